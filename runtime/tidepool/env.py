@@ -1,0 +1,83 @@
+"""What a rank knows about itself: the only module of the runtime that reads the environment.
+
+The keeper writes these variables before it runs the script. Off the cluster none of them is set and
+`rank_context()` is None: the same script then trains alone, as rank 0 of 1.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from tidepool.protocol import LaunchSpec, from_json
+
+__all__ = ["RankContext", "fault_spec", "rank_context", "rank_environment"]
+
+
+@dataclass(frozen=True)
+class RankContext:
+    job: int
+    incarnation: int
+    #: Rank id, never reused within an incarnation: `<host>.<slot>.<n>`.
+    wid: str
+    host: str
+    slot: int
+    #: Address that this host's collectives and listeners bind to.
+    address: str
+    launch: LaunchSpec
+    #: Of the wish that this rank was started for.
+    target_revision: int = 0
+
+    @property
+    def folder(self) -> Path:
+        """The incarnation's folder: journals, metrics, checkpoints, models, logs."""
+        return Path(self.launch.folder)
+
+    @property
+    def log_dir(self) -> Path:
+        return self.folder / "log" / f"{self.wid}.{self.host}"
+
+
+def rank_environment(context: RankContext, launch_file: Path) -> dict[str, str]:
+    """What a rank's environment has over the executor's allow-list. `launch_file` holds the LaunchSpec as JSON."""
+    folder = context.folder
+    return {
+        **context.launch.environment,
+        "TIDEPOOL_JOB": str(context.job),
+        "TIDEPOOL_INCARNATION": str(context.incarnation),
+        "TIDEPOOL_WID": context.wid,
+        "TIDEPOOL_HOST": context.host,
+        "TIDEPOOL_SLOT": str(context.slot),
+        "TIDEPOOL_ADDRESS": context.address,
+        "TIDEPOOL_LAUNCH": str(launch_file),
+        "TIDEPOOL_TARGET_REVISION": str(context.target_revision),
+        "DATA_DIR": context.launch.data_dir,
+        "RESULT_DIR": str(folder),
+        "LOG_DIR": str(context.log_dir),
+        "CHECKPOINT_DIR": str(folder / "checkpoint"),
+        "SAVED_MODEL_DIR": str(folder / "model"),
+    }
+
+
+def rank_context() -> RankContext | None:
+    """This process's place in a job, or None off the cluster."""
+    launch_file = os.environ.get("TIDEPOOL_LAUNCH")
+    if launch_file is None:
+        return None
+    return RankContext(
+        job=int(os.environ["TIDEPOOL_JOB"]),
+        incarnation=int(os.environ["TIDEPOOL_INCARNATION"]),
+        wid=os.environ["TIDEPOOL_WID"],
+        host=os.environ["TIDEPOOL_HOST"],
+        slot=int(os.environ["TIDEPOOL_SLOT"]),
+        address=os.environ["TIDEPOOL_ADDRESS"],
+        launch=from_json(LaunchSpec, json.loads(Path(launch_file).read_text())),
+        target_revision=int(os.environ["TIDEPOOL_TARGET_REVISION"]),
+    )
+
+
+def fault_spec() -> str | None:
+    """`TIDEPOOL_FAULT`, as `name:n:action`: tests make the n-th passage of a fault point fail."""
+    return os.environ.get("TIDEPOOL_FAULT")

@@ -1,0 +1,440 @@
+"""The keeper: a job's guardian on one host. It forks the job's ranks there, reaps them, and ends what they started.
+
+One keeper per (job, incarnation, host), single-threaded, in its own session, child subreaper. It is told `JobWish`
+lines on its unix socket and tells `KeeperStatus` lines to whoever is connected. Executors and nurseries come and go:
+the keeper never ends a rank because it hears nothing. It ends them when a wish says so, and all at once when the
+lifeline closes. What happened is in its journal, on disk, before anybody is told.
+
+Ranks started again: one killed by a signal while its slot is still wanted, a few times, later each time. One that
+ended by itself is not, until the slot has been released and wanted again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import selectors
+import signal
+import socket
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from tidepool import procfs
+from tidepool.env import RankContext
+from tidepool.journal import Journal, read_journal
+from tidepool.link import Lines, LinkError
+from tidepool.protocol import JobWish, KeeperSpec, KeeperStatus, ProtocolError, RankStatus, decode, encode, to_json
+from tidepool.rank import ERROR_FILE, RankStart, run_rank
+
+__all__ = ["RESTART_LIMIT", "journal_path", "main", "rank_mark"]
+
+logger = logging.getLogger(__name__)
+
+#: Times that a slot's rank is started again after a signal killed it, within one incarnation.
+RESTART_LIMIT = 5
+_FIRST_BACKOFF_SECONDS = 0.2
+_SIGTERM_GRACE_SECONDS = 10.0
+_LEFTOVER_SECONDS = 5.0
+_IDLE_SECONDS = 5.0
+_HANDLED_SIGNALS = (signal.SIGTERM, signal.SIGCHLD)
+
+
+def main(spec: KeeperSpec, listener: socket.socket, lifeline_fd: int | None) -> None:
+    """Returns when the job has been stopped here and nothing of it is left."""
+    procfs.become_subreaper()
+    Keeper(spec, listener, lifeline_fd).run()
+
+
+def journal_path(spec: KeeperSpec) -> Path:
+    return Path(spec.launch.folder) / "journal" / f"keeper.{spec.host}.jsonl"
+
+
+def rank_mark(spec: KeeperSpec) -> str:
+    """The mark of every rank of this keeper, without the rank's own id."""
+    return f"{spec.mark}.{spec.job}.{spec.incarnation}.rank"
+
+
+@dataclass
+class _Rank:
+    wid: str
+    slot: int
+    pid: int
+    started_at: float
+    #: Its end of the pair that tells each side that the other is gone.
+    link: socket.socket
+    state: Literal["LAUNCHING", "RUNNING", "STOPPING"] = "LAUNCHING"
+    #: Monotonic time at which SIGKILL follows SIGTERM.
+    kill_at: float | None = None
+    #: A wish has given its slot back since it started: it leaves, and the next rank there is another story.
+    released: bool = False
+
+
+@dataclass
+class _Slot:
+    restarts: int = 0
+    #: Monotonic time before which no rank is started here.
+    start_at: float = 0.0
+    #: Its rank ended by itself; none is started until the slot has been released.
+    settled: bool = False
+
+
+@dataclass
+class _Client:
+    link: socket.socket
+    lines: Lines = field(default_factory=Lines)
+
+
+class Keeper:
+    def __init__(self, spec: KeeperSpec, listener: socket.socket, lifeline_fd: int | None) -> None:
+        self._spec = spec
+        self._listener = listener
+        self._lifeline_fd = lifeline_fd
+        self._pid = os.getpid()
+        self._started_at = procfs.started_at(self._pid)
+        self._wish: JobWish | None = None
+        self._stopping = False
+        self._severed = False
+        self._ranks: dict[int, _Rank] = {}
+        self._slots: dict[int, _Slot] = {}
+        self._clients: list[_Client] = []
+        self._told: KeeperStatus | None = None
+        self._settled_file = journal_path(spec).with_suffix(".settled")
+        self._starts = 0
+        self._recall()
+        self._journal = Journal(journal_path(spec))
+        self._launch_file = _write_launch_file(spec)
+        self._wakeup, self._selector = self._listen()
+
+    def run(self) -> None:
+        while not self._finished():
+            self._wait()
+            self._reap()
+            if self._severed:
+                self._end_everything()
+                return
+            self._end_released()
+            self._start_wanted()
+            self._kill_overdue()
+            self._tell()
+        self._end_everything()
+        self._settled_file.unlink(missing_ok=True)
+        self._tell()
+
+    def _recall(self) -> None:
+        """Continue where an earlier keeper was killed; one that ended in order has left only the numbering."""
+        kinds = [entry["kind"] for entry in read_journal(journal_path(self._spec))]
+        self._starts = kinds.count("rank_started")
+        with suppress(FileNotFoundError):
+            for slot in json.loads(self._settled_file.read_text()):
+                self._slots[slot] = _Slot(settled=True)
+
+    def _remember_settled(self) -> None:
+        settled = [number for number, slot in self._slots.items() if slot.settled]
+        unfinished = self._settled_file.with_suffix(".new")
+        unfinished.write_text(json.dumps(settled))
+        unfinished.rename(self._settled_file)
+
+    def _listen(self) -> tuple[socket.socket, selectors.BaseSelector]:
+        woken, waking = socket.socketpair()
+        for end in (woken, waking):
+            end.setblocking(False)
+        self._waking = waking
+        signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.signal(signal.SIGTERM, lambda number, frame: self._stop(_SIGTERM_GRACE_SECONDS))
+        selector = selectors.DefaultSelector()
+        self._listener.setblocking(False)
+        selector.register(woken, selectors.EVENT_READ, self._drain_wakeup)
+        selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        if self._lifeline_fd is not None:
+            selector.register(self._lifeline_fd, selectors.EVENT_READ, self._sever)
+        return woken, selector
+
+    # --- waiting and hearing ---
+
+    def _finished(self) -> bool:
+        return self._stopping and not self._ranks
+
+    def _wait(self) -> None:
+        for key, _ in self._selector.select(self._seconds_to_next_deadline()):
+            key.data()
+
+    def _seconds_to_next_deadline(self) -> float:
+        deadlines = [rank.kill_at for rank in self._ranks.values() if rank.kill_at is not None]
+        deadlines += [self._slots[slot].start_at for slot in self._startable()]
+        return max(0.0, min([deadline - time.monotonic() for deadline in deadlines], default=_IDLE_SECONDS))
+
+    def _drain_wakeup(self) -> None:
+        with suppress(BlockingIOError):
+            while self._wakeup.recv(4096):
+                pass
+
+    def _sever(self) -> None:
+        self._severed = True
+
+    def _accept(self) -> None:
+        link, _ = self._listener.accept()
+        link.setblocking(False)
+        client = _Client(link)
+        self._clients.append(client)
+        self._selector.register(link, selectors.EVENT_READ, lambda: self._hear(client))
+        self._send(client, encode(self._status()))
+
+    def _hear(self, client: _Client) -> None:
+        try:
+            received = client.link.recv(65536)
+            lines = client.lines.feed(received)
+        except (OSError, LinkError):
+            received, lines = b"", []
+        for line in lines:
+            self._hear_wish(line)
+            self._told = None
+        if not received:
+            self._forget(client)
+
+    def _forget(self, client: _Client) -> None:
+        if client in self._clients:
+            self._clients.remove(client)
+            self._selector.unregister(client.link)
+            client.link.close()
+
+    def _hear_wish(self, line: bytes) -> None:
+        try:
+            wish = decode(JobWish, line)
+        except ProtocolError as error:
+            logger.warning("job=%s incarnation=%s: refused: %s", self._spec.job, self._spec.incarnation, error)
+            return
+        if (wish.job, wish.incarnation) != (self._spec.job, self._spec.incarnation):
+            logger.debug("job=%s incarnation=%s: not ours", wish.job, wish.incarnation)
+            return
+        if self._wish is not None and wish.target_revision < self._wish.target_revision:
+            logger.debug("job=%s revision=%s: older than ours", wish.job, wish.target_revision)
+            return
+        self._wish = wish
+        if wish.stop:
+            self._stop(wish.grace_seconds)
+        self._release(set(self._slots) - set(wish.wanted))
+
+    def _release(self, slots: set[int]) -> None:
+        for slot in slots & set(self._ranks):
+            self._ranks[slot].released = True
+        if any(self._slots[slot].settled for slot in slots):
+            for slot in slots:
+                self._slots[slot].settled = False
+            self._remember_settled()
+
+    def _settle(self, slot: int) -> None:
+        self._slots[slot].settled = True
+        self._remember_settled()
+
+    # --- starting ---
+
+    def _startable(self) -> list[int]:
+        """Slots that shall have a rank, have none, and may get one now or later."""
+        if self._wish is None or self._stopping:
+            return []
+        empty = [slot for slot in self._wish.wanted if slot not in self._ranks]
+        for slot in empty:
+            self._slots.setdefault(slot, _Slot())
+        return [slot for slot in empty if not self._slots[slot].settled]
+
+    def _start_wanted(self) -> None:
+        for slot in self._startable():
+            if self._slots[slot].start_at <= time.monotonic():
+                self._start(slot)
+
+    def _start(self, slot: int) -> None:
+        wid = f"{self._spec.host}.{slot}.{self._starts + 1}"
+        ours, theirs = socket.socketpair()
+        # A signal for the child that arrived before its handlers are its own would be lost: it waits.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED_SIGNALS)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                run_rank(self._rank_start(wid, slot), theirs)
+        except OSError as error:
+            ours.close()
+            self._retry_later(slot, str(error))
+            return
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED_SIGNALS)
+            theirs.close()
+        self._starts += 1
+        rank = _Rank(wid, slot, pid, procfs.started_at(pid), ours)
+        self._ranks[slot] = rank
+        self._record("rank_started", rank, {"started_at": rank.started_at})
+        self._selector.register(ours, selectors.EVENT_READ, lambda: self._hear_rank(rank))
+
+    def _rank_start(self, wid: str, slot: int) -> RankStart:
+        spec = self._spec
+        assert self._wish is not None
+        context = RankContext(
+            spec.job, spec.incarnation, wid, spec.host, slot, spec.address, spec.launch, self._wish.target_revision
+        )
+        return RankStart(context, self._launch_file, f"{rank_mark(spec)}.{wid}", spec.virtual, self._pid)
+
+    def _hear_rank(self, rank: _Rank) -> None:
+        """The first byte says that the script has begun; the end, that the rank has given up its side."""
+        if not rank.link.recv(1):
+            self._selector.unregister(rank.link)
+        elif rank.state == "LAUNCHING":
+            rank.state = "RUNNING"
+
+    def _retry_later(self, slot: int, why: str) -> None:
+        state = self._slots[slot]
+        if state.restarts >= RESTART_LIMIT:
+            self._settle(slot)
+            logger.warning("job=%s slot=%s: given up after %s restarts: %s", self._spec.job, slot, RESTART_LIMIT, why)
+            return
+        state.start_at = time.monotonic() + _FIRST_BACKOFF_SECONDS * 2**state.restarts
+        state.restarts += 1
+        logger.info("job=%s slot=%s restart=%s: %s", self._spec.job, slot, state.restarts, why)
+
+    # --- ending ---
+
+    def _stop(self, grace_seconds: float) -> None:
+        """End every rank; final for this incarnation."""
+        self._stopping = True
+        for rank in self._ranks.values():
+            self._terminate(rank, grace_seconds)
+
+    def _end_released(self) -> None:
+        """End ranks in slots that are not this job's any more; a vacating slot still is."""
+        if self._wish is None:
+            return
+        kept = {*self._wish.wanted, *self._wish.vacating}
+        for slot, rank in self._ranks.items():
+            if slot not in kept:
+                self._terminate(rank, self._wish.grace_seconds)
+
+    def _terminate(self, rank: _Rank, grace_seconds: float) -> None:
+        if rank.state == "STOPPING":
+            return
+        rank.state = "STOPPING"
+        rank.kill_at = time.monotonic() + grace_seconds
+        for process in procfs.session_members(rank.pid):
+            procfs.kill(process, signal.SIGTERM)
+
+    def _kill_overdue(self) -> None:
+        for rank in self._ranks.values():
+            if rank.kill_at is not None and rank.kill_at <= time.monotonic():
+                rank.kill_at = time.monotonic() + 1.0
+                for process in (*procfs.descendants(rank.pid), *self._own_processes(rank)):
+                    procfs.kill(process)
+
+    def _own_processes(self, rank: _Rank) -> list[procfs.Process]:
+        """The rank and what it started, also what has left its session or its parent."""
+        marked = procfs.marked(f"{rank_mark(self._spec)}.{rank.wid}")
+        return [*procfs.session_members(rank.pid), *marked]
+
+    def _reap(self) -> None:
+        while (child := _reap_child()) is not None:
+            pid, status = child
+            rank = next((rank for rank in self._ranks.values() if rank.pid == pid), None)
+            if rank is not None:
+                self._bury(rank, os.waitstatus_to_exitcode(status))
+
+    def _bury(self, rank: _Rank, exit_code: int) -> None:
+        self._kill_leftovers(rank)
+        code = exit_code if exit_code >= 0 else None
+        number = -exit_code if exit_code < 0 else None
+        error = _error_of(self._log_dir(rank), code)
+        self._record("rank_exited", rank, {"code": code, "signal": number, "error": error})
+        with suppress(KeyError):
+            self._selector.unregister(rank.link)
+        rank.link.close()
+        del self._ranks[rank.slot]
+        if rank.state == "STOPPING" or rank.released:
+            return
+        if number is None:
+            self._settle(rank.slot)
+        else:
+            self._retry_later(rank.slot, f"{rank.wid} was killed by signal {number}")
+
+    def _kill_leftovers(self, rank: _Rank) -> None:
+        """A slot is empty when nothing of its rank is left in it."""
+        deadline = time.monotonic() + _LEFTOVER_SECONDS
+        while (left := self._own_processes(rank)) and time.monotonic() < deadline:
+            for process in left:
+                procfs.kill(process)
+            time.sleep(0.005)
+        for process in left:
+            logger.warning("job=%s wid=%s pid=%s: still there after SIGKILL", self._spec.job, rank.wid, process.pid)
+
+    def _end_everything(self) -> None:
+        """SIGKILL until no child is left: every orphan below becomes a child of this subreaper."""
+        while _has_children():
+            for process in procfs.descendants(self._pid):
+                procfs.kill(process)
+            self._reap()
+            time.sleep(0.005)
+
+    # --- telling ---
+
+    def _record(self, kind: str, rank: _Rank, facts: dict[str, Any]) -> None:
+        self._journal.append(kind, {"wid": rank.wid, "slot": rank.slot, "pid": rank.pid, **facts, "at": time.time()})
+
+    def _log_dir(self, rank: _Rank) -> Path:
+        return Path(self._spec.launch.folder) / "log" / f"{rank.wid}.{self._spec.host}"
+
+    def _status(self) -> KeeperStatus:
+        spec = self._spec
+        ranks = [
+            RankStatus(spec.job, spec.incarnation, rank.slot, rank.wid, rank.pid, rank.started_at, rank.state)
+            for _, rank in sorted(self._ranks.items())
+        ]
+        revision = 0 if self._wish is None else self._wish.target_revision
+        return KeeperStatus(spec.job, spec.incarnation, self._pid, self._started_at, revision, self._stopping, ranks)
+
+    def _tell(self) -> None:
+        status = self._status()
+        if status != self._told:
+            self._told = status
+            for client in [*self._clients]:
+                self._send(client, encode(status))
+
+    def _send(self, client: _Client, line: bytes) -> None:
+        """A client that does not read is dropped; it can connect again."""
+        try:
+            sent = client.link.send(line)
+        except OSError:
+            sent = 0
+        if sent < len(line):
+            self._forget(client)
+
+
+def _write_launch_file(spec: KeeperSpec) -> Path:
+    folder = Path(spec.launch.folder)
+    unfinished = folder / f"launch.{spec.host}.new"
+    unfinished.write_text(json.dumps(to_json(spec.launch)))
+    return unfinished.rename(folder / f"launch.{spec.host}.json")
+
+
+def _error_of(log_dir: Path, code: int | None) -> dict[str, Any] | None:
+    if code is None or code == 0:
+        return None
+    try:
+        error: dict[str, Any] = json.loads((log_dir / ERROR_FILE).read_text())
+    except (FileNotFoundError, ValueError):
+        return {"kind": "Exit", "message": f"the process ended with code {code}", "traceback": ""}
+    return error
+
+
+def _reap_child() -> tuple[int, int] | None:
+    try:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return (pid, status) if pid else None
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True

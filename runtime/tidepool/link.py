@@ -1,0 +1,99 @@
+"""Unix sockets between the processes of one host, spoken in JSON lines."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["Lines", "LinkError", "connect", "listen", "remover", "request", "socket_path"]
+
+#: The kernel's limit is 107; the rest is room for a temporary suffix.
+_PATH_LIMIT_BYTES = 100
+_LINE_LIMIT_BYTES = 4 * 1024 * 1024
+
+
+class LinkError(RuntimeError):
+    """The other end sent something that is no line of ours, or went away in the middle of an answer."""
+
+
+def socket_path(path: Path) -> Path:
+    """`path`, or where it is too long for a unix socket, its stand-in in a private folder of the temporary folder."""
+    if len(os.fsencode(path)) <= _PATH_LIMIT_BYTES:
+        return path
+    folder = Path(tempfile.gettempdir()) / f"tidepool-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    facts = folder.lstat()
+    if facts.st_uid != os.getuid() or facts.st_mode & 0o077 or folder.is_symlink():
+        raise LinkError(f"{folder} is not private: remove it, or use a shorter TIDEPOOL_HOME")
+    return folder / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:24]}.sock"
+
+
+def listen(path: Path) -> socket.socket:
+    """A listening socket at `path`, readable by this user only; an older one there is replaced in one move."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    fresh = f"{path}.new"
+    Path(fresh).unlink(missing_ok=True)
+    before = os.umask(0o077)
+    try:
+        listener.bind(fresh)
+    finally:
+        os.umask(before)
+    listener.listen(16)
+    os.rename(fresh, path)
+    return listener
+
+
+def remover(path: Path) -> Callable[[], None]:
+    """Removes the socket that is at `path` now, unless another one has replaced it meanwhile."""
+    made = path.stat().st_ino
+
+    def remove() -> None:
+        with suppress(FileNotFoundError):
+            if path.stat().st_ino == made:
+                path.unlink()
+
+    return remove
+
+
+def connect(path: Path, timeout_seconds: float = 5.0) -> socket.socket:
+    """Raises OSError (FileNotFoundError, ConnectionRefusedError) where nobody listens."""
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    link.settimeout(timeout_seconds)
+    try:
+        link.connect(str(path))
+    except OSError:
+        link.close()
+        raise
+    return link
+
+
+def request(path: Path, line: bytes, timeout_seconds: float = 5.0) -> bytes:
+    """Send one line and return the line that answers it."""
+    lines = Lines()
+    with connect(path, timeout_seconds) as link:
+        link.sendall(line)
+        while True:
+            received = link.recv(65536)
+            if not received:
+                raise LinkError(f"{path}: closed without an answer")
+            answers = lines.feed(received)
+            if answers:
+                return answers[0]
+
+
+class Lines:
+    """Cuts a byte stream into lines."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, received: bytes) -> list[bytes]:
+        *lines, self._rest = (self._rest + received).split(b"\n")
+        if len(self._rest) > _LINE_LIMIT_BYTES:
+            raise LinkError(f"a line of more than {_LINE_LIMIT_BYTES} bytes")
+        return lines

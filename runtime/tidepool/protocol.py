@@ -1,0 +1,419 @@
+"""What the control plane, executors, keepers, coordinators and ranks say to each other.
+
+Every message is a frozen dataclass that travels as JSON. What begins a conversation has a version number and names
+the job and its incarnation; what changes something names a revision or a generation, and an older one is dropped. A
+rank's `Said` and its coordinator's `Told` go over a connection that began with a `Hello`. The rules:
+
+* `Sync` (control plane -> executor, a Celery task on `host.<name>`) carries the whole wish for that host. It is
+  level-triggered: losing it, doubling it or receiving an old one changes nothing.
+* `Report` (executor -> control plane, a Celery task on `control`) carries the whole fact of that host, plus the
+  journal entries that the control plane has not acknowledged yet.
+* A journal is an append-only file of JSON lines in a job's folder, written before anybody is told. Its entries are
+  numbered from 1 by their position in the file, so resending is harmless and needs no state in the executor.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from typing import Any, Literal, TypeVar
+
+PROTOCOL_VERSION = 1
+
+__all__ = [
+    "PROTOCOL_VERSION",
+    "CoordinatorWish",
+    "DeviceReading",
+    "GenerationPlan",
+    "Hello",
+    "HostFacts",
+    "JobWish",
+    "JournalEntry",
+    "KeeperSpec",
+    "KeeperStatus",
+    "LaunchSpec",
+    "Member",
+    "PlanMember",
+    "ProtocolError",
+    "RankStatus",
+    "Report",
+    "Retire",
+    "Said",
+    "Sync",
+    "Told",
+    "decode",
+    "encode",
+    "from_json",
+    "to_json",
+]
+
+
+class ProtocolError(ValueError):
+    """A message that does not follow this module; the text says which field."""
+
+
+# --- control plane -> executor ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Member:
+    """A place in a job's target: the slot `slot` of the host `host`."""
+
+    host: str
+    slot: int
+
+
+@dataclass(frozen=True)
+class LaunchSpec:
+    """How to run a job's script. Fixed for one incarnation; holds no secret."""
+
+    #: `results/<user>/batchworkdir/<job>/incarnation-<n>`: logs, journals, metrics, checkpoints and models go here.
+    folder: str
+    #: Working folder of the ranks: `results/<user>/batchworkdir/<job>/_submitted_code/<model>`.
+    code_folder: str
+    #: The script, relative to `code_folder`.
+    entry_point: str
+    #: What the script sees in `sys.argv[1:]`.
+    arguments: list[str]
+    data_dir: str
+    #: Added to a rank's environment over the executor's allow-list.
+    environment: dict[str, str]
+    #: Names of folders under `runtime/compat/` put on the rank's path, such as "wmla".
+    compat: list[str]
+    #: Limits and seeds of the session; see `tidepool.env`.
+    min_slots: int
+    max_slots: int
+    #: None: the positional batch size x min(engines_number, max_slots) decides at the first start.
+    effective_batch_size: int | None
+    seed: int
+    exactness: Literal["sum", "bitwise"]
+    #: The newest published checkpoint to continue from, or None to start from nothing.
+    checkpoint: str | None = None
+
+
+@dataclass(frozen=True)
+class JobWish:
+    """What one host shall do for one job. A job that a host runs but that is absent from `Sync` must be stopped."""
+
+    job: int
+    incarnation: int
+    #: Raised with each change of the job's target; a keeper or coordinator drops a wish older than the one it has.
+    target_revision: int
+    #: Slots of this host that shall have a rank: start one where there is none.
+    wanted: list[int]
+    #: Slots of this host whose rank leaves at the next switch: never start one, do not end it either.
+    vacating: list[int]
+    #: This host runs the job's coordinator.
+    lead: bool
+    #: The whole target over all hosts, in rank order for new ranks. Only the coordinator uses it.
+    members: list[Member]
+    launch: LaunchSpec
+    #: End every process of the job here: SIGTERM, `grace_seconds`, SIGKILL to all descendants.
+    stop: bool = False
+    grace_seconds: float = 10.0
+
+
+@dataclass(frozen=True)
+class Sync:
+    host: str
+    #: Raised by the control plane with each change of the host's wish. An executor drops a lower one than it has seen.
+    revision: int
+    #: Unix seconds; an executor drops a message older than 30 s.
+    sent_at: float
+    jobs: list[JobWish]
+    #: Journal name -> number of its last entry that the control plane has stored.
+    acknowledged: dict[str, int] = field(default_factory=dict)
+    version: int = PROTOCOL_VERSION
+
+
+# --- executor -> keeper, coordinator (JSON lines on their unix sockets) ----------------------------------------------
+
+
+@dataclass(frozen=True)
+class CoordinatorWish:
+    """What the lead executor tells the coordinator: the job's target. Idempotent."""
+
+    job: int
+    incarnation: int
+    target_revision: int
+    members: list[Member]
+    stop: bool = False
+    version: int = PROTOCOL_VERSION
+
+
+# --- coordinator <-> rank (JSON lines over TCP) ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PlanMember:
+    """One rank of a generation; its place in `GenerationPlan.members` is its rank number."""
+
+    wid: str
+    host: str
+    slot: int
+    #: It has the training's state already; the others receive it from a holder at the switch.
+    holder: bool
+
+
+@dataclass(frozen=True)
+class GenerationPlan:
+    """One membership of the process group. Written once and never changed: a correction is the next generation."""
+
+    generation: int
+    members: list[PlanMember]
+    #: Where the members meet: the coordinator's TCPStore.
+    store_address: str
+    store_port: int
+    target_revision: int
+    cause: Literal["start", "resize", "failure"]
+
+
+@dataclass(frozen=True)
+class Hello:
+    """A rank's first line on each connection to its coordinator."""
+
+    job: int
+    incarnation: int
+    wid: str
+    host: str
+    slot: int
+    pid: int
+    #: The generation that it trains in, 0 before its first one.
+    generation: int
+    ready: bool
+    #: Of the wish that it was started for: a coordinator that knows only older ones must not send it away.
+    target_revision: int = 0
+    version: int = PROTOCOL_VERSION
+
+
+@dataclass(frozen=True)
+class Retire:
+    """What a new coordinator says to one that still runs, on a host whose executor is gone: end, I take over."""
+
+    job: int
+    incarnation: int
+    retire: Literal[True]
+    version: int = PROTOCOL_VERSION
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a rank tells its coordinator.
+
+    ready: could join. prepared: has built the group of `generation` (or has noted that it leaves with it).
+    unprepared: could not. switched: trains in `generation` from now on. left: is about to exit, as planned.
+    broken: a collective of `generation` failed. finished: the training is complete and its weights are written.
+    checkpoint: one is published; `detail` describes it.
+    """
+
+    kind: Literal["ready", "prepared", "unprepared", "switched", "left", "broken", "finished", "checkpoint"]
+    generation: int = 0
+    step: int = 0
+    epoch: int = 0
+    #: How long training stood still at the boundary (switched only).
+    pause_ms: float = 0.0
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a coordinator tells a rank.
+
+    prepare: build the group of `plan` in the background. commit: switch to `generation` at the next step boundary.
+    abandon: forget `generation`. recover: members died, go on in `plan` now. stop: exit, you are not needed.
+    finished: the training is complete. fenced: you belong to a past that is over, end at once.
+    """
+
+    kind: Literal["prepare", "commit", "abandon", "recover", "stop", "finished", "fenced"]
+    generation: int = 0
+    plan: GenerationPlan | None = None
+
+
+@dataclass(frozen=True)
+class KeeperSpec:
+    """What a keeper is forked with; everything that changes comes as JobWish lines."""
+
+    job: int
+    incarnation: int
+    host: str
+    #: Address that the ranks bind to.
+    address: str
+    #: Names this installation's processes on this host; see `tidepool.procfs.set_mark`.
+    mark: str
+    #: The host's slots are no real GPUs: hide those that the machine may have.
+    virtual: bool
+    launch: LaunchSpec
+    version: int = PROTOCOL_VERSION
+
+
+# --- executor -> control plane ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RankStatus:
+    """A live process in a slot. A slot without one is empty: its claim may be released once it is vacating."""
+
+    job: int
+    incarnation: int
+    slot: int
+    #: Rank id, never reused within an incarnation: `<host>.<slot>.<n>`.
+    wid: str
+    #: As the host's operating system shows it.
+    pid: int
+    #: Unix seconds of the process's start, from /proc: the same figure as `psutil.Process.create_time()`.
+    started_at: float
+    state: Literal["LAUNCHING", "RUNNING", "STOPPING"]
+
+
+@dataclass(frozen=True)
+class KeeperStatus:
+    """What a keeper tells the executor when it connects, after each wish and on each change."""
+
+    job: int
+    incarnation: int
+    pid: int
+    started_at: float
+    #: Of the newest wish; 0 before the first.
+    target_revision: int
+    stopping: bool
+    ranks: list[RankStatus]
+    version: int = PROTOCOL_VERSION
+
+
+@dataclass(frozen=True)
+class DeviceReading:
+    """One reading of one slot's device. None: the hardware does not tell."""
+
+    slot: int
+    #: GPU model as NVML names it, or "virtual GPU (CPU)".
+    model: str
+    virtual: bool
+    #: 0..100. For a virtual GPU: CPU time of the rank in it over wall time, capped at 100.
+    utilisation_percent: float | None
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+    temperature_celsius: float | None = None
+    power_watts: float | None = None
+    uuid: str | None = None
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """What a host is; attributes that slot formulas read."""
+
+    #: Where other hosts reach it: 127.0.0.1 for the embedded stack's virtual hosts.
+    address: str
+    ncpus: int
+    ngpus: int
+    memory_bytes: int
+    virtual: bool
+
+
+@dataclass(frozen=True)
+class JournalEntry:
+    #: `<job>.<incarnation>.keeper.<host>`, `<job>.<incarnation>.coordinator` or `<job>.<incarnation>.metrics`.
+    journal: str
+    #: Position in the journal, from 1.
+    number: int
+    #: keeper: rank_started, rank_exited. coordinator: rank_joined, generation_planned, generation_active,
+    #: generation_abandoned, checkpoint, lost, finished. metrics: step.
+    kind: str
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Report:
+    host: str
+    #: Changes with each start of the executor.
+    boot: str
+    #: Unix seconds on the host.
+    at: float
+    #: The newest `Sync.revision` that the executor has carried out.
+    applied_revision: int
+    facts: HostFacts
+    devices: list[DeviceReading]
+    ranks: list[RankStatus]
+    entries: list[JournalEntry]
+    #: The executor is leaving on purpose (drained and stopped).
+    leaving: bool = False
+    version: int = PROTOCOL_VERSION
+
+
+# --- wire format -----------------------------------------------------------------------------------------------------
+
+T = TypeVar("T")
+
+
+def to_json(message: Any) -> dict[str, Any]:
+    """Plain JSON values of a message, ready for Celery."""
+    return asdict(message)
+
+
+def from_json(cls: type[T], values: Any) -> T:
+    """Build `cls` from plain JSON values; unknown fields are ignored, so that a newer sender may add some.
+
+    Raises ProtocolError for a missing field, a wrong type, or another `version`.
+    """
+    if not isinstance(values, dict):
+        raise ProtocolError(f"{cls.__name__}: expected an object, got {type(values).__name__}")
+    version = values.get("version", PROTOCOL_VERSION)
+    if version != PROTOCOL_VERSION:
+        raise ProtocolError(f"{cls.__name__}: version {version} is not spoken here (only {PROTOCOL_VERSION})")
+    hints = typing.get_type_hints(cls)
+    known = {}
+    for spec in fields(cls):  # type: ignore[arg-type]
+        if spec.name in values:
+            known[spec.name] = _convert(hints[spec.name], values[spec.name], f"{cls.__name__}.{spec.name}")
+    try:
+        return cls(**known)
+    except TypeError as error:
+        raise ProtocolError(f"{cls.__name__}: {error}") from None
+
+
+def encode(message: Any) -> bytes:
+    """One JSON line."""
+    return json.dumps(to_json(message), separators=(",", ":")).encode() + b"\n"
+
+
+def decode(cls: type[T], line: bytes) -> T:
+    try:
+        values = json.loads(line)
+    except ValueError:
+        raise ProtocolError(f"{cls.__name__}: not JSON") from None
+    return from_json(cls, values)
+
+
+def _convert(hint: Any, value: Any, where: str) -> Any:
+    origin = typing.get_origin(hint)
+    arguments = typing.get_args(hint)
+    if hint is Any:
+        return value
+    if is_dataclass(hint):
+        return from_json(typing.cast(type, hint), value)
+    if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        [inner] = [argument for argument in arguments if argument is not type(None)]
+        return _convert(inner, value, where)
+    if origin is Literal:
+        return _expect(value in arguments, value, where)
+    if origin is list:
+        _expect(isinstance(value, list), value, where)
+        return [_convert(arguments[0], item, where) for item in value]
+    if origin is dict:
+        _expect(isinstance(value, dict), value, where)
+        return {key: _convert(arguments[1], item, where) for key, item in value.items()}
+    if hint is float:
+        _expect(isinstance(value, int | float) and not isinstance(value, bool), value, where)
+        return float(value)
+    if hint is int:
+        return _expect(isinstance(value, int) and not isinstance(value, bool), value, where)
+    return _expect(isinstance(value, hint), value, where)
+
+
+def _expect(true: bool, value: Any, where: str) -> Any:
+    if not true:
+        raise ProtocolError(f"{where}: {value!r} does not fit")
+    return value

@@ -1,0 +1,190 @@
+"""A rank's first and last moments: from the fork in the keeper to the user's script, and out again.
+
+The keeper forks; the child calls `run_rank` and never returns from it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import runpy
+import signal
+import socket
+import sys
+import threading
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn
+
+from tidepool import procfs
+from tidepool.env import RankContext, rank_environment
+
+__all__ = ["ERROR_FILE", "RUNNING", "RankStart", "inherited_environment", "run_rank"]
+
+#: The byte a rank sends to its keeper when the user's script begins.
+RUNNING = b"R"
+#: In the rank's log folder: why it ended, as `{"kind", "message", "traceback"}`.
+ERROR_FILE = "error.json"
+
+_RUNTIME_ROOT = Path(__file__).resolve().parents[1]
+_INHERITED = {
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH"),
+    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTORCH_NVML_BASED_CUDA_CHECK", "TIDEPOOL_FAULT"),
+}
+
+
+@dataclass(frozen=True)
+class RankStart:
+    context: RankContext
+    #: Holds the LaunchSpec as JSON.
+    launch_file: Path
+    mark: str
+    virtual: bool
+    keeper_pid: int
+
+
+def inherited_environment(environment: dict[str, str]) -> dict[str, str]:
+    """What a process with users' code in it may see of our own environment: an allow-list, so no secret."""
+    return {name: value for name, value in environment.items() if name in _INHERITED or name.startswith("LC_")}
+
+
+def run_rank(start: RankStart, link: socket.socket) -> NoReturn:
+    """Run the script in this freshly forked process and end it. When `link` closes, the keeper is gone: end too."""
+    code = 1
+    try:
+        _leave_keeper(start.keeper_pid, link.fileno())
+        _open_logs(start.context.log_dir)
+        _set_environment(start)
+        threading.Thread(target=_end_with_keeper, args=(link,), name="keeper-watch", daemon=True).start()
+        _enter_code_folder(start.context)
+        link.send(RUNNING)
+        code = _run_script(start.context)
+    except BaseException as error:
+        traceback.print_exc()
+        _record_error(start.context.log_dir, type(error).__name__, *_story(error))
+    finally:
+        _flush()
+        os._exit(code)
+
+
+def _leave_keeper(keeper_pid: int, kept_descriptor: int) -> None:
+    os.setsid()
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN if number == signal.SIGPIPE else signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    procfs.die_with_parent(keeper_pid)
+    procfs.close_descriptors(keep={0, 1, 2, kept_descriptor})
+
+
+def _open_logs(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    _replace_descriptor(0, Path(os.devnull), os.O_RDONLY)
+    _replace_descriptor(1, folder / "stdout", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    _replace_descriptor(2, folder / "stderr", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+
+
+def _replace_descriptor(number: int, path: Path, flags: int) -> None:
+    opened = os.open(path, flags, 0o644)
+    os.dup2(opened, number)
+    os.close(opened)
+
+
+def _set_environment(start: RankStart) -> None:
+    kept = inherited_environment(dict(os.environ))
+    compat = [str(_RUNTIME_ROOT / "compat" / name) for name in start.context.launch.compat]
+    os.environ.clear()
+    os.environ.update(kept)
+    os.environ["PYTHONPATH"] = os.pathsep.join([*compat, str(_RUNTIME_ROOT)])
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # the order in which NVML numbers the slots
+    os.environ["CUDA_VISIBLE_DEVICES"] = "" if start.virtual else str(start.context.slot)
+    os.environ.update(rank_environment(start.context, start.launch_file))
+    procfs.set_mark(start.mark)
+
+
+def _end_with_keeper(link: socket.socket) -> None:
+    try:
+        while link.recv(64):
+            pass
+    finally:
+        os._exit(1)
+
+
+def _enter_code_folder(context: RankContext) -> None:
+    script = _script(context)
+    os.chdir(context.launch.code_folder)
+    sys.argv = [str(script), *context.launch.arguments]
+    compat = [str(_RUNTIME_ROOT / "compat" / name) for name in context.launch.compat]
+    installed = [entry for entry in sys.path if Path(entry).resolve() != _RUNTIME_ROOT]
+    sys.path[:] = [str(script.parent), *compat, *installed, str(_RUNTIME_ROOT)]
+    if "numpy" in sys.modules:  # the fork copied its generator: without this all ranks draw the same numbers
+        sys.modules["numpy"].random.seed()
+
+
+def _script(context: RankContext) -> Path:
+    return Path(context.launch.code_folder) / context.launch.entry_point
+
+
+def _run_script(context: RankContext) -> int:
+    """The exit code that `python script.py` would have had."""
+    try:
+        runpy.run_path(str(_script(context)), run_name="__main__")
+        code = 0
+    except SystemExit as error:
+        code = _exit_code(error, context.log_dir)
+    except BaseException as error:
+        message, text = _story(error)
+        sys.stderr.write(text)
+        _record_error(context.log_dir, type(error).__name__, message, text)
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter does before its exit handlers
+    atexit._run_exitfuncs()
+    return code
+
+
+def _exit_code(error: SystemExit, log_dir: Path) -> int:
+    if error.code is None or error.code == 0:
+        return 0
+    if isinstance(error.code, int):
+        code, message = error.code & 0xFF, f"the script exited with code {error.code & 0xFF}"
+    else:
+        code, message = 1, f"the script exited with: {error.code}"
+        sys.stderr.write(f"{error.code}\n")
+    _record_error(log_dir, "SystemExit", message, _story(error)[1])
+    return code
+
+
+def _story(error: BaseException) -> tuple[str, str]:
+    """Message and traceback as the script's author expects them: without our frames and runpy's."""
+    lines = traceback.format_exception(type(error), error, _user_frames(error.__traceback__))
+    return str(error), "".join(lines)
+
+
+def _user_frames(frames: TracebackType | None) -> TracebackType | None:
+    while frames is not None and _is_ours(frames.tb_frame.f_code.co_filename):
+        frames = frames.tb_next
+    return frames
+
+
+def _is_ours(file_name: str) -> bool:
+    return file_name == __file__ or file_name == "<frozen runpy>" or file_name == runpy.__file__
+
+
+def _record_error(log_dir: Path, kind: str, message: str, text: str) -> None:
+    unfinished = log_dir / f"{ERROR_FILE}.new"
+    unfinished.write_text(json.dumps({"kind": kind, "message": message, "traceback": text}))
+    unfinished.rename(log_dir / ERROR_FILE)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):  # the script closed it, or the disk is full: nothing left to tell it to
+            continue

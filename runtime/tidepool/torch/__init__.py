@@ -1,0 +1,6 @@
+"""Elastic data-parallel training for PyTorch scripts. See runtime/README.md for the API."""
+
+from tidepool.torch.session import Session
+from tidepool.torch.step import Step
+
+__all__ = ["Session", "Step"]

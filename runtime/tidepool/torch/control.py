@@ -1,0 +1,314 @@
+"""A rank's connection to its coordinator: a thread that listens, and what it has heard.
+
+The training loop only looks at flags; groups of planned generations are built here in the background. A coordinator
+that goes away is waited for as long as it takes: training goes on meanwhile, since nothing in a step needs it.
+Any exception in the thread ends the process, because a rank that no longer hears its coordinator would hang forever.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tidepool.env import RankContext
+from tidepool.faults import fault
+from tidepool.protocol import GenerationPlan, Hello, Said, Told, decode, encode
+from tidepool.torch.process_group import CommunicationError, Group, make_group
+
+__all__ = ["Control", "Prepared", "end_at_once"]
+
+RECONNECT_SECONDS = 0.05
+
+T = TypeVar("T")
+
+
+@dataclass
+class Prepared:
+    """A planned generation on this rank; without a group when this rank leaves with it."""
+
+    plan: GenerationPlan
+    group: Group | None
+
+
+class Control:
+    """What this rank has been told. `changed` is notified with each line; the fields below are guarded by it."""
+
+    def __init__(self, context: RankContext) -> None:
+        self._context = context
+        self.changed = threading.Condition()
+        self.prepared: dict[int, Prepared] = {}
+        self.committed = 0
+        self.recovery: GenerationPlan | None = None
+        self.stopping = False
+        self.finished = False
+        self._active: Group | None = None
+        #: Of a recovery, while its members agree on their state.
+        self._forming: Group | None = None
+        #: Generations that were voided, maybe while their group was being built.
+        self._abandoned: set[int] = set()
+        self._ready = False
+        #: By kind: what the next coordinator must hear too.
+        self._last_words: dict[str, Said] = {}
+        self._connection: socket.socket | None = None
+        self._send_lock = threading.Lock()
+        threading.Thread(target=self._guarded(self._listen), name="control", daemon=True).start()
+
+    # --- for the training loop ---
+
+    def say(self, said: Said) -> None:
+        """Tell the coordinator, if it is there. What must survive its absence is said again on reconnecting."""
+        with self._send_lock:
+            if said.kind == "ready":
+                self._ready = True
+            if said.kind in ("switched", "finished"):
+                self._last_words[said.kind] = said
+            if self._connection is not None:
+                self._send(encode(said))
+
+    def activate(self, group: Group) -> None:
+        """`group` is the one that training uses from now on; older plans are history."""
+        with self.changed:
+            self._active, self._forming = group, None
+            for generation in [number for number in self.prepared if number <= group.generation]:
+                prepared = self.prepared.pop(generation)
+                if prepared.group is not group:
+                    _dispose(prepared.group)
+            self._abandoned = {generation for generation in self._abandoned if generation > group.generation}
+            if self.recovery is not None:
+                if self.recovery.generation <= group.generation:
+                    self.recovery = None
+                else:
+                    group.break_off()  # told to recover while the group was being built
+
+    def forget(self, prepared: Prepared) -> None:
+        """Joining `prepared` has failed: only a later generation may still invite this rank."""
+        with self.changed:
+            self.prepared.pop(prepared.plan.generation, None)
+        _dispose(prepared.group)
+
+    def wait_until(self, condition: Callable[[], T], seconds: float | None = None) -> T:
+        """The first true value of `condition`, or its value when the time is over."""
+        with self.changed:
+            return self.changed.wait_for(condition, seconds)
+
+    def build(self, plan: GenerationPlan) -> Group:
+        """Meet the other members of `plan` now; until `activate`, a newer recovery breaks the group off.
+
+        Raises CommunicationError, also when a newer recovery or the training's end is told meanwhile.
+        """
+        done: list[Group | CommunicationError] = []
+
+        def work() -> None:
+            try:
+                made: Group | CommunicationError = self._make_group(plan)
+            except CommunicationError as error:
+                made = error
+            with self.changed:
+                if isinstance(made, Group) and not self._superseded(plan):
+                    self._forming = made
+                elif isinstance(made, Group):
+                    _dispose(made)
+                done.append(made)
+                self.changed.notify_all()
+
+        threading.Thread(target=self._guarded(work), name=f"build-{plan.generation}", daemon=True).start()
+        self.wait_until(lambda: bool(done) or self._superseded(plan))
+        if not done or self._superseded(plan):
+            raise CommunicationError(f"generation {plan.generation} is superseded")
+        if isinstance(done[0], CommunicationError):
+            raise done[0]
+        return done[0]
+
+    # --- the thread ---
+
+    def _listen(self) -> None:
+        while True:
+            with self._connect() as connection:
+                for line in _lines(connection):
+                    self._hear(decode(Told, line))
+                with self._send_lock:
+                    self._connection = None
+
+    def _connect(self) -> socket.socket:
+        file = self._context.folder / "coordinator.json"
+        while True:
+            try:
+                place = json.loads(file.read_text())
+                self._heed_the_end(place.get("ended"))
+                connection = socket.create_connection((place["address"], place["port"]), timeout=5)
+            except (OSError, ValueError):  # not there yet, being replaced, or gone: it comes back or we are ended
+                time.sleep(RECONNECT_SECONDS)
+                continue
+            if connection.getsockname() == connection.getpeername():  # nobody listens: TCP has met itself there
+                connection.close()
+                continue
+            connection.settimeout(None)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._greet(connection)
+            return connection
+
+    def _heed_the_end(self, ended: str | None) -> None:
+        """What a coordinator that has gone for good would tell this rank."""
+        if ended == "finished":
+            self._hear(Told("finished" if self._active else "stop"))
+        elif ended == "lost":
+            self._hear(Told("fenced"))
+
+    def _greet(self, connection: socket.socket) -> None:
+        """What is said from now on goes over `connection`; what has been said before is in the greeting."""
+        with self._send_lock:
+            self._connection = connection
+            words = self._last_words.values()
+            self._send(encode(self._hello()) + b"".join(encode(said) for said in words))
+
+    def _hello(self) -> Hello:
+        context = self._context
+        return Hello(
+            job=context.job,
+            incarnation=context.incarnation,
+            wid=context.wid,
+            host=context.host,
+            slot=context.slot,
+            pid=os.getpid(),
+            generation=self._active.generation if self._active else 0,
+            ready=self._ready,
+            target_revision=context.target_revision,
+        )
+
+    def _send(self, line: bytes) -> None:
+        """Under `_send_lock`."""
+        assert self._connection is not None
+        try:
+            self._connection.sendall(line)
+        except OSError:  # the reader sees the same and reconnects
+            self._connection = None
+
+    def _hear(self, told: Told) -> None:
+        with self.changed:
+            if told.kind == "prepare" and told.plan is not None:
+                self._prepare(told.plan)
+            elif told.kind == "commit":
+                self.committed = max(self.committed, told.generation)
+            elif told.kind == "abandon":
+                self._abandon(told.generation)
+            elif told.kind == "recover" and told.plan is not None:
+                self._recover(told.plan)
+            elif told.kind == "finished":
+                self.finished = True
+            elif told.kind == "stop":
+                self.stopping = True
+                self._break_off_prepared()
+            elif told.kind == "fenced":
+                end_at_once("fenced by the coordinator")
+            self.changed.notify_all()
+
+    def _prepare(self, plan: GenerationPlan) -> None:
+        if all(member.wid != self._context.wid for member in plan.members):
+            self.prepared[plan.generation] = Prepared(plan, None)
+            self.say(Said("prepared", plan.generation))
+            return
+        threading.Thread(
+            target=self._guarded(lambda: self._build_prepared(plan)), name=f"prepare-{plan.generation}", daemon=True
+        ).start()
+
+    def _build_prepared(self, plan: GenerationPlan) -> None:
+        fault("prepare", self._context.wid)
+        try:
+            group = self._make_group(plan)
+        except CommunicationError as error:
+            self.say(Said("unprepared", plan.generation, detail={"error": str(error)}))
+            return
+        with self.changed:
+            if self._is_over(plan.generation):
+                _dispose(group)
+                return
+            self.prepared[plan.generation] = Prepared(plan, group)
+            self.say(Said("prepared", plan.generation))
+            self.changed.notify_all()
+
+    def _make_group(self, plan: GenerationPlan) -> Group:
+        rank = [member.wid for member in plan.members].index(self._context.wid)
+        return make_group(
+            address=self._context.address,
+            store_address=plan.store_address,
+            store_port=plan.store_port,
+            prefix=f"{self._context.incarnation}/{plan.generation}",
+            generation=plan.generation,
+            rank=rank,
+            size=len(plan.members),
+        )
+
+    def _abandon(self, generation: int) -> None:
+        if self._active is not None and self._active.generation == generation:
+            end_at_once(f"generation {generation} was abandoned after this rank had switched to it")
+        self._abandoned.add(generation)
+        prepared = self.prepared.pop(generation, None)
+        if prepared is not None and prepared.group is not None:
+            prepared.group.break_off()
+            if self._active is not None:  # else the training thread may be waiting in it: destroying it would deadlock
+                prepared.group.drop()
+
+    def _recover(self, plan: GenerationPlan) -> None:
+        if self._active is None:
+            end_at_once("told to recover before it had any state")
+        if self._active is not None and plan.generation > self._active.generation:
+            self.recovery = plan
+            self._active.break_off()
+            if self._forming is not None:
+                self._forming.break_off()
+            self._break_off_prepared()
+
+    def _break_off_prepared(self) -> None:
+        for prepared in self.prepared.values():
+            if prepared.group is not None:
+                prepared.group.break_off()
+
+    def _superseded(self, plan: GenerationPlan) -> bool:
+        """Building `plan` has become pointless."""
+        return self.finished or (self.recovery is not None and self.recovery.generation > plan.generation)
+
+    def _is_over(self, generation: int) -> bool:
+        """A group that was being built for `generation` has come too late."""
+        active = self._active.generation if self._active else 0
+        newer = self.recovery.generation if self.recovery else active
+        return self.stopping or generation in self._abandoned or generation <= max(active, newer)
+
+    def _guarded(self, work: Callable[[], None]) -> Callable[[], None]:
+        def run() -> None:
+            try:
+                work()
+            except BaseException:
+                traceback.print_exc()
+                end_at_once("its control thread failed")
+
+        return run
+
+
+def _dispose(group: Group | None) -> None:
+    """A group in which no thread of this process waits."""
+    if group is not None:
+        group.break_off()
+        group.drop()
+
+
+def _lines(connection: socket.socket) -> Iterator[bytes]:
+    """Whole lines, until the other end is gone, however it went."""
+    try:
+        yield from connection.makefile("rb")
+    except OSError:
+        return
+
+
+def end_at_once(why: str) -> None:
+    """End this rank without running any of the script's code; its keeper starts another one if it is still wanted."""
+    print(f"tidepool: rank ends itself: {why}", file=sys.stderr, flush=True)  # noqa: T201
+    os.kill(os.getpid(), signal.SIGKILL)

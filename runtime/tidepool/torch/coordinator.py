@@ -1,0 +1,258 @@
+"""A job's coordinator: the process around `membership.py`, on the job's lead host.
+
+It holds the TCPStore in which the members of a generation meet, a TCP listener for the job's ranks and a unix socket
+for the lead executor. Each decision is in the journal (`plans.jsonl`) before anybody is told. When it is killed, ranks
+train on; the next coordinator of the incarnation reads the journal and waits for the ranks to come back.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import selectors
+import socket
+import time
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from torch._C._distributed_c10d import TCPStore
+
+from tidepool.journal import Journal, read_journal
+from tidepool.procfs import started_at
+from tidepool.protocol import (
+    CoordinatorWish,
+    GenerationPlan,
+    Hello,
+    LaunchSpec,
+    PlanMember,
+    ProtocolError,
+    Retire,
+    Said,
+    decode,
+    encode,
+)
+from tidepool.torch.membership import Action, Membership, Tell
+
+__all__ = ["Coordinator", "main"]
+
+logger = logging.getLogger(__name__)
+
+TICK_SECONDS = 0.1
+#: After the end: how long ranks may take to exit before the coordinator goes without seeing them go.
+LINGER_SECONDS = 30.0
+#: How long a predecessor may take to end before its successor begins without seeing it go.
+RETIRE_SECONDS = 5.0
+
+
+def main(
+    *, wish: CoordinatorWish, launch: LaunchSpec, address: str, control: socket.socket, lifeline_fd: int | None
+) -> None:
+    """Run until the incarnation is over. `control` is a listening unix socket, `address` where ranks connect."""
+    Coordinator(wish, launch, address, control, lifeline_fd).run()
+
+
+@dataclass
+class _Peer:
+    """A connection: of a rank once it has said hello, else of an executor or of nobody yet."""
+
+    connection: socket.socket
+    from_executor: bool
+    wid: str | None = None
+    received: bytearray = field(default_factory=bytearray)
+
+
+class Coordinator:
+    def __init__(
+        self,
+        wish: CoordinatorWish,
+        launch: LaunchSpec,
+        address: str,
+        control: socket.socket,
+        lifeline_fd: int | None,
+    ) -> None:
+        self._wish, self._folder = wish, Path(launch.folder)
+        self._store, store_port = _store(address)
+        self._listener = socket.create_server((address, 0))
+        self._control = control
+        self._lifeline_fd = lifeline_fd
+        self._peers: dict[str, _Peer] = {}
+        self._running = True
+        self._ended_at: float | None = None
+        self._selector = selectors.DefaultSelector()
+        self._membership = Membership(address, store_port, launch.min_slots)
+        self._retire_predecessor()
+        self._restore()
+        self._journal = Journal(self._folder / "plans.jsonl")
+        self._obey(wish)
+
+    def run(self) -> None:
+        self._selector.register(self._listener, selectors.EVENT_READ, "rank")
+        self._selector.register(self._control, selectors.EVENT_READ, "executor")
+        if self._lifeline_fd is not None:
+            self._selector.register(self._lifeline_fd, selectors.EVENT_READ, "lifeline")
+        self._publish_address()
+        while self._running:
+            for key, _ in self._selector.select(TICK_SECONDS):
+                self._serve(key)
+            self._act(self._membership.ticked(time.time()))
+            self._end_when_over()
+
+    def _serve(self, key: selectors.SelectorKey) -> None:
+        if key.data == "lifeline":
+            self._running = False
+        elif isinstance(key.data, _Peer):
+            self._read(key.data)
+        else:
+            assert isinstance(key.fileobj, socket.socket)
+            self._accept(key.fileobj, from_executor=key.data == "executor")
+
+    def _accept(self, listener: socket.socket, *, from_executor: bool) -> None:
+        connection, _ = listener.accept()
+        if not from_executor:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.settimeout(5.0)
+        self._selector.register(connection, selectors.EVENT_READ, _Peer(connection, from_executor))
+
+    def _read(self, peer: _Peer) -> None:
+        try:
+            data = peer.connection.recv(65536)
+        except OSError:  # reset: the same as closed
+            data = b""
+        if not data:
+            self._close(peer)
+            return
+        peer.received += data
+        *lines, rest = peer.received.split(b"\n")
+        peer.received = bytearray(rest)
+        for line in lines:
+            try:
+                self._hear(peer, bytes(line))
+            except ProtocolError as error:
+                logger.warning("job=%s dropped a line that is not of the protocol: %s", self._wish.job, error)
+                self._close(peer)
+                return
+
+    def _hear(self, peer: _Peer, line: bytes) -> None:
+        now = time.time()
+        if peer.from_executor:
+            self._obey(decode(CoordinatorWish, line))
+        elif peer.wid is None:
+            hello = _first_line(line)
+            if (hello.job, hello.incarnation) != (self._wish.job, self._wish.incarnation):
+                raise ProtocolError(f"a caller of job {hello.job}, incarnation {hello.incarnation}")
+            if isinstance(hello, Retire):
+                self._running = False
+                return
+            peer.wid = hello.wid
+            self._peers[hello.wid] = peer
+            self._act(self._membership.connected(hello, now))
+        else:
+            self._act(self._membership.said(peer.wid, decode(Said, line), now))
+
+    def _obey(self, wish: CoordinatorWish) -> None:
+        if (wish.job, wish.incarnation) != (self._wish.job, self._wish.incarnation):
+            raise ProtocolError(f"a wish for job {wish.job}, incarnation {wish.incarnation}")
+        if wish.stop:
+            self._running = False
+            return
+        self._act(self._membership.wished(wish.members, wish.target_revision, time.time()))
+
+    def _close(self, peer: _Peer) -> None:
+        self._selector.unregister(peer.connection)
+        peer.connection.close()
+        if peer.wid is not None and self._peers.get(peer.wid) is peer:
+            del self._peers[peer.wid]
+            self._act(self._membership.disconnected(peer.wid, time.time()))
+
+    def _act(self, actions: list[Action]) -> None:
+        """Write everything down first, then tell."""
+        for action in actions:
+            if not isinstance(action, Tell):
+                self._journal.append(action.kind, action.data)
+        for action in actions:
+            if isinstance(action, Tell) and action.wid in self._peers:
+                peer = self._peers[action.wid]
+                try:
+                    peer.connection.sendall(encode(action.told))
+                except OSError:  # its end is read as such in the next turn
+                    logger.info("job=%s rank=%s does not listen", self._wish.job, action.wid)
+
+    def _end_when_over(self) -> None:
+        if not (self._membership.finished or self._membership.lost):
+            return
+        self._ended_at = self._ended_at or time.monotonic()
+        if not self._peers or time.monotonic() - self._ended_at > LINGER_SECONDS:
+            self._running = False
+            self._publish_address(ended="finished" if self._membership.finished else "lost")
+
+    def _publish_address(self, ended: str | None = None) -> None:
+        """`ended`: how the incarnation did, for ranks that were started but come too late to ask."""
+        host, port = self._listener.getsockname()
+        pid = os.getpid()
+        place = {"address": host, "port": port, "pid": pid, "started_at": started_at(pid), "ended": ended}
+        aside = self._folder / ".coordinator.json"
+        aside.write_text(json.dumps(place))
+        aside.rename(self._folder / "coordinator.json")
+
+    def _retire_predecessor(self) -> None:
+        """End a coordinator of this incarnation that still runs, or the two would plan apart in one journal."""
+        try:
+            place = json.loads((self._folder / "coordinator.json").read_text())
+            with socket.create_connection((place["address"], place["port"]), RETIRE_SECONDS) as connection:
+                if connection.getsockname() == connection.getpeername():  # nobody there: we met ourselves
+                    return
+                connection.sendall(encode(Retire(self._wish.job, self._wish.incarnation, retire=True)))
+                while connection.recv(4096):
+                    continue
+        except (OSError, ValueError) as error:
+            logger.info("job=%s has no other coordinator: %s", self._wish.job, error)
+
+    def _restore(self) -> None:
+        """Continue from an earlier life's journal, if there is one."""
+        entries = read_journal(self._folder / "plans.jsonl")
+        planned = {
+            entry["data"]["generation"]: self._plan(entry["data"])
+            for entry in entries
+            if entry["kind"] == "generation_planned"
+        }
+        if not planned:
+            return
+        active = max(
+            (entry["data"]["generation"] for entry in entries if entry["kind"] == "generation_active"), default=0
+        )
+        kinds = {entry["kind"] for entry in entries}
+        revision = max(plan.target_revision for plan in planned.values())
+        self._membership.restore(planned, active, revision, time.time())
+        self._membership.finished, self._membership.lost = "finished" in kinds, "lost" in kinds
+
+    def _plan(self, data: dict[str, object]) -> GenerationPlan:
+        members = data["members"]
+        assert isinstance(members, list)
+        return GenerationPlan(
+            generation=int(str(data["generation"])),
+            members=[PlanMember(**member) for member in members],
+            store_address=self._membership.store_address,
+            store_port=self._membership.store_port,
+            target_revision=int(str(data["target_revision"])),
+            cause="resize",
+        )
+
+
+def _first_line(line: bytes) -> Hello | Retire:
+    """Who connects is a rank or a successor."""
+    try:
+        return decode(Retire, line)
+    except ProtocolError:
+        return decode(Hello, line)
+
+
+def _store(address: str) -> tuple[TCPStore, int]:
+    """A store that listens on `address` only (TCPStore by itself listens on every interface)."""
+    listener = socket.create_server((address, 0))
+    port = listener.getsockname()[1]
+    store = TCPStore(
+        address, port, None, True, timedelta(seconds=30), wait_for_workers=False, master_listen_fd=listener.detach()
+    )
+    return store, port

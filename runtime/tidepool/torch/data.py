@@ -1,0 +1,66 @@
+"""Which samples belong to which step and rank, and the random numbers of a step.
+
+Everything is a pure function of (seed, epoch, step, virtual rank), never of how many ranks there were before: an epoch
+is one permutation, a step the next `effective_batch_size` samples of it, a rank's share a contiguous span of the step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset, IterableDataset, default_collate
+
+__all__ = ["collate", "epoch_order", "micro_batches", "seed_step", "share", "sized"]
+
+
+def epoch_order(seed: int, epoch: int, samples: int) -> list[int]:
+    generator = torch.Generator().manual_seed(_mixed(seed, epoch, 0x0E))
+    order: list[int] = torch.randperm(samples, generator=generator).tolist()
+    return order
+
+
+def share(start: int, end: int, rank: int, size: int) -> tuple[int, int]:
+    """The span of [start, end) that `rank` computes: spans differ by at most one sample, larger ones first."""
+    quotient, remainder = divmod(end - start, size)
+    first = start + rank * quotient + min(rank, remainder)
+    return first, first + quotient + (1 if rank < remainder else 0)
+
+
+def micro_batches(first: int, last: int, largest: int) -> list[tuple[int, int]]:
+    """[first, last) cut into the fewest pieces of at most `largest`, as equal as possible."""
+    count = -(-(last - first) // largest)
+    return [share(first, last, piece, count) for piece in range(count)]
+
+
+def seed_step(seed: int, step: int, virtual_rank: int) -> None:
+    """Random numbers drawn in a step (dropout, augmentation) depend on the step and the place in it, nothing else."""
+    torch.manual_seed(_mixed(seed, step, virtual_rank + 0x100))
+
+
+def sized(dataset: Dataset[Any]) -> int:
+    """Number of samples. Raises TypeError for a dataset without a length or without indices."""
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
+        raise TypeError(
+            "elastic training divides each epoch among a changing number of ranks and needs a dataset with a length "
+            "and indices (a map-style dataset); an IterableDataset has neither"
+        )
+    length: int = len(dataset)
+    if length == 0:
+        raise ValueError("the training dataset is empty: check the folder in DATA_DIR")
+    return length
+
+
+def collate(dataset: Dataset[Any], indices: list[int]) -> Any:
+    return default_collate([dataset[index] for index in indices])
+
+
+def _mixed(*parts: int) -> int:
+    """Distinct 63-bit seeds for distinct parts (the 64-bit finalizer of MurmurHash3, applied part by part)."""
+    mixed = 0
+    for part in parts:
+        mixed = (mixed ^ part) & 0xFFFFFFFFFFFFFFFF
+        for multiplier in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+            mixed = ((mixed ^ (mixed >> 33)) * multiplier) & 0xFFFFFFFFFFFFFFFF
+        mixed = (mixed ^ (mixed >> 33)) + 0x9E3779B97F4A7C15
+    return mixed & 0x7FFFFFFFFFFFFFFF

@@ -1,0 +1,443 @@
+"""Which ranks train together: the coordinator's decisions, without any I/O.
+
+`Membership` is told what happened (`connected`, `said`, `disconnected`, `wished`, `ticked`) and answers with a list of
+actions: lines for ranks (`Tell`) and entries for the journal (`Record`). It never looks at a clock: `now` is passed in.
+
+A change of size takes two phases. PREPARE: every member of the next generation builds its group in the background,
+and those who leave take note; training goes on. COMMIT: the present members set a flag that rides on their next
+all-reduce, so that all of them switch after the same step. Until the commit, any mishap just voids the plan. A member
+that dies (at any time) voids it too, and those that hold the training's state go on in a generation of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tidepool.protocol import GenerationPlan, Hello, Member, PlanMember, Said, Told
+
+__all__ = ["Action", "Membership", "Record", "Tell"]
+
+#: How long a rank that is ready waits for others that are still starting, so that 1 -> 8 is one resize, not seven.
+JOIN_WINDOW_SECONDS = 5.0
+#: A plan that is not prepared by then is void; who has not answered is ended.
+PREPARE_TIMEOUT_SECONDS = 30.0
+#: After a restart of the coordinator: how long the members of the active generation may take to reconnect.
+REJOIN_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Tell:
+    wid: str
+    told: Told
+
+
+@dataclass(frozen=True)
+class Record:
+    kind: str
+    data: dict[str, Any]
+
+
+Action = Tell | Record
+
+
+@dataclass
+class _Rank:
+    wid: str
+    host: str
+    slot: int
+    ready_at: float | None = None
+    #: Generation whose group it has switched to; it holds the training's state from then on.
+    generation: int = 0
+    left: bool = False
+    #: Of the wish that it was started for.
+    target_revision: int = 0
+
+
+@dataclass
+class _Pending:
+    plan: GenerationPlan
+    since: float
+    #: Old members and new ones that still have to answer PREPARE.
+    unprepared: set[str]
+    committed: bool = False
+
+
+@dataclass
+class Membership:
+    """The state of one incarnation's process groups. See the module's text for the protocol."""
+
+    store_address: str
+    store_port: int
+    min_slots: int
+    target: list[Member] = field(default_factory=list)
+    target_revision: int = -1
+    generation: int = 0
+    active: GenerationPlan | None = None
+    pending: _Pending | None = None
+    ranks: dict[str, _Rank] = field(default_factory=dict)
+    finished: bool = False
+    #: Every rank that held the state is gone: this incarnation is over.
+    lost: bool = False
+    #: wid -> when its absence counts as its death (only after a restart of the coordinator).
+    awaited: dict[str, float] = field(default_factory=dict)
+    #: Plans of an earlier life of the coordinator: ranks may have switched to one after it had died.
+    planned: dict[int, GenerationPlan] = field(default_factory=dict)
+    #: After a restart, until all members of the active generation are back or given up.
+    restoring: bool = False
+    #: Generations that our predecessor planned and nobody trains in: ranks may still wait in their groups.
+    void: list[int] = field(default_factory=list)
+    #: Newest generation whose beginning is in the journal.
+    recorded: int = 0
+
+    # --- what happened ---
+
+    def wished(self, target: list[Member], target_revision: int, now: float) -> list[Action]:
+        if target_revision < self.target_revision:
+            return []
+        self.target, self.target_revision = target, target_revision
+        return self._replan(now)
+
+    def connected(self, hello: Hello, now: float) -> list[Action]:
+        if self.lost:
+            return [Tell(hello.wid, Told("fenced"))]
+        if self.finished:
+            return [Tell(hello.wid, Told("finished" if hello.generation else "stop"))]
+        if self._is_history(hello):
+            return [Tell(hello.wid, Told("fenced"))]
+        rank = _Rank(
+            hello.wid,
+            hello.host,
+            hello.slot,
+            now if hello.ready else None,
+            hello.generation,
+            target_revision=hello.target_revision,
+        )
+        self.ranks[hello.wid] = rank
+        self._catch_up_with(hello)
+        self.awaited.pop(hello.wid, None)
+        joined = Record("rank_joined", {"wid": rank.wid, "host": rank.host, "slot": rank.slot, "at": now})
+        void = [] if hello.generation else [Tell(hello.wid, Told("abandon", generation)) for generation in self.void]
+        return [joined, *void, *self._settle(now), *self._replan(now)]
+
+    def said(self, wid: str, said: Said, now: float) -> list[Action]:
+        rank = self.ranks.get(wid)
+        if rank is None:
+            return []
+        answers: dict[str, Callable[[_Rank, Said, float], list[Action]]] = {
+            "ready": self._ready,
+            "prepared": self._prepared,
+            "unprepared": self._unprepared,
+            "switched": self._switched,
+            "left": self._left,
+            "broken": self._broken,
+            "finished": self._finished,
+            "checkpoint": self._checkpoint,
+        }
+        return answers[said.kind](rank, said, now)
+
+    def disconnected(self, wid: str, now: float) -> list[Action]:
+        rank = self.ranks.pop(wid, None)
+        if rank is None or self.finished or rank.left:
+            return []
+        return self._gone(rank, now)
+
+    def ticked(self, now: float) -> list[Action]:
+        self.awaited = {wid: deadline for wid, deadline in self.awaited.items() if now < deadline}
+        actions = self._settle(now)
+        pending = self.pending
+        if pending and not pending.committed and now - pending.since > PREPARE_TIMEOUT_SECONDS:
+            late = sorted(pending.unprepared)
+            actions += self._abandon(f"not prepared in time: {', '.join(late)}", now)
+            actions += [Tell(wid, Told("fenced")) for wid in late if wid not in self._active_wids()]
+        return actions + self._replan(now)
+
+    def restore(self, planned: dict[int, GenerationPlan], active: int, target_revision: int, now: float) -> None:
+        """Continue after a restart of the coordinator, from its journal: members have REJOIN_SECONDS to say hello."""
+        self.planned, self.restoring, self.recorded = planned, True, active
+        self.generation = max(planned)
+        self.active = planned.get(active)
+        self.target_revision = target_revision
+        latest = self.active or planned[self.generation]  # nobody is known to have begun: somebody may have
+        self.awaited = {member.wid: now + REJOIN_SECONDS for member in latest.members}
+
+    def _catch_up_with(self, hello: Hello) -> None:
+        """A rank that trains in a later generation than we know of: its switch was told to our predecessor."""
+        plan = self.planned.get(hello.generation)
+        if not self.restoring or plan is None or plan.generation <= self._active_generation():
+            return
+        deadline = max(self.awaited.values(), default=0.0)
+        self.active = plan
+        self.awaited = {wid: deadline for wid in self._active_wids() if wid not in self.ranks}
+
+    def _settle(self, now: float) -> list[Action]:
+        """Once nobody is awaited any more: void what our predecessor had planned and nobody trains in.
+
+        Its members may have been told to switch, or not: only a new generation makes all of them agree again.
+        """
+        if not self.restoring or self.awaited or self.finished:
+            return []
+        self.restoring = False
+        self.void = [generation for generation in self.planned if generation > self._active_generation()]
+        if not self.void and set(self._active_wids()) <= set(self.ranks):
+            return []
+        waiting = sorted(set(self.ranks) - set(self._holders()))
+        abandoned = [Tell(wid, Told("abandon", generation)) for generation in self.void for wid in waiting]
+        return [*abandoned, *self._recover(now)]
+
+    def _is_history(self, hello: Hello) -> bool:
+        """A rank that comes back after the others went on without it."""
+        pending = [member.wid for member in self.pending.plan.members] if self.pending else []
+        return hello.generation > 0 and not self.restoring and hello.wid not in [*self._active_wids(), *pending]
+
+    # --- what ranks say ---
+
+    def _ready(self, rank: _Rank, said: Said, now: float) -> list[Action]:
+        rank.ready_at = now
+        return self._replan(now)
+
+    def _prepared(self, rank: _Rank, said: Said, now: float) -> list[Action]:
+        pending = self.pending
+        if pending is None or pending.plan.generation != said.generation or pending.committed:
+            return []
+        pending.unprepared.discard(rank.wid)
+        return self._commit_if_prepared()
+
+    def _unprepared(self, rank: _Rank, said: Said, now: float) -> list[Action]:
+        pending = self.pending
+        if pending is None or pending.plan.generation != said.generation or pending.committed:
+            return []
+        return [*self._abandon(f"{rank.wid}: {said.detail.get('error', '')}", now), *self._replan(now)]
+
+    def _switched(self, rank: _Rank, said: Said, now: float) -> list[Action]:
+        """Rank 0's word begins a generation; after a restart, that of any of its members tells that it has begun."""
+        rank.generation = max(rank.generation, said.generation)
+        pending = self.pending
+        if pending and pending.plan.generation == said.generation and pending.plan.members[0].wid == rank.wid:
+            self._let_leavers_go(pending.plan)
+            self.active, self.pending = pending.plan, None
+        if self.active is None or self.active.generation != said.generation or self.recorded == said.generation:
+            return []
+        self.recorded = said.generation
+        return [_active_record(self.active, said, now), *self._replan(now)]
+
+    def _let_leavers_go(self, plan: GenerationPlan) -> None:
+        """Members that switch out with `plan` may not have said so yet: they are no candidates for their slots.
+
+        After a failure nobody leaves: who is no member then was still receiving the state, and waits for another turn.
+        """
+        if plan.cause == "failure":
+            return
+        members = {member.wid for member in plan.members}
+        for wid in self._active_wids():
+            if wid in self.ranks and wid not in members:
+                self.ranks[wid].left = True
+
+    def _left(self, rank: _Rank, said: Said, now: float) -> list[Action]:
+        rank.left = True
+        return []
+
+    def _broken(self, rank: _Rank, said: Said, now: float) -> list[Action]:
+        """A collective failed though nobody's connection to us closed (yet): form the survivors anew."""
+        if self.finished:
+            return [Tell(rank.wid, Told("finished"))]
+        if rank.left:  # the others have gone on without it, as planned
+            return [Tell(rank.wid, Told("stop"))]
+        recovering = self.pending is not None and self.pending.plan.cause == "failure"
+        latest = self.generation if recovering else self._active_generation()
+        if said.generation < latest and rank.wid in self._active_wids():
+            return []  # an older group's failure; its recovery is under way
+        return self._recover(now) if rank.wid in self._holders() else []
+
+    def _finished(self, rank: _Rank, said: Said, now: float) -> list[Action]:
+        if self.finished:
+            return []
+        self.finished, self.pending = True, None
+        record = Record("finished", {"step": said.step, "epoch": said.epoch, "at": now})
+        told = {wid: Told("finished" if other.generation else "stop") for wid, other in self.ranks.items()}
+        return [record, *(Tell(wid, message) for wid, message in told.items())]
+
+    def _checkpoint(self, rank: _Rank, said: Said, now: float) -> list[Action]:
+        return [Record("checkpoint", {**said.detail, "step": said.step, "epoch": said.epoch, "at": now})]
+
+    # --- decisions ---
+
+    def _gone(self, rank: _Rank, now: float) -> list[Action]:
+        if rank.wid in self._active_wids() or rank.generation:
+            return self._recover(now)
+        pending = self.pending
+        if pending is None or rank.wid not in {member.wid for member in pending.plan.members}:
+            return self._replan(now)
+        if pending.committed:
+            return self._recover(now)
+        return [*self._abandon(f"{rank.wid} died while preparing", now), *self._replan(now)]
+
+    def _recover(self, now: float) -> list[Action]:
+        """Those that hold the state go on at once, without the dead; joiners wait for another turn.
+
+        After a restart of the coordinator only when all are back or given up: who is missing may be alive.
+        """
+        if self.awaited:
+            return []
+        holders = self._holders()
+        receiving = [wid for wid in self._active_wids() if wid in self.ranks and wid not in holders]
+        actions: list[Action] = [Tell(wid, Told("abandon", self._active_generation())) for wid in receiving]
+        if self.pending:
+            actions += self._abandon("a member died", now, tell=sorted(set(self.ranks) - set(holders)))
+        if not holders:
+            return actions + (self._lose(now) if self.active else self._replan(now))
+        plan = self._new_plan(holders, [], "failure")
+        self.pending = _Pending(plan, now, set(), committed=True)
+        actions.append(_planned_record(plan, now))
+        return actions + [Tell(wid, Told("recover", plan.generation, plan)) for wid in holders]
+
+    def _lose(self, now: float) -> list[Action]:
+        self.lost, self.active = True, None
+        fenced = [Tell(wid, Told("fenced")) for wid in sorted(self.ranks)]
+        return [Record("lost", {"generation": self.generation, "at": now}), *fenced]
+
+    def _replan(self, now: float) -> list[Action]:
+        """Start the next planned change, if one is due."""
+        if self.finished or self.lost or self.pending or self.target_revision < 0 or self.awaited:
+            return []
+        return self._dismiss_unwanted() + (self._resize(now) if self.active else self._start(now))
+
+    def _dismiss_unwanted(self) -> list[Action]:
+        """Send ranks away whose slot was given back before they had joined anything."""
+        wanted = self._wanted()
+        unwanted = [
+            rank
+            for rank in self.ranks.values()
+            if not rank.left
+            and not rank.generation
+            and rank.wid not in wanted
+            and rank.target_revision <= self.target_revision
+        ]
+        for rank in unwanted:
+            rank.left = True
+        return [Tell(rank.wid, Told("stop")) for rank in unwanted]
+
+    def _resize(self, now: float) -> list[Action]:
+        wanted = self._wanted()
+        active = [wid for wid in self._active_wids() if wid in self.ranks]
+        stay = [wid for wid in active if wid in wanted]
+        join = [wid for wid in wanted if wid not in active and self._is_ready(wid)]
+        leave = [wid for wid in active if wid not in wanted]
+        if not join and (not leave or not stay):
+            return []  # nothing to do, or nobody to hand the state to: train on where we are
+        if not (leave and stay) and self._others_are_starting(wanted, active, join, now):
+            return []
+        if not stay:
+            stay, leave = active, []  # they hand over first and leave with the next change
+        return self._prepare(self._new_plan(stay, join, "resize"), leave, now)
+
+    def _start(self, now: float) -> list[Action]:
+        wanted = self._wanted()
+        ready = sorted((wid for wid in wanted if self._is_ready(wid)), key=lambda wid: self.ranks[wid].ready_at or 0.0)
+        if len(ready) < self.min_slots:
+            return []
+        first = sorted(ready[: self.min_slots], key=wanted.index)
+        return self._prepare(self._new_plan(first[:1], first[1:], "start"), [], now)
+
+    def _others_are_starting(self, wanted: list[str], active: list[str], join: list[str], now: float) -> bool:
+        complete = len(self.target) <= len([wid for wid in wanted if wid in active or wid in join])
+        first_ready = min(self.ranks[wid].ready_at or now for wid in join)
+        return not complete and now - first_ready < JOIN_WINDOW_SECONDS
+
+    def _prepare(self, plan: GenerationPlan, leave: list[str], now: float) -> list[Action]:
+        concerned = [member.wid for member in plan.members] + leave
+        self.pending = _Pending(plan, now, set(concerned))
+        told = Told("prepare", plan.generation, plan)
+        return [_planned_record(plan, now), *(Tell(wid, told) for wid in concerned)]
+
+    def _commit_if_prepared(self) -> list[Action]:
+        pending = self.pending
+        if pending is None or pending.unprepared:
+            return []
+        pending.committed = True
+        deciders = self._active_wids() if self.active else [member.wid for member in pending.plan.members]
+        told = Told("commit", pending.plan.generation)
+        return [Tell(wid, told) for wid in deciders if wid in self.ranks]
+
+    def _abandon(self, why: str, now: float, tell: list[str] | None = None) -> list[Action]:
+        pending, self.pending = self.pending, None
+        assert pending is not None
+        generation = pending.plan.generation
+        concerned = sorted(self.ranks) if tell is None else tell
+        record = Record("generation_abandoned", {"generation": generation, "why": why, "at": now})
+        return [record, *(Tell(wid, Told("abandon", generation)) for wid in concerned)]
+
+    def _new_plan(
+        self, holders: list[str], joiners: list[str], cause: Literal["start", "resize", "failure"]
+    ) -> GenerationPlan:
+        self.generation += 1
+        members = [self._member(wid, holder=True) for wid in holders] + [
+            self._member(wid, holder=False) for wid in joiners
+        ]
+        return GenerationPlan(
+            self.generation, members, self.store_address, self.store_port, self.target_revision, cause
+        )
+
+    # --- who is who ---
+
+    def _member(self, wid: str, *, holder: bool) -> PlanMember:
+        rank = self.ranks[wid]
+        return PlanMember(wid, rank.host, rank.slot, holder)
+
+    def _active_wids(self) -> list[str]:
+        return [member.wid for member in self.active.members] if self.active else []
+
+    def _active_generation(self) -> int:
+        return self.active.generation if self.active else 0
+
+    def _is_ready(self, wid: str) -> bool:
+        return self.ranks[wid].ready_at is not None
+
+    def _wanted(self) -> list[str]:
+        """The live rank of each place of the target, in the target's order; places without one are left out."""
+        by_place = {(rank.host, rank.slot): rank.wid for rank in self.ranks.values() if not rank.left}
+        places = [(member.host, member.slot) for member in self.target]
+        return [by_place[place] for place in places if place in by_place]
+
+    def _holders(self) -> list[str]:
+        """Live ranks that have the training's state: members of the active generation first, in their order.
+
+        A member that has not said so yet may be receiving it still.
+        """
+        holders = [wid for wid, rank in self.ranks.items() if rank.generation and not rank.left]
+        active = [wid for wid in self._active_wids() if wid in holders]
+        return active + sorted(set(holders) - set(active))
+
+
+def _planned_record(plan: GenerationPlan, now: float) -> Record:
+    members = [
+        {"wid": member.wid, "host": member.host, "slot": member.slot, "holder": member.holder}
+        for member in plan.members
+    ]
+    data = {
+        "generation": plan.generation,
+        "members": members,
+        "target_revision": plan.target_revision,
+        "cause": plan.cause,
+        "at": now,
+    }
+    return Record("generation_planned", data)
+
+
+def _active_record(plan: GenerationPlan, said: Said, now: float) -> Record:
+    members = [
+        {"wid": member.wid, "rank": rank, "host": member.host, "slot": member.slot}
+        for rank, member in enumerate(plan.members)
+    ]
+    data = {
+        "generation": plan.generation,
+        "world_size": said.detail.get("world_size", len(members)),
+        "step": said.step,
+        "pause_ms": said.pause_ms,
+        "target_revision": plan.target_revision,
+        "cause": plan.cause,
+        "members": members,
+        "at": now,
+    }
+    return Record("generation_active", data)

@@ -1,0 +1,55 @@
+"""`metrics.jsonl`: one line per completed step, contiguous over all resizes. Rank 0 writes it; it is the truth."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+__all__ = ["MetricsFile"]
+
+KEPT_RECORDS = 4
+
+
+class MetricsFile:
+    """Appends step records to a file. Without a folder (off the cluster) it keeps them in memory only."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._path = folder / "metrics.jsonl" if folder else None
+        self._last_step: int | None = None
+
+    def write(self, records: list[dict[str, Any]]) -> None:
+        """Append those of `records` whose step the file does not have yet (the newest few, oldest first)."""
+        if self._path is None:
+            return
+        if self._last_step is None:
+            self._last_step = _last_step(self._path)
+        new = [record for record in records if record["step"] > self._last_step]
+        if not new:
+            return
+        with self._path.open("a") as file:
+            file.write("".join(json.dumps(_finite(record), separators=(",", ":")) + "\n" for record in new))
+        self._last_step = new[-1]["step"]
+
+    def forget(self) -> None:
+        """Another rank may have written meanwhile: look at the file again before the next write."""
+        self._last_step = None
+
+
+def _last_step(path: Path) -> int:
+    if not path.exists():
+        return 0
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 65536))
+        lines = file.read().splitlines()
+    return int(json.loads(lines[-1])["step"]) if lines else 0
+
+
+def _finite(record: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no NaN or infinity: null says that there was no number."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in record.items()
+    }

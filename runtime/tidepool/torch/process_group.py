@@ -1,0 +1,253 @@
+"""One generation's group: gloo for collectives, plain TCP to hand state over; both can be broken off from outside.
+
+`make_group` is the only place where a process group is created, so that other backends have one door to come in by.
+
+What gloo does when a peer dies (torch 2.13, measured): the ring's neighbours raise at once, the others hang until the
+timeout, and `abort()` does nothing. What works is shutdown(2) on the group's own TCP sockets: whoever waits in a
+collective is released within milliseconds. `Group.break_off` does that; it finds the sockets by the listening ports
+of the group's members, which they tell each other through the store.
+
+State travels over sockets of our own: a gloo `send` that is posted in the very moment in which its connection breaks
+is never released (seen once among a few dozen deaths of a sender), and nothing reachable from Python can end it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch._C._distributed_c10d import (
+    AllreduceOptions,
+    PrefixStore,
+    ProcessGroupGloo,
+    ReduceOp,
+    Store,
+    TCPStore,
+)
+
+__all__ = ["CommunicationError", "Group", "make_group"]
+
+#: A peer's death is told by the coordinator, never found by a timeout: this one only bounds what nobody foresaw.
+COLLECTIVE_TIMEOUT = timedelta(minutes=30)
+#: How often a waiting thread looks whether its group was broken off.
+LOOK = timedelta(seconds=0.5)
+#: A broken collective is released within milliseconds; one that is not by then never will be.
+RELEASE_SECONDS = 2.0
+CONNECT_SECONDS = 10.0
+#: One device is created at a time, so that its listening socket can be told from others.
+_device_lock = threading.Lock()
+#: Collectives that were never released, and what they refer to: destroying those would block.
+_entombed: list[Any] = []
+
+
+class CommunicationError(RuntimeError):
+    """A collective of this generation failed, or was broken off: recover, do not retry."""
+
+
+@dataclass
+class Group:
+    """The process group of one generation, seen by one of its members."""
+
+    generation: int
+    rank: int
+    size: int
+    _backend: ProcessGroupGloo | None = None
+    #: (address, port) by rank, where each member takes state.
+    _places: list[tuple[str, int]] = field(default_factory=list)
+    _listener: socket.socket | None = None
+    _listen_ports: frozenset[int] = frozenset()
+    _transfers: list[socket.socket] = field(default_factory=list)
+    broken: bool = False
+
+    def all_reduce(self, tensor: torch.Tensor) -> Any:
+        """Sum `tensor` over all ranks in place, in the background; returns a handle for `wait`."""
+        if self.size == 1:  # nobody whose death could break it: a recovery that was told waits for the next step
+            return None
+        if self.broken or self._backend is None:
+            raise CommunicationError(f"generation {self.generation} was broken off")
+        options = AllreduceOptions()
+        options.reduceOp = ReduceOp(ReduceOp.SUM)
+        try:
+            return self._backend.allreduce([tensor], options)  # type: ignore[attr-defined]
+        except RuntimeError as error:
+            raise CommunicationError(str(error)) from error
+
+    def wait(self, work: Any) -> None:
+        """Raises CommunicationError; nothing writes into the tensor any more when it does."""
+        if work is None:
+            return
+        broken_at: float | None = None
+        while True:
+            over = work.is_completed()  # looked at first: it may succeed in the moment in which a wait times out
+            try:
+                work.wait(LOOK)
+                return
+            except RuntimeError as error:
+                if over:
+                    raise CommunicationError(str(error)) from error
+            if not self.broken:
+                continue
+            broken_at = broken_at or time.monotonic()
+            if time.monotonic() - broken_at > RELEASE_SECONDS:
+                _entombed.append((self._backend, work))
+                self._backend = None
+                raise CommunicationError(f"generation {self.generation} was broken off")
+
+    def connect(self, rank: int) -> socket.socket:
+        """A connection to hand state to `rank`; the caller closes it."""
+        try:
+            return self._transfer(socket.create_connection(self._places[rank], CONNECT_SECONDS))
+        except OSError as error:
+            raise CommunicationError(f"rank {rank} does not take the state: {error}") from error
+
+    def accept(self) -> socket.socket:
+        """Wait for a member that hands state to this one, as long as it takes or until broken off."""
+        if self._listener is None:
+            raise CommunicationError("a group of one has nobody to receive from")
+        try:
+            connection, _ = self._listener.accept()
+        except OSError as error:
+            raise CommunicationError(f"generation {self.generation} was broken off") from error
+        return self._transfer(connection)
+
+    def break_off(self) -> None:
+        """Release every thread that waits for this group's members; they raise CommunicationError. Any thread."""
+        self.broken = True
+        for transfer in [self._listener, *self._transfers]:
+            if transfer is not None:
+                with suppress(OSError):  # not connected, or closed already
+                    transfer.shutdown(socket.SHUT_RDWR)
+        for descriptor in _socket_descriptors():
+            _shut_down_if_ours(descriptor, self._listen_ports)
+
+    def drop(self) -> None:
+        """Destroy the group in the background: it takes 20 to 40 ms, which no step shall wait for.
+
+        Only for a group in which no thread waits.
+        """
+        if self._listener is not None:
+            self._listener.close()
+        backend, self._backend = self._backend, None
+        if backend is not None:
+            holder = [backend]
+            del backend
+            threading.Thread(target=holder.clear, name=f"drop-generation-{self.generation}", daemon=True).start()
+
+    def _transfer(self, connection: socket.socket) -> socket.socket:
+        connection.settimeout(None)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._transfers = [*(one for one in self._transfers if one.fileno() >= 0), connection]
+        if self.broken:  # broken off between the connection and its registration
+            connection.close()
+            raise CommunicationError(f"generation {self.generation} was broken off")
+        return connection
+
+
+def make_group(
+    *,
+    address: str,
+    store_address: str,
+    store_port: int,
+    prefix: str,
+    generation: int,
+    rank: int,
+    size: int,
+    timeout_seconds: float = 30.0,
+) -> Group:
+    """Meet the other members of a generation. Raises CommunicationError when they do not come in time.
+
+    A group of one needs nobody and no sockets. `prefix` must be unique to the generation: stores are never cleaned.
+    """
+    if size == 1:
+        return Group(generation, rank, size)
+    timeout = timedelta(seconds=timeout_seconds)
+    listener = socket.create_server((address, 0))
+    try:
+        tcp = TCPStore(store_address, store_port, None, False, timeout)
+        store = PrefixStore(prefix, tcp)
+        options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+        options._timeout = timeout
+        device, port = _listening_device(address)
+        options._devices = [device]
+        store.set(f"place/{rank}", f"{address} {listener.getsockname()[1]} {port}")
+        places = [_place(store, other) for other in range(size)]
+        backend = ProcessGroupGloo(PrefixStore("gloo", store), rank, size, options)
+    except RuntimeError as error:
+        listener.close()
+        raise CommunicationError(str(error)) from error
+    backend._set_default_timeout(COLLECTIVE_TIMEOUT)
+    takers = [(host, taker) for host, taker, _ in places]
+    return Group(generation, rank, size, backend, takers, listener, frozenset(gloo for _, _, gloo in places))
+
+
+def _place(store: Store, rank: int) -> tuple[str, int, int]:
+    """A member's address, the port where it takes state, and the port where gloo listens."""
+    host, taker, gloo = store.get(f"place/{rank}").decode().split()
+    return host, int(taker), int(gloo)
+
+
+def _listening_device(address: str) -> tuple[Any, int]:
+    with _device_lock:
+        before = set(_listening_ports())
+        device = ProcessGroupGloo.create_device(hostname=address)
+        new = set(_listening_ports()) - before
+    if len(new) != 1:
+        raise CommunicationError(f"gloo opened {len(new)} listening sockets where one was expected")
+    return device, new.pop()
+
+
+def _socket_descriptors() -> list[int]:
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:  # closed meanwhile
+            continue
+        if target.startswith("socket:"):
+            found.append(int(name))
+    return found
+
+
+def _inet_socket(descriptor: int) -> socket.socket | None:
+    """A duplicate of `descriptor` if it is a TCP socket; the caller closes it."""
+    try:
+        duplicate = socket.socket(fileno=os.dup(descriptor))
+    except OSError:  # closed meanwhile
+        return None
+    if duplicate.family not in (socket.AF_INET, socket.AF_INET6) or duplicate.type != socket.SOCK_STREAM:
+        duplicate.close()
+        return None
+    return duplicate
+
+
+def _listening_ports() -> list[int]:
+    ports = []
+    for descriptor in _socket_descriptors():
+        duplicate = _inet_socket(descriptor)
+        if duplicate is None:
+            continue
+        with duplicate:
+            if duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                ports.append(duplicate.getsockname()[1])
+    return ports
+
+
+def _shut_down_if_ours(descriptor: int, listen_ports: frozenset[int]) -> None:
+    """Shut a connection down if either end is one of the group's listening ports."""
+    duplicate = _inet_socket(descriptor)
+    if duplicate is None:
+        return
+    with duplicate:
+        try:
+            ends = {duplicate.getsockname()[1], duplicate.getpeername()[1]}
+            if ends & listen_ports:
+                duplicate.shutdown(socket.SHUT_RDWR)
+        except OSError:  # a listening socket has no peer; a dead connection is what we want
+            return

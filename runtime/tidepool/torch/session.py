@@ -1,0 +1,322 @@
+"""The session: a training loop whose number of ranks may change between any two steps.
+
+    session = Session(model, optimizer, effective_batch_size=64)
+    for epoch in session.epochs(10):
+        for step in session.steps(train_set):
+            for inputs, labels in step:                  # this rank's share, in pieces that fit
+                step.backward(loss_fn(model(inputs), labels))
+
+What the loop does is the same on 1 rank and on 8, before and after any resize, and off the cluster. The session feeds
+each step its samples, weighs the losses, sums the gradients, updates the parameters, and between two steps lets ranks
+come and go. `sum_over` evaluates a dataset on all ranks together. See runtime/README.md for the whole API.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset
+
+from tidepool.env import RankContext, rank_context
+from tidepool.faults import fault
+from tidepool.protocol import Said
+from tidepool.torch.checkpoint import read_checkpoint, write_checkpoint
+from tidepool.torch.data import collate, epoch_order, micro_batches, share, sized
+from tidepool.torch.metrics import KEPT_RECORDS, MetricsFile
+from tidepool.torch.process_group import CommunicationError, Group
+from tidepool.torch.reducer import Reducer
+from tidepool.torch.state import Position, Stateful, TrainingState
+from tidepool.torch.step import Step
+from tidepool.torch.transitions import Transitions
+
+__all__ = ["Session"]
+
+#: Off the FabricModel path: how much training may be lost at most when every rank dies at once.
+CHECKPOINT_SECONDS = 30.0
+
+
+class Session:
+    """One rank's part in an elastic training.
+
+    model, optimizer: as the script built them; the optimizer must update parameters of the model.
+    effective_batch_size: samples per step over all ranks. A job that was submitted with one has the last word.
+    rank_batch_size: largest micro-batch that a rank computes at once; None: a rank's whole share.
+    seed: of the sample order and of random numbers in steps. On a cluster the job's seed has the last word.
+    registered: further objects with `state_dict`/`load_state_dict` that belong to the training (LR schedulers, ...).
+    warm_up: a forward and backward pass, called once before this process joins, while the others train on: with it
+        the first real step is not slowed by what a process does only once. Buffers and gradients are put back.
+    checkpoint_every: epochs between two checkpoints, 0 for none; None: at the end of an epoch, if 30 s have passed.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        effective_batch_size: int,
+        rank_batch_size: int | None = None,
+        seed: int = 0,
+        registered: Mapping[str, Stateful] | None = None,
+        warm_up: Callable[[], None] | None = None,
+        checkpoint_every: int | None = None,
+    ) -> None:
+        if effective_batch_size < 1:
+            raise ValueError(f"effective_batch_size must be at least 1, not {effective_batch_size}")
+        self.context: RankContext | None = rank_context()
+        launch = self.context.launch if self.context else None
+        self.model, self.optimizer = model, optimizer
+        self.seed = launch.seed if launch else seed
+        size = launch.effective_batch_size if launch and launch.effective_batch_size else effective_batch_size
+        self.position = Position(effective_batch_size=size)
+        self.reducer = Reducer(model.parameters())
+        self._rank_batch_size = rank_batch_size
+        self._warm_up = warm_up
+        self._checkpoint_every = checkpoint_every
+        self._checkpointed_at = time.monotonic()
+        self._total_epochs = 0
+        self._metrics = MetricsFile(self.folder)
+        self._reported: dict[str, float] = {}
+        self._buffers: list[torch.Tensor] | None = None
+        state = TrainingState(model, optimizer, dict(registered or {}), self.position)
+        self._transitions = Transitions(self.context, state)
+
+    # --- what a script asks ---
+
+    @property
+    def rank(self) -> int:
+        return self._group.rank
+
+    @property
+    def world_size(self) -> int:
+        return self._group.size
+
+    @property
+    def generation(self) -> int:
+        return self._group.generation
+
+    @property
+    def folder(self) -> Path | None:
+        """Where results go; None off the cluster."""
+        return self.context.folder if self.context else None
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    # --- the loop ---
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """Yield the number of each epoch that is left to do, from 0; a joining rank starts at the one under way."""
+        self._total_epochs = count
+        self._join()
+        while self.position.epoch < count:
+            epoch = self.position.epoch
+            yield epoch
+            if self.position.epoch == epoch:
+                self._end_epoch()
+        self._finish()
+
+    def steps(self, dataset: Dataset[Any]) -> Iterator[Step]:
+        """Yield the steps of this epoch that are left to do.
+
+        When members of the group die, the step in flight is yielded again, with the same samples: what the body did
+        in it has had no effect on model or optimizer.
+        """
+        samples = sized(dataset)
+        epoch = self.position.epoch
+        order = epoch_order(self.seed, epoch, samples)
+        while self.position.epoch == epoch and self.position.cursor < samples:
+            step = self._begin_step(dataset, order)
+            if step is not None:
+                yield step
+                self._end_step(step, samples)
+
+    def report(self, **values: float) -> None:
+        """Add metrics to the newest step's record, such as the accuracy on held-out data after an epoch."""
+        self._reported.update({name: float(value) for name, value in values.items()})
+
+    def sum_over(
+        self, dataset: Dataset[Any], measure: Callable[[Any], torch.Tensor], *, width: int, batch_size: int = 256
+    ) -> list[float]:
+        """Sum `measure(batch)` (a tensor of `width` numbers) over a whole dataset, each rank doing its share."""
+        while True:
+            total = torch.zeros(width, dtype=torch.float64)
+            first, last = share(0, sized(dataset), self.rank, self.world_size)
+            for start, end in micro_batches(first, last, batch_size):
+                with torch.no_grad():
+                    total += measure(self.to_device(collate(dataset, list(range(start, end))))).cpu().double()
+            try:
+                self._group.wait(self._group.all_reduce(total))
+                fault("sum-result", self._transitions.wid, CommunicationError)
+            except CommunicationError:
+                if self._recover():
+                    return list(self.position.last_sum)
+                continue
+            self.position.operation += 1
+            self.position.last_sum = total.tolist()
+            return list(self.position.last_sum)
+
+    def to_device(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.to(self.device)
+        if isinstance(value, dict):
+            return {key: self.to_device(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.to_device(item) for item in value]
+        return value
+
+    # --- one step ---
+
+    @property
+    def _group(self) -> Group:
+        return self._transitions.group
+
+    def _begin_step(self, dataset: Dataset[Any], order: list[int]) -> Step | None:
+        if self._transitions.recovery_is_due:
+            self._recover()
+            return None  # the position may have moved
+        self._write_records()
+        cursor = self.position.cursor
+        chunk = order[cursor : cursor + self.position.effective_batch_size]
+        first, last = share(0, len(chunk), self.rank, self.world_size)
+        pieces = micro_batches(first, last, self._rank_batch_size or max(1, last - first))
+        if self.world_size > 1:
+            self._buffers = [buffer.clone() for buffer in self.model.buffers()]
+        self.reducer.begin(self._group)
+        return Step(self, dataset, chunk, pieces)
+
+    def _end_step(self, step: Step, samples: int) -> None:
+        step.fill_control(self.reducer.control, self._transitions.flag)
+        fault("reduce", self._transitions.wid)
+        try:
+            self.reducer.finish()
+            fault("step-result", self._transitions.wid, CommunicationError)
+        except CommunicationError:
+            self._recover()
+            return
+        fault("optimizer", self._transitions.wid)
+        self.optimizer.step()
+        self._buffers = None
+        control = self.reducer.control.tolist()
+        self._advance(step, control, samples)
+        if control[0] > 0:
+            self._switch(round(control[1] / control[0]))
+
+    def _advance(self, step: Step, control: list[float], samples: int) -> None:
+        position = self.position
+        position.step += 1
+        position.operation += 1
+        position.cursor += step.samples
+        seconds = time.monotonic() - step.begun_at
+        record = {
+            "step": position.step,
+            "epoch": position.epoch,
+            "cursor": position.cursor,
+            "samples": step.samples,
+            "world_size": self.world_size,
+            "generation": self.generation,
+            "incarnation": self.context.incarnation if self.context else 1,
+            "at": time.time(),
+            "progress": round((position.epoch + position.cursor / samples) / max(1, self._total_epochs), 6),
+            "learning_rate": float(self.optimizer.param_groups[0]["lr"]),
+            "samples_per_second": round(step.samples / seconds, 3),
+            **step.metrics(control),
+        }
+        position.records = [*position.records, record][-KEPT_RECORDS:]
+
+    def _write_records(self) -> None:
+        """Rank 0 writes what is due; the newest record waits until the next step begins, for `report` to add to it."""
+        if self._reported and self.position.records:
+            self.position.records[-1].update(self._reported)
+            self._reported = {}
+        if self.rank == 0:
+            self._metrics.write(self.position.records)
+
+    # --- ranks come and go ---
+
+    def _join(self) -> None:
+        if self._transitions.on_cluster:
+            self._run_warm_up()
+        self._transitions.join(self._load_checkpoint)
+        self._metrics.forget()
+
+    def _run_warm_up(self) -> None:
+        """Once, before anybody waits for this rank; it leaves no trace in the model."""
+        if self._warm_up is None:
+            return
+        buffers = [buffer.clone() for buffer in self.model.buffers()]
+        self._warm_up()
+        for buffer, saved in zip(self.model.buffers(), buffers, strict=True):
+            buffer.detach().copy_(saved)
+
+    def _switch(self, generation: int) -> None:
+        """The step's record is left to the next rank 0: were the present one to write it too, they would race."""
+        self._transitions.switch(generation)
+        self._metrics.forget()
+
+    def _recover(self) -> bool:
+        """Go on with the survivors. True: another had completed the operation in flight, and this rank has it now."""
+        if self._buffers is not None:
+            for buffer, saved in zip(self.model.buffers(), self._buffers, strict=True):
+                buffer.detach().copy_(saved)
+            self._buffers = None
+        caught_up = self._transitions.recover()
+        self._metrics.forget()
+        return caught_up
+
+    # --- epochs and the end ---
+
+    def _end_epoch(self) -> None:
+        self.position.epoch += 1
+        self.position.cursor = 0
+        self._write_records()
+        if self.rank == 0 and self._checkpoint_is_due():
+            self._write_checkpoint()
+
+    def _checkpoint_is_due(self) -> bool:
+        if self.folder is None:
+            return False
+        if self._checkpoint_every is None:
+            return time.monotonic() - self._checkpointed_at >= CHECKPOINT_SECONDS
+        return self._checkpoint_every > 0 and self.position.epoch % self._checkpoint_every == 0
+
+    def _write_checkpoint(self) -> None:
+        assert self.folder is not None
+        detail = write_checkpoint(self.folder / "checkpoint", self._transitions.state)
+        self._checkpointed_at = time.monotonic()
+        self._transitions.say(
+            Said("checkpoint", self.generation, self.position.step, self.position.epoch, detail=detail)
+        )
+
+    def _load_checkpoint(self) -> None:
+        """Continue where the previous incarnation's newest checkpoint stands."""
+        if self.context and self.context.launch.checkpoint:
+            read_checkpoint(Path(self.context.launch.checkpoint), self._transitions.state)
+            self.position.records = []  # they stand in the previous incarnation's file
+
+    def _finish(self) -> None:
+        """Leave together: rank 0 writes what is left and the final weights, the others wait until it has."""
+        while True:
+            self._write_records()
+            if self.rank == 0:
+                self._write_final_weights()
+                self._transitions.say(Said("finished", self.generation, self.position.step, self.position.epoch))
+            if self._transitions.wait_for_the_end():
+                return
+            self._recover()
+
+    def _write_final_weights(self) -> None:
+        if self.folder is None:
+            return
+        folder = self.folder / "model" / "train"
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in (
+            ("model_epoch_final.pth", self.model.state_dict()),
+            ("model_epoch_final_optimizer_state.pth", self.optimizer.state_dict()),
+        ):
+            torch.save(content, folder / f".{name}")
+            (folder / f".{name}").rename(folder / name)

@@ -1,0 +1,90 @@
+"""One optimizer step as a rank sees it: its share of the samples, and what it adds to the sums."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import Dataset
+
+from tidepool.torch.data import collate, seed_step
+from tidepool.torch.reducer import CONTROL_SIZE
+
+if TYPE_CHECKING:
+    from tidepool.torch.session import Session
+
+__all__ = ["Step"]
+
+#: Places of the control block before the metrics: flag, flag x generation, loss.
+_FIXED = 3
+_METRICS = CONTROL_SIZE - _FIXED
+
+
+class Step:
+    """Iterate it for this rank's micro-batches and call `backward` once for each."""
+
+    def __init__(
+        self, session: Session, dataset: Dataset[Any], samples: list[int], pieces: list[tuple[int, int]]
+    ) -> None:
+        self._session = session
+        self._dataset = dataset
+        self._indices = samples
+        self._pieces = pieces
+        #: Samples of the whole step, over all ranks.
+        self.samples = len(samples)
+        #: Number of this step, from 0.
+        self.number = session.position.step
+        self.epoch = session.position.epoch
+        self.begun_at = time.monotonic()
+        #: Of the current micro-batch in the step; 0 once it has been back-propagated.
+        self._weight = 0.0
+        #: The same for metrics, which may be logged before or after.
+        self._share = 0.0
+        self._loss = torch.zeros(())
+        self._logged: dict[str, torch.Tensor | float] = {}
+
+    def __iter__(self) -> Iterator[Any]:
+        seed_step(self._session.seed, self.number, self._session.rank)
+        for first, last in self._pieces:
+            self._weight = self._share = (last - first) / self.samples
+            if last == self._pieces[-1][1]:
+                self._session.reducer.expect_last_backward()
+            yield self._session.to_device(collate(self._dataset, self._indices[first:last]))
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Back-propagate the mean loss of the current micro-batch, weighed by its part of the whole step.
+
+        Once for each: the sums over all processes may be under way already when it returns.
+        """
+        if not self._weight:
+            raise RuntimeError("step.backward() takes one loss for each micro-batch: add several up before it")
+        weighted = loss * self._weight
+        self._loss = self._loss.to(loss.device) + weighted.detach()
+        self._weight = 0.0
+        weighted.backward()  # type: ignore[no-untyped-call]
+
+    def log(self, **means: torch.Tensor | float) -> None:
+        """Add metrics of the current micro-batch (means over its samples) to this step's record."""
+        names = self._session.position.metric_names
+        for name, value in means.items():
+            if name not in names:
+                if len(names) == _METRICS:
+                    raise ValueError(f"a step takes at most {_METRICS} metrics; {name!r} is one too many")
+                names.append(name)
+            number = value.detach() if isinstance(value, torch.Tensor) else value
+            self._logged[name] = self._logged.get(name, 0.0) + number * self._share
+
+    def fill_control(self, control: torch.Tensor, generation: int) -> None:
+        """`generation`: the one that this rank has been told to switch to after this step, or 0."""
+        control[0] = 1.0 if generation else 0.0
+        control[1] = float(generation)
+        control[2] = self._loss
+        for place, name in enumerate(self._session.position.metric_names):
+            control[_FIXED + place] = self._logged.get(name, 0.0)
+
+    def metrics(self, control: list[float]) -> dict[str, float]:
+        """The step's metrics over all ranks, from the summed control block: float32, so seven digits mean something."""
+        names = ["loss", *self._session.position.metric_names]
+        return {name: float(f"{value:.7g}") for name, value in zip(names, control[_FIXED - 1 :], strict=False)}

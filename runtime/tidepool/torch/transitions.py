@@ -1,0 +1,245 @@
+"""How a rank joins, switches, leaves and recovers: everything about membership that a session does between steps.
+
+Off the cluster there is no coordinator: the rank is alone, in a group of one, and nothing ever changes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+
+from tidepool.env import RankContext
+from tidepool.faults import fault
+from tidepool.protocol import GenerationPlan, Said
+from tidepool.torch.control import Control, Prepared, end_at_once
+from tidepool.torch.process_group import CommunicationError, Group
+from tidepool.torch.state import TrainingState, catch_up, receive_state, send_state
+
+__all__ = ["Transitions"]
+
+#: After a failed collective: how long to wait for the coordinator's plan before asking for one.
+ASK_SECONDS = 3.0
+#: ... and how long for an answer, the coordinator's own restart included.
+GIVE_UP_SECONDS = 30.0
+
+
+class Transitions:
+    """Holds the active group. Only the training thread calls it."""
+
+    def __init__(self, context: RankContext | None, state: TrainingState) -> None:
+        self.state = state
+        self.wid = context.wid if context else ""
+        self._control = Control(context) if context else None
+        self._group: Group | None = None
+
+    @property
+    def group(self) -> Group:
+        if self._group is None:
+            raise RuntimeError("the session has not begun: iterate session.epochs() first")
+        return self._group
+
+    @property
+    def flag(self) -> int:
+        """Generation to switch to after this step, as far as this rank has been told; 0: none."""
+        control = self._control
+        return control.committed if control and control.committed > self.group.generation else 0
+
+    @property
+    def recovery_is_due(self) -> bool:
+        return self._control is not None and self._control.recovery is not None
+
+    def say(self, said: Said) -> None:
+        if self._control is not None:
+            self._control.say(said)
+
+    # --- joining ---
+
+    @property
+    def on_cluster(self) -> bool:
+        return self._control is not None
+
+    def join(self, load: Callable[[], None]) -> None:
+        """Become part of a generation; returns when this rank has the training's state.
+
+        `load` is called by the rank that begins the incarnation: it makes the state, or reads a checkpoint.
+        """
+        if self._control is None:
+            self._group = Group(1, 0, 1)
+            return
+        self._control.say(Said("ready"))
+        while self._group is None:
+            prepared = self._next_invitation(self._control)
+            try:
+                self._accept(prepared, load)
+            except CommunicationError:  # that generation is void; another invitation follows
+                self._control.forget(prepared)
+
+    def _next_invitation(self, control: Control) -> Prepared:
+        invitation = control.wait_until(lambda: control.stopping or self._invitation(control))
+        if not isinstance(invitation, Prepared):
+            raise SystemExit(0)
+        return invitation
+
+    def _invitation(self, control: Control) -> Prepared | None:
+        """A group to join now: as one that receives the state, or, told to commit, as the first of all.
+
+        A plan that takes this rank for a holder already is no invitation: its state is still on its way.
+        """
+        for generation, prepared in sorted(control.prepared.items(), reverse=True):
+            if prepared.group is None or prepared.group.broken:
+                continue
+            if self._begins(prepared.plan):
+                if control.committed >= generation:
+                    return prepared
+            elif not self._is_holder(prepared.plan):
+                return prepared
+        return None
+
+    def _begins(self, plan: GenerationPlan) -> bool:
+        """This rank is the first of all: it has the state because it makes it."""
+        return plan.cause == "start" and self._is_holder(plan)
+
+    def _is_holder(self, plan: GenerationPlan) -> bool:
+        return any(member.wid == self.wid and member.holder for member in plan.members)
+
+    def _accept(self, prepared: Prepared, load: Callable[[], None]) -> None:
+        assert prepared.group is not None
+        group, plan = prepared.group, prepared.plan
+        if self._begins(plan):
+            load()
+            self._enter(group, plan, time.monotonic())
+            return
+        fault("receive", self.wid)
+        receive_state(group, self.state)
+        self._activate(group)
+        self._say_switched(0.0)
+
+    # --- planned changes ---
+
+    def switch(self, generation: int) -> None:
+        """At a step boundary: every member of the present generation calls this after the same step.
+
+        A rank that leaves does not return: SystemExit(0) ends its script.
+        """
+        assert self._control is not None
+        begun = time.monotonic()
+        prepared = self._control.prepared.get(generation)
+        if prepared is None:  # voided after the others were told: its recovery is on its way
+            self.recover()
+            return
+        fault("switch", self.wid)
+        if prepared.group is None:
+            self._control.say(Said("left", generation, self.state.position.step))
+            raise SystemExit(0)
+        old = self.group
+        try:
+            self._enter(prepared.group, prepared.plan, begun)
+        except CommunicationError:
+            self.recover()
+        old.drop()
+
+    def _enter(self, group: Group, plan: GenerationPlan, begun: float) -> None:
+        """Take part in `group` as one that has the state: hand it to this rank's joiners."""
+        self._activate(group)
+        for rank, member in enumerate(plan.members):
+            if not member.holder and _source(plan, rank) == group.rank:
+                fault("send", self.wid)
+                send_state(group, self.state, rank)
+        self._say_switched((time.monotonic() - begun) * 1000.0)
+
+    def _activate(self, group: Group) -> None:
+        assert self._control is not None
+        self._group = group
+        self._control.activate(group)
+
+    def _say_switched(self, pause_ms: float) -> None:
+        position, group = self.state.position, self.group
+        detail = {"world_size": group.size}
+        self.say(Said("switched", group.generation, position.step, position.epoch, pause_ms, detail))
+
+    # --- failures ---
+
+    def recover(self) -> bool:
+        """Members died: go on with the survivors, at the newest state among them.
+
+        Returns True if this rank was one operation behind and has received its result with the state.
+        """
+        assert self._control is not None
+        begun = time.monotonic()
+        old = self.group
+        tried = old.generation
+        while True:
+            plan = self._wait_for_plan(self._control, tried)
+            tried = plan.generation
+            old.break_off()
+            try:
+                group = self._control.build(plan)
+            except CommunicationError:
+                continue  # one more died: the next plan is on its way
+            try:
+                behind = self._agree(group)
+            except CommunicationError:
+                group.break_off()  # releases the others, who may not have noticed
+                group.drop()
+                continue
+            old.drop()
+            self._activate(group)
+            self._say_switched((time.monotonic() - begun) * 1000.0)
+            return behind
+
+    def _wait_for_plan(self, control: Control, known: int) -> GenerationPlan:
+        """The coordinator's plan for a generation after `known`; ends this rank if it is not needed any more."""
+        deadline = time.monotonic() + GIVE_UP_SECONDS
+
+        def told() -> GenerationPlan | None:
+            return control.recovery if control.recovery and control.recovery.generation > known else None
+
+        while not control.wait_until(lambda: control.finished or control.stopping or told(), ASK_SECONDS):
+            if time.monotonic() > deadline:
+                end_at_once("no plan came after a communication error")
+            control.say(Said("broken", known, self.state.position.step))
+        plan = told()
+        if control.finished or plan is None:  # or sent away
+            raise SystemExit(0)
+        return plan
+
+    def _agree(self, group: Group) -> bool:
+        """Bring all members to the newest state among them.
+
+        They are at most one operation apart, because none completes an operation that another has not entered.
+        """
+        operation = self.state.position.operation
+        operations = torch.zeros(group.size, dtype=torch.float64)
+        operations[group.rank] = float(operation)
+        fault("agree", self.wid)
+        group.wait(group.all_reduce(operations))
+        newest = int(operations.max().item())
+        source = int(operations.argmax().item())
+        late = [rank for rank, number in enumerate(operations.tolist()) if int(number) < newest]
+        if group.rank == source:
+            for rank in late:
+                send_state(group, self.state, rank)
+        if operation < newest - 1:
+            end_at_once(f"missed {newest - operation} operations")
+        if group.rank in late:
+            catch_up(group, self.state)
+        return operation < newest
+
+    # --- the end ---
+
+    def wait_for_the_end(self) -> bool:
+        """True: the training is complete and its weights are written. False: a recovery is due first."""
+        control = self._control
+        if control is None:
+            return True
+        control.wait_until(lambda: control.finished or control.recovery is not None)
+        return control.finished
+
+
+def _source(plan: GenerationPlan, rank: int) -> int:
+    """The holder that hands the state to the joiner of that rank: holders take turns."""
+    holders = [number for number, member in enumerate(plan.members) if member.holder]
+    joiners = [number for number, member in enumerate(plan.members) if not member.holder]
+    return holders[joiners.index(rank) % len(holders)]
