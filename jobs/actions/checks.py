@@ -1,0 +1,187 @@
+"""What can be wrong with a submission: each check adds one sentence to the field that it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from django.contrib.auth.models import User
+
+from datasets.models import Dataset, DatasetVersion
+from jobs.jobfolder import job_folder
+from jobs.models import Checkpoint, InstanceGroup
+from models_registry.models import RegisteredModel, RegisteredModelVersion
+from webapp.lib.errors import UserError
+from webapp.lib.names import checked_name
+from webapp.lib.parameters import checked_parameters
+from webapp.lib.references import by_reference
+from workers.queries import capacity
+
+__all__ = [
+    "MAX_PRIORITY",
+    "InvalidSubmission",
+    "Problems",
+    "check_code",
+    "check_parameters",
+    "check_priority",
+    "check_range",
+    "check_slots",
+    "find_checkpoint",
+    "find_dataset",
+    "find_group",
+    "find_model",
+]
+
+MAX_PRIORITY = 10_000
+_MAX_INTEGER = 2**31 - 1
+_FIELD_WORDS = {
+    "min_slots": "The least number of GPUs",
+    "max_slots": "The most GPUs",
+    "priority": "The priority",
+    "seed": "The seed",
+    "effective_batch_size": "The effective batch size",
+}
+_FIXED = RegisteredModelVersion.Engine.FIXED
+_SINGLE = RegisteredModelVersion.Engine.SINGLE
+
+
+class InvalidSubmission(UserError):
+    """`fields` has the sentences for each field; the message is the first of them."""
+
+    def __init__(self, fields: Mapping[str, list[str]]) -> None:
+        first = next(iter(fields.values()))[0]
+        super().__init__(first, fields=fields)
+
+
+class Problems:
+    """Collects sentences, so that a user reads all of them at once."""
+
+    def __init__(self) -> None:
+        self._fields: dict[str, list[str]] = {}
+
+    def add(self, name: str, sentence: str) -> None:
+        self._fields.setdefault(name, []).append(sentence)
+
+    def add_all(self, error: UserError) -> None:
+        for field, sentences in error.fields.items():
+            for sentence in sentences:
+                self.add(field, sentence)
+
+    def checked_name(self, name: Any) -> str:
+        if not isinstance(name, str):
+            self.add("name", "Give it a name.")
+            return ""
+        try:
+            return checked_name(name)
+        except UserError as error:
+            self.add_all(error)
+            return ""
+
+    def raise_if_any(self) -> None:
+        if self._fields:
+            raise InvalidSubmission(self._fields)
+
+
+def find_model(problems: Problems, reference: int | str) -> RegisteredModelVersion | None:
+    model = by_reference(RegisteredModel.objects.all(), reference)
+    version = model.versions.select_related("model").order_by("-number").first() if model else None
+    if version is None:
+        problems.add("model", f"There is no model {_shown(reference)}: register it, or pick one of the list.")
+    return version
+
+
+def find_dataset(problems: Problems, reference: int | str) -> DatasetVersion | None:
+    dataset = by_reference(Dataset.objects.all(), reference)
+    version = dataset.versions.select_related("dataset").order_by("-number").first() if dataset else None
+    if version is None:
+        problems.add("dataset", f"There is no dataset {_shown(reference)}: register it, or pick one of the list.")
+    elif not Path(version.path).exists():
+        problems.add("dataset", f"The files of the dataset {_shown(reference)} are gone: register it again.")
+        return None
+    return version
+
+
+def find_group(problems: Problems, reference: int | str, user: User) -> InstanceGroup | None:
+    """An instance group without members is everybody's."""
+    group = by_reference(InstanceGroup.objects.select_related("resource_group"), reference)
+    members = set(group.members.values_list("pk", flat=True)) if group else set()
+    if group is None or (members and user.pk not in members and not user.is_staff):
+        problems.add(
+            "instance_group", f"There is no instance group {_shown(reference)} that you may use: pick another."
+        )
+        return None
+    return group
+
+
+def find_checkpoint(problems: Problems, checkpoint_id: int | None, user: User) -> Checkpoint | None:
+    if checkpoint_id is None:
+        return None
+    if not _is_integer(checkpoint_id) or not 0 < checkpoint_id < 2**63:
+        problems.add("checkpoint", "Give the number of a checkpoint of one of your jobs.")
+        return None
+    checkpoints = Checkpoint.objects.all() if user.is_staff else Checkpoint.objects.filter(job__owner_id=user.pk)
+    found = checkpoints.filter(pk=checkpoint_id).first()
+    if found is None:
+        problems.add("checkpoint", f"There is no checkpoint {checkpoint_id} of a job of yours: look at its page.")
+    elif not (job_folder(found.job).path / found.path).exists():
+        problems.add("checkpoint", f"The files of checkpoint {checkpoint_id} are gone: pick a newer one.")
+    return found
+
+
+def check_slots(
+    problems: Problems,
+    least: int,
+    most: int,
+    group: InstanceGroup | None,
+    model: RegisteredModelVersion | None,
+) -> None:
+    fits = check_range(problems, "max_slots", most, 1, _MAX_INTEGER)
+    # Scripts that are not elastic have no minimum of their own.
+    follows = model is not None and model.engine in (_FIXED, _SINGLE)
+    fits = (follows or check_range(problems, "min_slots", least, 1, _MAX_INTEGER)) and fits
+    if not fits:
+        return
+    if most < least:
+        problems.add(
+            "max_slots", f"At most {most} GPUs are fewer than at least {least}: raise the most, or lower the least."
+        )
+    if model is not None and model.engine == _SINGLE and most != 1:
+        problems.add("max_slots", f"{model.model.name} is a single process: ask for 1 GPU.")
+    if group is not None and most > (offered := capacity(group.resource_group)):
+        problems.add("max_slots", f"{group.name} has {offered} GPUs: ask for at most {offered}, not {most}.")
+
+
+def check_priority(problems: Problems, priority: int | None) -> None:
+    if priority is not None:
+        check_range(problems, "priority", priority, 1, MAX_PRIORITY)
+
+
+def check_range(problems: Problems, name: str, value: Any, least: int, most: int) -> bool:
+    if _is_integer(value) and least <= value <= most:
+        return True
+    limit = f"from {least} to {most}" if most < _MAX_INTEGER else f"of {least} or more"
+    problems.add(name, f"{_FIELD_WORDS[name]} must be a whole number {limit}.")
+    return False
+
+
+def check_parameters(problems: Problems, parameters: Any) -> None:
+    try:
+        checked_parameters(parameters)
+    except UserError as error:
+        problems.add_all(error)
+
+
+def check_code(problems: Problems, model: RegisteredModelVersion) -> None:
+    if not (Path(model.path) / model.entry_point).is_file():
+        name = model.model.name
+        problems.add("model", f"The file {model.entry_point} of the model {name} is gone: register the model again.")
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _shown(reference: object) -> str:
+    """As the user wrote it, but short and printable."""
+    return ascii(str(reference)[:100]) if not str(reference).isprintable() else f"'{str(reference)[:100]}'"

@@ -1,0 +1,158 @@
+"""What a report says about its host: facts, slots, readings, and whether it is there at all."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from tidepool.protocol import DeviceReading, RankStatus, Report
+
+from jobs.actions.claims import raise_wishes, release_claims
+from jobs.actions.judgement import judge_job
+from jobs.actions.lifecycle import keep_lead
+from jobs.actions.transition import lock_job
+from jobs.models import SlotClaim
+from jobs.wake import wake_scheduler
+from webapp.lib import live
+from workers.models import GpuReading, Host, Slot
+
+__all__ = ["HOST_NAME", "record_host", "release_vacated"]
+
+HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+#: A report that is older than the newest one by less than this came late; by more, the host's clock was set back.
+_LATE_SECONDS = 60.0
+_READINGS_EVERY = timedelta(seconds=1)
+_RETURNING = (Host.State.OFFLINE, Host.State.LOST)
+
+
+def record_host(report: Report, now: datetime) -> Host:
+    """Store what the host says about itself. One that reports for the first time is created with its slots."""
+    host, news = _store(report, now)
+    # Not in the same transaction: live topics are locked before hosts (see raise_wishes).
+    with transaction.atomic():
+        if report.applied_revision > host.wish_revision:
+            # The executor remembers more than the database: go on above it, or it would drop every wish.
+            Host.objects.filter(pk=host.pk, wish_revision__lt=report.applied_revision).update(
+                wish_revision=report.applied_revision
+            )
+            host.wish_revision = raise_wishes([host.pk])[host.pk]
+        if news:
+            live.publish(live.CLUSTER, "state", news)
+        if "hosts" in news:
+            wake_scheduler()
+    return host
+
+
+@transaction.atomic
+def release_vacated(report: Report) -> None:
+    """Release the slots that were to be given back and that this report shows empty."""
+    held = {(rank.job, rank.incarnation, rank.slot) for rank in report.ranks}
+    vacating = SlotClaim.objects.filter(
+        released_at__isnull=True,
+        vacating_at__isnull=False,
+        slot__host__name=report.host,
+        vacate_revision__lte=report.applied_revision,
+    )
+    empty: dict[int, list[SlotClaim]] = defaultdict(list)
+    for claim in vacating.select_related("slot__host").order_by("job_id", "id"):
+        if (claim.job_id, claim.incarnation, claim.slot.index) not in held:
+            empty[claim.job_id].append(claim)
+    jobs = [lock_job(job_id) for job_id in empty]
+    for job in jobs:
+        release_claims(empty[job.pk])
+        keep_lead(job)
+        judge_job(job.pk)
+
+
+@transaction.atomic
+def _store(report: Report, now: datetime) -> tuple[Host, dict[str, Any]]:
+    """The host's row, and what is new about it for the cluster topic."""
+    host, _ = Host.objects.select_for_update().get_or_create(name=report.host)
+    if 0 < host.reported_at - report.at < _LATE_SECONDS:
+        return host, {}
+    old_state = host.state
+    _store_facts(host, report, now)
+    slots = _ensure_slots(host, report.devices)
+    readings = _store_readings(slots, report.devices, now)
+    _decide_state(host, report)
+    news: dict[str, Any] = {"slots": readings} if readings else {}
+    if host.state != old_state:
+        news["hosts"] = {host.name: {"state": str(host.state), "virtual": host.virtual}}
+    return host, news
+
+
+def _store_facts(host: Host, report: Report, now: datetime) -> None:
+    facts = report.facts
+    host.address, host.ncpus, host.ngpus = facts.address, facts.ncpus, facts.ngpus
+    host.memory_bytes, host.virtual, host.boot = facts.memory_bytes, facts.virtual, report.boot
+    host.last_report_at, host.reported_at, host.applied_revision = now, report.at, report.applied_revision
+    host.save(
+        update_fields=[
+            *("address", "ncpus", "ngpus", "memory_bytes", "virtual", "boot"),
+            *("last_report_at", "reported_at", "applied_revision"),
+        ]
+    )
+
+
+def _decide_state(host: Host, report: Report) -> None:
+    """A host that comes back offers slots only once nothing runs there that we do not know."""
+    state = host.state
+    if report.leaving:
+        state = Host.State.OFFLINE
+    elif state in _RETURNING and host.applied_revision >= host.wish_revision and _knows_all(host, report.ranks):
+        state = Host.State.ONLINE
+    if state != host.state:
+        Host.objects.filter(pk=host.pk, state=host.state).update(state=state)
+        host.state = state
+
+
+def _knows_all(host: Host, ranks: Sequence[RankStatus]) -> bool:
+    claims = SlotClaim.objects.filter(released_at__isnull=True, slot__host=host)
+    known = set(claims.values_list("job_id", "incarnation", "slot__index"))
+    return all((rank.job, rank.incarnation, rank.slot) in known for rank in ranks)
+
+
+def _ensure_slots(host: Host, devices: Sequence[DeviceReading]) -> dict[int, Slot]:
+    slots = {slot.index: slot for slot in host.slots.select_related("reading")}
+    for device in devices:
+        facts = {
+            "device_model": device.model[:128],
+            "device_uuid": (device.uuid or "")[:128],
+            "virtual": device.virtual,
+        }
+        slot = slots.get(device.slot)
+        if slot is None:
+            slots[device.slot] = Slot.objects.create(host=host, index=device.slot, **facts)
+        elif any(getattr(slot, name) != value for name, value in facts.items()):
+            Slot.objects.filter(pk=slot.pk).update(**facts)
+    return slots
+
+
+def _store_readings(
+    slots: dict[int, Slot], devices: Sequence[DeviceReading], now: datetime
+) -> dict[str, dict[str, float | None]]:
+    """Returns what changed. At most once per second: reports come faster than anybody looks."""
+    newest = max((slot.reading.at for slot in slots.values() if hasattr(slot, "reading")), default=None)
+    if not devices or (newest is not None and now - newest < _READINGS_EVERY):
+        return {}
+    fields = ["utilisation_percent", "memory_used_bytes", "memory_total_bytes", "temperature_celsius", "power_watts"]
+    readings = [
+        GpuReading(slot=slots[device.slot], at=now, **{name: getattr(device, name) for name in fields})
+        for device in devices
+    ]
+    GpuReading.objects.bulk_create(
+        readings, update_conflicts=True, unique_fields=["slot"], update_fields=["at", *fields]
+    )
+    return {
+        f"{reading.slot.host.name}:{reading.slot.index}": {"utilisation_percent": reading.utilisation_percent}
+        for reading in readings
+        if _utilisation(slots[reading.slot.index]) != reading.utilisation_percent
+    }
+
+
+def _utilisation(slot: Slot) -> float | None:
+    return slot.reading.utilisation_percent if hasattr(slot, "reading") else None

@@ -1,0 +1,219 @@
+"""Stores the journal entries of a report, each exactly once, whatever is lost, repeated or late."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db import transaction
+from tidepool.protocol import JournalEntry, ProtocolError, Report, from_json
+
+from jobs.actions import generations
+from jobs.actions.judgement import judge_job
+from jobs.actions.metrics import store_steps
+from jobs.actions.transition import Why, lock_job, record
+from jobs.jobfolder import job_folder
+from jobs.models import Checkpoint, Job, Journal, Rank
+from jobs.states import RankState, Reason
+
+__all__ = ["store_entries"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _JournalName:
+    job: int
+    incarnation: int
+    #: "keeper", "coordinator" or "metrics".
+    writer: str
+
+
+@dataclass(frozen=True)
+class _RankStarted:
+    wid: str
+    slot: int
+    pid: int
+    started_at: float
+
+
+@dataclass(frozen=True)
+class _RankExited:
+    wid: str
+    code: int | None = None
+    signal: int | None = None
+    error: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class _RankJoined:
+    wid: str
+
+
+@dataclass(frozen=True)
+class _Finished:
+    step: int
+    epoch: int
+
+
+@dataclass(frozen=True)
+class _Checkpoint:
+    step: int
+    epoch: int
+    path: str
+    size_bytes: int
+    sha256: str
+    at: float
+
+
+def store_entries(report: Report) -> dict[str, int]:
+    """Store what is new in the report's entries and judge their jobs.
+
+    Returns what to acknowledge of journals whose job is not known here: nobody will ever want them.
+    """
+    by_job: dict[int, dict[str, list[JournalEntry]]] = defaultdict(lambda: defaultdict(list))
+    unknown: dict[str, int] = {}
+    for entry in report.entries:
+        name = _parse_name(entry.journal)
+        if name is None:
+            unknown[entry.journal] = max(entry.number, unknown.get(entry.journal, 0))
+        else:
+            by_job[name.job][entry.journal].append(entry)
+    known = set(Job.objects.filter(pk__in=by_job).values_list("pk", flat=True))
+    for job_id in sorted(by_job):
+        if job_id in known:
+            _store_for_job(job_id, by_job[job_id], report.host)
+        else:
+            unknown |= {name: max(entry.number for entry in entries) for name, entries in by_job[job_id].items()}
+    return unknown
+
+
+@transaction.atomic
+def _store_for_job(job_id: int, journals: Mapping[str, list[JournalEntry]], host: str) -> None:
+    job = lock_job(job_id)
+    judged = False
+    for name in sorted(journals):
+        parsed = _parse_name(name)
+        assert parsed is not None
+        fresh = _take_new(job, name, journals[name], host)
+        # What a former life still has to say changes nothing any more.
+        if fresh and parsed.incarnation == job.incarnation:
+            _store(job, parsed, fresh, host)
+            judged = judged or parsed.writer != "metrics"
+    if judged:
+        judge_job(job.pk)
+
+
+def _take_new(job: Job, name: str, entries: Sequence[JournalEntry], host: str) -> list[JournalEntry]:
+    """The entries that were not stored yet, in order, marked as stored. None at all if some before them are missing."""
+    journal, _ = Journal.objects.select_for_update().get_or_create(name=name, defaults={"job": job, "host": host})
+    fresh = sorted((entry for entry in entries if entry.number > journal.number), key=lambda entry: entry.number)
+    if fresh and fresh[0].number != journal.number + 1:
+        fresh = []
+    if fresh or journal.host != host:
+        # The coordinator moves with the lead: whoever sends its journal is told how far it is stored.
+        journal.number, journal.host = fresh[-1].number if fresh else journal.number, host
+        journal.save(update_fields=["number", "host"])
+    return fresh
+
+
+def _store(job: Job, name: _JournalName, entries: Sequence[JournalEntry], host: str) -> None:
+    if name.writer == "metrics":
+        store_steps(job, [entry.data for entry in entries])
+        return
+    for entry in entries:
+        store = _KINDS.get(entry.kind)
+        if store is None:
+            logger.debug("job=%s journal=%s: %s is not known here", job.pk, entry.journal, entry.kind)
+            continue
+        try:
+            store(job, entry.data, host)
+        except (ProtocolError, ValueError, OverflowError) as error:
+            logger.warning("job=%s journal=%s number=%s left out: %s", job.pk, entry.journal, entry.number, error)
+
+
+def _rank_started(job: Job, data: dict[str, Any], host: str) -> None:
+    started = from_json(_RankStarted, data)
+    rank, _ = Rank.objects.get_or_create(
+        job=job,
+        incarnation=job.incarnation,
+        wid=started.wid,
+        defaults={"host": host, "slot": started.slot, "pid": started.pid, "started_at": started.started_at},
+    )
+    # The coordinator's journal may have been read first.
+    generations.enlist(job, rank)
+
+
+def _rank_exited(job: Job, data: dict[str, Any], host: str) -> None:
+    exited = from_json(_RankExited, data)
+    Rank.objects.filter(job=job, incarnation=job.incarnation, wid=exited.wid).update(
+        state=RankState.EXITED,
+        rank=None,
+        exit={"code": exited.code, "signal": exited.signal, "error": exited.error},
+    )
+
+
+def _rank_joined(job: Job, data: dict[str, Any], host: str) -> None:
+    joined = from_json(_RankJoined, data)
+    ranks = Rank.objects.filter(job=job, incarnation=job.incarnation, wid=joined.wid)
+    ranks.filter(state__in=(RankState.LAUNCHING, RankState.JOINING)).update(state=RankState.READY)
+
+
+def _finished(job: Job, data: dict[str, Any], host: str) -> None:
+    finished = from_json(_Finished, data)
+    Job.objects.filter(pk=job.pk).update(completed_incarnation=job.incarnation)
+    job.completed_incarnation = job.incarnation
+    text = f"Trained to the end: {finished.step} steps, {finished.epoch} epochs; the final weights are written."
+    record(job, Why(Reason.COMPLETED, text, "executor", {"step": finished.step, "epoch": finished.epoch}))
+
+
+def _checkpoint(job: Job, data: dict[str, Any], host: str) -> None:
+    written = from_json(_Checkpoint, data)
+    Checkpoint.objects.get_or_create(
+        job=job,
+        incarnation=job.incarnation,
+        step=written.step,
+        defaults={
+            "epoch": written.epoch,
+            "path": job_folder(job).relative(job.incarnation, written.path),
+            "size_bytes": written.size_bytes,
+            "sha256": written.sha256,
+            "created_at": datetime.fromtimestamp(written.at, UTC),
+        },
+    )
+    _forget_removed_checkpoints(job)
+
+
+def _forget_removed_checkpoints(job: Job) -> None:
+    """A training removes its oldest checkpoints; nobody can continue from those any more."""
+    folder = job_folder(job).path
+    for checkpoint in Checkpoint.objects.filter(job=job, continued_by__isnull=True):
+        if not (folder / checkpoint.path).exists():
+            checkpoint.delete()
+
+
+_KINDS: dict[str, Callable[[Job, dict[str, Any], str], None]] = {
+    "rank_started": _rank_started,
+    "rank_exited": _rank_exited,
+    "rank_joined": _rank_joined,
+    "generation_planned": lambda job, data, host: generations.plan(job, data),
+    "generation_active": lambda job, data, host: generations.activate(job, data),
+    "generation_abandoned": lambda job, data, host: generations.abandon(job, data),
+    "lost": lambda job, data, host: generations.lose(job),
+    "finished": _finished,
+    "checkpoint": _checkpoint,
+}
+
+
+def _parse_name(text: str) -> _JournalName | None:
+    job, _, rest = text.partition(".")
+    incarnation, _, rest = rest.partition(".")
+    writer = rest.partition(".")[0]
+    numeric = all(part.isascii() and part.isdigit() and len(part) < 19 for part in (job, incarnation))
+    if not numeric or writer not in ("keeper", "coordinator", "metrics") or len(text) > 255:
+        return None
+    return _JournalName(int(job), int(incarnation), writer)

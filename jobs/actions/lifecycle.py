@@ -1,0 +1,101 @@
+"""What the scheduler does to a job: start it, resize it live, stop it to be continued later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.db import transaction
+from django.utils import timezone
+
+from jobs.actions.allocation import add_point
+from jobs.actions.claims import claim_slots, hosts_of, open_claims, raise_wishes, vacate_claims
+from jobs.actions.transition import Why, change, record, transition
+from jobs.jobfolder import job_folder
+from jobs.models import Checkpoint, Job, MetricPoint
+from jobs.states import JobState
+from workers.models import Slot
+
+__all__ = ["keep_lead", "mark_running", "preempt", "resize", "start", "stop_ranks"]
+
+
+@transaction.atomic
+def start(job: Job, slots: Sequence[Slot], target: int, why: Why) -> None:
+    """Begin the job's next incarnation on free `slots`, in rank order. Raises ClaimLost if one is not free any more."""
+    incarnation = job.incarnation + 1
+    now = timezone.now()
+    claims = claim_slots(job, slots, incarnation)
+    resumed = _resume_point(job)
+    first_start = job.started_at is None
+    job_folder(job).start_incarnation(incarnation)
+    transition(
+        job,
+        JobState.STARTING,
+        why,
+        incarnation=incarnation,
+        generation=0,
+        slots=0,
+        target_slots=target,
+        target_revision=job.target_revision + 1,
+        first_max_slots=job.first_max_slots or job.max_slots,
+        lead_host=claims[0].slot.host.name,
+        started_at=job.started_at or now,
+        step=resumed.step if resumed else 0,
+        epoch=resumed.epoch if resumed else 0,
+        error={},
+    )
+    MetricPoint.objects.filter(job=job, step__gt=job.step).delete()
+    if first_start:
+        add_point(job, why, at=now, slots=0)
+    raise_wishes(hosts_of(claims))
+
+
+@transaction.atomic
+def resize(job: Job, claim: Sequence[Slot], vacate: Sequence[Slot], target: int, why: Why) -> None:
+    """Give a STARTING or RUNNING job other slots; its ranks follow live. Raises ClaimLost."""
+    claim_slots(job, claim, job.incarnation)
+    held = open_claims(job)
+    leaving = {slot.pk for slot in vacate}
+    revisions = raise_wishes(hosts_of(held))
+    vacate_claims([held_claim for held_claim in held if held_claim.slot_id in leaving], revisions)
+    change(job, why, target_slots=target, target_revision=job.target_revision + 1)
+    record(job, why)
+
+
+@transaction.atomic
+def preempt(job: Job, why: Why, after_stop: JobState = JobState.PENDING) -> None:
+    """Stop a job's ranks; once its slots are empty it becomes `after_stop`."""
+    transition(job, JobState.PREEMPTING, why, after_stop=after_stop, target_slots=0)
+    stop_ranks(job)
+
+
+@transaction.atomic
+def stop_ranks(job: Job) -> None:
+    """Every process of the job shall end; its slots are released as they become empty."""
+    held = open_claims(job)
+    revisions = raise_wishes(hosts_of(held))
+    vacate_claims(held, revisions)
+
+
+@transaction.atomic
+def mark_running(job: Job, why: Why, *, generation: int, slots: int) -> None:
+    """Its ranks have formed a generation and train."""
+    if job.state == JobState.STARTING:
+        transition(job, JobState.RUNNING, why, explains=False, generation=generation, slots=slots)
+    else:
+        change(job, generation=generation, slots=slots)
+
+
+@transaction.atomic
+def keep_lead(job: Job) -> None:
+    """A training job whose lead host holds no slot of it any more gets another one."""
+    if job.state not in (JobState.STARTING, JobState.RUNNING):
+        return
+    claims = open_claims(job)
+    hosts = [claim.slot.host.name for claim in claims if claim.vacating_at is None]
+    if hosts and job.lead_host not in {claim.slot.host.name for claim in claims}:
+        change(job, lead_host=hosts[0])
+        raise_wishes(hosts_of(claims))
+
+
+def _resume_point(job: Job) -> Checkpoint | None:
+    return Checkpoint.objects.filter(job=job).order_by("-step", "-incarnation").first() or job.initial_checkpoint

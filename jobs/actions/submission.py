@@ -1,0 +1,191 @@
+"""Submitting: everything that can be wrong is said at once, field by field, and nothing is half created."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.utils import timezone
+
+from datasets.models import DatasetVersion
+from jobs.actions.checks import (
+    InvalidSubmission,
+    Problems,
+    check_code,
+    check_parameters,
+    check_priority,
+    check_range,
+    check_slots,
+    find_checkpoint,
+    find_dataset,
+    find_group,
+    find_model,
+)
+from jobs.actions.transition import Why, publish_in_cluster, record
+from jobs.jobfolder import job_folder, stage
+from jobs.models import Checkpoint, InstanceGroup, Job
+from jobs.queries import job_state_as_json
+from jobs.states import JobState, Reason
+from jobs.wake import wake_scheduler
+from models_registry.models import RegisteredModelVersion
+
+__all__ = ["Submission", "clone", "submit"]
+
+_ELASTIC = RegisteredModelVersion.Engine.ELASTIC
+_MAX_SEED = 2**63 - 1
+_MAX_BATCH = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What a user asks for. References are names or ids."""
+
+    name: str
+    model: int | str
+    dataset: int | str
+    instance_group: int | str
+    max_slots: int
+    min_slots: int = 1
+    #: None: the instance group's default.
+    priority: int | None = None
+    #: Each reaches the script as `--name value`, over the model's own.
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    exactness: str = Job.Exactness.SUM
+    effective_batch_size: int | None = None
+    seed: int = 0
+    #: Id of a checkpoint to continue from.
+    checkpoint: int | None = None
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """A submission without mistakes: rows in place of references."""
+
+    owner: User
+    name: str
+    model: RegisteredModelVersion
+    dataset: DatasetVersion
+    group: InstanceGroup
+    min_slots: int
+    priority: int
+    checkpoint: Checkpoint | None
+    given: Submission
+    #: Folder that the code is copied from.
+    code: Path
+
+
+def submit(submission: Submission, owner: User) -> Job:
+    """Queue a job. Raises InvalidSubmission with a sentence for every field that does not fit."""
+    return _create(_check(submission, owner))
+
+
+def clone(job: Job, owner: User) -> Job:
+    """Queue the same training again, with the code as it was submitted."""
+    given = Submission(
+        name=job.name,
+        model=job.model.model.name,
+        dataset=job.dataset.dataset.name,
+        instance_group=job.instance_group.name,
+        min_slots=job.min_slots,
+        max_slots=job.max_slots,
+        priority=job.priority,
+        parameters=job.parameters,
+        exactness=job.exactness,
+        effective_batch_size=job.effective_batch_size,
+        seed=job.seed,
+    )
+    checked = _check(given, owner)
+    return _create(replace(checked, model=job.model, dataset=job.dataset, code=job_folder(job).code))
+
+
+def _check(given: Submission, owner: User) -> _Checked:
+    problems = Problems()
+    name = problems.checked_name(given.name)
+    model = find_model(problems, given.model)
+    dataset = find_dataset(problems, given.dataset)
+    group = find_group(problems, given.instance_group, owner)
+    min_slots = given.min_slots if model is None or model.engine == _ELASTIC else given.max_slots
+    check_slots(problems, min_slots, given.max_slots, group, model)
+    priority = given.priority if given.priority is not None or group is None else group.default_priority
+    _check_options(problems, given, priority)
+    checkpoint = find_checkpoint(problems, given.checkpoint, owner)
+    if model is not None:
+        check_code(problems, model)
+    problems.raise_if_any()
+    assert model is not None
+    assert dataset is not None
+    assert group is not None
+    assert priority is not None
+    return _Checked(
+        owner=owner,
+        name=name,
+        model=model,
+        dataset=dataset,
+        group=group,
+        min_slots=min_slots,
+        priority=priority,
+        checkpoint=checkpoint,
+        given=given,
+        code=Path(model.path),
+    )
+
+
+def _check_options(problems: Problems, given: Submission, priority: int | None) -> None:
+    check_priority(problems, priority)
+    check_parameters(problems, given.parameters)
+    if given.exactness != Job.Exactness.SUM:
+        problems.add("exactness", f"Trainings run in the exactness {Job.Exactness.SUM.value!r} only, so far.")
+    check_range(problems, "seed", given.seed, 0, _MAX_SEED)
+    if given.effective_batch_size is not None:
+        check_range(problems, "effective_batch_size", given.effective_batch_size, 1, _MAX_BATCH)
+
+
+def _create(checked: _Checked) -> Job:
+    try:
+        # Outside of the transaction: copying may take longer than others should wait for the database.
+        folder = stage(checked.owner.get_username(), checked.model.model.name, checked.code)
+    except OSError as error:
+        problem = error.strerror or "see the server's log"
+        sentence = f"The code of {checked.model.model.name} cannot be copied ({problem}): register the model again."
+        raise InvalidSubmission({"model": [sentence]}) from error
+    job: Job | None = None
+    try:
+        with transaction.atomic():
+            job = _insert(checked)
+            folder.settle(job)
+        return job
+    except BaseException:  # whatever it was: nothing half created stays
+        folder.discard(job)
+        raise
+
+
+def _insert(checked: _Checked) -> Job:
+    why = Why(Reason.SUBMITTED, "Submitted; the scheduler looks for GPUs.", checked.owner.get_username())
+    given = checked.given
+    job = Job.objects.create(
+        name=checked.name,
+        owner=checked.owner,
+        model=checked.model,
+        dataset=checked.dataset,
+        instance_group=checked.group,
+        state=JobState.PENDING,
+        min_slots=checked.min_slots,
+        max_slots=given.max_slots,
+        priority=checked.priority,
+        parameters=dict(given.parameters),
+        exactness=given.exactness,
+        effective_batch_size=given.effective_batch_size,
+        seed=given.seed,
+        initial_checkpoint=checked.checkpoint,
+        reason_code=why.reason,
+        reason_text=why.text,
+        submitted_at=timezone.now(),
+    )
+    record(job, why, old="")
+    publish_in_cluster(job, job_state_as_json(job))
+    wake_scheduler()
+    return job

@@ -1,0 +1,236 @@
+"""`/api/v1/jobs/` and `instance-groups/`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.core.handlers.asgi import ASGIRequest
+from django.db import transaction
+from django.http import StreamingHttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.generics import GenericAPIView, ListAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.serializers import BaseSerializer
+
+from jobs import actions, queries
+from jobs.actions.groups import create_instance_group
+from jobs.api import serializers
+from jobs.logs import read_log
+from jobs.models import Checkpoint, InstanceGroup, Job
+from jobs.page_queries import JobFilter, filtered_jobs
+from jobs.result import result_name, zip_chunks
+from webapp.lib.references import by_reference
+from webapp.lib.rest import ListPages, NamedPages, Pages, found, require_staff, signed_in
+
+__all__ = [
+    "InstanceGroupDetail",
+    "InstanceGroupList",
+    "JobAllocation",
+    "JobCancel",
+    "JobCheckpoints",
+    "JobClone",
+    "JobDetail",
+    "JobEvents",
+    "JobList",
+    "JobLogs",
+    "JobMetrics",
+    "JobRanks",
+    "JobResult",
+    "JobResume",
+    "JobSuspend",
+]
+
+
+class JobList(ListAPIView[Job]):
+    """One's own jobs, newest first (an administrator sees everybody's); POST submits one."""
+
+    serializer_class = serializers.JobOutput
+    pagination_class = Pages
+
+    def get_queryset(self) -> Any:
+        given = self.request.query_params
+        return filtered_jobs(self.request.user, JobFilter(given.get("state", ""), given.get("search", "")))
+
+    @extend_schema(
+        parameters=[
+            OpenApiParameter("state", description="A state, or `active` or `finished`."),
+            OpenApiParameter("search", description="Part of a name."),
+        ]
+    )
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return super().get(request, *args, **kwargs)
+
+    @extend_schema(request=serializers.JobInput, responses={201: serializers.JobOutput})
+    def post(self, request: Request) -> Response:
+        given = serializers.JobInput(data=request.data)
+        given.is_valid(raise_exception=True)
+        job = actions.submit(given.submission(), signed_in(request))
+        return Response(queries.job_as_json(job), status=201)
+
+
+class JobView(GenericAPIView[Job]):
+    """What concerns one job; those of others do not exist."""
+
+    serializer_class: type[BaseSerializer[Any]] = serializers.JobOutput
+
+    def job(self) -> Job:
+        return queries.get_visible_job(self.request.user, self.kwargs["job"])
+
+    def listed(self, rows: list[dict[str, Any]]) -> Response:
+        return self.get_paginated_response(self.paginate_queryset(rows))
+
+
+class JobDetail(JobView):
+    def get(self, request: Request, job: int) -> Response:
+        return Response(queries.job_as_json(self.job()))
+
+    @extend_schema(request=serializers.JobChange)
+    def patch(self, request: Request, job: int) -> Response:
+        """Change the priority, the most slots, or both."""
+        given = serializers.JobChange(data=request.data)
+        given.is_valid(raise_exception=True)
+        self.job()
+        actor = signed_in(request).get_username()
+        with transaction.atomic():
+            if "priority" in given.validated_data:
+                actions.change_priority(job, given.validated_data["priority"], actor)
+            if "max_slots" in given.validated_data:
+                actions.change_max_slots(job, given.validated_data["max_slots"], actor)
+        return Response(queries.job_as_json(self.job()))
+
+
+class JobCommand(JobView):
+    """A verb that its owner says to a job."""
+
+    command: Callable[[int, str], Job]
+
+    @extend_schema(request=None, responses=serializers.JobOutput)
+    def post(self, request: Request, job: int) -> Response:
+        self.job()
+        type(self).command(job, signed_in(request).get_username())
+        return Response(queries.job_as_json(self.job()))
+
+
+class JobCancel(JobCommand):
+    command = staticmethod(actions.cancel)
+
+
+class JobSuspend(JobCommand):
+    command = staticmethod(actions.suspend)
+
+
+class JobResume(JobCommand):
+    command = staticmethod(actions.resume)
+
+
+class JobClone(JobView):
+    @extend_schema(request=None, responses={201: serializers.JobOutput})
+    def post(self, request: Request, job: int) -> Response:
+        """Submit the same training again, with the code as it was then."""
+        copy = actions.clone(self.job(), signed_in(request))
+        return Response(queries.job_as_json(copy), status=201)
+
+
+class JobAllocation(JobView):
+    pagination_class = None
+
+    @extend_schema(responses=serializers.AllocationOutput(many=True))
+    def get(self, request: Request, job: int) -> Response:
+        """The world size over time: each point holds until the next."""
+        return Response(queries.allocation_series(self.job()))
+
+
+class JobRanks(JobView):
+    serializer_class = serializers.RankOutput
+    pagination_class = ListPages
+
+    @extend_schema(responses=serializers.RankOutput(many=True))
+    def get(self, request: Request, job: int) -> Response:
+        return self.listed(queries.rank_list(self.job()))
+
+
+class JobEvents(JobView):
+    serializer_class = serializers.EventOutput
+    pagination_class = ListPages
+
+    @extend_schema(responses=serializers.EventOutput(many=True))
+    def get(self, request: Request, job: int) -> Response:
+        return self.listed(queries.event_list(self.job()))
+
+
+class JobMetrics(JobView):
+    serializer_class = serializers.MetricOutput
+    pagination_class = ListPages
+
+    @extend_schema(parameters=[serializers.MetricQuery], responses=serializers.MetricOutput(many=True))
+    def get(self, request: Request, job: int) -> Response:
+        asked = serializers.MetricQuery(data=request.query_params)
+        asked.is_valid(raise_exception=True)
+        row, name, every = self.job(), asked.validated_data["name"], asked.validated_data["every"]
+        names = [name] if name else queries.metric_names(row)
+        return self.listed([point for name in names for point in queries.metric_series(row, name, every)])
+
+
+class JobLogs(JobView):
+    @extend_schema(parameters=[serializers.LogQuery], responses=serializers.LogOutput)
+    def get(self, request: Request, job: int) -> Response:
+        asked = serializers.LogQuery(data=request.query_params)
+        asked.is_valid(raise_exception=True)
+        return Response(serializers.LogOutput(read_log(self.job(), **asked.validated_data)).data)
+
+
+class JobResult(JobView):
+    @extend_schema(responses={(200, "application/zip"): OpenApiTypes.BINARY})
+    def get(self, request: Request, job: int) -> StreamingHttpResponse:
+        """Model, checkpoints, logs, metrics and the submitted code as a zip file."""
+        row = self.job()
+        chunks = zip_chunks(row)
+        is_async = isinstance(request._request, ASGIRequest)
+        response = StreamingHttpResponse(_in_threads(chunks) if is_async else chunks, content_type="application/zip")
+        response["Content-Disposition"] = f'attachment; filename="{result_name(row)}"'
+        return response
+
+
+class JobCheckpoints(ListAPIView[Checkpoint]):
+    serializer_class = serializers.CheckpointOutput
+    pagination_class = Pages
+
+    def get_queryset(self) -> Any:
+        if getattr(self, "swagger_fake_view", False):
+            return Checkpoint.objects.none()
+        return Checkpoint.objects.filter(job=queries.get_visible_job(self.request.user, self.kwargs["job"]))
+
+
+class InstanceGroupList(ListAPIView[InstanceGroup]):
+    serializer_class = serializers.InstanceGroupOutput
+    pagination_class = NamedPages
+
+    def get_queryset(self) -> Any:
+        return InstanceGroup.objects.select_related("resource_group")
+
+    @extend_schema(request=serializers.InstanceGroupInput, responses={201: serializers.InstanceGroupOutput})
+    def post(self, request: Request) -> Response:
+        require_staff(request)
+        given = serializers.InstanceGroupInput(data=request.data)
+        given.is_valid(raise_exception=True)
+        group = create_instance_group(given.spec())
+        return Response(serializers.InstanceGroupOutput(group).data, status=201)
+
+
+class InstanceGroupDetail(GenericAPIView[InstanceGroup]):
+    serializer_class = serializers.InstanceGroupOutput
+
+    def get(self, request: Request, reference: str) -> Response:
+        group = by_reference(InstanceGroup.objects.select_related("resource_group"), reference)
+        return Response(serializers.InstanceGroupOutput(found(group, "instance group")).data)
+
+
+async def _in_threads(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """An ASGI server would collect a plain iterator in memory before it sends anything."""
+    following = sync_to_async(lambda: next(chunks, None))
+    while (chunk := await following()) is not None:
+        yield chunk

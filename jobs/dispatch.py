@@ -1,0 +1,145 @@
+"""The one door to the executors: builds each host's whole wish from the database and sends it.
+
+A wish is level-triggered. Losing one, doubling one or sending one to a broker that is down changes nothing:
+`resend_outstanding` says it again until the host's reports show that it was carried out.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import partial
+from typing import Any, Literal, cast
+
+from celery import current_app
+from django.db import transaction
+from django.db.models import F, Q
+from django.utils import timezone
+from kombu.exceptions import OperationalError
+from tidepool.protocol import JobWish, LaunchSpec, Member, Sync, to_json
+
+from jobs.jobfolder import JobFolder, job_folder
+from jobs.models import Checkpoint, Job, Journal, SlotClaim
+from jobs.states import JobState
+from workers.models import Host
+
+__all__ = ["EXPIRES_SECONDS", "announce_wish", "build_sync", "launch_spec", "resend_outstanding", "send_sync"]
+
+logger = logging.getLogger(__name__)
+
+EXPIRES_SECONDS = 30
+#: Journals of a job that has ended are still acknowledged for this long.
+_ACKNOWLEDGED_AFTER_END = timedelta(hours=1)
+#: Only these have ranks; the processes of all others shall end.
+_TRAINING = frozenset({JobState.STARTING, JobState.RUNNING})
+#: A LOST or OFFLINE host gets its wish when it reports: nobody would read its queue.
+_REACHABLE = (Host.State.ONLINE, Host.State.DRAINING)
+
+
+def announce_wish(host: str) -> None:
+    """Send the host's wish as soon as the caller's transaction is committed."""
+    transaction.on_commit(partial(send_sync, host))
+
+
+def send_sync(host: str, acknowledged: Mapping[str, int] | None = None) -> None:
+    """Tell a host everything. `acknowledged` adds journals that the database does not know."""
+    sync = build_sync(host, acknowledged)
+    try:
+        current_app.send_task(
+            "executor.sync",
+            args=[to_json(sync)],
+            queue=f"host.{host}",
+            expires=EXPIRES_SECONDS,
+            ignore_result=True,
+            retry=False,
+        )
+    except (OperationalError, OSError) as error:
+        logger.warning("host=%s revision=%s was not sent, it is said again: %s", host, sync.revision, error)
+
+
+def resend_outstanding() -> list[str]:
+    """Say it again to every host that has not carried out its wish; returns their names."""
+    behind = Host.objects.filter(state__in=_REACHABLE, applied_revision__lt=F("wish_revision"))
+    names = list(behind.values_list("name", flat=True))
+    for name in names:
+        send_sync(name)
+    return names
+
+
+def build_sync(host: str, acknowledged: Mapping[str, int] | None = None) -> Sync:
+    """The whole wish for a host, from the database alone."""
+    # Read first: a change that comes meanwhile has a higher revision and is sent for itself.
+    revision = Host.objects.values_list("wish_revision", flat=True).get(name=host)
+    held = SlotClaim.objects.filter(released_at__isnull=True, slot__host__name=host)
+    jobs = Job.objects.filter(pk__in=held.values("job")).select_related(
+        "owner", "model__model", "dataset", "initial_checkpoint__job__owner", "initial_checkpoint__job__model__model"
+    )
+    claims: dict[int, list[SlotClaim]] = defaultdict(list)
+    open_claims = SlotClaim.objects.filter(job__in=jobs, released_at__isnull=True).select_related("slot__host")
+    for claim in open_claims.order_by("id"):
+        claims[claim.job_id].append(claim)
+    wishes = [_job_wish(job, claims[job.pk], host) for job in jobs.order_by("pk") if claims[job.pk]]
+    known = _acknowledged(host)
+    return Sync(host, revision, time.time(), wishes, {**known, **(acknowledged or {})})
+
+
+def launch_spec(job: Job) -> LaunchSpec:
+    """How to run the job's script in its present incarnation; the same whenever it is asked for."""
+    folder = job_folder(job)
+    parameters = {**job.model.parameters, **job.parameters}
+    return LaunchSpec(
+        folder=str(folder.incarnation(job.incarnation)),
+        code_folder=str(folder.code),
+        entry_point=job.model.entry_point,
+        arguments=[word for name, value in parameters.items() for word in (f"--{name}", _argument(value))],
+        data_dir=job.dataset.path,
+        environment={},
+        compat=list(job.model.compat),
+        min_slots=job.min_slots,
+        max_slots=job.first_max_slots or job.max_slots,
+        effective_batch_size=job.effective_batch_size,
+        seed=job.seed,
+        exactness=cast(Literal["sum", "bitwise"], str(job.exactness)),
+        checkpoint=_checkpoint(job, folder),
+    )
+
+
+def _job_wish(job: Job, claims: list[SlotClaim], host: str) -> JobWish:
+    stop = job.state not in _TRAINING
+    here = [claim for claim in claims if claim.slot.host.name == host]
+    kept = [] if stop else [claim for claim in claims if claim.vacating_at is None]
+    wanted = sorted(claim.slot.index for claim in kept if claim.slot.host.name == host)
+    return JobWish(
+        job=job.pk,
+        incarnation=job.incarnation,
+        target_revision=job.target_revision,
+        wanted=wanted,
+        vacating=sorted({claim.slot.index for claim in here} - set(wanted)),
+        lead=job.lead_host == host,
+        members=[Member(claim.slot.host.name, claim.slot.index) for claim in kept],
+        launch=launch_spec(job),
+        stop=stop,
+        grace_seconds=float(job.instance_group.reclaim_grace_seconds),
+    )
+
+
+def _checkpoint(job: Job, folder: JobFolder) -> str | None:
+    own = Checkpoint.objects.filter(job=job, incarnation__lt=job.incarnation).order_by("-step", "-incarnation").first()
+    if own is not None:
+        return str(folder.path / own.path)
+    first = job.initial_checkpoint
+    return str(job_folder(first.job).path / first.path) if first is not None else None
+
+
+def _argument(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _acknowledged(host: str) -> dict[str, int]:
+    recent = Q(job__finished_at__isnull=True) | Q(job__finished_at__gte=timezone.now() - _ACKNOWLEDGED_AFTER_END)
+    return dict(Journal.objects.filter(recent, host=host).values_list("name", "number"))

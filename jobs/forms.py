@@ -1,0 +1,53 @@
+"""Forms of the jobs pages. Actions check what is given; forms only carry it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+
+from datasets.models import Dataset
+from jobs.actions.checks import MAX_PRIORITY
+from jobs.models import InstanceGroup, Job
+from models_registry.models import RegisteredModel
+from webapp.lib.formfields import ParametersField
+
+__all__ = ["ChangeForm", "TrainForm"]
+
+
+class TrainForm(forms.Form):
+    model = forms.ModelChoiceField(RegisteredModel.objects.order_by("name"), empty_label="Pick a model")
+    dataset = forms.ModelChoiceField(Dataset.objects.order_by("name"), empty_label="Pick a dataset")
+    name = forms.CharField(label="Name of the training", max_length=1000, help_text="Shown in lists and charts.")
+    instance_group = forms.ModelChoiceField(
+        InstanceGroup.objects.none(), empty_label=None, help_text="Whose GPUs it uses and which policy divides them."
+    )
+    min_slots = forms.IntegerField(
+        label="At least", initial=1, help_text="It waits until this many GPUs are free for it."
+    )
+    max_slots = forms.IntegerField(
+        label="At most", initial=8, help_text="It grows up to this many while it trains, without stopping."
+    )
+    priority = forms.IntegerField(
+        initial=5000, help_text=f"1 to {MAX_PRIORITY}. Twice the priority means twice the GPUs, where both want them."
+    )
+    parameters = ParametersField(
+        required=False, help_text="One per line, such as epochs = 5: each replaces the model's own value."
+    )
+    exactness = forms.ChoiceField(
+        choices=[(Job.Exactness.SUM, "Same sum: only the rounding of additions may differ")],
+        help_text="What a resize may change. Each step adds up the same samples, whatever the number of GPUs.",
+    )
+
+    def __init__(self, *args: Any, groups: list[InstanceGroup], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field = self.fields["instance_group"]
+        assert isinstance(field, forms.ModelChoiceField)
+        field.queryset = InstanceGroup.objects.filter(pk__in=[group.pk for group in groups])
+        if groups:
+            field.initial = groups[0].pk
+
+
+class ChangeForm(forms.Form):
+    priority = forms.IntegerField(help_text=f"1 to {MAX_PRIORITY}.")
+    max_slots = forms.IntegerField(label="At most")

@@ -1,0 +1,58 @@
+"""The scheduler's lease: one row, whose epoch is raised by each new leader. The database's clock decides alone."""
+
+from __future__ import annotations
+
+import os
+import socket
+from datetime import timedelta
+
+from django.db import transaction
+from django.db.models import F, Q, QuerySet
+from django.db.models.expressions import Combinable
+from django.db.models.functions import Now
+
+from jobs.models import SchedulerLease
+
+__all__ = ["LEASE_SECONDS", "Leadership"]
+
+LEASE_SECONDS = 3.0
+
+
+class Leadership:
+    """A candidate for the lead. `epoch` is None while somebody else leads."""
+
+    def __init__(self, holder: str | None = None) -> None:
+        self._holder = holder or f"{socket.gethostname()}:{os.getpid()}"
+        self.epoch: int | None = None
+
+    def renew(self) -> int | None:
+        """Keep the lead, or take it over once it has expired; returns the epoch to write plans with."""
+        if self.epoch is not None and not self._extend(self.epoch):
+            self.epoch = None
+        if self.epoch is None:
+            self.epoch = self._take_over()
+        return self.epoch
+
+    def resign(self) -> None:
+        """Let another one lead at once."""
+        if self.epoch is not None:
+            self._mine(self.epoch).update(expires_at=Now())
+            self.epoch = None
+
+    def _mine(self, epoch: int) -> QuerySet[SchedulerLease]:
+        return SchedulerLease.objects.filter(pk=1, epoch=epoch, holder=self._holder)
+
+    def _extend(self, epoch: int) -> bool:
+        # An expired lease that nobody has taken over is still ours: the epoch says so.
+        return self._mine(epoch).update(expires_at=_expiry()) == 1
+
+    @transaction.atomic
+    def _take_over(self) -> int | None:
+        SchedulerLease.objects.get_or_create(pk=1)
+        expired = SchedulerLease.objects.filter(pk=1).filter(Q(expires_at__isnull=True) | Q(expires_at__lte=Now()))
+        taken = expired.update(epoch=F("epoch") + 1, holder=self._holder, expires_at=_expiry())
+        return SchedulerLease.objects.values_list("epoch", flat=True).get(pk=1) if taken else None
+
+
+def _expiry() -> Combinable:
+    return Now() + timedelta(seconds=LEASE_SECONDS)

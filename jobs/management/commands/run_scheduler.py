@@ -1,0 +1,99 @@
+"""The scheduler's loop: look, decide, write, send. All that it knows is in the database."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from types import FrameType
+from typing import Any
+
+import redis
+from django.core.management.base import BaseCommand
+from django.db import close_old_connections
+from django.utils import timezone
+
+from jobs.actions.lost_hosts import Watch, reap_lost_hosts
+from jobs.actions.plans import LeadershipLost, apply
+from jobs.dispatch import resend_outstanding
+from jobs.leadership import Leadership
+from jobs.scheduling.schedule import schedule
+from jobs.snapshots import snapshot
+from jobs.wake import WakeUps
+
+__all__ = ["Command", "Scheduler"]
+
+logger = logging.getLogger(__name__)
+
+CYCLE_SECONDS = 1.0
+RESEND_SECONDS = 2.0
+_MAX_BACKOFF_SECONDS = 30.0
+
+
+class Command(BaseCommand):
+    help = "Divide the GPUs among the jobs until SIGTERM or SIGINT. Any number may run: one leads, the others stand by."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        stop = threading.Event()
+
+        def leave(number: int, frame: FrameType | None) -> None:
+            stop.set()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, leave)
+        Scheduler(stop).run()
+
+
+class Scheduler:
+    def __init__(self, stop: threading.Event) -> None:
+        self._stop = stop
+        self._leadership = Leadership()
+        self._wake_ups = WakeUps()
+        self._watch = Watch()
+        self._cycle = 0
+        self._resent_at = 0.0
+        self._failures = 0
+
+    def run(self) -> None:
+        """Until told to stop; a cycle that fails is logged, and the next one comes later and later."""
+        while not self._stop.is_set():
+            try:
+                self.turn()
+                self._failures = 0
+            except Exception:
+                self._failures += 1
+                logger.exception("cycle=%s failed; the next one tries again", self._cycle)
+                close_old_connections()
+            self._wait()
+        self._leadership.resign()
+        self._wake_ups.close()
+
+    def turn(self) -> None:
+        """One cycle, if this process leads."""
+        epoch = self._leadership.renew()
+        if epoch is None:
+            self._watch = Watch()
+            return
+        self._cycle += 1
+        now = timezone.now()
+        self._watch = reap_lost_hosts(self._watch, now)
+        plan = schedule(snapshot(now, self._cycle))
+        try:
+            apply(plan, epoch)
+        except LeadershipLost as error:
+            logger.warning("cycle=%s its plan is void: %s", self._cycle, error)
+            return
+        if time.monotonic() - self._resent_at >= RESEND_SECONDS:
+            self._resent_at = time.monotonic()
+            resend_outstanding()
+
+    def _wait(self) -> None:
+        if self._failures:
+            self._stop.wait(min(CYCLE_SECONDS * 2 ** (self._failures - 1), _MAX_BACKOFF_SECONDS))
+            return
+        try:
+            self._wake_ups.wait(CYCLE_SECONDS)
+        except (redis.RedisError, OSError) as error:
+            logger.debug("no wake-ups: %s", error)
+            self._stop.wait(CYCLE_SECONDS)

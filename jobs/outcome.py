@@ -1,0 +1,134 @@
+"""What the ends of a job's ranks mean for the job. Pure: facts in, verdict out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from jobs.states import JobState, Reason
+
+__all__ = ["MAX_FRUITLESS_STARTS", "Facts", "RankEnd", "Verdict", "judge"]
+
+#: Incarnations lost in a row without a step, after which a job is given up.
+MAX_FRUITLESS_STARTS = 3
+_OUT_OF_MEMORY = frozenset({"OutOfMemoryError", "MemoryError"})
+
+
+@dataclass(frozen=True)
+class RankEnd:
+    """How the newest rank of a slot ended. Exactly one of `code` and `signal` is set; neither if nobody saw it."""
+
+    host: str
+    code: int | None = None
+    signal: int | None = None
+    #: {"kind", "message", "traceback"} of an exception that left the script.
+    error: dict[str, Any] | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self.code is not None and self.code != 0
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A job that holds slots, or held them until now. Only its present incarnation counts."""
+
+    state: JobState
+    #: Its training is complete and the final weights are written.
+    completed: bool
+    #: Ranks that run, wherever they are.
+    live: int
+    #: Of the slots that it shall keep: how their newest rank ended. Ranks that leave are not judged.
+    ends: tuple[RankEnd, ...]
+    #: Slots that it shall keep but where no rank has been seen yet.
+    unstarted: int
+    #: It made at least one step.
+    stepped: bool
+    fruitless_starts: int
+    open_claims: int
+    #: Its coordinator gave the training up: all who had its state are gone, and their ends are known.
+    lost: bool = False
+    #: While PREEMPTING: what it becomes once its slots are empty.
+    after_stop: JobState = JobState.PENDING
+
+
+@dataclass(frozen=True)
+class Verdict:
+    state: JobState
+    reason: Reason
+    text: str
+    params: dict[str, Any] = field(default_factory=dict)
+    error: dict[str, Any] = field(default_factory=dict)
+    fruitless_starts: int = 0
+
+
+def judge(facts: Facts) -> Verdict | None:
+    """What becomes of the job now, or None while it goes on."""
+    match facts.state:
+        case JobState.STARTING | JobState.RUNNING:
+            return _judge_training(facts)
+        case JobState.PREEMPTING:
+            return _judge_preempted(facts)
+        case JobState.CANCELLING if facts.open_claims == 0:
+            return Verdict(JobState.CANCELLED, Reason.CANCELLED_BY_USER, "Cancelled; all its processes have ended.")
+    return None
+
+
+def _judge_training(facts: Facts) -> Verdict | None:
+    failed = [end for end in facts.ends if end.failed]
+    if failed:
+        return _failure(failed[0])
+    if facts.lost and not facts.completed:
+        return _loss(facts)
+    if facts.live:
+        return None
+    if facts.completed:
+        return _success()
+    if not facts.ends:
+        return None
+    if all(end.code == 0 for end in facts.ends):
+        return None if facts.unstarted else _success()
+    return _loss(facts)
+
+
+def _judge_preempted(facts: Facts) -> Verdict | None:
+    if facts.completed and facts.live == 0:
+        return _success()
+    if facts.open_claims:
+        return None
+    if facts.after_stop == JobState.SUSPENDED:
+        return Verdict(JobState.SUSPENDED, Reason.SUSPENDED_BY_USER, "Held back; resume it to let it continue.")
+    return Verdict(JobState.PENDING, Reason.PREEMPTED_BY_PRIORITY, "Stopped; it continues once slots are free for it.")
+
+
+def _success() -> Verdict:
+    return Verdict(JobState.SUCCEEDED, Reason.COMPLETED, "The training is complete.")
+
+
+def _failure(end: RankEnd) -> Verdict:
+    error = end.error or {
+        "kind": "ExitCode",
+        "message": f"The script ended with exit code {end.code}.",
+        "traceback": "",
+    }
+    kind, message = str(error.get("kind", "")), str(error.get("message", ""))
+    return Verdict(
+        JobState.FAILED,
+        Reason.OUT_OF_MEMORY if kind in _OUT_OF_MEMORY else Reason.EXIT_NONZERO,
+        f"The script failed on {end.host}: {f'{kind}: {message}' if end.error else message}",
+        {"host": end.host, "code": end.code},
+        error,
+    )
+
+
+def _loss(facts: Facts) -> Verdict:
+    fruitless = 0 if facts.stepped else facts.fruitless_starts + 1
+    signals = sorted({end.signal for end in facts.ends if end.signal is not None})
+    params = {"signals": signals, "fruitless_starts": fruitless}
+    cause = f" (signal {', '.join(map(str, signals))})" if signals else ""
+    if fruitless >= MAX_FRUITLESS_STARTS:
+        message = f"All its ranks were killed{cause} before the first step, {fruitless} times in a row."
+        error = {"kind": "RankLost", "message": message, "traceback": ""}
+        return Verdict(JobState.FAILED, Reason.RANK_LOST, message, params, error, fruitless)
+    text = f"All its ranks were killed{cause}; it starts again from its last checkpoint, or from the beginning."
+    return Verdict(JobState.PENDING, Reason.RANK_LOST, text, params, fruitless_starts=fruitless)

@@ -1,0 +1,254 @@
+"""What pages show about jobs and, in the same shape, what they fetch when a live chain breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.utils import timezone
+
+from jobs.logs import first_written
+from jobs.models import AllocationPoint, InstanceGroup, Job
+from jobs.queries import (
+    ANOTHER_USERS_TRAINING,
+    allocation_as_json,
+    event_list,
+    job_as_json,
+    job_state_as_json,
+    metric_series,
+    rank_list,
+    slot_map,
+    visible_jobs,
+)
+from jobs.states import ACTIVE, HOLDING, TERMINAL, JobState
+from webapp.lib.charts import Band, Sample, Step
+from webapp.lib.live import CLUSTER, current_seqs, job_topic
+
+__all__ = [
+    "CHART_METRICS",
+    "CHART_WINDOW",
+    "ClusterPage",
+    "JobFilter",
+    "JobPage",
+    "active_jobs",
+    "cluster_live",
+    "cluster_page",
+    "filtered_jobs",
+    "job_live",
+    "job_page",
+    "jobs_using",
+    "usable_groups",
+]
+
+#: How far back the overview's chart can be turned.
+CHART_WINDOW = timedelta(hours=6)
+CHART_METRICS = ("loss", "test_loss", "accuracy", "test_accuracy")
+MAX_ACTIVE_JOBS = 50
+_CLUSTER_FIELDS = ("state", "slots", "target_slots", "min_slots", "max_slots", "priority", "progress")
+
+User = AbstractBaseUser | AnonymousUser
+
+
+@dataclass(frozen=True)
+class JobFilter:
+    #: "", "active", "finished" or one state.
+    state: str = ""
+    #: Part of the name of the job, its model, its dataset or its owner.
+    text: str = ""
+
+
+@dataclass
+class ClusterPage:
+    """All that the overview shows at once."""
+
+    live: dict[str, Any]
+    hosts: list[dict[str, Any]]
+    bands: list[Band]
+    running: list[Job] = field(default_factory=list)
+    waiting: list[Job] = field(default_factory=list)
+
+    @property
+    def capacity(self) -> int:
+        """Slots of the hosts that are there."""
+        return sum(len(host["slots"]) for host in self.hosts)
+
+    @property
+    def used(self) -> int:
+        return sum(slot["job"] is not None for host in self.hosts for slot in host["slots"])
+
+    @property
+    def running_count(self) -> int:
+        return sum(job["state"] in HOLDING for job in self.live["state"]["jobs"].values())
+
+    @property
+    def waiting_count(self) -> int:
+        return sum(job["state"] == JobState.PENDING for job in self.live["state"]["jobs"].values())
+
+    @property
+    def utilisation_words(self) -> str:
+        """Mean of the held GPUs that tell it."""
+        held = [slot for host in self.hosts for slot in host["slots"] if slot["job"] is not None]
+        told = [slot["utilisation_percent"] for slot in held if slot["utilisation_percent"] is not None]
+        return f"{sum(told) / len(told):.0f} %" if told else "–"
+
+
+@dataclass(frozen=True)
+class JobPage:
+    live: dict[str, Any]
+    band: Band
+    samples: dict[str, list[Sample]]
+
+
+def filtered_jobs(user: User, wanted: JobFilter) -> QuerySet[Job]:
+    jobs = visible_jobs(user).order_by("-id")
+    if wanted.state == "active":
+        jobs = jobs.exclude(state__in=TERMINAL)
+    elif wanted.state == "finished":
+        jobs = jobs.filter(state__in=TERMINAL)
+    elif wanted.state:
+        jobs = jobs.filter(state=wanted.state)
+    text = wanted.text.strip()
+    if text and "\0" not in text:
+        jobs = jobs.filter(
+            Q(name__icontains=text)
+            | Q(model__model__name__icontains=text)
+            | Q(dataset__dataset__name__icontains=text)
+            | Q(owner__username__icontains=text)
+        )
+    return jobs
+
+
+def active_jobs(user: User) -> list[Job]:
+    """The viewer's jobs that are not over: those that hold GPUs first, then those that wait, as the queue does."""
+    jobs = list(visible_jobs(user).exclude(state__in=TERMINAL).order_by("-priority", "submitted_at")[:MAX_ACTIVE_JOBS])
+    return sorted(jobs, key=lambda job: job.state not in HOLDING)
+
+
+def jobs_using(user: User, **version: Any) -> QuerySet[Job]:
+    """The viewer's newest jobs with any version of a dataset or model: `dataset=` or `model=`."""
+    [(kind, row)] = version.items()
+    return visible_jobs(user).filter(**{f"{kind}__{kind}": row}).order_by("-id")[:20]
+
+
+def cluster_page(user: User) -> ClusterPage:
+    # The numbers first: what is published meanwhile comes again, and changes nothing.
+    seq, job_seqs = current_seqs([CLUSTER])[CLUSTER], _job_seqs(user)
+    hosts = [host for host in slot_map(user) if host["state"] != "OFFLINE"]
+    points = _recent_allocation(timezone.now() - CHART_WINDOW)
+    mine = {job.pk: job for job in visible_jobs(user).filter(Q(pk__in={p.job_id for p in points}) | _alive())}
+    active = active_jobs(user)
+    live = {
+        "seq": seq,
+        "state": {"slots": _slots(hosts), "jobs": _cluster_jobs(), "hosts": _hosts(hosts)},
+        "append": {"allocation": [_point(point, point.job_id in mine) for point in points]},
+        "labels": {str(job.pk): job.name for job in mine.values()},
+        "job_seqs": job_seqs,
+    }
+    return ClusterPage(
+        live=live,
+        hosts=hosts,
+        bands=_bands(points, mine),
+        running=[job for job in active if job.state in HOLDING],
+        waiting=[job for job in active if job.state not in HOLDING],
+    )
+
+
+def cluster_live(user: User) -> dict[str, Any]:
+    return cluster_page(user).live
+
+
+def job_live(job: Job) -> dict[str, Any]:
+    """The whole of a job's page as JSON: `state` and `append` have the shape of the live events of its topic."""
+    topic = job_topic(job.pk)
+    seq = current_seqs([topic])[topic]
+    points = AllocationPoint.objects.filter(job=job).order_by("at", "id")
+    return {
+        "seq": seq,
+        "state": job_as_json(job),
+        "append": {
+            "allocation": [{"job": job.pk, **allocation_as_json(point)} for point in points],
+            "metrics": [point for name in CHART_METRICS for point in metric_series(job, name)],
+            "events": event_list(job),
+        },
+        "ranks": rank_list(job),
+        "log": first_written(job),
+    }
+
+
+def job_page(job: Job) -> JobPage:
+    live = job_live(job)
+    return JobPage(live, _job_band(job, live), _job_samples(live))
+
+
+def usable_groups(user: User) -> list[InstanceGroup]:
+    """Where the user may submit: a group without members is everybody's."""
+    groups = InstanceGroup.objects.order_by("name")
+    if not getattr(user, "is_staff", False):
+        groups = groups.filter(Q(members=None) | Q(members=user.pk)).distinct()
+    return list(groups)
+
+
+def _job_band(job: Job, live: dict[str, Any]) -> Band:
+    steps = [
+        Step(datetime.fromisoformat(point["at"]), point["slots"], point["reason"]["text"], point["pause_ms"])
+        for point in live["append"]["allocation"]
+    ]
+    return Band(job.pk, job.name, steps)
+
+
+def _job_samples(live: dict[str, Any]) -> dict[str, list[Sample]]:
+    series: dict[str, list[Sample]] = {name: [] for name in CHART_METRICS}
+    for point in live["append"]["metrics"]:
+        series[point["name"]].append(Sample(point["step"], point["value"]))
+    return series
+
+
+def _alive() -> Q:
+    return ~Q(state__in=TERMINAL)
+
+
+def _job_seqs(user: User) -> dict[str, int]:
+    numbers = visible_jobs(user).filter(_alive()).order_by("-id").values_list("pk", flat=True)[:MAX_ACTIVE_JOBS]
+    topics = {job_topic(number): str(number) for number in numbers}
+    return {topics[topic]: seq for topic, seq in current_seqs(topics).items()}
+
+
+def _recent_allocation(since: datetime) -> list[AllocationPoint]:
+    """Every change since then, and of each job the last one before it: what it had when the window began."""
+    before = AllocationPoint.objects.filter(job=OuterRef("job"), at__lt=since).order_by("-at", "-id")
+    starting = Q(pk=Subquery(before.values("pk")[:1]), slots__gt=0)
+    return list(AllocationPoint.objects.filter(Q(at__gte=since) | starting).order_by("at", "id"))
+
+
+def _point(point: AllocationPoint, visible: bool) -> dict[str, Any]:
+    values = {"job": point.job_id, **allocation_as_json(point)}
+    if not visible:
+        values["reason"] = {"code": values["reason"]["code"], "params": {}, "text": ""}
+    return values
+
+
+def _bands(points: Iterable[AllocationPoint], mine: dict[int, Job]) -> list[Band]:
+    steps: dict[int, list[Step]] = {}
+    for point in points:
+        text = point.reason_text if point.job_id in mine else ""
+        steps.setdefault(point.job_id, []).append(Step(point.at, point.slots, text, point.pause_ms))
+    return [Band(job, mine[job].name if job in mine else ANOTHER_USERS_TRAINING, steps[job]) for job in sorted(steps)]
+
+
+def _cluster_jobs() -> dict[str, Any]:
+    """Everybody's jobs that are not over, by number: nothing that only their owner may know."""
+    jobs = Job.objects.filter(state__in=ACTIVE | HOLDING | {JobState.SUSPENDED}).order_by("id")
+    return {str(job.pk): {name: job_state_as_json(job)[name] for name in _CLUSTER_FIELDS} for job in jobs}
+
+
+def _slots(hosts: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    shown = ("job", "vacating", "utilisation_percent")
+    return {slot["key"]: {name: slot[name] for name in shown} for host in hosts for slot in host["slots"]}
+
+
+def _hosts(hosts: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    return {host["host"]: {"state": host["state"], "virtual": host["virtual"]} for host in hosts}

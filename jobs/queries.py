@@ -1,0 +1,197 @@
+"""What pages, the API and the scheduler read about jobs. Nothing here writes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.db.models import QuerySet
+
+from jobs.models import AllocationPoint, Job, JobEvent, MetricPoint, Rank, SlotClaim
+from webapp.lib.errors import NotFound
+from webapp.lib.live import without_nan
+from webapp.lib.time import iso
+from workers.models import Slot
+
+__all__ = [
+    "ANOTHER_USERS_TRAINING",
+    "allocation_as_json",
+    "allocation_series",
+    "event_as_json",
+    "event_list",
+    "get_visible_job",
+    "job_as_json",
+    "job_state_as_json",
+    "metric_names",
+    "metric_series",
+    "rank_list",
+    "slot_map",
+    "visible_jobs",
+]
+
+#: What a user reads in place of the name of a job that is somebody else's.
+ANOTHER_USERS_TRAINING = "another user's training"
+#: A chart's line has at most this many points unless all are asked for.
+MAX_SERIES_POINTS = 600
+
+User = AbstractBaseUser | AnonymousUser
+
+
+def visible_jobs(user: User) -> QuerySet[Job]:
+    """One's own jobs; for staff, everybody's. With what a list shows already joined."""
+    jobs = Job.objects.select_related("owner", "model__model", "dataset__dataset", "instance_group")
+    if getattr(user, "is_staff", False):
+        return jobs
+    return jobs.filter(owner_id=user.pk) if user.pk else jobs.none()
+
+
+def get_visible_job(user: User, job_id: int) -> Job:
+    job = visible_jobs(user).filter(pk=job_id).first()
+    if job is None:
+        raise NotFound(f"There is no job {job_id} that you may see: look it up in the list of jobs.")
+    return job
+
+
+def job_as_json(job: Job) -> dict[str, Any]:
+    """The job as the API and live events show it."""
+    values: dict[str, Any] = without_nan(
+        {
+            "id": job.pk,
+            "name": job.name,
+            "owner": job.owner.get_username(),
+            "model": job.model.model.name,
+            "dataset": job.dataset.dataset.name,
+            "instance_group": job.instance_group.name,
+            **job_state_as_json(job),
+            "exactness": job.exactness,
+            "submitted_at": iso(job.submitted_at),
+        }
+    )
+    return values
+
+
+def job_state_as_json(job: Job) -> dict[str, Any]:
+    """The fields of a job that change after it was submitted. They need no other row."""
+    values: dict[str, Any] = without_nan(
+        {
+            "state": str(job.state),
+            "reason": {"code": str(job.reason_code), "params": job.reason_params, "text": job.reason_text},
+            "min_slots": job.min_slots,
+            "max_slots": job.max_slots,
+            "slots": job.slots,
+            "target_slots": job.target_slots,
+            "priority": job.priority,
+            "incarnation": job.incarnation,
+            "generation": job.generation,
+            "step": job.step,
+            "epoch": job.epoch,
+            "progress": job.progress,
+            "final_metrics": job.final_metrics,
+            "error": job.error or None,
+            "started_at": iso(job.started_at),
+            "finished_at": iso(job.finished_at),
+        }
+    )
+    return values
+
+
+def allocation_as_json(point: AllocationPoint) -> dict[str, Any]:
+    return {
+        "at": iso(point.at),
+        "slots": point.slots,
+        "generation": point.generation,
+        "incarnation": point.incarnation,
+        "reason": {"code": str(point.reason_code), "params": {}, "text": point.reason_text},
+        "pause_ms": point.pause_ms,
+    }
+
+
+def allocation_series(job: Job) -> list[dict[str, Any]]:
+    """The job's world size over time: each point holds until the next one."""
+    return [allocation_as_json(point) for point in AllocationPoint.objects.filter(job=job).order_by("at", "id")]
+
+
+def metric_names(job: Job) -> list[str]:
+    return list(MetricPoint.objects.filter(job=job).order_by("name").values_list("name", flat=True).distinct())
+
+
+def metric_series(job: Job, name: str, every: int | None = None) -> list[dict[str, Any]]:
+    """Every `every`-th value of a metric and always the last; without `every`, few enough for a chart."""
+    points = MetricPoint.objects.filter(job=job, name=name).order_by("step")
+    rows = list(points.values_list("step", "epoch", "value", "at"))
+    stride = max(1, every) if every is not None else -(-len(rows) // MAX_SERIES_POINTS) or 1
+    kept = rows[::stride]
+    if rows and kept[-1] != rows[-1]:
+        kept.append(rows[-1])
+    return [
+        without_nan({"name": name, "step": step, "epoch": epoch, "value": value, "at": iso(at)})
+        for step, epoch, value, at in kept
+    ]
+
+
+def rank_list(job: Job) -> list[dict[str, Any]]:
+    return [
+        {
+            "rank": rank.rank,
+            "wid": rank.wid,
+            "pid": rank.pid,
+            "started_at": iso(datetime.fromtimestamp(rank.started_at, UTC)),
+            "host": rank.host,
+            "slot": rank.slot,
+            "generation": rank.generation,
+            "incarnation": rank.incarnation,
+            "state": str(rank.state),
+            "exit": rank.exit or None,
+        }
+        for rank in Rank.objects.filter(job=job).order_by("incarnation", "id")
+    ]
+
+
+def event_as_json(event: JobEvent) -> dict[str, Any]:
+    return {
+        "seq": event.seq,
+        "old": event.old,
+        "new": event.new,
+        "reason": {"code": str(event.reason), "params": event.detail, "text": event.text},
+        "actor": event.actor,
+        "at": iso(event.at),
+    }
+
+
+def event_list(job: Job) -> list[dict[str, Any]]:
+    return [event_as_json(event) for event in JobEvent.objects.filter(job=job).order_by("seq")]
+
+
+def slot_map(user: User) -> list[dict[str, Any]]:
+    """Who holds each slot, host by host. Other users' jobs have a number and nothing else."""
+    claims = {
+        claim.slot_id: claim for claim in SlotClaim.objects.filter(released_at__isnull=True).select_related("job")
+    }
+    hosts: dict[str, dict[str, Any]] = {}
+    for slot in Slot.objects.select_related("host", "reading").order_by("host__name", "index"):
+        host = slot.host
+        entry = hosts.setdefault(
+            host.name, {"host": host.name, "state": str(host.state), "virtual": host.virtual, "slots": []}
+        )
+        if slot.index < host.ngpus:
+            entry["slots"].append(_slot_as_json(slot, claims.get(slot.pk), user))
+    return list(hosts.values())
+
+
+def _slot_as_json(slot: Slot, claim: SlotClaim | None, user: User) -> dict[str, Any]:
+    reading = getattr(slot, "reading", None)
+    visible = claim is not None and (getattr(user, "is_staff", False) or claim.job.owner_id == user.pk)
+    return {
+        "key": f"{slot.host.name}:{slot.index}",
+        "index": slot.index,
+        "model": slot.device_model,
+        "virtual": slot.virtual,
+        "job": claim.job_id if claim else None,
+        "label": None if claim is None else claim.job.name if visible else ANOTHER_USERS_TRAINING,
+        "visible": visible,
+        "vacating": claim is not None and claim.vacating_at is not None,
+        "utilisation_percent": reading.utilisation_percent if reading else None,
+        "memory_used_bytes": reading.memory_used_bytes if reading else None,
+        "memory_total_bytes": reading.memory_total_bytes if reading else None,
+    }

@@ -1,0 +1,1 @@
+"""The scheduler: pure and deterministic. `schedule(snapshot) -> Plan`; see schedule.py."""

@@ -1,0 +1,66 @@
+"""One turn of the scheduler: from what there is to what shall be.
+
+Groups are decided in order of name, each over the slots of its resource group that no other group holds or counts on.
+Within a group:
+
+1. its policy says how many slots each job gets (decision.py, policies/);
+2. shrinking jobs choose what to keep, growing and starting jobs claim what is free now (placement.py);
+3. every job gets a sentence that says why (explain.py).
+
+A plan claims only what is free. Slots that are being given back count in the targets, and are claimed by a later turn,
+once they are free. A job that waits is started only when at least its minimum can be claimed at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from jobs.scheduling.decision import decide
+from jobs.scheduling.explain import explain
+from jobs.scheduling.placement import Placed, place
+from jobs.scheduling.plan import Explanation, JobPlan, Plan
+from jobs.scheduling.pool import Pool, pool_of
+from jobs.scheduling.snapshot import SlotRef, Snapshot
+
+__all__ = ["schedule"]
+
+
+def schedule(snapshot: Snapshot) -> Plan:
+    unknown = {job.group for job in snapshot.jobs} - {group.name for group in snapshot.groups}
+    assert not unknown, f"jobs of groups that the snapshot lacks: {sorted(unknown)}"
+    counted_on: set[SlotRef] = set()
+    lines: list[JobPlan] = []
+    for group in sorted(snapshot.groups, key=lambda group: group.name):
+        decision = decide(pool_of(snapshot, group, counted_on))
+        placed = place(decision)
+        reasons = explain(decision, placed)
+        lines += [_line(job, placed[job], reasons[job]) for job in placed]
+        counted_on |= _counted_on(decision.pool, placed)
+    return Plan(jobs=tuple(sorted(lines, key=lambda line: line.job)))
+
+
+def _line(job: int, placed: Placed, reason: Explanation) -> JobPlan:
+    return JobPlan(
+        job=job,
+        target=placed.target,
+        slots=placed.kept + placed.claim,
+        claim=placed.claim,
+        vacate=placed.vacate,
+        preempt=placed.target == 0 and bool(placed.vacate),
+        reason=reason,
+    )
+
+
+def _counted_on(pool: Pool, placed: Mapping[int, Placed]) -> set[SlotRef]:
+    """Slots that later groups must leave alone: claimed now, or reserved for targets that are not reached yet.
+
+    What the group's own jobs give back is reserved first, because nobody else could use it in this turn.
+    """
+    own = {job.id for job in pool.jobs}
+    claimed = {ref for job in placed.values() for ref in job.claim}
+    vacated = [ref for job in sorted(placed) for ref in placed[job].vacate if ref in pool.held.get(job, ())]
+    holders = sorted(pool.coming, key=lambda holder: (holder not in own, holder))
+    coming = [ref for holder in holders for ref in pool.coming[holder]]
+    unclaimed = [ref for ref in pool.free if ref not in claimed]
+    missing = sum(job.missing + len(job.leaving) for job in placed.values())
+    return claimed | set((vacated + coming + unclaimed)[:missing])

@@ -1,0 +1,99 @@
+"""The scheduler's whole input. JSON round trip: a surprise in production becomes a test file."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+__all__ = ["GroupView", "JobView", "SlotRef", "SlotView", "Snapshot", "snapshot_from_json", "snapshot_to_json"]
+
+PolicyName = Literal["fifo", "priority", "fairshare"]
+
+
+@dataclass(frozen=True, order=True)
+class SlotRef:
+    """A slot by name: device `index` of host `host`."""
+
+    host: str
+    index: int
+
+
+@dataclass(frozen=True)
+class SlotView:
+    ref: SlotRef
+    #: Names of the resource groups that offer this slot.
+    resource_groups: tuple[str, ...]
+    #: False: the host is lost, draining or offline; nothing new may be claimed here.
+    claimable: bool
+    #: Id of the job whose open claim holds the slot, or None when it is free.
+    held_by: int | None = None
+    #: The holder has been told to give it back and still has a process in it.
+    vacating: bool = False
+
+
+@dataclass(frozen=True)
+class GroupView:
+    """An instance group: the tenant whose policy decides among its jobs."""
+
+    name: str
+    #: The resource group whose slots its jobs may use.
+    resource_group: str
+    policy: PolicyName
+    preemption: bool
+    #: None: no quota. (Quotas and weights between groups are decided from the fourth round on.)
+    quota: int | None = None
+    weight: int = 1
+
+
+@dataclass(frozen=True)
+class JobView:
+    id: int
+    #: For sentences only; never decides anything.
+    name: str
+    group: str
+    state: Literal["PENDING", "STARTING", "RUNNING"]
+    priority: int
+    #: Unix seconds.
+    submitted_at: float
+    min_slots: int
+    max_slots: int
+    #: False: needs exactly max_slots from start to end.
+    elastic: bool = True
+    #: For sentences only: a job is named to its own owner, and is "another user's training" to everybody else.
+    owner: int | None = None
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    #: Unix seconds: the only clock that the scheduler knows.
+    at: float
+    groups: tuple[GroupView, ...] = ()
+    #: In order of (host, index).
+    slots: tuple[SlotView, ...] = ()
+    jobs: tuple[JobView, ...] = ()
+    #: Number of the cycle that reads it, for the log.
+    cycle: int = field(default=0, compare=False)
+
+
+def snapshot_to_json(snapshot: Snapshot) -> dict[str, Any]:
+    return asdict(snapshot)
+
+
+def snapshot_from_json(values: dict[str, Any]) -> Snapshot:
+    return Snapshot(
+        at=values["at"],
+        cycle=values["cycle"],
+        groups=tuple(GroupView(**group) for group in values["groups"]),
+        slots=tuple(_slot_from_json(slot) for slot in values["slots"]),
+        jobs=tuple(JobView(**job) for job in values["jobs"]),
+    )
+
+
+def _slot_from_json(values: dict[str, Any]) -> SlotView:
+    return SlotView(
+        ref=SlotRef(**values["ref"]),
+        resource_groups=tuple(values["resource_groups"]),
+        claimable=values["claimable"],
+        held_by=values["held_by"],
+        vacating=values["vacating"],
+    )

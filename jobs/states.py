@@ -1,0 +1,106 @@
+"""States, reasons and legal transitions of jobs, generations and ranks, as data. Depends on the standard library alone.
+
+docs/states.md says the same for people; tests/test_docs.py compares the two.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+__all__ = ["ACTIVE", "HOLDING", "JOB_TRANSITIONS", "TERMINAL", "GenerationState", "JobState", "RankState", "Reason"]
+
+
+class JobState(StrEnum):
+    PENDING = "PENDING"  # waits for slots
+    STARTING = "STARTING"  # holds slots, no generation is active yet
+    RUNNING = "RUNNING"  # trains; growing and shrinking stay inside this state
+    PREEMPTING = "PREEMPTING"  # being stopped to be continued later
+    CANCELLING = "CANCELLING"  # being stopped for good
+    SUSPENDED = "SUSPENDED"  # held back by its owner
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+#: (old, new) -> who causes it.
+JOB_TRANSITIONS: dict[tuple[JobState, JobState], str] = {
+    (JobState.PENDING, JobState.STARTING): "dispatch, once at least min_slots slots are claimed",
+    (JobState.PENDING, JobState.SUSPENDED): "the owner holds it back",
+    (JobState.PENDING, JobState.CANCELLED): "the owner cancels it before it holds anything",
+    (JobState.PENDING, JobState.FAILED): "it can never start, or it ended too often without progress",
+    (JobState.STARTING, JobState.RUNNING): "the coordinator reports its first generation",
+    (JobState.STARTING, JobState.SUCCEEDED): "a script that ended well without a session",
+    (JobState.STARTING, JobState.PENDING): "its ranks were lost before they trained",
+    (JobState.STARTING, JobState.PREEMPTING): "higher priority, the owner's hold, or a draining host",
+    (JobState.STARTING, JobState.CANCELLING): "the owner cancels it",
+    (JobState.STARTING, JobState.FAILED): "its script ended with an error",
+    (JobState.RUNNING, JobState.SUCCEEDED): "training is finished and all its ranks are gone",
+    (JobState.RUNNING, JobState.FAILED): "its script ended with an error",
+    (JobState.RUNNING, JobState.PENDING): "every rank was lost: it continues from its last checkpoint",
+    (JobState.RUNNING, JobState.PREEMPTING): "higher priority, the owner's hold, or a draining host",
+    (JobState.RUNNING, JobState.CANCELLING): "the owner cancels it",
+    (JobState.PREEMPTING, JobState.PENDING): "its slots are empty",
+    (JobState.PREEMPTING, JobState.SUSPENDED): "its slots are empty and its owner holds it back",
+    (JobState.PREEMPTING, JobState.CANCELLING): "the owner cancels it meanwhile",
+    (JobState.PREEMPTING, JobState.SUCCEEDED): "it finished before it was stopped",
+    (JobState.PREEMPTING, JobState.FAILED): "its script ended with an error before it was stopped",
+    (JobState.SUSPENDED, JobState.PENDING): "the owner resumes it",
+    (JobState.SUSPENDED, JobState.CANCELLED): "the owner cancels it",
+    (JobState.CANCELLING, JobState.CANCELLED): "its slots are empty",
+}
+
+TERMINAL = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
+#: May hold slots.
+HOLDING = frozenset({JobState.STARTING, JobState.RUNNING, JobState.PREEMPTING, JobState.CANCELLING})
+#: What the scheduler decides about.
+ACTIVE = frozenset({JobState.PENDING, JobState.STARTING, JobState.RUNNING})
+
+
+class GenerationState(StrEnum):
+    FORMING = "FORMING"
+    ACTIVE = "ACTIVE"
+    ABANDONED = "ABANDONED"
+    SUPERSEDED = "SUPERSEDED"
+    ENDED = "ENDED"
+
+
+class RankState(StrEnum):
+    LAUNCHING = "LAUNCHING"
+    JOINING = "JOINING"
+    READY = "READY"
+    RUNNING = "RUNNING"
+    STOPPING = "STOPPING"
+    EXITED = "EXITED"
+    LOST = "LOST"
+
+
+class Reason(StrEnum):
+    """Stable codes; each plan line and each JobEvent carries one with a sentence and its params."""
+
+    WAITING_FOR_SLOTS = "WAITING_FOR_SLOTS"
+    OVER_QUOTA = "OVER_QUOTA"
+    GANG_TOO_LARGE_NOW = "GANG_TOO_LARGE_NOW"
+    BEHIND_HIGHER_PRIORITY = "BEHIND_HIGHER_PRIORITY"
+    GRANTED = "GRANTED"
+    GREW_INTO_FREE_SLOTS = "GREW_INTO_FREE_SLOTS"
+    SHRUNK_FOR_FAIR_SHARE = "SHRUNK_FOR_FAIR_SHARE"
+    PREEMPTED_BY_PRIORITY = "PREEMPTED_BY_PRIORITY"
+    RECLAIMED_BY_OWNER = "RECLAIMED_BY_OWNER"
+    REBALANCED = "REBALANCED"
+    UNCHANGED = "UNCHANGED"
+    SUBMITTED = "SUBMITTED"
+    STARTED = "STARTED"
+    HOST_LOST = "HOST_LOST"
+    RANK_LOST = "RANK_LOST"
+    STACK_STOPPED = "STACK_STOPPED"
+    LAUNCH_TIMEOUT = "LAUNCH_TIMEOUT"
+    EXIT_NONZERO = "EXIT_NONZERO"
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    NO_PROGRESS = "NO_PROGRESS"
+    TIME_LIMIT = "TIME_LIMIT"
+    PRIORITY_CHANGED = "PRIORITY_CHANGED"
+    LIMIT_CHANGED = "LIMIT_CHANGED"
+    SUSPENDED_BY_USER = "SUSPENDED_BY_USER"
+    RESUMED_BY_USER = "RESUMED_BY_USER"
+    CANCELLED_BY_USER = "CANCELLED_BY_USER"
+    COMPLETED = "COMPLETED"

@@ -1,0 +1,43 @@
+"""The one door through which executors report. Celery calls it; everything it changes is in `jobs.actions`."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from celery import shared_task
+from django.utils import timezone
+from tidepool.protocol import ProtocolError, Report, from_json
+
+from jobs.actions.hosts import HOST_NAME, record_host, release_vacated
+from jobs.actions.journals import store_entries
+from jobs.dispatch import send_sync
+from webapp.lib.text import storable
+from workers.models import Host
+
+__all__ = ["ingest_report"]
+
+logger = logging.getLogger(__name__)
+
+_RETURNING = (Host.State.OFFLINE, Host.State.LOST)
+
+
+@shared_task(name="jobs.tasks.ingest_report", ignore_result=True)  # type: ignore[untyped-decorator]
+def ingest_report(values: dict[str, Any]) -> None:
+    """Store a host's report. Losing one, or receiving it twice or late, changes nothing."""
+    try:
+        # What a script raised or named may hold anything; it must not keep a host's reports from being stored.
+        report = from_json(Report, storable(values))
+    except ProtocolError as error:
+        logger.warning("a report was dropped: %s", error)
+        return
+    if not HOST_NAME.fullmatch(report.host):
+        logger.warning("a report was dropped: %r is no host's name", report.host[:100])
+        return
+    host = record_host(report, timezone.now())
+    unknown = store_entries(report)
+    release_vacated(report)
+    # A host that is not reachable yet hears its wish now; others hear at once what they need not send again.
+    behind = host.state in _RETURNING and not report.leaving and host.applied_revision < host.wish_revision
+    if report.entries or behind:
+        send_sync(host.name, unknown)

@@ -1,0 +1,62 @@
+"""The choices of the page that starts a training: it fills in what is usual, and says what will happen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from datasets.models import Dataset
+from jobs.models import InstanceGroup
+from models_registry.queries import models
+from webapp.lib.formfields import parameters_as_text
+from workers.queries import capacity
+
+__all__ = ["train_choices", "usual_values"]
+
+_SHARING = {
+    InstanceGroup.Policy.FIFO: "Who came first gets GPUs first.",
+    InstanceGroup.Policy.PRIORITY: "Who has the higher priority gets GPUs first.",
+    InstanceGroup.Policy.FAIRSHARE: "Trainings share the GPUs in proportion to their priorities.",
+}
+
+
+def train_choices(groups: Iterable[InstanceGroup]) -> dict[str, Any]:
+    """Models and instance groups by the value that the form has for them."""
+    datasets = dict(Dataset.objects.values_list("name", "pk"))
+    return {
+        "models": {str(model.pk): _model(model, datasets) for model in models()},
+        "groups": {str(group.pk): _group(group) for group in groups},
+    }
+
+
+def usual_values(choices: dict[str, Any], model: str) -> dict[str, Any]:
+    """What is filled in: the model asked for, or the only one, its usual dataset, and as much as the group has."""
+    known = choices["models"]
+    if model not in known:
+        model = next(iter(known)) if len(known) == 1 else ""
+    values: dict[str, Any] = {"model": model, "dataset": known[model]["dataset"]} if model else {}
+    if choices["groups"]:
+        group = next(iter(choices["groups"].values()))
+        values |= {"max_slots": max(1, group["capacity"]), "priority": group["priority"]}
+    return values
+
+
+def _model(model: Any, datasets: dict[str, int]) -> dict[str, Any]:
+    [version] = model.latest
+    return {
+        "name": model.name,
+        "description": model.description,
+        "engine": version.engine,
+        "dataset": datasets.get(version.default_dataset),
+        "parameters": parameters_as_text(version.parameters),
+    }
+
+
+def _group(group: InstanceGroup) -> dict[str, Any]:
+    return {
+        "name": group.name,
+        "capacity": capacity(group.resource_group),
+        "sharing": _SHARING[InstanceGroup.Policy(group.policy)],
+        "preemption": group.preemption,
+        "priority": group.default_priority,
+    }
