@@ -1,0 +1,76 @@
+"""After a keeper that is no more: end what it left behind, and write down what it could not."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from tidepool import procfs
+from tidepool.journal import Journal, read_journal
+
+__all__ = ["clear_away"]
+
+logger = logging.getLogger(__name__)
+
+_KEEPER_LOST = {
+    "kind": "KeeperLost",
+    "message": "the process that guarded this rank on its host was killed, and the rank with it",
+    "traceback": "",
+}
+
+
+def clear_away(mark: str, journal: Path) -> bool:
+    """Whether nothing of the keeper is left; call again until it is. Without a keeper before, there is nothing to do.
+
+    `mark` is the job's: keeper and ranks continue it. Ranks are found by their records, what they started by descent,
+    by session and by mark.
+    """
+    missing = _ranks_without_end(journal)
+    left = _left_behind(mark, missing)
+    for process in left:
+        logger.warning("pid=%s mark=%s: ended, its keeper is gone", process.pid, mark)
+        procfs.kill(process)
+    if left:
+        return False
+    if missing:
+        _write_ends(journal, missing)
+    return True
+
+
+def _ranks_without_end(journal: Path) -> list[dict[str, Any]]:
+    started: dict[str, dict[str, Any]] = {}
+    for entry in read_journal(journal):
+        if entry["kind"] == "rank_started":
+            started[entry["data"]["wid"]] = entry["data"]
+        else:
+            started.pop(entry["data"]["wid"], None)
+    return list(started.values())
+
+
+def _left_behind(mark: str, ranks: list[dict[str, Any]]) -> list[procfs.Process]:
+    left = [*procfs.marked(f"{mark}.keeper"), *procfs.marked(f"{mark}.rank")]
+    for rank in ranks:
+        if _pid_is_its_own(rank["pid"], rank["started_at"]):
+            left += [*procfs.session_members(rank["pid"]), *procfs.descendants(rank["pid"])]
+    return list({process.pid: process for process in left}.values())
+
+
+def _pid_is_its_own(pid: int, started_at: float) -> bool:
+    """Whether what bears this pid is that rank or its session, not a stranger.
+
+    Until the machine restarts, the kernel gives no new process the pid of a session that still has members.
+    """
+    if procfs.find(pid) is None:
+        return started_at > procfs.boot_time()
+    return procfs.alive(pid, started_at)
+
+
+def _write_ends(path: Path, ranks: list[dict[str, Any]]) -> None:
+    journal = Journal(path)
+    for rank in ranks:
+        end = {"code": None, "signal": int(signal.SIGKILL), "error": _KEEPER_LOST, "at": time.time()}
+        journal.append("rank_exited", {name: rank[name] for name in ("wid", "slot", "pid")} | end)
+    journal.close()

@@ -1,0 +1,123 @@
+"""The executor: a Celery worker that takes wishes, with a supervisor that carries them out.
+
+`celery -A workers.executor.app worker -P threads -c 2 -Q host.<name> -n <name>@tidepool`
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import Celery, bootsteps
+from kombu.exceptions import ChannelError, OperationalError
+from tidepool.protocol import Report, to_json
+
+from workers.executor.config import executor_config
+from workers.executor.journals import Journals
+from workers.executor.probe import make_probe
+from workers.executor.report import Reporter
+from workers.executor.supervisor import Supervisor
+from workers.executor.tasks import add_tasks
+
+__all__ = ["app"]
+
+_REPORT_TASK = "jobs.tasks.ingest_report"
+_REPORT_QUEUE = "control"
+_REPORT_EXPIRES_SECONDS = 30
+#: Nobody reads them: more would only fill the broker's memory, and the next report says everything again.
+_REPORTS_WAITING_LIMIT = 200
+_SOCKET_SECONDS = 2.0
+
+
+def _settings() -> dict[str, Any]:
+    return {
+        "broker_url": executor_config().broker_url,
+        "broker_connection_retry_on_startup": True,
+        "broker_connection_max_retries": None,
+        "broker_transport_options": {"socket_timeout": _SOCKET_SECONDS, "socket_connect_timeout": _SOCKET_SECONDS},
+        "accept_content": ["json"],
+        "task_serializer": "json",
+        "task_ignore_result": True,
+        "worker_enable_remote_control": False,
+        "worker_send_task_events": False,
+        "worker_prefetch_multiplier": 1,
+        "worker_hijack_root_logger": True,
+        "enable_utc": True,
+    }
+
+
+class SupervisorStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no types
+    """Starts supervisor and reporter with the worker; at its end leaves the ranks running."""
+
+    requires = {"celery.worker.components:Pool"}
+
+    def __init__(self, parent: Any, **options: Any) -> None:
+        super().__init__(parent, **options)
+        config = executor_config()
+        journals = Journals(config.host, config.run_folder / "journals.json")
+        sender = _ReportSender(parent.app)
+        self._journals = journals
+        self._supervisor = Supervisor(config, journals, lambda: self._reporter.changed())
+        self._reporter = Reporter(
+            config, make_probe(config), journals, observe=self._supervisor.observation, send=sender.send
+        )
+        parent.app.supervisor = self._supervisor
+
+    def start(self, parent: Any) -> None:
+        self._journals.recall()
+        self._supervisor.start()
+        self._reporter.start()
+
+    def stop(self, parent: Any) -> None:
+        self._supervisor.detach()
+        self._reporter.leave()
+
+    terminate = stop
+
+
+class _ReportSender:
+    """Sends by task name, on a connection of its own that gives up at once."""
+
+    def __init__(self, celery: Celery) -> None:
+        self._celery = celery
+        self._connection: Any = None  # kombu has no types
+
+    def send(self, report: Report) -> None:
+        """Raises OSError where the broker cannot be reached."""
+        try:
+            self._send(report)
+        except (OperationalError, OSError) as error:
+            self._close()
+            raise ConnectionError(str(error)) from error
+
+    def _send(self, report: Report) -> None:
+        if self._connection is None:
+            self._connection = self._celery.connection_for_write()
+            self._connection.ensure_connection(max_retries=1, interval_start=0, timeout=_SOCKET_SECONDS)
+        if self._waiting(self._connection) >= _REPORTS_WAITING_LIMIT:
+            return
+        self._celery.send_task(
+            _REPORT_TASK,
+            args=[to_json(report)],
+            queue=_REPORT_QUEUE,
+            expires=_REPORT_EXPIRES_SECONDS,
+            ignore_result=True,
+            retry=False,
+            connection=self._connection,
+        )
+
+    def _waiting(self, connection: Any) -> int:
+        try:
+            return int(connection.default_channel.queue_declare(_REPORT_QUEUE, passive=True).message_count)
+        except ChannelError:  # no such queue yet
+            return 0
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+app = Celery("executor")
+app.add_defaults(_settings)
+app.steps["worker"].add(SupervisorStep)
+add_tasks(app)

@@ -1,0 +1,64 @@
+"""What an executor is told by its environment: the only module of the executor that reads it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["ConfigError", "ExecutorConfig", "executor_config"]
+
+
+class ConfigError(ValueError):
+    """A variable is missing or senseless; the text names it."""
+
+
+@dataclass(frozen=True)
+class ExecutorConfig:
+    home: Path
+    host: str
+    broker_url: str
+    #: Slots without a GPU behind them, or None on a host with real ones.
+    virtual_slots: int | None
+    #: Where other hosts reach this one.
+    address: str
+    #: Reading end of a pipe whose closing ends everything here, or None.
+    lifeline_fd: int | None
+
+    @property
+    def run_folder(self) -> Path:
+        """Sockets and records of this host's processes."""
+        return self.home / "run" / self.host
+
+    @property
+    def mark(self) -> str:
+        """Names this installation's processes on this host, whatever else runs on the machine."""
+        return f"{hashlib.sha256(os.fsencode(self.home)).hexdigest()[:12]}.{self.host}"
+
+
+def executor_config(environment: Mapping[str, str] = os.environ) -> ExecutorConfig:
+    virtual_slots = environment.get("TIDEPOOL_VIRTUAL_SLOTS")
+    lifeline_fd = environment.get("TIDEPOOL_LIFELINE_FD")
+    return ExecutorConfig(
+        home=Path(_required(environment, "TIDEPOOL_HOME")).resolve(),
+        host=_required(environment, "TIDEPOOL_HOST_NAME"),
+        broker_url=_required(environment, "TIDEPOOL_BROKER_URL"),
+        virtual_slots=None if virtual_slots is None else _number("TIDEPOOL_VIRTUAL_SLOTS", virtual_slots),
+        address=environment.get("TIDEPOOL_ADDRESS", "127.0.0.1"),
+        lifeline_fd=None if lifeline_fd is None else _number("TIDEPOOL_LIFELINE_FD", lifeline_fd),
+    )
+
+
+def _required(environment: Mapping[str, str], name: str) -> str:
+    value = environment.get(name)
+    if not value:
+        raise ConfigError(f"set {name} for this executor")
+    return value
+
+
+def _number(name: str, text: str) -> int:
+    if not text.isdigit():
+        raise ConfigError(f"{name} must be a whole number, not {text!r}")
+    return int(text)

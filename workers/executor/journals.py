@@ -1,0 +1,192 @@
+"""Reads the journals of this host's jobs from where the control plane has acknowledged them.
+
+Nothing is lost and nothing grows: the files are the record, at most a few thousand entries of each are in memory,
+and what is not acknowledged in time is sent again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tidepool.protocol import JobWish, JournalEntry
+
+from workers.executor.records import JobKey, load_json, save_json
+
+__all__ = ["JournalTail", "Journals"]
+
+logger = logging.getLogger(__name__)
+
+_MEMORY_LIMIT = 2000
+_RESEND_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class _Line:
+    number: int
+    kind: str
+    data: dict[str, Any]
+
+
+class JournalTail:
+    """One journal. `bare`: its lines are records of kind "step", without number and kind."""
+
+    def __init__(self, name: str, path: Path, acknowledged: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.name = name
+        self.path = path
+        self.acknowledged = acknowledged
+        self._bare = name.endswith(".metrics")
+        self._clock = clock
+        self._offset = 0
+        self._read = 0
+        self._sent = acknowledged
+        self._sent_at = 0.0
+        #: Read, not acknowledged.
+        self._waiting: deque[_Line] = deque()
+
+    def has_news(self) -> bool:
+        self._rewind_when_due()
+        self._read_on()
+        return bool(self._waiting) and self._waiting[-1].number > self._sent
+
+    def done(self) -> bool:
+        """Everything written so far is acknowledged."""
+        self._read_on()
+        return not self._waiting
+
+    def take(self, limit: int) -> list[JournalEntry]:
+        """The next entries to send."""
+        lines = [line for line in self._waiting if line.number > self._sent][:limit]
+        if lines:
+            self._sent, self._sent_at = lines[-1].number, self._clock()
+        return [JournalEntry(self.name, line.number, line.kind, line.data) for line in lines]
+
+    def acknowledge(self, number: int) -> None:
+        self.acknowledged = max(self.acknowledged, number)
+        while self._waiting and self._waiting[0].number <= self.acknowledged:
+            self._waiting.popleft()
+        self._sent = max(self._sent, self.acknowledged)
+
+    def _rewind_when_due(self) -> None:
+        if self._sent > self.acknowledged and self._clock() - self._sent_at > _RESEND_SECONDS:
+            self._sent = self.acknowledged
+
+    def _size(self) -> int:
+        return self.path.stat().st_size if self.path.exists() else 0
+
+    def _read_on(self) -> None:
+        if self._size() <= self._offset:
+            return
+        with self.path.open("rb") as file:
+            file.seek(self._offset)
+            while len(self._waiting) < _MEMORY_LIMIT:
+                line = file.readline()
+                if not line.endswith(b"\n"):  # still being written
+                    break
+                self._offset += len(line)
+                self._read += 1
+                if self._read > self.acknowledged:
+                    self._waiting.append(self._parsed(line))
+
+    def _parsed(self, line: bytes) -> _Line:
+        values = json.loads(line)
+        if self._bare:
+            return _Line(self._read, "step", values)
+        return _Line(self._read, values["kind"], values["data"])
+
+
+class Journals:
+    """All journals of this host. Thread-safe: the supervisor adds and acknowledges, the reporter takes."""
+
+    def __init__(self, host: str, file: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._host = host
+        self._file = file
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._tails: dict[str, JournalTail] = {}
+        #: Jobs that have nothing here any more: their journals are followed to the end.
+        self._released: set[JobKey] = set()
+
+    def recall(self) -> None:
+        """Go on where an earlier executor ended."""
+        with self._guard:
+            for name, (path, acknowledged) in load_json(self._file).items():
+                self._tails[name] = JournalTail(name, Path(path), acknowledged, self._clock)
+
+    def follow(self, wish: JobWish) -> None:
+        folder, prefix = Path(wish.launch.folder), f"{wish.job}.{wish.incarnation}"
+        paths = {f"{prefix}.keeper.{self._host}": folder / "journal" / f"keeper.{self._host}.jsonl"}
+        if wish.lead:
+            paths[f"{prefix}.coordinator"] = folder / "plans.jsonl"
+            paths[f"{prefix}.metrics"] = folder / "metrics.jsonl"
+        with self._guard:
+            self._released.discard((wish.job, wish.incarnation))
+            new = {name: JournalTail(name, path, 0, self._clock) for name, path in paths.items()}
+            if new.keys() - self._tails.keys():
+                self._tails = new | self._tails
+                self._save()
+
+    def release(self, job: JobKey) -> None:
+        with self._guard:
+            self._released.add(job)
+
+    def acknowledge(self, numbers: dict[str, int]) -> None:
+        with self._guard:
+            changed = False
+            for name, number in numbers.items():
+                tail = self._tails.get(name)
+                if tail is not None and number > tail.acknowledged:
+                    tail.acknowledge(number)
+                    changed = True
+            if self._forget_read_out() or changed:
+                self._save()
+
+    def urgent_news(self) -> bool:
+        """Something other than steps is to be told."""
+        with self._guard:
+            return any(not tail.name.endswith(".metrics") for tail in self._with_news())
+
+    def news(self) -> bool:
+        with self._guard:
+            return bool(self._with_news())
+
+    def take(self, limit: int) -> list[JournalEntry]:
+        """The next entries of all journals, each with an equal share of the limit."""
+        with self._guard:
+            tails = self._with_news()
+            entries: list[JournalEntry] = []
+            for position, tail in enumerate(tails):
+                entries += tail.take((limit - len(entries)) // (len(tails) - position))
+            return entries
+
+    def _with_news(self) -> list[JournalTail]:
+        found = []
+        for tail in list(self._tails.values()):
+            try:
+                if tail.has_news():
+                    found.append(tail)
+            except (OSError, ValueError, KeyError) as error:
+                logger.error("journal=%s: not readable, no longer followed: %s", tail.name, error)
+                del self._tails[tail.name]
+        return found
+
+    def _forget_read_out(self) -> bool:
+        gone = [name for name, tail in self._tails.items() if _job_of(name) in self._released and tail.done()]
+        for name in gone:
+            del self._tails[name]
+        return bool(gone)
+
+    def _save(self) -> None:
+        save_json(self._file, {name: [str(tail.path), tail.acknowledged] for name, tail in self._tails.items()})
+
+
+def _job_of(name: str) -> JobKey:
+    job, incarnation, _ = name.split(".", 2)
+    return int(job), int(incarnation)

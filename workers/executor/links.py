@@ -1,0 +1,107 @@
+"""The executor's ends of the sockets of keepers and coordinators. Nothing here waits for the other side."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from pathlib import Path
+
+from tidepool import link
+from tidepool.protocol import CoordinatorWish, JobWish, KeeperStatus, ProtocolError, decode, encode
+
+__all__ = ["CoordinatorLink", "KeeperLink", "connect_coordinator", "connect_keeper"]
+
+logger = logging.getLogger(__name__)
+
+_CONNECT_SECONDS = 2.0
+
+
+class _Link:
+    """A connection that sends each wish once."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self.connection = connection
+        self.open = True
+        self._lines = link.Lines()
+        self._sent: bytes | None = None
+
+    def close(self) -> None:
+        self.open = False
+        self.connection.close()
+
+    def _send_once(self, line: bytes) -> None:
+        if line == self._sent or not self.open:
+            return
+        try:
+            complete = self.connection.send(line) == len(line)
+        except OSError:
+            complete = False
+        if complete:
+            self._sent = line
+        else:
+            self.close()
+
+    def _receive(self) -> list[bytes]:
+        """Whole lines that have arrived; closes at the end of the stream."""
+        lines: list[bytes] = []
+        while self.open:
+            try:
+                received = self.connection.recv(65536)
+                lines += self._lines.feed(received)
+            except BlockingIOError:
+                break
+            except (OSError, link.LinkError):
+                received = b""
+            if not received:
+                self.close()
+        return lines
+
+
+class KeeperLink(_Link):
+    #: What the keeper said last; None until it has spoken.
+    status: KeeperStatus | None = None
+
+    def tell(self, wish: JobWish) -> None:
+        self._send_once(encode(wish))
+
+    def hear(self) -> bool:
+        """Whether the status changed."""
+        before = self.status
+        for line in self._receive():
+            try:
+                self.status = decode(KeeperStatus, line)
+            except ProtocolError as error:
+                logger.warning("a keeper is not understood: %s", error)
+        return self.status != before
+
+    def carries_out(self, wish: JobWish) -> bool:
+        status = self.status
+        return status is not None and status.target_revision >= wish.target_revision and status.stopping == wish.stop
+
+
+class CoordinatorLink(_Link):
+    def tell(self, wish: CoordinatorWish) -> None:
+        self._send_once(encode(wish))
+
+    def hear(self) -> None:
+        """Notice whether it is gone."""
+        self._receive()
+
+
+def connect_keeper(path: Path) -> KeeperLink | None:
+    """None where no keeper listens."""
+    connection = _connect(path)
+    return None if connection is None else KeeperLink(connection)
+
+
+def connect_coordinator(path: Path) -> CoordinatorLink | None:
+    connection = _connect(path)
+    return None if connection is None else CoordinatorLink(connection)
+
+
+def _connect(path: Path) -> socket.socket | None:
+    try:
+        return link.connect(path, _CONNECT_SECONDS)
+    except (FileNotFoundError, ConnectionRefusedError):
+        return None

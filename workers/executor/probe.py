@@ -1,0 +1,122 @@
+"""What this host is and what its devices do. Hardware may lie or be absent: an error of NVML becomes None, here."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pynvml
+from tidepool import procfs
+from tidepool.protocol import DeviceReading, HostFacts, RankStatus
+
+from workers.executor.config import ExecutorConfig
+
+__all__ = ["VIRTUAL_MODEL", "GpuProbe", "VirtualProbe", "make_probe"]
+
+VIRTUAL_MODEL = "virtual GPU (CPU)"
+
+T = TypeVar("T")
+
+
+class VirtualProbe:
+    """Slots without a GPU: the rank in a slot stands for it."""
+
+    def __init__(self, address: str, slots: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._address = address
+        self._slots = slots
+        self._clock = clock
+        #: wid -> CPU seconds used until then, and when that was.
+        self._before: dict[str, tuple[float, float]] = {}
+
+    def facts(self) -> HostFacts:
+        return _facts(self._address, ngpus=self._slots, virtual=True)
+
+    def devices(self, ranks: list[RankStatus]) -> list[DeviceReading]:
+        trees = procfs.trees([rank.pid for rank in ranks])
+        now = self._clock()
+        used = {rank.wid: (procfs.cpu_seconds(trees[rank.pid]), now) for rank in ranks}
+        by_slot = {rank.slot: rank for rank in ranks}
+        readings = []
+        for slot in range(self._slots):
+            rank = by_slot.get(slot)
+            memory = 0 if rank is None else procfs.memory_bytes(trees[rank.pid])
+            utilisation = 0.0 if rank is None else self._utilisation(rank.wid, used[rank.wid])
+            readings.append(DeviceReading(slot, VIRTUAL_MODEL, True, utilisation, memory, None))
+        self._before = used
+        return readings
+
+    def _utilisation(self, wid: str, used: tuple[float, float]) -> float | None:
+        """Percent of one core since the reading before; None at the first, and while nothing can be told."""
+        before = self._before.get(wid)
+        if before is None or used[1] <= before[1]:
+            return None
+        percent = 100 * (used[0] - before[0]) / (used[1] - before[1])
+        return round(min(100.0, max(0.0, percent)), 1)
+
+
+class GpuProbe:
+    """Real GPUs, as NVML numbers them."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._working = _or_none(pynvml.nvmlInit, default=True)
+
+    def facts(self) -> HostFacts:
+        return _facts(self._address, ngpus=self._count(), virtual=False)
+
+    def devices(self, ranks: list[RankStatus]) -> list[DeviceReading]:
+        return [self._device(slot) for slot in range(self._count())]
+
+    def _count(self) -> int:
+        return (_or_none(pynvml.nvmlDeviceGetCount) or 0) if self._working else 0
+
+    def _device(self, slot: int) -> DeviceReading:
+        handle = _or_none(pynvml.nvmlDeviceGetHandleByIndex, slot)
+        if handle is None:
+            return DeviceReading(slot, "unknown GPU", False, None, None, None)
+        rates = _or_none(pynvml.nvmlDeviceGetUtilizationRates, handle)
+        memory = _or_none(pynvml.nvmlDeviceGetMemoryInfo, handle)
+        milliwatts = _or_none(pynvml.nvmlDeviceGetPowerUsage, handle)
+        temperature = _or_none(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU)
+        return DeviceReading(
+            slot=slot,
+            model=_or_none(pynvml.nvmlDeviceGetName, handle) or "unknown GPU",
+            virtual=False,
+            utilisation_percent=None if rates is None else float(rates.gpu),
+            memory_used_bytes=None if memory is None else int(memory.used),
+            memory_total_bytes=None if memory is None else int(memory.total),
+            temperature_celsius=None if temperature is None else float(temperature),
+            power_watts=None if milliwatts is None else milliwatts / 1000,
+            uuid=_or_none(pynvml.nvmlDeviceGetUUID, handle),
+        )
+
+
+def make_probe(config: ExecutorConfig) -> VirtualProbe | GpuProbe:
+    if config.virtual_slots is None:
+        return GpuProbe(config.address)
+    return VirtualProbe(config.address, config.virtual_slots)
+
+
+def _facts(address: str, *, ngpus: int, virtual: bool) -> HostFacts:
+    return HostFacts(
+        address=address, ncpus=os.cpu_count() or 1, ngpus=ngpus, memory_bytes=_memory_bytes(), virtual=virtual
+    )
+
+
+def _memory_bytes() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("/proc/meminfo tells no total")
+
+
+def _or_none(ask: Callable[..., T], *arguments: Any, default: T | None = None) -> T | None:
+    """The answer (`default` where the answer is nothing), or None where NVML fails."""
+    try:
+        answer = ask(*arguments)
+    except pynvml.NVMLError:
+        return None
+    return default if answer is None else answer

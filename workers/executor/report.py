@@ -1,0 +1,126 @@
+"""Tells the control plane the whole fact of this host: at once when something changes, else every second.
+
+A report that cannot be sent is dropped, not kept: the next one says more. So an outage of the broker costs nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+
+from tidepool.protocol import DeviceReading, Report
+
+from workers.executor.config import ExecutorConfig
+from workers.executor.journals import Journals
+from workers.executor.probe import GpuProbe, VirtualProbe
+from workers.executor.supervisor import Observation
+
+__all__ = ["Reporter"]
+
+logger = logging.getLogger(__name__)
+
+ENTRIES_PER_REPORT = 500
+_TICK_SECONDS = 0.1
+_STEPS_INTERVAL_SECONDS = 0.4
+_HEARTBEAT_SECONDS = 1.0
+_OUTAGE_BACKOFF_SECONDS = 1.0
+
+
+class Reporter:
+    """`send` delivers one report or raises OSError; `observe` is the supervisor's."""
+
+    def __init__(
+        self,
+        config: ExecutorConfig,
+        probe: VirtualProbe | GpuProbe,
+        journals: Journals,
+        *,
+        observe: Callable[[], Observation | None],
+        send: Callable[[Report], None],
+    ) -> None:
+        self._config = config
+        self._probe = probe
+        self._journals = journals
+        self._observe = observe
+        self._send = send
+        self._boot = uuid.uuid4().hex
+        self._facts = probe.facts()
+        self._devices: list[DeviceReading] = []
+        self._devices_at = 0.0
+        self._sent_at = 0.0
+        self._failing = False
+        self._changed = threading.Event()
+        self._leaving = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="reporter", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def changed(self) -> None:
+        """Something is to be told soon; thread-safe. Changes within a tick share a report."""
+        self._changed.set()
+
+    def leave(self) -> None:
+        """Stop reporting; where no rank is left the control plane is told that this host goes."""
+        self._leaving.set()
+        if self._thread.ident is not None:
+            self._thread.join(30.0)
+        observation = self._observe()
+        if observation is not None and not observation.ranks:
+            self._deliver(replace(self._report(observation), leaving=True))
+
+    def _run(self) -> None:
+        while not self._leaving.wait(_OUTAGE_BACKOFF_SECONDS if self._failing else _TICK_SECONDS):
+            try:
+                self._tick()
+            except Exception:
+                logger.exception("host=%s: a report failed, the next one tries again", self._config.host)
+
+    def _tick(self) -> None:
+        observation = self._observe()
+        if observation is None or not self._due():
+            return
+        self._changed.clear()
+        self._sent_at = time.monotonic()
+        self._deliver(self._report(self._observe() or observation))
+
+    def _deliver(self, report: Report) -> None:
+        try:
+            self._send(report)
+        except OSError as error:
+            if not self._failing:
+                logger.warning("host=%s: the broker cannot be reached: %s", self._config.host, error)
+            self._failing = True
+            return
+        if self._failing:
+            logger.info("host=%s: the broker can be reached again", self._config.host)
+        self._failing = False
+
+    def _due(self) -> bool:
+        age = time.monotonic() - self._sent_at
+        if age >= _HEARTBEAT_SECONDS or self._changed.is_set() or self._journals.urgent_news():
+            return True
+        return age >= _STEPS_INTERVAL_SECONDS and self._journals.news()
+
+    def _report(self, observation: Observation) -> Report:
+        return Report(
+            host=self._config.host,
+            boot=self._boot,
+            at=time.time(),
+            applied_revision=observation.applied_revision,
+            facts=self._facts,
+            devices=self._read_devices(observation),
+            ranks=observation.ranks,
+            entries=self._journals.take(ENTRIES_PER_REPORT),
+        )
+
+    def _read_devices(self, observation: Observation) -> list[DeviceReading]:
+        """Read at most once per heartbeat: shorter spans tell nothing about utilisation."""
+        if time.monotonic() - self._devices_at >= _HEARTBEAT_SECONDS * 0.9:
+            self._devices = self._probe.devices(observation.ranks)
+            self._devices_at = time.monotonic()
+        return self._devices

@@ -1,0 +1,249 @@
+"""The executor's supervisor: one thread that makes fact equal to the newest wish, turn by turn.
+
+It owns nothing that must live: keepers, coordinators and ranks go on when it ends, and the next supervisor finds them
+by the records and sockets in the run folder. So it may be killed at any line.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import selectors
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO
+
+from tidepool import procfs
+from tidepool.protocol import JobWish, RankStatus, Sync
+
+from workers.executor.config import ExecutorConfig
+from workers.executor.journals import Journals
+from workers.executor.kept import KeptJob
+from workers.executor.nursery import Nursery
+from workers.executor.records import JobKey, Records, load_records, save_records
+
+__all__ = ["Observation", "Supervisor"]
+
+logger = logging.getLogger(__name__)
+
+#: An older message says what was wished before something else happened.
+_SYNC_LIMIT_SECONDS = 30.0
+_BUSY_TURN_SECONDS = 0.1
+_QUIET_TURN_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What the supervisor knows for sure."""
+
+    applied_revision: int = 0
+    ranks: list[RankStatus] = field(default_factory=list)
+
+
+class Supervisor:
+    def __init__(
+        self,
+        config: ExecutorConfig,
+        journals: Journals,
+        changed: Callable[[], None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._config = config
+        self._journals = journals
+        self._changed = changed
+        self._clock = clock
+        self._nursery = Nursery(config.run_folder, config.lifeline_fd)
+        self._records = Records()
+        self._jobs: dict[JobKey, KeptJob] = {}
+        self._applied_revision = 0
+        self._strangers_ended = False
+        self._guard = threading.Lock()
+        self._inbox: Sync | None = None
+        self._observation: Observation | None = None
+        self._leaving = threading.Event()
+        self._woken, self._waking = socket.socketpair()
+        self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
+
+    def start(self) -> None:
+        self._config.run_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._woken.setblocking(False)
+        self._thread.start()
+
+    def submit(self, sync: Sync) -> None:
+        """Take note of a wish; thread-safe. Late ones, older ones and those for other hosts are dropped."""
+        if sync.host != self._config.host:
+            logger.warning("host=%s: a wish for another host was dropped", sync.host)
+            return
+        if self._clock() - sync.sent_at > _SYNC_LIMIT_SECONDS:
+            logger.debug("revision=%s: dropped, it was sent too long ago", sync.revision)
+            return
+        with self._guard:
+            if self._inbox is None or sync.revision >= self._inbox.revision:
+                self._inbox = sync
+        self._wake()
+
+    def observation(self) -> Observation | None:
+        """None until every process that an earlier executor left has been found or is known to be gone."""
+        return self._observation
+
+    def detach(self) -> None:
+        """Stop supervising and leave every rank running. The nursery stays while it may be needed."""
+        self._leaving.set()
+        self._wake()
+        if self._thread.ident is not None:
+            self._thread.join(30.0)
+
+    def _wake(self) -> None:
+        with suppress(BlockingIOError, BrokenPipeError):
+            self._waking.send(b".")
+
+    # --- the thread ---
+
+    def _run(self) -> None:
+        try:
+            with (self._config.run_folder / "executor.lock").open("w") as lock:
+                if self._become_the_only_one(lock):
+                    self._recall()
+                    self._supervise()
+        except Exception:
+            logger.exception("host=%s: the supervisor cannot go on, the executor ends", self._config.host)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def _supervise(self) -> None:
+        while not self._leaving.is_set():
+            try:
+                self._turn()
+            except Exception:
+                logger.exception("host=%s: a turn failed, the next one tries again", self._config.host)
+            self._wait()
+        self._leave()
+
+    def _become_the_only_one(self, lock: IO[str]) -> bool:
+        """Wait until an earlier executor of this host has ended."""
+        while not self._leaving.is_set():
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._wait()
+            else:
+                return True
+        return False
+
+    def _recall(self) -> None:
+        self._records = load_records(self._records_file)
+        for wish in self._records.wishes.values():
+            self._keep(wish)
+
+    def _leave(self) -> None:
+        for job in self._jobs.values():
+            job.detach()
+        if not self._jobs:
+            self._nursery.end()
+
+    def _turn(self) -> None:
+        self._accept_newest()
+        ready = self._nursery.ready()
+        for key, job in list(self._jobs.items()):
+            job.turn(may_start=ready and not self._has_other_incarnation(key))
+            if job.over:
+                self._drop(key)
+        if all(job.carried_out for job in self._jobs.values()):
+            self._applied_revision = self._records.revision
+        self._observe()
+
+    def _has_other_incarnation(self, key: JobKey) -> bool:
+        return any(other != key and other[0] == key[0] for other in self._jobs)
+
+    def _wait(self) -> None:
+        """Until something is said, or the next turn is due. A closed lifeline ends this process at once."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._woken, selectors.EVENT_READ)
+            for each in (each for job in self._jobs.values() for each in job.links):
+                selector.register(each.connection, selectors.EVENT_READ)
+            if self._config.lifeline_fd is not None:
+                selector.register(self._config.lifeline_fd, selectors.EVENT_READ)
+            ready = {key.fd for key, _ in selector.select(self._turn_seconds())}
+        if self._config.lifeline_fd in ready:
+            os._exit(1)
+        with suppress(BlockingIOError):
+            self._woken.recv(4096)
+
+    def _turn_seconds(self) -> float:
+        quiet = self._observation is not None and all(job.carried_out for job in self._jobs.values())
+        return _QUIET_TURN_SECONDS if quiet else _BUSY_TURN_SECONDS
+
+    # --- wishes ---
+
+    def _accept_newest(self) -> None:
+        with self._guard:
+            sync, self._inbox = self._inbox, None
+        if sync is None:
+            return
+        self._journals.acknowledge(sync.acknowledged)
+        if sync.revision < self._records.revision:
+            logger.debug("revision=%s: older than %s", sync.revision, self._records.revision)
+            return
+        records = Records(sync.revision, self._merged(sync))
+        if records != self._records:
+            self._records = records
+            save_records(self._records_file, records)
+        for wish in self._records.wishes.values():
+            self._keep(wish)
+        self._end_strangers()
+
+    def _merged(self, sync: Sync) -> dict[JobKey, JobWish]:
+        """Jobs that are absent from a wish are to be stopped; they are remembered until they are."""
+        absent = {key: replace(job.wish, stop=True) for key, job in self._jobs.items()}
+        return absent | {(wish.job, wish.incarnation): wish for wish in sync.jobs}
+
+    def _keep(self, wish: JobWish) -> None:
+        key = (wish.job, wish.incarnation)
+        job = self._jobs.get(key)
+        self._journals.follow(wish)
+        if job is None:
+            self._jobs[key] = KeptJob(self._config, self._nursery, wish)
+        elif wish.target_revision >= job.wish.target_revision:
+            job.wish = wish
+
+    def _drop(self, key: JobKey) -> None:
+        self._jobs.pop(key).forget()
+        self._journals.release(key)
+        del self._records.wishes[key]
+        save_records(self._records_file, self._records)
+
+    def _end_strangers(self) -> None:
+        """Once: processes of jobs that neither the records nor the control plane know."""
+        if self._strangers_ended:
+            return
+        self._strangers_ended = True
+        all_ours = procfs.marked(self._config.mark)  # before `known`: a process forked in between is no stranger
+        known = {process.pid for job in self._jobs for process in procfs.marked(self._mark_of(job))}
+        for process in all_ours:
+            if process.pid not in known:
+                logger.warning("pid=%s: ended, no job here claims it", process.pid)
+                procfs.kill(process)
+
+    def _mark_of(self, key: JobKey) -> str:
+        return f"{self._config.mark}.{key[0]}.{key[1]}"
+
+    # --- facts ---
+
+    def _observe(self) -> None:
+        if not all(job.observed for job in self._jobs.values()):
+            return
+        ranks = [rank for _, job in sorted(self._jobs.items()) for rank in job.ranks]
+        before = self._observation
+        self._observation = Observation(self._applied_revision, ranks)
+        if self._observation != before:
+            self._changed()
+
+    @property
+    def _records_file(self) -> Path:
+        return self._config.run_folder / "wishes.json"

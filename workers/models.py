@@ -1,0 +1,98 @@
+"""The machines: hosts, their slots, and the resource groups that offer them."""
+
+from __future__ import annotations
+
+from django.db import models
+
+__all__ = ["GpuReading", "Host", "ResourceGroup", "Slot"]
+
+
+class Host(models.Model):
+    """A machine that runs our executor."""
+
+    class State(models.TextChoices):
+        ONLINE = "ONLINE"
+        DRAINING = "DRAINING"
+        OFFLINE = "OFFLINE"
+        LOST = "LOST"
+
+    name = models.CharField(max_length=64, unique=True)
+    state = models.CharField(max_length=16, choices=State, default=State.OFFLINE)
+    #: Where other hosts reach it.
+    address = models.CharField(max_length=255, default="127.0.0.1")
+    ncpus = models.PositiveIntegerField(default=0)
+    ngpus = models.PositiveIntegerField(default=0)
+    memory_bytes = models.BigIntegerField(default=0)
+    #: Its GPUs are CPU processes that stand in for GPUs.
+    virtual = models.BooleanField(default=False)
+    #: Changes with each start of the executor.
+    boot = models.CharField(max_length=64, blank=True, default="")
+    last_report_at = models.DateTimeField(null=True, blank=True)
+    #: The host's own clock in its newest report, in Unix seconds: orders reports, and is never compared with ours.
+    reported_at = models.FloatField(default=0)
+    #: Revision of the wish that the control plane wants carried out, and the newest one that the executor has.
+    wish_revision = models.PositiveBigIntegerField(default=0)
+    applied_revision = models.PositiveBigIntegerField(default=0)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Slot(models.Model):
+    """The unit handed out: one GPU of a host (or one virtual GPU). It exists once, whatever groups offer it."""
+
+    host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="slots")
+    index = models.PositiveIntegerField()
+    device_model = models.CharField(max_length=128, blank=True, default="")
+    device_uuid = models.CharField(max_length=128, blank=True, default="")
+    virtual = models.BooleanField(default=False)
+
+    class Meta:
+        ordering = ["host__name", "index"]
+        constraints = [models.UniqueConstraint(fields=["host", "index"], name="slot_once_per_host")]
+
+    def __str__(self) -> str:
+        return f"{self.host.name}:{self.index}"
+
+
+class GpuReading(models.Model):
+    """The newest reading of a slot's device (one row per slot; history comes with usage timelines)."""
+
+    slot = models.OneToOneField(Slot, on_delete=models.CASCADE, related_name="reading")
+    at = models.DateTimeField()
+    utilisation_percent = models.FloatField(null=True)
+    memory_used_bytes = models.BigIntegerField(null=True)
+    memory_total_bytes = models.BigIntegerField(null=True)
+    temperature_celsius = models.FloatField(null=True)
+    power_watts = models.FloatField(null=True)
+
+
+class ResourceGroup(models.Model):
+    """A named set of hosts with a rule that says how many slots each offers."""
+
+    class Selection(models.TextChoices):
+        STATIC = "static"  # the hosts listed
+        DYNAMIC = "dynamic"  # every host
+
+    class Kind(models.TextChoices):
+        GPU = "gpu"  # slots that ranks may hold
+        SERVICE = "service"  # CPU slots, for display only, as in WMLA's ComputeHosts
+
+    name = models.CharField(max_length=64, unique=True)
+    description = models.CharField(max_length=200, blank=True, default="")
+    kind = models.CharField(max_length=16, choices=Kind, default=Kind.GPU)
+    #: Slots per host: a formula over host attributes, such as `ngpus` or `ncpus*2` (see slot_formula.py).
+    slot_rule = models.CharField(max_length=200, default="ngpus")
+    selection = models.CharField(max_length=16, choices=Selection, default=Selection.DYNAMIC)
+    hosts = models.ManyToManyField(Host, blank=True, related_name="static_groups")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
