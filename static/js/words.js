@@ -1,0 +1,40 @@
+// Numbers and moments in words.
+
+const UNITS = [["day", 86_400], ["h", 3_600], ["min", 60], ["s", 1]];
+
+export function relativeTime(moment, now = new Date()) {
+  const seconds = Math.round((now - moment) / 1000);
+  if (!Number.isFinite(seconds)) return "";
+  if (Math.abs(seconds) < 2) return "now";
+  for (const [unit, size] of UNITS) {
+    if (Math.abs(seconds) >= size) {
+      const count = Math.floor(Math.abs(seconds) / size);
+      const words = `${count} ${unit}${unit === "day" && count > 1 ? "s" : ""}`;
+      return seconds > 0 ? `${words} ago` : `in ${words}`;
+    }
+  }
+  return "now";
+}
+
+export function duration(milliseconds) {
+  const seconds = Math.max(0, Math.round(milliseconds / 1000));
+  if (seconds < 60) return `${seconds} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+  return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
+}
+
+export function percent(part, digits = 0) {
+  return part === null || part === undefined ? "–" : `${(part * 100).toFixed(digits)} %`;
+}
+
+export function clock(moment) {
+  return moment.toLocaleTimeString([], { hour12: false });
+}
+
+export function inWords(state) {
+  return state.charAt(0) + state.slice(1).toLowerCase();
+}
+
+export function pauseInWords(milliseconds) {
+  return milliseconds === null || milliseconds === undefined ? "" : `training paused for ${Math.round(milliseconds)} ms`;
+}

@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class WebappConfig(AppConfig):
+    name = "webapp"
+    default_auto_field = "django.db.models.BigAutoField"

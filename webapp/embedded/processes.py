@@ -1,0 +1,148 @@
+"""Starts children, restarts those that die, and stops them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from webapp.embedded import logfile, tether
+
+__all__ = ["ChildSpec", "Children"]
+
+_FIRST_BACKOFF_SECONDS = 0.5
+_LONGEST_BACKOFF_SECONDS = 30.0
+#: A child that lived this long starts again with the first backoff.
+_SETTLED_SECONDS = 60.0
+_ROTATION_INTERVAL_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class ChildSpec:
+    name: str
+    command: list[str]
+    environment: dict[str, str]
+    folder: Path
+    #: What the kernel sends it when this process dies.
+    death_signal: signal.Signals = signal.SIGKILL
+    #: Descriptors that it inherits under the same number.
+    descriptors: tuple[int, ...] = ()
+
+
+@dataclass
+class _Child:
+    spec: ChildSpec
+    process: subprocess.Popen[bytes]
+    started: float
+    backoff_seconds: float = _FIRST_BACKOFF_SECONDS
+    #: When to start it again; None while it runs.
+    restart_at: float | None = None
+
+
+@dataclass
+class Children:
+    """The children by name, in the order of their start. Call `watch` a few times per second."""
+
+    logs: Path
+    say: Callable[[str], None]
+    clock: Callable[[], float] = time.monotonic
+    _children: dict[str, _Child] = field(default_factory=dict)
+    _rotate_at: float = 0.0
+
+    def start(self, spec: ChildSpec) -> None:
+        self._children[spec.name] = _Child(spec, self._spawn(spec), self.clock())
+
+    def log(self, name: str) -> Path:
+        return self.logs / f"{name}.log"
+
+    def pid(self, name: str) -> int:
+        return self._children[name].process.pid
+
+    def ended(self, name: str) -> int | None:
+        """The exit code of a child that has ended, None while it runs."""
+        return self._children[name].process.poll()
+
+    def watch(self) -> None:
+        """Reap whoever has ended, restart our own, and keep the logs small."""
+        self._reap()
+        now = self.clock()
+        for child in self._children.values():
+            if child.restart_at is None and child.process.poll() is not None:
+                self._schedule_restart(child, now)
+            elif child.restart_at is not None and now >= child.restart_at:
+                child.process = self._spawn(child.spec)
+                child.started, child.restart_at = now, None
+        if now >= self._rotate_at:
+            self._rotate_at = now + _ROTATION_INTERVAL_SECONDS
+            for name in self._children:
+                logfile.rotate(self.log(name))
+
+    def stop(self, names: list[str], grace_seconds: float) -> None:
+        """SIGTERM to all of them, then SIGKILL to those that are left. They are not restarted."""
+        stopping = [self._children.pop(name) for name in names if name in self._children]
+        for child in stopping:
+            _signal(child.process, signal.SIGTERM)
+        deadline = time.monotonic() + grace_seconds
+        for child in stopping:
+            try:
+                child.process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                self.say(f"{child.spec.name} did not stop within {grace_seconds:g} s: killed.")
+                child.process.kill()
+                child.process.wait()
+
+    def _spawn(self, spec: ChildSpec) -> subprocess.Popen[bytes]:
+        tied = [sys.executable, "-S", "-E", tether.__file__, str(os.getpid()), str(int(spec.death_signal))]
+        with logfile.open_log(self.log(spec.name)) as log:
+            return subprocess.Popen(
+                [*tied, *spec.command],
+                cwd=spec.folder,
+                env=spec.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=spec.descriptors,
+                # A Ctrl-C in the terminal reaches this process alone, which stops the children in order.
+                start_new_session=True,
+            )
+
+    def _schedule_restart(self, child: _Child, now: float) -> None:
+        if now - child.started >= _SETTLED_SECONDS:
+            child.backoff_seconds = _FIRST_BACKOFF_SECONDS
+        child.restart_at = now + child.backoff_seconds
+        name, wait = child.spec.name, child.backoff_seconds
+        how = _how_it_ended(child.process.returncode)
+        self.say(f"{name} {how}; it starts again in {wait:g} s (its log: {self.log(name)}).")
+        child.backoff_seconds = min(_LONGEST_BACKOFF_SECONDS, 2 * child.backoff_seconds)
+
+    def _reap(self) -> None:
+        """Collect orphans that became our children; our own are left to their Popen objects."""
+        own = {child.process.pid: child.process for child in self._children.values()}
+        while (ended := _ended_child()) is not None:
+            if ended in own:
+                own[ended].poll()
+            else:
+                os.waitpid(ended, 0)
+
+
+def _ended_child() -> int | None:
+    """A child that has ended and is not collected yet."""
+    try:
+        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    return None if found is None else found.si_pid
+
+
+def _how_it_ended(code: int) -> str:
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+
+
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    if process.poll() is None:
+        process.send_signal(number)

@@ -1,0 +1,186 @@
+"""The embedded stack as a whole: starts its parts in order, waits for each, keeps them running, stops them in order."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import cast
+
+from django.conf import settings
+from django.core.management import call_command
+from django.utils import timezone
+from tidepool import procfs
+
+from jobs import actions as job_actions
+from jobs.states import Reason
+from webapp.embedded import broker, home, hosts, ports, readiness
+from webapp.embedded.lifeline import Lifeline, end_descendants
+from webapp.embedded.processes import Children
+from webapp.embedded.specs import StackOptions, StackSpecs, host_names
+from webapp.first_home import fill_home
+
+__all__ = ["NotReady", "Stack", "StopAsked"]
+
+_BROKER_SECONDS = 20.0
+_READY_SECONDS = 120.0
+_POLL_SECONDS = 0.05
+
+
+class NotReady(RuntimeError):
+    """A part of the stack did not come up; the sentence names its log."""
+
+
+class StopAsked(Exception):
+    """Somebody wants the stack to stop while it is still starting."""
+
+
+class Stack:
+    """Call `start` once, `watch` a few times per second, and `stop` in any case."""
+
+    def __init__(self, options: StackOptions, checkout: Path, say: Callable[[str], None]) -> None:
+        self.url = ports.site_url(options.address, options.port)
+        self._options = options
+        self._checkout = checkout
+        self._home = settings.TIDEPOOL_HOME
+        self._say = say
+        self._stop_asked = threading.Event()
+        self._lock = home.HomeLock(self._home)
+        self._lifeline = Lifeline()
+        self._children = Children(logs=self._home / "logs", say=say)
+        self._hosts = host_names(options.hosts)
+        self._migrated = False
+        #: The admin's password was made by this start, and nobody has read it yet.
+        self.password_is_new = False
+        self._tutorial: subprocess.Popen[bytes] | None = None
+        self._specs = StackSpecs(checkout, self._home, settings.TIDEPOOL_BROKER_URL)
+
+    def ask_to_stop(self) -> None:
+        """Safe in a signal handler."""
+        self._stop_asked.set()
+
+    def start(self) -> None:
+        home.prepare_home(self._home)
+        self._lock.acquire(f"process {os.getpid()} at {self.url}")
+        ports.check_port(self._options.address, self._options.port)
+        home.remove_sockets(self._home)
+        procfs.become_subreaper()
+        self._prepare_database()
+        self._start_broker()
+        broker.purge(["control", *(f"host.{name}" for name in self._hosts)])
+        started = timezone.now()
+        epoch = readiness.lease_epoch()
+        for name in hosts.retire_absent(self._home, self._hosts):
+            self._say(f"  {name} is not among the hosts of this start: drained and removed.")
+        hosts.note_hosts(self._home, self._hosts)
+        self._requeue()
+        self._start_parts()
+        self._wait_for_parts(started, epoch)
+
+    def run_until_asked_to_stop(self) -> None:
+        while not self._stop_asked.wait(0.2):
+            self._children.watch()
+            self._watch_tutorial()
+
+    def play_tutorial(self) -> None:
+        """Its table goes to the terminal, among what this process says."""
+        self._tutorial = subprocess.Popen(
+            self._specs.tutorial_command(self.url),
+            cwd=self._checkout,
+            env=self._specs.environment(),
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def stop(self) -> None:
+        """Nothing of the stack runs afterwards. Running jobs wait for the next start."""
+        if self._tutorial is not None:
+            self._tutorial.kill()
+        self._children.stop(["scheduler", "control"], grace_seconds=5)
+        if self._migrated:
+            self._requeue()
+        self._lifeline.cut()
+        self._children.stop(self._hosts, grace_seconds=5)
+        self._children.stop(["web"], grace_seconds=4)
+        self._children.stop(["broker"], grace_seconds=5)
+        killed = end_descendants(grace_seconds=3)
+        if killed:
+            self._say(f"Killed {len(killed)} processes that did not end by themselves: {killed}.")
+        if self._lock.is_held:
+            home.remove_sockets(self._home)
+        self._lock.release()
+
+    # --- parts of the start ---
+
+    def _prepare_database(self) -> None:
+        begun = time.monotonic()
+        call_command("migrate", verbosity=0, interactive=False)
+        self._migrated = True
+        password, self.password_is_new = home.admin_password(self._home, settings.TIDEPOOL_ADMIN_PASSWORD)
+        self._report("database", "migrated", begun)
+        begun = time.monotonic()
+        fill_home(password)
+        self._report("home", str(self._home), begun)
+
+    def _start_broker(self) -> None:
+        begun = time.monotonic()
+        own_url = broker.socket_url(self._home / "run" / "broker.sock")
+        if own_url != settings.TIDEPOOL_BROKER_URL:
+            self._report("broker", "yours, as TIDEPOOL_BROKER_URL says", begun)
+            return
+        program = broker.find_broker(cast(broker.Choice, self._options.broker))
+        socket = broker.socket_path(self._home / "run")
+        settings.TIDEPOOL_BROKER_URL = settings.CELERY_BROKER_URL = broker.socket_url(socket)
+        self._specs = StackSpecs(self._checkout, self._home, settings.TIDEPOOL_BROKER_URL)
+        self._children.start(self._specs.broker(program, socket))
+        self._wait("broker", "broker", lambda: broker.is_answering(socket), _BROKER_SECONDS)
+        self._report("broker", str(program), begun)
+
+    def _start_parts(self) -> None:
+        self._children.start(self._specs.web(self._options))
+        self._children.start(self._specs.scheduler())
+        self._children.start(self._specs.control())
+        for name in self._hosts:
+            spec = self._specs.executor(name, self._options.slots_per_host, self._lifeline.read_descriptor)
+            self._children.start(spec)
+
+    def _wait_for_parts(self, started: datetime, epoch: int) -> None:
+        options, begun = self._options, time.monotonic()
+        address = (options.address, options.port)
+        self._wait("the site", "web", lambda: readiness.web_answers(*address))
+        self._report("site", self.url, begun)
+        self._wait("the scheduler", "scheduler", lambda: readiness.lease_epoch() > epoch)
+        self._report("scheduler", "leads", begun)
+        for name in self._hosts:
+            self._wait(name, name, lambda name=name: bool(readiness.hosts_reporting([name], started)))  # type: ignore[misc]
+            self._report(name, f"{options.slots_per_host} virtual GPUs (CPU)", begun)
+        self._wait("the whole stack", "web", lambda: readiness.is_healthy(*address))
+
+    def _wait(self, what: str, log_of: str, true: Callable[[], bool], seconds: float = _READY_SECONDS) -> None:
+        deadline = time.monotonic() + seconds
+        while not true():
+            if time.monotonic() > deadline:
+                raise NotReady(f"{what} was not ready within {seconds:g} s: see {self._children.log(log_of)}.")
+            self._children.watch()
+            if self._stop_asked.wait(_POLL_SECONDS):
+                raise StopAsked
+
+    def _requeue(self) -> None:
+        count = job_actions.requeue_interrupted(reason=Reason.STACK_STOPPED)
+        if count:
+            jobs = "1 job was" if count == 1 else f"{count} jobs were"
+            self._say(f"  {jobs} interrupted: Tidepool continues from the last checkpoint, or from zero without one.")
+
+    def _watch_tutorial(self) -> None:
+        if self._tutorial is None or self._tutorial.poll() is None:
+            return
+        if self._tutorial.returncode != 0:
+            self._say("The tutorial did not see every moment: its last lines say which. Everything else runs on.")
+        self._tutorial = None
+
+    def _report(self, part: str, how: str, begun: float) -> None:
+        self._say(f"  {part:<12} {how:<48} {time.monotonic() - begun:5.1f} s")

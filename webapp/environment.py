@@ -1,0 +1,141 @@
+"""Turns the text of environment variables into settings, or says in one sentence what is wrong with it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from django.core.exceptions import ImproperlyConfigured
+
+__all__ = ["Environment", "secret_key"]
+
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"0", "false", "no", "off", ""})
+_BROKER_SCHEMES = frozenset({"redis", "rediss", "redis+socket"})
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Typed access to `TIDEPOOL_*` variables. An empty variable counts as absent."""
+
+    variables: Mapping[str, str]
+
+    def text(self, name: str, default: str) -> str:
+        return self.variables.get(name, "").strip() or default
+
+    def number(self, name: str, default: float, *, least: float) -> float:
+        text = self.text(name, str(default))
+        try:
+            value = float(text)
+        except ValueError:
+            raise ImproperlyConfigured(f"{name} is {text!r}: set it to a number, such as {default:g}.") from None
+        if not least <= value < float("inf"):
+            raise ImproperlyConfigured(f"{name} is {text}: set it to {least:g} or more.")
+        return value
+
+    def flag(self, name: str) -> bool:
+        text = self.text(name, "").lower()
+        if text in _TRUE:
+            return True
+        if text in _FALSE:
+            return False
+        raise ImproperlyConfigured(f"{name} is {text!r}: set it to 1 or 0.")
+
+    def words(self, name: str, default: str) -> list[str]:
+        """A list separated by commas."""
+        return [word for word in (part.strip() for part in self.text(name, default).split(",")) if word]
+
+    def folder(self, name: str, default: Path) -> Path:
+        return _absolute(name, self.text(name, str(default)))
+
+    def folders(self, name: str, default: Path) -> list[Path]:
+        """Folders separated by colons, as in PATH."""
+        return [_absolute(name, part) for part in self.text(name, str(default)).split(":") if part]
+
+    def broker_url(self, name: str, default: str) -> str:
+        url = self.text(name, default)
+        if urlsplit(url).scheme not in _BROKER_SCHEMES:
+            raise ImproperlyConfigured(
+                f"{name} is not understood: use redis://host:port/0, or redis+socket:///path?virtual_host=0."
+            )
+        return url
+
+    def database(self, name: str, default_file: Path) -> dict[str, Any]:
+        """Django's description of the database at this URL: `sqlite:///path` or `postgres://user:password@host/name`."""
+        url = self.text(name, f"sqlite:///{default_file}")
+        parts = urlsplit(url)
+        if parts.scheme == "sqlite" and parts.path.startswith("/") and len(parts.path) > 1:
+            return _sqlite(unquote(parts.path))
+        if parts.scheme in {"postgres", "postgresql"} and len(parts.path) > 1:
+            return {
+                "ENGINE": "django.db.backends.postgresql",
+                "NAME": unquote(parts.path.removeprefix("/")),
+                "USER": unquote(parts.username or ""),
+                "PASSWORD": unquote(parts.password or ""),
+                "HOST": unquote(parts.hostname or ""),
+                "PORT": str(parts.port or ""),
+                "CONN_HEALTH_CHECKS": True,
+                "OPTIONS": {"connect_timeout": 5, **dict(parse_qsl(parts.query))},
+            }
+        raise ImproperlyConfigured(
+            f"{name} is not understood: use postgres://user:password@host:5432/name, or sqlite:////absolute/file."
+        )
+
+
+def secret_key(file: Path) -> str:
+    """The key that signs sessions; made once, readable by its owner only."""
+    try:
+        return file.read_text(encoding="ascii").strip() or _new_secret_key(file)
+    except FileNotFoundError:
+        return _new_secret_key(file)
+    except OSError as error:
+        raise ImproperlyConfigured(f"{file} cannot be read ({error.strerror}): let this user own it.") from error
+
+
+def _new_secret_key(file: Path) -> str:
+    key = secrets.token_urlsafe(48)
+    scratch = file.with_name(f"{file.name}.{os.getpid()}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as stream:
+            stream.write(key)
+        # Of several processes that start at once, the first one's key stays.
+        try:
+            os.link(scratch, file)
+        except FileExistsError:
+            return file.read_text(encoding="ascii").strip()
+        finally:
+            scratch.unlink()
+    except OSError as error:
+        raise ImproperlyConfigured(
+            f"The home {file.parent} is not writable ({error.strerror}): set TIDEPOOL_HOME to a folder that you own."
+        ) from error
+    return key
+
+
+def _absolute(name: str, text: str) -> Path:
+    path = Path(text).expanduser()
+    if "\0" in text or not path.is_absolute():
+        raise ImproperlyConfigured(f"{name} is {text!r}: give an absolute path.")
+    return path
+
+
+def _sqlite(file: str) -> dict[str, Any]:
+    return {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": file,
+        "OPTIONS": {
+            # WAL with deferred transactions fails 3 of 4 concurrent writers; with IMMEDIATE they wait their turn.
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 20,
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;",
+        },
+        # A file, so that tests meet the same locking as the product.
+        "TEST": {"NAME": f"{file}.test"},
+    }

@@ -1,0 +1,90 @@
+"""What a new home holds: an administrator, the digits, a model that learns them, and the groups to train it in."""
+
+from __future__ import annotations
+
+import shutil
+
+from django.conf import settings
+from django.contrib.auth.models import User
+
+from datasets.actions import DatasetRegistration
+from datasets.actions import register as register_dataset
+from datasets.digits import write_digits
+from datasets.models import Dataset
+from jobs.actions.groups import InstanceGroupSpec, create_instance_group
+from jobs.models import InstanceGroup
+from models_registry.actions import ModelRegistration
+from models_registry.actions import register as register_model
+from models_registry.models import RegisteredModel
+from webapp.lib.sources import Source
+from workers.actions import ResourceGroupSpec, create_resource_group
+from workers.models import ResourceGroup
+
+__all__ = ["ADMIN", "fill_home", "make_user"]
+
+ADMIN = "admin"
+_EXAMPLE = "digits-cnn"
+
+
+def fill_home(admin_password: str) -> None:
+    """Add what is missing; what is there already stays as it is."""
+    admin = User.objects.filter(username=ADMIN).first()
+    if admin is None:
+        admin = User.objects.create_superuser(ADMIN, password=admin_password)
+    _add_resource_groups()
+    if not InstanceGroup.objects.filter(name="sig-elastic").exists():
+        create_instance_group(InstanceGroupSpec("sig-elastic", "ComputeHostsGPU", preemption=True))
+    if not Dataset.objects.filter(name="digits").exists():
+        _add_digits(admin)
+    if not RegisteredModel.objects.filter(name=_EXAMPLE).exists():
+        _add_model(admin)
+
+
+def make_user(username: str, password: str) -> User:
+    """An ordinary user, for demonstrations; an existing one gets this password."""
+    user, _ = User.objects.get_or_create(username=username)
+    user.set_password(password)
+    user.save(update_fields=["password"])
+    return user
+
+
+def _add_resource_groups() -> None:
+    groups = (
+        ResourceGroupSpec("ComputeHosts", "ncpus*2", kind=ResourceGroup.Kind.SERVICE, description="CPU slots"),
+        ResourceGroupSpec("ComputeHostsGPU", "ngpus", description="Every GPU of every host"),
+    )
+    for group in groups:
+        if not ResourceGroup.objects.filter(name=group.name).exists():
+            create_resource_group(group)
+
+
+def _add_digits(owner: User) -> None:
+    folder = settings.TIDEPOOL_DATA_ROOTS[0] / "digits"
+    write_digits(folder)
+    description = "Handwritten digits, 8 x 8 pixels (scikit-learn's bundled copy)."
+    register_dataset(
+        owner,
+        DatasetRegistration("digits", Source(path=str(folder)), kind=Dataset.Kind.IMAGES, description=description),
+    )
+
+
+def _add_model(owner: User) -> None:
+    folder = settings.TIDEPOOL_MODEL_ROOTS[0] / _EXAMPLE
+    shutil.copytree(
+        settings.BASE_DIR / "examples" / _EXAMPLE,
+        folder,
+        dirs_exist_ok=True,
+        ignore=shutil.ignore_patterns("__pycache__"),
+    )
+    register_model(
+        owner,
+        ModelRegistration(
+            name=_EXAMPLE,
+            source=Source(path=str(folder)),
+            entry_point="elastic-main.py",
+            default_dataset="digits",
+            parameters={"epochs": 20},
+            compat=["wmla"],
+            description="A small convolutional network in the style of WMLA's elastic distributed training.",
+        ),
+    )

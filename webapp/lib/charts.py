@@ -1,0 +1,227 @@
+"""Figures of the pages as Plotly JSON, checked by Plotly's own validators; `static/js/charts.js` draws them.
+
+The server decides what is drawn and how it looks. The browser does what only it can: the theme's colours, the viewer's
+time zone, stacking the bands on one time axis, and what comes live. Each trace says in `meta` what it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from html import escape
+from typing import Any
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from webapp.lib.time import iso
+
+__all__ = ["Band", "JobLook", "Sample", "Step", "job_look", "metrics_figure", "thin", "tide_figure"]
+
+#: More points than this in one line are not seen and cost time on each redraw.
+MAX_POINTS = 600
+
+#: Okabe and Ito's hues and four more by lightness, ordered so that jobs submitted one after the other look different.
+_COLOURS = (
+    "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#8A5A00",
+    "#F0E442", "#5B3F9B", "#D55E00", "#7FCDB0", "#004D6E", "#9C9A3C",
+)  # fmt: skip
+_LIGHT = frozenset({"#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#F0E442", "#D55E00", "#7FCDB0", "#9C9A3C"})
+_PATTERNS = 6
+
+#: By the distance of two ticks in milliseconds: seconds are shown where minutes would repeat.
+_TICK_FORMATS = [
+    {"dtickrange": [None, 59_999], "value": "%H:%M:%S\n%b %-d"},
+    {"dtickrange": [60_000, None], "value": "%H:%M\n%b %-d"},
+]
+
+_LOSSES = {"loss": "Training loss", "test_loss": "Test loss"}
+_ACCURACIES = {"accuracy": "Training accuracy", "test_accuracy": "Test accuracy"}
+
+
+@dataclass(frozen=True)
+class JobLook:
+    #: 0..11: the CSS class `job-<hue>` has the same colour.
+    hue: int
+    colour: str
+    #: Black or white: readable on the colour.
+    ink: str
+    letter: str
+    #: 0..5: the CSS class `pattern-<pattern>`.
+    pattern: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """From `at` on a job has `slots` GPUs."""
+
+    at: datetime
+    slots: int
+    #: Why, in the scheduler's sentence; empty where the viewer may not know.
+    text: str = ""
+    pause_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class Band:
+    job: int
+    label: str
+    steps: Sequence[Step]
+
+
+@dataclass(frozen=True)
+class Sample:
+    step: int
+    #: None: not a number, drawn as a gap.
+    value: float | None
+
+
+def job_look(job: int) -> JobLook:
+    """The same for a job everywhere; neighbours by number differ."""
+    hue = job % len(_COLOURS)
+    colour = _COLOURS[hue]
+    ink = "#000000" if colour in _LIGHT else "#ffffff"
+    return JobLook(hue, colour, ink, chr(ord("A") + (job - 1) % 26), job % _PATTERNS)
+
+
+def thin(samples: Sequence[Sample], most: int = MAX_POINTS) -> tuple[list[Sample], int]:
+    """Every n-th sample and the last one, and n: 1 while nothing was left out."""
+    every = max(1, -(-len(samples) // most))
+    kept = list(samples[::every])
+    if samples and kept[-1] is not samples[-1]:
+        kept[-1] = samples[-1]
+    return kept, every
+
+
+def tide_figure(bands: Sequence[Band], capacity: int, *, pool: bool) -> dict[str, Any]:
+    """GPUs over time. `pool`: bands are stacked and what is free is hatched; else one job under its limit."""
+    figure = go.Figure(layout=_layout())
+    for band in bands:
+        figure.add_trace(_band_trace(band))
+    if pool:
+        figure.add_trace(_free_trace())
+    figure.add_trace(_capacity_trace(capacity, "GPUs in the pool" if pool else "Most that it may have"))
+    figure.add_trace(_changes_trace())
+    figure.update_xaxes(type="date", title_text="Time of day", hoverformat="%H:%M:%S", tickformatstops=_TICK_FORMATS)
+    figure.update_yaxes(title_text="GPUs", rangemode="tozero", tick0=0, dtick=_tick_step(capacity), zeroline=False)
+    figure.update_yaxes(range=[0, max(1, capacity) * 1.1])
+    figure.update_layout(meta={**_NEW_BANDS, "kind": "tide", "capacity": capacity, "pool": pool}, hovermode="closest")
+    return _as_json(figure)
+
+
+def metrics_figure(series: Mapping[str, Sequence[Sample]]) -> dict[str, Any]:
+    """Loss above, accuracy below, by step. Names without samples keep an empty line that live points fill."""
+    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.08)
+    figure.update_layout(_layout())
+    strides = []
+    for row, names in enumerate((_LOSSES, _ACCURACIES), start=1):
+        for index, (name, label) in enumerate(names.items()):
+            kept, every = thin(series.get(name, ()))
+            strides.append(every)
+            figure.add_trace(_metric_trace(name, label, kept, index), row=row, col=1)
+    figure.update_xaxes(title_text="Step (optimizer updates)", row=2, col=1)
+    figure.update_xaxes(rangemode="tozero", zeroline=False)
+    figure.update_yaxes(title_text="Loss", rangemode="tozero", row=1, col=1)
+    figure.update_yaxes(title_text="Accuracy (%)", range=[0, 102], row=2, col=1)
+    figure.update_layout(hovermode="x unified", meta={"kind": "metrics", "every": max(strides)})
+    return _as_json(figure)
+
+
+def _layout() -> go.Layout:
+    return go.Layout(
+        template="none",
+        margin={"l": 52, "r": 16, "t": 8, "b": 44},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"size": 12},
+        legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
+        showlegend=True,
+        dragmode=False,
+    )
+
+
+def _band_trace(band: Band) -> go.Scatter:
+    look = job_look(band.job)
+    return go.Scatter(
+        x=[iso(step.at) for step in band.steps],
+        y=[step.slots for step in band.steps],
+        customdata=[[step.text, step.pause_ms] for step in band.steps],
+        # Plotly reads a little markup in names, and people name jobs.
+        name=escape(f"{look.letter} · {band.label}", quote=False),
+        meta={"kind": "band", "job": band.job, "label": band.label},
+        mode="lines",
+        line={"shape": "hv", "width": 0, "color": look.colour},
+        fillcolor=look.colour,
+        stackgroup="gpus",
+        hoverinfo="skip",
+    )
+
+
+#: What the browser makes bands of jobs from that start while the page is open.
+_NEW_BANDS = {"colours": list(_COLOURS), "band": _band_trace(Band(0, "", ())).to_plotly_json()}
+
+
+def _free_trace() -> go.Scatter:
+    return go.Scatter(
+        x=[],
+        y=[],
+        name="Free",
+        meta={"kind": "free"},
+        mode="lines",
+        line={"shape": "hv", "width": 0, "color": "#868e96"},
+        fillcolor="rgba(134,142,150,0.06)",
+        fillpattern={"shape": "/", "size": 8, "solidity": 0.12, "fgcolor": "#868e96", "fillmode": "overlay"},
+        stackgroup="gpus",
+        hoverinfo="skip",
+    )
+
+
+def _capacity_trace(capacity: int, label: str) -> go.Scatter:
+    return go.Scatter(
+        x=[],
+        y=[],
+        name=f"{label}: {capacity}",
+        meta={"kind": "capacity"},
+        mode="lines",
+        line={"width": 1.5, "dash": "dot", "color": "#868e96"},
+        hoverinfo="skip",
+    )
+
+
+def _changes_trace() -> go.Scatter:
+    """A marker at each change of a band; the browser places them on top of their bands."""
+    return go.Scatter(
+        x=[],
+        y=[],
+        meta={"kind": "changes"},
+        mode="markers",
+        marker={"size": 8, "line": {"width": 1.5, "color": "#ffffff"}},
+        hovertemplate="%{text}<extra></extra>",
+        showlegend=False,
+    )
+
+
+def _metric_trace(name: str, label: str, samples: Sequence[Sample], index: int) -> go.Scatter:
+    return go.Scatter(
+        x=[sample.step for sample in samples],
+        y=[sample.value for sample in samples],
+        name=label,
+        meta={"kind": "metric", "metric": name},
+        mode="lines" if index == 0 else "lines+markers",
+        line={"width": 1.5 if index == 0 else 2.5, "dash": "solid" if index == 0 else "dot"},
+        connectgaps=False,
+        showlegend=bool(samples),
+        hovertemplate="%{y:.4g}",
+    )
+
+
+def _tick_step(capacity: int) -> int:
+    return max(1, -(-capacity // 8))
+
+
+def _as_json(figure: go.Figure) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(figure.to_json())
+    del values["layout"]["template"]
+    return values

@@ -1,0 +1,49 @@
+"""What may be said to a user who asked for something impossible.
+
+    UserError (400)      what was given does not fit; `fields` says where
+    ├── NotAllowed (403) it exists and may be seen, but this user must not do that
+    ├── NotFound (404)   it does not exist, or this user must not know
+    └── Conflict (409)   it would have fitted, but not in the state that things are in
+
+The message is one sentence that says what to do. Pages, the API and commands show it as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+__all__ = ["Conflict", "NotAllowed", "NotFound", "UserError", "field_error"]
+
+
+class UserError(ValueError):
+    status = 400
+    default_code = "invalid"
+
+    def __init__(
+        self, message: str, *, code: str | None = None, fields: Mapping[str, Sequence[str]] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or self.default_code
+        #: Field name -> sentences.
+        self.fields = {name: list(sentences) for name, sentences in (fields or {}).items()}
+
+
+class NotAllowed(UserError):
+    status = 403
+    default_code = "not_allowed"
+
+
+class NotFound(UserError):
+    status = 404
+    default_code = "not_found"
+
+
+class Conflict(UserError):
+    status = 409
+    default_code = "conflict"
+
+
+def field_error(name: str, sentence: str, *, code: str | None = None) -> UserError:
+    """One field's mistake."""
+    return UserError(sentence, code=code, fields={name: [sentence]})

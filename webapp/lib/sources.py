@@ -1,0 +1,60 @@
+"""Where a registered thing's files come from: a path below an allowed root, or an upload that is put there."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from django.conf import settings
+
+from webapp.lib.archive import Limits, store_upload
+from webapp.lib.errors import UserError
+from webapp.lib.folders import resolve_under
+
+__all__ = ["Source", "Upload", "obtained"]
+
+
+@dataclass(frozen=True)
+class Upload:
+    name: str
+    content: IO[bytes]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Exactly one of the two."""
+
+    path: str = ""
+    upload: Upload | None = None
+
+
+@contextmanager
+def obtained(source: Source, roots: Sequence[Path], *, label: str, single: Sequence[str]) -> Iterator[Path]:
+    """The folder with the files. An uploaded one is removed again when the body fails."""
+    if bool(source.path) == bool(source.upload):
+        sentence = "Give either a path on the server or a file to upload."
+        raise UserError(sentence, fields={"path": [sentence]})
+    if source.upload is None:
+        yield resolve_under(source.path, roots)
+        return
+    folder = roots[0] / "uploads" / f"{_slug(label)}-{secrets.token_hex(6)}"
+    store_upload(source.upload.content, source.upload.name, folder, _limits(), single=single)
+    try:
+        yield folder
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _slug(label: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")[:60] or "upload"
+
+
+def _limits() -> Limits:
+    return Limits(max_bytes=settings.TIDEPOOL_UPLOAD_MAX_BYTES, max_files=settings.TIDEPOOL_UPLOAD_MAX_FILES)

@@ -1,0 +1,24 @@
+"""`manage.py fill_home`: for services that are started one by one, what `up` does for a new home."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from webapp.embedded.home import HomeNotWritable, admin_password, prepare_home
+from webapp.first_home import fill_home
+
+
+class Command(BaseCommand):
+    help = "Add what a new home lacks: the administrator, resource groups, the digits and their model."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            prepare_home(settings.TIDEPOOL_HOME)
+        except HomeNotWritable as error:
+            raise CommandError(str(error)) from None
+        password, _ = admin_password(settings.TIDEPOOL_HOME, settings.TIDEPOOL_ADMIN_PASSWORD)
+        fill_home(password)
+        self.stdout.write(f"{settings.TIDEPOOL_HOME} has what it needs.")

@@ -1,0 +1,89 @@
+"""`manage.py up`: everything that Tidepool needs, on this machine, in the foreground."""
+
+from __future__ import annotations
+
+import signal
+import time
+from argparse import ArgumentParser, ArgumentTypeError
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from webapp.embedded.broker import NoBroker
+from webapp.embedded.home import HomeInUse, HomeNotWritable
+from webapp.embedded.ports import AddressRefused, check_address
+from webapp.embedded.specs import StackOptions
+from webapp.embedded.stack import NotReady, Stack, StopAsked
+from webapp.first_home import ADMIN
+
+_CHECKOUT = Path(__file__).resolve().parents[3]
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: Sentences for the user; anything else is a mistake of ours and shows its traceback.
+_REFUSALS = (AddressRefused, HomeInUse, HomeNotWritable, NoBroker, NotReady)
+
+
+class Command(BaseCommand):
+    help = "Start broker, site, scheduler and virtual GPU hosts on this machine; Ctrl-C stops them all."
+    requires_migrations_checks = False
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--address", default="127.0.0.1", help="IP address to serve (default: this machine only)")
+        parser.add_argument("--port", type=_between(1, 65535), default=8000)
+        parser.add_argument("--hosts", type=_between(1, 16), default=2, help="virtual GPU hosts (default 2)")
+        parser.add_argument(
+            "--slots-per-host", type=_between(1, 16), default=4, help="virtual GPUs of each (default 4)"
+        )
+        parser.add_argument("--broker", choices=["auto", "system", "wheel"], default="auto")
+        parser.add_argument("--demo", action="store_true", help="also play the tutorial")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        chosen = StackOptions(**{name: options[name] for name in StackOptions.__dataclass_fields__})
+        begun = time.monotonic()
+        try:
+            check_address(chosen.address, settings.ALLOWED_HOSTS)
+            stack = Stack(chosen, _CHECKOUT, self._say)
+        except AddressRefused as error:
+            raise CommandError(str(error)) from None
+        # A shell that starts us in the background lets us ignore SIGINT: ask for it explicitly.
+        for number in _STOP_SIGNALS:
+            signal.signal(number, lambda *_: stack.ask_to_stop())
+        self._say(f"Tidepool starts in {settings.TIDEPOOL_HOME}")
+        try:
+            stack.start()
+            self._say_ready(stack, time.monotonic() - begun)
+            if chosen.demo:
+                stack.play_tutorial()
+            stack.run_until_asked_to_stop()
+        except StopAsked:
+            self._say("Stopping before everything had started.")
+        except _REFUSALS as error:
+            raise CommandError(str(error)) from None
+        finally:
+            stack.stop()
+        self._say("Tidepool has stopped.")
+
+    def _say_ready(self, stack: Stack, seconds: float) -> None:
+        file = settings.TIDEPOOL_HOME / "admin-password"
+        password = f"password {file.read_text().strip()}" if stack.password_is_new else f"first password in {file}"
+        self._say(f"Tidepool is ready at {stack.url}")
+        self._say(f"  Log in as {ADMIN}, {password}. It took {seconds:.1f} s.")
+        self._say("  Ctrl-C stops everything; running jobs go on at the next start.")
+
+    def _say(self, sentence: str) -> None:
+        try:
+            self.stdout.write(sentence)
+            self.stdout.flush()
+        except OSError:
+            # The terminal is gone; that must not keep us from stopping the children.
+            return
+
+
+def _between(least: int, most: int) -> Any:
+    def parse(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most}")
+        return int(text)
+
+    return parse

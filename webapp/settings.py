@@ -1,0 +1,229 @@
+"""Settings. The only module of the web part that reads the environment; docs/settings.md lists the variables."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from csp.constants import NONE, SELF, UNSAFE_INLINE
+
+from webapp.environment import Environment, secret_key
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+_environment = Environment(os.environ)
+
+# --- Tidepool's own ---------------------------------------------------------------------------------------------------
+
+TIDEPOOL_HOME = _environment.folder("TIDEPOOL_HOME", BASE_DIR / ".tidepool")
+TIDEPOOL_DATA_ROOTS = _environment.folders("TIDEPOOL_DATA_ROOTS", TIDEPOOL_HOME / "data")
+TIDEPOOL_MODEL_ROOTS = _environment.folders("TIDEPOOL_MODEL_ROOTS", TIDEPOOL_HOME / "models")
+TIDEPOOL_RESULTS_ROOT = TIDEPOOL_HOME / "results"
+TIDEPOOL_BROKER_URL = _environment.broker_url(
+    "TIDEPOOL_BROKER_URL", f"redis+socket://{TIDEPOOL_HOME}/run/broker.sock?virtual_host=0"
+)
+#: Of `admin` in a new home; a random one where it is empty.
+TIDEPOOL_ADMIN_PASSWORD = _environment.text("TIDEPOOL_ADMIN_PASSWORD", "")
+#: A host that has not reported for this long is LOST.
+TIDEPOOL_LEASE_SECONDS = _environment.number("TIDEPOOL_LEASE_SECONDS", 30, least=1)
+#: A job without a step for this long is shown as stuck.
+#: Full origins that may open the site and its websocket besides the one that the browser asked for.
+TIDEPOOL_ORIGINS = _environment.words("TIDEPOOL_ORIGINS", "")
+TIDEPOOL_HTTPS = _environment.flag("TIDEPOOL_HTTPS")
+#: Caps of an uploaded archive: what is written, not what the archive says about itself.
+TIDEPOOL_UPLOAD_MAX_BYTES = int(_environment.number("TIDEPOOL_UPLOAD_MAX_BYTES", 2 * 1024**3, least=1))
+TIDEPOOL_UPLOAD_MAX_FILES = int(_environment.number("TIDEPOOL_UPLOAD_MAX_FILES", 10_000, least=1))
+
+# --- Django -----------------------------------------------------------------------------------------------------------
+
+SECRET_KEY = secret_key(TIDEPOOL_HOME / "secret-key")
+DEBUG = _environment.flag("TIDEPOOL_DEBUG")
+ALLOWED_HOSTS = _environment.words("TIDEPOOL_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]")
+
+INSTALLED_APPS = [
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "axes",
+    "channels",
+    "csp",
+    "drf_spectacular",
+    "rest_framework",
+    "webapp",
+    "datasets",
+    "models_registry",
+    "workers",
+    "jobs",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "webapp.middleware.StaticFiles",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "webapp.middleware.LoginRequired",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "axes.middleware.AxesMiddleware",
+]
+
+ROOT_URLCONF = "webapp.urls"
+ASGI_APPLICATION = "webapp.asgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    }
+]
+
+DATABASES = {"default": _environment.database("TIDEPOOL_DATABASE_URL", TIDEPOOL_HOME / "tidepool.sqlite3")}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+LANGUAGE_CODE = "en-us"
+USE_I18N = False
+USE_TZ = True
+TIME_ZONE = "UTC"
+
+STATIC_URL = "/static/"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STATICFILES_FINDERS = ["django.contrib.staticfiles.finders.FileSystemFinder"]
+# Served straight from the folder: no build step, and a changed file is seen at the next start.
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_MAX_AGE = 60
+
+# --- Who may come in --------------------------------------------------------------------------------------------------
+
+AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "overview"
+LOGOUT_REDIRECT_URL = "login"
+
+AXES_FAILURE_LIMIT = 10
+AXES_COOLOFF_TIME = 0.25  # hours
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_RESET_ON_SUCCESS = True
+AXES_DISABLE_ACCESS_LOG = True
+AXES_VERBOSE = False
+
+SESSION_COOKIE_NAME = "tidepool_session"
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+CSRF_COOKIE_NAME = "tidepool_csrf"
+CSRF_COOKIE_SAMESITE = "Lax"
+CSRF_TRUSTED_ORIGINS = TIDEPOOL_ORIGINS
+CSRF_FAILURE_VIEW = "webapp.views.csrf_failure"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = TIDEPOOL_HTTPS
+SECURE_HSTS_SECONDS = 31_536_000 if TIDEPOOL_HTTPS else 0
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if TIDEPOOL_HTTPS else None
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [NONE],
+        "script-src": [SELF],
+        "style-src": [SELF],
+        # Plotly adds an empty <style> element, which it fills by script (this is the hash of nothing), and writes style
+        # attributes into its labels.
+        "style-src-elem": [SELF, "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"],
+        "style-src-attr": [UNSAFE_INLINE],
+        "img-src": [SELF, "data:"],
+        "font-src": [SELF],
+        "connect-src": [SELF],
+        "form-action": [SELF],
+        "base-uri": [NONE],
+        "frame-ancestors": [NONE],
+    }
+}
+
+DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 1024**2
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 200
+FILE_UPLOAD_PERMISSIONS = 0o600
+
+# --- API --------------------------------------------------------------------------------------------------------------
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "webapp.authentication.BearerToken",
+        "webapp.authentication.BasicLogin",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_PARSER_CLASSES": ["webapp.lib.rest.StrictJSONParser", "rest_framework.parsers.FormParser"],
+    "DEFAULT_RENDERER_CLASSES": ["webapp.lib.rest.StrictJSONRenderer"],
+    "DEFAULT_PAGINATION_CLASS": "webapp.lib.rest.Pages",
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "webapp.lib.rest.error_response",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Tidepool",
+    "DESCRIPTION": "Datasets, models, trainings and the GPUs that they share.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
+    "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+    "COMPONENT_SPLIT_REQUEST": True,
+    "ENUM_NAME_OVERRIDES": {
+        "DatasetKind": "datasets.models.Dataset.Kind",
+        "ResourceGroupKind": "workers.models.ResourceGroup.Kind",
+    },
+}
+
+# --- Celery -----------------------------------------------------------------------------------------------------------
+
+CELERY_BROKER_URL = TIDEPOOL_BROKER_URL
+CELERY_IMPORTS = ["jobs.tasks"]
+CELERY_TASK_DEFAULT_QUEUE = "control"
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
+CELERY_WORKER_SEND_TASK_EVENTS = False
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "socket_timeout": 10,
+    "socket_connect_timeout": 3,
+    "retry_on_timeout": False,
+    # Publishing gives up soon: the scheduler says everything again two seconds later.
+    "max_retries": 1,
+    "interval_start": 0,
+    "interval_step": 0.2,
+}
+CELERY_TASK_PUBLISH_RETRY = False
+
+# --- Logging ----------------------------------------------------------------------------------------------------------
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["console"], "level": "INFO"},
+    "loggers": {
+        "axes": {"level": "WARNING"},
+        # Two lines per report of a host, which comes every second.
+        "celery.app.trace": {"level": "WARNING"},
+        "celery.worker.strategy": {"level": "WARNING"},
+    },
+}
