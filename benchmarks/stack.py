@@ -1,0 +1,112 @@
+"""What the embedded stack costs: seconds to ready, from submit to the first step, and memory while nothing trains.
+
+    python -m benchmarks.stack [--long] [--json FILE]
+
+The stack runs as `manage.py up` starts it, in a home of its own. Time to the first step goes from the moment at which
+a REST client has sent the job until rank 0 has completed a step, by the step's own record. The competitor is the start
+of the same script by `python`, off the cluster: what it costs to begin training without any cluster at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from benchmarks.results import Result, arguments, result, show
+from tests.journey.running_stack import ROOT, RunningStack, free_port, wait_until
+
+EXAMPLE = ROOT / "examples" / "digits-cnn"
+
+
+def main() -> None:
+    options = arguments(__doc__ or "").parse_args()
+    runs = 20 if options.long else 5
+    with tempfile.TemporaryDirectory(prefix="tidepool-") as home:
+        first, _ = _start_and_stop(Path(home))
+        again, stack = _timed_start(Path(home))
+        try:
+            memory = _idle_megabytes(stack)
+            with stack.api() as api:
+                steps = [_submit_to_first_step(api, stack.home, number) for number in range(runs + 1)][1:]
+        finally:
+            stack.stop()
+        alone = [_alone_to_first_step(Path(home)) for _ in range(runs)]
+    results: list[Result] = [
+        result("first start to ready", "s", [first]),
+        result("later start to ready", "s", [again]),
+        result("submit to first step", "s", steps, "python elastic-main.py", alone),
+        result("python elastic-main.py", "s", alone),
+        result("idle stack, proportional memory", "MB", [memory]),
+    ]
+    show(results, options.json)
+
+
+def _timed_start(home: Path) -> tuple[float, RunningStack]:
+    stack = RunningStack(home, free_port())
+    begun = time.monotonic()
+    stack.start()
+    return time.monotonic() - begun, stack
+
+
+def _start_and_stop(home: Path) -> tuple[float, RunningStack]:
+    seconds, stack = _timed_start(home)
+    stack.stop()
+    return seconds, stack
+
+
+def _idle_megabytes(stack: RunningStack) -> float:
+    """Proportional set size: pages shared by several processes count once. Nurseries are ready when this is read."""
+    wait_until(lambda: len(list(stack.home.glob("run/*/nursery.sock"))) == 2, "two nurseries")
+    processes = [process for process in psutil.process_iter() if _belongs(process, stack)]
+    return sum(process.memory_full_info().pss for process in processes) / 1e6
+
+
+def _belongs(process: psutil.Process, stack: RunningStack) -> bool:
+    try:
+        family = {
+            stack.process.pid,
+            *(child.pid for child in psutil.Process(stack.process.pid).children(recursive=True)),
+        }
+        return process.pid in family or str(stack.home) in " ".join(process.cmdline())
+    except psutil.Error:  # it ended meanwhile, or is not ours to look at
+        return False
+
+
+def _submit_to_first_step(api: httpx.Client, home: Path, number: int) -> float:
+    job = {
+        "name": f"timed-{number}",
+        "model": "digits-cnn",
+        "dataset": "digits",
+        "instance_group": "sig-elastic",
+        "max_slots": 1,
+        "parameters": {"epochs": 1},
+    }
+    sent = time.time()
+    answer: dict[str, Any] = api.post("jobs/", json=job).raise_for_status().json()
+    wait_until(lambda: api.get(f"jobs/{answer['id']}/").json()["state"] == "SUCCEEDED", "the end")
+    [metrics] = home.glob(f"results/*/batchworkdir/{answer['id']}/incarnation-1/metrics.jsonl")
+    first = json.loads(metrics.read_text().splitlines()[0])
+    return float(first["at"] - sent)
+
+
+def _alone_to_first_step(home: Path) -> float:
+    """The same script by plain python, to the end of one epoch: 23 steps, of which the start is by far the longest."""
+    paths = [str(ROOT / "runtime"), str(ROOT / "runtime" / "compat" / "wmla")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "DATA_DIR": str(home / "data" / "digits")}
+    begun = time.monotonic()
+    command = [sys.executable, str(EXAMPLE / "elastic-main.py"), "--epochs", "1"]
+    subprocess.run(command, env=environment, check=True)
+    return time.monotonic() - begun
+
+
+if __name__ == "__main__":
+    main()
