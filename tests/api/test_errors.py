@@ -1,0 +1,251 @@
+"""Whatever is sent, the answer is a sentence in one shape: never a 5xx, never half a row."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.urls import resolve
+from rest_framework.test import APIClient
+
+from datasets.models import Dataset
+from jobs.models import InstanceGroup, Job
+from models_registry.models import RegisteredModel
+from tests.webapp.test_access import ADDRESSES
+from workers.models import ResourceGroup
+
+pytestmark = pytest.mark.django_db
+
+WRITES = {
+    "/api/v1/datasets/": ["name", "kind", "path", "description", "file"],
+    "/api/v1/models/": [
+        "name",
+        "framework",
+        "path",
+        "entry_point",
+        "engine",
+        "dataset",
+        "parameters",
+        "compat",
+        "description",
+        "file",
+    ],
+    "/api/v1/jobs/": [
+        "name",
+        "model",
+        "dataset",
+        "instance_group",
+        "min_slots",
+        "max_slots",
+        "priority",
+        "parameters",
+        "exactness",
+        "checkpoint",
+        "seed",
+        "effective_batch_size",
+    ],
+    "/api/v1/resource-groups/": ["name", "slot_rule", "kind", "selection", "description", "hosts"],
+    "/api/v1/instance-groups/": ["name", "resource_group", "policy", "preemption", "default_priority"],
+}
+
+#: As JSON text, so that everything a client can send is here.
+BAD_VALUES = [
+    "null",
+    "true",
+    "0",
+    "-1",
+    "1.5",
+    "1e400",
+    "1" + "0" * 30,
+    '""',
+    '"   "',
+    r'"a\u0000b"',
+    r'"\ud800"',
+    r'"\u202e"',
+    '"../../etc/passwd"',
+    '"/etc/passwd"',
+    json.dumps("x" * 300),
+    json.dumps("x" * 20_000),
+    "[]",
+    "{}",
+    "[[[]]]",
+    r'{"\u0000": 1}',
+    r'{"a": "\ud800"}',
+    '{"a": {"b": [1]}}',
+]
+
+
+@pytest.fixture
+def api(carol) -> APIClient:
+    client = APIClient()
+    client.force_login(carol)
+    return client
+
+
+def _good(address: str, submission: dict[str, Any], home) -> dict[str, Any]:
+    return {
+        "/api/v1/datasets/": {"name": "new", "kind": "any", "path": str(home / "data/digits")},
+        "/api/v1/models/": {"name": "new", "path": str(home / "models/cnn"), "entry_point": "main.py"},
+        "/api/v1/jobs/": submission,
+        "/api/v1/resource-groups/": {"name": "new"},
+        "/api/v1/instance-groups/": {"name": "new", "resource_group": "ComputeHostsGPU"},
+    }[address]
+
+
+def _is_error(answer) -> None:
+    assert 400 <= answer.status_code < 500, answer.content
+    body = answer.json()
+    assert set(body) == {"error", "code", "fields"}
+    assert isinstance(body["error"], str)
+    assert body["error"]
+    assert all(isinstance(sentence, str) for sentences in body["fields"].values() for sentence in sentences)
+
+
+def _rows() -> list[int]:
+    return [model.objects.count() for model in (Dataset, RegisteredModel, Job, ResourceGroup, InstanceGroup)]
+
+
+@pytest.mark.parametrize("address", WRITES)
+def test_the_good_request_is_accepted(api, submission, home, address):
+    assert api.post(address, _good(address, submission, home), format="json").status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("address", "field"), [(address, field) for address, fields in WRITES.items() for field in fields]
+)
+def test_a_bad_value_in_any_field_is_answered_with_a_sentence(api, submission, home, address, field):
+    for value in BAD_VALUES:
+        good = _good(address, submission, home) | {field: "PLACEHOLDER"}
+        text = json.dumps(good).replace('"PLACEHOLDER"', value)
+        before = _rows()
+        answer = api.generic("POST", address, text, content_type="application/json")
+        if answer.status_code != 201:
+            _is_error(answer)
+            assert _rows() == before
+
+
+@pytest.mark.parametrize("address", WRITES)
+@pytest.mark.parametrize(
+    "body", ["", "{", "null", "1", '"text"', "[]", "[1]", "NaN", '{"name": NaN}', "[" * 100_000, "\ud800", "{}"]
+)
+def test_a_body_that_is_no_object_is_refused(api, group, address, body):
+    data = body.encode("utf-8", "surrogatepass")
+    _is_error(api.generic("POST", address, data, content_type="application/json"))
+
+
+def test_a_body_that_is_too_large_is_refused(api, group):
+    body = json.dumps({"name": "x" * 3 * 1024**2})
+    _is_error(api.generic("POST", "/api/v1/jobs/", body, content_type="application/json"))
+
+
+@pytest.mark.parametrize("address", [address for address in ADDRESSES if address.startswith("/api/v1/")])
+@pytest.mark.parametrize("method", ["put", "patch", "delete", "post"])
+def test_other_methods_and_bodies_are_refused_in_the_same_shape(api, address, method):
+    answer = getattr(api, method)(address, "x", content_type="text/csv")
+    if address == "/api/v1/me/token/" and method in {"delete", "post"}:
+        assert answer.status_code in {201, 204}
+    else:
+        _is_error(answer)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/api/",
+        "/api/v1/",
+        "/api/v1/nothing/",
+        "/api/v2/jobs/",
+        "/api/v1/jobs/999999/",
+        "/api/v1/jobs/" + "9" * 30 + "/",
+        "/api/v1/jobs/" + "9" * 5000 + "/",
+        "/api/v1/jobs/-1/",
+        "/api/v1/jobs/T1/",
+        "/api/v1/jobs/1/nothing/",
+        "/api/v1/datasets/%00/",
+        "/api/v1/datasets/%ff/",
+        "/api/v1/models/%2e%2e%2fpasswd/",
+        "/api/v1/hosts/nobody/",
+        "/api/v1/resource-groups/nobody/",
+        "/api/v1/instance-groups/nobody/",
+        "/api/v1/jobs/?cursor=nonsense",
+    ],
+)
+def test_what_is_not_there_is_a_404_in_json(api, address):
+    answer = api.get(address)
+    _is_error(answer)
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "jobs/?state=%00",
+        "jobs/?search=%00",
+        "jobs/?search=%ed%a0%80",
+        "jobs/?page_size=-1",
+        "jobs/?page_size=x",
+        "jobs/{id}/logs/?after=-1",
+        "jobs/{id}/logs/?after=x",
+        "jobs/{id}/logs/?after=99999999999999999999999",
+        "jobs/{id}/logs/?stream=../stdout",
+        "jobs/{id}/logs/?rank=../../..",
+        "jobs/{id}/logs/?rank=%00",
+        "jobs/{id}/logs/?rank=99999999999999999999",
+        "jobs/{id}/metrics/?every=0",
+        "jobs/{id}/metrics/?every=x",
+        "jobs/{id}/metrics/?name=%00",
+        "jobs/{id}/metrics/?offset=99999999999999999999999",
+        "jobs/{id}/events/?limit=-1",
+    ],
+)
+def test_odd_queries_never_break_anything(api, alices_job, query):
+    answer = api.get("/api/v1/" + query.format(id=alices_job.pk))
+    if answer.status_code != 200:
+        _is_error(answer)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"priority": 0},
+        {"priority": 10_001},
+        {"priority": "high"},
+        {"priority": None},
+        {"priority": 10**30},
+        {"max_slots": 0},
+        {"max_slots": 5},
+        {"max_slots": -1},
+        {"max_slots": 2.5},
+        {"priority": 7000, "max_slots": 99},
+    ],
+)
+def test_a_bad_change_changes_nothing(api, alices_job, changes):
+    _is_error(api.patch(f"/api/v1/jobs/{alices_job.pk}/", changes, format="json"))
+    job = Job.objects.get()
+    assert (job.priority, job.max_slots) == (5000, 4)
+
+
+def test_all_mistakes_of_a_submission_are_said_at_once(api, submission):
+    submission |= {"model": "none", "dataset": "none", "priority": 0, "max_slots": 99}
+    answer = api.post("/api/v1/jobs/", submission, format="json")
+    assert answer.status_code == 400
+    assert set(answer.json()["fields"]) == {"model", "dataset", "priority", "max_slots"}
+
+
+def test_every_address_that_takes_a_body_is_in_the_table():
+    posts = {address for address in ADDRESSES if address.startswith("/api/v1/") and _takes_post(address)}
+    commands = {address for address in posts if address.count("/") > 4}
+    assert posts - commands == set(WRITES)
+    assert {address.split("/")[-2] for address in commands} == {
+        "cancel",
+        "suspend",
+        "resume",
+        "clone",
+        "token",
+        "drain",
+    }
+
+
+def _takes_post(address: str) -> bool:
+    return hasattr(resolve(address).func.cls, "post")

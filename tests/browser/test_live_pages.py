@@ -1,0 +1,264 @@
+"""What a person sees: log in, submit, and pages that move by themselves, with or without websockets."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.db import transaction
+from django.utils import timezone
+from playwright.sync_api import Page, expect
+
+from jobs.actions import Why, change_priority
+from jobs.actions.allocation import add_point
+from jobs.actions.transition import change, lock_job, transition
+from jobs.models import Job, MetricPoint
+from jobs.states import JobState, Reason
+from tests.factories import RegisteredModelVersionFactory
+from tests.scene import Scene
+from webapp.lib import live
+
+ELSEWHERE = "constructor() { super(`ws://${location.host}/ws/nowhere/`); }"
+#: A redraw is at most a second away, a poll two; the machine may be slow.
+SOON_MS = 15_000
+
+
+@pytest.fixture(autouse=True)
+def nothing_to_complain(complaints: list[str]) -> object:
+    """Content security policy, missing files, exceptions: the console stays empty."""
+    yield
+    assert [line for line in complaints if not _is_wanted(line)] == []
+
+
+def _is_wanted(line: str) -> bool:
+    """What the tests below block on purpose."""
+    return "ERR_BLOCKED_BY_CLIENT" in line or "ERR_FAILED" in line or "WebSocket connection to" in line
+
+
+def make_steps(job: Job, first: int, last: int) -> None:
+    """What ingesting a report does: rows, and an event with the same values."""
+    now = timezone.now()
+    points = [
+        MetricPoint(job=job, name=name, step=step, epoch=13, value=value, at=now)
+        for step in range(first, last + 1)
+        for name, value in (("loss", 0.07), ("accuracy", 97.5))
+    ]
+    with transaction.atomic():
+        MetricPoint.objects.bulk_create(points)
+        change(lock_job(job.pk), step=last)
+        values = [
+            {"name": point.name, "step": point.step, "epoch": 13, "value": point.value, "at": now.isoformat()}
+            for point in points
+        ]
+        live.publish(live.job_topic(job.pk), "append", {"metrics": values})
+
+
+def drawn_steps(page: Page, metric: str = "loss") -> int:
+    """The last step in the line that is drawn."""
+    return int(
+        page.evaluate(
+            """metric => document.querySelector('[data-chart=metrics] .chart-canvas').data
+                .find(trace => trace.meta.metric === metric).x.at(-1)""",
+            metric,
+        )
+    )
+
+
+def wait_for_step(page: Page, step: int) -> None:
+    page.wait_for_function(
+        """step => document.querySelector('[data-chart=metrics] .chart-canvas')?.data
+            ?.find(trace => trace.meta.metric === 'loss').x.at(-1) === step""",
+        arg=step,
+        timeout=SOON_MS,
+    )
+
+
+def open_job(page: Page, job: Job) -> None:
+    page.goto(f"/jobs/{job.pk}/")
+    wait_for_step(page, job.step)
+
+
+def test_submits_a_training_through_the_form(page: Page, scene: Scene) -> None:
+    page.get_by_role("link", name="Train", exact=True).click()
+    page.get_by_label("Model").select_option("digits-cnn")
+    page.get_by_label("Dataset").select_option("digits")
+    page.get_by_label("Name of the training").fill("from the browser <b>")
+    page.get_by_label("At most").fill("4")
+    page.get_by_role("button", name="Start training").click()
+
+    expect(page.locator("h1 > span:last-child")).to_have_text("from the browser <b>")
+    job = Job.objects.get(name="from the browser <b>")
+    assert (job.owner, job.max_slots, job.state) == (scene.alice, 4, JobState.PENDING)
+
+
+def test_picking_a_model_fills_in_its_dataset_and_says_what_will_happen(page: Page, scene: Scene) -> None:
+    RegisteredModelVersionFactory(model__name="other", default_dataset="", parameters={})
+    page.goto("/jobs/new/")
+    expect(page.get_by_label("Dataset")).to_have_value("")
+    page.get_by_label("Model").select_option("digits-cnn")
+
+    expect(page.get_by_label("Dataset")).to_have_value(str(scene.dataset.dataset_id))
+    expect(page.locator("#preview")).to_contain_text("it gets 1 of the 8 GPUs of sig-elastic, and grows up to 8")
+    expect(page.locator("#preview")).to_contain_text("epochs = 20")
+    page.get_by_label("At most").fill("3")
+    expect(page.locator("#preview")).to_contain_text("grows up to 3")
+
+
+def test_what_a_training_had_before_fits_in_its_chart(page: Page, scene: Scene) -> None:
+    Job.objects.filter(pk=scene.first.pk).update(max_slots=4)
+    open_job(page, scene.first)
+
+    canvas = "document.querySelector('[data-chart=gpus] .chart-canvas')"
+    assert page.evaluate(f"{canvas}.layout.yaxis.range[1]") > 8
+    assert page.evaluate(f"{canvas}.data.find(trace => trace.meta.kind === 'capacity').name").endswith(": 4")
+
+
+def test_a_script_that_writes_nothing_is_said(page: Page, scene: Scene) -> None:
+    open_job(page, scene.first)
+
+    expect(page.locator("#log-text")).to_have_attribute(
+        "data-empty", "The script has written nothing to stdout or stderr yet."
+    )
+
+
+def test_a_form_that_does_not_fit_keeps_what_was_typed(page: Page, scene: Scene) -> None:
+    page.goto("/jobs/new/")
+    page.get_by_label("Model").select_option("digits-cnn")
+    page.get_by_label("Dataset").select_option("digits")
+    page.get_by_label("At most").fill("9")
+    page.get_by_label("Parameters").fill("epochs = 3")
+    page.get_by_role("button", name="Start training").click()
+
+    expect(page.get_by_role("alert")).to_contain_text("ask for at most 8, not 9")
+    expect(page.get_by_label("At most")).to_have_value("9")
+    expect(page.get_by_label("Parameters")).to_have_value("epochs = 3")
+
+
+def test_new_points_come_by_websocket_alone(page: Page, scene: Scene) -> None:
+    open_job(page, scene.first)
+    expect(page.locator("#live-dot")).to_have_attribute("data-status", "connected")
+    page.route("**/*", lambda route: route.abort("blockedbyclient"))
+
+    make_steps(scene.first, 821, 825)
+
+    wait_for_step(page, 825)
+    expect(page.locator("[data-field=step]").first).to_have_text("825")
+
+
+@pytest.mark.parametrize("way", ["refused", "cut", "missing"])
+def test_polling_shows_them_where_websockets_do_not_get_through(page: Page, scene: Scene, way: str) -> None:
+    if way == "refused":
+        page.add_init_script("{ const Real = WebSocket; window.WebSocket = class extends Real { " + ELSEWHERE + " }; }")
+    elif way == "cut":
+        page.route_web_socket("**/ws/live/", lambda socket: socket.close(code=1011))
+    else:
+        page.add_init_script("window.WebSocket = class { constructor() { throw new Error('blocked'); } };")
+    open_job(page, scene.first)
+    expect(page.locator("#live-dot")).to_have_attribute("data-status", "polling", timeout=SOON_MS)
+
+    make_steps(scene.first, 821, 823)
+
+    wait_for_step(page, 823)
+
+
+def test_a_lost_connection_is_made_again_and_nothing_is_missed(page: Page, scene: Scene) -> None:
+    open_job(page, scene.first)
+    dot = page.locator("#live-dot")
+    expect(dot).to_have_attribute("data-status", "connected")
+    page.context.set_offline(True)
+    page.evaluate("import('/static/js/live.js').then(({live}) => live.socket.close())")
+    expect(dot).not_to_have_attribute("data-status", "connected")
+
+    make_steps(scene.first, 821, 830)
+    page.context.set_offline(False)
+
+    wait_for_step(page, 830)
+    expect(dot).to_have_attribute("data-status", "connected", timeout=2 * SOON_MS)
+
+
+def test_the_sentence_and_the_slots_change_while_one_looks(page: Page, scene: Scene) -> None:
+    page.goto("/")
+    row = page.locator(f"#active-jobs tr[data-job='{scene.first.pk}']")
+    expect(row).to_contain_text("3 of 8 GPUs")
+    expect(page.locator("#live-dot")).to_have_attribute("data-status", "connected")
+
+    with transaction.atomic():
+        why = Why(Reason.GREW_INTO_FREE_SLOTS, "8 of 8 GPUs: T2 has ended.", "scheduler")
+        change(lock_job(scene.first.pk), why, slots=8, target_slots=8)
+        news = {f"gpu-host-2:{index}": {"job": scene.first.pk, "vacating": False} for index in range(4)}
+        live.publish(live.CLUSTER, "state", {"slots": news})
+
+    expect(row).to_contain_text("T2 has ended", timeout=SOON_MS)
+    expect(row.locator("[data-field=slots]")).to_have_text("8")
+    expect(page.locator("[data-slot='gpu-host-2:0'] .slot-label")).to_have_text("T1 digits-cnn", timeout=SOON_MS)
+
+
+def test_a_training_that_starts_while_one_looks_appears(page: Page, scene: Scene) -> None:
+    page.goto("/")
+    expect(page.locator("#live-dot")).to_have_attribute("data-status", "connected")
+
+    why = Why(Reason.GRANTED, "2 of 8 GPUs: the others are held.", "scheduler")
+    add_point(scene.waiting, why, at=timezone.now(), slots=2, generation=1)
+
+    chart = page.locator("[data-chart=gpus]")
+    expect(chart.locator(".chart-canvas")).to_contain_text("digits-wide", timeout=SOON_MS)
+    chart.get_by_role("button", name="Table").click()
+    # Why comes by the job's own topic, which only its owner hears.
+    expect(chart.locator("tbody tr").first).to_contain_text("2 of 8 GPUs: the others are held.", timeout=SOON_MS)
+
+
+def test_a_change_of_priority_is_seen_in_another_window(page: Page, scene: Scene) -> None:
+    page.goto("/jobs/")
+    expect(page.locator("#live-dot")).to_have_attribute("data-status", "connected")
+
+    change_priority(scene.waiting.pk, 9000, "alice")
+
+    priority = page.locator(f"#jobs tr[data-job='{scene.waiting.pk}'] [data-field=priority]")
+    expect(priority).to_have_text("9000", timeout=SOON_MS)
+
+
+def test_a_failure_shows_its_traceback_as_text(page: Page, scene: Scene) -> None:
+    open_job(page, scene.first)
+    expect(page.locator("#live-dot")).to_have_attribute("data-status", "connected")
+    error = {"kind": "ValueError", "message": "<img src=x onerror=alert(1)>", "traceback": "Traceback: <script>"}
+
+    with transaction.atomic():
+        job = lock_job(scene.first.pk)
+        why = Why(Reason.EXIT_NONZERO, "Rank 0 ended with exit code 1.", "executor")
+        transition(job, JobState.FAILED, why, error=error, finished_at=timezone.now(), slots=0)
+
+    box = page.locator("#failure")
+    expect(box).to_contain_text("<img src=x onerror=alert(1)>", timeout=SOON_MS)
+    assert box.locator("img").count() == 0
+    expect(page.get_by_role("button", name="Stop training")).to_be_hidden()
+
+
+def test_stopping_asks_first_and_names_what_is_lost(page: Page, scene: Scene) -> None:
+    open_job(page, scene.first)
+    page.get_by_role("button", name="Stop training").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("What it learned since its last checkpoint is lost")
+    dialog.get_by_role("button", name="Stop training").click()
+
+    expect(page.locator("h1 + .state")).to_have_attribute("data-state", "CANCELLING")
+
+
+def test_every_chart_has_a_table_of_the_same(page: Page, scene: Scene) -> None:
+    open_job(page, scene.first)
+    for name, rows in (("gpus", 4), ("metrics", 400)):
+        chart = page.locator(f"[data-chart={name}]")
+        chart.get_by_role("button", name="Table").click()
+        assert chart.locator("tbody tr").count() >= rows
+    expect(page.locator("[data-chart=gpus] tbody tr").first).to_contain_text("T2 digits-cnn has twice your priority")
+    # Steps without a number are gaps in the line and said in the table.
+    expect(page.locator("[data-chart=metrics] tbody")).to_contain_text("not a number")
+
+
+def test_hovering_a_change_says_why(page: Page, scene: Scene) -> None:
+    open_job(page, scene.first)
+    marker = page.locator("[data-chart=gpus] .scatterlayer .point").last
+    marker.hover(force=True)
+
+    hover = page.locator("[data-chart=gpus] .hovertext")
+    expect(hover).to_contain_text(re.compile("twice your"))
+    expect(hover).to_contain_text("training paused for 37 ms")

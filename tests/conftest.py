@@ -1,0 +1,78 @@
+"""What every test may use: a throw-away home, and a cast. Alice owns things, Bob must not see them, Carol is staff."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.test import Client
+from rest_framework.test import APIClient
+
+from tests.factories import UserFactory
+
+_HOME = settings.TIDEPOOL_HOME
+# Processes that tests start use the product's settings, over the home made by tests/settings.py.
+os.environ["DJANGO_SETTINGS_MODULE"] = "webapp.settings"
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(_HOME, ignore_errors=True)
+
+
+@pytest.fixture
+def home(tmp_path: Path, settings: Any) -> Path:
+    """A $TIDEPOOL_HOME of the test's own, with its folders."""
+    settings.TIDEPOOL_HOME = tmp_path
+    settings.TIDEPOOL_DATA_ROOTS = [tmp_path / "data"]
+    settings.TIDEPOOL_MODEL_ROOTS = [tmp_path / "models"]
+    settings.TIDEPOOL_RESULTS_ROOT = tmp_path / "results"
+    for name in ("data", "models", "results"):
+        (tmp_path / name).mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def alice(db: None) -> User:
+    return UserFactory(username="alice")
+
+
+@pytest.fixture
+def bob(db: None) -> User:
+    return UserFactory(username="bob")
+
+
+@pytest.fixture
+def carol(db: None) -> User:
+    return UserFactory(username="carol", is_staff=True)
+
+
+@pytest.fixture
+def alice_api(alice: User) -> APIClient:
+    return _logged_in(alice)
+
+
+@pytest.fixture
+def bob_api(bob: User) -> APIClient:
+    return _logged_in(bob)
+
+
+@pytest.fixture
+def carol_api(carol: User) -> APIClient:
+    return _logged_in(carol)
+
+
+@pytest.fixture
+def alice_client(alice: User, client: Client) -> Client:
+    client.force_login(alice)
+    return client
+
+
+def _logged_in(user: User) -> APIClient:
+    api = APIClient()
+    api.force_login(user)
+    return api

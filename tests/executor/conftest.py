@@ -1,0 +1,43 @@
+"""A broker and a host of each test's own, with nothing left afterwards."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.executor.embedded import Broker, Host, running_broker
+from tests.runtime.process_tree import running_nursery
+
+
+@pytest.fixture(scope="package")
+def broker() -> Iterator[Broker]:
+    with tempfile.TemporaryDirectory(prefix="tide") as folder, running_broker(Path(folder)) as started:
+        yield started
+
+
+@pytest.fixture(scope="package")
+def warm_nursery() -> Iterator[Path]:
+    with running_nursery() as (nursery, _):
+        yield nursery.socket
+
+
+@pytest.fixture
+def host(broker: Broker, warm_nursery: Path, tmp_path: Path) -> Iterator[Host]:
+    """A running executor on a home of its own, with the nursery that all tests share."""
+    yield from _running(Host(broker, tmp_path, warm_nursery=warm_nursery))
+
+
+@pytest.fixture
+def whole_host(broker: Broker, tmp_path: Path) -> Iterator[Host]:
+    """A running executor that starts a nursery of its own."""
+    yield from _running(Host(broker, tmp_path))
+
+
+def _running(host: Host) -> Iterator[Host]:
+    host.broker.app.control.purge()
+    host.start()
+    yield host
+    host.close()

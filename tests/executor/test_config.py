@@ -1,0 +1,37 @@
+"""An executor's environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workers.executor.config import ConfigError, executor_config
+
+COMPLETE = {"TIDEPOOL_HOME": "/srv/tide", "TIDEPOOL_HOST_NAME": "gpu-1", "TIDEPOOL_BROKER_URL": "redis://broker/0"}
+
+
+def test_real_gpus_and_no_lifeline_unless_told() -> None:
+    config = executor_config(COMPLETE)
+    assert (config.host, config.virtual_slots, config.lifeline_fd) == ("gpu-1", None, None)
+    assert config.run_folder == Path("/srv/tide/run/gpu-1")
+
+
+def test_virtual_slots_and_lifeline() -> None:
+    config = executor_config({**COMPLETE, "TIDEPOOL_VIRTUAL_SLOTS": "4", "TIDEPOOL_LIFELINE_FD": "9"})
+    assert (config.virtual_slots, config.lifeline_fd) == (4, 9)
+
+
+@pytest.mark.parametrize("name", sorted(COMPLETE))
+def test_says_which_variable_is_missing(name: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        executor_config({key: value for key, value in COMPLETE.items() if key != name})
+
+
+def test_says_which_variable_is_no_number() -> None:
+    with pytest.raises(ConfigError, match="TIDEPOOL_VIRTUAL_SLOTS"):
+        executor_config({**COMPLETE, "TIDEPOOL_VIRTUAL_SLOTS": "many"})
+
+
+def test_two_homes_have_two_marks() -> None:
+    assert executor_config(COMPLETE).mark != executor_config({**COMPLETE, "TIDEPOOL_HOME": "/srv/other"}).mark

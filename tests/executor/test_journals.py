@@ -1,0 +1,157 @@
+"""Journals are read from the acknowledged entry on, sent again when nobody acknowledges, and never pile up."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tidepool.journal import Journal, read_journal
+from tidepool.protocol import JobWish
+
+from tests.executor.embedded import job_wish
+from tests.runtime.process_tree import launch_spec
+from workers.executor.journals import Journals
+
+KEEPER = "3.1.keeper.host-a"
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def journals(tmp_path: Path, clock: Clock) -> Journals:
+    return Journals("host-a", tmp_path / "journals.json", clock)
+
+
+@pytest.fixture
+def wish(tmp_path: Path) -> JobWish:
+    return job_wish(launch_spec(tmp_path, ""), [0], lead=True)
+
+
+def record(wish: JobWish, *kinds: str) -> None:
+    write(Path(wish.launch.folder) / "journal" / "keeper.host-a.jsonl", *kinds)
+
+
+def write(path: Path, *kinds: str) -> list[int]:
+    with closing(Journal(path)) as journal:
+        return [journal.append(kind, {"slot": 0}) for kind in kinds]
+
+
+def write_steps(wish: JobWish, first: int, last: int) -> None:
+    with (Path(wish.launch.folder) / "metrics.jsonl").open("a") as file:
+        file.writelines(f"{json.dumps({'step': step})}\n" for step in range(first, last + 1))
+
+
+def numbers(journals: Journals, limit: int = 500) -> list[int]:
+    return [entry.number for entry in journals.take(limit)]
+
+
+def test_entries_are_taken_once_while_an_answer_may_still_come(journals: Journals, wish: JobWish) -> None:
+    journals.follow(wish)
+    record(wish, "rank_started", "rank_exited")
+    entries = journals.take(500)
+    assert [(entry.journal, entry.number, entry.kind) for entry in entries] == [
+        (KEEPER, 1, "rank_started"),
+        (KEEPER, 2, "rank_exited"),
+    ]
+    assert journals.take(500) == []
+    record(wish, "rank_started")
+    assert numbers(journals) == [3]
+
+
+def test_entries_without_acknowledgement_are_sent_again(journals: Journals, wish: JobWish, clock: Clock) -> None:
+    journals.follow(wish)
+    record(wish, "rank_started", "rank_exited", "rank_started")
+    assert numbers(journals) == [1, 2, 3]
+    journals.acknowledge({KEEPER: 1})
+    clock.now += 6.0
+    assert numbers(journals) == [2, 3]
+    journals.acknowledge({KEEPER: 3, "9.1.metrics": 5})
+    clock.now += 6.0
+    assert not journals.news()
+
+
+def test_bare_lines_are_steps_numbered_by_position(journals: Journals, wish: JobWish) -> None:
+    journals.follow(wish)
+    write_steps(wish, 11, 12)
+    assert not journals.urgent_news()
+    entries = journals.take(500)
+    assert [(entry.number, entry.kind, entry.data["step"]) for entry in entries] == [(1, "step", 11), (2, "step", 12)]
+
+
+def test_a_line_that_is_still_being_written_waits(journals: Journals, wish: JobWish) -> None:
+    journals.follow(wish)
+    path = Path(wish.launch.folder) / "metrics.jsonl"
+    path.write_text('{"step": 1}\n{"ste')
+    assert numbers(journals) == [1]
+    assert not journals.news()
+    path.write_text('{"step": 1}\n{"step": 2}\n')
+    assert numbers(journals) == [2]
+
+
+def test_a_chatty_journal_leaves_room_for_the_others(journals: Journals, wish: JobWish) -> None:
+    journals.follow(wish)
+    write_steps(wish, 1, 900)
+    record(wish, "rank_started")
+    entries = journals.take(500)
+    assert len(entries) == 500
+    assert any(entry.journal == KEEPER for entry in entries)
+
+
+def test_an_outage_of_hours_holds_a_bounded_number_in_memory(journals: Journals, wish: JobWish) -> None:
+    journals.follow(wish)
+    write_steps(wish, 1, 10_000)
+    taken = 0
+    while found := len(journals.take(500)):
+        taken += found
+    assert taken == 2000
+    journals.acknowledge({"3.1.metrics": 2000})
+    assert numbers(journals)[0] == 2001
+
+
+def test_the_next_executor_goes_on_behind_what_was_acknowledged(
+    journals: Journals, wish: JobWish, tmp_path: Path
+) -> None:
+    journals.follow(wish)
+    write_steps(wish, 1, 4)
+    journals.take(500)
+    journals.acknowledge({"3.1.metrics": 3})
+    after = Journals("host-a", tmp_path / "journals.json")
+    after.recall()
+    assert numbers(after) == [4]
+
+
+def test_a_released_jobs_journals_are_followed_to_their_end(journals: Journals, wish: JobWish, tmp_path: Path) -> None:
+    journals.follow(wish)
+    record(wish, "rank_exited")
+    journals.release((3, 1))
+    assert numbers(journals) == [1]
+    journals.acknowledge({KEEPER: 1})
+    assert json.loads((tmp_path / "journals.json").read_text()) == {}
+
+
+def test_an_unreadable_journal_does_not_silence_the_others(journals: Journals, wish: JobWish) -> None:
+    journals.follow(wish)
+    (Path(wish.launch.folder) / "plans.jsonl").write_text("no json\n")
+    write_steps(wish, 1, 1)
+    assert numbers(journals) == [1]
+
+
+def test_a_torn_line_is_cut_off_before_the_next_writer_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "keeper.jsonl"
+    write(path, "rank_started")
+    with path.open("a") as file:
+        file.write('{"number":2,"ki')
+    assert write(path, "rank_exited") == [2]
+    assert [entry["kind"] for entry in read_journal(path)] == ["rank_started", "rank_exited"]

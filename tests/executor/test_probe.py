@@ -1,0 +1,105 @@
+"""What a host says of its devices, with NVML played by a double."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import pynvml
+import pytest
+from tidepool import procfs
+from tidepool.protocol import RankStatus
+
+from workers.executor.config import ExecutorConfig
+from workers.executor.probe import GpuProbe, VirtualProbe, make_probe
+
+
+def not_supported(*arguments: Any) -> Any:
+    raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    answers = {
+        "nvmlInit": lambda: None,
+        "nvmlDeviceGetCount": lambda: 2,
+        "nvmlDeviceGetHandleByIndex": lambda index: index,
+        "nvmlDeviceGetName": lambda handle: "NVIDIA H200",
+        "nvmlDeviceGetUUID": lambda handle: f"GPU-{handle}",
+        "nvmlDeviceGetUtilizationRates": lambda handle: SimpleNamespace(gpu=40 + handle),
+        "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(used=10, total=100),
+        "nvmlDeviceGetPowerUsage": lambda handle: 250_500,
+        "nvmlDeviceGetTemperature": lambda handle, sensor: 61,
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(pynvml, name, answer)
+    return monkeypatch
+
+
+def test_reads_every_gpu(two_gpus: pytest.MonkeyPatch) -> None:
+    probe = GpuProbe("10.0.0.1")
+    facts = probe.facts()
+    assert (facts.ngpus, facts.virtual, facts.address) == (2, False, "10.0.0.1")
+    assert facts.memory_bytes > 0
+    reading = probe.devices([])[1]
+    assert (reading.slot, reading.model, reading.uuid) == (1, "NVIDIA H200", "GPU-1")
+    assert (reading.utilisation_percent, reading.memory_used_bytes, reading.memory_total_bytes) == (41.0, 10, 100)
+    assert (reading.temperature_celsius, reading.power_watts) == (61.0, 250.5)
+
+
+FIGURES = [
+    ("nvmlDeviceGetUtilizationRates", "utilisation_percent"),
+    ("nvmlDeviceGetMemoryInfo", "memory_used_bytes"),
+    ("nvmlDeviceGetPowerUsage", "power_watts"),
+    ("nvmlDeviceGetTemperature", "temperature_celsius"),
+    ("nvmlDeviceGetUUID", "uuid"),
+]
+
+
+@pytest.mark.parametrize(("call", "figure"), FIGURES)
+def test_a_figure_that_the_hardware_does_not_tell_is_none_and_the_others_stay(
+    two_gpus: pytest.MonkeyPatch, call: str, figure: str
+) -> None:
+    two_gpus.setattr(pynvml, call, not_supported)
+    reading = GpuProbe("10.0.0.1").devices([])[0]
+    assert getattr(reading, figure) is None
+    assert sum(getattr(reading, name) is None for _, name in FIGURES) == 1
+
+
+def test_a_gpu_that_has_fallen_off_the_bus_keeps_its_slot(two_gpus: pytest.MonkeyPatch) -> None:
+    two_gpus.setattr(pynvml, "nvmlDeviceGetHandleByIndex", not_supported)
+    readings = GpuProbe("10.0.0.1").devices([])
+    assert [(reading.slot, reading.utilisation_percent) for reading in readings] == [(0, None), (1, None)]
+
+
+def test_no_driver_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pynvml, "nvmlInit", not_supported)
+    probe = GpuProbe("10.0.0.1")
+    assert probe.facts().ngpus == 0
+    assert probe.devices([]) == []
+
+
+def test_a_virtual_gpu_says_that_it_is_one() -> None:
+    probe = VirtualProbe("127.0.0.1", slots=2)
+    assert (probe.facts().ngpus, probe.facts().virtual) == (2, True)
+    empty = probe.devices([])[1]
+    assert (empty.model, empty.virtual) == ("virtual GPU (CPU)", True)
+    assert (empty.utilisation_percent, empty.memory_used_bytes, empty.memory_total_bytes) == (0.0, 0, None)
+
+
+def test_a_virtual_gpus_utilisation_is_its_ranks_cpu_time_over_wall_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter([100.0, 102.0, 103.0])
+    probe = VirtualProbe("127.0.0.1", slots=1, clock=lambda: next(now))
+    rank = RankStatus(1, 1, 0, "host-a.0.1", os.getpid(), 0.0, "RUNNING")
+    cpu_seconds = iter([10.0, 11.0, 99.0])
+    monkeypatch.setattr(procfs, "cpu_seconds", lambda tree: next(cpu_seconds))
+    readings = [probe.devices([rank])[0] for _ in range(3)]
+    assert [reading.utilisation_percent for reading in readings] == [None, 50.0, 100.0]
+    assert all((reading.memory_used_bytes or 0) > 1_000_000 for reading in readings)
+
+
+@pytest.mark.parametrize(("virtual_slots", "kind"), [(4, VirtualProbe), (None, GpuProbe)])
+def test_configuration_decides_which_devices_are_meant(tmp_path: Any, virtual_slots: int | None, kind: type) -> None:
+    config = ExecutorConfig(tmp_path, "host-a", "", virtual_slots, "127.0.0.1", None)
+    assert isinstance(make_probe(config), kind)

@@ -1,0 +1,160 @@
+"""Rows for tests: each with the least that its constraints ask for."""
+
+from __future__ import annotations
+
+import factory
+from django.conf import settings
+from django.utils import timezone
+
+from datasets.models import Dataset, DatasetVersion
+from jobs.models import InstanceGroup, Job, JobEvent, SlotClaim
+from jobs.states import JobState, Reason
+from models_registry.models import RegisteredModel, RegisteredModelVersion
+from workers.models import Host, ResourceGroup, Slot
+
+__all__ = [
+    "DatasetFactory",
+    "DatasetVersionFactory",
+    "HostFactory",
+    "InstanceGroupFactory",
+    "JobEventFactory",
+    "JobFactory",
+    "RegisteredModelFactory",
+    "RegisteredModelVersionFactory",
+    "ResourceGroupFactory",
+    "SlotClaimFactory",
+    "SlotFactory",
+    "UserFactory",
+    "host_with_slots",
+]
+
+PASSWORD = "correct horse battery"
+
+
+class UserFactory(factory.django.DjangoModelFactory):
+    class Meta:
+        model = settings.AUTH_USER_MODEL
+        skip_postgeneration_save = True
+
+    username = factory.Sequence(lambda n: f"user-{n}")
+    password = factory.django.Password(PASSWORD)
+
+
+class DatasetFactory(factory.django.DjangoModelFactory):
+    class Meta:
+        model = Dataset
+
+    name = factory.Sequence(lambda n: f"dataset-{n}")
+    owner = factory.SubFactory(UserFactory)
+
+
+class DatasetVersionFactory(factory.django.DjangoModelFactory):
+    class Meta:
+        model = DatasetVersion
+
+    dataset = factory.SubFactory(DatasetFactory)
+    number = factory.Sequence(lambda n: n + 1)
+    path = factory.LazyAttribute(lambda version: f"{settings.TIDEPOOL_DATA_ROOTS[0]}/{version.dataset.name}")
+
+
+class RegisteredModelFactory(factory.django.DjangoModelFactory):
+    class Meta:
+        model = RegisteredModel
+
+    name = factory.Sequence(lambda n: f"model-{n}")
+    owner = factory.SubFactory(UserFactory)
+
+
+class RegisteredModelVersionFactory(factory.django.DjangoModelFactory):
+    class Meta:
+        model = RegisteredModelVersion
+
+    model = factory.SubFactory(RegisteredModelFactory)
+    number = factory.Sequence(lambda n: n + 1)
+    path = factory.LazyAttribute(lambda version: f"{settings.TIDEPOOL_MODEL_ROOTS[0]}/{version.model.name}")
+    entry_point = "main.py"
+    digest = "0" * 64
+
+
+class HostFactory(factory.django.DjangoModelFactory):
+    class Meta:
+        model = Host
+
+    name = factory.Sequence(lambda n: f"gpu-host-{n + 1}")
+    state = Host.State.ONLINE
+    ncpus = 8
+    ngpus = 4
+    memory_bytes = 16 * 1024**3
+    virtual = True
+    last_report_at = factory.LazyFunction(timezone.now)
+
+
+class SlotFactory(factory.django.DjangoModelFactory):
+    class Meta:
+        model = Slot
+
+    host = factory.SubFactory(HostFactory)
+    index = factory.Sequence(lambda n: n)
+    virtual = True
+    device_model = "virtual GPU (CPU)"
+
+
+class ResourceGroupFactory(factory.django.DjangoModelFactory):
+    class Meta:
+        model = ResourceGroup
+
+    name = factory.Sequence(lambda n: f"resource-group-{n}")
+
+
+class InstanceGroupFactory(factory.django.DjangoModelFactory):
+    class Meta:
+        model = InstanceGroup
+
+    name = factory.Sequence(lambda n: f"instance-group-{n}")
+    resource_group = factory.SubFactory(ResourceGroupFactory)
+    preemption = True
+
+
+class JobFactory(factory.django.DjangoModelFactory):
+    class Meta:
+        model = Job
+
+    name = factory.Sequence(lambda n: f"job-{n}")
+    owner = factory.SubFactory(UserFactory)
+    model = factory.SubFactory(RegisteredModelVersionFactory)
+    dataset = factory.SubFactory(DatasetVersionFactory)
+    instance_group = factory.SubFactory(InstanceGroupFactory)
+    max_slots = 8
+    reason_text = "submitted"
+    submitted_at = factory.LazyFunction(timezone.now)
+
+
+class JobEventFactory(factory.django.DjangoModelFactory):
+    class Meta:
+        model = JobEvent
+
+    job = factory.SubFactory(JobFactory)
+    seq = factory.Sequence(lambda n: n + 1)
+    new = JobState.PENDING
+    reason = Reason.SUBMITTED
+    text = "submitted"
+    actor = "system"
+    at = factory.LazyFunction(timezone.now)
+
+
+class SlotClaimFactory(factory.django.DjangoModelFactory):
+    class Meta:
+        model = SlotClaim
+
+    slot = factory.SubFactory(SlotFactory)
+    job = factory.SubFactory(JobFactory)
+    incarnation = 1
+    claimed_at = factory.LazyFunction(timezone.now)
+
+
+def host_with_slots(name: str = "gpu-host-1", slots: int = 4) -> Host:
+    """An online virtual host and its slots."""
+    host = HostFactory(name=name, ngpus=slots)
+    for index in range(slots):
+        SlotFactory(host=host, index=index)
+    return host

@@ -1,0 +1,204 @@
+"""A cluster without processes: hosts carry out wishes and write reports by hand, the scheduler is turned by hand."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.utils import timezone
+from tidepool.protocol import (
+    DeviceReading,
+    HostFacts,
+    JournalEntry,
+    RankStatus,
+    Report,
+    Sync,
+    to_json,
+)
+
+from jobs.actions.plans import apply
+from jobs.dispatch import build_sync
+from jobs.models import Job, SchedulerLease
+from jobs.scheduling.schedule import schedule
+from jobs.snapshots import snapshot
+from jobs.tasks import ingest_report
+
+__all__ = ["Cluster", "FakeHost"]
+
+_pids = itertools.count(1000)
+_clock = itertools.count()
+
+
+def moment() -> float:
+    """Unix seconds that always grow."""
+    return time.time() + next(_clock) * 1e-3
+
+
+@dataclass
+class FakeHost:
+    name: str
+    slots: int = 4
+    boot: str = "boot-1"
+    applied: int = 0
+    ranks: dict[int, RankStatus] = field(default_factory=dict)
+    journals: dict[str, list[tuple[str, dict[str, Any]]]] = field(default_factory=lambda: defaultdict(list))
+    acknowledged: dict[str, int] = field(default_factory=dict)
+    started: int = 0
+
+    def pull(self) -> Sync:
+        """Carry out the wish, as an executor and its keepers do."""
+        sync = build_sync(self.name)
+        self.acknowledged |= sync.acknowledged
+        self.applied = max(self.applied, sync.revision)
+        wishes = {wish.job: wish for wish in sync.jobs}
+        for rank in list(self.ranks.values()):
+            wish = wishes.get(rank.job)
+            if wish is None or wish.stop or wish.incarnation != rank.incarnation:
+                self.end(rank.slot, signal=15)
+        for wish in sync.jobs:
+            if not wish.stop:
+                for slot in wish.wanted:
+                    if slot not in self.ranks:
+                        self.start(wish.job, wish.incarnation, slot)
+        return sync
+
+    def start(self, job: int, incarnation: int, slot: int) -> None:
+        self.started += 1
+        rank = RankStatus(
+            job=job,
+            incarnation=incarnation,
+            slot=slot,
+            wid=f"{self.name}.{slot}.{self.started}",
+            pid=next(_pids),
+            started_at=moment(),
+            state="RUNNING",
+        )
+        self.ranks[slot] = rank
+        data = {"wid": rank.wid, "slot": slot, "pid": rank.pid, "started_at": rank.started_at, "at": moment()}
+        self._keep(rank, "rank_started", data)
+
+    def end(
+        self, slot: int, code: int | None = None, signal: int | None = None, error: dict[str, Any] | None = None
+    ) -> None:
+        rank = self.ranks.pop(slot)
+        data = {"wid": rank.wid, "slot": slot, "pid": rank.pid, "code": code, "signal": signal, "error": error}
+        self._keep(rank, "rank_exited", {**data, "at": moment()})
+
+    def _keep(self, rank: RankStatus, kind: str, data: dict[str, Any]) -> None:
+        self.journals[f"{rank.job}.{rank.incarnation}.keeper.{self.name}"].append((kind, data))
+
+    def write(self, job: Job, journal: str, kind: str, **data: Any) -> None:
+        self.journals[f"{job.pk}.{job.incarnation}.{journal}"].append((kind, {"at": moment(), **data}))
+
+    def report(self, **changes: Any) -> dict[str, Any]:
+        """What it would send now, as JSON."""
+        entries = [
+            JournalEntry(name, number, kind, data)
+            for name, lines in self.journals.items()
+            for number, (kind, data) in enumerate(lines, start=1)
+            if number > self.acknowledged.get(name, 0)
+        ]
+        values: dict[str, Any] = {
+            "host": self.name,
+            "boot": self.boot,
+            "at": moment(),
+            "applied_revision": self.applied,
+            "facts": HostFacts("127.0.0.1", 8, self.slots, 16 * 1024**3, True),
+            "devices": [
+                DeviceReading(slot, "virtual GPU (CPU)", True, 50.0 if slot in self.ranks else 0.0, None, None)
+                for slot in range(self.slots)
+            ],
+            "ranks": list(self.ranks.values()),
+            "entries": entries,
+        }
+        return to_json(Report(**{**values, **changes}))
+
+    def send(self, **changes: Any) -> None:
+        ingest_report(self.report(**changes))
+
+
+@dataclass
+class Cluster:
+    hosts: dict[str, FakeHost]
+    epoch: int = 1
+    generation: int = 0
+
+    @classmethod
+    def of(cls, *names: str, slots: int = 4) -> Cluster:
+        SchedulerLease.objects.update_or_create(pk=1, defaults={"epoch": 1})
+        cluster = cls({name: FakeHost(name, slots) for name in names})
+        cluster.report()
+        cluster.settle()
+        return cluster
+
+    def report(self) -> None:
+        for host in self.hosts.values():
+            host.send()
+
+    def pull(self) -> None:
+        for host in self.hosts.values():
+            host.pull()
+
+    def cycle(self) -> list[int]:
+        return apply(schedule(snapshot(timezone.now())), self.epoch)
+
+    def turn(self, times: int = 1) -> None:
+        """Decide, carry out, report."""
+        for _ in range(times):
+            self.cycle()
+            self.pull()
+            self.report()
+
+    def settle(self) -> None:
+        """Until nothing is left to carry out: wishes and reports without decisions."""
+        for _ in range(3):
+            self.pull()
+            self.report()
+
+    def ranks(self, job: Job) -> list[RankStatus]:
+        return [rank for host in self.hosts.values() for rank in host.ranks.values() if rank.job == job.pk]
+
+    def train(self, job: Job, step: int = 1, **metrics: float | None) -> None:
+        """The ranks that the target names form a generation at a step boundary, and those that leave do so."""
+        job.refresh_from_db()
+        lead = self.hosts[job.lead_host]
+        wish = next(wish for wish in build_sync(lead.name).jobs if wish.job == job.pk)
+        places = [(member.host, member.slot) for member in wish.members]
+        members = [
+            {"wid": self.hosts[host].ranks[slot].wid, "rank": number, "host": host, "slot": slot}
+            for number, (host, slot) in enumerate(places)
+        ]
+        self.generation += 1
+        lead.write(
+            job,
+            "coordinator",
+            "generation_active",
+            generation=self.generation,
+            world_size=len(members),
+            step=step,
+            pause_ms=12.5,
+            target_revision=wish.target_revision,
+            members=members,
+            cause="resize",
+        )
+        for rank in self.ranks(job):
+            if (rank.wid.split(".")[0], rank.slot) not in places:
+                self.hosts[rank.wid.split(".")[0]].end(rank.slot, code=0)
+        self.log_step(job, step, **metrics)
+        self.report()
+
+    def log_step(self, job: Job, step: int, **metrics: float | None) -> None:
+        lead = self.hosts[job.lead_host]
+        lead.write(job, "metrics", "step", step=step, epoch=0, progress=min(1.0, step / 100), **metrics)
+
+    def finish(self, job: Job, step: int = 100) -> None:
+        """The training is complete: final weights written, every rank exits by itself."""
+        job.refresh_from_db()
+        self.hosts[job.lead_host].write(job, "coordinator", "finished", step=step, epoch=1)
+        for host in self.hosts.values():
+            for rank in [rank for rank in host.ranks.values() if rank.job == job.pk]:
+                host.end(rank.slot, code=0)
+        self.report()

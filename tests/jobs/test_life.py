@@ -1,0 +1,312 @@
+"""Whole lives of jobs, from submission to the end, through the database alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from django.utils import timezone
+
+from jobs import actions
+from jobs.jobfolder import job_folder
+from jobs.models import AllocationPoint, Job, JobEvent, MetricPoint, Rank, SlotClaim
+from jobs.states import JobState, RankState, Reason
+from tests.jobs.cluster import Cluster
+from tests.jobs.conftest import Submit
+
+pytestmark = pytest.mark.django_db
+
+
+def fresh(job: Job) -> Job:
+    return Job.objects.get(pk=job.pk)
+
+
+def sizes(job: Job) -> list[int]:
+    return [point.slots for point in AllocationPoint.objects.filter(job=job).order_by("id")]
+
+
+def open_slots(job: Job) -> int:
+    return SlotClaim.objects.filter(job=job, released_at__isnull=True).count()
+
+
+def states(job: Job) -> list[str]:
+    """Every state that its events led through."""
+    events = JobEvent.objects.filter(job=job).order_by("seq")
+    return [event.new for event in events if event.old != event.new]
+
+
+def running(cluster: Cluster, job: Job) -> Job:
+    cluster.turn()
+    cluster.train(job)
+    assert fresh(job).state == JobState.RUNNING
+    return fresh(job)
+
+
+def test_a_training_starts_runs_and_succeeds(cluster: Cluster, submit: Submit) -> None:
+    job = submit()
+    cluster.turn()
+    assert fresh(job).state == JobState.STARTING
+    assert (fresh(job).incarnation, fresh(job).target_slots, fresh(job).slots) == (1, 8, 0)
+
+    cluster.train(job, loss=0.5)
+    assert fresh(job).state == JobState.RUNNING
+    assert (fresh(job).slots, fresh(job).generation) == (8, 1)
+
+    cluster.finish(job)
+    cluster.settle()
+    done = fresh(job)
+    assert done.state == JobState.SUCCEEDED
+    assert (done.slots, done.progress, done.reason_code) == (0, 1.0, Reason.COMPLETED)
+    assert done.final_metrics == {"loss": 0.5}
+    assert states(job) == ["PENDING", "STARTING", "RUNNING", "SUCCEEDED"]
+    assert sizes(job) == [0, 8, 0]
+    assert open_slots(job) == 0
+
+
+def test_two_trainings_share_and_the_priority_moves_gpus(cluster: Cluster, submit: Submit) -> None:
+    first = running(cluster, submit(name="T1"))
+    pids = {rank.wid: rank.pid for rank in cluster.ranks(first)}
+
+    second = submit(name="T2")
+    cluster.turn()
+    assert fresh(first).slots == 8, "nothing is counted as given back before the ranks have switched"
+    cluster.train(first, step=2)
+    cluster.turn(2)
+    cluster.train(second)
+    assert (fresh(first).slots, fresh(second).slots) == (4, 4)
+
+    actions.change_priority(second.pk, 10000, "alice")
+    cluster.turn()
+    cluster.train(first, step=3)
+    cluster.turn(2)
+    cluster.train(second, step=2)
+    assert (fresh(first).slots, fresh(second).slots) == (3, 5)
+    assert {rank.wid: rank.pid for rank in cluster.ranks(first)}.items() <= pids.items()
+
+    cluster.finish(first)
+    cluster.settle()
+    cluster.turn()
+    cluster.train(second, step=3)
+    assert (fresh(first).state, fresh(second).slots) == (JobState.SUCCEEDED, 8)
+    assert sizes(first) == [0, 8, 4, 3, 0]
+    assert sizes(second) == [0, 4, 5, 8]
+    assert states(second) == ["PENDING", "STARTING", "RUNNING"], "it never stopped"
+
+
+def test_each_size_tells_why(cluster: Cluster, submit: Submit) -> None:
+    first = running(cluster, submit(name="T1"))
+    submit(name="T2")
+    cluster.turn()
+    cluster.train(first, step=2)
+    points = AllocationPoint.objects.filter(job=first).order_by("id")
+    assert [point.reason_code for point in points] == [
+        Reason.GRANTED,
+        Reason.GRANTED,
+        Reason.SHRUNK_FOR_FAIR_SHARE,
+    ]
+    assert points[2].pause_ms == 12.5
+    assert points[2].reason_text
+
+
+def test_a_slot_is_not_released_while_its_rank_is_there(cluster: Cluster, submit: Submit) -> None:
+    first = running(cluster, submit(name="T1"))
+    submit(name="T2")
+    cluster.turn(3)
+    assert open_slots(first) == 8
+    assert SlotClaim.objects.filter(job=first, vacating_at__isnull=False, released_at__isnull=True).count() == 4
+
+
+def test_an_exception_fails_the_job_and_frees_its_slots(cluster: Cluster, submit: Submit) -> None:
+    job = running(cluster, submit())
+    error = {"kind": "ValueError", "message": "no such layer", "traceback": "Traceback ..."}
+    cluster.hosts["gpu-host-2"].end(1, code=1, error=error)
+    cluster.report()
+    failed = fresh(job)
+    assert failed.state == JobState.FAILED
+    assert failed.error == error
+    assert failed.reason_code == Reason.EXIT_NONZERO
+    assert "gpu-host-2" in failed.reason_text
+    assert "no such layer" in failed.reason_text
+    cluster.settle()
+    assert cluster.ranks(job) == []
+    assert open_slots(job) == 0
+    assert sizes(job) == [0, 8, 0]
+
+
+def test_a_rank_killed_while_others_live_is_nobodys_end(cluster: Cluster, submit: Submit) -> None:
+    job = running(cluster, submit())
+    cluster.hosts["gpu-host-1"].end(0, signal=9)
+    cluster.report()
+    assert fresh(job).state == JobState.RUNNING
+    assert open_slots(job) == 8
+
+
+def kill_all(cluster: Cluster, job: Job) -> None:
+    for host in cluster.hosts.values():
+        for rank in [rank for rank in host.ranks.values() if rank.job == job.pk]:
+            host.end(rank.slot, signal=9)
+    cluster.report()
+
+
+def test_all_ranks_killed_starts_again_from_the_checkpoint(cluster: Cluster, submit: Submit) -> None:
+    job = running(cluster, submit())
+    path = str(job_folder(job).incarnation(1) / "checkpoint" / "step-7")
+    Path(path).mkdir(parents=True)
+    lead = cluster.hosts[job.lead_host]
+    lead.write(job, "coordinator", "checkpoint", step=7, epoch=0, path=path, size_bytes=3, sha256="0" * 64)
+    cluster.log_step(job, 9, loss=0.1)
+    cluster.report()
+
+    kill_all(cluster, job)
+    assert fresh(job).state == JobState.PENDING
+    assert fresh(job).reason_code == Reason.RANK_LOST
+    assert fresh(job).fruitless_starts == 0
+    cluster.settle()
+    cluster.turn()
+
+    again = fresh(job)
+    assert (again.state, again.incarnation, again.step) == (JobState.STARTING, 2, 7)
+    assert not MetricPoint.objects.filter(job=job, step__gt=7).exists()
+    launch = lead.pull().jobs[0].launch
+    assert launch.checkpoint == path
+    assert launch.folder.endswith("incarnation-2")
+    cluster.train(job, step=8)
+    assert sizes(job) == [0, 8, 0, 8]
+
+
+def test_checkpoints_that_the_training_removed_are_forgotten(cluster: Cluster, submit: Submit) -> None:
+    job = running(cluster, submit())
+    lead = cluster.hosts[job.lead_host]
+    for step in (7, 9):
+        path = job_folder(job).incarnation(1) / "checkpoint" / f"step-{step}"
+        path.mkdir(parents=True)
+        lead.write(job, "coordinator", "checkpoint", step=step, epoch=0, path=str(path), size_bytes=3, sha256="0" * 64)
+        cluster.report()
+    (job_folder(job).incarnation(1) / "checkpoint" / "step-7").rmdir()
+    path = job_folder(job).incarnation(1) / "checkpoint" / "step-11"
+    path.mkdir()
+    lead.write(job, "coordinator", "checkpoint", step=11, epoch=0, path=str(path), size_bytes=3, sha256="0" * 64)
+    cluster.report()
+
+    assert [checkpoint.step for checkpoint in job.checkpoints.order_by("step")] == [9, 11]
+
+
+def test_three_losses_before_a_step_fail_the_job(cluster: Cluster, submit: Submit) -> None:
+    job = submit()
+    for _ in range(3):
+        assert fresh(job).state == JobState.PENDING
+        cluster.turn()
+        assert fresh(job).state == JobState.STARTING
+        kill_all(cluster, job)
+        cluster.settle()
+    assert (fresh(job).state, fresh(job).reason_code) == (JobState.FAILED, Reason.RANK_LOST)
+    assert fresh(job).error["message"]
+
+
+def test_a_lost_training_starts_again_although_its_ranks_came_back(cluster: Cluster, submit: Submit) -> None:
+    job = running(cluster, submit(max_slots=2))
+    lead = cluster.hosts[job.lead_host]
+    slots = sorted(lead.ranks)
+    for slot in slots:
+        lead.end(slot, signal=9)
+        lead.start(job.pk, 1, slot)
+    cluster.report()
+    assert fresh(job).state == JobState.RUNNING, "the coordinator may know of others that have the state"
+    lead.write(job, "coordinator", "lost", generation=1)
+    cluster.report()
+    assert (fresh(job).state, fresh(job).reason_code) == (JobState.PENDING, Reason.RANK_LOST)
+
+
+def test_a_script_without_a_session_succeeds(cluster: Cluster, submit: Submit) -> None:
+    job = submit(max_slots=1)
+    cluster.turn()
+    host = next(host for host in cluster.hosts.values() if host.ranks)
+    host.end(next(iter(host.ranks)), code=0)
+    cluster.report()
+    assert fresh(job).state == JobState.SUCCEEDED
+    assert states(job) == ["PENDING", "STARTING", "SUCCEEDED"]
+
+
+def test_cancel_stops_the_ranks_first(cluster: Cluster, submit: Submit) -> None:
+    job = running(cluster, submit())
+    actions.cancel(job.pk, "alice")
+    assert fresh(job).state == JobState.CANCELLING
+    assert open_slots(job) == 8
+    cluster.settle()
+    assert fresh(job).state == JobState.CANCELLED
+    assert fresh(job).finished_at is not None
+    assert open_slots(job) == 0
+    assert sizes(job) == [0, 8, 0]
+
+
+def test_suspend_and_resume(cluster: Cluster, submit: Submit) -> None:
+    job = running(cluster, submit())
+    actions.suspend(job.pk, "alice")
+    assert fresh(job).state == JobState.PREEMPTING
+    cluster.settle()
+    assert (fresh(job).state, fresh(job).reason_code) == (JobState.SUSPENDED, Reason.SUSPENDED_BY_USER)
+    cluster.turn(2)
+    assert fresh(job).state == JobState.SUSPENDED
+
+    actions.resume(job.pk, "alice")
+    cluster.turn()
+    cluster.train(job, step=5)
+    assert (fresh(job).state, fresh(job).incarnation) == (JobState.RUNNING, 2)
+
+
+def test_a_job_that_finishes_while_it_is_stopped_has_succeeded(cluster: Cluster, submit: Submit) -> None:
+    job = running(cluster, submit())
+    actions.suspend(job.pk, "alice")
+    cluster.finish(job)
+    assert fresh(job).state == JobState.SUCCEEDED
+
+
+def test_the_lead_moves_when_its_slots_are_gone(cluster: Cluster, submit: Submit) -> None:
+    job = running(cluster, submit())
+    assert job.lead_host == "gpu-host-1"
+    leaving = [claim.slot for claim in actions.claims.open_claims(job) if claim.slot.host.name == "gpu-host-1"]
+    why = actions.Why(Reason.REBALANCED, "its host is drained", "scheduler")
+    actions.resize(job, [], leaving, 4, why)
+    cluster.settle()
+    assert fresh(job).lead_host == "gpu-host-1", "its ranks are still there"
+    cluster.train(job, step=2)
+    cluster.settle()
+    assert fresh(job).lead_host == "gpu-host-2"
+    assert [wish.lead for wish in cluster.hosts["gpu-host-2"].pull().jobs] == [True]
+
+
+def test_stack_stopped_and_started(cluster: Cluster, submit: Submit) -> None:
+    trains, stops, held = running(cluster, submit(max_slots=2)), submit(max_slots=2), submit(max_slots=2)
+    cluster.turn()
+    actions.cancel(stops.pk, "alice")
+    actions.suspend(held.pk, "alice")
+    waits = submit(name="waits")
+
+    assert actions.requeue_interrupted(reason=Reason.STACK_STOPPED) == 1
+    assert fresh(trains).state == JobState.PENDING
+    assert fresh(trains).reason_code == Reason.STACK_STOPPED
+    assert fresh(stops).state == JobState.CANCELLED
+    assert fresh(held).state == JobState.SUSPENDED
+    assert fresh(waits).state == JobState.PENDING
+    assert not SlotClaim.objects.filter(released_at__isnull=True).exists()
+    assert set(Rank.objects.values_list("state", flat=True)) == {RankState.LOST}
+    assert cluster.cycle() is not None
+    assert fresh(trains).state == JobState.PENDING, "no executor has reported yet"
+    assert actions.requeue_interrupted(reason=Reason.STACK_STOPPED) == 0
+
+    for host in cluster.hosts.values():
+        host.ranks.clear()
+        host.boot = "boot-2"
+    cluster.report()
+    cluster.settle()
+    cluster.cycle()
+    assert (fresh(trains).state, fresh(trains).incarnation) == (JobState.STARTING, 2)
+
+
+def test_times_of_a_life_are_in_order(cluster: Cluster, submit: Submit) -> None:
+    job = running(cluster, submit())
+    cluster.finish(job)
+    done = fresh(job)
+    assert done.started_at is not None
+    assert done.finished_at is not None
+    assert done.submitted_at <= done.started_at <= done.finished_at <= timezone.now()

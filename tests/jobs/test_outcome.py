@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from jobs.outcome import Facts, RankEnd, judge
+from jobs.states import JobState, Reason
+
+OK = RankEnd("a", code=0)
+KILLED = RankEnd("a", signal=9)
+UNSEEN = RankEnd("a")
+ERROR = {"kind": "ValueError", "message": "bad shape", "traceback": "Traceback ..."}
+BROKEN = RankEnd("b", code=1, error=ERROR)
+MEMORY = RankEnd("b", code=1, error={"kind": "OutOfMemoryError", "message": "CUDA out of memory", "traceback": ""})
+EXIT_3 = RankEnd("b", code=3)
+
+FACTS = Facts(
+    state=JobState.RUNNING,
+    completed=False,
+    live=0,
+    ends=(),
+    unstarted=0,
+    stepped=True,
+    fruitless_starts=0,
+    open_claims=2,
+)
+
+CASES = {
+    "nothing has started": ({"state": JobState.STARTING, "unstarted": 2}, None),
+    "all live": ({"live": 2}, None),
+    "one was killed, another lives": ({"live": 1, "ends": (KILLED,)}, None),
+    "one exited well, another lives": ({"live": 1, "ends": (OK,)}, None),
+    "one failed, another lives": ({"live": 1, "ends": (BROKEN,)}, (JobState.FAILED, Reason.EXIT_NONZERO)),
+    "one failed, the other was killed": ({"ends": (KILLED, BROKEN)}, (JobState.FAILED, Reason.EXIT_NONZERO)),
+    "out of memory": ({"ends": (MEMORY,)}, (JobState.FAILED, Reason.OUT_OF_MEMORY)),
+    "failed before it trained": (
+        {"state": JobState.STARTING, "ends": (EXIT_3,), "stepped": False},
+        (JobState.FAILED, Reason.EXIT_NONZERO),
+    ),
+    "failed although complete": ({"completed": True, "ends": (OK, EXIT_3)}, (JobState.FAILED, Reason.EXIT_NONZERO)),
+    "complete, one still lives": ({"completed": True, "live": 1, "ends": (OK,)}, None),
+    "complete": ({"completed": True, "ends": (OK, OK)}, (JobState.SUCCEEDED, Reason.COMPLETED)),
+    "complete, then killed": ({"completed": True, "ends": (OK, KILLED)}, (JobState.SUCCEEDED, Reason.COMPLETED)),
+    "complete while it grew": (
+        {"completed": True, "ends": (OK,), "unstarted": 1},
+        (JobState.SUCCEEDED, Reason.COMPLETED),
+    ),
+    "a script without a session": (
+        {"state": JobState.STARTING, "ends": (OK, OK), "stepped": False},
+        (JobState.SUCCEEDED, Reason.COMPLETED),
+    ),
+    "one of two has not started": ({"state": JobState.STARTING, "ends": (OK,), "unstarted": 1}, None),
+    "all killed": ({"ends": (KILLED, KILLED)}, (JobState.PENDING, Reason.RANK_LOST)),
+    "nobody saw how they ended": ({"ends": (UNSEEN, UNSEEN)}, (JobState.PENDING, Reason.RANK_LOST)),
+    "killed before a step": (
+        {"state": JobState.STARTING, "ends": (KILLED,), "stepped": False, "fruitless_starts": 1},
+        (JobState.PENDING, Reason.RANK_LOST),
+    ),
+    "killed before a step for the third time": (
+        {"state": JobState.STARTING, "ends": (KILLED,), "stepped": False, "fruitless_starts": 2},
+        (JobState.FAILED, Reason.RANK_LOST),
+    ),
+    "the state is lost, new ranks live": ({"live": 2, "lost": True}, (JobState.PENDING, Reason.RANK_LOST)),
+    "the state is lost because one failed": (
+        {"live": 1, "lost": True, "ends": (BROKEN,)},
+        (JobState.FAILED, Reason.EXIT_NONZERO),
+    ),
+    "being stopped": ({"state": JobState.PREEMPTING, "ends": (KILLED,)}, None),
+    "stopped": ({"state": JobState.PREEMPTING, "open_claims": 0}, (JobState.PENDING, Reason.PREEMPTED_BY_PRIORITY)),
+    "stopped to be held back": (
+        {"state": JobState.PREEMPTING, "open_claims": 0, "after_stop": JobState.SUSPENDED},
+        (JobState.SUSPENDED, Reason.SUSPENDED_BY_USER),
+    ),
+    "complete before it was stopped": (
+        {"state": JobState.PREEMPTING, "completed": True},
+        (JobState.SUCCEEDED, Reason.COMPLETED),
+    ),
+    "being cancelled": ({"state": JobState.CANCELLING}, None),
+    "complete before it was cancelled": (
+        {"state": JobState.CANCELLING, "completed": True, "open_claims": 0},
+        (JobState.CANCELLED, Reason.CANCELLED_BY_USER),
+    ),
+    "over": ({"state": JobState.FAILED, "ends": (KILLED,)}, None),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_verdict(case: str) -> None:
+    changes, expected = CASES[case]
+    verdict = judge(replace(FACTS, **changes))
+    assert (verdict and (verdict.state, verdict.reason)) == expected
+
+
+def test_a_failure_carries_the_scripts_own_error() -> None:
+    verdict = judge(replace(FACTS, ends=(BROKEN,)))
+    assert verdict is not None
+    assert verdict.error == ERROR
+    assert verdict.text == "The script failed on b: ValueError: bad shape"
+
+
+def test_an_exit_code_without_an_exception_is_said() -> None:
+    verdict = judge(replace(FACTS, ends=(EXIT_3,)))
+    assert verdict is not None
+    assert verdict.error["message"] == "The script ended with exit code 3."
+
+
+@pytest.mark.parametrize(("stepped", "before", "after"), [(True, 2, 0), (False, 0, 1), (False, 1, 2)])
+def test_only_starts_without_a_step_count(stepped: bool, before: int, after: int) -> None:
+    verdict = judge(replace(FACTS, ends=(KILLED,), stepped=stepped, fruitless_starts=before))
+    assert verdict is not None
+    assert verdict.fruitless_starts == after

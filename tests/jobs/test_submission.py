@@ -1,0 +1,220 @@
+"""What may be asked for, what is refused with which sentence, and that a refusal leaves nothing behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import OperationalError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from jobs import actions
+from jobs.actions import InvalidSubmission, Submission, submission
+from jobs.jobfolder import job_folder, safe_name
+from jobs.models import Checkpoint, InstanceGroup, Job, JobEvent
+from jobs.states import JobState, Reason
+from models_registry.models import RegisteredModelVersion
+from tests.factories import JobFactory
+from tests.jobs.cluster import Cluster
+from tests.jobs.conftest import Submit
+
+pytestmark = pytest.mark.django_db
+
+
+def folders() -> set[str]:
+    return {path.name for path in Path(settings.TIDEPOOL_RESULTS_ROOT).glob("*/batchworkdir/*")}
+
+
+def test_a_job_waits_with_its_first_event(submit: Submit) -> None:
+    job = submit()
+    assert (job.state, job.min_slots, job.max_slots, job.priority) == (JobState.PENDING, 1, 8, 5000)
+    event = JobEvent.objects.get(job=job)
+    assert (event.seq, event.old, event.new, event.reason, event.actor) == (1, "", "PENDING", Reason.SUBMITTED, "alice")
+
+
+def test_the_code_is_copied(submit: Submit, code: RegisteredModelVersion) -> None:
+    job = submit()
+    folder = job_folder(job)
+    script = folder.path / "_submitted_code" / "digits-cnn" / "main.py"
+    assert script.read_text() == "print('training')\n"
+    (Path(code.path) / "main.py").write_text("changed")
+    assert script.read_text() == "print('training')\n"
+    for name in ("log", "checkpoint", "model", "metrics.jsonl", "plans.jsonl", "val_dict_list.json"):
+        assert (folder.path / name).readlink() == Path("current") / name
+
+
+def test_references_may_be_ids(submit: Submit, code: RegisteredModelVersion, group: InstanceGroup) -> None:
+    job = submit(model=code.model.pk, instance_group=str(group.pk))
+    assert (job.model, job.instance_group) == (code, group)
+
+
+def test_the_groups_priority_is_the_default(submit: Submit, group: InstanceGroup) -> None:
+    InstanceGroup.objects.filter(pk=group.pk).update(default_priority=7)
+    assert submit(priority=None).priority == 7
+
+
+WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
+    "unknown model": ({"model": "nope"}, "model", "There is no model 'nope'"),
+    "unknown dataset": ({"dataset": 999}, "dataset", "There is no dataset '999'"),
+    "unknown group": ({"instance_group": "nope"}, "instance_group", "There is no instance group 'nope'"),
+    "max below min": ({"min_slots": 4, "max_slots": 2}, "max_slots", "fewer than at least 4"),
+    "max above the capacity": ({"max_slots": 9}, "max_slots", "sig-elastic has 8 GPUs: ask for at most 8, not 9."),
+    "no GPU": ({"max_slots": 0}, "max_slots", "of 1 or more"),
+    "minimum of none": ({"min_slots": 0}, "min_slots", "of 1 or more"),
+    "a minimum that is true": ({"min_slots": True}, "min_slots", "of 1 or more"),
+    "a maximum in words": ({"max_slots": "eight"}, "max_slots", "of 1 or more"),
+    "priority 0": ({"priority": 0}, "priority", "The priority must be a whole number from 1 to 10000."),
+    "priority 10001": ({"priority": 10001}, "priority", "from 1 to 10000"),
+    "priority 1.5": ({"priority": 1.5}, "priority", "from 1 to 10000"),
+    "no name": ({"name": "  "}, "name", "Give it a name"),
+    "a name that is no text": ({"name": 5}, "name", "Give it a name"),
+    "a name with a tab": ({"name": "a\tb"}, "name", "control"),
+    "a name with NUL": ({"name": "a\0b"}, "name", "control"),
+    "a name with half a letter": ({"name": "a\ud800b"}, "name", "control"),
+    "a long name": ({"name": "x" * 256}, "name", "256 characters"),
+    "a list as parameter": ({"parameters": {"sizes": [1, 2]}}, "parameters", "sizes"),
+    "null as parameter": ({"parameters": {"lr": None}}, "parameters", "lr"),
+    "an infinite parameter": ({"parameters": {"lr": float("inf")}}, "parameters", "lr"),
+    "a parameter with NUL": ({"parameters": {"path": "a\0"}}, "parameters", "path"),
+    "a parameter's name with a blank": ({"parameters": {"learning rate": 1}}, "parameters", "'learning rate'"),
+    "parameters as a list": ({"parameters": [1]}, "parameters", "as an object"),
+    "a parameter that is no exact number": ({"parameters": {"epochs": 2**60}}, "parameters", "epochs"),
+    "an exactness that is not built yet": ({"exactness": "bitwise"}, "exactness", "'sum' only"),
+    "a negative seed": ({"seed": -1}, "seed", "whole number"),
+    "an effective batch of none": ({"effective_batch_size": 0}, "effective_batch_size", "of 1 or more"),
+    "unknown checkpoint": ({"checkpoint": 999}, "checkpoint", "There is no checkpoint 999"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_does_not_fit_is_said_and_nothing_is_created(case: str, submit: Submit) -> None:
+    changes, field, sentence = WRONG[case]
+    before = folders()
+    with pytest.raises(InvalidSubmission) as caught:
+        submit(**changes)
+    assert list(caught.value.fields) == [field]
+    [said] = caught.value.fields[field]
+    assert sentence in said
+    assert said.endswith(".")
+    assert str(caught.value) == said
+    assert not Job.objects.exists()
+    assert folders() == before
+
+
+def test_all_mistakes_are_said_at_once(submit: Submit) -> None:
+    with pytest.raises(InvalidSubmission) as caught:
+        submit(name="", model="nope", max_slots=99, priority=-1)
+    assert set(caught.value.fields) == {"name", "model", "max_slots", "priority"}
+
+
+def test_names_are_normalised(submit: Submit) -> None:
+    assert submit(name="Cafe\u0301").name == "Caf\u00e9"
+
+
+def test_a_model_whose_script_is_gone(submit: Submit, code: RegisteredModelVersion) -> None:
+    (Path(code.path) / "main.py").unlink()
+    with pytest.raises(InvalidSubmission, match=r"main\.py of the model digits-cnn is gone"):
+        submit()
+
+
+def test_a_failure_while_writing_leaves_nothing(
+    submit: Submit, given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = folders()
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise RuntimeError("the disk is full")
+
+    monkeypatch.setattr(submission, "record", refuse)
+    with pytest.raises(RuntimeError):
+        submit()
+    assert not Job.objects.exists()
+    assert folders() == before
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_failure_of_the_commit_leaves_nothing(submit: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = folders()
+
+    def refuse(connection: BaseDatabaseWrapper) -> None:
+        connection.rollback()
+        raise OperationalError("the disk is full")
+
+    monkeypatch.setattr(type(connections["default"]), "commit", refuse)
+    with pytest.raises(OperationalError):
+        submit()
+    monkeypatch.undo()
+    assert not Job.objects.exists()
+    assert folders() == before
+
+
+def test_a_folder_left_by_another_database_is_kept_aside(submit: Submit) -> None:
+    first = submit()
+    left = job_folder(first).path.with_name(str(first.pk + 1))
+    left.mkdir()
+    (left / "precious").write_text("result")
+    second = submit()
+    assert not (job_folder(second).path / "precious").exists()
+    [kept] = left.parent.glob(f"{second.pk}.replaced-*")
+    assert (kept / "precious").read_text() == "result"
+
+
+def test_only_members_use_a_group_that_has_members(
+    cluster: Cluster, given: dict[str, Any], group: InstanceGroup, alice: User, bob: User, carol: User
+) -> None:
+    group.members.add(bob)
+    with pytest.raises(InvalidSubmission) as caught:
+        actions.submit(Submission(**given), alice)
+    assert list(caught.value.fields) == ["instance_group"]
+    assert actions.submit(Submission(**given), bob).owner == bob
+    assert actions.submit(Submission(**given), carol).owner == carol
+
+
+def test_a_fixed_size_script_needs_all_its_gpus(submit: Submit, code: RegisteredModelVersion) -> None:
+    RegisteredModelVersion.objects.filter(pk=code.pk).update(engine=RegisteredModelVersion.Engine.FIXED)
+    job = submit(min_slots=1, max_slots=4)
+    assert (job.min_slots, job.max_slots) == (4, 4)
+
+
+def test_a_single_process_gets_one_gpu(submit: Submit, code: RegisteredModelVersion) -> None:
+    RegisteredModelVersion.objects.filter(pk=code.pk).update(engine=RegisteredModelVersion.Engine.SINGLE)
+    with pytest.raises(InvalidSubmission, match="single process"):
+        submit(max_slots=2)
+    assert submit(max_slots=1).min_slots == 1
+
+
+def test_anothers_checkpoint_does_not_exist(submit: Submit, bob: User) -> None:
+    theirs = JobFactory(owner=bob)
+    point = Checkpoint.objects.create(
+        job=theirs, incarnation=1, step=1, epoch=0, path="x", size_bytes=1, sha256="", created_at=theirs.submitted_at
+    )
+    with pytest.raises(InvalidSubmission) as caught:
+        submit(checkpoint=point.pk)
+    assert list(caught.value.fields) == ["checkpoint"]
+
+
+def test_a_checkpoint_whose_files_are_gone_is_refused(submit: Submit) -> None:
+    mine = submit()
+    point = Checkpoint.objects.create(
+        job=mine, incarnation=1, step=1, epoch=0, path="x", size_bytes=1, sha256="", created_at=mine.submitted_at
+    )
+    with pytest.raises(InvalidSubmission, match="pick a newer one"):
+        submit(checkpoint=point.pk)
+
+
+def test_a_clone_trains_the_code_of_the_original(submit: Submit, code: RegisteredModelVersion, alice: User) -> None:
+    job = submit(parameters={"lr": 0.1})
+    (Path(code.path) / "main.py").write_text("changed")
+    copy = actions.clone(job, alice)
+    assert (copy.name, copy.parameters, copy.model) == (job.name, {"lr": 0.1}, job.model)
+    assert (job_folder(copy).code / "main.py").read_text() == "print('training')\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"), [("..", "_."), ("a/b", "a_b"), (".hidden", "_hidden"), ("ä" * 200, "ä" * 60), ("T1 x", "T1 x")]
+)
+def test_folder_names_stay_inside_their_folder(name: str, folder: str) -> None:
+    assert safe_name(name) == folder

@@ -1,0 +1,50 @@
+"""Digits in the native API. Each rank writes down every training sample that it reads."""
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+import numpy
+import torch
+from tidepool.torch import Session
+from torch import nn
+from torch.utils.data import Dataset
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int, default=8)
+parser.add_argument("--step-seconds", type=float, default=0.0)
+parser.add_argument("--out", default="")
+options = parser.parse_args()
+
+
+class Recorded(Dataset):
+    def __init__(self):
+        with numpy.load(Path(os.environ["DATA_DIR"]) / "train.npz") as arrays:
+            self.images = torch.from_numpy(arrays["images"])
+            self.labels = torch.from_numpy(arrays["labels"])
+        self.epoch = 0
+        self.lines = (Path(os.environ["LOG_DIR"]) / "samples").open("a", buffering=1)
+
+    def __len__(self):
+        return len(self.labels)
+
+    def __getitem__(self, index):
+        self.lines.write(f"{self.epoch} {index}\n")
+        return self.images[index], self.labels[index]
+
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 10))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+data = Recorded()
+session = Session(model, optimizer, effective_batch_size=64)
+for epoch in session.epochs(options.epochs):
+    data.epoch = epoch
+    for step in session.steps(data):
+        for images, labels in step:
+            step.backward(nn.functional.cross_entropy(model(images), labels))
+        time.sleep(options.step_seconds)
+
+if options.out:
+    torch.save(model.state_dict(), options.out)

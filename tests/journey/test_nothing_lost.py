@@ -1,0 +1,124 @@
+"""Through the whole product: a training that is resized again and again equals one that never was."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+
+from tests.journey.running_stack import ROOT, RunningStack, wait_until
+
+pytestmark = [pytest.mark.journey, pytest.mark.timeout(300)]
+
+EPOCHS = 24
+RECORDER = Path(__file__).parent / "models" / "recorder"
+
+
+class Training:
+    """A job of the recording model, driven over REST."""
+
+    def __init__(self, api: httpx.Client, home: Path, name: str, **parameters: Any) -> None:
+        self.api, self.home = api, home
+        asked = {"name": name, "model": "recorder", "dataset": "digits", "instance_group": "sig-elastic"}
+        answer = api.post("jobs/", json={**asked, "max_slots": 8, "parameters": parameters})
+        assert answer.status_code == 201, answer.text
+        self.id = answer.json()["id"]
+
+    @property
+    def now(self) -> dict[str, Any]:
+        return dict(self.api.get(f"jobs/{self.id}/").json())
+
+    @property
+    def folder(self) -> Path:
+        return self.home / "results" / self.now["owner"] / "batchworkdir" / str(self.id)
+
+    @property
+    def sizes(self) -> list[int]:
+        series = self.api.get(f"jobs/{self.id}/allocation/").json()
+        return [size for size, _ in itertools.groupby(point["slots"] for point in series)]
+
+    def wait_for_size(self, size: int) -> None:
+        wait_until(lambda: self.now["slots"] == size, f"{size} GPUs; it is {self.now}")
+
+    def change(self, **values: Any) -> None:
+        self.api.patch(f"jobs/{self.id}/", json=values).raise_for_status()
+
+    def wait_for_the_end(self) -> None:
+        wait_until(lambda: self.now["state"] in ("SUCCEEDED", "FAILED"), f"the end; it is {self.now}", 120)
+        assert self.now["state"] == "SUCCEEDED", self.now
+
+
+@pytest.fixture(scope="module")
+def resized(stack: RunningStack) -> Iterator[Training]:
+    """A training that had 1, 8, 4, 8, 2, 3 and 8 GPUs."""
+    shutil.copytree(RECORDER, stack.home / "models" / "recorder")
+    with stack.api() as api:
+        model = {"name": "recorder", "framework": "PyTorch", "path": str(stack.home / "models" / "recorder")}
+        answer = api.post("models/", json={**model, "entry_point": "train.py", "engine": "elastic"})
+        assert answer.status_code == 201, answer.text
+        training = Training(api, stack.home, "resized", epochs=EPOCHS, **{"step-seconds": 0.02})
+        training.wait_for_size(8)
+        other = Training(api, stack.home, "other", epochs=3, **{"step-seconds": 0.01})
+        training.wait_for_size(4)
+        other.wait_for_the_end()
+        training.wait_for_size(8)
+        for size in (2, 3, 8):
+            training.change(max_slots=size)
+            training.wait_for_size(size)
+        training.wait_for_the_end()
+        yield training
+
+
+@pytest.fixture(scope="module")
+def digits(stack: RunningStack) -> Path:
+    return stack.home / "data" / "digits"
+
+
+def test_had_all_these_sizes(resized: Training) -> None:
+    assert resized.sizes == [0, 1, 8, 4, 8, 2, 3, 8, 0]
+
+
+def test_read_each_sample_once_per_epoch(resized: Training, digits: Path) -> None:
+    samples = len(np.load(digits / "train.npz")["labels"])
+    files = list((resized.folder / "log").glob("*/samples"))
+    assert len(files) > 8, "ranks that came and went wrote files of their own"
+    read = Counter(line for file in files for line in file.read_text().splitlines())
+    assert read == Counter(f"{epoch} {index}" for epoch in range(EPOCHS) for index in range(samples))
+
+
+def test_made_each_step_once(resized: Training, digits: Path) -> None:
+    per_epoch = -(-len(np.load(digits / "train.npz")["labels"]) // 64)
+    records = [json.loads(line) for line in (resized.folder / "metrics.jsonl").read_text().splitlines()]
+    assert [record["step"] for record in records] == list(range(1, EPOCHS * per_epoch + 1))
+    found = [size for size, _ in itertools.groupby(record["world_size"] for record in records)]
+    assert found == [1, 8, 4, 8, 2, 3, 8]
+
+
+def test_has_the_weights_of_one_rank_that_was_never_interrupted(
+    resized: Training, digits: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "weights.pth"
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "PYTHONPATH": str(ROOT / "runtime"),
+        "DATA_DIR": str(digits),
+        "LOG_DIR": str(tmp_path),
+    }
+    command = [sys.executable, str(RECORDER / "train.py"), "--epochs", str(EPOCHS), "--out", str(out)]
+    subprocess.run(command, check=True, env=environment, timeout=120)
+    alone = torch.load(out, weights_only=True)
+    elastic = torch.load(resized.folder / "model" / "train" / "model_epoch_final.pth", weights_only=True)
+    assert alone.keys() == elastic.keys()
+    for name, tensor in alone.items():
+        assert torch.allclose(elastic[name], tensor, rtol=0, atol=1e-5), name

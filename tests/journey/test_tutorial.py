@@ -1,0 +1,203 @@
+"""The tutorial, played by its command over REST, compared with the operating system and with the files on disk."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import subprocess
+import zipfile
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.journey.ranks import RankSeen, RankWatch
+from tests.journey.running_stack import ROOT, RunningStack, manage
+
+pytestmark = [pytest.mark.journey, pytest.mark.timeout(600)]
+
+FIRST, SECOND = "tutorial-1", "tutorial-2"
+FIXED_KEYS = {"step", "epoch", "cursor", "samples", "world_size", "generation", "incarnation", "at", "progress"}
+
+
+@dataclass
+class Play:
+    """What was seen while the tutorial was played."""
+
+    stack: RunningStack
+    command: subprocess.CompletedProcess[str]
+    watch: RankWatch
+
+    def job(self, name: str) -> dict[str, Any]:
+        with self.stack.api() as api:
+            jobs = api.get("jobs/").json()["results"]
+        [found] = [job for job in jobs if job["name"] == name]
+        return dict(found)
+
+    def folder(self, name: str) -> Path:
+        job = self.job(name)
+        return self.stack.home / "results" / job["owner"] / "batchworkdir" / str(job["id"])
+
+    def lines(self, name: str, file: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.folder(name) / file).read_text().splitlines()]
+
+    def series(self, name: str) -> list[dict[str, Any]]:
+        with self.stack.api() as api:
+            return list(api.get(f"jobs/{self.job(name)['id']}/allocation/").json())
+
+    def generations(self, name: str) -> list[dict[str, Any]]:
+        """In order, as the coordinator wrote them down when the ranks had switched."""
+        return [line["data"] for line in self.lines(name, "plans.jsonl") if line["kind"] == "generation_active"]
+
+
+@pytest.fixture(scope="module")
+def play(stack: RunningStack) -> Play:
+    with stack.api() as api, RankWatch(api) as watch:
+        command = manage(stack.home, "tutorial", "--url", stack.url, seconds=500)
+    return Play(stack, command, watch)
+
+
+def sizes(series: list[dict[str, Any]]) -> list[int]:
+    """World sizes in order, without the zeros before and after."""
+    found = [point["slots"] for point in series]
+    return [size for size, _ in itertools.groupby(found) if size]
+
+
+def unix(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def test_every_moment_is_seen(play: Play) -> None:
+    assert play.command.returncode == 0, play.command.stdout + play.command.stderr + play.stack.everything_said()
+    table = play.command.stdout[play.command.stdout.index("Moment ") :].splitlines()
+    for title in ("T1 starts", "T1 takes every GPU", "T2 gets its half", "T2's priority is 10000", "T1 has ended"):
+        assert any(line.startswith(title) for line in table), title
+    assert table[-1] == "All 5 moments were seen."
+
+
+def test_first_training_starts_on_one_and_follows_the_shares(play: Play) -> None:
+    assert sizes(play.series(FIRST)) == [1, 8, 4, 3]
+
+
+def test_first_training_outlives_the_change_of_priority(play: Play) -> None:
+    series = play.series(FIRST)
+    [changed] = [unix(point["at"]) for point in series if point["slots"] == 3]
+    assert unix(series[-1]["at"]) - changed >= 20
+
+
+def test_second_training_gets_half_then_more_then_everything(play: Play) -> None:
+    found = sizes(play.series(SECOND))
+    assert [size for size in found if size in (4, 5, 8)] == [4, 5, 8]
+    assert found[-1] == 8
+
+
+@pytest.mark.parametrize("name", [FIRST, SECOND])
+def test_no_training_was_started_again(play: Play, name: str) -> None:
+    assert {point["incarnation"] for point in play.series(name) if point["slots"]} == {1}
+    states = [event["new"] for event in play_events(play, name)]
+    assert [state for state, _ in itertools.groupby(states)][:3] == ["PENDING", "STARTING", "RUNNING"]
+    assert states.count("STARTING") == 1
+
+
+def play_events(play: Play, name: str) -> list[dict[str, Any]]:
+    with play.stack.api() as api:
+        return list(api.get(f"jobs/{play.job(name)['id']}/events/").json()["results"])
+
+
+def test_sizes_are_what_the_ranks_reported_at_their_switches(play: Play) -> None:
+    generations = play.generations(FIRST)
+    reported = [point for point in play.series(FIRST) if point["slots"]]
+    assert [(point["generation"], point["slots"]) for point in reported] == [
+        (generation["generation"], generation["world_size"]) for generation in generations
+    ]
+    assert [unix(point["at"]) for point in reported] == pytest.approx(
+        [generation["at"] for generation in generations], abs=0.01
+    )
+
+
+def test_ranks_that_stay_keep_their_process(play: Play) -> None:
+    """Growing adds ranks and shrinking removes some; nobody is replaced."""
+    members = [{member["wid"] for member in generation["members"]} for generation in play.generations(FIRST)]
+    one, eight, four, three = members
+    assert one < eight
+    assert four < eight
+    assert three < four
+    pids: dict[str, set[tuple[int, float]]] = {}
+    for _, alive in play.watch.alive[FIRST]:
+        for rank in alive:
+            pids.setdefault(rank.wid, set()).add((rank.pid, rank.started_at))
+    assert all(len(identities) == 1 for identities in pids.values()), pids
+
+
+@pytest.mark.parametrize("size", [8, 4, 3])
+def test_operating_system_runs_exactly_the_ranks_of_each_moment(play: Play, size: int) -> None:
+    generations = play.generations(FIRST)
+    [index] = [number for number, generation in enumerate(generations) if generation["world_size"] == size]
+    start = generations[index]["at"]
+    end = generations[index + 1]["at"] if index + 1 < len(generations) else play.lines(FIRST, "metrics.jsonl")[-1]["at"]
+    wanted = {member["wid"] for member in generations[index]["members"]}
+    seen = play.watch.between(FIRST, start, end)
+    assert seen, f"nobody looked between {start} and {end}"
+    assert any({rank.wid for rank in alive} == wanted for alive in seen), describe(wanted, seen)
+    # Ranks of the next generation start early and those of the last leave late, but none of this one is ever missing.
+    assert all(wanted <= {rank.wid for rank in alive} for alive in seen[:-2]), describe(wanted, seen)
+
+
+def describe(wanted: set[str], seen: list[frozenset[RankSeen]]) -> str:
+    shown = [sorted(rank.wid for rank in alive) for alive, _ in itertools.groupby(seen)]
+    return f"wanted {sorted(wanted)}, seen in turn {shown}"
+
+
+def test_no_step_is_lost_or_made_twice(play: Play) -> None:
+    records = play.lines(FIRST, "metrics.jsonl")
+    assert [record["step"] for record in records] == list(range(1, len(records) + 1))
+    assert all(record.keys() >= FIXED_KEYS for record in records)
+    generations = [record["generation"] for record in records]
+    assert generations == sorted(generations)
+    found = [size for size, _ in itertools.groupby(record["world_size"] for record in records)]
+    assert found == [1, 8, 4, 3]
+
+
+def test_every_epoch_passes_over_the_dataset_without_a_gap(play: Play) -> None:
+    records = play.lines(FIRST, "metrics.jsonl")
+    epochs = [list(group) for _, group in itertools.groupby(records, key=lambda record: record["epoch"])]
+    samples = len(np.load(play.stack.home / "data" / "digits" / "train.npz")["labels"])
+    for epoch in epochs:
+        assert list(itertools.accumulate(record["samples"] for record in epoch)) == [
+            record["cursor"] for record in epoch
+        ]
+        assert epoch[-1]["cursor"] == samples
+        assert {record["samples"] for record in epoch[:-1]} == {64}
+
+
+def test_learned_the_digits_and_the_downloaded_weights_agree(play: Play) -> None:
+    job = play.job(FIRST)
+    assert job["state"] == "SUCCEEDED"
+    assert job["final_metrics"]["test_accuracy"] > 95
+    with play.stack.api() as api:
+        archive = zipfile.ZipFile(io.BytesIO(api.get(f"jobs/{job['id']}/result/").raise_for_status().content))
+    assert archive.testzip() is None
+    [weights] = [name for name in archive.namelist() if name.endswith("/train/model_epoch_final.pth")]
+    accuracy = held_out_accuracy(torch.load(io.BytesIO(archive.read(weights)), weights_only=True), play.stack.home)
+    assert accuracy == pytest.approx(job["final_metrics"]["test_accuracy"], abs=0.01)
+
+
+def held_out_accuracy(weights: dict[str, torch.Tensor], home: Path) -> float:
+    """Per cent of the held-out digits that the example's network gets right with these weights."""
+    namespace: dict[str, Any] = {}
+    exec((ROOT / "examples/digits-cnn/digits_cnn.py").read_text(), namespace)
+    model = namespace["DigitsCNN"]()
+    model.load_state_dict(weights)
+    model.eval()
+    with np.load(home / "data" / "digits" / "test.npz") as arrays, torch.no_grad():
+        right = model(torch.from_numpy(arrays["images"])).argmax(dim=1) == torch.from_numpy(arrays["labels"])
+    return 100 * float(right.double().mean())
+
+
+def test_nobody_failed_to_look(play: Play) -> None:
+    assert play.watch.problems == []

@@ -1,0 +1,118 @@
+"""Models are registered with an entry point that exists; their code is read and never run."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from django.conf import settings
+
+from models_registry.actions import ModelRegistration, register
+from models_registry.code import inspect_code
+from models_registry.models import RegisteredModel
+from models_registry.queries import code_text
+from tests.webapp.lib.archives import zip_of
+from webapp.lib.errors import NotAllowed, UserError
+from webapp.lib.sources import Source, Upload
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def folder(home):
+    folder = settings.TIDEPOOL_MODEL_ROOTS[0] / "cnn"
+    folder.mkdir(exist_ok=True)
+    (folder / "main.py").write_text("from fabric_model import FabricModel\n")
+    (folder / "net.py").write_text("import torch\n")
+    return folder
+
+
+def _register(user, **changes):
+    given = {"name": "cnn", "source": Source(path="cnn"), "entry_point": "main.py", **changes}
+    return register(user, ModelRegistration(**given))
+
+
+def test_by_path(alice, folder):
+    version = _register(alice, parameters={"epochs": 2})
+    assert (version.number, version.entry_point, version.engine) == (1, "main.py", "elastic")
+    assert version.parameters == {"epochs": 2}
+    assert len(version.digest) == 64
+    assert code_text(version) == "from fabric_model import FabricModel\n"
+
+
+def test_by_upload_of_one_script(alice, home):
+    version = _register(alice, source=Source(upload=Upload("train.py", io.BytesIO(b"x = 1"))), entry_point="train.py")
+    assert code_text(version) == "x = 1"
+
+
+def test_by_upload_of_an_archive(alice, home):
+    archive = zip_of({"cnn/main.py": b"", "cnn/net.py": b""})
+    version = _register(alice, source=Source(upload=Upload("cnn.zip", archive)), entry_point="cnn/main.py")
+    assert version.entry_point == "cnn/main.py"
+
+
+def test_compat_is_told_from_the_imports(alice, folder):
+    assert _register(alice).compat == ["wmla"]
+    assert _register(alice, compat=[]).compat == []
+    (folder / "main.py").write_text("import torch\n")
+    assert _register(alice).compat == []
+
+
+def test_versions_and_owners(alice, bob, carol, folder):
+    assert [_register(alice).number, _register(alice).number, _register(carol).number] == [1, 2, 3]
+    with pytest.raises(NotAllowed, match="choose another name"):
+        _register(bob)
+    assert RegisteredModel.objects.get().owner == alice
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"name": "a\nb"}, "name"),
+        ({"engine": "warp"}, "engine"),
+        ({"framework": "Caffe"}, "framework"),
+        ({"compat": ["spark"]}, "compat"),
+        ({"parameters": {"--x": 1}}, "parameters"),
+        ({"default_dataset": "x" * 256}, "dataset"),
+        ({"default_dataset": "a\0b"}, "dataset"),
+        ({"source": Source(path="cnn/main.py")}, "path"),
+        ({"source": Source(path="/etc")}, "path"),
+        ({"entry_point": "missing.py"}, "entry_point"),
+        ({"entry_point": ""}, "entry_point"),
+        ({"entry_point": "."}, "entry_point"),
+        ({"entry_point": "../cnn-2/main.py"}, "entry_point"),
+        ({"entry_point": "/etc/passwd"}, "entry_point"),
+        ({"entry_point": "a\0b"}, "entry_point"),
+        ({"entry_point": "escape.py"}, "entry_point"),
+    ],
+)
+def test_what_does_not_fit_leaves_nothing(alice, folder, changes, field):
+    other = folder.parent / "cnn-2"
+    other.mkdir(exist_ok=True)
+    (other / "main.py").write_text("")
+    (folder / "escape.py").unlink(missing_ok=True)
+    (folder / "escape.py").symlink_to("/etc/passwd")
+    with pytest.raises(UserError) as caught:
+        _register(alice, **changes)
+    assert list(caught.value.fields) == [field]
+    assert not RegisteredModel.objects.exists()
+
+
+def test_a_missing_entry_point_is_answered_with_candidates(alice, folder):
+    with pytest.raises(UserError, match=r"'train\.py' is not in the model's folder: name one of main\.py, net\.py"):
+        _register(alice, entry_point="train.py")
+
+
+@pytest.mark.parametrize(
+    "source", ["def broken(:\n", "x = 'a\0b'", "(" * 500 + ")" * 500, "\ud800".encode("utf-8", "surrogatepass")]
+)
+def test_a_script_that_is_no_python_is_registered_with_a_warning(alice, folder, source):
+    (folder / "main.py").write_bytes(source if isinstance(source, bytes) else source.encode())
+    assert _register(alice).entry_point == "main.py"
+    assert "not valid Python" in inspect_code(folder, "main.py").warning
+
+
+def test_registering_never_runs_the_code(alice, folder, tmp_path):
+    (folder / "main.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    _register(alice)
+    assert not (tmp_path / "ran").exists()

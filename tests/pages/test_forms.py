@@ -1,0 +1,218 @@
+"""Forms call one action, show its errors beside their fields, and keep what was typed."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.test import Client
+
+from datasets.models import Dataset
+from jobs.jobfolder import job_folder
+from jobs.models import Job
+from jobs.states import JobState
+from models_registry.models import RegisteredModel
+from tests.factories import RegisteredModelVersionFactory
+from tests.scene import Scene
+
+
+@pytest.fixture
+def training(scene: Scene) -> dict[str, object]:
+    return {
+        "model": scene.model.model_id,
+        "dataset": scene.dataset.dataset_id,
+        "name": "mine",
+        "instance_group": scene.first.instance_group_id,
+        "min_slots": 1,
+        "max_slots": 8,
+        "priority": 5000,
+        "parameters": "epochs = 3\nlearning_rate = 0.05\nlabel = a = b\nfast = true",
+        "exactness": "sum",
+    }
+
+
+def test_train_submits_what_was_typed(training: dict, alices: Client) -> None:
+    response = alices.post("/jobs/new/", training)
+
+    job = Job.objects.get(name="mine")
+    assert response.headers["Location"] == f"/jobs/{job.pk}/"
+    assert job.parameters == {"epochs": 3, "learning_rate": 0.05, "label": "a = b", "fast": True}
+    assert (job.owner.username, job.state, job.max_slots) == ("alice", JobState.PENDING, 8)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "sentence"),
+    [
+        ("max_slots", "9", "ask for at most 8, not 9"),
+        ("min_slots", "0", "must be a whole number"),
+        ("max_slots", "-1", "must be a whole number"),
+        ("priority", "10001", "from 1 to 10000"),
+        ("name", "a\u202eb", "control or invisible"),
+        ("name", "x" * 300, "300 characters"),
+        ("parameters", "epochs", "Line 1 is not a parameter"),
+        ("parameters", "a = 1\na = 2", "Line 2 gives a a second time"),
+        ("model", "99999", "Select a valid choice"),
+        ("exactness", "bitwise", "Select a valid choice"),
+        ("max_slots", "", "This field is required"),
+    ],
+)
+def test_train_says_what_does_not_fit_and_creates_nothing(
+    training: dict, alices: Client, field: str, value: str, sentence: str
+) -> None:
+    before = Job.objects.count()
+
+    response = alices.post("/jobs/new/", {**training, field: value})
+
+    content = response.content.decode()
+    assert sentence in content
+    assert f'id="id_{field}_error"' in content
+    assert Job.objects.count() == before
+    if field != "name":
+        assert 'value="mine"' in content
+
+
+def test_train_fills_in_what_is_usual(scene: Scene, alices: Client) -> None:
+    filled = alices.get("/jobs/new/").context["form"]
+
+    assert (filled["model"].value(), filled["dataset"].value()) == (str(scene.model.model_id), scene.dataset.dataset_id)
+    assert (filled["max_slots"].value(), filled["priority"].value()) == (8, 5000)
+
+
+def test_train_proposes_no_model_where_there_are_several(scene: Scene, alices: Client) -> None:
+    other = RegisteredModelVersionFactory(default_dataset="gone")
+
+    filled = alices.get("/jobs/new/").context["form"]
+    chosen = alices.get("/jobs/new/", {"model": other.model_id}).context["form"]
+
+    assert not filled["model"].value()
+    assert (chosen["model"].value(), chosen["dataset"].value()) == (str(other.model_id), None)
+
+
+def test_change_asks_the_actions(scene: Scene, alices: Client) -> None:
+    response = alices.post(f"/jobs/{scene.first.pk}/change/", {"priority": 9000, "max_slots": 6})
+
+    assert response.status_code == 302
+    scene.first.refresh_from_db()
+    assert (scene.first.priority, scene.first.max_slots) == (9000, 6)
+
+
+def test_a_change_that_does_not_fit_changes_nothing_at_all(scene: Scene, alices: Client) -> None:
+    response = alices.post(f"/jobs/{scene.first.pk}/change/", {"priority": 9000, "max_slots": 99})
+
+    assert "ask for at most 8, not 99" in response.content.decode()
+    assert 'value="99"' in response.content.decode()
+    scene.first.refresh_from_db()
+    assert (scene.first.priority, scene.first.max_slots) == (5000, 8)
+
+
+@pytest.mark.parametrize(
+    ("action", "job", "state"),
+    [
+        ("cancel", "first", JobState.CANCELLING),
+        ("cancel", "waiting", JobState.CANCELLED),
+        ("suspend", "waiting", JobState.SUSPENDED),
+        ("suspend", "first", JobState.PREEMPTING),
+    ],
+)
+def test_buttons_of_a_job_do_what_they_say(scene: Scene, alices: Client, action: str, job: str, state: str) -> None:
+    row = getattr(scene, job)
+
+    response = alices.post(f"/jobs/{row.pk}/{action}/", follow=True)
+
+    row.refresh_from_db()
+    assert row.state == state
+    assert response.status_code == 200
+
+
+def test_what_came_too_late_is_said(scene: Scene, alices: Client) -> None:
+    response = alices.post(f"/jobs/{scene.done.pk}/cancel/", follow=True)
+
+    assert "it is too late to cancel it" in response.content.decode()
+
+
+def test_train_again_submits_the_same_once_more(scene: Scene, alices: Client) -> None:
+    code = job_folder(scene.done).code
+    code.mkdir(parents=True)
+    (code / scene.model.entry_point).write_text("x = 1\n")
+
+    response = alices.post(f"/jobs/{scene.done.pk}/clone/")
+
+    copy = Job.objects.latest("pk")
+    assert response.headers["Location"] == f"/jobs/{copy.pk}/"
+    assert (copy.name, copy.state, copy.max_slots) == (scene.done.name, JobState.PENDING, scene.done.max_slots)
+
+
+def test_train_again_says_why_it_cannot(scene: Scene, alices: Client) -> None:
+    before = Job.objects.count()
+    response = alices.post(f"/jobs/{scene.done.pk}/clone/", follow=True)
+
+    assert "cannot be copied" in response.content.decode()
+    assert Job.objects.count() == before
+
+
+@pytest.mark.parametrize("path", ["cancel", "suspend", "resume", "change", "clone"])
+def test_nothing_changes_by_following_a_link(scene: Scene, alices: Client, path: str) -> None:
+    assert alices.get(f"/jobs/{scene.first.pk}/{path}/").status_code == 405
+
+
+def test_changes_need_the_csrf_token(scene: Scene) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(scene.alice)
+
+    assert client.post(f"/jobs/{scene.first.pk}/cancel/").status_code == 403
+
+
+def test_registers_a_dataset_by_path(alices: Client, home: Path) -> None:
+    folder = settings.TIDEPOOL_DATA_ROOTS[0] / "points"
+    folder.mkdir(exist_ok=True)
+    (folder / "points.csv").write_text("1,2\n")
+
+    response = alices.post("/datasets/new/", {"name": "points", "kind": "csv", "path": str(folder)}, follow=True)
+
+    dataset = Dataset.objects.get(name="points")
+    assert (dataset.owner.username, dataset.versions.get().file_count) == ("alice", 1)
+    assert str(folder) in response.content.decode()
+
+
+def test_registers_a_model_by_upload(alices: Client, home: Path) -> None:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as writer:
+        writer.writestr("train.py", "print('<script>alert(1)</script>')\n")
+    archive.seek(0)
+    archive.name = "model.zip"
+    values = {"name": "mine", "framework": "PyTorch", "engine": "elastic", "entry_point": "train.py", "file": archive}
+
+    response = alices.post("/models/new/", values, follow=True)
+
+    assert RegisteredModel.objects.get(name="mine").owner.username == "alice"
+    assert "print(&#x27;&lt;script&gt;alert(1)&lt;/script&gt;&#x27;)" in response.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("values", "field", "sentence"),
+    [
+        ({"path": "/etc"}, "path", "outside the allowed folders"),
+        ({"path": "nowhere"}, "path", "nothing at this path"),
+        ({}, "path", "Give either a path on the server or a file"),
+        ({"path": "digits-cnn", "entry_point": "gone.py"}, "entry_point", "is not in the model"),
+    ],
+)
+def test_a_model_that_does_not_fit_is_not_registered(
+    scene: Scene, alices: Client, values: dict, field: str, sentence: str
+) -> None:
+    given = {"name": "mine", "framework": "PyTorch", "engine": "elastic", "entry_point": "main.py", **values}
+
+    content = alices.post("/models/new/", given).content.decode()
+
+    assert sentence in content
+    assert f'id="id_{field}_error"' in content
+    assert not RegisteredModel.objects.filter(name="mine").exists()
+
+
+def test_a_name_that_belongs_to_somebody_else_is_refused(scene: Scene, bobs: Client) -> None:
+    content = bobs.post("/datasets/new/", {"name": "digits", "kind": "any", "path": "digits"}).content.decode()
+
+    assert "This name is taken." in content

@@ -1,0 +1,163 @@
+"""What pages say, what they cost, and what is said where there is nothing to show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from jobs.models import Job
+from tests.factories import (
+    DatasetVersionFactory,
+    JobFactory,
+    RegisteredModelVersionFactory,
+    UserFactory,
+    host_with_slots,
+)
+from tests.scene import Scene
+
+
+def queries_of(client: Client, path: str) -> int:
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
+        assert client.get(path).status_code == 200
+    return len(queries)
+
+
+def _more_jobs(scene: Scene) -> None:
+    for _ in range(5):
+        JobFactory(
+            owner=scene.alice,
+            instance_group=scene.first.instance_group,
+            model=RegisteredModelVersionFactory(),
+            dataset=DatasetVersionFactory(),
+        )
+
+
+def _more_datasets(scene: Scene) -> None:
+    DatasetVersionFactory.create_batch(5)
+
+
+def _more_models(scene: Scene) -> None:
+    RegisteredModelVersionFactory.create_batch(5)
+
+
+def _more_hosts(scene: Scene) -> None:
+    for number in range(3, 6):
+        host_with_slots(f"gpu-host-{number}", 4)
+
+
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [
+        ("/", _more_jobs),
+        ("/", _more_hosts),
+        ("/overview/live.json", _more_jobs),
+        ("/jobs/", _more_jobs),
+        ("/datasets/", _more_datasets),
+        ("/models/", _more_models),
+        ("/hosts/", _more_hosts),
+    ],
+)
+def test_lists_cost_the_same_however_long_they_are(scene: Scene, alices: Client, path: str, more: Any) -> None:
+    before = queries_of(alices, path)
+
+    more(scene)
+
+    assert queries_of(alices, path) == before
+    assert before <= 16
+
+
+def test_jobs_are_filtered_and_paged(scene: Scene, alices: Client) -> None:
+    JobFactory.create_batch(60, owner=scene.alice, name="many", instance_group=scene.first.instance_group)
+
+    assert "Page 1 of 2" in alices.get("/jobs/").content.decode()
+    assert "digits-baseline" in alices.get("/jobs/?page=2").content.decode()
+    assert "digits-baseline" in alices.get("/jobs/?state=SUCCEEDED").content.decode()
+    assert "T1 digits-cnn" not in alices.get("/jobs/?state=finished").content.decode()
+    assert "T1 digits-cnn" in alices.get("/jobs/?state=active&q=T1").content.decode()
+    assert "No job of yours fits" in alices.get("/jobs/?q=no-such-name").content.decode()
+
+
+@pytest.mark.parametrize("query", ["?page=0", "?page=x", "?state=NONSENSE", "?q=%00", "?q=%F0%9F%98%80"])
+def test_odd_addresses_do_no_harm(alices: Client, query: str) -> None:
+    assert alices.get(f"/jobs/{query}").status_code == 200
+
+
+def test_a_job_says_why_it_has_what_it_has(scene: Scene, alices: Client) -> None:
+    content = alices.get(f"/jobs/{scene.first.pk}/").content.decode()
+
+    assert "3 of 8 GPUs: T2 digits-cnn has twice your priority (10000 to 5000)." in content
+
+
+def test_a_failure_shows_the_scripts_traceback(scene: Scene, alices: Client) -> None:
+    content = alices.get(f"/jobs/{scene.failed.pk}/").content.decode()
+
+    assert "FileNotFoundError: [Errno 2] No such file or directory: &#x27;start.pt&#x27;" in content
+
+
+def test_names_of_people_are_text(scene: Scene, alices: Client) -> None:
+    Job.objects.filter(pk=scene.first.pk).update(name="</script><script>alert(1)</script>")
+
+    for path in ("/", "/jobs/", f"/jobs/{scene.first.pk}/"):
+        assert "<script>alert(1)" not in alices.get(path).content.decode()
+
+
+def test_empty_pages_teach_the_next_step(db: None, client: Client) -> None:
+    client.force_login(UserFactory())
+
+    assert "Train a model" in client.get("/jobs/").content.decode()
+    assert "Register one" in client.get("/datasets/").content.decode()
+    assert "Register one" in client.get("/models/").content.decode()
+    assert "No host has reported yet" in client.get("/hosts/").content.decode()
+    assert "No host has reported yet" in client.get("/").content.decode()
+    assert "ask an administrator" in client.get("/jobs/new/").content.decode()
+
+
+@pytest.mark.parametrize("path", ["/nowhere/", "/jobs/999999/", "/datasets/999999/", "/models/999999/"])
+def test_what_is_not_there_is_said(alices: Client, path: str) -> None:
+    response = alices.get(path)
+
+    assert response.status_code == 404
+    assert "There is nothing at this address" in response.content.decode()
+
+
+def test_a_mistake_of_ours_is_said_without_details(
+    scene: Scene, alices: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr("webapp.views.cluster_page", broken)
+    alices.raise_request_exception = False
+
+    response = alices.get("/")
+
+    assert response.status_code == 500
+    assert "Trainings go on" in response.content.decode()
+    assert "secret detail" not in response.content.decode()
+
+
+def test_log_in_and_out(scene: Scene, client: Client) -> None:
+    scene.alice.set_password("correct horse battery")
+    scene.alice.save()
+
+    wrong = client.post("/login/", {"username": "alice", "password": "wrong"})
+    right = client.post("/login/", {"username": "alice", "password": "correct horse battery", "next": "/jobs/"})
+    client.post("/logout/")
+
+    assert 'value="alice"' in wrong.content.decode()
+    assert right.headers["Location"] == "/jobs/"
+    assert client.get("/").status_code == 302
+
+
+def test_pages_have_no_inline_script_or_style(scene: Scene, alices: Client) -> None:
+    for path in ("/", "/jobs/", f"/jobs/{scene.first.pk}/", "/jobs/new/"):
+        content = alices.get(path).content.decode()
+        assert "<style" not in content
+        assert ' style="' not in content
+        assert ' onclick="' not in content

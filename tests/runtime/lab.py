@@ -1,0 +1,249 @@
+"""One job's runtime without a control plane: real nursery, keepers, coordinator and ranks, and a hand on the target.
+
+The hosts of a lab are names only: all of them are this machine, as the virtual hosts of the embedded stack are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tidepool import link, procfs
+from tidepool.journal import read_journal
+from tidepool.protocol import (
+    CoordinatorWish,
+    JobWish,
+    KeeperSpec,
+    LaunchSpec,
+    Member,
+    encode,
+    to_json,
+)
+
+SCRIPTS = Path(__file__).parent / "scripts"
+RUNTIME = Path(__file__).parents[2] / "runtime"
+DEADLINE_SECONDS = 30.0
+MARK = f"lab-{os.getpid()}"
+
+
+def wait_for(condition: Callable[[], Any], what: Callable[[], str], seconds: float = DEADLINE_SECONDS) -> Any:
+    """The first true value of `condition`; `what` describes what was waited for, and what is there instead."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {seconds} s for {what()}")
+        time.sleep(0.005)
+    return value
+
+
+@contextmanager
+def running_nursery(folder: Path) -> Iterator[Path]:
+    """Path of the socket of a nursery that ends with the block, and with it everything that it forked."""
+    path = link.socket_path(folder / "nursery.sock")
+    read_end, write_end = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "tidepool.torch.nursery", "--socket", path, "--lifeline-fd", str(read_end)],
+        pass_fds=[read_end],
+        cwd="/",
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(RUNTIME), procfs.MARK_VARIABLE: procfs.reserved_mark()},
+    )
+    os.close(read_end)
+    try:
+        wait_for(path.exists, lambda: "the nursery")
+        yield path
+    finally:
+        os.close(write_end)
+        process.wait(timeout=20)
+
+
+class Lab:
+    """A job in `folder`. `sizes` maps host names to their number of slots."""
+
+    def __init__(
+        self,
+        nursery: Path,
+        folder: Path,
+        script: str,
+        *,
+        arguments: list[str] | None = None,
+        sizes: dict[str, int] | None = None,
+        environment: dict[str, str] | None = None,
+        **launch: Any,
+    ) -> None:
+        self.nursery, self.folder = nursery, folder / "incarnation-1"
+        self.sizes = sizes or {"a": 4}
+        self.folder.mkdir(parents=True)
+        values: dict[str, Any] = {
+            "min_slots": 1,
+            "max_slots": sum(self.sizes.values()),
+            "effective_batch_size": None,
+            "seed": 7,
+            "exactness": "sum",
+            "compat": [],
+            "data_dir": str(folder),
+            "code_folder": str(SCRIPTS),
+        }
+        values.update(launch)
+        self.launch = LaunchSpec(
+            folder=str(self.folder),
+            entry_point=script,
+            arguments=arguments or [],
+            environment=environment or {},
+            **values,
+        )
+        self.revision = 0
+        self.members: list[Member] = []
+        #: Every place that was ever wanted: what is not wanted any more is vacating, not to be ended.
+        self.places: set[tuple[str, int]] = set()
+        self.coordinator: dict[str, Any] = {}
+        self._coordinator_name = "coordinator"
+        self._keepers: dict[str, socket.socket] = {}
+        for host in self.sizes:
+            self._ask({"op": "keeper", "socket": str(self._keeper(host)), "spec": to_json(self._spec(host))})
+            self._keepers[host] = link.connect(self._keeper(host))
+
+    # --- the hand ---
+
+    def target(self, *places: tuple[str, int]) -> None:
+        """Want ranks in exactly these (host, slot) places."""
+        self.revision += 1
+        self.members = [Member(host, slot) for host, slot in places]
+        if not self.coordinator:
+            self.start_coordinator()
+        else:
+            with link.connect(self._coordinator()) as connection:
+                connection.sendall(encode(self._wish()))
+        self.wish_keepers([*places])
+
+    def wish_keepers(self, places: list[tuple[str, int]]) -> None:
+        """Have a rank started in each of the places where there is none."""
+        self.places |= set(places)
+        leaving = self.places - set(places)
+        for host in self.sizes:
+            wanted = [slot for name, slot in places if name == host]
+            vacating = [slot for name, slot in leaving if name == host]
+            self._read_up(self._keepers[host])
+            self._keepers[host].sendall(encode(self._job_wish(wanted, vacating)))
+
+    def size(self, count: int) -> None:
+        """Want the first `count` places, host by host."""
+        places = [(host, slot) for host, slots in self.sizes.items() for slot in range(slots)]
+        self.target(*places[:count])
+
+    def start_coordinator(self, name: str = "coordinator") -> None:
+        """Another name: as on another host, where the socket of the first one is not seen."""
+        self._coordinator_name = name
+        request = {
+            "op": "coordinator",
+            "socket": str(self._coordinator()),
+            "wish": to_json(self._wish()),
+            "launch": to_json(self.launch),
+            "address": "127.0.0.1",
+            "mark": MARK,
+        }
+        self.coordinator = self._ask(request)
+
+    def stop(self) -> None:
+        for host in self.sizes:
+            stop = replace(self._job_wish([], []), stop=True, grace_seconds=0.0)
+            with suppress(OSError), self._keepers[host] as connection:
+                connection.sendall(encode(stop))
+                connection.settimeout(DEADLINE_SECONDS)
+                while connection.recv(65536):  # until it has ended every rank
+                    pass
+        with suppress(OSError), link.connect(self._coordinator()) as connection:
+            connection.sendall(encode(replace(self._wish(), stop=True)))
+
+    def kill(self, wid: str, number: signal.Signals = signal.SIGKILL) -> None:
+        os.kill(self.started()[wid]["pid"], number)
+
+    # --- what the ranks and the coordinator wrote ---
+
+    def journal(self, kind: str) -> list[dict[str, Any]]:
+        return [entry["data"] for entry in read_journal(self.folder / "plans.jsonl") if entry["kind"] == kind]
+
+    def steps(self) -> list[dict[str, Any]]:
+        path = self.folder / "metrics.jsonl"
+        if not path.exists():
+            return []
+        return [json.loads(line) for line in path.read_text().split("\n")[:-1]]
+
+    def active(self) -> dict[str, Any]:
+        active = self.journal("generation_active")
+        return active[-1] if active else {"world_size": 0, "generation": 0, "members": []}
+
+    def started(self) -> dict[str, dict[str, Any]]:
+        return {entry["wid"]: entry for entry in self._keeper_entries("rank_started")}
+
+    def exits(self) -> dict[str, dict[str, Any]]:
+        return {entry["wid"]: entry for entry in self._keeper_entries("rank_exited")}
+
+    def wids(self) -> list[str]:
+        return [member["wid"] for member in self.active()["members"]]
+
+    def wait_for_size(self, count: int) -> dict[str, Any]:
+        wait_for(lambda: self.active()["world_size"] == count, lambda: f"size {count}: {self.story()}")
+        return self.active()
+
+    def wait_for_steps(self, count: int) -> None:
+        """Wait for `count` more steps."""
+        goal = len(self.steps()) + count
+        wait_for(lambda: len(self.steps()) >= goal or self.journal("finished"), lambda: f"step {goal}: {self.story()}")
+
+    def wait_for_the_end(self) -> None:
+        wait_for(lambda: self.journal("finished"), lambda: f"the end: {self.story()}")
+        wait_for(lambda: len(self.exits()) == len(self.started()), lambda: f"the ranks' exits: {self.story()}")
+
+    def story(self) -> str:
+        """What a failing test wants to see."""
+        errors = [path.read_text()[-2000:] for path in sorted(self.folder.glob("log/*/stderr"))]
+        errors += [path.read_text()[-2000:] for path in sorted(self.folder.glob("log/*.err"))]
+        entries = read_journal(self.folder / "plans.jsonl")[-12:]
+        return "\n".join([*map(str, entries), str(list(self.exits().values())[-3:]), *filter(None, errors)])
+
+    # --- plumbing ---
+
+    def _read_up(self, connection: socket.socket) -> None:
+        """A keeper drops who never reads what it tells."""
+        connection.setblocking(False)
+        with suppress(BlockingIOError):
+            while connection.recv(65536):
+                pass
+        connection.settimeout(DEADLINE_SECONDS)
+
+    def _spec(self, host: str) -> KeeperSpec:
+        return KeeperSpec(1, 1, host, "127.0.0.1", MARK, virtual=True, launch=self.launch)
+
+    def _wish(self) -> CoordinatorWish:
+        return CoordinatorWish(1, 1, self.revision, self.members)
+
+    def _job_wish(self, wanted: list[int], vacating: list[int]) -> JobWish:
+        return JobWish(1, 1, self.revision, wanted, vacating, lead=False, members=self.members, launch=self.launch)
+
+    def _keeper(self, host: str) -> Path:
+        return link.socket_path(self.folder / f"keeper.{host}.sock")
+
+    def _coordinator(self) -> Path:
+        return link.socket_path(self.folder / f"{self._coordinator_name}.sock")
+
+    def _keeper_entries(self, kind: str) -> list[dict[str, Any]]:
+        entries = []
+        for host in self.sizes:
+            path = self.folder / "journal" / f"keeper.{host}.jsonl"
+            entries += [entry["data"] for entry in read_journal(path) if entry["kind"] == kind]
+        return entries
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        answer = json.loads(link.request(self.nursery, json.dumps(request).encode() + b"\n"))
+        assert "error" not in answer, answer
+        return answer

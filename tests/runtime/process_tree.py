@@ -1,0 +1,144 @@
+"""A host's process tree without an executor: what the tests of keepers and ranks start and wait for."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+import pytest
+from tidepool import link, procfs
+from tidepool.journal import read_journal
+from tidepool.keeper import journal_path, rank_mark
+from tidepool.protocol import JobWish, KeeperSpec, KeeperStatus, LaunchSpec, RankStatus, decode, encode
+
+from workers.executor.nursery import Nursery
+
+T = TypeVar("T")
+
+
+def until(condition: Callable[[], T], seconds: float = 20.0) -> T:
+    """The first true value of `condition`; fails the test when there is none in time."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            pytest.fail(f"not true within {seconds} s: {condition}")
+        time.sleep(0.02)
+    return value
+
+
+@contextmanager
+def running_nursery() -> Iterator[tuple[Nursery, BinaryIO]]:
+    """A nursery and the writing end of its lifeline."""
+    reading, writing = os.pipe()
+    with tempfile.TemporaryDirectory(prefix="tide") as folder, os.fdopen(writing, "wb") as lifeline:
+        nursery = Nursery(Path(folder), reading)
+        try:
+            until(nursery.ready, 60.0)
+            yield nursery, lifeline
+        finally:
+            nursery.end()
+            os.close(reading)
+
+
+def launch_spec(folder: Path, script: str, **changes: Any) -> LaunchSpec:
+    """A job of one script, whose text is given."""
+    code, results = folder / "code", folder / "incarnation-1"
+    code.mkdir(exist_ok=True)
+    results.mkdir(exist_ok=True)
+    (code / "train.py").write_text(script)
+    spec = LaunchSpec(
+        folder=str(results),
+        code_folder=str(code),
+        entry_point="train.py",
+        arguments=[],
+        data_dir=str(folder),
+        environment={},
+        compat=[],
+        min_slots=1,
+        max_slots=4,
+        effective_batch_size=None,
+        seed=1,
+        exactness="sum",
+    )
+    return replace(spec, **changes)
+
+
+class KeptJob:
+    """One job on one host, as the executor would drive its keeper."""
+
+    def __init__(self, nursery: Nursery, folder: Path, script: str, **changes: Any) -> None:
+        launch = launch_spec(folder, script, **changes)
+        self.spec = KeeperSpec(7, 1, "host-a", "127.0.0.1", f"test{os.getpid()}-{folder.name}", True, launch)
+        self.socket = link.socket_path(folder / "keeper.sock")
+        self.nursery = nursery
+        self.pid = nursery.fork_keeper(self.spec, self.socket)
+        self._link = link.connect(self.socket)
+        self._lines = link.Lines()
+        self.status = self._next_status()
+
+    def reconnect(self) -> None:
+        self._link.close()
+        self._link = link.connect(self.socket)
+        self._lines = link.Lines()
+        self.status = self._next_status()
+
+    def wish(self, wanted: list[int], revision: int = 1, **changes: Any) -> None:
+        wish = JobWish(7, 1, revision, wanted, [], False, [], self.spec.launch)
+        self._link.sendall(encode(replace(wish, **changes)))
+
+    def stop(self, grace_seconds: float = 10.0) -> None:
+        self.wish([], 1_000_000, stop=True, grace_seconds=grace_seconds)
+
+    def until_ranks(self, condition: Callable[[list[RankStatus]], bool], seconds: float = 20.0) -> list[RankStatus]:
+        """The ranks of the first status that meets the condition."""
+        self._link.settimeout(seconds)
+        while not condition(self.status.ranks):
+            self.status = self._next_status()
+        return self.status.ranks
+
+    def until_gone(self, seconds: float = 20.0) -> None:
+        until(lambda: procfs.find(self.pid) is None, seconds)
+
+    def records(self, kind: str) -> list[dict[str, Any]]:
+        return [entry["data"] for entry in read_journal(journal_path(self.spec)) if entry["kind"] == kind]
+
+    def until_records(self, kind: str, count: int, seconds: float = 20.0) -> list[dict[str, Any]]:
+        until(lambda: len(self.records(kind)) >= count, seconds)
+        return self.records(kind)
+
+    def log(self, wid: str, name: str) -> str:
+        return (Path(self.spec.launch.folder) / "log" / f"{wid}.host-a" / name).read_text()
+
+    def written(self, name: str) -> Any:
+        """What the script wrote as JSON into its result folder, once it has."""
+        path = Path(self.spec.launch.folder) / name
+        until(path.exists)
+        return json.loads(path.read_text())
+
+    def processes(self) -> list[procfs.Process]:
+        """Ranks and what they have started, as the kernel has them."""
+        return procfs.marked(rank_mark(self.spec))
+
+    def close(self) -> None:
+        self._link.close()
+        process = procfs.find(self.pid)
+        if process is not None:
+            procfs.kill(process)
+
+    def _next_status(self) -> KeeperStatus:
+        while not (lines := self._lines.feed(self._receive())):
+            pass
+        return decode(KeeperStatus, lines[-1])
+
+    def _receive(self) -> bytes:
+        received = self._link.recv(65536)
+        if not received:
+            raise EOFError("the keeper has closed its socket")
+        return received

@@ -1,0 +1,81 @@
+"""A small training in the native API. It records each sample that it reads, and its final weights."""
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+import torch
+from tidepool.torch import Session
+from torch import nn
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int, default=4)
+parser.add_argument("--samples", type=int, default=1030)
+parser.add_argument("--batch", type=int, default=64)
+parser.add_argument("--rank-batch", type=int, default=None)
+parser.add_argument("--step-seconds", type=float, default=0.0)
+parser.add_argument("--every", type=int, default=None)
+parser.add_argument("--no-evaluation", action="store_true")
+parser.add_argument("--out", default=None)
+options = parser.parse_args()
+
+
+class Samples(torch.utils.data.Dataset):
+    """Writes a line `epoch index` for each sample that is read for training."""
+
+    def __init__(self):
+        generator = torch.Generator().manual_seed(1)
+        self.inputs = torch.randn(options.samples, 20, generator=generator)
+        self.labels = (self.inputs[:, :10].sum(1) > self.inputs[:, 10:].sum(1)).long()
+        self.epoch = -1
+        folder = os.environ.get("LOG_DIR")
+        self.record = open(Path(folder) / "samples", "a", buffering=1) if folder else None  # noqa: SIM115
+
+    def __len__(self):
+        return options.samples
+
+    def __getitem__(self, index):
+        if self.record and self.epoch >= 0:
+            self.record.write(f"{self.epoch} {index}\n")
+        return self.inputs[index], self.labels[index]
+
+
+torch.manual_seed(3)
+model = nn.Sequential(nn.Linear(20, 64), nn.Tanh(), nn.Linear(64, 2))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+samples = Samples()
+session = Session(
+    model,
+    optimizer,
+    effective_batch_size=options.batch,
+    rank_batch_size=options.rank_batch,
+    seed=7,
+    registered={"schedule": schedule},
+    checkpoint_every=options.every,
+)
+
+
+def correct(batch):
+    inputs, labels = batch
+    return torch.stack([(model(inputs).argmax(1) == labels).sum(), torch.tensor(len(labels))])
+
+
+for epoch in session.epochs(options.epochs):
+    samples.epoch = epoch
+    for step in session.steps(samples):
+        for inputs, labels in step:
+            outputs = model(inputs)
+            step.backward(nn.functional.cross_entropy(outputs, labels))
+            step.log(accuracy=(outputs.argmax(1) == labels).float().mean() * 100)
+        if options.step_seconds:
+            time.sleep(options.step_seconds)
+    samples.epoch = -1
+    if not options.no_evaluation:
+        right, total = session.sum_over(samples, correct, width=2)
+        session.report(test_accuracy=100 * right / total)
+    schedule.step()
+
+if options.out:
+    torch.save(model.state_dict(), options.out)

@@ -1,0 +1,205 @@
+"""Deaths at named moments: the generation is void, the survivors go on, nothing is lost and nobody else restarts."""
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+import torch
+from tidepool import procfs
+
+from tests.runtime.lab import Lab, wait_for
+from tests.runtime.test_live_resize import ARGUMENTS, EPOCHS, SAMPLES, reference
+
+__all__ = ["reference"]
+
+
+def assert_nothing_lost(lab: Lab, reference: dict[str, torch.Tensor]) -> None:
+    """As after planned resizes, but for the step in flight, whose samples the survivors read again."""
+    steps = [record["step"] for record in lab.steps()]
+    assert steps == list(range(1, EPOCHS * -(-SAMPLES // 64) + 1))
+    read = Counter(line for path in lab.folder.glob("log/*/samples") for line in path.read_text().splitlines())
+    assert set(read) == {f"{epoch} {index}" for epoch in range(EPOCHS) for index in range(SAMPLES)}
+    final = torch.load(lab.folder / "model/train/model_epoch_final.pth", weights_only=True)
+    for name, tensor in reference.items():
+        assert torch.allclose(final[name], tensor, atol=1e-5), name
+
+
+@pytest.mark.parametrize("victim", [0, 1, 3])
+def test_a_rank_dies_in_the_middle_of_training(
+    make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor], victim: int
+) -> None:
+    lab = make_lab("mlp.py", arguments=ARGUMENTS)
+    lab.size(4)
+    lab.wait_for_size(4)
+    lab.wait_for_steps(3)
+    before = lab.wids()
+    lab.kill(before[victim])
+    wait_for(lambda: before[victim] not in lab.wids(), lab.story)
+    survivors = [wid for wid in before if wid != before[victim]]
+    assert lab.wids()[:3] == survivors
+    lab.wait_for_size(4)
+    lab.wait_for_the_end()
+
+    assert lab.wids()[:3] == survivors, "those that lived trained on in the same processes"
+    assert not lab.journal("lost")
+    assert_nothing_lost(lab, reference)
+
+
+def test_two_ranks_die_at_once(make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor]) -> None:
+    lab = make_lab("mlp.py", arguments=ARGUMENTS)
+    lab.size(4)
+    lab.wait_for_size(4)
+    before = lab.wids()
+    for wid in before[:2]:
+        lab.kill(wid)
+    wait_for(lambda: not set(before[:2]) & set(lab.wids()), lab.story)
+    lab.wait_for_the_end()
+
+    assert_nothing_lost(lab, reference)
+
+
+@pytest.mark.parametrize("point", ["prepare", "receive"])
+def test_a_joiner_dies(make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor], point: str) -> None:
+    lab = make_lab("mlp.py", arguments=ARGUMENTS, environment={"TIDEPOOL_FAULT": f"{point}@a.1.2:1:kill"})
+    lab.size(1)
+    lab.wait_for_steps(3)
+    [first] = lab.wids()
+    lab.size(2)
+    wait_for(lambda: lab.exits().get("a.1.2"), lab.story)
+    lab.wait_for_size(2)
+    lab.wait_for_the_end()
+
+    assert lab.exits()["a.1.2"]["signal"] == signal.SIGKILL
+    assert lab.wids() == [first, "a.1.3"], "its replacement joined the rank that had trained on"
+    assert_nothing_lost(lab, reference)
+
+
+@pytest.mark.parametrize("point", ["switch", "optimizer", "reduce"])
+def test_a_leaver_dies_before_it_has_left(
+    make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor], point: str
+) -> None:
+    passage = 1 if point == "switch" else 6
+    lab = make_lab("mlp.py", arguments=ARGUMENTS, environment={"TIDEPOOL_FAULT": f"{point}@a.1.:{passage}:kill"})
+    lab.size(2)
+    lab.wait_for_size(2)
+    lab.size(1)
+    lab.wait_for_size(1)
+    lab.wait_for_the_end()
+
+    assert len(lab.wids()) == 1
+    assert_nothing_lost(lab, reference)
+
+
+def test_a_holder_dies_while_it_hands_the_state_over(
+    make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor]
+) -> None:
+    lab = make_lab("mlp.py", arguments=ARGUMENTS, environment={"TIDEPOOL_FAULT": "send@a.1.2:1:kill"})
+    lab.size(1)
+    lab.wait_for_steps(1)
+    lab.size(2)
+    lab.wait_for_size(2)
+    lab.wait_for_steps(2)
+    lab.size(4)
+    wait_for(lambda: lab.exits().get("a.1.2"), lab.story)
+    lab.wait_for_size(4)
+    lab.wait_for_the_end()
+
+    assert lab.exits()["a.1.2"]["signal"] == signal.SIGKILL
+    assert_nothing_lost(lab, reference)
+
+
+def test_training_goes_on_without_its_coordinator_and_with_the_next_one(
+    make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor]
+) -> None:
+    lab = make_lab("mlp.py", arguments=ARGUMENTS)
+    lab.size(2)
+    lab.wait_for_size(2)
+    before = lab.wids()
+    os.kill(lab.coordinator["pid"], signal.SIGKILL)
+    lab.wait_for_steps(5)
+    lab.start_coordinator()
+    lab.size(3)
+    lab.wait_for_size(3)
+    lab.wait_for_the_end()
+
+    assert lab.wids()[:2] == before
+    assert_nothing_lost(lab, reference)
+
+
+def test_a_new_lead_hosts_coordinator_ends_the_one_that_still_runs(
+    make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor]
+) -> None:
+    lab = make_lab("mlp.py", arguments=ARGUMENTS)
+    lab.size(2)
+    lab.wait_for_size(2)
+    before, first = lab.wids(), lab.coordinator
+    lab.start_coordinator("elsewhere")
+    wait_for(lambda: not procfs.alive(first["pid"], first["started_at"]), lab.story)
+    lab.size(3)
+    lab.wait_for_size(3)
+    lab.wait_for_the_end()
+
+    assert lab.wids()[:2] == before
+    assert not lab.journal("lost")
+    assert_nothing_lost(lab, reference)
+
+
+def test_the_last_holder_dies_and_the_incarnation_is_over(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab("mlp.py", arguments=ARGUMENTS)
+    lab.size(1)
+    lab.wait_for_steps(3)
+    lab.kill(lab.wids()[0])
+    wait_for(lambda: lab.journal("lost"), lab.story)
+
+    assert not lab.journal("finished")
+
+
+@pytest.mark.parametrize(
+    ("point", "options"), [("step-result:17", ["--no-evaluation"]), ("sum-result:1", []), ("step-result:5", [])]
+)
+def test_one_survivor_has_the_result_and_another_has_not(
+    make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor], point: str, options: list[str]
+) -> None:
+    name, passage = point.split(":")
+    deaths = f"{name}@a.0.1:{passage}:kill,{name}@a.1.2:{passage}:raise"
+    lab = make_lab(
+        "mlp.py", arguments=[*ARGUMENTS, *options], environment={"TIDEPOOL_FAULT": deaths}, min_slots=3, max_slots=3
+    )
+    lab.size(3)
+    lab.wait_for_the_end()
+
+    assert lab.exits()["a.0.1"]["signal"] == signal.SIGKILL
+    assert [record["learning_rate"] for record in lab.steps()] == pytest.approx(
+        [0.01 * 0.9 ** record["epoch"] for record in lab.steps()]
+    ), "the scheduler was stepped once per epoch by everybody"
+    assert_nothing_lost(lab, reference)
+
+
+def test_another_one_dies_while_the_survivors_agree(
+    make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor]
+) -> None:
+    deaths = "reduce@a.0.1:5:kill,agree@a.3.4:1:kill"
+    lab = make_lab("mlp.py", arguments=ARGUMENTS, sizes={"a": 6}, environment={"TIDEPOOL_FAULT": deaths}, min_slots=6)
+    lab.size(6)
+    wait_for(lambda: len(lab.exits()) == 2, lab.story)
+    lab.wait_for_steps(1)
+    lab.wait_for_the_end()
+
+    assert {wid for wid, end in lab.exits().items() if end["signal"]} == {"a.0.1", "a.3.4"}
+    assert_nothing_lost(lab, reference)
+
+
+def test_an_error_in_one_rank_leaves_nobody_waiting(
+    make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor]
+) -> None:
+    lab = make_lab("mlp.py", arguments=ARGUMENTS, environment={"TIDEPOOL_FAULT": "reduce@a.1.2:5:raise"})
+    lab.size(3)
+    wait_for(lambda: "a.1.2" in lab.exits(), lab.story)
+    lab.wait_for_the_end()
+
+    assert lab.exits()["a.1.2"]["code"] == 1
+    assert lab.exits()["a.1.2"]["error"]["message"] == "fault point reduce"
+    assert len(lab.started()) == 3, "a rank whose script failed is not started again"
+    assert_nothing_lost(lab, reference)

@@ -1,0 +1,388 @@
+"""What the coordinator decides, event by event: no process, no clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tidepool.protocol import GenerationPlan, Hello, Member, PlanMember, Said
+from tidepool.torch.membership import JOIN_WINDOW_SECONDS, PREPARE_TIMEOUT_SECONDS, Action, Membership, Record, Tell
+
+
+class Story:
+    """Feeds a Membership and remembers what it answered."""
+
+    def __init__(self, min_slots: int = 1) -> None:
+        self.membership = Membership("127.0.0.1", 29500, min_slots)
+        self.now = 100.0
+        self.actions: list[Action] = []
+
+    def want(self, *slots: int, revision: int) -> None:
+        self._note(self.membership.wished([Member("a", slot) for slot in slots], revision, self.now))
+
+    def connect(self, *slots: int, generation: int = 0, revision: int = 0) -> None:
+        for slot in slots:
+            hello = Hello(1, 1, wid(slot), "a", slot, 1000 + slot, generation, False, revision)
+            self._note(self.membership.connected(hello, self.now))
+
+    def ready(self, *slots: int) -> None:
+        for slot in slots:
+            self.say("ready", slot)
+
+    def say(self, kind: Any, *slots: int, **values: Any) -> None:
+        for slot in slots:
+            self._note(self.membership.said(wid(slot), Said(kind, **values), self.now))
+
+    def die(self, *slots: int) -> None:
+        for slot in slots:
+            self._note(self.membership.disconnected(wid(slot), self.now))
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+        self._note(self.membership.ticked(self.now))
+
+    def told(self) -> list[tuple[int, str, int]]:
+        """(slot, kind, generation) of what ranks were told since the last look."""
+        tells = [action for action in self.actions if isinstance(action, Tell)]
+        self.actions = [action for action in self.actions if not isinstance(action, Tell)]
+        return [(int(tell.wid.split(".")[1]), tell.told.kind, tell.told.generation) for tell in tells]
+
+    def records(self, kind: str) -> list[dict[str, Any]]:
+        return [action.data for action in self.actions if isinstance(action, Record) and action.kind == kind]
+
+    def train_on(self, *slots: int) -> None:
+        """Bring it to an active generation of exactly these slots."""
+        self.want(*slots, revision=1)
+        self.connect(*slots)
+        self.ready(*slots)
+        while not self._trains_on(slots):
+            self.carry_out()
+        self.told()
+
+    def carry_out(self) -> None:
+        """Every member does what the pending plan asks of it."""
+        pending = self.membership.pending
+        assert pending is not None
+        generation = pending.plan.generation
+        for name in sorted(pending.unprepared):
+            self.say("prepared", int(name.split(".")[1]), generation=generation)
+        for member in pending.plan.members:
+            self.say("switched", member.slot, generation=generation)
+
+    def _trains_on(self, slots: tuple[int, ...]) -> bool:
+        active = self.membership.active
+        return active is not None and {member.slot for member in active.members} == set(slots)
+
+    def _note(self, actions: list[Action]) -> None:
+        self.actions += actions
+
+
+def wid(slot: int) -> str:
+    return f"a.{slot}.1"
+
+
+def test_starts_with_the_minimum_as_soon_as_it_is_ready() -> None:
+    story = Story()
+    story.want(0, 1, 2, 3, revision=1)
+    story.connect(0, 1, 2, 3)
+    story.ready(2)
+
+    assert story.told() == [(2, "prepare", 1)]
+    story.say("prepared", 2, generation=1)
+    assert story.told() == [(2, "commit", 1)]
+
+
+def test_waits_for_the_minimum() -> None:
+    story = Story(min_slots=2)
+    story.want(0, 1, revision=1)
+    story.connect(0, 1)
+    story.ready(0)
+    assert story.told() == []
+    story.ready(1)
+    assert story.told() == [(0, "prepare", 1), (1, "prepare", 1)]
+
+
+def test_grows_once_by_all_that_are_starting() -> None:
+    story = Story()
+    story.train_on(0)
+    story.want(0, 1, 2, revision=2)
+    story.connect(1, 2)
+    story.ready(1)
+    assert story.told() == [], "another one is about to be ready"
+    story.ready(2)
+    assert story.told() == [(0, "prepare", 2), (1, "prepare", 2), (2, "prepare", 2)]
+
+
+def test_does_not_wait_for_a_slow_starter_for_ever() -> None:
+    story = Story()
+    story.train_on(0)
+    story.want(0, 1, 2, revision=2)
+    story.connect(1)
+    story.ready(1)
+    story.pass_time(JOIN_WINDOW_SECONDS + 0.1)
+    assert story.told() == [(0, "prepare", 2), (1, "prepare", 2)]
+
+
+def test_commits_only_when_all_have_prepared_and_tells_only_those_who_train() -> None:
+    story = Story()
+    story.train_on(0)
+    story.want(0, 1, revision=2)
+    story.connect(1)
+    story.ready(1)
+    story.told()
+    story.say("prepared", 0, generation=2)
+    assert story.told() == []
+    story.say("prepared", 1, generation=2)
+    assert story.told() == [(0, "commit", 2)]
+
+
+def test_a_leaver_prepares_too_and_is_no_member() -> None:
+    story = Story()
+    story.train_on(0, 1)
+    story.want(1, revision=2)
+    assert story.told() == [(1, "prepare", 3), (0, "prepare", 3)]
+    story.carry_out()
+    story.say("left", 0, generation=3)
+    story.die(0)
+
+    assert story.records("generation_active")[-1]["world_size"] == 1
+    assert not story.records("generation_abandoned")
+
+
+def test_an_older_wish_changes_nothing() -> None:
+    story = Story()
+    story.train_on(0, 1)
+    story.want(0, revision=0)
+    assert story.told() == []
+
+
+def test_a_joiner_that_dies_voids_the_plan_and_the_others_join_anew() -> None:
+    story = Story()
+    story.train_on(0)
+    story.want(0, 1, 2, revision=2)
+    story.connect(1, 2)
+    story.ready(1, 2)
+    story.told()
+    story.die(2)
+    assert (0, "abandon", 2) in story.told()
+    story.pass_time(JOIN_WINDOW_SECONDS + 0.1)
+    assert story.told() == [(0, "prepare", 3), (1, "prepare", 3)]
+
+
+def test_survivors_recover_at_once_when_a_member_dies() -> None:
+    story = Story()
+    story.train_on(0, 1, 2)
+    generation = story.membership.generation
+    story.die(0)
+    assert story.told() == [(1, "recover", generation + 1), (2, "recover", generation + 1)]
+    story.die(1)
+    assert (2, "recover", generation + 2) in story.told()
+
+
+def test_death_during_a_committed_switch_sends_joiners_back_to_waiting() -> None:
+    story = Story()
+    story.train_on(0, 1)
+    story.want(0, 1, 2, revision=2)
+    story.connect(2)
+    story.ready(2)
+    for slot in (0, 1, 2):
+        story.say("prepared", slot, generation=3)
+    story.told()
+    story.die(1)
+    assert sorted(story.told()) == [(0, "recover", 4), (2, "abandon", 3)]
+
+
+def test_the_death_of_the_last_holder_ends_the_incarnation() -> None:
+    story = Story()
+    story.train_on(0)
+    story.want(0, 1, revision=2)
+    story.connect(1)
+    story.die(0)
+    assert story.records("lost")
+    assert story.told() == [(1, "fenced", 0)]
+    story.connect(2)
+    assert story.told() == [(2, "fenced", 0)]
+
+
+def test_who_does_not_prepare_in_time_is_ended() -> None:
+    story = Story()
+    story.train_on(0)
+    story.want(0, 1, revision=2)
+    story.connect(1)
+    story.ready(1)
+    story.say("prepared", 0, generation=2)
+    story.told()
+    story.pass_time(PREPARE_TIMEOUT_SECONDS + 1)
+    assert (1, "fenced", 0) in story.told()
+
+
+def test_the_end_sends_joiners_away_and_lets_members_go() -> None:
+    story = Story()
+    story.train_on(0, 1)
+    story.connect(2, revision=5)
+    story.say("finished", 0, step=10)
+    assert sorted(story.told()) == [(0, "finished", 0), (1, "finished", 0), (2, "stop", 0)]
+    story.die(0, 1, 2)
+    assert story.told() == []
+
+
+@pytest.mark.parametrize(("started_for", "dismissed"), [(1, True), (2, True), (3, False)])
+def test_a_rank_whose_slot_was_given_back_before_it_joined_is_sent_away(started_for: int, dismissed: bool) -> None:
+    story = Story()
+    story.train_on(0)
+    story.want(0, revision=2)
+    story.connect(1, revision=started_for)
+    assert ((1, "stop", 0) in story.told()) is dismissed
+
+
+def test_the_next_coordinator_waits_for_the_members_before_it_plans() -> None:
+    story = Story()
+    members = [PlanMember(wid(0), "a", 0, True), PlanMember(wid(1), "a", 1, True)]
+    plan = GenerationPlan(4, members, "127.0.0.1", 1, 1, "resize")
+    story.membership.restore({4: plan}, 4, 1, story.now)
+    story.want(0, revision=2)
+    story.connect(0, generation=4)
+    assert story.told() == [], "rank 1 may still come back"
+    story.connect(1, generation=4)
+    assert story.told() == [(0, "prepare", 5), (1, "prepare", 5)]
+
+
+def test_the_next_coordinator_recovers_without_those_who_do_not_come_back() -> None:
+    story = Story()
+    members = [PlanMember(wid(0), "a", 0, True), PlanMember(wid(1), "a", 1, True)]
+    story.membership.restore({4: GenerationPlan(4, members, "127.0.0.1", 1, 1, "resize")}, 4, 1, story.now)
+    story.connect(0, generation=4)
+    story.pass_time(60)
+    assert (0, "recover", 5) in story.told()
+
+
+def test_the_next_coordinator_believes_ranks_that_switched_unseen() -> None:
+    story = Story()
+    two = [PlanMember(wid(0), "a", 0, True), PlanMember(wid(1), "a", 1, True)]
+    plans = {
+        4: GenerationPlan(4, two, "127.0.0.1", 1, 1, "resize"),
+        5: GenerationPlan(5, two[:1], "127.0.0.1", 1, 2, "resize"),
+    }
+    story.membership.restore(plans, 4, 2, story.now)
+    story.connect(0, generation=5)
+    assert story.membership.active == plans[5]
+    assert story.membership.awaited == {}
+
+
+def restored(*active: int, planned: dict[int, list[int]]) -> Story:
+    """The next coordinator after one that left these plans; `active`: generations whose beginning it recorded."""
+    story = Story()
+    plans = {
+        generation: GenerationPlan(
+            generation, [PlanMember(wid(slot), "a", slot, True) for slot in slots], "127.0.0.1", 1, 1, "resize"
+        )
+        for generation, slots in planned.items()
+    }
+    story.membership.restore(plans, max(active, default=0), 1, story.now)
+    return story
+
+
+def test_the_next_coordinator_voids_a_plan_that_nobody_has_switched_to() -> None:
+    story = restored(4, planned={4: [0], 5: [0, 1]})
+    story.want(0, 1, revision=1)
+    story.connect(1)
+    assert story.told() == []
+    story.connect(0, generation=4)
+    assert story.told() == [(1, "abandon", 5), (0, "recover", 6)], "rank 1 may wait in the group of generation 5"
+    story.connect(2)
+    assert story.told() == [(2, "abandon", 5)]
+
+
+def test_the_next_coordinator_writes_down_a_switch_that_its_predecessor_missed() -> None:
+    story = restored(4, planned={4: [0], 5: [0, 1]})
+    story.connect(0, 1, generation=5)
+    story.say("switched", 0, generation=5, step=7)
+    story.say("switched", 1, generation=5, step=7)
+    assert [record["step"] for record in story.records("generation_active")] == [7]
+
+
+def test_the_next_coordinator_waits_for_a_rank_that_may_have_begun_unseen() -> None:
+    story = restored(planned={1: [0]})
+    story.want(0, 1, revision=1)
+    story.connect(1)
+    story.ready(1)
+    assert story.told() == [], "rank 0 may be training: a second beginning would be another training"
+    story.connect(0, generation=1)
+    assert story.told() == [(0, "prepare", 2), (1, "prepare", 2)]
+
+
+def test_the_next_coordinator_recovers_only_when_it_knows_who_lives() -> None:
+    story = restored(4, planned={4: [0, 1, 2]})
+    story.connect(0, 1, generation=4)
+    story.die(1)
+    assert story.told() == [], "rank 2 may still come back, and must not be left behind"
+    story.connect(2, generation=4)
+    assert story.told() == [(0, "recover", 5), (2, "recover", 5)]
+
+
+def test_a_finished_training_is_not_lost_when_its_ranks_have_gone() -> None:
+    story = restored(4, planned={4: [0, 1]})
+    story.membership.finished = True
+    story.pass_time(60)
+    assert not story.records("lost")
+
+
+def test_a_rank_that_comes_back_after_the_others_went_on_is_fenced() -> None:
+    story = Story()
+    story.train_on(0, 1)
+    generation = story.membership.generation
+    story.die(1)
+    story.carry_out()
+    story.told()
+    story.connect(1, generation=generation)
+    assert story.told() == [(1, "fenced", 0)]
+
+
+def test_a_joiner_that_still_receives_the_state_hands_nothing_on() -> None:
+    story = Story()
+    story.train_on(0, 1)
+    story.want(0, 1, 2, revision=2)
+    story.connect(2)
+    story.ready(2)
+    for slot in (0, 1, 2):
+        story.say("prepared", slot, generation=3)
+    story.say("switched", 0, generation=3)
+    story.told()
+    story.die(1)
+    assert sorted(story.told()) == [(0, "recover", 4), (2, "abandon", 3)]
+    story.say("switched", 0, generation=4)
+    story.pass_time(JOIN_WINDOW_SECONDS + 0.1)
+    assert story.told() == [(0, "prepare", 5), (2, "prepare", 5)], "it was no leaver: it gets another turn"
+
+
+def test_a_failure_while_a_switch_is_committed_is_no_old_news() -> None:
+    story = Story()
+    story.train_on(0, 1)
+    story.want(0, revision=2)
+    for slot in (0, 1):
+        story.say("prepared", slot, generation=3)
+    story.told()
+    story.say("broken", 1, generation=2)
+    assert (0, "recover", 4) in story.told()
+
+
+def test_who_reports_a_failure_after_the_end_is_told_of_the_end() -> None:
+    story = Story()
+    story.train_on(0, 1)
+    story.say("finished", 0)
+    story.told()
+    story.say("broken", 1, generation=2)
+    assert story.told() == [(1, "finished", 0)]
+
+
+def test_a_leaver_that_has_not_said_goodbye_is_no_joiner_of_the_next_change() -> None:
+    story = Story()
+    story.train_on(0, 1)
+    story.want(0, revision=2)
+    story.say("prepared", 0, 1, generation=3)
+    story.say("switched", 0, generation=3)
+    story.told()
+    story.want(0, 1, revision=3)
+    assert story.told() == [], "rank 1 leaves: its successor in the slot will join"
+    story.say("broken", 1, generation=2)
+    assert story.told() == [(1, "stop", 0)], "its last step failed for it alone"

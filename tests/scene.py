@@ -1,0 +1,275 @@
+"""A cluster as people would meet it: two trainings that share eight GPUs, one that waits, others that are over."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from django.conf import settings
+from django.contrib.auth.hashers import PBKDF2PasswordHasher
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from datasets.models import DatasetVersion
+from jobs.models import AllocationPoint, Job, JobEvent, MetricPoint, Rank, SlotClaim
+from jobs.states import JobState, RankState, Reason
+from models_registry.models import RegisteredModelVersion
+from tests.factories import (
+    DatasetFactory,
+    DatasetVersionFactory,
+    InstanceGroupFactory,
+    JobFactory,
+    RegisteredModelFactory,
+    RegisteredModelVersionFactory,
+    ResourceGroupFactory,
+    UserFactory,
+    host_with_slots,
+)
+from workers.models import GpuReading, Slot
+
+__all__ = ["PASSWORD", "Scene", "build_scene", "user_who_can_log_in"]
+
+PASSWORD = "correct horse battery"
+CODE = '''"""Trains a small network on the digits."""
+
+from fabric_model import FabricModel
+
+
+def main() -> None:
+    FabricModel(model, datasets, loss, optimizer).train(epochs=5, batch_size=64, engines_number=8)
+
+
+if __name__ == "__main__":
+    main()
+'''
+TRACEBACK = """Traceback (most recent call last):
+  File "main.py", line 41, in <module>
+    main()
+  File "main.py", line 17, in main
+    weights = torch.load("start.pt")
+FileNotFoundError: [Errno 2] No such file or directory: 'start.pt'
+"""
+
+
+@dataclass(frozen=True)
+class Scene:
+    alice: User
+    first: Job
+    second: Job
+    waiting: Job
+    failed: Job
+    done: Job
+    model: RegisteredModelVersion
+    dataset: DatasetVersion
+
+
+def user_who_can_log_in(name: str, **values: object) -> User:
+    """With a hash that the product's own settings accept; it is weak, so that a log-in takes no time."""
+    user = UserFactory(username=name, **values)
+    user.password = PBKDF2PasswordHasher().encode(PASSWORD, "salt", 1000)
+    user.save(update_fields=["password"])
+    return user
+
+
+def build_scene(now: datetime | None = None) -> Scene:
+    now = now or timezone.now()
+    alice, bob = user_who_can_log_in("alice"), user_who_can_log_in("bob")
+    slots = [slot for name in ("gpu-host-1", "gpu-host-2") for slot in host_with_slots(name, 4).slots.all()]
+    for slot in slots:
+        GpuReading.objects.create(
+            slot=slot, at=now, utilisation_percent=random.uniform(70, 99), memory_used_bytes=212 * 1024**2
+        )
+    group = InstanceGroupFactory(
+        name="sig-elastic", resource_group=ResourceGroupFactory(name="ComputeHostsGPU", slot_rule="ngpus")
+    )
+    dataset, model = _dataset(alice), _model(alice)
+    common = {"model": model, "dataset": dataset, "instance_group": group, "owner": alice}
+    done = _done(common, now - timedelta(minutes=50))
+    failed = _failed(common, now - timedelta(minutes=25))
+    first = _first(common, now, slots[:3])
+    second = _second(common, now, slots[3:])
+    waiting = JobFactory(
+        **{**common, "owner": alice},
+        name="digits-wide",
+        min_slots=8,
+        priority=3000,
+        reason_code=Reason.WAITING_FOR_SLOTS,
+        reason_text="Waits for 8 GPUs: 8 of 8 are held by trainings of higher priority.",
+        submitted_at=now - timedelta(minutes=2),
+    )
+    JobFactory(**{**common, "owner": bob}, name="bobs-secret", reason_text="Waits for 1 GPU: none is free.")
+    return Scene(alice, first, second, waiting, failed, done, model, dataset)
+
+
+def _dataset(owner: User) -> DatasetVersion:
+    folder = Path(settings.TIDEPOOL_DATA_ROOTS[0], "digits")
+    folder.mkdir(parents=True, exist_ok=True)
+    dataset = DatasetFactory(name="digits", owner=owner, description="Handwritten digits, 8 by 8 pixels.")
+    return DatasetVersionFactory(dataset=dataset, number=1, path=str(folder), size_bytes=1_437_000, file_count=4)
+
+
+def _model(owner: User) -> RegisteredModelVersion:
+    folder = Path(settings.TIDEPOOL_MODEL_ROOTS[0], "digits-cnn")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "main.py").write_text(CODE)
+    model = RegisteredModelFactory(name="digits-cnn", owner=owner, description="A small convolutional network.")
+    return RegisteredModelVersionFactory(
+        model=model, number=1, path=str(folder), parameters={"epochs": 20}, default_dataset="digits", digest="3f" * 32
+    )
+
+
+def _first(common: dict, now: datetime, slots: list[Slot]) -> Job:
+    job = JobFactory(
+        **common,
+        name="T1 digits-cnn",
+        state=JobState.RUNNING,
+        slots=3,
+        target_slots=3,
+        incarnation=1,
+        generation=4,
+        step=820,
+        epoch=12,
+        progress=0.62,
+        final_metrics={"loss": 0.081, "accuracy": 97.1, "test_accuracy": 96.4},
+        reason_code=Reason.SHRUNK_FOR_FAIR_SHARE,
+        reason_text="3 of 8 GPUs: T2 digits-cnn has twice your priority (10000 to 5000).",
+        submitted_at=now - timedelta(minutes=10),
+        started_at=now - timedelta(minutes=10),
+    )
+    changes = [
+        (10.0, 1, Reason.GRANTED, "1 of 8 GPUs: it starts where slots are free.", None),
+        (9.6, 8, Reason.GREW_INTO_FREE_SLOTS, "8 of 8 GPUs: nobody else wants them.", 38.4),
+        (6.0, 4, Reason.SHRUNK_FOR_FAIR_SHARE, "4 of 8 GPUs: T2 digits-cnn has the same priority (5000).", 41.2),
+        (2.5, 3, Reason.SHRUNK_FOR_FAIR_SHARE, job.reason_text, 36.9),
+    ]
+    _history(job, now, changes, slots)
+    _metrics(job, now - timedelta(minutes=10), 820, per_epoch=68)
+    return job
+
+
+def _second(common: dict, now: datetime, slots: list[Slot]) -> Job:
+    job = JobFactory(
+        **common,
+        name="T2 digits-cnn",
+        state=JobState.RUNNING,
+        slots=5,
+        target_slots=5,
+        incarnation=1,
+        generation=2,
+        step=400,
+        epoch=5,
+        progress=0.28,
+        priority=10000,
+        final_metrics={"loss": 0.4, "accuracy": 89.0},
+        reason_code=Reason.GREW_INTO_FREE_SLOTS,
+        reason_text="5 of 8 GPUs: you have twice the priority of T1 digits-cnn (10000 to 5000).",
+        submitted_at=now - timedelta(minutes=6.2),
+        started_at=now - timedelta(minutes=6),
+    )
+    changes = [
+        (5.9, 4, Reason.GRANTED, "4 of 8 GPUs: T1 digits-cnn has the same priority (5000).", None),
+        (2.4, 5, Reason.GREW_INTO_FREE_SLOTS, job.reason_text, 35.0),
+    ]
+    _history(job, now, changes, slots)
+    _metrics(job, now - timedelta(minutes=6), 400, per_epoch=68)
+    return job
+
+
+def _done(common: dict, at: datetime) -> Job:
+    job = JobFactory(
+        **common,
+        name="digits-baseline",
+        state=JobState.SUCCEEDED,
+        incarnation=1,
+        generation=1,
+        step=600,
+        epoch=9,
+        progress=1.0,
+        final_metrics={"loss": 0.05, "accuracy": 98.2, "test_accuracy": 96.9},
+        reason_code=Reason.COMPLETED,
+        reason_text="Completed: 9 epochs in 600 steps.",
+        submitted_at=at,
+        started_at=at,
+        finished_at=at + timedelta(minutes=12),
+    )
+    _points(job, [(at, 4, Reason.GRANTED, "4 of 8 GPUs.", None), (job.finished_at, 0, Reason.COMPLETED, "Done.", None)])
+    _metrics(job, at, 600, per_epoch=68)
+    return job
+
+
+def _failed(common: dict, at: datetime) -> Job:
+    job = JobFactory(
+        **common,
+        name="digits-resume",
+        state=JobState.FAILED,
+        incarnation=1,
+        reason_code=Reason.EXIT_NONZERO,
+        reason_text="Rank 0 ended with exit code 1: FileNotFoundError.",
+        error={"kind": "FileNotFoundError", "message": "No such file or directory: 'start.pt'", "traceback": TRACEBACK},
+        submitted_at=at,
+        started_at=at,
+        finished_at=at + timedelta(seconds=9),
+    )
+    _event(job, 1, "", JobState.FAILED, Reason.EXIT_NONZERO, job.reason_text, at)
+    return job
+
+
+def _history(job: Job, now: datetime, changes: list[tuple], slots: list[Slot]) -> None:
+    _points(job, [(now - timedelta(minutes=ago), *rest) for ago, *rest in changes])
+    for number, (ago, _, reason, text, _pause) in enumerate(changes, start=1):
+        old = JobState.PENDING if number == 1 else JobState.RUNNING
+        _event(job, number, old, JobState.RUNNING, reason, text, now - timedelta(minutes=ago))
+    for rank, slot in enumerate(slots):
+        SlotClaim.objects.create(slot=slot, job=job, incarnation=1, claimed_at=now)
+        Rank.objects.create(
+            job=job,
+            incarnation=1,
+            wid=f"{slot.host.name}.{slot.index}.1",
+            host=slot.host.name,
+            slot=slot.index,
+            pid=4000 + job.pk * 10 + rank,
+            started_at=(now - timedelta(minutes=changes[0][0])).timestamp(),
+            state=RankState.RUNNING,
+            rank=rank,
+            generation=job.generation,
+        )
+
+
+def _points(job: Job, changes: list[tuple]) -> None:
+    for generation, (at, slots, reason, text, pause_ms) in enumerate(changes, start=1):
+        AllocationPoint.objects.create(
+            job=job,
+            at=at,
+            slots=slots,
+            incarnation=1,
+            generation=generation,
+            reason_code=reason,
+            reason_text=text,
+            pause_ms=pause_ms,
+        )
+
+
+def _event(job: Job, seq: int, old: str, new: str, reason: Reason, text: str, at: datetime) -> None:
+    JobEvent.objects.create(job=job, seq=seq, old=old, new=new, reason=reason, text=text, actor="scheduler", at=at)
+
+
+def _metrics(job: Job, start: datetime, steps: int, per_epoch: int) -> None:
+    noise = random.Random(job.pk)
+    rows = []
+    for step in range(1, steps + 1):
+        at, epoch = start + timedelta(seconds=step * 0.7), step // per_epoch
+        loss: float | None = 2.3 * math.exp(-step / 160) + 0.05 + noise.uniform(0, 0.08)
+        if 150 <= step <= 160:
+            loss = None
+        accuracy = 100 * (1 - 0.9 * math.exp(-step / 120)) - noise.uniform(0, 3)
+        rows += [("loss", step, epoch, loss, at), ("accuracy", step, epoch, accuracy, at)]
+        if step % per_epoch == 0:
+            rows.append(("test_accuracy", step, epoch, accuracy - 1, at))
+            rows.append(("test_loss", step, epoch, (loss or 0.1) + 0.03, at))
+    MetricPoint.objects.bulk_create(
+        MetricPoint(job=job, name=name, step=step, epoch=epoch, value=value, at=at)
+        for name, step, epoch, value, at in rows
+    )

@@ -1,0 +1,120 @@
+"""What must hold for every plan. Used on random snapshots and on planted mistakes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from jobs.scheduling.plan import JobPlan, Plan
+from jobs.scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
+
+
+def check_plan(snapshot: Snapshot, plan: Plan) -> None:
+    assert [line.job for line in plan.jobs] == sorted(job.id for job in snapshot.jobs)
+    _check_no_slot_twice(plan)
+    staying = settled(snapshot, plan)
+    for line in plan.jobs:
+        view = job_of(snapshot, line)
+        _check_slots(snapshot, view, line)
+        if line.job not in staying:
+            _check_limits(snapshot, view, line)
+        _check_no_move_without_cause(snapshot, view, line)
+        assert not line.preempt or _may_stop(snapshot, plan, view)
+    _check_capacity(snapshot, plan)
+    if len(snapshot.groups) == 1:
+        _check_nothing_idle(snapshot, plan)
+
+
+def job_of(snapshot: Snapshot, line: JobPlan) -> JobView:
+    return next(job for job in snapshot.jobs if job.id == line.job)
+
+
+def group_of(snapshot: Snapshot, job: JobView) -> GroupView:
+    return next(group for group in snapshot.groups if group.name == job.group)
+
+
+def offered(slot: SlotView, group: GroupView) -> bool:
+    return slot.claimable and group.resource_group in slot.resource_groups
+
+
+def held(snapshot: Snapshot, job: JobView, *, in_service: bool | None = None) -> set[SlotRef]:
+    """Slots that it holds and was not told to give back; only those in service, or only the others."""
+    group = group_of(snapshot, job)
+    mine = [slot for slot in snapshot.slots if slot.held_by == job.id and not slot.vacating and job.state != "PENDING"]
+    return {slot.ref for slot in mine if in_service is None or offered(slot, group) == in_service}
+
+
+def settled(snapshot: Snapshot, plan: Plan) -> set[int]:
+    """Jobs that the plan says stay where they are; only slots out of service justify that."""
+    result = set()
+    for line in plan.jobs:
+        if line.reason.params["rule"] == "settled":
+            mine = held(snapshot, job_of(snapshot, line))
+            assert held(snapshot, job_of(snapshot, line), in_service=False)
+            assert (set(line.slots), line.target, line.claim, line.vacate) == (mine, len(mine), (), ())
+            result.add(line.job)
+    return result
+
+
+def _check_no_slot_twice(plan: Plan) -> None:
+    counts = Counter(ref for line in plan.jobs for ref in line.slots)
+    assert all(count == 1 for count in counts.values())
+
+
+def _check_slots(snapshot: Snapshot, job: JobView, line: JobPlan) -> None:
+    group, mine = group_of(snapshot, job), held(snapshot, job)
+    free = {slot.ref for slot in snapshot.slots if slot.held_by is None and offered(slot, group)}
+    assert set(line.claim) <= free
+    assert set(line.vacate) <= mine
+    assert set(line.slots) == (mine - set(line.vacate)) | set(line.claim)
+    assert len(line.slots) <= line.target
+    if job.state == "PENDING" and line.claim:
+        assert len(line.claim) >= job.min_slots
+
+
+def _check_limits(snapshot: Snapshot, job: JobView, line: JobPlan) -> None:
+    assert line.target <= job.max_slots
+    assert line.target >= job.min_slots or (line.target == 0 and (job.state == "PENDING" or line.preempt))
+    if held(snapshot, job) and not job.elastic:
+        assert line.preempt or (line.target == len(held(snapshot, job)) and not line.claim)
+
+
+def _check_no_move_without_cause(snapshot: Snapshot, job: JobView, line: JobPlan) -> None:
+    good, away = held(snapshot, job, in_service=True), held(snapshot, job, in_service=False)
+    from_good = set(line.vacate) & good
+    assert len(from_good) == max(0, len(good) - line.target)
+    if line.claim:
+        assert set(line.vacate) <= away
+    group = group_of(snapshot, job)
+    if from_good and (group.policy == "fifo" or not group.preemption):
+        assert line.target == job.max_slots
+
+
+def _may_stop(snapshot: Snapshot, plan: Plan, job: JobView) -> bool:
+    group = group_of(snapshot, job)
+    gets = {line.job for line in plan.jobs if line.target}
+    higher = [j for j in snapshot.jobs if j.group == job.group and j.priority > job.priority and j.id in gets]
+    return group.policy == "priority" and group.preemption and bool(higher)
+
+
+def _check_capacity(snapshot: Snapshot, plan: Plan) -> None:
+    staying = settled(snapshot, plan)
+    in_service = [slot for slot in snapshot.slots if slot.claimable and (slot.held_by not in staying or slot.vacating)]
+    assert sum(line.target for line in plan.jobs if line.job not in staying) <= len(in_service)
+
+
+def _check_nothing_idle(snapshot: Snapshot, plan: Plan) -> None:
+    [group] = snapshot.groups
+    staying = settled(snapshot, plan)
+    usable = [s for s in snapshot.slots if offered(s, group) and (s.held_by not in staying or s.vacating)]
+    served = [line for line in plan.jobs if line.target and line.job not in staying]
+    if group.policy == "fairshare":
+        asked = sum(most(snapshot, job_of(snapshot, line)) for line in served)
+        assert sum(line.target for line in served) == min(len(usable), asked)
+    claimed = {ref for line in plan.jobs for ref in line.claim}
+    if {slot.ref for slot in usable if slot.held_by is None} - claimed:
+        assert all(len(line.slots) == line.target for line in served if line.slots)
+
+
+def most(snapshot: Snapshot, job: JobView) -> int:
+    """What it asks for at most. A job of fixed size that runs keeps what it has."""
+    return job.max_slots if job.elastic else len(held(snapshot, job)) or job.max_slots

@@ -1,0 +1,126 @@
+"""A tiny simulated cluster: it does what a plan says, at once, and gives vacated slots back one turn later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from jobs.scheduling.plan import JobPlan, Plan
+from jobs.scheduling.schedule import schedule
+from jobs.scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
+
+Scheduler = Callable[[Snapshot], Plan]
+Policy = Literal["fifo", "priority", "fairshare"]
+
+
+def group(policy: Policy = "fairshare", *, preemption: bool = True, name: str = "g", rg: str = "rg") -> GroupView:
+    return GroupView(name=name, resource_group=rg, policy=policy, preemption=preemption)
+
+
+def job(number: int, priority: int = 5000, *, least: int = 1, most: int = 8, **fields: Any) -> JobView:
+    """T<number>, submitted at second <number>, waiting."""
+    values: dict[str, Any] = {"name": f"T{number}", "group": "g", "state": "PENDING", "submitted_at": float(number)}
+    return JobView(id=number, priority=priority, min_slots=least, max_slots=most, **(values | fields))
+
+
+def slots(*sizes: int, rg: str = "rg") -> tuple[SlotView, ...]:
+    """Free slots: host h1 with sizes[0] of them, h2 with sizes[1] ..."""
+    return tuple(
+        SlotView(ref=SlotRef(f"h{host}", index), resource_groups=(rg,), claimable=True)
+        for host, size in enumerate(sizes, start=1)
+        for index in range(size)
+    )
+
+
+def hold(free: Iterable[SlotView], holders: dict[str, int]) -> tuple[SlotView, ...]:
+    """`{"h1:0-3": 7}`: job 7 holds these slots."""
+    by_ref: dict[SlotRef, int] = {}
+    for places, holder in holders.items():
+        host, span = places.split(":")
+        first, _, last = span.partition("-")
+        by_ref |= {SlotRef(host, index): holder for index in range(int(first), int(last or first) + 1)}
+    return tuple(replace(slot, held_by=by_ref.get(slot.ref, slot.held_by)) for slot in free)
+
+
+def running(view: JobView) -> JobView:
+    return replace(view, state="RUNNING")
+
+
+def lines(plan: Plan) -> dict[int, JobPlan]:
+    return {line.job: line for line in plan.jobs}
+
+
+def targets(plan: Plan) -> dict[int, int]:
+    return {line.job: line.target for line in plan.jobs}
+
+
+@dataclass
+class SimulatedCluster:
+    snapshot: Snapshot
+    scheduler: Scheduler = schedule
+    plans: list[Plan] = field(default_factory=list)
+
+    def submit(self, view: JobView) -> None:
+        self.snapshot = replace(self.snapshot, jobs=(*self.snapshot.jobs, view))
+
+    def change(self, number: int, **fields: Any) -> None:
+        jobs = tuple(replace(view, **fields) if view.id == number else view for view in self.snapshot.jobs)
+        self.snapshot = replace(self.snapshot, jobs=jobs)
+
+    def end(self, number: int) -> None:
+        """The job is over: its slots are free at once."""
+        free = tuple(
+            replace(slot, held_by=None, vacating=False) if slot.held_by == number else slot
+            for slot in self.snapshot.slots
+        )
+        jobs = tuple(view for view in self.snapshot.jobs if view.id != number)
+        self.snapshot = replace(self.snapshot, slots=free, jobs=jobs)
+
+    def drain(self, host: str) -> None:
+        drained = tuple(replace(s, claimable=False) if s.ref.host == host else s for s in self.snapshot.slots)
+        self.snapshot = replace(self.snapshot, slots=drained)
+
+    def held(self, number: int) -> list[SlotRef]:
+        return [slot.ref for slot in self.snapshot.slots if slot.held_by == number and not slot.vacating]
+
+    def turn(self) -> Plan:
+        """One cycle. What was being given back before it is free after it."""
+        plan = self.scheduler(self.snapshot)
+        known = {view.id for view in self.snapshot.jobs}
+        given_back = {s.ref for s in self.snapshot.slots if s.held_by and (s.vacating or s.held_by not in known)}
+        claims = {ref: line.job for line in plan.jobs for ref in line.claim}
+        vacated = {ref for line in plan.jobs for ref in line.vacate}
+        self.snapshot = replace(
+            self.snapshot,
+            slots=tuple(_after(slot, given_back, claims, vacated) for slot in self.snapshot.slots),
+            jobs=tuple(_moved_on(view, lines(plan)[view.id]) for view in self.snapshot.jobs),
+        )
+        self.plans.append(plan)
+        return plan
+
+    def settle(self, limit: int = 20) -> int:
+        """Turn until nothing is claimed or vacated any more; how many turns changed something."""
+        for turns in range(limit):
+            if not any(slot.vacating for slot in self.snapshot.slots):
+                before = self.snapshot
+                self.turn()
+                if self.snapshot == before:
+                    return turns
+            else:
+                self.turn()
+        raise AssertionError(f"not settled after {limit} turns")
+
+
+def _after(slot: SlotView, given_back: set[SlotRef], claims: dict[SlotRef, int], vacated: set[SlotRef]) -> SlotView:
+    if slot.ref in given_back:
+        return replace(slot, held_by=None, vacating=False)
+    if slot.ref in claims:
+        return replace(slot, held_by=claims[slot.ref])
+    return replace(slot, vacating=True) if slot.ref in vacated else slot
+
+
+def _moved_on(view: JobView, line: JobPlan) -> JobView:
+    if line.preempt:
+        return replace(view, state="PENDING")
+    return replace(view, state="RUNNING") if line.claim else view

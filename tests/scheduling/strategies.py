@@ -1,0 +1,66 @@
+"""Random snapshots: small, consistent, and full of corner cases."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from jobs.scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
+
+#: Holds slots, but is not among the snapshot's jobs: it is being stopped.
+ENDING = 99
+
+
+@st.composite
+def snapshots(draw: st.DrawFn, max_groups: int = 2, max_jobs: int = 5) -> Snapshot:
+    groups = draw(_groups(max_groups))
+    numbers = range(1, draw(st.integers(0, max_jobs)) + 1)
+    group_of = {number: draw(st.sampled_from(groups)) for number in numbers}
+    slots = draw(_slots(group_of))
+    jobs = tuple(draw(_job(number, group_of[number], slots)) for number in numbers)
+    return Snapshot(at=100.0, groups=groups, slots=slots, jobs=jobs)
+
+
+@st.composite
+def _groups(draw: st.DrawFn, most: int) -> tuple[GroupView, ...]:
+    names = "ab"[: draw(st.integers(1, most))]
+    return tuple(
+        GroupView(
+            name=name,
+            resource_group=draw(st.sampled_from(["r1", "r2"])),
+            policy=draw(st.sampled_from(["fairshare", "fairshare", "priority", "fifo"])),
+            preemption=draw(st.booleans()),
+        )
+        for name in names
+    )
+
+
+@st.composite
+def _slots(draw: st.DrawFn, group_of: dict[int, GroupView]) -> tuple[SlotView, ...]:
+    slots = []
+    for host in range(1, draw(st.integers(1, 3)) + 1):
+        claimable = draw(st.integers(0, 4)) > 0
+        offers = draw(st.sampled_from([("r1", "r2"), ("r1", "r2"), ("r1",), ("r2",)]))
+        for index in range(draw(st.integers(1, 4))):
+            holder = draw(st.sampled_from([None, None, ENDING, *group_of, *group_of]))
+            vacating = holder is not None and draw(st.integers(0, 3)) == 0
+            slots.append(SlotView(SlotRef(f"h{host}", index), offers, claimable, holder, vacating))
+    return tuple(slots)
+
+
+@st.composite
+def _job(draw: st.DrawFn, number: int, group: GroupView, slots: tuple[SlotView, ...]) -> JobView:
+    held = sum(slot.held_by == number and not slot.vacating for slot in slots)
+    elastic = draw(st.integers(0, 3)) > 0
+    least = draw(st.integers(1, held or 5)) if elastic else held or draw(st.integers(1, 5))
+    return JobView(
+        id=number,
+        name=f"T{number}",
+        group=group.name,
+        state=draw(st.sampled_from(["STARTING", "RUNNING"])) if held else "PENDING",
+        priority=draw(st.sampled_from([1, 2500, 5000, 5000, 10000])),
+        submitted_at=float(draw(st.integers(1, 4))),
+        min_slots=least,
+        max_slots=draw(st.integers(least, 10)) if elastic else least,
+        elastic=elastic,
+        owner=draw(st.sampled_from([1, 2])),
+    )

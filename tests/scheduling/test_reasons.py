@@ -1,0 +1,290 @@
+"""Sentences: the right words for known cases, and true arithmetic for all others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from jobs.scheduling.plan import JobPlan, Plan
+from jobs.scheduling.schedule import schedule
+from jobs.scheduling.snapshot import JobView, SlotView, Snapshot
+from jobs.states import Reason
+from tests.scheduling.checks import group_of, held, job_of, most, offered, settled
+from tests.scheduling.cluster import Policy, group, hold, job, lines, running, slots
+from tests.scheduling.strategies import snapshots
+
+
+def sentence(
+    number: int, held: tuple[SlotView, ...], *jobs: JobView, policy: Policy = "fairshare", preemption: bool = True
+) -> tuple[Reason, str]:
+    snapshot = Snapshot(0.0, (group(policy, preemption=preemption),), held, jobs)
+    reason = lines(schedule(snapshot))[number].reason
+    return reason.code, reason.text
+
+
+HALVES = hold(slots(4, 4), {"h1:0-3": 1, "h2:0-3": 2})
+FULL = hold(slots(4, 4), {"h1:0-3": 1, "h2:0-3": 1})
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "words"),
+    [
+        (5000, 5000, "T2 has the same priority (5000)"),
+        (5000, 10000, "T2 has twice your priority (10000 to 5000)"),
+        (3000, 9000, "T2 has 3 times your priority (9000 to 3000)"),
+        (5000, 7000, "T2 has a higher priority than yours (7000 to 5000)"),
+        (10000, 5000, "you have twice the priority of T2 (10000 to 5000)"),
+        (7000, 5000, "you have a higher priority than T2 (7000 to 5000)"),
+    ],
+)
+def test_two_jobs_are_compared_by_priority(mine: int, theirs: int, words: str) -> None:
+    _, text = sentence(1, HALVES, running(job(1, mine)), running(job(2, theirs)))
+    assert f" GPUs: {words}" in text
+
+
+def test_another_users_training_is_not_named() -> None:
+    _, text = sentence(1, HALVES, running(job(1, owner=1)), running(job(2, 10000, owner=2)))
+    assert text == "3 of 8 GPUs: another user's training has twice your priority (10000 to 5000)."
+
+
+def test_three_jobs_share_by_priority() -> None:
+    _, text = sentence(1, FULL, running(job(1)), job(2, 10000), job(3))
+    assert text == "2 of 8 GPUs: shared by priority with 2 other trainings (5000 of 20000 in all)."
+
+
+def test_a_share_beyond_the_own_priority_comes_from_what_others_cannot_use() -> None:
+    _, text = sentence(1, FULL, running(job(1)), job(2, most=2))
+    assert text == "6 of 8 GPUs: the most T2 can use is 2."
+    _, text = sentence(1, FULL, running(job(1)), job(2, most=2), job(3, most=1))
+    assert text == "5 of 8 GPUs: the most the 2 other trainings can use is 3."
+
+
+def test_a_minimum_decides_where_it_is_above_the_share() -> None:
+    _, text = sentence(1, FULL, running(job(1, 1)), job(2, 10000))
+    assert text == "1 of 8 GPUs: the least it needs is 1."
+    _, text = sentence(1, FULL, running(job(1)), job(2, least=6))
+    assert text == "2 of 8 GPUs: the least T2 needs is 6."
+
+
+def test_without_preemption_a_running_job_keeps_what_it_holds() -> None:
+    mine = hold(slots(4, 4), {"h1:0-3": 1, "h2:0-1": 1})
+    _, text = sentence(1, mine, running(job(1)), job(2, 10000), preemption=False)
+    assert text == "6 of 8 GPUs: it keeps 6, as preemption is off."
+    _, text = sentence(2, mine, running(job(1)), job(2, 10000), preemption=False)
+    assert text == "2 of 8 GPUs: T1 keeps 6, as preemption is off."
+
+
+def test_policies_in_order_say_who_has_the_rest() -> None:
+    six = hold(slots(4, 4), {"h1:0-3": 1, "h2:0-1": 1})
+    assert sentence(2, six, running(job(1, most=6)), job(2), policy="fifo")[1] == "2 of 8 GPUs: T1 has 6."
+    code, text = sentence(1, FULL, running(job(1)), job(2, 6000, most=5), policy="priority")
+    assert code == Reason.PREEMPTED_BY_PRIORITY
+    assert text == "3 of 8 GPUs: T2 has a higher priority than yours (6000 to 5000)."
+    waiting = job(1, least=6)
+    assert (
+        sentence(2, HALVES, waiting, running(job(2)), policy="fifo")[1] == "4 of 8 GPUs: T1 waits before it for 6 GPUs."
+    )
+
+
+def test_waiting_jobs_say_what_they_wait_for() -> None:
+    code, text = sentence(2, FULL, running(job(1, least=6)), job(2, least=3))
+    assert code == Reason.WAITING_FOR_SLOTS
+    assert text == "Waits for 1 more GPU: it needs 3, and 6 of 8 are the least that other trainings need."
+    code, text = sentence(3, FULL, running(job(1, least=6)), job(2, 6000, least=3), job(3))
+    assert code == Reason.BEHIND_HIGHER_PRIORITY
+    assert text == "Waits behind T2, which has a higher priority (6000 to 5000) and needs 3 GPUs."
+    code, text = sentence(3, FULL, running(job(1, least=6)), job(2, least=3), job(3))
+    assert (code, text) == (Reason.WAITING_FOR_SLOTS, "Waits behind T2, which came first and needs 3 GPUs.")
+    code, text = sentence(1, slots(4), job(1, least=5))
+    assert (code, text) == (Reason.GANG_TOO_LARGE_NOW, "Needs 5 GPUs at once: its group has 4 to share now.")
+
+
+def test_a_fixed_size_job_says_so() -> None:
+    code, text = sentence(1, slots(4), job(1, least=2, most=2, elastic=False))
+    assert (code, text) == (Reason.GRANTED, "2 of 4 GPUs: it runs on exactly 2.")
+
+
+# --- arithmetic ------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(snapshots())
+def test_the_arithmetic_of_every_sentence_is_true(snapshot: Snapshot) -> None:
+    check_reasons(snapshot, schedule(snapshot))
+
+
+def check_reasons(snapshot: Snapshot, plan: Plan) -> None:
+    for line in plan.jobs:
+        _check_every_number_is_a_param(snapshot, line)
+        _check_names(snapshot, line)
+        _check_priorities(snapshot, line)
+        _check_others(snapshot, plan, line)
+        _check_code(snapshot, line)
+        _check_sentence(snapshot, plan, line)
+
+
+def _numbers(value: Any) -> Iterator[int]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _numbers(item)
+        yield len(value)
+    elif isinstance(value, int):
+        yield value
+
+
+def _check_every_number_is_a_param(snapshot: Snapshot, line: JobPlan) -> None:
+    text = re.sub(r"\b[Th]\d+\b|\d+ times", "", line.reason.text)
+    assert {int(number) for number in re.findall(r"\d+", text)} <= set(_numbers(line.reason.params))
+    assert line.reason.text.endswith(".")
+
+
+def _check_names(snapshot: Snapshot, line: JobPlan) -> None:
+    me = job_of(snapshot, line)
+    foreign = {job.name for job in snapshot.jobs if job.owner != me.owner}
+    assert not foreign & set(re.findall(r"\bT\d+\b", line.reason.text + repr(line.reason.params)))
+
+
+def _check_priorities(snapshot: Snapshot, line: JobPlan) -> None:
+    mine, text = job_of(snapshot, line).priority, line.reason.text
+    comparison = r"(you have|has) (?:a )?(twice|\d+ times|higher)[^.;(]*\((\d+) to (\d+)\)"
+    for who, relation, first, second in re.findall(comparison, text):
+        larger, smaller = int(first), int(second)
+        factor = {"twice": 2, "higher": None}.get(relation) or re.sub(r"\D", "", relation)
+        assert larger == int(factor) * smaller if factor else larger > smaller
+        assert mine == (larger if who == "you have" else smaller)
+        [other] = line.reason.params["others"]
+        assert {larger, smaller} == {mine, other["priority"]}
+    assert (" to " in text) <= bool(re.search(comparison, text) or "group has" in text)
+    for priority in re.findall(r"the same priority \((\d+)\)", text):
+        assert int(priority) == mine == line.reason.params["others"][0]["priority"]
+
+
+def _check_others(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
+    for other in line.reason.params.get("others", []):
+        view = next(job for job in snapshot.jobs if job.id == other["job"])
+        assert view.id != line.job
+        assert other["slots"] == lines(plan)[view.id].target
+        assert other["priority"] == view.priority
+
+
+def _check_code(snapshot: Snapshot, line: JobPlan) -> None:
+    job, code = job_of(snapshot, line), line.reason.code
+    before = len(held(snapshot, job))
+    if line.reason.params["rule"] == "settled" or (
+        before == line.target and not line.claim and not line.vacate and before
+    ):
+        assert code == Reason.UNCHANGED
+    elif not before:
+        starts = (
+            {Reason.GRANTED}
+            if line.claim
+            else {Reason.WAITING_FOR_SLOTS, Reason.BEHIND_HIGHER_PRIORITY, Reason.GANG_TOO_LARGE_NOW}
+        )
+        assert code in starts
+    elif line.preempt:
+        assert code == Reason.PREEMPTED_BY_PRIORITY
+    elif line.target > before:
+        assert code in {Reason.GREW_INTO_FREE_SLOTS, Reason.REBALANCED}
+    else:
+        shrunk = {Reason.SHRUNK_FOR_FAIR_SHARE, Reason.PREEMPTED_BY_PRIORITY, Reason.LIMIT_CHANGED, Reason.REBALANCED}
+        assert code in shrunk
+
+
+def _capacity(snapshot: Snapshot, plan: Plan) -> int:
+    """Of the only group of a snapshot: its slots in service, less those of jobs that stay where they are."""
+    [group] = snapshot.groups
+    staying = settled(snapshot, plan)
+    usable = [slot for slot in snapshot.slots if offered(slot, group)]
+    return sum(slot.vacating or slot.held_by not in staying for slot in usable)
+
+
+def _check_sentence(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
+    params, text, job = line.reason.params, line.reason.text, job_of(snapshot, line)
+    if len(snapshot.groups) == 1 and "capacity" in params:
+        assert params["capacity"] == _capacity(snapshot, plan)
+    if match := re.match(r"(\d+) of (\d+) GPUs?: ", text):
+        assert (int(match[1]), int(match[2])) == (line.target, params["capacity"])
+        _check_why(snapshot, plan, line)
+    elif text.startswith("Waits: "):
+        missing, target = map(int, re.findall(r"\d+", text)[:2])
+        assert (target, missing) == (line.target, target - params["free"])
+        assert params["free"] < job.min_slots <= line.target
+        assert 0 < missing <= sum(giver["slots"] for giver in params["givers"])
+    elif match := re.match(r"Waits for (\d+) more GPUs?: it needs (\d+), and (\d+) of (\d+) are", text):
+        missing, need, taken, capacity = map(int, match.groups())
+        assert missing == need - (capacity - taken) > 0
+        assert (need, capacity) == (job.min_slots, params["capacity"])
+        assert taken <= sum(other.target for other in plan.jobs)
+    elif match := re.match(r"Waits behind .* needs (\d+) GPUs?\.", text):
+        [other] = params["others"]
+        assert (other["slots"], int(match[1])) == (0, other["min_slots"])
+    elif match := re.match(r"Needs (\d+) GPUs? at once: its group has (\d+) to share now\.", text):
+        assert (int(match[1]), int(match[2])) == (job.min_slots, params["capacity"])
+        assert job.min_slots > params["capacity"]
+    elif match := re.match(r"Stops for now and gives back (\d+) GPUs?: ", text):
+        assert line.preempt
+        assert int(match[1]) == len(line.vacate) == len(held(snapshot, job))
+    else:
+        assert re.match(r"(\d+) GPUs?: stays, though ", text)
+        assert int(text.split()[0]) == line.target == len(held(snapshot, job))
+
+
+def _others(snapshot: Snapshot, plan: Plan, line: JobPlan) -> list[JobView]:
+    """The other jobs of its group that the policy gave any slots."""
+    served = {other.job for other in plan.jobs if other.target} - settled(snapshot, plan) - {line.job}
+    group_name = job_of(snapshot, line).group
+    return [job for job in snapshot.jobs if job.id in served and job.group == group_name]
+
+
+def _check_why(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
+    params, text, job = line.reason.params, line.reason.text, job_of(snapshot, line)
+    rule, others = params["rule"], _others(snapshot, plan, line)
+    sum_of_others = sum(lines(plan)[other.id].target for other in others)
+    if "others_count" in params:
+        assert (params["others_count"], params["others_slots"]) == (len(others), sum_of_others)
+    if rule in {"maximum", "fixed"}:
+        assert line.target == params["max_slots"]
+    elif rule == "alone":
+        assert line.target == params["capacity"]
+    elif rule == "by_priority":
+        assert params["total_priority"] == job.priority + sum(other.priority for other in others)
+        assert f"with {len(others)} other trainings ({job.priority} of {params['total_priority']} in all)" in text
+        assert line.target + sum_of_others == params["capacity"]
+    elif rule == "others_maximum":
+        assert sum_of_others == sum(most(snapshot, other) for other in others)
+        assert line.target + sum_of_others == params["capacity"]
+    elif rule in {"floor", "kept"}:
+        assert params["floor"] in {line.target, sum_of_others}
+        assert line.target + sum_of_others == params["capacity"]
+    elif rule == "compared" and group_of(snapshot, job).policy == "fairshare":
+        assert line.target + sum_of_others == params["capacity"]
+    elif rule == "others_have":
+        assert sum_of_others == params["capacity"] - line.target
+    elif rule == "ahead":
+        assert params["others"][0]["slots"] == 0
+    if "missing" in params:
+        assert params["missing"] == line.target - len(line.slots)
+        assert ("being given back" in text) == (params["missing"] > 0)
+        assert params["missing"] <= sum(giver["slots"] for giver in params.get("givers", []))
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [("3 of", "4 of"), ("of 8", "of 9"), ("twice your", "3 times your"), ("to 5000", "to 6000"), ("T2", "T3's 7")],
+)
+def test_a_wrong_number_in_a_sentence_is_noticed(right: str, wrong: str) -> None:
+    snapshot = Snapshot(0.0, (group(),), HALVES, (running(job(1)), running(job(2, 10000))))
+    plan = schedule(snapshot)
+    first = plan.jobs[0]
+    assert right in first.reason.text
+    forged = replace(first, reason=replace(first.reason, text=first.reason.text.replace(right, wrong)))
+    check_reasons(snapshot, plan)
+    with pytest.raises(AssertionError):
+        check_reasons(snapshot, replace(plan, jobs=(forged, *plan.jobs[1:])))

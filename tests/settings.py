@@ -1,0 +1,11 @@
+"""The product's settings over a fresh home, with a password hash that costs nothing."""
+
+import os
+import tempfile
+
+# Short: unix sockets live below it.
+os.environ["TIDEPOOL_HOME"] = tempfile.mkdtemp(prefix="tidepool-test-")
+
+from webapp.settings import *  # noqa: F403
+
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

@@ -1,0 +1,196 @@
+"""Who may import whom, who reads the environment, how long a file may be: ARCHITECTURE.md's rules, by the source."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+MAX_LINES = 500
+APPS = ("datasets", "models_registry", "workers", "jobs")
+
+#: Where our own code lies; a folder's place on the import path comes first.
+PACKAGES = {
+    ROOT: (*APPS, "webapp"),
+    ROOT / "runtime": ("tidepool",),
+    ROOT / "runtime/compat/wmla": ("fabric_model",),
+}
+OUR_NAMES = {name for names in PACKAGES.values() for name in names}
+
+#: The modules that read settings from the environment: one for the web part, the executor, and a rank.
+READS_ENVIRONMENT = {"webapp/settings.py", "workers/executor/config.py", "runtime/tidepool/env.py"}
+#: Modules that only make the environment of other processes.
+HANDS_ENVIRONMENT_ON = {
+    "webapp/embedded/specs.py": "to the children of `up`",
+    "workers/executor/nursery.py": "what is allowed of it, to the nursery",
+    "runtime/tidepool/rank.py": "what is allowed of it, to a rank",
+    "runtime/tidepool/procfs.py": "the mark by which leftovers are found",
+}
+#: Entry points that only set a default for Django.
+SETS_DJANGO_DEFAULT = {"manage.py", "webapp/asgi.py", "webapp/celery.py"}
+
+
+def source_files() -> list[Path]:
+    files = [ROOT / "manage.py"]
+    for root, names in PACKAGES.items():
+        for name in names:
+            files += [root / f"{name}.py"] if (root / f"{name}.py").exists() else sorted((root / name).rglob("*.py"))
+    return [file for file in files if "__pycache__" not in file.parts]
+
+
+def relative(file: Path) -> str:
+    return str(file.relative_to(ROOT))
+
+
+def files_below(*folders: str) -> list[Path]:
+    return [file for file in source_files() if any(relative(file).startswith(folder) for folder in folders)]
+
+
+@cache
+def tree_of(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(), str(file))
+
+
+def imports_of(file: Path) -> set[str]:
+    """Full dotted names of the imported modules; `from a import b` gives both `a` and `a.b`."""
+    found: set[str] = set()
+    for node in ast.walk(tree_of(file)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{relative(file)}: import by full names"
+            assert node.module is not None
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def top_names(file: Path) -> set[str]:
+    return {name.partition(".")[0] for name in imports_of(file)}
+
+
+def outside_standard_library(file: Path) -> set[str]:
+    return {name for name in top_names(file) if name not in sys.stdlib_module_names}
+
+
+def offenders(files: list[Path], allowed: set[str]) -> dict[str, set[str]]:
+    assert files, "the rule covers no file: it has moved"
+    found = {relative(file): outside_standard_library(file) - allowed for file in files}
+    return {file: names for file, names in found.items() if names}
+
+
+def test_scheduling_is_pure() -> None:
+    files = files_below("jobs/scheduling/")
+    assert offenders(files, {"numpy", "scipy", "jobs"}) == {}
+    for file in files:
+        ours = {name for name in imports_of(file) if name.startswith("jobs")}
+        assert all(name.startswith(("jobs.scheduling", "jobs.states")) or name == "jobs" for name in ours), relative(
+            file
+        )
+        impure = {"time", "random", "secrets", "logging", "os", "socket", "subprocess", "threading", "uuid"}
+        assert not top_names(file) & impure, relative(file)
+
+
+def test_executor_knows_neither_django_nor_torch() -> None:
+    files = files_below("workers/executor/")
+    assert offenders(files, {"celery", "kombu", "pynvml", "tidepool", "workers"}) == {}
+    for file in files:
+        ours = {name for name in imports_of(file) if name.startswith("workers")}
+        assert all(name.startswith("workers.executor") for name in ours), relative(file)
+        assert not any(name.startswith("tidepool.torch") for name in imports_of(file)), relative(file)
+
+
+def test_runtime_stands_alone() -> None:
+    small_libraries = {"numpy", "safetensors", "tidepool"}
+    torch_files = files_below("runtime/tidepool/torch/")
+    plain_files = [file for file in files_below("runtime/tidepool/") if file not in torch_files]
+    assert offenders(torch_files, small_libraries | {"torch"}) == {}
+    assert offenders(plain_files, small_libraries) == {}
+
+
+def test_compatibility_modules_import_only_the_runtime() -> None:
+    assert offenders(files_below("runtime/compat/"), {"tidepool", "torch", "numpy"}) == {}
+
+
+def test_importing_the_runtime_does_not_load_torch() -> None:
+    code = "import sys, tidepool, tidepool.protocol, tidepool.env; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=ROOT / "runtime")
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_apps_import_only_what_is_below_them(app: str) -> None:
+    allowed = {"jobs": set(APPS)}.get(app, {app})
+    for file in files_below(f"{app}/"):
+        if relative(file).startswith("workers/executor/"):
+            continue
+        assert not (top_names(file) & set(APPS)) - allowed, relative(file)
+        joints = {"webapp.settings", "webapp.urls", "webapp.asgi", "webapp.celery"}
+        assert not imports_of(file) & joints, relative(file)
+
+
+def test_apps_have_nothing_in_their_package_files() -> None:
+    for app in ("jobs", "workers"):
+        assert (ROOT / app / "__init__.py").read_text() == ""
+
+
+def test_few_modules_read_the_environment() -> None:
+    readers = set()
+    for file in source_files():
+        for node in ast.walk(tree_of(file)):
+            if isinstance(node, ast.Attribute) and node.attr in {"environ", "environb", "getenv", "putenv"}:
+                readers.add(relative(file))
+    assert readers == READS_ENVIRONMENT | set(HANDS_ENVIRONMENT_ON) | SETS_DJANGO_DEFAULT
+
+
+def test_entry_points_only_set_django_default() -> None:
+    for name in sorted(SETS_DJANGO_DEFAULT):
+        uses = [line for line in (ROOT / name).read_text().splitlines() if "environ" in line]
+        assert [use.strip() for use in uses] == ['os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")']
+
+
+def test_one_door_to_the_executors() -> None:
+    """Only dispatch sends `executor.sync`; only tasks of jobs receive reports."""
+    senders = [
+        relative(file)
+        for file in files_below(*(f"{app}/" for app in APPS), "webapp/")
+        if "send_task" in file.read_text()
+    ]
+    assert [name for name in senders if not name.startswith("workers/executor/")] == ["jobs/dispatch.py"]
+
+
+def writes_state(node: ast.AST) -> bool:
+    """`row.state = ...` or `rows.update(state=...)`."""
+    if isinstance(node, ast.Assign):
+        return any(isinstance(target, ast.Attribute) and target.attr == "state" for target in node.targets)
+    is_update = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "update"
+    return is_update and any(keyword.arg == "state" for keyword in node.keywords)
+
+
+def test_states_change_only_in_actions() -> None:
+    """No module but the actions writes the state of a job or host."""
+    writers = {
+        relative(file)
+        for file in files_below(*(f"{app}/" for app in APPS), "webapp/")
+        if any(writes_state(node) for node in ast.walk(tree_of(file)))
+    }
+    strangers = {name for name in writers if "/actions" not in name and not name.startswith("workers/executor/")}
+    assert strangers == set()
+
+
+def test_no_file_is_longer_than_it_may_be() -> None:
+    too_long = {
+        relative(file): lines
+        for file in [*source_files(), *(ROOT / "tests").rglob("*.py")]
+        if "migrations" not in file.parts and (lines := len(file.read_text().splitlines())) > MAX_LINES
+    }
+    assert too_long == {}
+
+
+def test_every_test_folder_is_a_package() -> None:
+    """Otherwise tests/datasets would shadow the app of that name."""
+    folders = {file.parent for file in (ROOT / "tests").rglob("test_*.py")}
+    assert [relative(folder) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []

@@ -1,0 +1,99 @@
+"""What people can set, and what they can meet, is documented."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from jobs.states import JOB_TRANSITIONS, GenerationState, JobState, RankState, Reason
+from tests.test_architecture import ROOT, source_files
+
+#: Names that look like variables but are Django settings of ours without one.
+NOT_VARIABLES = {"TIDEPOOL_RESULTS_ROOT"}
+PLACES = [
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    *(f"docs/{name}" for name in ("settings.md", "security.md", "states.md")),
+]
+
+
+def words_of(document: str) -> set[str]:
+    """What a document sets in `code`."""
+    return set(re.findall(r"`([^`\n]+)`", (ROOT / document).read_text()))
+
+
+def variables_in_source() -> set[str]:
+    found: set[str] = set()
+    for file in source_files():
+        found |= set(re.findall(r"\bTIDEPOOL_[A-Z_]*[A-Z]\b", file.read_text()))
+    return found - NOT_VARIABLES
+
+
+def test_every_variable_is_documented() -> None:
+    assert variables_in_source() - words_of("docs/settings.md") == set()
+
+
+def test_no_variable_is_documented_that_nothing_reads() -> None:
+    documented = {word for word in words_of("docs/settings.md") if re.fullmatch(r"TIDEPOOL_[A-Z_]+", word)}
+    assert documented - variables_in_source() == set()
+
+
+@pytest.mark.parametrize("states", [JobState, GenerationState, RankState, Reason])
+def test_every_state_and_reason_is_documented(states: type) -> None:
+    assert {str(state) for state in states} - words_of("docs/states.md") == set()
+
+
+def test_every_transition_is_documented() -> None:
+    text = (ROOT / "docs/states.md").read_text()
+    missing = []
+    for old, new in JOB_TRANSITIONS:
+        rows = [line for line in text.splitlines() if f"`{old}`" in line and f"`{new}`" in line]
+        if not rows:
+            missing.append(f"{old} -> {new}")
+    assert missing == []
+
+
+def required_by(document: str) -> set[str]:
+    """Names of the packages that a requirements file asks for."""
+    lines = [line.strip() for line in (ROOT / document).read_text().splitlines()]
+    return {_normal(re.split(r"[=<>;\[ ]", line)[0]) for line in lines if line and line[0] not in "#-"}
+
+
+def test_every_dependency_has_a_sentence() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text().lower()
+    names = required_by("requirements.in") | required_by("requirements-dev.in")
+    assert {name for name in names if name not in text} == set()
+
+
+def test_everything_that_is_required_is_pinned() -> None:
+    pins = required_by("requirements.txt")
+    assert required_by("requirements.in") - pins == set()
+    assert required_by("requirements-dev.in") - pins - required_by("requirements-dev.txt") == set()
+    loose = [
+        line for line in (ROOT / "requirements.txt").read_text().splitlines() if line[0] != "#" and "==" not in line
+    ]
+    assert loose == []
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    broken = []
+    for place in PLACES:
+        text = (ROOT / place).read_text()
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+            if not ((ROOT / place).parent / target).exists():
+                broken.append(f"{place}: {target}")
+    assert broken == []
+
+
+def test_requires_the_python_that_setup_asks_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["requires-python"] == ">=3.11"
+    assert "(3, 11)" in Path(ROOT / "scripts/setup").read_text()
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,0 +1,169 @@
+"""The websocket: who may subscribe to what, and what the close codes say."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from asgiref.testing import ApplicationCommunicator
+from channels.db import database_sync_to_async
+from django.contrib.auth.models import AnonymousUser, User
+from django.contrib.sessions.backends.db import SessionStore
+
+from jobs.models import Job
+from tests.factories import JobFactory, UserFactory
+from webapp import consumers
+from webapp.consumers import LiveConsumer
+from webapp.lib.hub import Hub
+from webapp.lib.live import CLUSTER, Event, current_seqs, job_topic
+
+pytestmark = pytest.mark.django_db(transaction=True)
+DEADLINE_SECONDS = 5.0
+
+
+class Browser(ApplicationCommunicator):
+    """The other end of the websocket. (`channels.testing` would need daphne.)"""
+
+    def __init__(self, user: Any, session: Any) -> None:
+        super().__init__(LiveConsumer.as_asgi(), {"type": "websocket", "user": user, "session": session})
+
+    async def connect(self) -> None:
+        await self.send_input({"type": "websocket.connect"})
+        assert (await self.receive_output(DEADLINE_SECONDS))["type"] == "websocket.accept"
+
+    async def say(self, text: str) -> None:
+        await self.send_input({"type": "websocket.receive", "text": text})
+
+    async def subscribe(self, topic: str, after: int = 0) -> None:
+        await self.say(json.dumps({"subscribe": topic, "after": after}))
+
+    async def frame(self) -> dict[str, Any]:
+        return json.loads((await self.receive_output(DEADLINE_SECONDS))["text"])
+
+    async def close_code(self) -> int:
+        """Reads until the server closes."""
+        while (message := await self.receive_output(DEADLINE_SECONDS))["type"] != "websocket.close":
+            pass
+        return int(message["code"])
+
+    async def leave(self) -> None:
+        await self.send_input({"type": "websocket.disconnect", "code": 1000})
+        await self.wait(DEADLINE_SECONDS)
+
+
+@pytest.fixture
+async def hub(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Hub]:
+    """The process's hub, with a broker that says nothing by itself."""
+    hub = Hub(database_sync_to_async(current_seqs), consumers._broker_events)
+    monkeypatch.setattr(hub, "start", lambda: None)
+    consumers._hubs[asyncio.get_running_loop()] = hub
+    yield hub
+    await hub.stop()
+
+
+@database_sync_to_async
+def cast() -> tuple[User, User, Job]:
+    alice, bob = UserFactory(username="alice"), UserFactory(username="bob")
+    return alice, bob, JobFactory(owner=alice)
+
+
+@database_sync_to_async
+def session_of(user: User) -> SessionStore:
+    session = SessionStore()
+    session["_auth_user_id"] = str(user.pk)
+    session["_auth_user_backend"] = "django.contrib.auth.backends.ModelBackend"
+    session["_auth_user_hash"] = user.get_session_auth_hash()
+    session.create()
+    return session
+
+
+async def connected(user: Any, session: Any = None) -> Browser:
+    browser = Browser(user, session)
+    await browser.connect()
+    return browser
+
+
+async def test_strangers_are_told_to_log_in(hub: Hub) -> None:
+    browser = await connected(AnonymousUser())
+
+    assert await browser.close_code() == 4401
+
+
+async def test_owner_gets_the_events_of_a_job_and_everybody_the_clusters(hub: Hub) -> None:
+    alice, _, job = await cast()
+    browser = await connected(alice)
+    for topic in (job_topic(job.pk), CLUSTER):
+        await browser.subscribe(topic)
+    await _until_watched(hub, 2)
+
+    hub.receive(Event(job_topic(job.pk), 1, "state", {"step": 7}))
+    frame = await browser.frame()
+    await browser.leave()
+
+    assert frame == {"topic": f"job.{job.pk}", "from_seq": 0, "seq": 1, "kind": "state", "data": {"step": 7}}
+    assert not hub._topics
+
+
+@pytest.mark.parametrize("topic", ["job.{job}", "job.999", "job.", "job.1x", "nonsense", "group.1", "job.\u0663"])
+async def test_others_jobs_and_what_is_not_there_are_refused(hub: Hub, topic: str) -> None:
+    _, bob, job = await cast()
+    browser = await connected(bob)
+
+    await browser.subscribe(topic.format(job=job.pk))
+
+    assert await browser.close_code() == 4403
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"subscribe": "cluster"}', '{"subscribe": 3, "after": 0}'])
+async def test_what_is_not_understood_closes(hub: Hub, text: str) -> None:
+    alice, _, _ = await cast()
+    browser = await connected(alice)
+
+    await browser.say(text)
+
+    assert await browser.close_code() == 4400
+
+
+async def test_a_slow_reader_is_closed(hub: Hub) -> None:
+    alice, _, _ = await cast()
+    browser = await connected(alice)
+    await browser.subscribe(CLUSTER)
+    await _until_watched(hub, 1)
+    [client] = hub._topics[CLUSTER].known
+
+    for _ in range(200):
+        client.send("{}")
+
+    assert await browser.close_code() == 1013
+
+
+async def test_permissions_end_while_the_socket_is_open(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LiveConsumer, "recheck_seconds", 0.05)
+    alice, bob, job = await cast()
+    browser = await connected(alice, await session_of(alice))
+    await browser.subscribe(job_topic(job.pk))
+    await _until_watched(hub, 1)
+
+    await Job.objects.filter(pk=job.pk).aupdate(owner=bob)
+
+    assert await browser.close_code() == 4403
+
+
+async def test_a_log_out_ends_the_socket(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LiveConsumer, "recheck_seconds", 0.05)
+    alice, _, _ = await cast()
+    session = await session_of(alice)
+    browser = await connected(alice, session)
+
+    await SessionStore(session.session_key).aflush()
+
+    assert await browser.close_code() == 4401
+
+
+async def _until_watched(hub: Hub, topics: int) -> None:
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while sum(bool(topic.known) for topic in hub._topics.values()) < topics:
+            await asyncio.sleep(0.005)

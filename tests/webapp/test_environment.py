@@ -1,0 +1,70 @@
+"""Settings come from the environment; what does not fit is refused in one sentence."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from webapp.environment import Environment, secret_key
+
+
+@pytest.mark.parametrize(
+    ("variables", "read"),
+    [
+        ({"X": "soon"}, lambda e: e.number("X", 30, least=1)),
+        ({"X": "0"}, lambda e: e.number("X", 30, least=1)),
+        ({"X": "nan"}, lambda e: e.number("X", 30, least=1)),
+        ({"X": "inf"}, lambda e: e.number("X", 30, least=1)),
+        ({"X": "perhaps"}, lambda e: e.flag("X")),
+        ({"X": "relative/path"}, lambda e: e.folder("X", Path("/"))),
+        ({"X": "/good:bad"}, lambda e: e.folders("X", Path("/"))),
+        ({"X": "amqp://here"}, lambda e: e.broker_url("X", "")),
+        ({"X": "mysql://here/db"}, lambda e: e.database("X", Path("/db"))),
+        ({"X": "postgres://here"}, lambda e: e.database("X", Path("/db"))),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_by_name(variables, read):
+    with pytest.raises(ImproperlyConfigured, match=r"^X is .*\.$"):
+        read(Environment(variables))
+
+
+def test_an_empty_variable_counts_as_absent():
+    assert Environment({"X": " "}).number("X", 30, least=1) == 30
+
+
+def test_sqlite_waits_for_the_lock_instead_of_failing():
+    options = Environment({}).database("X", Path("/home/db"))["OPTIONS"]
+    assert options["transaction_mode"] == "IMMEDIATE"
+    assert options["timeout"] == 20
+    assert "journal_mode=WAL" in options["init_command"]
+    assert "synchronous=FULL" in options["init_command"]
+
+
+def test_postgres_by_url():
+    database = Environment({"X": "postgres://pool:s%40fe@db.example:5433/tide"}).database("X", Path("/db"))
+    assert database["ENGINE"] == "django.db.backends.postgresql"
+    assert (database["USER"], database["PASSWORD"], database["HOST"], database["PORT"], database["NAME"]) == (
+        "pool",
+        "s@fe",
+        "db.example",
+        "5433",
+        "tide",
+    )
+
+
+def test_the_secret_key_is_made_once_and_private(tmp_path):
+    file = tmp_path / "home" / "secret-key"
+    key = secret_key(file)
+    assert len(key) >= 50
+    assert secret_key(file) == key
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [entry.name for entry in file.parent.iterdir()] == ["secret-key"]
+
+
+def test_a_home_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(ImproperlyConfigured, match=r"TIDEPOOL_HOME|let this user own it"):
+        secret_key(tmp_path / "file" / "secret-key")

@@ -1,0 +1,73 @@
+"""/healthz names what is not alive."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+import redis
+from django.test import Client
+from django.utils import timezone
+
+from jobs.models import SchedulerLease
+from tests.factories import HostFactory
+from webapp import health
+from workers.models import Host
+
+pytestmark = pytest.mark.django_db
+
+
+class _Broker:
+    def ping(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def healthy(monkeypatch):
+    monkeypatch.setattr(health, "connect", _Broker)
+    SchedulerLease.objects.create(epoch=1, holder="test", expires_at=timezone.now() + timedelta(seconds=30))
+    return HostFactory()
+
+
+def _answer() -> tuple[int, list[str]]:
+    response = Client().get("/healthz")
+    return response.status_code, response.json()["missing"]
+
+
+def test_everything_is_alive(healthy):
+    assert _answer() == (200, [])
+
+
+def test_nothing_is_alive(settings):
+    settings.TIDEPOOL_BROKER_URL = "redis+socket:///nowhere.sock?virtual_host=0"
+    assert _answer() == (503, ["broker", "scheduler", "executor"])
+
+
+def test_a_lease_that_has_run_out(healthy):
+    SchedulerLease.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+    assert _answer() == (503, ["scheduler"])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"last_report_at": None}, {"state": Host.State.OFFLINE}, {"last_report_at": timezone.now() - timedelta(hours=1)}],
+)
+def test_no_executor_reports(healthy, changes):
+    Host.objects.update(**changes)
+    assert _answer() == (503, ["executor"])
+
+
+def test_a_broker_that_hangs_up(healthy, monkeypatch):
+    def refuse() -> None:
+        raise redis.ConnectionError("gone")
+
+    monkeypatch.setattr(_Broker, "ping", lambda self: refuse())
+    assert _answer() == (503, ["broker"])
+
+
+def test_a_database_that_does_not_answer(healthy, monkeypatch):
+    def refuse() -> bool:
+        raise health.DatabaseError("disk I/O error")
+
+    monkeypatch.setattr(health, "_database_answers", refuse)
+    assert _answer() == (503, ["database"])
