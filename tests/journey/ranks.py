@@ -49,6 +49,14 @@ class RankWatch:
     def between(self, job: str, start: float, end: float) -> list[frozenset[RankSeen]]:
         return [ranks for at, ranks in self.alive.get(job, []) if start < at < end]
 
+    def times(self, job: str, start: float, end: float) -> list[float]:
+        """When somebody looked, Unix seconds."""
+        return [at for at, _ in self.alive.get(job, []) if start < at < end]
+
+    def lives(self, job: str) -> dict[str, tuple[float, float]]:
+        """Rank -> when its process started and when it was last seen alive, Unix seconds."""
+        return {rank.wid: (rank.started_at, at) for at, ranks in self.alive.get(job, []) for rank in ranks}
+
     def _watch(self) -> None:
         while not self._over.wait(_INTERVAL_SECONDS):
             try:
