@@ -99,8 +99,8 @@ def test_second_training_gets_half_then_more_then_everything(play: Play) -> None
 @pytest.mark.parametrize("name", [FIRST, SECOND])
 def test_no_training_was_started_again(play: Play, name: str) -> None:
     assert {point["incarnation"] for point in play.series(name) if point["slots"]} == {1}
-    states = [event["new"] for event in play_events(play, name)]
-    assert [state for state, _ in itertools.groupby(states)][:3] == ["PENDING", "STARTING", "RUNNING"]
+    states = [state for state, _ in itertools.groupby(event["new"] for event in play_events(play, name))]
+    assert states[:3] == ["PENDING", "STARTING", "RUNNING"]
     assert states.count("STARTING") == 1
 
 
