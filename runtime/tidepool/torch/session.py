@@ -182,12 +182,18 @@ class Session:
         self._write_records()
         cursor = self.position.cursor
         chunk = order[cursor : cursor + self.position.effective_batch_size]
-        first, last = share(0, len(chunk), self.rank, self.world_size)
-        pieces = micro_batches(first, last, self._rank_batch_size or max(1, last - first))
+        pieces = self._pieces(len(chunk), self._transitions.sharing)
         if self.world_size > 1:
             self._buffers = [buffer.clone() for buffer in self.model.buffers()]
         self.reducer.begin(self._group)
         return Step(self, dataset, chunk, pieces)
+
+    def _pieces(self, samples: int, sharing: list[int]) -> list[tuple[int, int]]:
+        """This rank's micro-batches of a step that the ranks `sharing` compute: none if it is not one of them."""
+        if self.rank not in sharing:
+            return []
+        first, last = share(0, samples, sharing.index(self.rank), len(sharing))
+        return micro_batches(first, last, self._rank_batch_size or max(1, last - first))
 
     def _end_step(self, step: Step, samples: int) -> None:
         step.fill_control(self.reducer.control, self._transitions.flag)

@@ -41,6 +41,11 @@ class Transitions:
         return self._group
 
     @property
+    def sharing(self) -> list[int]:
+        """Ranks of the group that compute the coming step; the others take part in its sums with zeros."""
+        return list(range(self.group.size))
+
+    @property
     def flag(self) -> int:
         """Generation to switch to after this step, as far as this rank has been told; 0: none."""
         control = self._control
