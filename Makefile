@@ -11,5 +11,5 @@ test:         ## the whole suite; ARGS="tests/jobs -k submit" for a part
 	@scripts/test $(ARGS)
 
 test-full:    ## formatting, lint, types, the suite, and the tests against PostgreSQL and Redis
-	@scripts/check
+	@scripts/check --hypothesis-profile=exploring
 	@scripts/test-services

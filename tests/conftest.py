@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -14,6 +15,11 @@ from django.test import Client
 from rest_framework.test import APIClient
 
 from tests.factories import UserFactory
+
+# The same examples in each run, so that a failure is the change's; `make test-full` looks for new ones.
+hypothesis.settings.register_profile("fixed", derandomize=True)
+hypothesis.settings.register_profile("exploring", print_blob=True)
+hypothesis.settings.load_profile("fixed")
 
 _HOME = settings.TIDEPOOL_HOME
 # Processes that tests start use the product's settings, over the home made by tests/settings.py.

@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -32,7 +33,20 @@ _MAX_NAME_BYTES = 255
 _TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz")
 #: The longest single read that unpacking needs: a longer one is a header that would fill the memory.
 _MAX_HEADER_BYTES = _MEBIBYTE
-_BROKEN = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError)
+#: What readers of a damaged archive raise: ValueError where its directory points before its start, IndexError for a
+#: name of no length.
+_BROKEN = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    OSError,
+    ValueError,
+    LookupError,
+    NotImplementedError,
+    RuntimeError,
+)
 
 
 @dataclass(frozen=True)

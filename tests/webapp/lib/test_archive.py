@@ -10,7 +10,7 @@ import warnings
 import zipfile
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.webapp.lib.archives import tar_of, tar_with, zip_of
@@ -201,6 +201,8 @@ def test_arbitrary_bytes_are_stored_or_refused(tmp_path_factory, data, name):
     st.integers(0, 255),
     st.sampled_from([("a.zip", zip_of), ("a.tar", lambda f: tar_of(f, mode="w"))]),
 )
+@example(215, 1, ("a.zip", zip_of))  # its directory points before its start
+@example(137, 0, ("a.zip", zip_of))  # an entry without a name
 def test_a_damaged_archive_is_stored_or_refused(tmp_path_factory, position, value, kind):
     name, pack = kind
     data = bytearray(pack({"main.py": b"x = 1\n" * 50, "lib/a.py": b"y\n"}).getvalue())
