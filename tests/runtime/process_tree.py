@@ -142,3 +142,11 @@ class KeptJob:
         if not received:
             raise EOFError("the keeper has closed its socket")
         return received
+
+
+def _whole_json(path: Path) -> list[Any]:
+    """The file's value, as the only one of a list; an empty list while the file is not there or half written."""
+    try:
+        return [json.loads(path.read_text())]
+    except (FileNotFoundError, json.JSONDecodeError):
+        return []
