@@ -21,8 +21,9 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 from tidepool.protocol import JobWish, LaunchSpec, Member, Sync, to_json
 
-from jobs.jobfolder import JobFolder, job_folder
-from jobs.models import Checkpoint, Job, Journal, SlotClaim
+from jobs.jobfolder import job_folder
+from jobs.models import Job, Journal, SlotClaim
+from jobs.queries import usable_checkpoints
 from jobs.states import JobState
 from workers.models import Host
 
@@ -103,7 +104,10 @@ def launch_spec(job: Job) -> LaunchSpec:
         effective_batch_size=job.effective_batch_size,
         seed=job.seed,
         exactness=cast(Literal["sum", "bitwise"], str(job.exactness)),
-        checkpoint=_checkpoint(job, folder),
+        checkpoints=[str(folder.path / checkpoint.path) for checkpoint in usable_checkpoints(job)],
+        initial_checkpoint=_initial_checkpoint(job),
+        checkpoint_seconds=job.checkpoint_seconds,
+        checkpoints_kept=job.checkpoints_kept,
     )
 
 
@@ -126,10 +130,7 @@ def _job_wish(job: Job, claims: list[SlotClaim], host: str) -> JobWish:
     )
 
 
-def _checkpoint(job: Job, folder: JobFolder) -> str | None:
-    own = Checkpoint.objects.filter(job=job, incarnation__lt=job.incarnation).order_by("-step", "-incarnation").first()
-    if own is not None:
-        return str(folder.path / own.path)
+def _initial_checkpoint(job: Job) -> str | None:
     first = job.initial_checkpoint
     return str(job_folder(first.job).path / first.path) if first is not None else None
 

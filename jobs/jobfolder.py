@@ -43,11 +43,17 @@ class JobFolder:
 
     def start_incarnation(self, number: int) -> Path:
         """Make the folder of a new incarnation and let `current` name it. May be repeated."""
+        self._sweep()
         folder = self.incarnation(number)
         for name in _CREATED_AT_START:
             (folder / name).mkdir(parents=True, exist_ok=True)
         _replace_link(self.path / "current", folder.name)
         return folder
+
+    def _sweep(self) -> None:
+        """What ranks of former incarnations were writing when they died: nobody is left to publish it."""
+        for left in self.path.glob("incarnation-*/checkpoint/.*"):
+            shutil.rmtree(left, ignore_errors=True)
 
     def relative(self, incarnation: int, path: str) -> str:
         """`path` as an incarnation wrote it (absolute, or relative to its folder), relative to the job's folder."""

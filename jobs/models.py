@@ -84,6 +84,10 @@ class Job(models.Model):
     exactness = models.CharField(max_length=16, choices=Exactness, default=Exactness.SUM)
     effective_batch_size = models.PositiveIntegerField(null=True, blank=True)
     seed = models.PositiveBigIntegerField(default=0)
+    #: Most seconds between two checkpoints, 0 for none; None: the script decides.
+    checkpoint_seconds = models.PositiveIntegerField(null=True, blank=True)
+    #: How many of them are kept; None: the script decides.
+    checkpoints_kept = models.PositiveIntegerField(null=True, blank=True)
     #: Another job's checkpoint that the first incarnation continues from.
     initial_checkpoint = models.ForeignKey(
         "Checkpoint", null=True, blank=True, on_delete=models.SET_NULL, related_name="continued_by"
@@ -273,6 +277,8 @@ class Checkpoint(models.Model):
     path = models.CharField(max_length=1024)
     size_bytes = models.BigIntegerField()
     sha256 = models.CharField(max_length=64)
+    #: Why an incarnation could not continue from it; "": nothing is known against it.
+    problem = models.CharField(max_length=500, blank=True, default="")
     created_at = models.DateTimeField()
 
     class Meta:

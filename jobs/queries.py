@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import QuerySet
 
-from jobs.models import AllocationPoint, Job, JobEvent, MetricPoint, Rank, SlotClaim
+from jobs.models import AllocationPoint, Checkpoint, Job, JobEvent, MetricPoint, Rank, SlotClaim
 from webapp.lib.errors import NotFound
 from webapp.lib.live import without_nan
 from webapp.lib.time import iso
@@ -27,6 +27,7 @@ __all__ = [
     "metric_series",
     "rank_list",
     "slot_map",
+    "usable_checkpoints",
     "visible_jobs",
 ]
 
@@ -195,3 +196,9 @@ def _slot_as_json(slot: Slot, claim: SlotClaim | None, user: User) -> dict[str, 
         "memory_used_bytes": reading.memory_used_bytes if reading else None,
         "memory_total_bytes": reading.memory_total_bytes if reading else None,
     }
+
+
+def usable_checkpoints(job: Job) -> QuerySet[Checkpoint]:
+    """What the job's present incarnation may continue from, the newest first."""
+    former = Checkpoint.objects.filter(job=job, incarnation__lt=job.incarnation, problem="")
+    return former.order_by("-step", "-incarnation")

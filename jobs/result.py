@@ -86,7 +86,8 @@ def _open_files(top: Path, names: tuple[str, ...]) -> Iterator[tuple[str, int]]:
         if parent == str(top):
             folders[:] = [name for name in folders if name in names]
             files = [name for name in files if name in names]
-        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        # A name with a dot: not published yet, or being removed.
+        folders[:] = sorted(name for name in folders if name != "__pycache__" and not name.startswith("."))
         for name in sorted(files):
             opened = _open_regular(name, descriptor)
             if opened is not None:

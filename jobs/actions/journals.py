@@ -6,18 +6,16 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from django.db import transaction
 from tidepool.protocol import JournalEntry, ProtocolError, Report, from_json
 
-from jobs.actions import generations
+from jobs.actions import checkpoints, generations
 from jobs.actions.judgement import judge_job
 from jobs.actions.metrics import store_steps
 from jobs.actions.transition import Why, lock_job, record
-from jobs.jobfolder import job_folder
-from jobs.models import Checkpoint, Job, Journal, Rank
+from jobs.models import Job, Journal, Rank
 from jobs.states import RankState, Reason
 
 __all__ = ["store_entries"]
@@ -58,16 +56,6 @@ class _RankJoined:
 class _Finished:
     step: int
     epoch: int
-
-
-@dataclass(frozen=True)
-class _Checkpoint:
-    step: int
-    epoch: int
-    path: str
-    size_bytes: int
-    sha256: str
-    at: float
 
 
 def store_entries(report: Report) -> dict[str, int]:
@@ -171,31 +159,6 @@ def _finished(job: Job, data: dict[str, Any], host: str) -> None:
     record(job, Why(Reason.COMPLETED, text, "executor", {"step": finished.step, "epoch": finished.epoch}))
 
 
-def _checkpoint(job: Job, data: dict[str, Any], host: str) -> None:
-    written = from_json(_Checkpoint, data)
-    Checkpoint.objects.get_or_create(
-        job=job,
-        incarnation=job.incarnation,
-        step=written.step,
-        defaults={
-            "epoch": written.epoch,
-            "path": job_folder(job).relative(job.incarnation, written.path),
-            "size_bytes": written.size_bytes,
-            "sha256": written.sha256,
-            "created_at": datetime.fromtimestamp(written.at, UTC),
-        },
-    )
-    _forget_removed_checkpoints(job)
-
-
-def _forget_removed_checkpoints(job: Job) -> None:
-    """A training removes its oldest checkpoints; nobody can continue from those any more."""
-    folder = job_folder(job).path
-    for checkpoint in Checkpoint.objects.filter(job=job, continued_by__isnull=True):
-        if not (folder / checkpoint.path).exists():
-            checkpoint.delete()
-
-
 _KINDS: dict[str, Callable[[Job, dict[str, Any], str], None]] = {
     "rank_started": _rank_started,
     "rank_exited": _rank_exited,
@@ -205,7 +168,9 @@ _KINDS: dict[str, Callable[[Job, dict[str, Any], str], None]] = {
     "generation_abandoned": lambda job, data, host: generations.abandon(job, data),
     "lost": lambda job, data, host: generations.lose(job),
     "finished": _finished,
-    "checkpoint": _checkpoint,
+    "checkpoint": lambda job, data, host: checkpoints.store(job, data),
+    "checkpoint_failed": lambda job, data, host: checkpoints.fail(job, data),
+    "restored": lambda job, data, host: checkpoints.restore(job, data),
 }
 
 

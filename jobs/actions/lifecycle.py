@@ -98,4 +98,5 @@ def keep_lead(job: Job) -> None:
 
 
 def _resume_point(job: Job) -> Checkpoint | None:
-    return Checkpoint.objects.filter(job=job).order_by("-step", "-incarnation").first() or job.initial_checkpoint
+    own = Checkpoint.objects.filter(job=job, problem="")
+    return own.order_by("-step", "-incarnation").first() or job.initial_checkpoint

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tidepool.protocol import LaunchSpec, from_json
 
-__all__ = ["RankContext", "fault_spec", "rank_context", "rank_environment"]
+__all__ = ["RankContext", "fault_spec", "rank_context", "rank_environment", "share_faults"]
 
 
 @dataclass(frozen=True)
@@ -81,3 +81,10 @@ def rank_context() -> RankContext | None:
 def fault_spec() -> str | None:
     """`TIDEPOOL_FAULT`, as `name:n:action`: tests make the n-th passage of a fault point fail."""
     return os.environ.get("TIDEPOOL_FAULT")
+
+
+def share_faults(launch: LaunchSpec) -> None:
+    """In a coordinator: obey the fault points that a test sets for the ranks of its job."""
+    spec = launch.environment.get("TIDEPOOL_FAULT")
+    if spec is not None:
+        os.environ["TIDEPOOL_FAULT"] = spec

@@ -21,8 +21,14 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any, Literal, TypeVar
 
 PROTOCOL_VERSION = 1
+#: Unless the job or its script says otherwise: how much training may be lost when every rank dies at once, and how
+#: many checkpoints are kept.
+CHECKPOINT_SECONDS = 60.0
+KEPT_CHECKPOINTS = 2
 
 __all__ = [
+    "CHECKPOINT_SECONDS",
+    "KEPT_CHECKPOINTS",
     "PROTOCOL_VERSION",
     "CoordinatorWish",
     "DeviceReading",
@@ -89,8 +95,14 @@ class LaunchSpec:
     effective_batch_size: int | None
     seed: int
     exactness: Literal["sum", "bitwise"]
-    #: The newest published checkpoint to continue from, or None to start from nothing.
-    checkpoint: str | None = None
+    #: Published checkpoints of the job's earlier incarnations, newest first: the first usable one is continued from.
+    checkpoints: list[str] = field(default_factory=list)
+    #: Where none of those is usable: another job's checkpoint, which must be, or None to start from nothing.
+    initial_checkpoint: str | None = None
+    #: Most seconds between two checkpoints; 0 for none at all, None: the script decides.
+    checkpoint_seconds: float | None = None
+    #: How many of them an incarnation keeps; None: the script decides.
+    checkpoints_kept: int | None = None
 
 
 @dataclass(frozen=True)
@@ -205,10 +217,22 @@ class Said:
     ready: could join. prepared: has built the group of `generation` (or has noted that it leaves with it).
     unprepared: could not. switched: trains in `generation` from now on. left: is about to exit, as planned.
     broken: a collective of `generation` failed. finished: the training is complete and its weights are written.
-    checkpoint: one is published; `detail` describes it.
+    checkpoint: one of `step` is on the disk, aside; `detail` describes it. checkpoint_failed: it could not be written.
+    restored: what the incarnation continues from, and what could not be used.
     """
 
-    kind: Literal["ready", "prepared", "unprepared", "switched", "left", "broken", "finished", "checkpoint"]
+    kind: Literal[
+        "ready",
+        "prepared",
+        "unprepared",
+        "switched",
+        "left",
+        "broken",
+        "finished",
+        "checkpoint",
+        "checkpoint_failed",
+        "restored",
+    ]
     generation: int = 0
     step: int = 0
     epoch: int = 0
@@ -224,11 +248,16 @@ class Told:
     prepare: build the group of `plan` in the background. commit: switch to `generation` at the next step boundary.
     abandon: forget `generation`. recover: members died, go on in `plan` now. stop: exit, you are not needed.
     finished: the training is complete. fenced: you belong to a past that is over, end at once.
+    checkpointed: the newest one is of `step`, published `age` seconds ago. checkpoint_refused: that of `step` is not.
     """
 
-    kind: Literal["prepare", "commit", "abandon", "recover", "stop", "finished", "fenced"]
+    kind: Literal[
+        "prepare", "commit", "abandon", "recover", "stop", "finished", "fenced", "checkpointed", "checkpoint_refused"
+    ]
     generation: int = 0
     plan: GenerationPlan | None = None
+    step: int = 0
+    age: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -318,7 +347,7 @@ class JournalEntry:
     #: Position in the journal, from 1.
     number: int
     #: keeper: rank_started, rank_exited. coordinator: rank_joined, generation_planned, generation_active,
-    #: generation_abandoned, checkpoint, lost, finished. metrics: step.
+    #: generation_abandoned, restored, checkpoint, checkpoint_failed, lost, finished. metrics: step.
     kind: str
     data: dict[str, Any]
 

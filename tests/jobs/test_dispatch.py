@@ -63,7 +63,7 @@ def test_a_wish_says_everything(cluster: Cluster, submit: Submit) -> None:
     assert launch.entry_point == "main.py"
     assert launch.arguments == ["--epochs", "5", "--lr", "0.1", "--augment", "true"]
     assert launch.data_dir == job.dataset.path
-    assert (launch.compat, launch.environment, launch.checkpoint) == (["wmla"], {}, None)
+    assert (launch.compat, launch.environment, launch.checkpoints) == (["wmla"], {}, [])
     assert (launch.min_slots, launch.max_slots, launch.effective_batch_size) == (1, 6, None)
     assert (launch.seed, launch.exactness) == (7, "sum")
     [elsewhere] = build_sync("gpu-host-2").jobs

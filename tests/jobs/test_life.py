@@ -168,10 +168,60 @@ def test_all_ranks_killed_starts_again_from_the_checkpoint(cluster: Cluster, sub
     assert (again.state, again.incarnation, again.step) == (JobState.STARTING, 2, 7)
     assert not MetricPoint.objects.filter(job=job, step__gt=7).exists()
     launch = lead.pull().jobs[0].launch
-    assert launch.checkpoint == path
+    assert launch.checkpoints == [path]
     assert launch.folder.endswith("incarnation-2")
     cluster.train(job, step=8)
     assert sizes(job) == [0, 8, 0, 8]
+
+
+def test_a_checkpoint_that_cannot_be_used_is_named_and_not_tried_again(cluster: Cluster, submit: Submit) -> None:
+    job = running(cluster, submit())
+    lead = cluster.hosts[job.lead_host]
+    paths = [job_folder(job).incarnation(1) / "checkpoint" / f"step-{step}" for step in (7, 9)]
+    for step, path in zip((7, 9), paths, strict=True):
+        path.mkdir(parents=True)
+        lead.write(job, "coordinator", "checkpoint", step=step, epoch=0, path=str(path), size_bytes=3, sha256="0" * 64)
+    cluster.report()
+    kill_all(cluster, job)
+    cluster.settle()
+    cluster.turn()
+    again = fresh(job)
+    assert again.step == 9
+    assert lead.pull().jobs[0].launch.checkpoints == [str(path) for path in reversed(paths)]
+
+    unusable = [{"path": str(paths[1]), "why": "the checkpoint step-9 is corrupt"}]
+    lead = cluster.hosts[again.lead_host]
+    lead.write(again, "coordinator", "restored", step=7, epoch=0, used=str(paths[0]), unusable=unusable)
+    cluster.report()
+    assert fresh(job).step == 7
+    event = job.events.get(reason=Reason.RESTORED)
+    assert event.text == (
+        "Training starts from step 7, because a newer checkpoint cannot be used: the checkpoint step-9 is corrupt."
+    )
+    assert [point.step for point in job.checkpoints.filter(problem="")] == [7]
+
+    lead.write(again, "coordinator", "checkpoint_failed", step=8, epoch=0, error="No space left on device")
+    cluster.report()
+    assert "No space left on device. The training goes on" in job.events.get(reason=Reason.CHECKPOINT_FAILED).text
+
+
+def test_checkpoints_of_former_incarnations_make_room_for_new_ones(cluster: Cluster, submit: Submit) -> None:
+    job = running(cluster, submit())
+    lead = cluster.hosts[job.lead_host]
+    for incarnation, step in ((1, 5), (1, 7), (2, 9)):
+        path = job_folder(job).incarnation(incarnation) / "checkpoint" / f"step-{step}"
+        path.mkdir(parents=True)
+        lead.write(
+            fresh(job), "coordinator", "checkpoint", step=step, epoch=0, path=str(path), size_bytes=3, sha256="0" * 64
+        )
+        cluster.report()
+        if step == 7:
+            kill_all(cluster, job)
+            cluster.settle()
+            cluster.turn()
+            lead = cluster.hosts[fresh(job).lead_host]
+    assert [(point.incarnation, point.step) for point in job.checkpoints.order_by("step")] == [(1, 7), (2, 9)]
+    assert not (job_folder(job).incarnation(1) / "checkpoint" / "step-5").exists()
 
 
 def test_checkpoints_that_the_training_removed_are_forgotten(cluster: Cluster, submit: Submit) -> None:

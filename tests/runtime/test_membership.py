@@ -42,10 +42,14 @@ class Story:
         self._note(self.membership.ticked(self.now))
 
     def told(self) -> list[tuple[int, str, int]]:
-        """(slot, kind, generation) of what ranks were told since the last look."""
+        """(slot, kind, generation) of what ranks were told of generations since the last look."""
         tells = [action for action in self.actions if isinstance(action, Tell)]
         self.actions = [action for action in self.actions if not isinstance(action, Tell)]
-        return [(int(tell.wid.split(".")[1]), tell.told.kind, tell.told.generation) for tell in tells]
+        return [
+            (int(tell.wid.split(".")[1]), tell.told.kind, tell.told.generation)
+            for tell in tells
+            if tell.told.kind != "checkpointed"
+        ]
 
     def records(self, kind: str) -> list[dict[str, Any]]:
         return [action.data for action in self.actions if isinstance(action, Record) and action.kind == kind]

@@ -1,53 +1,72 @@
-"""Checkpoints: safetensors plus JSON with a sha256, written aside and renamed: a half-written one is never seen."""
+"""A checkpoint's two files: safetensors plus JSON with a sha256. Nothing is ever pickled.
+
+Who writes one, when, and who gives it its name: `checkpointer.py` and `publication.py`.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load, save
+from safetensors.torch import load
 
 from tidepool.torch.state import TrainingState
 
-__all__ = ["KEPT_CHECKPOINTS", "CheckpointError", "read_checkpoint", "write_checkpoint"]
+__all__ = ["CheckpointError", "read_checkpoint", "write_files"]
 
-KEPT_CHECKPOINTS = 2
+_TENSORS, _HEADER = "state.safetensors", "state.json"
+#: Written and digested at once: other threads of the process get their turn in between.
+_PIECE = 4 * 1024 * 1024
+_DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
 
 
 class CheckpointError(ValueError):
     """A checkpoint that cannot be used; the text names it and says why."""
 
 
-def write_checkpoint(folder: Path, state: TrainingState) -> dict[str, Any]:
-    """Publish the state under `<folder>/step-<n>`; returns what the journal tells about it."""
-    structure, tensors = state.pack()
-    data = save({str(number): tensor.cpu().contiguous().clone() for number, tensor in enumerate(tensors)})
-    digest = _digest(data)
-    name = f"step-{state.position.step:09d}"
-    aside = folder / f".{name}.{os.getpid()}"
-    aside.mkdir(parents=True)
-    (aside / "state.safetensors").write_bytes(data)
-    header = {"sha256": digest, "structure": structure, "structure_sha256": _digest(structure.encode())}
-    (aside / "state.json").write_text(json.dumps(header))
-    final = folder / name
-    if final.exists():  # the same step again after a failure
-        shutil.rmtree(final)
-    aside.rename(final)
-    for old in sorted(folder.glob("step-*"))[:-KEPT_CHECKPOINTS]:
-        shutil.rmtree(old)
-    return {"path": str(final), "size_bytes": len(data), "sha256": digest}
+def write_files(folder: Path, structure: str, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
+    """Write what `TrainingState.pack` gave into `folder`, through to the disk: `{"size_bytes", "sha256"}`.
+
+    The tensors are contiguous and in main memory; they are written from where they lie. Raises OSError.
+    """
+    folder.mkdir(parents=True)
+    digest, size = hashlib.sha256(), 0
+    with (folder / _TENSORS).open("wb", buffering=0) as file:
+        for piece in _safetensors(tensors):
+            digest.update(piece)
+            size += len(piece)
+            while piece:
+                piece = piece[file.write(piece) :]
+        os.fsync(file.fileno())
+    header = {"sha256": digest.hexdigest(), "structure": structure, "structure_sha256": _digest(structure.encode())}
+    with (folder / _HEADER).open("w") as text:
+        json.dump(header, text)
+        text.flush()
+        os.fsync(text.fileno())
+    return {"size_bytes": size, "sha256": digest.hexdigest()}
 
 
 def read_checkpoint(path: Path, state: TrainingState) -> None:
     """Load a published checkpoint into `state`. Raises CheckpointError if it is incomplete or corrupt."""
     try:
-        header = json.loads((path / "state.json").read_text())
-        data = (path / "state.safetensors").read_bytes()
+        header = json.loads((path / _HEADER).read_text())
+        data = (path / _TENSORS).read_bytes()
         structure = str(header["structure"])
         expected = (header["sha256"], header["structure_sha256"])
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -56,6 +75,25 @@ def read_checkpoint(path: Path, state: TrainingState) -> None:
         raise CheckpointError(f"the checkpoint {path.name} is corrupt: its sha256 does not match")
     named: dict[str, torch.Tensor] = load(data)
     state.unpack(structure, [named[str(number)] for number in range(len(named))])
+
+
+def _safetensors(tensors: Sequence[torch.Tensor]) -> list[memoryview]:
+    """The file's content in pieces: the format's header, then the memory of the tensors, named by their numbers."""
+    entries, end, memories = {}, 0, []
+    for number, tensor in enumerate(tensors):
+        if tensor.dtype not in _DTYPES:
+            raise TypeError(f"a tensor of the state is {tensor.dtype}, which a checkpoint cannot hold")
+        begin, end = end, end + tensor.numel() * tensor.element_size()
+        entries[str(number)] = {
+            "dtype": _DTYPES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [begin, end],
+        }
+        memories.append(tensor.view(-1).view(torch.uint8).numpy().data)
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    start = memoryview(len(text).to_bytes(8, "little") + text)
+    return [start, *(memory[at : at + _PIECE] for memory in memories for at in range(0, len(memory), _PIECE))]
 
 
 def _digest(content: bytes) -> str:

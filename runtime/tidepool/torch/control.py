@@ -50,6 +50,8 @@ class Control:
         self.recovery: GenerationPlan | None = None
         self.stopping = False
         self.finished = False
+        #: Monotonic time of the newest checkpoint, whoever wrote it.
+        self.checkpointed_at = 0.0
         self._active: Group | None = None
         #: Of a recovery, while its members agree on their state.
         self._forming: Group | None = None
@@ -69,7 +71,7 @@ class Control:
         with self._send_lock:
             if said.kind == "ready":
                 self._ready = True
-            if said.kind in ("switched", "finished"):
+            if said.kind in ("switched", "finished", "restored", "checkpoint"):
                 self._last_words[said.kind] = said
             if self._connection is not None:
                 self._send(encode(said))
@@ -204,12 +206,24 @@ class Control:
                 self._recover(told.plan)
             elif told.kind == "finished":
                 self.finished = True
+            elif told.kind == "checkpointed":
+                self.checkpointed_at = time.monotonic() - told.age
+                self._is_answered(told.step)
+            elif told.kind == "checkpoint_refused":
+                self._is_answered(told.step)
             elif told.kind == "stop":
                 self.stopping = True
                 self._break_off_prepared()
             elif told.kind == "fenced":
                 end_at_once("fenced by the coordinator")
             self.changed.notify_all()
+
+    def _is_answered(self, step: int) -> None:
+        """Our word of a checkpoint need not be said again."""
+        with self._send_lock:
+            word = self._last_words.get("checkpoint")
+            if word is not None and word.step == step:
+                del self._last_words["checkpoint"]
 
     def _prepare(self, plan: GenerationPlan) -> None:
         if all(member.wid != self._context.wid for member in plan.members):

@@ -19,9 +19,12 @@ from pathlib import Path
 
 from torch._C._distributed_c10d import TCPStore
 
+from tidepool.env import share_faults
+from tidepool.faults import fault
 from tidepool.journal import Journal, read_journal
 from tidepool.procfs import started_at
 from tidepool.protocol import (
+    KEPT_CHECKPOINTS,
     CoordinatorWish,
     GenerationPlan,
     Hello,
@@ -33,7 +36,8 @@ from tidepool.protocol import (
     decode,
     encode,
 )
-from tidepool.torch.membership import Action, Membership, Tell
+from tidepool.torch import publication
+from tidepool.torch.membership import Action, Membership, Publish, Record, Tell
 
 __all__ = ["Coordinator", "main"]
 
@@ -50,6 +54,7 @@ def main(
     *, wish: CoordinatorWish, launch: LaunchSpec, address: str, control: socket.socket, lifeline_fd: int | None
 ) -> None:
     """Run until the incarnation is over. `control` is a listening unix socket, `address` where ranks connect."""
+    share_faults(launch)
     Coordinator(wish, launch, address, control, lifeline_fd).run()
 
 
@@ -73,6 +78,7 @@ class Coordinator:
         lifeline_fd: int | None,
     ) -> None:
         self._wish, self._folder = wish, Path(launch.folder)
+        self._kept = launch.checkpoints_kept
         self._store, store_port = _store(address)
         self._listener = socket.create_server((address, 0))
         self._control = control
@@ -169,7 +175,7 @@ class Coordinator:
     def _act(self, actions: list[Action]) -> None:
         """Write everything down first, then tell."""
         for action in actions:
-            if not isinstance(action, Tell):
+            if isinstance(action, Record):
                 self._journal.append(action.kind, action.data)
         for action in actions:
             if isinstance(action, Tell) and action.wid in self._peers:
@@ -178,6 +184,34 @@ class Coordinator:
                     peer.connection.sendall(encode(action.told))
                 except OSError:  # its end is read as such in the next turn
                     logger.info("job=%s rank=%s does not listen", self._wish.job, action.wid)
+            elif isinstance(action, Publish):
+                self._publish(action)
+
+    def _publish(self, checkpoint: Publish) -> None:
+        """On disk before it is in the journal, in the journal before anybody is told: any of these may be repeated."""
+        said, folder = checkpoint.said, self._folder / "checkpoint"
+        fault("publish")
+        try:
+            path = publication.publish(folder, said.step, checkpoint.wid)
+        except OSError as error:
+            logger.warning("job=%s step=%s: no checkpoint is published: %s", self._wish.job, said.step, error)
+            why = error.strerror or str(error)
+            self._act(self._membership.not_published(checkpoint.wid, said, why, time.time()))
+            return
+        fault("published")
+        self._act(self._membership.published(said, str(path.relative_to(self._folder)), time.time()))
+        kept = self._kept or int(said.detail.get("kept") or KEPT_CHECKPOINTS)
+        self._clean_up(kept)
+
+    def _clean_up(self, kept: int | None = None) -> None:
+        """What nobody will ask for any more; a checkpoint that cannot be removed now is removed with the next one."""
+        folder = self._folder / "checkpoint"
+        try:
+            if kept is not None:
+                publication.prune(folder, kept)
+            publication.sweep(folder, self._membership.ranks)
+        except OSError as error:
+            logger.warning("job=%s: old checkpoints stay: %s", self._wish.job, error)
 
     def _end_when_over(self) -> None:
         if not (self._membership.finished or self._membership.lost):
@@ -185,6 +219,7 @@ class Coordinator:
         self._ended_at = self._ended_at or time.monotonic()
         if not self._peers or time.monotonic() - self._ended_at > LINGER_SECONDS:
             self._running = False
+            self._clean_up()
             self._publish_address(ended="finished" if self._membership.finished else "lost")
 
     def _publish_address(self, ended: str | None = None) -> None:
@@ -223,6 +258,8 @@ class Coordinator:
             (entry["data"]["generation"] for entry in entries if entry["kind"] == "generation_active"), default=0
         )
         kinds = {entry["kind"] for entry in entries}
+        self._membership.publications.recall(entries)
+        self._membership.restored = "restored" in kinds
         revision = max(plan.target_revision for plan in planned.values())
         self._membership.restore(planned, active, revision, time.time())
         self._membership.finished, self._membership.lost = "finished" in kinds, "lost" in kinds

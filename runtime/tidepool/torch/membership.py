@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tidepool.protocol import GenerationPlan, Hello, Member, PlanMember, Said, Told
+from tidepool.torch.publication import Publications
 
-__all__ = ["Action", "Membership", "Record", "Tell"]
+__all__ = ["Action", "Membership", "Publish", "Record", "Tell"]
 
 #: How long a rank that is ready waits for others that are still starting, so that 1 -> 8 is one resize, not seven.
 JOIN_WINDOW_SECONDS = 5.0
@@ -39,7 +40,15 @@ class Record:
     data: dict[str, Any]
 
 
-Action = Tell | Record
+@dataclass(frozen=True)
+class Publish:
+    """Give the checkpoint that `wid` has written its name; `published` or `not_published` says how that went."""
+
+    wid: str
+    said: Said
+
+
+Action = Tell | Record | Publish
 
 
 @dataclass
@@ -90,6 +99,9 @@ class Membership:
     void: list[int] = field(default_factory=list)
     #: Newest generation whose beginning is in the journal.
     recorded: int = 0
+    publications: Publications = field(default_factory=Publications)
+    #: What the incarnation continues from is in the journal.
+    restored: bool = False
 
     # --- what happened ---
 
@@ -119,7 +131,7 @@ class Membership:
         self.awaited.pop(hello.wid, None)
         joined = Record("rank_joined", {"wid": rank.wid, "host": rank.host, "slot": rank.slot, "at": now})
         void = [] if hello.generation else [Tell(hello.wid, Told("abandon", generation)) for generation in self.void]
-        return [joined, *void, *self._settle(now), *self._replan(now)]
+        return [joined, *void, *self._newest_checkpoint(rank, now), *self._settle(now), *self._replan(now)]
 
     def said(self, wid: str, said: Said, now: float) -> list[Action]:
         rank = self.ranks.get(wid)
@@ -134,6 +146,8 @@ class Membership:
             "broken": self._broken,
             "finished": self._finished,
             "checkpoint": self._checkpoint,
+            "checkpoint_failed": self._checkpoint_failed,
+            "restored": self._restored,
         }
         return answers[said.kind](rank, said, now)
 
@@ -220,6 +234,7 @@ class Membership:
         if self.active is None or self.active.generation != said.generation or self.recorded == said.generation:
             return []
         self.recorded = said.generation
+        self.publications.newest_at = self.publications.newest_at or now
         return [_active_record(self.active, said, now), *self._replan(now)]
 
     def _let_leavers_go(self, plan: GenerationPlan) -> None:
@@ -259,7 +274,39 @@ class Membership:
         return [record, *(Tell(wid, message) for wid, message in told.items())]
 
     def _checkpoint(self, rank: _Rank, said: Said, now: float) -> list[Action]:
-        return [Record("checkpoint", {**said.detail, "step": said.step, "epoch": said.epoch, "at": now})]
+        """Who goes on training may have its checkpoint published, each step's once."""
+        if said.step in self.publications.steps:  # the answer was lost with our predecessor
+            return [Tell(rank.wid, Told("checkpointed", step=said.step, age=now - self.publications.newest_at))]
+        takes_part = rank.wid in self._holders()
+        if self.publications.refusal(said.step, takes_part=takes_part, over=self.finished or self.lost):
+            return [Tell(rank.wid, Told("checkpoint_refused", step=said.step))]
+        return [Publish(rank.wid, said)]
+
+    def published(self, said: Said, path: str, now: float) -> list[Action]:
+        self.publications.steps.add(said.step)
+        self.publications.newest_at = now
+        record = Record("checkpoint", {**said.detail, "path": path, "step": said.step, "epoch": said.epoch, "at": now})
+        return [record, *(Tell(wid, Told("checkpointed", step=said.step)) for wid in self.ranks)]
+
+    def not_published(self, wid: str, said: Said, error: str, now: float) -> list[Action]:
+        failed = Record("checkpoint_failed", {"step": said.step, "epoch": said.epoch, "error": error, "at": now})
+        return [failed, Tell(wid, Told("checkpoint_refused", step=said.step))]
+
+    def _checkpoint_failed(self, rank: _Rank, said: Said, now: float) -> list[Action]:
+        error = str(said.detail.get("error", ""))
+        return [Record("checkpoint_failed", {"step": said.step, "epoch": said.epoch, "error": error, "at": now})]
+
+    def _restored(self, rank: _Rank, said: Said, now: float) -> list[Action]:
+        """Said again on each connection: written down once."""
+        if self.restored:
+            return []
+        self.restored = True
+        return [Record("restored", {**said.detail, "step": said.step, "epoch": said.epoch, "at": now})]
+
+    def _newest_checkpoint(self, rank: _Rank, now: float) -> list[Action]:
+        """Whoever becomes rank 0 knows when the next one is due."""
+        newest = self.publications.newest_at
+        return [Tell(rank.wid, Told("checkpointed", age=now - newest))] if newest else []
 
     # --- decisions ---
 

@@ -24,7 +24,7 @@ from torch.utils.data import Dataset
 from tidepool.env import RankContext, rank_context
 from tidepool.faults import fault
 from tidepool.protocol import Said
-from tidepool.torch.checkpoint import read_checkpoint, write_checkpoint
+from tidepool.torch.checkpointer import Checkpointer, CheckpointPolicy
 from tidepool.torch.data import collate, epoch_order, micro_batches, share, sized
 from tidepool.torch.metrics import KEPT_RECORDS, MetricsFile
 from tidepool.torch.process_group import CommunicationError, Group
@@ -34,9 +34,6 @@ from tidepool.torch.step import Step
 from tidepool.torch.transitions import Transitions
 
 __all__ = ["Session"]
-
-#: Off the FabricModel path: how much training may be lost at most when every rank dies at once.
-CHECKPOINT_SECONDS = 30.0
 
 
 class Session:
@@ -49,7 +46,9 @@ class Session:
     registered: further objects with `state_dict`/`load_state_dict` that belong to the training (LR schedulers, ...).
     warm_up: a forward and backward pass, called once before this process joins, while the others train on: with it
         the first real step is not slowed by what a process does only once. Buffers and gradients are put back.
-    checkpoint_every: epochs between two checkpoints, 0 for none; None: at the end of an epoch, if 30 s have passed.
+    checkpoint_every: a checkpoint after so many epochs, 0 for none at all.
+    checkpoint_seconds: most seconds between two checkpoints, at whatever step; 0 for none by time, None: 60.
+    checkpoints_kept: how many of them stay. For both a job that was submitted with values has the last word.
     """
 
     def __init__(
@@ -63,6 +62,8 @@ class Session:
         registered: Mapping[str, Stateful] | None = None,
         warm_up: Callable[[], None] | None = None,
         checkpoint_every: int | None = None,
+        checkpoint_seconds: float | None = None,
+        checkpoints_kept: int | None = None,
     ) -> None:
         if effective_batch_size < 1:
             raise ValueError(f"effective_batch_size must be at least 1, not {effective_batch_size}")
@@ -75,14 +76,16 @@ class Session:
         self.reducer = Reducer(model.parameters())
         self._rank_batch_size = rank_batch_size
         self._warm_up = warm_up
-        self._checkpoint_every = checkpoint_every
-        self._checkpointed_at = time.monotonic()
         self._total_epochs = 0
         self._metrics = MetricsFile(self.folder)
         self._reported: dict[str, float] = {}
         self._buffers: list[torch.Tensor] | None = None
         state = TrainingState(model, optimizer, dict(registered or {}), self.position)
         self._transitions = Transitions(self.context, state)
+        policy = CheckpointPolicy.of(
+            launch, seconds=checkpoint_seconds, every_epochs=checkpoint_every, kept=checkpoints_kept
+        )
+        self._checkpoints = Checkpointer(self._transitions, policy)
 
     # --- what a script asks ---
 
@@ -180,6 +183,8 @@ class Session:
             self._recover()
             return None  # the position may have moved
         self._write_records()
+        if self.rank == 0:
+            self._checkpoints.offer()
         cursor = self.position.cursor
         chunk = order[cursor : cursor + self.position.effective_batch_size]
         pieces = self._pieces(len(chunk), self._transitions.sharing)
@@ -247,7 +252,7 @@ class Session:
     def _join(self) -> None:
         if self._transitions.on_cluster:
             self._run_warm_up()
-        self._transitions.join(self._load_checkpoint)
+        self._transitions.join(self._checkpoints.load)
         self._metrics.forget()
 
     def _run_warm_up(self) -> None:
@@ -280,35 +285,15 @@ class Session:
         self.position.epoch += 1
         self.position.cursor = 0
         self._write_records()
-        if self.rank == 0 and self._checkpoint_is_due():
-            self._write_checkpoint()
-
-    def _checkpoint_is_due(self) -> bool:
-        if self.folder is None:
-            return False
-        if self._checkpoint_every is None:
-            return time.monotonic() - self._checkpointed_at >= CHECKPOINT_SECONDS
-        return self._checkpoint_every > 0 and self.position.epoch % self._checkpoint_every == 0
-
-    def _write_checkpoint(self) -> None:
-        assert self.folder is not None
-        detail = write_checkpoint(self.folder / "checkpoint", self._transitions.state)
-        self._checkpointed_at = time.monotonic()
-        self._transitions.say(
-            Said("checkpoint", self.generation, self.position.step, self.position.epoch, detail=detail)
-        )
-
-    def _load_checkpoint(self) -> None:
-        """Continue where the previous incarnation's newest checkpoint stands."""
-        if self.context and self.context.launch.checkpoint:
-            read_checkpoint(Path(self.context.launch.checkpoint), self._transitions.state)
-            self.position.records = []  # they stand in the previous incarnation's file
+        if self.rank == 0:
+            self._checkpoints.offer(epoch_is_over=True)
 
     def _finish(self) -> None:
         """Leave together: rank 0 writes what is left and the final weights, the others wait until it has."""
         while True:
             self._write_records()
             if self.rank == 0:
+                self._checkpoints.finish()
                 self._write_final_weights()
                 self._transitions.say(Said("finished", self.generation, self.position.step, self.position.epoch))
             if self._transitions.wait_for_the_end():

@@ -31,6 +31,7 @@ class Transitions:
     def __init__(self, context: RankContext | None, state: TrainingState) -> None:
         self.state = state
         self.wid = context.wid if context else ""
+        self.launch = context.launch if context else None
         self._control = Control(context) if context else None
         self._group: Group | None = None
 
@@ -54,6 +55,11 @@ class Transitions:
     @property
     def recovery_is_due(self) -> bool:
         return self._control is not None and self._control.recovery is not None
+
+    @property
+    def checkpointed_at(self) -> float:
+        """Monotonic time of the incarnation's newest checkpoint, before the first of its beginning, as far as told."""
+        return self._control.checkpointed_at if self._control else 0.0
 
     def say(self, said: Said) -> None:
         if self._control is not None:

@@ -1,0 +1,112 @@
+"""Which checkpoints are published, and how: a rename by the coordinator, so that a half-written one is never seen.
+
+A rank writes a checkpoint aside, through to the disk, and says so. Only the coordinator gives it its name, if its
+writer still takes part in the training. Whatever dies meanwhile leaves at most a folder aside, which is swept.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+__all__ = [
+    "Publications",
+    "aside_name",
+    "drop",
+    "drop_unpublished",
+    "final_name",
+    "prune",
+    "publish",
+    "sweep",
+]
+
+_ASIDE, _DROPPED = ".writing-", ".dropped-"
+
+
+@dataclass
+class Publications:
+    """What the coordinator knows of its incarnation's checkpoints. Pure: no file is touched."""
+
+    steps: set[int] = field(default_factory=set)
+    #: When the newest one was published; before the first, when training began. 0: it has not begun.
+    newest_at: float = 0.0
+
+    def recall(self, entries: Iterable[dict[str, Any]]) -> None:
+        """After a restart of the coordinator, from its journal."""
+        for entry in entries:
+            if entry["kind"] == "checkpoint":
+                self.steps.add(int(entry["data"]["step"]))
+            if entry["kind"] == "checkpoint" or (entry["kind"] == "generation_active" and not self.newest_at):
+                self.newest_at = float(entry["data"]["at"])
+
+    def refusal(self, step: int, *, takes_part: bool, over: bool) -> str | None:
+        """Why a checkpoint of `step` must not be published; None: it may."""
+        if over:
+            return "the incarnation is over"
+        if not takes_part:
+            return "its writer takes no part in the training any more"
+        if self.steps and step < max(self.steps):
+            return f"one of step {max(self.steps)} is published already"
+        return None
+
+
+def final_name(step: int) -> str:
+    return f"step-{step:09d}"
+
+
+def aside_name(step: int, wid: str) -> str:
+    return f"{_ASIDE}{step:09d}-{wid}"
+
+
+def publish(folder: Path, step: int, wid: str) -> Path:
+    """Give the checkpoint that `wid` has written aside its name. May be repeated. Raises OSError if there is none."""
+    aside, final = folder / aside_name(step, wid), folder / final_name(step)
+    if aside.exists() and final.exists():  # of the same step, by one that died before it was recorded
+        drop(final)
+    if aside.exists() or not final.exists():
+        aside.rename(final)
+    _sync(folder)
+    return final
+
+
+def prune(folder: Path, kept: int) -> None:
+    """Remove all published checkpoints but the newest `kept`."""
+    for old in sorted(folder.glob("step-*"))[: -max(1, kept)]:
+        drop(old)
+
+
+def sweep(folder: Path, writers: Collection[str]) -> None:
+    """Remove what was left aside by ranks that are not among `writers`, and removals that were not finished."""
+    for path in [*folder.glob(f"{_ASIDE}*"), *folder.glob(f"{_DROPPED}*")]:
+        wid = path.name.removeprefix(_ASIDE).partition("-")[2]
+        if path.name.startswith(_DROPPED) or wid not in writers:
+            drop(path)
+
+
+def drop_unpublished(folder: Path, wid: str) -> None:
+    """What `wid` wrote and nobody has published: it is about to write a newer one."""
+    for path in folder.glob(f"{_ASIDE}*-{wid}"):
+        drop(path)
+
+
+def drop(path: Path) -> None:
+    """Remove a checkpoint as a whole: under its own name nobody sees a part of it."""
+    scratch = path if path.name.startswith(_DROPPED) else path.with_name(f"{_DROPPED}{os.getpid()}{path.name}")
+    try:
+        path.rename(scratch)
+        shutil.rmtree(scratch)
+    except FileNotFoundError:  # somebody else was faster
+        return
+
+
+def _sync(folder: Path) -> None:
+    """A rename is on the disk only once the folder is."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
