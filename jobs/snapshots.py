@@ -60,12 +60,17 @@ def _slot_views() -> tuple[SlotView, ...]:
             SlotView(
                 ref=SlotRef(host.name, slot.index),
                 resource_groups=names,
-                claimable=host.state == Host.State.ONLINE,
+                claimable=host.state == Host.State.ONLINE or (host.state == Host.State.LOST and _is_kept(claim)),
                 held_by=claim.job_id if claim else None,
                 vacating=claim is not None and claim.vacating_at is not None,
             )
         )
     return tuple(sorted(views, key=lambda view: view.ref))
+
+
+def _is_kept(claim: SlotClaim | None) -> bool:
+    """Silence takes nothing from a job: its ranks there may well train on, until it is taken off the host."""
+    return claim is not None and claim.vacating_at is None
 
 
 def _offers(hosts: Iterable[Host]) -> dict[str, list[tuple[str, int]]]:

@@ -1,8 +1,8 @@
 """Hosts that fall silent: what is known to be lost, and when jobs start again elsewhere.
 
 Nothing is ended for lack of contact: ranks of a silent host may well train on. Its slots are offered to nobody until it
-has reported again, and jobs leave it only after twice the lease, counted while the control plane itself was well. If
-all hosts are silent, the fault is more likely here than there.
+has reported again; jobs that it leads get another lead host after the lease, and leave it only after twice the lease,
+both counted while the control plane itself was well. If all hosts are silent, the fault is more likely here than there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ __all__ = ["Watch", "reap_lost_hosts"]
 
 logger = logging.getLogger(__name__)
 
-_WATCHED = (Host.State.ONLINE, Host.State.DRAINING, Host.State.LOST)
+_HEARD = (Host.State.ONLINE, Host.State.DRAINING)
+_WATCHED = (*_HEARD, Host.State.LOST)
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,10 @@ def reap_lost_hosts(watch: Watch, now: datetime) -> Watch:
         return Watch()
     well_since = watch.well_since or now
     for host in silent:
-        if now - max(well_since, host.last_report_at or well_since) >= 2 * lease:
+        silence = now - max(well_since, host.last_report_at or well_since)
+        if silence >= lease:
+            _move_leads(host)
+        if silence >= 2 * lease:
             _take_jobs_off(host)
     return Watch(well_since)
 
@@ -61,6 +65,28 @@ def _mark_lost(host: Host) -> None:
     if marked.update(state=Host.State.LOST):
         logger.warning("host=%s is lost: its last report came at %s", host.name, host.last_report_at)
         live.publish(live.CLUSTER, "state", {"hosts": {host.name: {"state": Host.State.LOST.value}}})
+
+
+def _move_leads(host: Host) -> None:
+    """Ranks elsewhere that lost their peers and their coordinator on a host wait for another coordinator.
+
+    Should the host be well but silent, its coordinator is ended by the new one.
+    """
+    led = Job.objects.filter(lead_host=host.name, state__in=(JobState.STARTING, JobState.RUNNING))
+    for job_id in led.order_by("pk").values_list("pk", flat=True):
+        _move_lead(job_id, host)
+
+
+@transaction.atomic
+def _move_lead(job_id: int, host: Host) -> None:
+    job = lock_job(job_id)
+    claims = SlotClaim.objects.filter(job=job, released_at__isnull=True, vacating_at__isnull=True)
+    places = list(claims.select_related("slot__host").order_by("id"))
+    heard = [claim.slot.host.name for claim in places if claim.slot.host.state in _HEARD]
+    if job.lead_host == host.name and job.state in (JobState.STARTING, JobState.RUNNING) and heard:
+        logger.warning("job=%s incarnation=%s is led by %s now", job.pk, job.incarnation, heard[0])
+        change(job, lead_host=heard[0])
+        raise_wishes({claim.slot.host_id for claim in places})
 
 
 def _take_jobs_off(host: Host) -> None:

@@ -21,7 +21,7 @@ class Pool:
     free: tuple[SlotRef, ...]
     #: Job -> slots that it holds, in service, and has not been told to give back.
     held: dict[int, tuple[SlotRef, ...]]
-    #: Job -> slots that it holds where nothing new may be claimed: their host is draining or lost, or left the group.
+    #: Job -> slots that it holds where nothing new may be claimed: their host is draining, or left the group.
     away: dict[int, tuple[SlotRef, ...]]
     #: Holder -> slots that it gives back, and that this group may claim once they are free.
     coming: dict[int, tuple[SlotRef, ...]]

@@ -23,7 +23,8 @@ class SlotView:
     ref: SlotRef
     #: Names of the resource groups that offer this slot.
     resource_groups: tuple[str, ...]
-    #: False: the host is lost, draining or offline; nothing new may be claimed here.
+    #: False: nothing new may be claimed here, and who holds it moves off as far as possible: the host is draining or
+    #: offline, or lost and the slot not kept by a job.
     claimable: bool
     #: Id of the job whose open claim holds the slot, or None when it is free.
     held_by: int | None = None

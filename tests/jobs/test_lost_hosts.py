@@ -102,6 +102,48 @@ def test_a_job_with_ranks_elsewhere_goes_on_with_them(cluster: Cluster, submit: 
     assert row.target_revision == job.target_revision + 1
 
 
+def test_silence_shorter_than_twice_the_lease_moves_no_training(cluster: Cluster, submit: Submit) -> None:
+    """As after an outage of the control plane: one host is heard again before the other."""
+    job = job_on(cluster, submit, 6)
+    other = submit(max_slots=1)
+    cluster.turn()
+    claims = SlotClaim.objects.filter(released_at__isnull=True, vacating_at__isnull=True)
+    before = set(claims.values_list("job_id", "slot_id"))
+    assert {job_id for job_id, _ in before} == {job.pk, other.pk}
+    Host.objects.filter(name="gpu-host-2").update(state=Host.State.LOST)
+    cluster.cycle()
+    assert set(claims.values_list("job_id", "slot_id")) == before
+    assert {slot.ref.host for slot in snapshot(timezone.now()).slots if slot.held_by is None and slot.claimable} <= {
+        "gpu-host-1"
+    }
+
+
+def test_another_host_leads_after_the_lease(cluster: Cluster, submit: Submit) -> None:
+    job = job_on(cluster, submit, 8)
+    assert job.lead_host == "gpu-host-1"
+    now = timezone.now()
+    hear(now, *cluster.hosts)
+    hear(now + LEASE * 2, "gpu-host-2")
+    watch = reap_lost_hosts(Watch(now), now + LEASE - timedelta(seconds=1))
+    assert Job.objects.get(pk=job.pk).lead_host == "gpu-host-1"
+    before = cluster.hosts["gpu-host-2"].pull().revision
+    reap_lost_hosts(watch, now + LEASE + timedelta(seconds=1))
+    row = Job.objects.get(pk=job.pk)
+    assert (row.lead_host, row.target_slots, row.target_revision) == ("gpu-host-2", 8, job.target_revision)
+    wish = cluster.hosts["gpu-host-2"].pull()
+    assert wish.revision > before
+    assert wish.jobs[0].lead
+
+
+def test_a_job_with_slots_on_the_silent_host_alone_keeps_its_lead(cluster: Cluster, submit: Submit) -> None:
+    job = job_on(cluster, submit, 4)
+    now = timezone.now()
+    hear(now, *cluster.hosts)
+    hear(now + LEASE * 2, "gpu-host-2")
+    reap_lost_hosts(Watch(now), now + LEASE + timedelta(seconds=1))
+    assert Job.objects.get(pk=job.pk).lead_host == "gpu-host-1"
+
+
 def test_a_host_that_returns_offers_slots_once_it_has_let_go(cluster: Cluster, submit: Submit) -> None:
     job = job_on(cluster, submit, 4)
     now = timezone.now()

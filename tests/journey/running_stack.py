@@ -38,12 +38,12 @@ def free_port() -> int:
         return port
 
 
-def environment(home: Path) -> dict[str, str]:
-    """As a newcomer has it: nothing of Tidepool's but the home."""
+def environment(home: Path, settings: dict[str, str] | None = None) -> dict[str, str]:
+    """As a newcomer has it: nothing of Tidepool's but the home, and what a test sets."""
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("TIDEPOOL_", "DJANGO_", "PYTEST_"))
     }
-    return kept | {"TIDEPOOL_HOME": str(home)}
+    return kept | {"TIDEPOOL_HOME": str(home)} | (settings or {})
 
 
 def manage(home: Path, *arguments: str, seconds: float = 300.0) -> subprocess.CompletedProcess[str]:
@@ -64,13 +64,14 @@ class RunningStack:
     home: Path
     port: int
     arguments: tuple[str, ...] = ()
+    settings: dict[str, str] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
 
     def start(self) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "manage.py", "up", "--port", str(self.port), *self.arguments],
             cwd=ROOT,
-            env=environment(self.home),
+            env=environment(self.home, self.settings),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

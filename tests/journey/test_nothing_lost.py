@@ -3,70 +3,36 @@
 from __future__ import annotations
 
 import itertools
-import json
-import shutil
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 import torch
 
-from tests.journey.running_stack import ROOT, RunningStack, wait_until
+from tests.journey.observer import Observer
+from tests.journey.running_stack import ROOT, RunningStack
+from tests.journey.training import RECORDER, Training, register_recorder
 
 pytestmark = [pytest.mark.journey, pytest.mark.timeout(300)]
 
 EPOCHS = 24
-RECORDER = Path(__file__).parent / "models" / "recorder"
-
-
-class Training:
-    """A job of the recording model, driven over REST."""
-
-    def __init__(self, api: httpx.Client, home: Path, name: str, **parameters: Any) -> None:
-        self.api, self.home = api, home
-        asked = {"name": name, "model": "recorder", "dataset": "digits", "instance_group": "sig-elastic"}
-        answer = api.post("jobs/", json={**asked, "max_slots": 8, "parameters": parameters})
-        assert answer.status_code == 201, answer.text
-        self.id = answer.json()["id"]
-
-    @property
-    def now(self) -> dict[str, Any]:
-        return dict(self.api.get(f"jobs/{self.id}/").json())
-
-    @property
-    def folder(self) -> Path:
-        return self.home / "results" / self.now["owner"] / "batchworkdir" / str(self.id)
-
-    @property
-    def sizes(self) -> list[int]:
-        series = self.api.get(f"jobs/{self.id}/allocation/").json()
-        return [size for size, _ in itertools.groupby(point["slots"] for point in series)]
-
-    def wait_for_size(self, size: int) -> None:
-        wait_until(lambda: self.now["slots"] == size, f"{size} GPUs; it is {self.now}")
-
-    def change(self, **values: Any) -> None:
-        self.api.patch(f"jobs/{self.id}/", json=values).raise_for_status()
-
-    def wait_for_the_end(self) -> None:
-        wait_until(lambda: self.now["state"] in ("SUCCEEDED", "FAILED"), f"the end; it is {self.now}", 120)
-        assert self.now["state"] == "SUCCEEDED", self.now
 
 
 @pytest.fixture(scope="module")
-def resized(stack: RunningStack) -> Iterator[Training]:
+def observer(stack: RunningStack) -> Iterator[Observer]:
+    with Observer(stack, slots=4) as observer:
+        yield observer
+
+
+@pytest.fixture(scope="module")
+def resized(stack: RunningStack, observer: Observer) -> Iterator[Training]:
     """A training that had 1, 8, 4, 8, 2, 3 and 8 GPUs."""
-    shutil.copytree(RECORDER, stack.home / "models" / "recorder")
     with stack.api() as api:
-        model = {"name": "recorder", "framework": "PyTorch", "path": str(stack.home / "models" / "recorder")}
-        answer = api.post("models/", json={**model, "entry_point": "train.py", "engine": "elastic"})
-        assert answer.status_code == 201, answer.text
+        register_recorder(stack, api)
         training = Training(api, stack.home, "resized", epochs=EPOCHS, **{"step-seconds": 0.02})
         training.wait_for_size(8)
         other = Training(api, stack.home, "other", epochs=3, **{"step-seconds": 0.01})
@@ -93,13 +59,13 @@ def test_read_each_sample_once_per_epoch(resized: Training, digits: Path) -> Non
     samples = len(np.load(digits / "train.npz")["labels"])
     files = list((resized.folder / "log").glob("*/samples"))
     assert len(files) > 8, "ranks that came and went wrote files of their own"
-    read = Counter(line for file in files for line in file.read_text().splitlines())
+    read = Counter(line.rsplit(maxsplit=1)[0] for file in files for line in file.read_text().splitlines())
     assert read == Counter(f"{epoch} {index}" for epoch in range(EPOCHS) for index in range(samples))
 
 
 def test_made_each_step_once(resized: Training, digits: Path) -> None:
     per_epoch = -(-len(np.load(digits / "train.npz")["labels"]) // 64)
-    records = [json.loads(line) for line in (resized.folder / "metrics.jsonl").read_text().splitlines()]
+    records = resized.lines("metrics.jsonl")
     assert [record["step"] for record in records] == list(range(1, EPOCHS * per_epoch + 1))
     found = [size for size, _ in itertools.groupby(record["world_size"] for record in records)]
     assert found == [1, 8, 4, 8, 2, 3, 8]
@@ -122,3 +88,8 @@ def test_has_the_weights_of_one_rank_that_was_never_interrupted(
     assert alone.keys() == elastic.keys()
     for name, tensor in alone.items():
         assert torch.allclose(elastic[name], tensor, rtol=0, atol=1e-5), name
+
+
+def test_no_slot_was_held_twice_and_nothing_went_back(resized: Training, observer: Observer) -> None:
+    observer.assert_all_was_well()
+    observer.assert_no_orphan(resized.id, seconds=60)

@@ -21,6 +21,7 @@ from typing import TypeVar
 
 from tidepool.env import RankContext
 from tidepool.faults import fault
+from tidepool.link import between_hosts
 from tidepool.protocol import GenerationPlan, Hello, Said, Told, decode, encode
 from tidepool.torch.process_group import CommunicationError, Group, make_group
 
@@ -75,6 +76,11 @@ class Control:
                 self._last_words[said.kind] = said
             if self._connection is not None:
                 self._send(encode(said))
+
+    @property
+    def connected(self) -> bool:
+        """A coordinator listens, as far as this rank knows."""
+        return self._connection is not None
 
     def activate(self, group: Group) -> None:
         """`group` is the one that training uses from now on; older plans are history."""
@@ -154,7 +160,7 @@ class Control:
                 connection.close()
                 continue
             connection.settimeout(None)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            between_hosts(connection)
             self._greet(connection)
             return connection
 

@@ -22,6 +22,7 @@ from torch._C._distributed_c10d import TCPStore
 from tidepool.env import share_faults
 from tidepool.faults import fault
 from tidepool.journal import Journal, read_journal
+from tidepool.link import between_hosts
 from tidepool.procfs import started_at
 from tidepool.protocol import (
     KEPT_CHECKPOINTS,
@@ -117,7 +118,7 @@ class Coordinator:
     def _accept(self, listener: socket.socket, *, from_executor: bool) -> None:
         connection, _ = listener.accept()
         if not from_executor:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            between_hosts(connection)
         connection.settimeout(5.0)
         self._selector.register(connection, selectors.EVENT_READ, _Peer(connection, from_executor))
 

@@ -21,7 +21,8 @@ __all__ = ["Transitions"]
 
 #: After a failed collective: how long to wait for the coordinator's plan before asking for one.
 ASK_SECONDS = 3.0
-#: ... and how long for an answer, the coordinator's own restart included.
+#: ... and how long for an answer, counted while there is a coordinator to answer: the next one may be long in coming,
+#: when its host was lost.
 GIVE_UP_SECONDS = 30.0
 
 
@@ -208,7 +209,9 @@ class Transitions:
             return control.recovery if control.recovery and control.recovery.generation > known else None
 
         while not control.wait_until(lambda: control.finished or control.stopping or told(), ASK_SECONDS):
-            if time.monotonic() > deadline:
+            if not control.connected:
+                deadline = time.monotonic() + GIVE_UP_SECONDS
+            elif time.monotonic() > deadline:
                 end_at_once("no plan came after a communication error")
             control.say(Said("broken", known, self.state.position.step))
         plan = told()

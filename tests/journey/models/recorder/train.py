@@ -1,4 +1,4 @@
-"""Digits in the native API. Each rank writes down every training sample that it reads."""
+"""Digits in the native API. Each rank writes down every training sample that it reads: epoch, index, step."""
 
 import argparse
 import os
@@ -14,6 +14,7 @@ from torch.utils.data import Dataset
 parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=8)
 parser.add_argument("--step-seconds", type=float, default=0.0)
+parser.add_argument("--checkpoint-every", type=int, default=None)
 parser.add_argument("--out", default="")
 options = parser.parse_args()
 
@@ -23,14 +24,14 @@ class Recorded(Dataset):
         with numpy.load(Path(os.environ["DATA_DIR"]) / "train.npz") as arrays:
             self.images = torch.from_numpy(arrays["images"])
             self.labels = torch.from_numpy(arrays["labels"])
-        self.epoch = 0
+        self.epoch = self.step = 0
         self.lines = (Path(os.environ["LOG_DIR"]) / "samples").open("a", buffering=1)
 
     def __len__(self):
         return len(self.labels)
 
     def __getitem__(self, index):
-        self.lines.write(f"{self.epoch} {index}\n")
+        self.lines.write(f"{self.epoch} {index} {self.step}\n")
         return self.images[index], self.labels[index]
 
 
@@ -38,10 +39,11 @@ torch.manual_seed(0)
 model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 data = Recorded()
-session = Session(model, optimizer, effective_batch_size=64)
+session = Session(model, optimizer, effective_batch_size=64, checkpoint_every=options.checkpoint_every)
 for epoch in session.epochs(options.epochs):
     data.epoch = epoch
     for step in session.steps(data):
+        data.step = step.number
         for images, labels in step:
             step.backward(nn.functional.cross_entropy(model(images), labels))
         time.sleep(options.step_seconds)

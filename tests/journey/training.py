@@ -1,0 +1,83 @@
+"""A job of the recording model, driven over REST, and what its ranks wrote."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.journey.running_stack import RunningStack, wait_until
+
+__all__ = ["RECORDER", "Training", "register_recorder"]
+
+RECORDER = Path(__file__).parent / "models" / "recorder"
+
+
+def register_recorder(stack: RunningStack, api: httpx.Client) -> None:
+    shutil.copytree(RECORDER, stack.home / "models" / "recorder")
+    model = {"name": "recorder", "framework": "PyTorch", "path": str(stack.home / "models" / "recorder")}
+    answer = api.post("models/", json={**model, "entry_point": "train.py", "engine": "elastic"})
+    assert answer.status_code == 201, answer.text
+
+
+class Training:
+    def __init__(self, api: httpx.Client, home: Path, name: str, *, max_slots: int = 8, **parameters: Any) -> None:
+        self.api, self.home = api, home
+        asked = {"name": name, "model": "recorder", "dataset": "digits", "instance_group": "sig-elastic"}
+        answer = api.post("jobs/", json={**asked, "max_slots": max_slots, "parameters": parameters})
+        assert answer.status_code == 201, answer.text
+        self.id = int(answer.json()["id"])
+        self.folder = home / "results" / self.now["owner"] / "batchworkdir" / str(self.id)
+
+    @property
+    def now(self) -> dict[str, Any]:
+        return dict(self.api.get(f"jobs/{self.id}/").raise_for_status().json())
+
+    @property
+    def sizes(self) -> list[int]:
+        series = self.api.get(f"jobs/{self.id}/allocation/").json()
+        return [size for size, _ in itertools.groupby(point["slots"] for point in series)]
+
+    def wait_for_size(self, size: int) -> None:
+        wait_until(lambda: self.now["slots"] == size, f"{size} GPUs; it is {self.now}")
+
+    def change(self, **values: Any) -> None:
+        self.api.patch(f"jobs/{self.id}/", json=values).raise_for_status()
+
+    def wait_for_the_end(self) -> None:
+        wait_until(lambda: self.now["state"] in ("SUCCEEDED", "FAILED"), f"the end; it is {self.now}", 120)
+        assert self.now["state"] == "SUCCEEDED", self.now
+
+    # --- what its ranks wrote: the truth, whether the control plane is there or not ---
+
+    def lines(self, file: str, incarnation: int | None = None) -> list[dict[str, Any]]:
+        """Records of the present incarnation, or of the one that is named."""
+        folder = self.folder / ("current" if incarnation is None else f"incarnation-{incarnation}")
+        if not (folder / file).exists():
+            return []
+        return [json.loads(line) for line in (folder / file).read_text().split("\n")[:-1]]
+
+    @property
+    def steps(self) -> int:
+        """The newest step that was completed."""
+        return max((record["step"] for record in self.lines("metrics.jsonl")), default=0)
+
+    @property
+    def members(self) -> list[str]:
+        """The ranks of the generation that trains, in their order."""
+        active = [line["data"] for line in self.lines("plans.jsonl") if line["kind"] == "generation_active"]
+        return [member["wid"] for member in active[-1]["members"]] if active else []
+
+    def samples_by_step(self) -> dict[tuple[int, int], set[int]]:
+        """(epoch, step) -> samples that any rank of any incarnation read for it, also when it was made again."""
+        read: dict[tuple[int, int], set[int]] = defaultdict(set)
+        for file in self.folder.glob("incarnation-*/log/*/samples"):
+            for line in file.read_text().split("\n")[:-1]:
+                epoch, index, step = map(int, line.split())
+                read[epoch, step].add(index)
+        return read
