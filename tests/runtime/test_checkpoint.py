@@ -28,7 +28,7 @@ def training(seed: int) -> TrainingState:
     optimizer = torch.optim.Adam(model.parameters())
     model(torch.ones(1, 3)).sum().backward()
     optimizer.step()
-    return TrainingState(model, optimizer, {}, Position(step=seed, effective_batch_size=64))
+    return TrainingState(model, {"optimizer": optimizer}, {}, Position(step=seed, effective_batch_size=64))
 
 
 def written(folder: Path, state: TrainingState, wid: str = "a.0.1") -> Path:

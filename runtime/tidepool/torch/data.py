@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
+from tidepool.torch.randomness import seed_all
+
 __all__ = ["collate", "epoch_order", "micro_batches", "seed_step", "share", "sized"]
 
 
@@ -35,7 +37,7 @@ def micro_batches(first: int, last: int, largest: int) -> list[tuple[int, int]]:
 
 def seed_step(seed: int, step: int, virtual_rank: int) -> None:
     """Random numbers drawn in a step (dropout, augmentation) depend on the step and the place in it, nothing else."""
-    torch.manual_seed(_mixed(seed, step, virtual_rank + 0x100))
+    seed_all(_mixed(seed, step, virtual_rank + 0x100))
 
 
 def sized(dataset: Dataset[Any]) -> int:

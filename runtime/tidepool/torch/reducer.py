@@ -5,12 +5,14 @@ all micro-batches of all ranks is the gradient of the mean loss, however the ste
 
 The layout follows from the order of the parameters alone, so a joiner's equals a survivor's (DDP's does not: it
 rebuilds its buckets after the first step). Buckets are launched in order as backward fills them, the last one by
-`finish`. A parameter that got no gradient contributes zeros.
+`finish`. A parameter that got no gradient on one rank contributes zeros; one that got none on any rank ends the step
+with its gradient None, so that optimizers leave it alone as they do in plain PyTorch. To know, a flag for each
+parameter is summed with the control block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +32,8 @@ class _Bucket:
     parameters: list[torch.nn.Parameter]
     views: list[torch.Tensor]
     flat: torch.Tensor
+    #: What is summed: the bucket's numbers, complex ones as pairs of real ones.
+    wire: torch.Tensor
     #: Parameters whose gradient the last backward of this step has not produced yet.
     missing: set[int] = field(default_factory=set)
     work: Any = None
@@ -37,36 +41,42 @@ class _Bucket:
 
 
 class Reducer:
-    """Owns the gradients of `parameters`: after each backward they are views into its buckets."""
+    """Owns the gradients of `parameters`: after each backward they are views into its buckets.
 
-    def __init__(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        trained = [parameter for parameter in parameters if parameter.requires_grad]
-        if not trained:
+    Those that require no gradient have no place in it, unless they are among `thawing`, which may later.
+    """
+
+    def __init__(self, parameters: Iterable[torch.nn.Parameter], thawing: Iterable[torch.nn.Parameter] = ()) -> None:
+        kept = {id(parameter) for parameter in thawing}
+        trained = [parameter for parameter in parameters if parameter.requires_grad or id(parameter) in kept]
+        if not any(parameter.requires_grad for parameter in trained):
             raise ValueError("the model has no parameter that requires a gradient: there is nothing to train")
+        self._parameters = trained
         self._buckets = _buckets(trained)
         self._place = {
             id(parameter): (bucket, index)
             for bucket in self._buckets
             for index, parameter in enumerate(bucket.parameters)
         }
-        last = self._buckets[-1]
+        tail = self._buckets[-1].flat[-(CONTROL_SIZE + len(trained)) :]
         #: Written by the session before `finish`, read after it: the sum over all ranks.
-        self.control = last.flat[last.flat.numel() - CONTROL_SIZE :]
+        self.control = tail[:CONTROL_SIZE]
+        #: By parameter: the number of ranks on which it got a gradient in this step.
+        self._users = tail[CONTROL_SIZE:]
+        self._used: set[int] = set()
         self._group: Group | None = None
         self._last_backward = False
         self._failure: CommunicationError | None = None
-        self._hooks: list[Any] = [
-            parameter.register_post_accumulate_grad_hook(self._on_gradient)  # type: ignore[no-untyped-call]
-            for parameter in trained
-        ]
+        self._hooks: list[Any] = [_hook(parameter, self._on_gradient) for parameter in trained]
 
     def begin(self, group: Group) -> None:
         """Start a step, or start it again: zero gradients and control block."""
         self._group, self._last_backward, self._failure = group, False, None
+        self._used.clear()
         for bucket in self._buckets:
             bucket.flat.zero_()
             bucket.work, bucket.launched = None, False
-            bucket.missing = set(range(len(bucket.parameters)))
+            bucket.missing = {index for index, one in enumerate(bucket.parameters) if one.requires_grad}
             for parameter, view in zip(bucket.parameters, bucket.views, strict=True):
                 parameter.grad = view
 
@@ -79,11 +89,16 @@ class Reducer:
 
         Raises CommunicationError; nothing writes into the buckets any more when it does.
         """
+        used = [1.0 if id(parameter) in self._used else 0.0 for parameter in self._parameters]
+        self._users.copy_(torch.tensor(used))
         self._launch_ready(everything=True)
         for bucket in self._buckets:
             self._wait(bucket)
         if self._failure is not None:
             raise self._failure
+        for parameter, users in zip(self._parameters, self._users.tolist(), strict=True):
+            if not users:
+                parameter.grad = None
 
     def close(self) -> None:
         for hook in self._hooks:
@@ -95,6 +110,7 @@ class Reducer:
         if parameter.grad is not None and parameter.grad.data_ptr() != view.data_ptr():
             view.add_(parameter.grad)  # the script set gradients to None: bring them back into the bucket
             parameter.grad = view
+        self._used.add(id(parameter))
         if self._last_backward:
             bucket.missing.discard(index)
             self._launch_ready(everything=False)
@@ -113,7 +129,7 @@ class Reducer:
             return
         assert self._group is not None
         try:
-            bucket.work = self._group.all_reduce(bucket.flat)
+            bucket.work = self._group.all_reduce(bucket.wire)
         except CommunicationError as error:
             self._failure = error
 
@@ -137,11 +153,12 @@ def _buckets(parameters: list[torch.nn.Parameter]) -> list[_Bucket]:
             size = 0
         groups[-1].append(parameter)
         size += parameter.numel() * parameter.element_size()
+    tail = CONTROL_SIZE + len(parameters)
     buckets = [_bucket(group, 0) for group in groups[:-1]]
     if groups[-1][0].dtype == torch.float32:
-        return [*buckets, _bucket(groups[-1], CONTROL_SIZE)]
-    control = torch.zeros(CONTROL_SIZE, dtype=torch.float32, device=groups[-1][0].device)
-    return [*buckets, _bucket(groups[-1], 0), _Bucket([], [], control)]
+        return [*buckets, _bucket(groups[-1], tail)]
+    control = torch.zeros(tail, dtype=torch.float32, device=groups[-1][0].device)
+    return [*buckets, _bucket(groups[-1], 0), _Bucket([], [], control, control)]
 
 
 def _bucket(parameters: list[torch.nn.Parameter], extra: int) -> _Bucket:
@@ -152,4 +169,12 @@ def _bucket(parameters: list[torch.nn.Parameter], extra: int) -> _Bucket:
         end = start + parameter.numel()
         views.append(flat[start:end].view_as(parameter))
         start = end
-    return _Bucket(parameters, views, flat)
+    return _Bucket(parameters, views, flat, torch.view_as_real(flat) if flat.is_complex() else flat)
+
+
+def _hook(parameter: torch.nn.Parameter, on_gradient: Callable[[torch.Tensor], None]) -> Any:
+    frozen = not parameter.requires_grad
+    parameter.requires_grad_(True)  # torch registers hooks on no other, and keeps them
+    handle = parameter.register_post_accumulate_grad_hook(on_gradient)  # type: ignore[no-untyped-call]
+    parameter.requires_grad_(not frozen)
+    return handle

@@ -19,19 +19,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import Dataset
 
 from tidepool.env import RankContext, rank_context
 from tidepool.faults import fault
 from tidepool.protocol import Said
 from tidepool.torch.checkpointer import Checkpointer, CheckpointPolicy
-from tidepool.torch.data import collate, epoch_order, micro_batches, share, sized
+from tidepool.torch.data import collate, epoch_order, micro_batches, seed_step, share, sized
 from tidepool.torch.metrics import KEPT_RECORDS, MetricsFile
 from tidepool.torch.process_group import CommunicationError, Group
+from tidepool.torch.randomness import Generators
 from tidepool.torch.reducer import Reducer
+from tidepool.torch.refusals import bare_model, check_trainable
 from tidepool.torch.state import Position, Stateful, TrainingState
 from tidepool.torch.step import Step
 from tidepool.torch.transitions import Transitions
+from tidepool.torch.update import IN_BODY, OneOrMore, Update, first_of, named_optimizers, optimized
 
 __all__ = ["Session"]
 
@@ -39,7 +43,8 @@ __all__ = ["Session"]
 class Session:
     """One rank's part in an elastic training.
 
-    model, optimizer: as the script built them; the optimizer must update parameters of the model.
+    model: as the script built it, not wrapped for parallel training; a compiled one may be given.
+    optimizer: one, or a list or dict of several; each updates parameters of the model, and all step in every step.
     effective_batch_size: samples per step over all ranks. A job that was submitted with one has the last word.
     rank_batch_size: largest micro-batch that a rank computes at once; None: a rank's whole share.
     seed: of the sample order and of random numbers in steps. On a cluster the job's seed has the last word.
@@ -49,12 +54,17 @@ class Session:
     checkpoint_every: a checkpoint after so many epochs, 0 for none at all.
     checkpoint_seconds: most seconds between two checkpoints, at whatever step; 0 for none by time, None: 60.
     checkpoints_kept: how many of them stay. For both a job that was submitted with values has the last word.
+    before_update: called when gradients are summed over all ranks and unscaled, before the optimizers step: clipping.
+    after_update: called when the optimizers have stepped: averaged weights, a schedule by steps, bounds of weights.
+    scaler: for float16 under autocast; the session scales losses, unscales gradients and skips what is not finite.
+
+    Raises TypeError or ValueError, with the reason, for what cannot be trained elastically.
     """
 
     def __init__(
         self,
         model: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
+        optimizer: OneOrMore,
         *,
         effective_batch_size: int,
         rank_batch_size: int | None = None,
@@ -64,23 +74,38 @@ class Session:
         checkpoint_every: int | None = None,
         checkpoint_seconds: float | None = None,
         checkpoints_kept: int | None = None,
+        before_update: Callable[[], None] | None = None,
+        after_update: Callable[[], None] | None = None,
+        scaler: torch.amp.GradScaler | None = None,
     ) -> None:
         if effective_batch_size < 1:
             raise ValueError(f"effective_batch_size must be at least 1, not {effective_batch_size}")
         self.context: RankContext | None = rank_context()
         launch = self.context.launch if self.context else None
-        self.model, self.optimizer = model, optimizer
+        self.model = bare_model(model)
+        self.optimizers = named_optimizers(optimizer)
+        check_trainable(self.model, self.optimizers)
         self.seed = launch.seed if launch else seed
         size = launch.effective_batch_size if launch and launch.effective_batch_size else effective_batch_size
         self.position = Position(effective_batch_size=size)
-        self.reducer = Reducer(model.parameters())
+        self.reducer = Reducer(self.model.parameters(), thawing=optimized(self.optimizers))
         self._rank_batch_size = rank_batch_size
         self._warm_up = warm_up
         self._total_epochs = 0
         self._metrics = MetricsFile(self.folder)
         self._reported: dict[str, float] = {}
         self._buffers: list[torch.Tensor] | None = None
-        state = TrainingState(model, optimizer, dict(registered or {}), self.position)
+        self._generators = Generators(self.device)
+        self.update = Update(self.optimizers, scaler, before_update, after_update, self._generators, self.seed)
+        state = TrainingState(
+            self.model,
+            self.optimizers,
+            dict(registered or {}),
+            self.position,
+            scaler,
+            self._generators,
+            self.update.run_after,
+        )
         self._transitions = Transitions(self.context, state)
         policy = CheckpointPolicy.of(
             launch, seconds=checkpoint_seconds, every_epochs=checkpoint_every, kept=checkpoints_kept
@@ -118,6 +143,7 @@ class Session:
         self._join()
         while self.position.epoch < count:
             epoch = self.position.epoch
+            self._generators.begin_epoch()
             yield epoch
             if self.position.epoch == epoch:
                 self._end_epoch()
@@ -132,10 +158,13 @@ class Session:
         samples = sized(dataset)
         epoch = self.position.epoch
         order = epoch_order(self.seed, epoch, samples)
+        self._generators.begin_steps()
         while self.position.epoch == epoch and self.position.cursor < samples:
             step = self._begin_step(dataset, order)
             if step is not None:
-                yield step
+                with self._generators.aside():
+                    seed_step(self.seed, step.number, IN_BODY)
+                    yield step
                 self._end_step(step, samples)
 
     def report(self, **values: float) -> None:
@@ -149,8 +178,8 @@ class Session:
         while True:
             total = torch.zeros(width, dtype=torch.float64)
             first, last = share(0, sized(dataset), self.rank, self.world_size)
-            for start, end in micro_batches(first, last, batch_size):
-                with torch.no_grad():
+            with torch.no_grad(), self._generators.aside():
+                for start, end in micro_batches(first, last, batch_size):
                     total += measure(self.to_device(collate(dataset, list(range(start, end))))).cpu().double()
             try:
                 self._group.wait(self._group.all_reduce(total))
@@ -210,7 +239,7 @@ class Session:
             self._recover()
             return
         fault("optimizer", self._transitions.wid)
-        self.optimizer.step()
+        self.update.apply(step.number)
         self._buffers = None
         control = self.reducer.control.tolist()
         self._advance(step, control, samples)
@@ -233,7 +262,7 @@ class Session:
             "incarnation": self.context.incarnation if self.context else 1,
             "at": time.time(),
             "progress": round((position.epoch + position.cursor / samples) / max(1, self._total_epochs), 6),
-            "learning_rate": float(self.optimizer.param_groups[0]["lr"]),
+            "learning_rate": float(first_of(self.optimizers).param_groups[0]["lr"]),
             "samples_per_second": round(step.samples / seconds, 3),
             **step.metrics(control),
         }
@@ -260,7 +289,8 @@ class Session:
         if self._warm_up is None:
             return
         buffers = [buffer.clone() for buffer in self.model.buffers()]
-        self._warm_up()
+        with self._generators.aside():
+            self._warm_up()
         for buffer, saved in zip(self.model.buffers(), buffers, strict=True):
             buffer.detach().copy_(saved)
 
@@ -284,6 +314,7 @@ class Session:
     def _end_epoch(self) -> None:
         self.position.epoch += 1
         self.position.cursor = 0
+        self._generators.end_epoch()
         self._write_records()
         if self.rank == 0:
             self._checkpoints.offer(epoch_is_over=True)
@@ -305,9 +336,19 @@ class Session:
             return
         folder = self.folder / "model" / "train"
         folder.mkdir(parents=True, exist_ok=True)
-        for name, content in (
-            ("model_epoch_final.pth", self.model.state_dict()),
-            ("model_epoch_final_optimizer_state.pth", self.optimizer.state_dict()),
-        ):
+        for name, content in self._final_weights().items():
             torch.save(content, folder / f".{name}")
             (folder / f".{name}").rename(folder / name)
+
+    def _final_weights(self) -> dict[str, Any]:
+        """By file name. Averaged weights, or whatever module is registered, are a result too."""
+        optimizers = {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}
+        weights = {
+            "model_epoch_final.pth": self.model.state_dict(),
+            "model_epoch_final_optimizer_state.pth": optimizers if len(optimizers) > 1 else first_of(optimizers),
+        }
+        for name, item in self._transitions.state.registered.items():
+            if isinstance(item, torch.nn.Module):
+                module = item.module if isinstance(item, AveragedModel) else item
+                weights[f"model_epoch_final_{name}.pth"] = module.state_dict()
+        return weights

@@ -1,19 +1,28 @@
 """All of a training's state, in one explicit list: what a joiner receives and what a checkpoint holds.
 
-Parameters and buffers of the model, the optimizer's state, what the user registered (LR schedulers, averages, ...),
-and the position. Random numbers are not in it: they are derived from (seed, step, virtual rank), see `data.py`.
+| Entry | Content |
+|---|---|
+| `model` | parameters and buffers, those too that a `state_dict` leaves out |
+| `trained` | which parameters require a gradient (scripts freeze and thaw) |
+| `optimizers` | each optimizer's state and parameter groups |
+| `scaler` | the loss scaler's, None without one |
+| `registered` | what the script registered: learning-rate schedules, averaged weights, ... |
+| `generators` | the random number generators outside of steps; those in steps are derived, see `data.py` |
+| `position` | step, epoch, samples used, effective batch size, the newest metric records |
 """
 
 from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 import torch
 
 from tidepool.torch.process_group import CommunicationError, Group
+from tidepool.torch.randomness import Generators
 from tidepool.torch.structure import flatten, unflatten
 
 __all__ = ["Position", "Stateful", "TrainingState", "catch_up", "receive_state", "send_state"]
@@ -62,43 +71,100 @@ class TrainingState:
     """The live objects whose state crosses a resize."""
 
     model: torch.nn.Module
-    optimizer: torch.optim.Optimizer
+    optimizers: dict[str, torch.optim.Optimizer]
     registered: dict[str, Stateful]
     position: Position
+    scaler: torch.amp.GradScaler | None = None
+    generators: Generators | None = None
+    #: What the script does after each optimizer step, given the step's number; run by who receives a step's result.
+    after_update: Callable[[int], None] | None = None
 
     def pack(self) -> tuple[str, list[torch.Tensor]]:
         """JSON text of the structure, and the tensors that it numbers (not copied)."""
         tensors: list[torch.Tensor] = []
         values = {
-            "model": dict(self.model.state_dict()),
-            "optimizer": self.optimizer.state_dict(),
+            "model": {"saved": dict(self.model.state_dict()), "unsaved": _unsaved_buffers(self.model)},
+            "trained": [parameter.requires_grad for parameter in self.model.parameters()],
+            "optimizers": {name: item.state_dict() for name, item in self.optimizers.items()},
+            "scaler": None if self.scaler is None else self.scaler.state_dict(),
             "registered": {name: item.state_dict() for name, item in self.registered.items()},
+            "generators": None if self.generators is None else self.generators.state_dict(),
             "position": asdict(self.position),
         }
         return json.dumps(flatten(values, tensors)), tensors
 
     def unpack(self, structure: str, tensors: list[torch.Tensor]) -> None:
+        """Raises ValueError where the state is of another script than this one."""
         values = unflatten(json.loads(structure), tensors)
-        missing = set(values["registered"]) ^ set(self.registered)
-        if missing:
-            raise ValueError(f"registered objects differ between the ranks or from the checkpoint: {sorted(missing)}")
-        self.model.load_state_dict(values["model"])
-        self.optimizer.load_state_dict(values["optimizer"])
+        _same("registered objects", values["registered"], self.registered)
+        _same("optimizers", values["optimizers"], self.optimizers)
+        _same(
+            "kinds of state",
+            [name for name in ["scaler"] if values[name] is not None],
+            ["scaler"] if self.scaler is not None else [],
+        )
+        self._load_model(values)
+        for parameter, trained in zip(self.model.parameters(), values["trained"], strict=True):
+            parameter.requires_grad_(trained)
+        for name, optimizer in self.optimizers.items():
+            _load_optimizer(optimizer, values["optimizers"][name])
+        if self.scaler is not None:
+            self.scaler.load_state_dict(values["scaler"])
         for name, item in self.registered.items():
             item.load_state_dict(values["registered"][name])
+        if self.generators is not None and values["generators"] is not None:
+            self.generators.load_state_dict(values["generators"])
         self.position.__dict__.update(values["position"])
 
     def catch_up(self, structure: str, tensors: list[torch.Tensor]) -> None:
         """Take over the result of the one operation that this rank has missed.
 
-        Hyperparameters and registered objects stay: operations do not change them, the script does, and the sender's
-        script may have done already (a scheduler's step after the epoch) what this rank's script is about to do.
+        Hyperparameters, registered objects and generators stay: the sender's script may have gone on since, and has
+        changed them (a schedule's step after the epoch) as this rank's script is about to. Only what a step itself
+        does to them is due now: `after_update`. It is run on the new weights, which it may have changed at the sender
+        already, and so they are loaded again after it.
         """
         values = unflatten(json.loads(structure), tensors)
-        hyperparameters = self.optimizer.state_dict()["param_groups"]
-        self.model.load_state_dict(values["model"])
-        self.optimizer.load_state_dict({**values["optimizer"], "param_groups": hyperparameters})
-        self.position.catch_up(Position(**values["position"]))
+        newer = Position(**values["position"])
+        self._load_model(values)
+        for name, optimizer in self.optimizers.items():
+            hyperparameters = optimizer.state_dict()["param_groups"]
+            _load_optimizer(optimizer, {**values["optimizers"][name], "param_groups": hyperparameters})
+        if self.scaler is not None:
+            self.scaler.load_state_dict(values["scaler"])
+        if self.after_update is not None and newer.step > self.position.step:
+            self.after_update(self.position.step)
+            self._load_model(values)
+        self.position.catch_up(newer)
+
+    def _load_model(self, values: dict[str, Any]) -> None:
+        self.model.load_state_dict(values["model"]["saved"])
+        buffers = dict(self.model.named_buffers())
+        for name, tensor in values["model"]["unsaved"].items():
+            if name in buffers and buffers[name].shape == tensor.shape:  # a cache that has grown is grown again
+                buffers[name].detach().copy_(tensor)
+
+
+def _unsaved_buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    saved = model.state_dict().keys()
+    return {name: buffer for name, buffer in model.named_buffers() if name not in saved}
+
+
+def _load_optimizer(optimizer: torch.optim.Optimizer, values: dict[str, Any]) -> None:
+    """As `load_state_dict`, which casts state to its parameter's dtype: float32 averages of a bfloat16 weight stay."""
+    optimizer.load_state_dict(values)
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for number, saved in values["state"].items():
+        loaded = optimizer.state[parameters[number]]
+        for key, value in saved.items():
+            if isinstance(value, torch.Tensor) and loaded[key].dtype != value.dtype:
+                loaded[key] = value.to(loaded[key].device)
+
+
+def _same(what: str, saved: Iterable[str], own: Iterable[str]) -> None:
+    different = set(saved) ^ set(own)
+    if different:
+        raise ValueError(f"{what} differ between the ranks or from the checkpoint: {sorted(different)}")
 
 
 def send_state(group: Group, state: TrainingState, to: int) -> None:

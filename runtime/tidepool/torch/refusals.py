@@ -1,0 +1,95 @@
+"""What cannot be trained elastically is refused when the session is made, with the reason and what to do instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import torch
+from torch import nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+__all__ = ["bare_model", "check_trainable"]
+
+_Model = TypeVar("_Model", bound=nn.Module)
+
+_FIXED_SIZE = "train it as a fixed-size job (torchrun), or with the whole model in each process"
+
+
+def bare_model(model: nn.Module) -> nn.Module:
+    """The module inside of `torch.compile`'s wrapper: their parameters are the same, its names have no prefix."""
+    inner = getattr(model, "_orig_mod", None)
+    return inner if isinstance(inner, nn.Module) else model
+
+
+def check_trainable(model: nn.Module, optimizers: Mapping[str, torch.optim.Optimizer]) -> None:
+    """Raises TypeError for a kind of model or optimizer that does not work, ValueError for a wrong combination."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, not a {type(model).__name__}")
+    _check_modules(model)
+    _check_tensors(model)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    owners: dict[int, str] = {}
+    for name, optimizer in optimizers.items():
+        _check_kind(name, optimizer)
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if id(parameter) not in names:
+                    raise ValueError(
+                        f"optimizer {name!r} updates a parameter of shape {list(parameter.shape)} that is not in the "
+                        "model, so no other process would learn of it: put all that is trained into one module "
+                        "(nn.ModuleDict), and build optimizers after the model has its final parameters"
+                    )
+                if owners.setdefault(id(parameter), name) != name:
+                    raise ValueError(
+                        f"optimizers {owners[id(parameter)]!r} and {name!r} both update {names[id(parameter)]}: "
+                        "give each parameter to one of them"
+                    )
+
+
+def _check_modules(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        where = f"the module {name!r}" if name else "the model"
+        if isinstance(module, DistributedDataParallel | DataParallel):
+            raise TypeError(
+                f"{where} is wrapped in {type(module).__name__}: pass the bare model, the session itself divides each "
+                "step among the processes and sums their gradients"
+            )
+        if "FullyShardedDataParallel" in [kind.__name__ for kind in type(module).__mro__]:
+            raise TypeError(f"{where} is sharded (FSDP), which cannot be resized in place: {_FIXED_SIZE}")
+        if isinstance(module, nn.SyncBatchNorm):
+            raise TypeError(
+                f"{where} is a SyncBatchNorm, which is bound to a process group of fixed size: use BatchNorm (each "
+                "process then looks at its own share) or, where results must not depend on the number of processes, "
+                "GroupNorm or LayerNorm"
+            )
+        if isinstance(module, nn.modules.lazy.LazyModuleMixin) and module.has_uninitialized_params():  # type: ignore[misc]
+            raise TypeError(f"{where} is lazy and has no parameters yet: run one batch through the model first")
+
+
+def _check_tensors(model: nn.Module) -> None:
+    devices = set()
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if "DTensor" in [kind.__name__ for kind in type(tensor).__mro__]:
+            raise TypeError(
+                f"{name} is a DTensor (FSDP2 or tensor parallelism), which cannot be resized in place: {_FIXED_SIZE}"
+            )
+        if tensor.is_meta:
+            raise TypeError(f"{name} is on the meta device: give the model its weights (to_empty and initialise) first")
+        devices.add(str(tensor.device))
+    if len(devices) > 1:
+        raise TypeError(
+            f"the model is spread over {' and '.join(sorted(devices))}: each process trains a whole model on one device"
+        )
+
+
+def _check_kind(name: str, optimizer: torch.optim.Optimizer) -> None:
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise TypeError(
+            f"optimizer {name!r} is LBFGS, which computes the loss several times in one step: an elastic step computes "
+            "it once; use SGD, Adam or another first-order optimizer"
+        )
+    if isinstance(optimizer, torch.optim.SparseAdam):
+        raise TypeError(
+            f"optimizer {name!r} is SparseAdam, but gradients are summed over the processes as dense tensors: use Adam"
+        )

@@ -1,0 +1,103 @@
+"""What a step does once its gradients are summed: the script's hooks, the loss scaler and the optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+
+from tidepool.torch.data import seed_step
+from tidepool.torch.randomness import Generators
+
+__all__ = ["IN_BODY", "OneOrMore", "Update", "first_of", "named_optimizers", "optimized"]
+
+#: Places beside those of a step's micro-batches, for random numbers that are the same on all ranks: of the step's
+#: body outside of its micro-batches, and of the hooks.
+IN_BODY, _BEFORE, _AFTER = -2, -3, -4
+
+T = TypeVar("T")
+OneOrMore = torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | Mapping[str, torch.optim.Optimizer]
+
+
+def named_optimizers(given: OneOrMore) -> dict[str, torch.optim.Optimizer]:
+    if isinstance(given, torch.optim.Optimizer):
+        return {"optimizer": given}
+    if isinstance(given, Mapping):
+        named = dict(given)
+    elif isinstance(given, Sequence):
+        named = {f"optimizer-{number}": item for number, item in enumerate(given)}
+    else:
+        raise TypeError(f"optimizer must be one optimizer, a list or a dict of them, not a {type(given).__name__}")
+    for name, item in named.items():
+        if not isinstance(item, torch.optim.Optimizer):
+            raise TypeError(f"optimizer {name!r} is a {type(item).__name__}, not a torch.optim.Optimizer")
+    if not named:
+        raise ValueError("no optimizer was given: nothing would be trained")
+    return named
+
+
+def optimized(optimizers: Mapping[str, torch.optim.Optimizer]) -> list[torch.nn.Parameter]:
+    """Every parameter that one of them updates."""
+    return [
+        parameter
+        for optimizer in optimizers.values()
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    ]
+
+
+def first_of(named: Mapping[str, T]) -> T:
+    return next(iter(named.values()))
+
+
+@dataclass
+class Update:
+    """The same on all ranks, because they start from the same sums. Random numbers depend on `seed` and the step."""
+
+    optimizers: dict[str, torch.optim.Optimizer]
+    scaler: torch.amp.GradScaler | None
+    before: Callable[[], None] | None
+    after: Callable[[], None] | None
+    generators: Generators
+    seed: int
+
+    def scaled(self, loss: torch.Tensor) -> torch.Tensor:
+        return loss if self.scaler is None else self.scaler.scale(loss)
+
+    def apply(self, step: int) -> None:
+        """Hook, optimizers, hook. A step whose gradients are not finite is skipped where there is a scaler."""
+        if self.scaler is None:
+            self._run(self.before, step, _BEFORE)
+            for optimizer in self.optimizers.values():
+                optimizer.step()
+        else:
+            self._apply_scaled(self.scaler, step)
+        self.run_after(step)
+
+    def run_after(self, step: int) -> None:
+        """Also called by a rank that receives the result of a step instead of computing it."""
+        self._run(self.after, step, _AFTER)
+
+    def _apply_scaled(self, scaler: torch.amp.GradScaler, step: int) -> None:
+        # A scaler cannot step an optimizer none of whose parameters has a gradient.
+        stepped = [optimizer for optimizer in self.optimizers.values() if _has_gradients(optimizer)]
+        for optimizer in stepped:
+            scaler.unscale_(optimizer)
+        self._run(self.before, step, _BEFORE)
+        for optimizer in stepped:
+            scaler.step(optimizer)
+        if stepped:
+            scaler.update()
+
+    def _run(self, hook: Callable[[], None] | None, step: int, place: int) -> None:
+        if hook is None:
+            return
+        with self.generators.aside():
+            seed_step(self.seed, step, place)
+            hook()
+
+
+def _has_gradients(optimizer: torch.optim.Optimizer) -> bool:
+    return any(parameter.grad is not None for parameter in optimized({"": optimizer}))

@@ -1,0 +1,86 @@
+"""Scripts that use all that they may, through resizes and deaths: every rank ends as one that was undisturbed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.runtime.lab import RUNTIME, SCRIPTS, Lab
+from tests.runtime.test_script_features import assert_equal
+
+ARGUMENTS = ["--epochs", "4", "--samples", "1030"]
+STEPS = 4 * 17
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the script leaves when plain python runs it, off any cluster."""
+    out = tmp_path_factory.mktemp("alone") / "result.pth"
+    command = [sys.executable, SCRIPTS / "everything.py", *ARGUMENTS, "--out", out]
+    subprocess.run(command, check=True, env={"PYTHONPATH": str(RUNTIME), "PATH": "/usr/bin:/bin"}, timeout=100)
+    return out
+
+
+def assert_all_ended_as(alone: Path, lab: Lab, ranks: int) -> None:
+    expected, drawn = load(alone)
+    results = sorted(lab.folder.glob("result-*.pth"))
+    assert len(results) == ranks, lab.story()
+    assert [record["step"] for record in lab.steps()] == list(range(1, STEPS + 1))
+    for path in results:
+        result, numbers = load(path)
+        assert_equal(result, expected, 2e-5)
+        assert numbers == drawn[-len(numbers) :], "numbers drawn outside of steps go on where they were"
+
+
+def load(path: Path) -> tuple[dict[str, Any], list[Any]]:
+    return torch.load(path, weights_only=True), json.loads(Path(f"{path}.json").read_text())
+
+
+def test_resizes_change_nothing(make_lab: Callable[..., Lab], alone: Path) -> None:
+    lab = make_lab("everything.py", arguments=[*ARGUMENTS, "--step-seconds", "0.02"])
+    for size in (1, 3, 2, 4):
+        lab.size(size)
+        lab.wait_for_size(size)
+        lab.wait_for_steps(3)
+    lab.wait_for_the_end()
+
+    assert_all_ended_as(alone, lab, 4)
+    names = sorted(path.name for path in (lab.folder / "model/train").iterdir())
+    assert names == [f"model_epoch_final{name}.pth" for name in ("", "_average", "_optimizer_state")]
+
+
+@pytest.mark.parametrize("victim", ["a.0.1", "a.2.3"], ids=["rank-0", "another"])
+@pytest.mark.parametrize("passage", [5, 17], ids=["in-an-epoch", "at-its-end"])
+def test_a_survivor_that_missed_a_result_does_what_follows_it_once(
+    make_lab: Callable[..., Lab], alone: Path, victim: str, passage: int
+) -> None:
+    """One dies, one has the step's result and one has not: the last one receives it."""
+    late = "a.1.2" if victim == "a.0.1" else "a.0.1"
+    deaths = f"step-result@{victim}:{passage}:kill,step-result@{late}:{passage}:raise"
+    lab = make_lab(
+        "everything.py", arguments=ARGUMENTS, environment={"TIDEPOOL_FAULT": deaths}, min_slots=3, max_slots=3
+    )
+    lab.size(3)
+    lab.wait_for_the_end()
+
+    assert lab.exits()[victim]["signal"]
+    assert_all_ended_as(alone, lab, lab.active()["world_size"])
+
+
+def test_rank_0_dies_with_the_sums_before_its_optimizers_have_stepped(
+    make_lab: Callable[..., Lab], alone: Path
+) -> None:
+    deaths = "optimizer@a.0.1:6:kill,optimizer@a.2.3:20:kill"
+    lab = make_lab("everything.py", arguments=ARGUMENTS, environment={"TIDEPOOL_FAULT": deaths}, min_slots=3)
+    lab.size(3)
+    lab.wait_for_the_end()
+
+    assert [lab.exits()[wid]["signal"] for wid in ("a.0.1", "a.2.3")] == [9, 9]
+    assert_all_ended_as(alone, lab, lab.active()["world_size"])
