@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Literal, cast
 
 from celery import current_app
+from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q
 from django.utils import timezone
@@ -108,6 +109,7 @@ def launch_spec(job: Job) -> LaunchSpec:
         initial_checkpoint=_initial_checkpoint(job),
         checkpoint_seconds=job.checkpoint_seconds,
         checkpoints_kept=job.checkpoints_kept,
+        stuck_seconds=settings.TIDEPOOL_STUCK_SECONDS,
     )
 
 

@@ -25,6 +25,8 @@ TIDEPOOL_BROKER_URL = _environment.broker_url(
 TIDEPOOL_ADMIN_PASSWORD = _environment.text("TIDEPOOL_ADMIN_PASSWORD", "")
 #: A host that has not reported for this long is LOST.
 TIDEPOOL_LEASE_SECONDS = _environment.number("TIDEPOOL_LEASE_SECONDS", 30, least=1)
+#: A rank that keeps its training waiting for longer is killed, and the others go on.
+TIDEPOOL_STUCK_SECONDS = _environment.number("TIDEPOOL_STUCK_SECONDS", 60, least=2)
 #: A job without a step for this long is shown as stuck.
 #: Full origins that may open the site and its websocket besides the one that the browser asked for.
 TIDEPOOL_ORIGINS = _environment.words("TIDEPOOL_ORIGINS", "")

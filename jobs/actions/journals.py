@@ -53,6 +53,19 @@ class _RankJoined:
 
 
 @dataclass(frozen=True)
+class _RankStuck:
+    wid: str
+    host: str
+    why: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _NoProgress:
+    text: str
+
+
+@dataclass(frozen=True)
 class _Finished:
     step: int
     epoch: int
@@ -151,6 +164,16 @@ def _rank_joined(job: Job, data: dict[str, Any], host: str) -> None:
     ranks.filter(state__in=(RankState.LAUNCHING, RankState.JOINING)).update(state=RankState.READY)
 
 
+def _rank_stuck(job: Job, data: dict[str, Any], host: str) -> None:
+    stuck = from_json(_RankStuck, data)
+    text = f"The rank {stuck.wid} on {stuck.host} is killed: {stuck.why}. The others train on."
+    record(job, Why(Reason.RANK_LOST, text, "executor", {"wid": stuck.wid, "seconds": stuck.seconds}))
+
+
+def _no_progress(job: Job, data: dict[str, Any], host: str) -> None:
+    record(job, Why(Reason.NO_PROGRESS, from_json(_NoProgress, data).text, "executor"))
+
+
 def _finished(job: Job, data: dict[str, Any], host: str) -> None:
     finished = from_json(_Finished, data)
     Job.objects.filter(pk=job.pk).update(completed_incarnation=job.incarnation)
@@ -167,6 +190,8 @@ _KINDS: dict[str, Callable[[Job, dict[str, Any], str], None]] = {
     "generation_active": lambda job, data, host: generations.activate(job, data),
     "generation_abandoned": lambda job, data, host: generations.abandon(job, data),
     "lost": lambda job, data, host: generations.lose(job),
+    "rank_stuck": _rank_stuck,
+    "no_progress": _no_progress,
     "finished": _finished,
     "checkpoint": lambda job, data, host: checkpoints.store(job, data),
     "checkpoint_failed": lambda job, data, host: checkpoints.fail(job, data),

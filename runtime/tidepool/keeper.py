@@ -26,8 +26,20 @@ from typing import Any, Literal
 from tidepool import procfs
 from tidepool.env import RankContext
 from tidepool.journal import Journal, read_journal
+from tidepool.leadlink import LeadLink
 from tidepool.link import Lines, LinkError
-from tidepool.protocol import JobWish, KeeperSpec, KeeperStatus, ProtocolError, RankStatus, decode, encode, to_json
+from tidepool.protocol import (
+    JobWish,
+    KeeperHello,
+    KeeperSpec,
+    KeeperStatus,
+    KeeperTold,
+    ProtocolError,
+    RankStatus,
+    decode,
+    encode,
+    to_json,
+)
 from tidepool.rank import ERROR_FILE, RankStart, run_rank
 
 __all__ = ["RESTART_LIMIT", "journal_path", "main", "rank_mark"]
@@ -71,6 +83,8 @@ class _Rank:
     kill_at: float | None = None
     #: A wish has given its slot back since it started: it leaves, and the next rank there is another story.
     released: bool = False
+    #: Why the coordinator had it killed.
+    fenced: str | None = None
 
 
 @dataclass
@@ -108,6 +122,7 @@ class Keeper:
         self._journal = Journal(journal_path(spec))
         self._launch_file = _write_launch_file(spec)
         self._wakeup, self._selector = self._listen()
+        self._lead = LeadLink(Path(spec.launch.folder), self._selector, self._lead_hello, self._hear_lead)
 
     def run(self) -> None:
         while not self._finished():
@@ -119,6 +134,7 @@ class Keeper:
             self._end_released()
             self._start_wanted()
             self._kill_overdue()
+            self._lead.turn()
             self._tell()
         self._end_everything()
         self._settled_file.unlink(missing_ok=True)
@@ -166,6 +182,7 @@ class Keeper:
     def _seconds_to_next_deadline(self) -> float:
         deadlines = [rank.kill_at for rank in self._ranks.values() if rank.kill_at is not None]
         deadlines += [self._slots[slot].start_at for slot in self._startable()]
+        deadlines += [] if self._lead.next_attempt_at is None else [self._lead.next_attempt_at]
         return max(0.0, min([deadline - time.monotonic() for deadline in deadlines], default=_IDLE_SECONDS))
 
     def _drain_wakeup(self) -> None:
@@ -218,6 +235,17 @@ class Keeper:
         if wish.stop:
             self._stop(wish.grace_seconds)
         self._release(set(self._slots) - set(wish.wanted))
+
+    def _lead_hello(self) -> KeeperHello:
+        spec = self._spec
+        return KeeperHello(spec.job, spec.incarnation, spec.host, [rank.wid for rank in self._ranks.values()])
+
+    def _hear_lead(self, told: KeeperTold) -> None:
+        for rank in self._ranks.values():
+            if rank.wid == told.wid and rank.fenced is None:
+                logger.warning("job=%s wid=%s is killed: %s", self._spec.job, rank.wid, told.why)
+                rank.fenced = told.why
+                self._kill_rank(rank)
 
     def _release(self, slots: set[int]) -> None:
         for slot in slots & set(self._ranks):
@@ -323,8 +351,11 @@ class Keeper:
         for rank in self._ranks.values():
             if rank.kill_at is not None and rank.kill_at <= time.monotonic():
                 rank.kill_at = time.monotonic() + 1.0
-                for process in (*procfs.descendants(rank.pid), *self._own_processes(rank)):
-                    procfs.kill(process)
+                self._kill_rank(rank)
+
+    def _kill_rank(self, rank: _Rank) -> None:
+        for process in (*procfs.descendants(rank.pid), *self._own_processes(rank)):
+            procfs.kill(process)
 
     def _own_processes(self, rank: _Rank) -> list[procfs.Process]:
         """The rank and what it started, also what has left its session or its parent."""
@@ -343,11 +374,14 @@ class Keeper:
         code = exit_code if exit_code >= 0 else None
         number = -exit_code if exit_code < 0 else None
         error = _error_of(self._log_dir(rank), code)
+        if rank.fenced is not None:
+            error = {"kind": "Stuck", "message": rank.fenced, "traceback": ""}
         self._record("rank_exited", rank, {"code": code, "signal": number, "error": error})
         with suppress(KeyError):
             self._selector.unregister(rank.link)
         rank.link.close()
         del self._ranks[rank.slot]
+        self._lead.say_hello()
         if rank.state == "STOPPING" or rank.released:
             return
         if number is None:

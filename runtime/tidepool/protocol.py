@@ -37,8 +37,10 @@ __all__ = [
     "HostFacts",
     "JobWish",
     "JournalEntry",
+    "KeeperHello",
     "KeeperSpec",
     "KeeperStatus",
+    "KeeperTold",
     "LaunchSpec",
     "Member",
     "PlanMember",
@@ -103,6 +105,8 @@ class LaunchSpec:
     checkpoint_seconds: float | None = None
     #: How many of them an incarnation keeps; None: the script decides.
     checkpoints_kept: int | None = None
+    #: A rank that keeps the others waiting for longer, or is silent for longer, is given up and killed.
+    stuck_seconds: float = 60.0
 
 
 @dataclass(frozen=True)
@@ -218,7 +222,8 @@ class Said:
     unprepared: could not. switched: trains in `generation` from now on. left: is about to exit, as planned.
     broken: a collective of `generation` failed. finished: the training is complete and its weights are written.
     checkpoint: one of `step` is on the disk, aside; `detail` describes it. checkpoint_failed: it could not be written.
-    restored: what the incarnation continues from, and what could not be used.
+    restored: what the incarnation continues from, and what could not be used. alive: where its training thread is,
+    about once a second.
     """
 
     kind: Literal[
@@ -232,12 +237,17 @@ class Said:
         "checkpoint",
         "checkpoint_failed",
         "restored",
+        "alive",
     ]
     generation: int = 0
     step: int = 0
     epoch: int = 0
     #: How long training stood still at the boundary (switched only).
     pause_ms: float = 0.0
+    #: Alive only: collectives completed, how long it has waited for other ranks (None: it does not), a median step.
+    operation: int = 0
+    waits_seconds: float | None = None
+    step_seconds: float = 0.0
     detail: dict[str, Any] = field(default_factory=dict)
 
 
@@ -258,6 +268,30 @@ class Told:
     plan: GenerationPlan | None = None
     step: int = 0
     age: float = 0.0
+
+
+# --- coordinator <-> keeper (JSON lines over TCP) --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class KeeperHello:
+    """A keeper's line on each connection to the coordinator, and again whenever a rank of its has ended."""
+
+    job: int
+    incarnation: int
+    host: str
+    #: Ranks that it has now: whoever is missing here is dead.
+    living: list[str]
+    version: int = PROTOCOL_VERSION
+
+
+@dataclass(frozen=True)
+class KeeperTold:
+    """What a coordinator tells a keeper. fence: kill the rank `wid` and all that it started, at once."""
+
+    kind: Literal["fence"]
+    wid: str
+    why: str
 
 
 @dataclass(frozen=True)
@@ -347,7 +381,8 @@ class JournalEntry:
     #: Position in the journal, from 1.
     number: int
     #: keeper: rank_started, rank_exited. coordinator: rank_joined, generation_planned, generation_active,
-    #: generation_abandoned, restored, checkpoint, checkpoint_failed, lost, finished. metrics: step.
+    #: generation_abandoned, rank_stuck, no_progress, restored, checkpoint, checkpoint_failed, lost, finished.
+    #: metrics: step.
     kind: str
     data: dict[str, Any]
 

@@ -9,7 +9,7 @@ import pytest
 from tidepool.protocol import JournalEntry
 
 from jobs.models import AllocationPoint, Generation, Job, JobEvent, Journal, MetricPoint, Rank
-from jobs.states import GenerationState, JobState, RankState
+from jobs.states import GenerationState, JobState, RankState, Reason
 from jobs.tasks import ingest_report
 from tests.jobs.cluster import Cluster, FakeHost
 from tests.jobs.conftest import Submit
@@ -185,6 +185,24 @@ def test_a_broken_entry_is_left_out_and_said(
     assert Journal.objects.get(name=f"{job.pk}.1.coordinator").number == 3
     assert Job.objects.get(pk=job.pk).state == JobState.STARTING
     assert caplog.text.count("left out") == 2
+
+
+def test_what_the_coordinator_says_of_stuck_ranks_is_told(cluster: Cluster, submit: Submit) -> None:
+    job = submit()
+    cluster.turn()
+    cluster.train(job)
+    job.refresh_from_db()
+    host = cluster.hosts[job.lead_host]
+    host.write(job, "coordinator", "rank_stuck", wid="b.0.1", host="b", silent=True, seconds=61.0, why="it is silent")
+    host.write(job, "coordinator", "no_progress", text="No step for 301 s: all ranks wait for each other.")
+    cluster.report()
+    stuck, stalled = job.events.order_by("-seq")[1], job.events.order_by("-seq")[0]
+    assert (stuck.reason, stuck.text) == (
+        Reason.RANK_LOST,
+        "The rank b.0.1 on b is killed: it is silent. The others train on.",
+    )
+    assert (stalled.reason, stalled.text) == (Reason.NO_PROGRESS, "No step for 301 s: all ranks wait for each other.")
+    assert Job.objects.get(pk=job.pk).state == JobState.RUNNING
 
 
 def test_what_is_no_number_is_a_gap(cluster: Cluster, submit: Submit) -> None:

@@ -108,8 +108,11 @@ class Lab:
         self.coordinator: dict[str, Any] = {}
         self._coordinator_name = "coordinator"
         self._keepers: dict[str, socket.socket] = {}
+        self.keepers: dict[str, dict[str, Any]] = {}
         for host in self.sizes:
-            self._ask({"op": "keeper", "socket": str(self._keeper(host)), "spec": to_json(self._spec(host))})
+            self.keepers[host] = self._ask(
+                {"op": "keeper", "socket": str(self._keeper(host)), "spec": to_json(self._spec(host))}
+            )
             self._keepers[host] = link.connect(self._keeper(host))
 
     # --- the hand ---

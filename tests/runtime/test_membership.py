@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from tidepool.protocol import GenerationPlan, Hello, Member, PlanMember, Said
-from tidepool.torch.membership import JOIN_WINDOW_SECONDS, PREPARE_TIMEOUT_SECONDS, Action, Membership, Record, Tell
+from tidepool.torch.actions import Action, Record, Tell
+from tidepool.torch.membership import JOIN_WINDOW_SECONDS, PREPARE_TIMEOUT_SECONDS, Membership
 
 
 class Story:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
+import statistics
 import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
@@ -24,10 +27,14 @@ from tidepool.faults import fault
 from tidepool.link import between_hosts
 from tidepool.protocol import GenerationPlan, Hello, Said, Told, decode, encode
 from tidepool.torch.process_group import CommunicationError, Group, make_group
+from tidepool.torch.pulses import PULSE_SECONDS
+from tidepool.torch.state import Position
 
 __all__ = ["Control", "Prepared", "end_at_once"]
 
 RECONNECT_SECONDS = 0.05
+#: Steps whose median a rank tells.
+_STEPS = 16
 
 T = TypeVar("T")
 
@@ -43,8 +50,9 @@ class Prepared:
 class Control:
     """What this rank has been told. `changed` is notified with each line; the fields below are guarded by it."""
 
-    def __init__(self, context: RankContext) -> None:
+    def __init__(self, context: RankContext, position: Position) -> None:
         self._context = context
+        self._position = position
         self.changed = threading.Condition()
         self.prepared: dict[int, Prepared] = {}
         self.committed = 0
@@ -56,6 +64,9 @@ class Control:
         self._active: Group | None = None
         #: Of a recovery, while its members agree on their state.
         self._forming: Group | None = None
+        #: A generation whose group the training thread is waiting for, and since when.
+        self._building: tuple[int, float] | None = None
+        self._step_seconds: deque[float] = deque(maxlen=_STEPS)
         #: Generations that were voided, maybe while their group was being built.
         self._abandoned: set[int] = set()
         self._ready = False
@@ -64,6 +75,7 @@ class Control:
         self._connection: socket.socket | None = None
         self._send_lock = threading.Lock()
         threading.Thread(target=self._guarded(self._listen), name="control", daemon=True).start()
+        threading.Thread(target=self._guarded(self._beat), name="pulse", daemon=True).start()
 
     # --- for the training loop ---
 
@@ -81,6 +93,9 @@ class Control:
     def connected(self) -> bool:
         """A coordinator listens, as far as this rank knows."""
         return self._connection is not None
+
+    def step_made(self, seconds: float) -> None:
+        self._step_seconds.append(seconds)
 
     def activate(self, group: Group) -> None:
         """`group` is the one that training uses from now on; older plans are history."""
@@ -129,7 +144,9 @@ class Control:
                 self.changed.notify_all()
 
         threading.Thread(target=self._guarded(work), name=f"build-{plan.generation}", daemon=True).start()
+        self._building = plan.generation, time.monotonic()
         self.wait_until(lambda: bool(done) or self._superseded(plan))
+        self._building = None
         if not done or self._superseded(plan):
             raise CommunicationError(f"generation {plan.generation} is superseded")
         if isinstance(done[0], CommunicationError):
@@ -145,6 +162,30 @@ class Control:
                     self._hear(decode(Told, line))
                 with self._send_lock:
                     self._connection = None
+
+    def _beat(self) -> None:
+        """Tell where the training thread is, for as long as this process can run at all."""
+        while True:
+            time.sleep(PULSE_SECONDS)
+            line = encode(self._pulse())
+            with self._send_lock:
+                # Never wait here: the training thread also wants the lock, and a stopped coordinator reads nothing.
+                if self._connection is not None and select.select([], [self._connection], [], 0)[1]:
+                    self._send(line)
+
+    def _pulse(self) -> Said:
+        group, building = self._forming or self._active, self._building
+        generation, waiting_since = (group.generation, group.waiting_since) if group else (0, None)
+        if building is not None:
+            generation, waiting_since = building
+        steps = list(self._step_seconds)
+        return Said(
+            "alive",
+            generation,
+            operation=self._position.operation,
+            waits_seconds=None if waiting_since is None else time.monotonic() - waiting_since,
+            step_seconds=statistics.median(steps) if steps else 0.0,
+        )
 
     def _connect(self) -> socket.socket:
         file = self._context.folder / "coordinator.json"

@@ -13,6 +13,7 @@ import os
 import selectors
 import socket
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -29,6 +30,8 @@ from tidepool.protocol import (
     CoordinatorWish,
     GenerationPlan,
     Hello,
+    KeeperHello,
+    KeeperTold,
     LaunchSpec,
     PlanMember,
     ProtocolError,
@@ -38,7 +41,8 @@ from tidepool.protocol import (
     encode,
 )
 from tidepool.torch import publication
-from tidepool.torch.membership import Action, Membership, Publish, Record, Tell
+from tidepool.torch.actions import Action, Fence, Publish, Record, Tell
+from tidepool.torch.membership import Membership
 
 __all__ = ["Coordinator", "main"]
 
@@ -61,11 +65,13 @@ def main(
 
 @dataclass
 class _Peer:
-    """A connection: of a rank once it has said hello, else of an executor or of nobody yet."""
+    """A connection: of a rank or a keeper once it has said hello, else of an executor or of nobody yet."""
 
     connection: socket.socket
     from_executor: bool
     wid: str | None = None
+    #: A keeper's host.
+    keeper_of: str | None = None
     received: bytearray = field(default_factory=bytearray)
 
 
@@ -85,10 +91,12 @@ class Coordinator:
         self._control = control
         self._lifeline_fd = lifeline_fd
         self._peers: dict[str, _Peer] = {}
+        #: By host.
+        self._keepers: dict[str, _Peer] = {}
         self._running = True
         self._ended_at: float | None = None
         self._selector = selectors.DefaultSelector()
-        self._membership = Membership(address, store_port, launch.min_slots)
+        self._membership = Membership(address, store_port, launch.min_slots, launch.stuck_seconds)
         self._retire_predecessor()
         self._restore()
         self._journal = Journal(self._folder / "plans.jsonl")
@@ -145,12 +153,19 @@ class Coordinator:
         now = time.time()
         if peer.from_executor:
             self._obey(decode(CoordinatorWish, line))
+        elif peer.keeper_of is not None:
+            self._act(self._membership.keeper_told(decode(KeeperHello, line), now))
         elif peer.wid is None:
             hello = _first_line(line)
             if (hello.job, hello.incarnation) != (self._wish.job, self._wish.incarnation):
                 raise ProtocolError(f"a caller of job {hello.job}, incarnation {hello.incarnation}")
             if isinstance(hello, Retire):
                 self._running = False
+                return
+            if isinstance(hello, KeeperHello):
+                peer.keeper_of = hello.host
+                self._keepers[hello.host] = peer
+                self._act(self._membership.keeper_told(hello, now))
                 return
             peer.wid = hello.wid
             self._peers[hello.wid] = peer
@@ -169,6 +184,8 @@ class Coordinator:
     def _close(self, peer: _Peer) -> None:
         self._selector.unregister(peer.connection)
         peer.connection.close()
+        if peer.keeper_of is not None and self._keepers.get(peer.keeper_of) is peer:
+            del self._keepers[peer.keeper_of]
         if peer.wid is not None and self._peers.get(peer.wid) is peer:
             del self._peers[peer.wid]
             self._act(self._membership.disconnected(peer.wid, time.time()))
@@ -180,13 +197,18 @@ class Coordinator:
                 self._journal.append(action.kind, action.data)
         for action in actions:
             if isinstance(action, Tell) and action.wid in self._peers:
-                peer = self._peers[action.wid]
-                try:
-                    peer.connection.sendall(encode(action.told))
-                except OSError:  # its end is read as such in the next turn
-                    logger.info("job=%s rank=%s does not listen", self._wish.job, action.wid)
+                self._send(self._peers[action.wid], encode(action.told))
+            elif isinstance(action, Fence) and action.host in self._keepers:
+                # A keeper that is not there says which ranks it has when it comes back, and is told then.
+                self._send(self._keepers[action.host], encode(KeeperTold("fence", action.wid, action.why)))
             elif isinstance(action, Publish):
                 self._publish(action)
+
+    def _send(self, peer: _Peer, line: bytes) -> None:
+        try:
+            peer.connection.sendall(line)
+        except OSError:  # its end is read as such in the next turn
+            logger.info("job=%s rank=%s keeper=%s does not listen", self._wish.job, peer.wid, peer.keeper_of)
 
     def _publish(self, checkpoint: Publish) -> None:
         """On disk before it is in the journal, in the journal before anybody is told: any of these may be repeated."""
@@ -263,6 +285,9 @@ class Coordinator:
         self._membership.restored = "restored" in kinds
         revision = max(plan.target_revision for plan in planned.values())
         self._membership.restore(planned, active, revision, time.time())
+        self._membership.fenced = {
+            entry["data"]["wid"]: entry["data"]["why"] for entry in entries if entry["kind"] == "rank_stuck"
+        }
         self._membership.finished, self._membership.lost = "finished" in kinds, "lost" in kinds
 
     def _plan(self, data: dict[str, object]) -> GenerationPlan:
@@ -278,12 +303,13 @@ class Coordinator:
         )
 
 
-def _first_line(line: bytes) -> Hello | Retire:
-    """Who connects is a rank or a successor."""
-    try:
-        return decode(Retire, line)
-    except ProtocolError:
-        return decode(Hello, line)
+def _first_line(line: bytes) -> Hello | KeeperHello | Retire:
+    """Who connects is a rank, a keeper or a successor."""
+    kinds: tuple[type[Retire], type[KeeperHello]] = (Retire, KeeperHello)
+    for kind in kinds:
+        with suppress(ProtocolError):
+            return decode(kind, line)
+    return decode(Hello, line)
 
 
 def _store(address: str) -> tuple[TCPStore, int]:

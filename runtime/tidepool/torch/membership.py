@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from tidepool.protocol import GenerationPlan, Hello, Member, PlanMember, Said, Told
+from tidepool.protocol import GenerationPlan, Hello, KeeperHello, Member, PlanMember, Said, Told
+from tidepool.torch.actions import Action, Fence, Publish, Record, Tell, active_record, planned_record, stuck_record
 from tidepool.torch.publication import Publications
+from tidepool.torch.pulses import Pulses
 
-__all__ = ["Action", "Membership", "Publish", "Record", "Tell"]
+__all__ = ["Membership"]
 
 #: How long a rank that is ready waits for others that are still starting, so that 1 -> 8 is one resize, not seven.
 JOIN_WINDOW_SECONDS = 5.0
@@ -26,29 +28,6 @@ JOIN_WINDOW_SECONDS = 5.0
 PREPARE_TIMEOUT_SECONDS = 30.0
 #: After a restart of the coordinator: how long the members of the active generation may take to reconnect.
 REJOIN_SECONDS = 10.0
-
-
-@dataclass(frozen=True)
-class Tell:
-    wid: str
-    told: Told
-
-
-@dataclass(frozen=True)
-class Record:
-    kind: str
-    data: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Publish:
-    """Give the checkpoint that `wid` has written its name; `published` or `not_published` says how that went."""
-
-    wid: str
-    said: Said
-
-
-Action = Tell | Record | Publish
 
 
 @dataclass
@@ -80,6 +59,7 @@ class Membership:
     store_address: str
     store_port: int
     min_slots: int
+    stuck_seconds: float = 60.0
     target: list[Member] = field(default_factory=list)
     target_revision: int = -1
     generation: int = 0
@@ -102,6 +82,11 @@ class Membership:
     publications: Publications = field(default_factory=Publications)
     #: What the incarnation continues from is in the journal.
     restored: bool = False
+    #: Ranks that were given up, and why: dead to us, whatever they still say.
+    fenced: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._pulses = Pulses(self.stuck_seconds)
 
     # --- what happened ---
 
@@ -112,6 +97,8 @@ class Membership:
         return self._replan(now)
 
     def connected(self, hello: Hello, now: float) -> list[Action]:
+        if hello.wid in self.fenced:
+            return [Tell(hello.wid, Told("fenced")), Fence(hello.wid, hello.host, self.fenced[hello.wid])]
         if self.lost:
             return [Tell(hello.wid, Told("fenced"))]
         if self.finished:
@@ -127,6 +114,7 @@ class Membership:
             target_revision=hello.target_revision,
         )
         self.ranks[hello.wid] = rank
+        self._pulses.heard(hello.wid, now)
         self._catch_up_with(hello)
         self.awaited.pop(hello.wid, None)
         joined = Record("rank_joined", {"wid": rank.wid, "host": rank.host, "slot": rank.slot, "at": now})
@@ -137,6 +125,7 @@ class Membership:
         rank = self.ranks.get(wid)
         if rank is None:
             return []
+        self._pulses.heard(wid, now)
         answers: dict[str, Callable[[_Rank, Said, float], list[Action]]] = {
             "ready": self._ready,
             "prepared": self._prepared,
@@ -148,24 +137,41 @@ class Membership:
             "checkpoint": self._checkpoint,
             "checkpoint_failed": self._checkpoint_failed,
             "restored": self._restored,
+            "alive": self._alive,
         }
         return answers[said.kind](rank, said, now)
 
     def disconnected(self, wid: str, now: float) -> list[Action]:
+        self._pulses.forget(wid)
         rank = self.ranks.pop(wid, None)
         if rank is None or self.finished or rank.left:
             return []
         return self._gone(rank, now)
 
+    def keeper_told(self, hello: KeeperHello, now: float) -> list[Action]:
+        """Which ranks live on a host, from the one that would know: nobody waits for the others."""
+        fences = [Fence(wid, hello.host, self.fenced[wid]) for wid in hello.living if wid in self.fenced]
+        members = {member.wid: member.host for plan in self.planned.values() for member in plan.members}
+        dead = [wid for wid in self.awaited if members.get(wid) == hello.host and wid not in hello.living]
+        for wid in dead:
+            del self.awaited[wid]
+        return [*fences, *(self._settle(now) if dead else [])]
+
     def ticked(self, now: float) -> list[Action]:
+        self._pulses.look(now)
+        return [*self._give_up_stuck(now), *self._overdue(now), *self._replan(now)]
+
+    def _overdue(self, now: float) -> list[Action]:
         self.awaited = {wid: deadline for wid, deadline in self.awaited.items() if now < deadline}
         actions = self._settle(now)
         pending = self.pending
         if pending and not pending.committed and now - pending.since > PREPARE_TIMEOUT_SECONDS:
             late = sorted(pending.unprepared)
             actions += self._abandon(f"not prepared in time: {', '.join(late)}", now)
-            actions += [Tell(wid, Told("fenced")) for wid in late if wid not in self._active_wids()]
-        return actions + self._replan(now)
+            for wid in late:
+                if wid not in self._active_wids():
+                    actions += self._fence(wid, "it did not prepare for its generation in time")
+        return actions
 
     def restore(self, planned: dict[int, GenerationPlan], active: int, target_revision: int, now: float) -> None:
         """Continue after a restart of the coordinator, from its journal: members have REJOIN_SECONDS to say hello."""
@@ -235,7 +241,7 @@ class Membership:
             return []
         self.recorded = said.generation
         self.publications.newest_at = self.publications.newest_at or now
-        return [_active_record(self.active, said, now), *self._replan(now)]
+        return [active_record(self.active, said, now), *self._replan(now)]
 
     def _let_leavers_go(self, plan: GenerationPlan) -> None:
         """Members that switch out with `plan` may not have said so yet: they are no candidates for their slots.
@@ -308,7 +314,39 @@ class Membership:
         newest = self.publications.newest_at
         return [Tell(rank.wid, Told("checkpointed", age=now - newest))] if newest else []
 
+    def _alive(self, rank: _Rank, said: Said, now: float) -> list[Action]:
+        self._pulses.told(rank.wid, said, now)
+        return []
+
     # --- decisions ---
+
+    def _give_up_stuck(self, now: float) -> list[Action]:
+        """Go on without members that hold the others up. Where nobody is to blame, it is only said."""
+        if self.finished or self.lost or self.awaited or self.active is None:
+            return []
+        members = self._training()
+        given_up = self._pulses.stuck(members, now)
+        if not given_up:
+            stalled = self._pulses.stalled(members, now)
+            return [Record("no_progress", {"text": stalled, "at": now})] if stalled else []
+        actions: list[Action] = []
+        for stuck in given_up:
+            actions.append(stuck_record(stuck, self.ranks[stuck.wid].host, now))
+            actions += self._fence(stuck.wid, stuck.why)
+            self._pulses.give_up(stuck)
+        return actions + self._recover(now)
+
+    def _training(self) -> list[str]:
+        """Live members of the generation that trains, and of one that everybody is switching to."""
+        pending = self.pending.plan.members if self.pending and self.pending.committed else []
+        members = [*self._active_wids(), *(member.wid for member in pending)]
+        return [wid for wid in dict.fromkeys(members) if wid in self.ranks and not self.ranks[wid].left]
+
+    def _fence(self, wid: str, why: str) -> list[Action]:
+        """Dead to us from now on. It may hear us, or not: its keeper kills it in any case."""
+        self.fenced[wid] = why
+        self._pulses.forget(wid)
+        return [Tell(wid, Told("fenced")), Fence(wid, self.ranks.pop(wid).host, why)]
 
     def _gone(self, rank: _Rank, now: float) -> list[Action]:
         if rank.wid in self._active_wids() or rank.generation:
@@ -336,7 +374,7 @@ class Membership:
             return actions + (self._lose(now) if self.active else self._replan(now))
         plan = self._new_plan(holders, [], "failure")
         self.pending = _Pending(plan, now, set(), committed=True)
-        actions.append(_planned_record(plan, now))
+        actions.append(planned_record(plan, now))
         return actions + [Tell(wid, Told("recover", plan.generation, plan)) for wid in holders]
 
     def _lose(self, now: float) -> list[Action]:
@@ -396,7 +434,7 @@ class Membership:
         concerned = [member.wid for member in plan.members] + leave
         self.pending = _Pending(plan, now, set(concerned))
         told = Told("prepare", plan.generation, plan)
-        return [_planned_record(plan, now), *(Tell(wid, told) for wid in concerned)]
+        return [planned_record(plan, now), *(Tell(wid, told) for wid in concerned)]
 
     def _commit_if_prepared(self) -> list[Action]:
         pending = self.pending
@@ -455,36 +493,3 @@ class Membership:
         holders = [wid for wid, rank in self.ranks.items() if rank.generation and not rank.left]
         active = [wid for wid in self._active_wids() if wid in holders]
         return active + sorted(set(holders) - set(active))
-
-
-def _planned_record(plan: GenerationPlan, now: float) -> Record:
-    members = [
-        {"wid": member.wid, "host": member.host, "slot": member.slot, "holder": member.holder}
-        for member in plan.members
-    ]
-    data = {
-        "generation": plan.generation,
-        "members": members,
-        "target_revision": plan.target_revision,
-        "cause": plan.cause,
-        "at": now,
-    }
-    return Record("generation_planned", data)
-
-
-def _active_record(plan: GenerationPlan, said: Said, now: float) -> Record:
-    members = [
-        {"wid": member.wid, "rank": rank, "host": member.host, "slot": member.slot}
-        for rank, member in enumerate(plan.members)
-    ]
-    data = {
-        "generation": plan.generation,
-        "world_size": said.detail.get("world_size", len(members)),
-        "step": said.step,
-        "pause_ms": said.pause_ms,
-        "target_revision": plan.target_revision,
-        "cause": plan.cause,
-        "members": members,
-        "at": now,
-    }
-    return Record("generation_active", data)

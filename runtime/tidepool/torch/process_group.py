@@ -17,7 +17,8 @@ import os
 import socket
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -34,7 +35,7 @@ from torch._C._distributed_c10d import (
 
 __all__ = ["CommunicationError", "Group", "make_group"]
 
-#: A peer's death is told by the coordinator, never found by a timeout: this one only bounds what nobody foresaw.
+#: A peer that died or is stuck is told by the coordinator, never found by a timeout: this bounds what nobody foresaw.
 COLLECTIVE_TIMEOUT = timedelta(minutes=30)
 #: How often a waiting thread looks whether its group was broken off.
 LOOK = timedelta(seconds=0.5)
@@ -65,6 +66,17 @@ class Group:
     _listen_ports: frozenset[int] = frozenset()
     _transfers: list[socket.socket] = field(default_factory=list)
     broken: bool = False
+    #: Since when (monotonic) the training thread has waited for the other members; None: it does not.
+    waiting_since: float | None = None
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """What happens in it depends on other members: a rank in it holds nobody up."""
+        self.waiting_since = time.monotonic()
+        try:
+            yield
+        finally:
+            self.waiting_since = None
 
     def all_reduce(self, tensor: torch.Tensor) -> Any:
         """Sum `tensor` over all ranks in place, in the background; returns a handle for `wait`."""
@@ -83,6 +95,10 @@ class Group:
         """Raises CommunicationError; nothing writes into the tensor any more when it does."""
         if work is None:
             return
+        with self.waiting():
+            self._wait(work)
+
+    def _wait(self, work: Any) -> None:
         broken_at: float | None = None
         while True:
             over = work.is_completed()  # looked at first: it may succeed in the moment in which a wait times out

@@ -252,6 +252,7 @@ class Session:
         position.operation += 1
         position.cursor += step.samples
         seconds = time.monotonic() - step.begun_at
+        self._transitions.step_made(seconds)
         record = {
             "step": position.step,
             "epoch": position.epoch,

@@ -33,7 +33,7 @@ class Transitions:
         self.state = state
         self.wid = context.wid if context else ""
         self.launch = context.launch if context else None
-        self._control = Control(context) if context else None
+        self._control = Control(context, state.position) if context else None
         self._group: Group | None = None
 
     @property
@@ -65,6 +65,11 @@ class Transitions:
     def say(self, said: Said) -> None:
         if self._control is not None:
             self._control.say(said)
+
+    def step_made(self, seconds: float) -> None:
+        """How long it took: what the coordinator's patience is measured by."""
+        if self._control is not None:
+            self._control.step_made(seconds)
 
     # --- joining ---
 
@@ -124,7 +129,8 @@ class Transitions:
             self._enter(group, plan, time.monotonic())
             return
         fault("receive", self.wid)
-        receive_state(group, self.state)
+        with group.waiting():
+            receive_state(group, self.state)
         self._activate(group)
         self._say_switched(0.0)
 
@@ -158,7 +164,8 @@ class Transitions:
         for rank, member in enumerate(plan.members):
             if not member.holder and _source(plan, rank) == group.rank:
                 fault("send", self.wid)
-                send_state(group, self.state, rank)
+                with group.waiting():
+                    send_state(group, self.state, rank)
         self._say_switched((time.monotonic() - begun) * 1000.0)
 
     def _activate(self, group: Group) -> None:
@@ -169,7 +176,7 @@ class Transitions:
     def _say_switched(self, pause_ms: float) -> None:
         position, group = self.state.position, self.group
         detail = {"world_size": group.size}
-        self.say(Said("switched", group.generation, position.step, position.epoch, pause_ms, detail))
+        self.say(Said("switched", group.generation, position.step, position.epoch, pause_ms, detail=detail))
 
     # --- failures ---
 
@@ -234,11 +241,13 @@ class Transitions:
         late = [rank for rank, number in enumerate(operations.tolist()) if int(number) < newest]
         if group.rank == source:
             for rank in late:
-                send_state(group, self.state, rank)
+                with group.waiting():
+                    send_state(group, self.state, rank)
         if operation < newest - 1:
             end_at_once(f"missed {newest - operation} operations")
         if group.rank in late:
-            catch_up(group, self.state)
+            with group.waiting():
+                catch_up(group, self.state)
         return operation < newest
 
     # --- the end ---

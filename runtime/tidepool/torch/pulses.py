@@ -1,0 +1,145 @@
+"""Who is stuck: what the coordinator makes of the ranks' pulses, without any I/O.
+
+Each rank's control thread tells about once a second where its training thread is. Two things are suspicious: silence
+(the process is stopped, holds the interpreter's lock, or its host is gone), and a rank that others wait for in a
+collective that it has not entered. Being slow is neither: patience grows with the steps, is longer where a rank has not
+made its first step (it may compile), and longer each time when somebody had to be given up for being busy.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tidepool.protocol import Said
+
+__all__ = ["PULSE_SECONDS", "Pulses", "Stuck"]
+
+#: How often a rank tells where it is.
+PULSE_SECONDS = 1.0
+#: Patience in median steps, where that is more than the setting.
+_STEPS = 10
+#: More patience, in multiples: with a silent rank that nobody waits for, and with one that has made no step yet.
+_ALONE = 3
+_FIRST_STEP = 10
+#: ... with busy ranks, for each time that one was given up: the script may be slow there, whoever runs it.
+_ONCE_MORE = 4
+#: Patience with a training in which nobody makes a step and nobody is to blame, before it is said.
+_STALL = 5
+#: Time that passes between two looks without our looking is our own sleep, not the ranks'.
+_SLEEP_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Stuck:
+    wid: str
+    #: No line came for so long, or others have waited so long for it.
+    silent: bool
+    seconds: float
+
+    @property
+    def why(self) -> str:
+        if self.silent:
+            return f"it has not been heard of for {self.seconds:.0f} s"
+        return f"the other ranks have waited {self.seconds:.0f} s for it: its script is busy, or hangs"
+
+
+@dataclass
+class _Pulse:
+    heard_at: float
+    generation: int = 0
+    operation: int = 0
+    #: Since when it waits for other ranks; None: it does not.
+    waiting_since: float | None = None
+    #: Its median; 0 before its first step.
+    step_seconds: float = 0.0
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.generation, self.operation
+
+
+class Pulses:
+    def __init__(self, stuck_seconds: float) -> None:
+        self._stuck_seconds = stuck_seconds
+        self._pulses: dict[str, _Pulse] = {}
+        self._looked_at: float | None = None
+        #: Times that a busy rank was given up.
+        self._given_up = 0
+        self._newest = 0
+        self._moved_at: float | None = None
+        self._stall_told = False
+
+    def heard(self, wid: str, now: float) -> None:
+        """Any sign of life."""
+        self._pulses.setdefault(wid, _Pulse(now)).heard_at = now
+
+    def told(self, wid: str, said: Said, now: float) -> None:
+        """A pulse."""
+        waiting_since = None if said.waits_seconds is None else now - said.waits_seconds
+        self._pulses[wid] = _Pulse(now, said.generation, said.operation, waiting_since, said.step_seconds)
+        if said.generation and (said.operation > self._newest or self._moved_at is None):
+            self._newest, self._moved_at, self._stall_told = said.operation, now, False
+
+    def forget(self, wid: str) -> None:
+        self._pulses.pop(wid, None)
+
+    def look(self, now: float) -> None:
+        """Called often. A gap means that we ourselves stood still: nobody is blamed for that time."""
+        slept = 0.0 if self._looked_at is None else now - self._looked_at
+        if slept > _SLEEP_SECONDS:
+            for pulse in self._pulses.values():
+                pulse.heard_at += slept
+                if pulse.waiting_since is not None:
+                    pulse.waiting_since += slept
+            if self._moved_at is not None:
+                self._moved_at += slept
+        self._looked_at = now
+
+    def patience(self, members: Iterable[str]) -> float:
+        steps = [pulse.step_seconds for wid in members if (pulse := self._pulses.get(wid)) and pulse.step_seconds]
+        return max(self._stuck_seconds, _STEPS * statistics.median(steps) if steps else 0.0)
+
+    def stuck(self, members: list[str], now: float) -> list[Stuck]:
+        """Those of the members that train together who hold the others up, or seem dead."""
+        patience = self.patience(members)
+        waits = {
+            wid: now - pulse.waiting_since
+            for wid in members
+            if (pulse := self._pulses.get(wid)) and pulse.waiting_since is not None and now - pulse.heard_at <= patience
+        }
+        found = [self._judge(wid, waits, patience, now) for wid in members if wid in self._pulses]
+        return [stuck for stuck in found if stuck is not None]
+
+    def give_up(self, stuck: Stuck) -> None:
+        self._given_up += not stuck.silent
+
+    def _judge(self, wid: str, waits: dict[str, float], patience: float, now: float) -> Stuck | None:
+        pulse = self._pulses[wid]
+        silent = now - pulse.heard_at
+        longest = max((seconds for other, seconds in waits.items() if other != wid), default=0.0)
+        if silent > patience * (1 if longest > patience else _ALONE):
+            return Stuck(wid, True, silent)
+        if silent > patience or pulse.waiting_since is not None:
+            return None
+        # Who is already further than the one that waits has not kept it waiting: that one's news is older.
+        held_up = [
+            seconds for other, seconds in waits.items() if other != wid and pulse.place <= self._pulses[other].place
+        ]
+        busy = patience * _ONCE_MORE**self._given_up * (1 if pulse.step_seconds else _FIRST_STEP)
+        longest = max(held_up, default=0.0)
+        return Stuck(wid, False, longest) if longest > busy else None
+
+    def stalled(self, members: list[str], now: float) -> str | None:
+        """In words, once per stall: nobody makes a step, though nobody can be blamed for it."""
+        if self._moved_at is None or self._stall_told:
+            return None
+        seconds = now - self._moved_at
+        if seconds <= _STALL * self.patience(members):
+            return None
+        self._stall_told = True
+        known = {wid: self._pulses[wid] for wid in members if wid in self._pulses}
+        busy = sorted(wid for wid, pulse in known.items() if pulse.waiting_since is None)
+        doing = f"the script is busy in {', '.join(busy)}" if busy else "all ranks wait for each other"
+        return f"No step for {seconds:.0f} s: {doing}."

@@ -1,0 +1,103 @@
+"""Ranks that live and do nothing: found, killed, replaced, and nothing lost. By real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tests.runtime.lab import Lab, wait_for
+from tests.runtime.test_failures import assert_nothing_lost
+from tests.runtime.test_live_resize import ARGUMENTS, reference
+
+__all__ = ["reference"]
+
+#: Long enough for a loaded machine, where an innocent rank may come by no processor for a second.
+STUCK_SECONDS = 3.0
+
+
+def stuck(lab: Lab) -> dict[str, dict[str, Any]]:
+    return {record["wid"]: record for record in lab.journal("rank_stuck")}
+
+
+def test_stopped_seized_and_hanging_ranks_are_killed_and_replaced(
+    make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor]
+) -> None:
+    faults = "reduce@a.0.1:6:stop,reduce@a.1.2:16:seize,reduce@a.2.3:26:hang"
+    lab = make_lab(
+        "mlp.py",
+        arguments=ARGUMENTS,
+        environment={"TIDEPOOL_FAULT": faults},
+        stuck_seconds=STUCK_SECONDS,
+        min_slots=4,
+    )
+    lab.size(4)
+    wait_for(lambda: len(stuck(lab)) == 3, lab.story, 60)
+    lab.wait_for_the_end()
+
+    assert {wid: record["silent"] for wid, record in stuck(lab).items()} == {
+        "a.0.1": True,
+        "a.1.2": True,
+        "a.2.3": False,
+    }
+    for wid in stuck(lab):
+        end = lab.exits()[wid]
+        assert (end["signal"], end["error"]["kind"]) == (signal.SIGKILL, "Stuck"), end
+    assert lab.exits()["a.3.4"]["code"] == 0, "the one that did nothing wrong trained through all of it"
+    assert len(lab.started()) == 7, "each was replaced"
+    assert_nothing_lost(lab, reference)
+
+
+def test_a_joiner_that_is_stopped_while_it_receives_the_state_holds_nobody_up(
+    make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor]
+) -> None:
+    lab = make_lab(
+        "mlp.py",
+        arguments=ARGUMENTS,
+        environment={"TIDEPOOL_FAULT": "receive@a.1.2:1:stop"},
+        stuck_seconds=STUCK_SECONDS,
+    )
+    lab.size(1)
+    lab.wait_for_steps(3)
+    [first] = lab.wids()
+    lab.size(2)
+    wait_for(lambda: "a.1.2" in lab.exits(), lab.story)
+    lab.wait_for_size(2)
+    lab.wait_for_the_end()
+
+    assert list(stuck(lab)) == ["a.1.2"]
+    assert lab.wids() == [first, "a.1.3"]
+    assert_nothing_lost(lab, reference)
+
+
+def test_a_host_that_falls_silent_is_left_behind_and_what_lives_there_is_killed_when_it_comes_back(
+    make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor]
+) -> None:
+    lab = make_lab("mlp.py", arguments=ARGUMENTS, sizes={"a": 2, "b": 1}, stuck_seconds=STUCK_SECONDS)
+    lab.size(3)
+    lab.wait_for_size(3)
+    [theirs] = [wid for wid in lab.wids() if wid.startswith("b.")]
+    ours = [wid for wid in lab.wids() if wid != theirs]
+    for pid in (lab.keepers["b"]["pid"], lab.started()[theirs]["pid"]):
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_for(lambda: lab.wids() == ours, lab.story)
+    finally:
+        os.kill(lab.keepers["b"]["pid"], signal.SIGCONT)
+    wait_for(lambda: theirs in lab.exits(), lab.story)
+    lab.wait_for_the_end()
+
+    assert lab.exits()[theirs]["error"]["kind"] == "Stuck"
+    assert_nothing_lost(lab, reference)
+
+
+def test_a_lone_rank_that_tells_nothing_is_killed_and_the_incarnation_is_over(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab("mlp.py", arguments=ARGUMENTS, environment={"TIDEPOOL_FAULT": "reduce:5:seize"}, stuck_seconds=2.0)
+    lab.size(1)
+    wait_for(lambda: lab.journal("lost"), lab.story)
+
+    assert list(stuck(lab)) == ["a.0.1"]
+    assert not lab.journal("finished")
