@@ -1,0 +1,130 @@
+"""What cannot be trained elastically is refused with a sentence when the session is made, not at the first resize."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed
+from tidepool.torch import Session
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+
+def refused(model: Any, optimizer: Any = None) -> str:
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises((TypeError, ValueError)) as error:
+        Session(model, optimizer, effective_batch_size=4)
+    return str(error.value)
+
+
+@pytest.fixture
+def process_group() -> Iterator[None]:
+    """A real group of one, as a script would have made for itself."""
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+class OnAGpu(torch.Tensor):
+    """Says that it is: there may be none here."""
+
+    device = torch.device("cuda:1")
+
+
+def layers() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+
+
+def sharded_by_fsdp2() -> nn.Module:
+    mesh = torch.distributed.init_device_mesh("cpu", (1,))
+    model: nn.Module = fully_shard(layers(), mesh=mesh)
+    return model
+
+
+def sharded_by_fsdp() -> nn.Module:
+    device = torch.device("cpu")
+    return FullyShardedDataParallel(layers(), device_id=device, sharding_strategy=ShardingStrategy.NO_SHARD)
+
+
+def parallel_tensors() -> nn.Module:
+    mesh = torch.distributed.init_device_mesh("cpu", (1,))
+    return parallelize_module(layers(), mesh, {"0": ColwiseParallel()})
+
+
+@pytest.mark.parametrize("build", [sharded_by_fsdp2, sharded_by_fsdp, parallel_tensors])
+def test_models_that_are_sharded_over_a_mesh(process_group: None, build: Callable[[], nn.Module]) -> None:
+    said = refused(build())
+    assert "cannot be resized in place" in said
+    assert "fixed-size job" in said
+
+
+def test_models_that_are_wrapped_for_parallel_training(process_group: None) -> None:
+    for wrapped in (nn.parallel.DistributedDataParallel(layers()), nn.DataParallel(layers())):
+        said = refused(wrapped)
+        assert f"the model is wrapped in {type(wrapped).__name__}: pass the bare model" in said
+
+
+def test_a_process_group_of_the_scripts_own_is_its_own_matter(process_group: None) -> None:
+    model = layers()
+    Session(model, torch.optim.SGD(model.parameters(), lr=0.1), effective_batch_size=4)
+
+
+def test_synchronised_batch_norm() -> None:
+    model = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)))
+    assert "the module '1' is a SyncBatchNorm, which is bound to a process group of fixed size" in refused(model)
+
+
+def test_models_without_weights_yet() -> None:
+    with torch.device("meta"):
+        model = layers()
+    assert "0.weight is on the meta device" in refused(model)
+    lazy = nn.Sequential(nn.LazyLinear(4))
+    assert "'0' is lazy" in refused(lazy, torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1))
+
+
+def test_a_model_on_several_devices() -> None:
+    model = layers()
+    model.register_buffer("elsewhere", torch.zeros(1).as_subclass(OnAGpu))
+    assert "the model is spread over cpu and cuda:1" in refused(model)
+
+
+def test_optimizers_of_something_else() -> None:
+    model, other = layers(), nn.Linear(3, 2)
+    said = refused(model, torch.optim.SGD([*model.parameters(), *other.parameters()], lr=0.1))
+    assert "updates a parameter of shape [2, 3] that is not in the model" in said
+    both = [torch.optim.SGD(model.parameters(), lr=0.1), torch.optim.Adam(model[1].parameters())]
+    assert "optimizers 'optimizer-0' and 'optimizer-1' both update 1.weight" in refused(model, both)
+
+
+def test_optimizers_that_do_not_fit_an_elastic_step() -> None:
+    model = nn.Embedding(3, 2, sparse=True)
+    assert "SparseAdam" in refused(model, torch.optim.SparseAdam(model.parameters()))
+    assert "LBFGS" in refused(model, torch.optim.LBFGS(model.parameters()))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([], "no optimizer was given"),
+        ({}, "no optimizer was given"),
+        ("adam", "optimizer 'optimizer-0' is a str"),
+        (5, "must be one optimizer, a list or a dict of them, not a int"),
+        ({"left": nn.Linear(1, 1)}, "optimizer 'left' is a Linear"),
+    ],
+)
+def test_what_is_no_optimizer(given: Any, said: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=said):
+        Session(layers(), given, effective_batch_size=4)
+
+
+def test_what_is_no_model() -> None:
+    model = layers()
+    with pytest.raises(TypeError, match=r"must be a torch.nn.Module, not a function"):
+        Session(lambda inputs: inputs, torch.optim.SGD(model.parameters(), lr=0.1), effective_batch_size=4)  # type: ignore[arg-type]
