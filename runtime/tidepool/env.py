@@ -13,7 +13,14 @@ from pathlib import Path
 
 from tidepool.protocol import LaunchSpec, from_json
 
-__all__ = ["RankContext", "fault_spec", "rank_context", "rank_environment", "share_faults"]
+__all__ = [
+    "RankContext",
+    "ask_for_reproducible_kernels",
+    "fault_spec",
+    "rank_context",
+    "rank_environment",
+    "share_faults",
+]
 
 
 @dataclass(frozen=True)
@@ -88,3 +95,8 @@ def share_faults(launch: LaunchSpec) -> None:
     spec = launch.environment.get("TIDEPOOL_FAULT")
     if spec is not None:
         os.environ["TIDEPOOL_FAULT"] = spec
+
+
+def ask_for_reproducible_kernels() -> None:
+    """What cuBLAS reads when it is used for the first time in this process: sums in one order."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

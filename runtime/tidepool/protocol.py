@@ -107,6 +107,8 @@ class LaunchSpec:
     checkpoints_kept: int | None = None
     #: A rank that keeps the others waiting for longer, or is silent for longer, is given up and killed.
     stuck_seconds: float = 60.0
+    #: Parts of each step in `bitwise`, fixed for the job; None in `sum`.
+    virtual_ranks: int | None = None
 
 
 @dataclass(frozen=True)

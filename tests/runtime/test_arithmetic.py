@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tidepool.torch import Session
 from tidepool.torch.data import epoch_order, micro_batches, seed_step, share, sized
 from tidepool.torch.process_group import Group
-from tidepool.torch.reducer import CONTROL_SIZE, Reducer
+from tidepool.torch.reducer import CONTROL_SIZE, SumReducer
 from tidepool.torch.structure import flatten, unflatten
 
 
@@ -89,8 +89,8 @@ def test_gradients_of_unequal_pieces_add_up_to_the_gradient_of_the_mean() -> Non
     inputs, targets = torch.randn(10, 4), torch.randn(10, 1)
     torch.nn.functional.mse_loss(model(inputs), targets).backward()
     expected = [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
-    reducer = Reducer(model.parameters())
-    reducer.begin(alone())
+    reducer = SumReducer(model.parameters())
+    reducer.begin(alone(), [0])
     for first, last in [(0, 7), (7, 10)]:
         loss = torch.nn.functional.mse_loss(model(inputs[first:last]), targets[first:last])
         (loss * (last - first) / 10).backward()
@@ -102,9 +102,9 @@ def test_gradients_of_unequal_pieces_add_up_to_the_gradient_of_the_mean() -> Non
 
 def test_a_parameter_that_nobody_used_ends_without_a_gradient() -> None:
     model = torch.nn.ModuleList([torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)])
-    reducer = Reducer(model.parameters())
+    reducer = SumReducer(model.parameters())
     for used in (0, 1):
-        reducer.begin(alone())
+        reducer.begin(alone(), [0])
         model[used](torch.ones(1, 2)).sum().backward()
         reducer.finish()
         assert all(parameter.grad is None for parameter in model[1 - used].parameters())
@@ -113,8 +113,8 @@ def test_a_parameter_that_nobody_used_ends_without_a_gradient() -> None:
 
 def test_a_script_may_set_gradients_to_none() -> None:
     model = torch.nn.Linear(2, 1)
-    reducer = Reducer(model.parameters())
-    reducer.begin(alone())
+    reducer = SumReducer(model.parameters())
+    reducer.begin(alone(), [0])
     model.zero_grad(set_to_none=True)
     model(torch.ones(1, 2)).sum().backward()
     reducer.finish()
@@ -124,7 +124,7 @@ def test_a_script_may_set_gradients_to_none() -> None:
 
 def test_models_of_several_dtypes_have_a_control_block_of_their_own() -> None:
     model = torch.nn.ModuleList([torch.nn.Linear(2, 2).double(), torch.nn.Linear(2, 2)])
-    reducer = Reducer(model.parameters())
+    reducer = SumReducer(model.parameters())
     assert reducer.control.numel() == CONTROL_SIZE
     assert reducer.control.dtype == torch.float32
 
@@ -144,4 +144,4 @@ def test_a_second_loss_for_the_same_samples_is_refused() -> None:
 
 def test_a_model_without_parameters_is_refused() -> None:
     with pytest.raises(ValueError, match="nothing to train"):
-        Reducer(torch.nn.ReLU().parameters())
+        SumReducer(torch.nn.ReLU().parameters())

@@ -6,6 +6,7 @@ is one permutation, a step the next `effective_batch_size` samples of it, a rank
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,7 +14,16 @@ from torch.utils.data import Dataset, IterableDataset, default_collate
 
 from tidepool.torch.randomness import seed_all
 
-__all__ = ["collate", "epoch_order", "micro_batches", "seed_step", "share", "sized"]
+__all__ = ["Part", "collate", "epoch_order", "micro_batches", "parts", "seed_step", "share", "sized"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is computed as one: a rank's share of a step, or in exactness `bitwise` a virtual rank's."""
+
+    number: int
+    #: Micro-batches, as spans of the step's samples. None for a part that has no samples.
+    pieces: list[tuple[int, int]]
 
 
 def epoch_order(seed: int, epoch: int, samples: int) -> list[int]:
@@ -35,9 +45,22 @@ def micro_batches(first: int, last: int, largest: int) -> list[tuple[int, int]]:
     return [share(first, last, piece, count) for piece in range(count)]
 
 
-def seed_step(seed: int, step: int, virtual_rank: int) -> None:
-    """Random numbers drawn in a step (dropout, augmentation) depend on the step and the place in it, nothing else."""
-    seed_all(_mixed(seed, step, virtual_rank + 0x100))
+def parts(samples: int, place: tuple[int, int], virtual_ranks: int | None, largest: int | None) -> list[Part]:
+    """The parts that one of the ranks computes. There is at least one, but for more ranks than virtual ranks.
+
+    samples: of the step, or of a whole dataset. place: (which one, of how many). largest: samples of a micro-batch.
+    """
+    if virtual_ranks is None:
+        numbers, count = range(place[0], place[0] + 1), place[1]
+    else:
+        numbers, count = range(*share(0, virtual_ranks, *place)), virtual_ranks
+    spans = [(number, *share(0, samples, number, count)) for number in numbers]
+    return [Part(number, micro_batches(first, last, largest or max(1, last - first))) for number, first, last in spans]
+
+
+def seed_step(seed: int, step: int, part: int) -> None:
+    """Random numbers drawn in a step (dropout, augmentation) depend on the step and the part, nothing else."""
+    seed_all(_mixed(seed, step, part + 0x100))
 
 
 def sized(dataset: Dataset[Any]) -> int:

@@ -82,12 +82,28 @@ class Group:
         """Sum `tensor` over all ranks in place, in the background; returns a handle for `wait`."""
         if self.size == 1:  # nobody whose death could break it: a recovery that was told waits for the next step
             return None
-        if self.broken or self._backend is None:
-            raise CommunicationError(f"generation {self.generation} was broken off")
         options = AllreduceOptions()
         options.reduceOp = ReduceOp(ReduceOp.SUM)
+        return self._begin("allreduce", [tensor], options)
+
+    def exchange(
+        self, received: torch.Tensor, sent: torch.Tensor, received_sizes: list[int], sent_sizes: list[int]
+    ) -> Any:
+        """Send each rank its piece of `sent` and take one from each, in the background; returns a handle for `wait`.
+
+        Both tensors are of one dimension, their pieces of the given sizes in the order of the ranks.
+        """
+        return self._begin("alltoall_base", received, sent, received_sizes, sent_sizes)
+
+    def gather(self, gathered: torch.Tensor, piece: torch.Tensor) -> Any:
+        """Every rank's `piece`, all of one size, in the order of the ranks; returns a handle for `wait`."""
+        return self._begin("_allgather_base", gathered, piece)
+
+    def _begin(self, operation: str, *arguments: Any) -> Any:
+        if self.broken or self._backend is None:
+            raise CommunicationError(f"generation {self.generation} was broken off")
         try:
-            return self._backend.allreduce([tensor], options)  # type: ignore[attr-defined]
+            return getattr(self._backend, operation)(*arguments)
         except RuntimeError as error:
             raise CommunicationError(str(error)) from error
 

@@ -1,4 +1,4 @@
-"""Sums gradients over the ranks in flat buckets, with a control block riding on the last one.
+"""Sums gradients over the ranks in flat buckets, with a control block and the model's buffers riding on the last one.
 
 Each rank back-propagates `loss * n / N` (n: samples of its micro-batch, N: of the whole step), so that the sum over
 all micro-batches of all ranks is the gradient of the mean loss, however the step is divided, uneven shares included.
@@ -8,10 +8,14 @@ rebuilds its buckets after the first step). Buckets are launched in order as bac
 `finish`. A parameter that got no gradient on one rank contributes zeros; one that got none on any rank ends the step
 with its gradient None, so that optimizers leave it alone as they do in plain PyTorch. To know, a flag for each
 parameter is summed with the control block.
+
+`Reducer` owns the buckets and knows when each is full; how one is summed is up to `SumReducer` here (one all-reduce,
+in whatever order the group adds) and to `TreeReducer` in `tree_reducer.py` (always in the same order).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +24,7 @@ import torch
 
 from tidepool.torch.process_group import CommunicationError, Group
 
-__all__ = ["CONTROL_SIZE", "Reducer"]
+__all__ = ["CONTROL_SIZE", "Bucket", "Reducer", "SumReducer"]
 
 BUCKET_BYTES = 16 * 2**20
 #: Floats of the control block: flag, flag x generation, loss, then metrics.
@@ -28,7 +32,7 @@ CONTROL_SIZE = 16
 
 
 @dataclass
-class _Bucket:
+class Bucket:
     parameters: list[torch.nn.Parameter]
     views: list[torch.Tensor]
     flat: torch.Tensor
@@ -40,37 +44,47 @@ class _Bucket:
     launched: bool = False
 
 
-class Reducer:
+class Reducer(ABC):
     """Owns the gradients of `parameters`: after each backward they are views into its buckets.
 
     Those that require no gradient have no place in it, unless they are among `thawing`, which may later.
+    buffers: float32 places for the model's buffers. spare: further elements of each bucket that the subclass uses.
     """
 
-    def __init__(self, parameters: Iterable[torch.nn.Parameter], thawing: Iterable[torch.nn.Parameter] = ()) -> None:
+    def __init__(
+        self,
+        parameters: Iterable[torch.nn.Parameter],
+        thawing: Iterable[torch.nn.Parameter] = (),
+        *,
+        buffers: int = 0,
+        spare: int = 0,
+    ) -> None:
         kept = {id(parameter) for parameter in thawing}
         trained = [parameter for parameter in parameters if parameter.requires_grad or id(parameter) in kept]
         if not any(parameter.requires_grad for parameter in trained):
             raise ValueError("the model has no parameter that requires a gradient: there is nothing to train")
         self._parameters = trained
-        self._buckets = _buckets(trained)
+        sizes = [CONTROL_SIZE, len(trained), buffers]
+        self._buckets, tail = _buckets(trained, sum(sizes), spare)
+        #: Control block and buffers: written before `end_part` and `finish`; after it the sum over all parts of all
+        #: ranks. `users`: by parameter, the number of ranks on which it got a gradient in this step.
+        self.control, self._users, self.buffers = torch.split(tail, sizes)
         self._place = {
             id(parameter): (bucket, index)
             for bucket in self._buckets
             for index, parameter in enumerate(bucket.parameters)
         }
-        tail = self._buckets[-1].flat[-(CONTROL_SIZE + len(trained)) :]
-        #: Written by the session before `finish`, read after it: the sum over all ranks.
-        self.control = tail[:CONTROL_SIZE]
-        #: By parameter: the number of ranks on which it got a gradient in this step.
-        self._users = tail[CONTROL_SIZE:]
         self._used: set[int] = set()
         self._group: Group | None = None
         self._last_backward = False
         self._failure: CommunicationError | None = None
         self._hooks: list[Any] = [_hook(parameter, self._on_gradient) for parameter in trained]
 
-    def begin(self, group: Group) -> None:
-        """Start a step, or start it again: zero gradients and control block."""
+    def begin(self, group: Group, sharing: list[int]) -> None:
+        """Start a step, or start it again: zero gradients and control block.
+
+        sharing: the ranks of the group that compute it, in the order of their parts.
+        """
         self._group, self._last_backward, self._failure = group, False, None
         self._used.clear()
         for bucket in self._buckets:
@@ -84,16 +98,19 @@ class Reducer:
         """The next backward is this rank's last one of the step: its gradients may be sent as they come."""
         self._last_backward = True
 
+    @abstractmethod
+    def end_part(self) -> None:
+        """One of this rank's parts of the step is complete, and another one follows."""
+
     def finish(self) -> None:
-        """Launch what is left and wait until gradients and control block are summed.
+        """Launch what is left and wait until gradients, control block and buffers are summed.
 
         Raises CommunicationError; nothing writes into the buckets any more when it does.
         """
         used = [1.0 if id(parameter) in self._used else 0.0 for parameter in self._parameters]
         self._users.copy_(torch.tensor(used))
         self._launch_ready(everything=True)
-        for bucket in self._buckets:
-            self._wait(bucket)
+        self._complete()
         if self._failure is not None:
             raise self._failure
         for parameter, users in zip(self._parameters, self._users.tolist(), strict=True):
@@ -103,6 +120,15 @@ class Reducer:
     def close(self) -> None:
         for hook in self._hooks:
             hook.remove()
+
+    @abstractmethod
+    def _sum(self, bucket: Bucket, group: Group) -> Any:
+        """Begin to sum a full bucket over the group; returns what `Group.wait` waits for."""
+
+    def _complete(self) -> None:
+        """Wait until every bucket is summed, or has failed."""
+        for bucket in self._buckets:
+            self._wait(bucket)
 
     def _on_gradient(self, parameter: torch.Tensor) -> None:
         bucket, index = self._place[id(parameter)]
@@ -123,17 +149,17 @@ class Reducer:
                 return
             self._launch(bucket)
 
-    def _launch(self, bucket: _Bucket) -> None:
+    def _launch(self, bucket: Bucket) -> None:
         bucket.launched = True
         if self._failure is not None:
             return
         assert self._group is not None
         try:
-            bucket.work = self._group.all_reduce(bucket.wire)
+            bucket.work = self._sum(bucket, self._group)
         except CommunicationError as error:
             self._failure = error
 
-    def _wait(self, bucket: _Bucket) -> None:
+    def _wait(self, bucket: Bucket) -> None:
         assert self._group is not None
         try:
             self._group.wait(bucket.work)
@@ -142,8 +168,18 @@ class Reducer:
         bucket.work = None
 
 
-def _buckets(parameters: list[torch.nn.Parameter]) -> list[_Bucket]:
-    """Buckets in the order in which backward fills them: the last parameters first. The last one takes the control."""
+class SumReducer(Reducer):
+    """Exactness `sum`: the group adds in an order of its own, which depends on its size."""
+
+    def end_part(self) -> None:
+        """Nothing: all that a rank computes is added up where it is."""
+
+    def _sum(self, bucket: Bucket, group: Group) -> Any:
+        return group.all_reduce(bucket.wire)
+
+
+def _buckets(parameters: list[torch.nn.Parameter], tail_size: int, spare: int) -> tuple[list[Bucket], torch.Tensor]:
+    """Buckets in the order in which backward fills them, the last parameters first, and the tail of the last one."""
     groups: list[list[torch.nn.Parameter]] = []
     size = 0
     for parameter in reversed(parameters):
@@ -153,15 +189,17 @@ def _buckets(parameters: list[torch.nn.Parameter]) -> list[_Bucket]:
             size = 0
         groups[-1].append(parameter)
         size += parameter.numel() * parameter.element_size()
-    tail = CONTROL_SIZE + len(parameters)
-    buckets = [_bucket(group, 0) for group in groups[:-1]]
-    if groups[-1][0].dtype == torch.float32:
-        return [*buckets, _bucket(groups[-1], tail)]
-    control = torch.zeros(tail, dtype=torch.float32, device=groups[-1][0].device)
-    return [*buckets, _bucket(groups[-1], 0), _Bucket([], [], control, control)]
+    joined = groups[-1][0].dtype == torch.float32
+    buckets = [_bucket(group, spare) for group in groups[:-1]]
+    buckets.append(_bucket(groups[-1], spare + (tail_size if joined else 0)))
+    if not joined:
+        own = torch.zeros(tail_size + spare, dtype=torch.float32, device=groups[-1][0].device)
+        buckets.append(Bucket([], [], own, own))
+    end = buckets[-1].flat.numel() - spare
+    return buckets, buckets[-1].flat[end - tail_size : end]
 
 
-def _bucket(parameters: list[torch.nn.Parameter], extra: int) -> _Bucket:
+def _bucket(parameters: list[torch.nn.Parameter], extra: int) -> Bucket:
     total = sum(parameter.numel() for parameter in parameters)
     flat = torch.zeros(total + extra, dtype=parameters[0].dtype, device=parameters[0].device)
     views, start = [], 0
@@ -169,7 +207,7 @@ def _bucket(parameters: list[torch.nn.Parameter], extra: int) -> _Bucket:
         end = start + parameter.numel()
         views.append(flat[start:end].view_as(parameter))
         start = end
-    return _Bucket(parameters, views, flat, torch.view_as_real(flat) if flat.is_complex() else flat)
+    return Bucket(parameters, views, flat, torch.view_as_real(flat) if flat.is_complex() else flat)
 
 
 def _hook(parameter: torch.nn.Parameter, on_gradient: Callable[[torch.Tensor], None]) -> Any:

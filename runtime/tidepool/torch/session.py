@@ -25,16 +25,19 @@ from torch.utils.data import Dataset
 from tidepool.env import RankContext, rank_context
 from tidepool.faults import fault
 from tidepool.protocol import Said
+from tidepool.torch.buffers import Buffers
 from tidepool.torch.checkpointer import Checkpointer, CheckpointPolicy
-from tidepool.torch.data import collate, epoch_order, micro_batches, seed_step, share, sized
+from tidepool.torch.data import Part, collate, epoch_order, parts, seed_step, sized
+from tidepool.torch.exactness import be_deterministic, chosen_virtual_ranks
 from tidepool.torch.metrics import KEPT_RECORDS, MetricsFile
 from tidepool.torch.process_group import CommunicationError, Group
 from tidepool.torch.randomness import Generators
-from tidepool.torch.reducer import Reducer
+from tidepool.torch.reducer import Reducer, SumReducer
 from tidepool.torch.refusals import bare_model, check_trainable
 from tidepool.torch.state import Position, Stateful, TrainingState
 from tidepool.torch.step import Step
 from tidepool.torch.transitions import Transitions
+from tidepool.torch.tree_reducer import TreeReducer
 from tidepool.torch.update import IN_BODY, OneOrMore, Update, first_of, named_optimizers, optimized
 
 __all__ = ["Session"]
@@ -57,6 +60,8 @@ class Session:
     before_update: called when gradients are summed over all ranks and unscaled, before the optimizers step: clipping.
     after_update: called when the optimizers have stepped: averaged weights, a schedule by steps, bounds of weights.
     scaler: for float16 under autocast; the session scales losses, unscales gradients and skips what is not finite.
+    exactness, virtual_ranks: off a cluster, where no job says it: "bitwise" computes each step as that many virtual
+        ranks would, to the bit, as a job with as many does on any number of ranks.
 
     Raises TypeError or ValueError, with the reason, for what cannot be trained elastically.
     """
@@ -77,6 +82,8 @@ class Session:
         before_update: Callable[[], None] | None = None,
         after_update: Callable[[], None] | None = None,
         scaler: torch.amp.GradScaler | None = None,
+        exactness: str | None = None,
+        virtual_ranks: int | None = None,
     ) -> None:
         if effective_batch_size < 1:
             raise ValueError(f"effective_batch_size must be at least 1, not {effective_batch_size}")
@@ -88,13 +95,15 @@ class Session:
         self.seed = launch.seed if launch else seed
         size = launch.effective_batch_size if launch and launch.effective_batch_size else effective_batch_size
         self.position = Position(effective_batch_size=size)
-        self.reducer = Reducer(self.model.parameters(), thawing=optimized(self.optimizers))
+        #: Parts of each step in exactness "bitwise"; None in "sum", where each rank computes one.
+        self.virtual_ranks = chosen_virtual_ranks(launch, exactness, virtual_ranks)
+        self.buffers = Buffers(self.model)
+        self.reducer = self._reducer()
         self._rank_batch_size = rank_batch_size
         self._warm_up = warm_up
         self._total_epochs = 0
         self._metrics = MetricsFile(self.folder)
         self._reported: dict[str, float] = {}
-        self._buffers: list[torch.Tensor] | None = None
         self._generators = Generators(self.device)
         self.update = Update(self.optimizers, scaler, before_update, after_update, self._generators, self.seed)
         state = TrainingState(
@@ -176,21 +185,30 @@ class Session:
     ) -> list[float]:
         """Sum `measure(batch)` (a tensor of `width` numbers) over a whole dataset, each rank doing its share."""
         while True:
-            total = torch.zeros(width, dtype=torch.float64)
-            first, last = share(0, sized(dataset), self.rank, self.world_size)
-            with torch.no_grad(), self._generators.aside():
-                for start, end in micro_batches(first, last, batch_size):
-                    total += measure(self.to_device(collate(dataset, list(range(start, end))))).cpu().double()
+            sums = self._sum_parts(dataset, measure, width, batch_size)
             try:
-                self._group.wait(self._group.all_reduce(total))
+                self._group.wait(self._group.all_reduce(sums))
                 fault("sum-result", self._transitions.wid, CommunicationError)
             except CommunicationError:
                 if self._recover():
                     return list(self.position.last_sum)
                 continue
             self.position.operation += 1
-            self.position.last_sum = total.tolist()
+            self.position.last_sum = sums.sum(0).tolist()
             return list(self.position.last_sum)
+
+    def _sum_parts(
+        self, dataset: Dataset[Any], measure: Callable[[Any], torch.Tensor], width: int, batch_size: int
+    ) -> torch.Tensor:
+        """A row for each part of the dataset, float64, zeros for others' parts. It leaves no trace in the buffers."""
+        sums = torch.zeros(self.virtual_ranks or self.world_size, width, dtype=torch.float64)
+        with torch.no_grad(), self._generators.aside(), self.buffers.kept():
+            for part in self._parts(sized(dataset), batch_size):
+                seed_step(self.seed, -1 - self.position.operation, part.number)
+                for start, end in part.pieces:
+                    batch = self.to_device(collate(dataset, list(range(start, end))))
+                    sums[part.number] += measure(batch).cpu().double()
+        return sums
 
     def to_device(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -202,6 +220,13 @@ class Session:
         return value
 
     # --- one step ---
+
+    def _reducer(self) -> Reducer:
+        parameters, thawing = self.model.parameters(), optimized(self.optimizers)
+        if self.virtual_ranks is None:
+            return SumReducer(parameters, thawing, buffers=self.buffers.size)
+        be_deterministic()
+        return TreeReducer(parameters, thawing, virtual_ranks=self.virtual_ranks, buffers=self.buffers.size)
 
     @property
     def _group(self) -> Group:
@@ -216,21 +241,19 @@ class Session:
             self._checkpoints.offer()
         cursor = self.position.cursor
         chunk = order[cursor : cursor + self.position.effective_batch_size]
-        pieces = self._pieces(len(chunk), self._transitions.sharing)
-        if self.world_size > 1:
-            self._buffers = [buffer.clone() for buffer in self.model.buffers()]
-        self.reducer.begin(self._group)
-        return Step(self, dataset, chunk, pieces)
+        self.buffers.begin_step(divided=self.world_size > 1 or self.virtual_ranks is not None)
+        self.reducer.begin(self._group, self._transitions.sharing)
+        return Step(self, dataset, chunk, self._parts(len(chunk), self._rank_batch_size))
 
-    def _pieces(self, samples: int, sharing: list[int]) -> list[tuple[int, int]]:
-        """This rank's micro-batches of a step that the ranks `sharing` compute: none if it is not one of them."""
+    def _parts(self, samples: int, largest: int | None) -> list[Part]:
+        """What this rank computes of that many samples: nothing if it is not one of those that share."""
+        sharing = self._transitions.sharing
         if self.rank not in sharing:
             return []
-        first, last = share(0, samples, sharing.index(self.rank), len(sharing))
-        return micro_batches(first, last, self._rank_batch_size or max(1, last - first))
+        return parts(samples, (sharing.index(self.rank), len(sharing)), self.virtual_ranks, largest)
 
     def _end_step(self, step: Step, samples: int) -> None:
-        step.fill_control(self.reducer.control, self._transitions.flag)
+        step.complete(self._transitions.flag)
         fault("reduce", self._transitions.wid)
         try:
             self.reducer.finish()
@@ -238,9 +261,9 @@ class Session:
         except CommunicationError:
             self._recover()
             return
+        self.buffers.unpack(self.reducer.buffers)
         fault("optimizer", self._transitions.wid)
         self.update.apply(step.number)
-        self._buffers = None
         control = self.reducer.control.tolist()
         self._advance(step, control, samples)
         if control[0] > 0:
@@ -287,13 +310,9 @@ class Session:
 
     def _run_warm_up(self) -> None:
         """Once, before anybody waits for this rank; it leaves no trace in the model."""
-        if self._warm_up is None:
-            return
-        buffers = [buffer.clone() for buffer in self.model.buffers()]
-        with self._generators.aside():
-            self._warm_up()
-        for buffer, saved in zip(self.model.buffers(), buffers, strict=True):
-            buffer.detach().copy_(saved)
+        if self._warm_up is not None:
+            with self._generators.aside(), self.buffers.kept():
+                self._warm_up()
 
     def _switch(self, generation: int) -> None:
         """The step's record is left to the next rank 0: were the present one to write it too, they would race."""
@@ -302,10 +321,7 @@ class Session:
 
     def _recover(self) -> bool:
         """Go on with the survivors. True: another had completed the operation in flight, and this rank has it now."""
-        if self._buffers is not None:
-            for buffer, saved in zip(self.model.buffers(), self._buffers, strict=True):
-                buffer.detach().copy_(saved)
-            self._buffers = None
+        self.buffers.restore()
         caught_up = self._transitions.recover()
         self._metrics.forget()
         return caught_up

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import Dataset
 
-from tidepool.torch.data import collate, seed_step
+from tidepool.torch.data import Part, collate, seed_step
 from tidepool.torch.reducer import CONTROL_SIZE
 
 if TYPE_CHECKING:
@@ -25,13 +25,13 @@ _METRICS = CONTROL_SIZE - _FIXED
 class Step:
     """Iterate it for this rank's micro-batches and call `backward` once for each."""
 
-    def __init__(
-        self, session: Session, dataset: Dataset[Any], samples: list[int], pieces: list[tuple[int, int]]
-    ) -> None:
+    def __init__(self, session: Session, dataset: Dataset[Any], samples: list[int], parts: list[Part]) -> None:
         self._session = session
         self._dataset = dataset
         self._indices = samples
-        self._pieces = pieces
+        self._parts = parts
+        #: Of the parts, how many have been ended: all but the last one, when the step is complete.
+        self._ended = 0
         #: Samples of the whole step, over all ranks.
         self.samples = len(samples)
         #: Number of this step, from 0.
@@ -46,12 +46,15 @@ class Step:
         self._logged: dict[str, torch.Tensor | float] = {}
 
     def __iter__(self) -> Iterator[Any]:
-        seed_step(self._session.seed, self.number, self._session.rank)
-        for first, last in self._pieces:
-            self._weight = self._share = (last - first) / self.samples
-            if last == self._pieces[-1][1]:
-                self._session.reducer.expect_last_backward()
-            yield self._session.to_device(collate(self._dataset, self._indices[first:last]))
+        for place, part in enumerate(self._parts):
+            seed_step(self._session.seed, self.number, part.number)
+            for first, last in part.pieces:
+                self._weight = self._share = (last - first) / self.samples
+                if place + 1 == len(self._parts) and last == part.pieces[-1][1]:
+                    self._session.reducer.expect_last_backward()
+                yield self._session.to_device(collate(self._dataset, self._indices[first:last]))
+            if place + 1 < len(self._parts):
+                self._end_part()
 
     def backward(self, loss: torch.Tensor) -> None:
         """Back-propagate the mean loss of the current micro-batch, weighed by its part of the whole step.
@@ -76,13 +79,35 @@ class Step:
             number = value.detach() if isinstance(value, torch.Tensor) else value
             self._logged[name] = self._logged.get(name, 0.0) + number * self._share
 
-    def fill_control(self, control: torch.Tensor, generation: int) -> None:
-        """`generation`: the one that this rank has been told to switch to after this step, or 0."""
+    def complete(self, generation: int) -> None:
+        """The script has done what it wanted with the step: all that this rank adds to its sums is there.
+
+        generation: the one that this rank has been told to switch to after this step, or 0.
+        """
+        while self._ended + 1 < len(self._parts):  # the script did not go through all of it
+            self._end_part()
+        self._write_part()
+        control = self._session.reducer.control
         control[0] = 1.0 if generation else 0.0
         control[1] = float(generation)
-        control[2] = self._loss
+
+    def _end_part(self) -> None:
+        """Put away what this part has made, and begin the next one where this one began."""
+        self._write_part()
+        self._session.reducer.end_part()
+        self._session.buffers.restore()
+        self._ended += 1
+        self._loss = torch.zeros(())
+        self._logged = {}
+
+    def _write_part(self) -> None:
+        """Loss and metrics of the part into the control block; buffers too, if everybody's are this part's."""
+        reducer = self._session.reducer
+        reducer.control[2] = self._loss
         for place, name in enumerate(self._session.position.metric_names):
-            control[_FIXED + place] = self._logged.get(name, 0.0)
+            reducer.control[_FIXED + place] = self._logged.get(name, 0.0)
+        if self._parts and self._parts[self._ended].number == 0:
+            self._session.buffers.pack(reducer.buffers)
 
     def metrics(self, control: list[float]) -> dict[str, float]:
         """The step's metrics over all ranks, from the summed control block: float32, so seven digits mean something."""

@@ -1,0 +1,105 @@
+"""Buffers of a model (BatchNorm's statistics) in a step that many compute: those of the first part are everybody's.
+
+Each part of a step sees its own samples and would leave statistics of its own. What counts is what part 0 makes of the
+buffers that the step began with; it rides to all ranks in the same sum as the gradients, everybody else adding zeros.
+A float32 carries each number of a narrow type exactly (but for the sign of a zero); wider ones travel as 16-bit pieces.
+
+Buffers that are not persistent are not part of the training's state, here as in checkpoints, and do not travel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+__all__ = ["Buffers"]
+
+#: Who holds a buffer, and under which name.
+_Place = tuple[torch.nn.Module, str]
+
+
+class Buffers:
+    """The buffers of `model`, which must not change their number or shapes any more (a forward may replace them)."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._model = model
+        by_type: dict[tuple[torch.dtype, torch.device], list[_Place]] = {}
+        for module in model.modules():
+            for name, buffer in module.named_buffers(recurse=False):
+                if name not in module._non_persistent_buffers_set and buffer.numel():
+                    by_type.setdefault((buffer.dtype, buffer.device), []).append((module, name))
+        self._travellers = [_Travellers(places) for places in by_type.values()]
+        #: float32 places that `pack` fills.
+        self.size = sum(travellers.size for travellers in self._travellers)
+        self._saved: list[torch.Tensor] = []
+        self._divided = False
+
+    def begin_step(self, *, divided: bool) -> None:
+        """divided: there are other parts than this rank's, or may have to be another attempt."""
+        self._divided = divided
+        self._saved = [buffer.detach().clone() for buffer in self._model.buffers()] if divided else []
+
+    def restore(self) -> None:
+        """Back to the beginning of the step, if one is under way."""
+        for buffer, saved in zip(self._model.buffers(), self._saved, strict=False):
+            buffer.detach().copy_(saved)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """What happens to them in the block leaves no trace."""
+        saved = [buffer.detach().clone() for buffer in self._model.buffers()]
+        try:
+            yield
+        finally:
+            for buffer, before in zip(self._model.buffers(), saved, strict=True):
+                buffer.detach().copy_(before)
+
+    @torch.no_grad()
+    def pack(self, block: torch.Tensor) -> None:
+        """Write the persistent ones into `block`, float32 of shape (size,); nothing in a step that is not divided."""
+        if not self._divided:
+            return
+        for travellers, piece in self._pieces(block):
+            travellers.pack(piece)
+
+    @torch.no_grad()
+    def unpack(self, block: torch.Tensor) -> None:
+        """Take the persistent ones from `block`, exactly as they were packed; the step is complete."""
+        self._saved = []
+        if not self._divided:
+            return
+        for travellers, piece in self._pieces(block):
+            travellers.unpack(piece)
+
+    def _pieces(self, block: torch.Tensor) -> list[tuple[_Travellers, torch.Tensor]]:
+        sizes = [travellers.size for travellers in self._travellers]
+        return list(zip(self._travellers, torch.split(block, sizes) if sizes else [], strict=True))
+
+
+class _Travellers:
+    """Buffers of one type, gathered in `_flat`, which the block carries number by number or piece by piece."""
+
+    def __init__(self, places: list[_Place]) -> None:
+        self._places = places
+        buffers = self._buffers()
+        sizes = [buffer.numel() for buffer in buffers]
+        self._flat = torch.zeros(sum(sizes), dtype=buffers[0].dtype, device=buffers[0].device)
+        self._views = [
+            view.view_as(buffer) for view, buffer in zip(torch.split(self._flat, sizes), buffers, strict=True)
+        ]
+        narrow = self._flat.element_size() <= 2 or self._flat.dtype == torch.float32
+        self._numbers = self._flat if narrow else self._flat.view(torch.int16)
+        self.size = self._numbers.numel()
+
+    def pack(self, block: torch.Tensor) -> None:
+        torch._foreach_copy_(self._views, self._buffers())
+        block.copy_(self._numbers)
+
+    def unpack(self, block: torch.Tensor) -> None:
+        self._numbers.copy_(block)
+        torch._foreach_copy_(self._buffers(), self._views)
+
+    def _buffers(self) -> list[torch.Tensor]:
+        return [module.get_buffer(name).detach() for module, name in self._places]

@@ -1,0 +1,144 @@
+"""Sums over virtual ranks in one fixed order, so that the result is the same bits on any number of ranks.
+
+Each virtual rank's gradients, control block and buffers are a leaf of the tree in `tree.py`, empty ones zeros. A rank
+adds up the whole nodes within its span of leaves as it goes along, and keeps at most log2 of their number. Then each
+rank gets its slice of everybody's nodes, adds the rest of the tree there, and hands the finished slice to all: for
+spans of equal powers of two that is the traffic of a ring all-reduce.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from tidepool.torch.data import share
+from tidepool.torch.process_group import CommunicationError, Group
+from tidepool.torch.reducer import Bucket, Reducer
+from tidepool.torch.tree import Node, additions, merges, nodes
+
+__all__ = ["TreeReducer"]
+
+
+class TreeReducer(Reducer):
+    """Exactness `bitwise` with `virtual_ranks` leaves. A part of a step is the share of one virtual rank."""
+
+    def __init__(
+        self,
+        parameters: Iterable[torch.nn.Parameter],
+        thawing: Iterable[torch.nn.Parameter] = (),
+        *,
+        virtual_ranks: int,
+        buffers: int = 0,
+    ) -> None:
+        # Slices are of equal length: room for the elements by which the last one may be longer than what is left.
+        super().__init__(parameters, thawing, buffers=buffers, spare=virtual_ranks - 1)
+        self._virtual_ranks = virtual_ranks
+        self._trees = {id(bucket): _Tree(bucket.wire.view(-1), virtual_ranks - 1) for bucket in self._buckets}
+        #: Spans of leaves by rank; empty for a rank that does not compute.
+        self._spans: list[tuple[int, int]] = []
+        self._leaf = self._first = self._last = 0
+
+    def begin(self, group: Group, sharing: list[int]) -> None:
+        super().begin(group, sharing)
+        self._spans = [
+            share(0, self._virtual_ranks, sharing.index(rank), len(sharing)) if rank in sharing else (0, 0)
+            for rank in range(group.size)
+        ]
+        self._first, self._last = self._spans[group.rank]
+        self._leaf = self._first
+        for tree in self._trees.values():
+            tree.clear()
+
+    def end_part(self) -> None:
+        for tree in self._trees.values():
+            tree.add_leaf(merges(self._leaf, self._first))
+        self._leaf += 1
+
+    def _sum(self, bucket: Bucket, group: Group) -> Any:
+        """The bucket holds this rank's last leaf: add up its nodes, and send each rank its slice of them."""
+        tree = self._trees[id(bucket)]
+        if self._first < self._last:
+            tree.add_last_leaf(merges(self._last - 1, self._first))
+        if group.size == 1:
+            tree.finish(nodes(self._first, self._last))
+            return None
+        return tree.send(group, [len(nodes(*span)) for span in self._spans])
+
+    def _complete(self) -> None:
+        super()._complete()
+        assert self._group is not None
+        if self._group.size == 1:
+            return
+        everybody = [node for span in self._spans for node in nodes(*span)]
+        for bucket in self._buckets:
+            if self._failure is None:
+                try:
+                    bucket.work = self._trees[id(bucket)].gather(self._group, everybody)
+                except CommunicationError as error:
+                    self._failure = error
+        super()._complete()
+
+
+class _Tree:
+    """One bucket's: the nodes that this rank has added up so far, the newest in the bucket itself."""
+
+    def __init__(self, leaf: torch.Tensor, spare: int) -> None:
+        self._leaf = leaf
+        self._length = leaf.numel() - spare
+        self._nodes: list[torch.Tensor] = []
+        self._free: list[torch.Tensor] = []
+        self._received = leaf.new_empty(0)
+
+    def clear(self) -> None:
+        self._free += self._nodes
+        self._nodes = []
+
+    def add_leaf(self, merged: int) -> None:
+        """`merged`: how many of the newest nodes become one with the leaf. The leaf is zero again after it."""
+        if merged:
+            self._nodes[-1].add_(self._leaf)
+        else:
+            self._nodes.append(self._free.pop() if self._free else torch.empty_like(self._leaf))
+            self._nodes[-1].copy_(self._leaf)
+        for _ in range(merged - 1):
+            node = self._nodes.pop()
+            self._nodes[-1].add_(node)
+            self._free.append(node)
+        self._leaf.zero_()
+
+    def add_last_leaf(self, merged: int) -> None:
+        """The same, but the leaf's place takes the sum."""
+        for _ in range(merged):
+            node = self._nodes.pop()
+            self._leaf.add_(node)
+            self._free.append(node)
+
+    def finish(self, found: list[Node]) -> None:
+        """This rank has all leaves: the bucket takes the root."""
+        values = [*self._nodes, self._leaf]
+        for left, right in additions(found):
+            values[right].add_(values[left])
+
+    def send(self, group: Group, counts: list[int]) -> Any:
+        """Begin to send each rank its slice of this rank's nodes. counts: of nodes, by rank."""
+        mine, length = counts[group.rank], -(-self._length // group.size)
+        own = [node[: group.size * length].view(group.size, length) for node in [*self._nodes, self._leaf]]
+        outgoing = torch.stack(own, 1) if mine > 1 else own[-1]
+        if (sum(counts), length) != self._received.shape:
+            self._received = self._leaf.new_empty(sum(counts), length)
+        return group.exchange(
+            self._received.view(-1),
+            outgoing.reshape(-1) if mine else self._leaf[:0],
+            [count * length for count in counts],
+            [mine * length] * group.size,
+        )
+
+    def gather(self, group: Group, received: list[Node]) -> Any:
+        """Finish the tree in this rank's slice, and begin to hand it to all. received: nodes in the order of ranks."""
+        rows = sorted(zip(received, self._received, strict=True), key=lambda row: row[0])
+        for left, right in additions([node for node, _ in rows]):
+            rows[right][1].add_(rows[left][1])
+        root = rows[-1][1]
+        return group.gather(self._leaf[: group.size * root.numel()], root)

@@ -1,0 +1,111 @@
+"""Exactness through real processes: `bitwise` gives the same bits however a training is resized; `sum` does not."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._pytree import tree_flatten_with_path
+
+from tests.runtime.lab import RUNTIME, SCRIPTS, Lab, wait_for
+
+VIRTUAL_RANKS = 4
+EPOCHS = 20
+STEPS_PER_EPOCH = 11  # 309 samples in batches of 30: the last one has 9, fewer than 4 virtual ranks share evenly
+
+
+@contextmanager
+def alone(out: Path, *arguments: str) -> Iterator[Callable[[], dict[str, Any]]]:
+    """Plain python runs the script, off any cluster: one rank, never interrupted. Yields what it saves, once asked."""
+    environment = {"PYTHONPATH": str(RUNTIME), "PATH": "/usr/bin:/bin"}
+    command = [sys.executable, str(SCRIPTS / "cnn.py"), *arguments, "--out", str(out)]
+
+    def saved() -> dict[str, Any]:
+        assert process.wait(timeout=60) == 0
+        return dict(torch.load(out, weights_only=True))
+
+    with subprocess.Popen(command, env=environment) as process:
+        try:
+            yield saved
+        finally:
+            process.kill()
+
+
+def final(lab: Lab) -> dict[str, Any]:
+    folder = lab.folder / "model" / "train"
+    return {
+        "model": torch.load(folder / "model_epoch_final.pth", weights_only=True),
+        "optimizer": torch.load(folder / "model_epoch_final_optimizer_state.pth", weights_only=True),
+        "losses": [record["loss"] for record in lab.steps()],
+    }
+
+
+def different(one: Any, other: Any) -> list[str]:
+    """Names of what is not the same in both, to the bit."""
+    (ones, shape), (others, other_shape) = tree_flatten_with_path(one), tree_flatten_with_path(other)
+    assert shape == other_shape
+    return ["".join(map(str, path)) for (path, a), (_, b) in zip(ones, others, strict=True) if bits(a) != bits(b)]
+
+
+def bits(value: Any) -> Any:
+    return value.numpy().tobytes() if isinstance(value, torch.Tensor) else value
+
+
+def disturbed(
+    make_lab: Callable[..., Lab], changes: list[tuple[int, int | None]], arguments: list[str], **launch: Any
+) -> Lab:
+    """A training that has gone through `changes`: sizes, and there the death of a rank, which is replaced."""
+    lab = make_lab("cnn.py", arguments=[*arguments, "--slow-until", "over"], **launch)
+    for size, victim in changes:
+        lab.size(size)
+        lab.wait_for_size(size)
+        lab.wait_for_steps(1)
+        if victim is not None:
+            wid = lab.wids()[victim]
+            lab.kill(wid)
+            wait_for(lambda wid=wid: wid not in lab.wids(), lab.story)
+            lab.wait_for_size(size)
+            lab.wait_for_steps(1)
+    (lab.folder / "over").touch()
+    lab.wait_for_the_end()
+    return lab
+
+
+@pytest.mark.timeout(240)
+def test_bitwise_gives_the_same_bits_through_resizes_and_deaths_and_sum_does_not(
+    make_lab: Callable[..., Lab], tmp_path: Path
+) -> None:
+    arguments = ["--epochs", str(EPOCHS), "--rank-batch", "5"]
+    bitwise = ["--virtual-ranks", str(VIRTUAL_RANKS)]
+    with (
+        alone(tmp_path / "bitwise.pth", *arguments, *bitwise) as exactly,
+        alone(tmp_path / "sum.pth", *arguments) as summed_up,
+    ):
+        exact = disturbed(
+            make_lab,
+            [(1, None), (2, None), (4, 0), (3, None), (2, 1), (4, None), (1, None)],
+            arguments,
+            exactness="bitwise",
+            virtual_ranks=VIRTUAL_RANKS,
+        )
+        summed = disturbed(make_lab, [(1, None), (4, None), (1, None)], arguments)
+        reference, uninterrupted = exactly(), summed_up()
+
+    steps = exact.steps()
+    assert [record["step"] for record in steps] == list(range(1, EPOCHS * STEPS_PER_EPOCH + 1))
+    assert {record["world_size"] for record in steps} == {1, 2, 3, 4}
+    assert sum(entry["signal"] == signal.SIGKILL for entry in exact.exits().values()) == 2
+    found = final(exact)
+    assert different(found["model"], reference["model"]) == []
+    assert different(found["optimizer"], reference["optimizer"]) == []
+    assert found["losses"][-len(reference["losses"]) :] == reference["losses"]
+    names = different(final(summed)["model"], uninterrupted["model"])
+    assert any("running_mean" in name for name in names), "else this test could not tell the two apart"
+    assert any("weight" in name for name in names)
