@@ -105,6 +105,7 @@ def launch_spec(job: Job) -> LaunchSpec:
         effective_batch_size=job.effective_batch_size,
         seed=job.seed,
         exactness=cast(Literal["sum", "bitwise"], str(job.exactness)),
+        virtual_ranks=job.virtual_ranks,
         checkpoints=[str(folder.path / checkpoint.path) for checkpoint in usable_checkpoints(job)],
         initial_checkpoint=_initial_checkpoint(job),
         checkpoint_seconds=job.checkpoint_seconds,

@@ -35,8 +35,17 @@ class TrainForm(forms.Form):
         required=False, help_text="One per line, such as epochs = 5: each replaces the model's own value."
     )
     exactness = forms.ChoiceField(
-        choices=[(Job.Exactness.SUM, "Same sum: only the rounding of additions may differ")],
-        help_text="What a resize may change. Each step adds up the same samples, whatever the number of GPUs.",
+        choices=[
+            (Job.Exactness.SUM, "Sum: the fastest; its number of GPUs may show in the last digits"),
+            (Job.Exactness.BITWISE, "Bitwise: on any number of GPUs the same bits as on one"),
+        ],
+        help_text="What a resize may change. Each step takes the same samples in either, and none is lost.",
+    )
+    virtual_ranks = forms.IntegerField(
+        required=False,
+        label="Virtual ranks",
+        help_text="Parts that each step is computed in, for good; it can have no more GPUs than that. Empty: the next "
+        "power of two.",
     )
 
     def __init__(self, *args: Any, groups: list[InstanceGroup], **kwargs: Any) -> None:

@@ -82,6 +82,8 @@ class Job(models.Model):
     priority = models.PositiveIntegerField(default=5000, validators=[MinValueValidator(1), MaxValueValidator(10000)])
     parameters = models.JSONField(default=dict)
     exactness = models.CharField(max_length=16, choices=Exactness, default=Exactness.SUM)
+    #: Parts that each step is computed in, where it is BITWISE: fixed, because the results depend on it.
+    virtual_ranks = models.PositiveIntegerField(null=True, blank=True)
     effective_batch_size = models.PositiveIntegerField(null=True, blank=True)
     seed = models.PositiveBigIntegerField(default=0)
     #: Most seconds between two checkpoints, 0 for none; None: the script decides.

@@ -66,6 +66,7 @@ def job_as_json(job: Job) -> dict[str, Any]:
             "instance_group": job.instance_group.name,
             **job_state_as_json(job),
             "exactness": job.exactness,
+            "virtual_ranks": job.virtual_ranks,
             "submitted_at": iso(job.submitted_at),
         }
     )

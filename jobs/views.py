@@ -174,4 +174,5 @@ def _submission(values: dict[str, Any]) -> Submission:
         priority=values["priority"],
         parameters=values["parameters"],
         exactness=values["exactness"],
+        virtual_ranks=values["virtual_ranks"],
     )

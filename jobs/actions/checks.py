@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 
 from datasets.models import Dataset, DatasetVersion
 from jobs.jobfolder import job_folder
-from jobs.models import Checkpoint, InstanceGroup
+from jobs.models import Checkpoint, InstanceGroup, Job
 from models_registry.models import RegisteredModel, RegisteredModelVersion
 from webapp.lib.errors import UserError
 from webapp.lib.names import checked_name
@@ -23,6 +23,8 @@ __all__ = [
     "InvalidSubmission",
     "Problems",
     "check_code",
+    "check_enough_virtual_ranks",
+    "check_exactness",
     "check_parameters",
     "check_priority",
     "check_range",
@@ -34,6 +36,7 @@ __all__ = [
 ]
 
 MAX_PRIORITY = 10_000
+MAX_VIRTUAL_RANKS = 1024
 _MAX_INTEGER = 2**31 - 1
 _FIELD_WORDS = {
     "min_slots": "The least number of GPUs",
@@ -41,6 +44,7 @@ _FIELD_WORDS = {
     "priority": "The priority",
     "seed": "The seed",
     "effective_batch_size": "The effective batch size",
+    "virtual_ranks": "The number of virtual ranks",
 }
 _FIXED = RegisteredModelVersion.Engine.FIXED
 _SINGLE = RegisteredModelVersion.Engine.SINGLE
@@ -150,6 +154,37 @@ def check_slots(
         problems.add("max_slots", f"{model.model.name} is a single process: ask for 1 GPU.")
     if group is not None and most > (offered := capacity(group.resource_group)):
         problems.add("max_slots", f"{group.name} has {offered} GPUs: ask for at most {offered}, not {most}.")
+
+
+def check_exactness(
+    problems: Problems,
+    exactness: Any,
+    virtual_ranks: int | None,
+    max_slots: int,
+    model: RegisteredModelVersion | None,
+) -> None:
+    """Bitwise: each step is computed in a fixed number of parts, so there can be no more GPUs than parts."""
+    if exactness not in Job.Exactness.values:
+        problems.add("exactness", "The exactness is 'sum' or 'bitwise'.")
+    elif exactness == Job.Exactness.SUM:
+        if virtual_ranks is not None:
+            problems.add(
+                "virtual_ranks", "Only the exactness 'bitwise' has virtual ranks: choose it, or leave this out."
+            )
+    elif model is not None and model.engine in (_FIXED, _SINGLE):
+        problems.add("exactness", f"{model.model.name} is not elastic and adds up as its script does: choose 'sum'.")
+    elif virtual_ranks is not None and check_range(problems, "virtual_ranks", virtual_ranks, 1, MAX_VIRTUAL_RANKS):
+        check_enough_virtual_ranks(problems, "virtual_ranks", virtual_ranks, max_slots)
+
+
+def check_enough_virtual_ranks(problems: Problems, name: str, virtual_ranks: int, max_slots: int) -> None:
+    if _is_integer(max_slots) and max_slots > virtual_ranks:
+        words = "1 virtual rank computes" if virtual_ranks == 1 else f"{virtual_ranks} virtual ranks compute"
+        problems.add(
+            name,
+            f"{words} on at most {virtual_ranks} GPUs, not {max_slots}: the number is fixed when a job is submitted, "
+            "because its results depend on it.",
+        )
 
 
 def check_priority(problems: Problems, priority: int | None) -> None:

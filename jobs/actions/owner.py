@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db import transaction
 
-from jobs.actions.checks import Problems, check_priority, check_slots
+from jobs.actions.checks import Problems, check_enough_virtual_ranks, check_priority, check_slots
 from jobs.actions.ending import finish_cancelled
 from jobs.actions.lifecycle import preempt, stop_ranks
 from jobs.actions.transition import StaleJob, Why, change, lock_job, record, transition
@@ -99,6 +99,8 @@ def change_max_slots(job_id: int, max_slots: int, actor: str) -> Job:
     problems = Problems()
     # Asking for less is always possible, even while hosts of the group are away.
     check_slots(problems, least, max_slots, job.instance_group if max_slots > job.max_slots else None, job.model)
+    if job.virtual_ranks is not None:
+        check_enough_virtual_ranks(problems, "max_slots", job.virtual_ranks, max_slots)
     problems.raise_if_any()
     if max_slots == job.max_slots:
         return job

@@ -16,6 +16,7 @@ from jobs.actions.checks import (
     InvalidSubmission,
     Problems,
     check_code,
+    check_exactness,
     check_parameters,
     check_priority,
     check_range,
@@ -55,6 +56,8 @@ class Submission:
     #: Each reaches the script as `--name value`, over the model's own.
     parameters: Mapping[str, Any] = field(default_factory=dict)
     exactness: str = Job.Exactness.SUM
+    #: Only where it is bitwise. None: the smallest power of two that is enough for `max_slots`.
+    virtual_ranks: int | None = None
     effective_batch_size: int | None = None
     seed: int = 0
     #: Id of a checkpoint to continue from.
@@ -95,6 +98,7 @@ def clone(job: Job, owner: User) -> Job:
         priority=job.priority,
         parameters=job.parameters,
         exactness=job.exactness,
+        virtual_ranks=job.virtual_ranks,
         effective_batch_size=job.effective_batch_size,
         seed=job.seed,
     )
@@ -111,7 +115,7 @@ def _check(given: Submission, owner: User) -> _Checked:
     min_slots = given.min_slots if model is None or model.engine == _ELASTIC else given.max_slots
     check_slots(problems, min_slots, given.max_slots, group, model)
     priority = given.priority if given.priority is not None or group is None else group.default_priority
-    _check_options(problems, given, priority)
+    _check_options(problems, given, priority, model)
     checkpoint = find_checkpoint(problems, given.checkpoint, owner)
     if model is not None:
         check_code(problems, model)
@@ -134,11 +138,12 @@ def _check(given: Submission, owner: User) -> _Checked:
     )
 
 
-def _check_options(problems: Problems, given: Submission, priority: int | None) -> None:
+def _check_options(
+    problems: Problems, given: Submission, priority: int | None, model: RegisteredModelVersion | None
+) -> None:
     check_priority(problems, priority)
     check_parameters(problems, given.parameters)
-    if given.exactness != Job.Exactness.SUM:
-        problems.add("exactness", f"Trainings run in the exactness {Job.Exactness.SUM.value!r} only, so far.")
+    check_exactness(problems, given.exactness, given.virtual_ranks, given.max_slots, model)
     check_range(problems, "seed", given.seed, 0, _MAX_SEED)
     if given.effective_batch_size is not None:
         check_range(problems, "effective_batch_size", given.effective_batch_size, 1, _MAX_BATCH)
@@ -178,6 +183,7 @@ def _insert(checked: _Checked) -> Job:
         priority=checked.priority,
         parameters=dict(given.parameters),
         exactness=given.exactness,
+        virtual_ranks=_virtual_ranks(given),
         effective_batch_size=given.effective_batch_size,
         seed=given.seed,
         initial_checkpoint=checked.checkpoint,
@@ -189,3 +195,9 @@ def _insert(checked: _Checked) -> Job:
     publish_in_cluster(job, job_state_as_json(job))
     wake_scheduler()
     return job
+
+
+def _virtual_ranks(given: Submission) -> int | None:
+    if given.exactness != Job.Exactness.BITWISE:
+        return None
+    return given.virtual_ranks or 1 << (given.max_slots - 1).bit_length()

@@ -42,7 +42,16 @@ class JobInput(serializers.Serializer[Submission]):
     max_slots = serializers.IntegerField()
     priority = serializers.IntegerField(default=None, allow_null=True, help_text="1 to 10000.")
     parameters = ObjectField(default=dict, help_text="Each reaches the script as `--name value`.")
-    exactness = serializers.ChoiceField(Job.Exactness.choices, default=Job.Exactness.SUM)
+    exactness = serializers.ChoiceField(
+        Job.Exactness.choices,
+        default=Job.Exactness.SUM,
+        help_text="What a resize may change: the rounding of sums, and what looks at a GPU's batch; or not one bit.",
+    )
+    virtual_ranks = serializers.IntegerField(
+        default=None,
+        allow_null=True,
+        help_text="In `bitwise`: parts of each step, at least max_slots, fixed for the job. Absent: a power of two.",
+    )
     effective_batch_size = serializers.IntegerField(default=None, allow_null=True)
     seed = serializers.IntegerField(default=0)
     checkpoint = serializers.IntegerField(default=None, allow_null=True, help_text="Id of one to continue from.")
@@ -93,6 +102,7 @@ class JobOutput(serializers.Serializer[Job]):
     epoch = serializers.IntegerField()
     progress = serializers.FloatField(allow_null=True)
     exactness = serializers.ChoiceField(Job.Exactness.choices)
+    virtual_ranks = serializers.IntegerField(allow_null=True, help_text="Parts of each step in `bitwise`.")
     final_metrics = ObjectField()
     error = JobErrorOutput(allow_null=True)
     submitted_at = serializers.DateTimeField()

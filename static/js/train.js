@@ -35,15 +35,24 @@ function sharingSentence(group) {
   return `${group.sharing} ${giving}`;
 }
 
+function exactnessSentence(model) {
+  if (model && model.engine !== "elastic") return "";
+  if (field("exactness").value === "sum") return "Results equal those of one GPU but for rounding. BatchNorm and dropout depend on how many GPUs there are, as in any data-parallel training.";
+  const parts = wholeNumber("virtual_ranks") ?? 2 ** Math.ceil(Math.log2(wholeNumber("max_slots") ?? 1));
+  return `Weights, optimizer and BatchNorm statistics are the same bits through any resize or failure: each step is computed in ${parts} parts, added up in one order. It costs speed, most where few GPUs compute many parts.`;
+}
+
 function showPreview() {
   const model = choices.models[field("model").value];
   const group = choices.groups[field("instance_group").value];
   setField(preview, "size", group ? sizeSentence(model, group) : "");
   setField(preview, "sharing", group ? sharingSentence(group) : "");
+  setField(preview, "exactness", exactnessSentence(model));
   preview.querySelector("[data-model]").hidden = !model;
   setField(preview, "model", model?.name ?? "");
   setField(preview, "description", model?.description ?? "");
   setField(preview, "parameters", model?.parameters || "It has none.");
+  form.querySelector("[data-bitwise]").hidden = field("exactness").value !== "bitwise";
   form.querySelector("[data-elastic]").hidden = Boolean(model) && model.engine !== "elastic";
 }
 

@@ -41,6 +41,7 @@ WRITES = {
         "priority",
         "parameters",
         "exactness",
+        "virtual_ranks",
         "checkpoint",
         "seed",
         "effective_batch_size",

@@ -65,9 +65,16 @@ def test_a_wish_says_everything(cluster: Cluster, submit: Submit) -> None:
     assert launch.data_dir == job.dataset.path
     assert (launch.compat, launch.environment, launch.checkpoints) == (["wmla"], {}, [])
     assert (launch.min_slots, launch.max_slots, launch.effective_batch_size) == (1, 6, None)
-    assert (launch.seed, launch.exactness) == (7, "sum")
+    assert (launch.seed, launch.exactness, launch.virtual_ranks) == (7, "sum", None)
     [elsewhere] = build_sync("gpu-host-2").jobs
     assert (elsewhere.wanted, elsewhere.lead, elsewhere.members) == ([0, 1], False, wish.members)
+
+
+def test_a_launch_says_how_many_virtual_ranks_there_are(cluster: Cluster, submit: Submit) -> None:
+    submit(max_slots=6, exactness="bitwise")
+    cluster.cycle()
+    [wish] = build_sync("gpu-host-1").jobs
+    assert (wish.launch.exactness, wish.launch.virtual_ranks) == ("bitwise", 8)
 
 
 def test_a_launch_does_not_change_within_an_incarnation(cluster: Cluster, submit: Submit) -> None:

@@ -51,6 +51,29 @@ def test_references_may_be_ids(submit: Submit, code: RegisteredModelVersion, gro
     assert (job.model, job.instance_group) == (code, group)
 
 
+@pytest.mark.parametrize(("most", "virtual"), [(1, 1), (2, 2), (3, 4), (8, 8)])
+def test_bitwise_has_virtual_ranks_for_good(submit: Submit, most: int, virtual: int) -> None:
+    job = submit(exactness="bitwise", max_slots=most)
+    assert (job.exactness, job.virtual_ranks) == ("bitwise", virtual)
+    assert submit(max_slots=most).virtual_ranks is None
+
+
+def test_a_bitwise_training_never_has_more_gpus_than_virtual_ranks(submit: Submit) -> None:
+    job = submit(exactness="bitwise", max_slots=3)
+    assert actions.change_max_slots(job.pk, 4, "alice").max_slots == 4
+    with pytest.raises(InvalidSubmission, match="4 virtual ranks compute on at most 4 GPUs, not 5") as caught:
+        actions.change_max_slots(job.pk, 5, "alice")
+    assert list(caught.value.fields) == ["max_slots"]
+    assert actions.change_max_slots(job.pk, 2, "alice").virtual_ranks == 4
+    assert actions.clone(job, job.owner).virtual_ranks == 4
+
+
+def test_a_script_that_is_not_elastic_has_an_exactness_of_its_own(submit: Submit, code: RegisteredModelVersion) -> None:
+    RegisteredModelVersion.objects.filter(pk=code.pk).update(engine=RegisteredModelVersion.Engine.FIXED)
+    with pytest.raises(InvalidSubmission, match="is not elastic and adds up as its script does"):
+        submit(exactness="bitwise")
+
+
 def test_the_groups_priority_is_the_default(submit: Submit, group: InstanceGroup) -> None:
     InstanceGroup.objects.filter(pk=group.pk).update(default_priority=7)
     assert submit(priority=None).priority == 7
@@ -82,7 +105,16 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "a parameter's name with a blank": ({"parameters": {"learning rate": 1}}, "parameters", "'learning rate'"),
     "parameters as a list": ({"parameters": [1]}, "parameters", "as an object"),
     "a parameter that is no exact number": ({"parameters": {"epochs": 2**60}}, "parameters", "epochs"),
-    "an exactness that is not built yet": ({"exactness": "bitwise"}, "exactness", "'sum' only"),
+    "an exactness that there is not": ({"exactness": "about"}, "exactness", "is 'sum' or 'bitwise'"),
+    "virtual ranks without bitwise": ({"virtual_ranks": 8}, "virtual_ranks", "Only the exactness 'bitwise'"),
+    "fewer virtual ranks than GPUs": (
+        {"exactness": "bitwise", "virtual_ranks": 3, "max_slots": 4},
+        "virtual_ranks",
+        "3 virtual ranks compute on at most 3 GPUs, not 4",
+    ),
+    "virtual ranks of none": ({"exactness": "bitwise", "virtual_ranks": 0}, "virtual_ranks", "from 1 to 1024"),
+    "virtual ranks without end": ({"exactness": "bitwise", "virtual_ranks": 2**40}, "virtual_ranks", "from 1 to 1024"),
+    "virtual ranks in words": ({"exactness": "bitwise", "virtual_ranks": "8"}, "virtual_ranks", "from 1 to 1024"),
     "a negative seed": ({"seed": -1}, "seed", "whole number"),
     "an effective batch of none": ({"effective_batch_size": 0}, "effective_batch_size", "of 1 or more"),
     "unknown checkpoint": ({"checkpoint": 999}, "checkpoint", "There is no checkpoint 999"),

@@ -43,6 +43,19 @@ def test_train_submits_what_was_typed(training: dict, alices: Client) -> None:
     assert (job.owner.username, job.state, job.max_slots) == ("alice", JobState.PENDING, 8)
 
 
+def test_a_jobs_page_says_what_its_exactness_guarantees(training: dict, alices: Client) -> None:
+    alices.post("/jobs/new/", {**training, "exactness": "bitwise", "virtual_ranks": "12"})
+    alices.post("/jobs/new/", {**training, "name": "other"})
+
+    exact, summed = (
+        alices.get(f"/jobs/{Job.objects.get(name=name).pk}/").content.decode() for name in ("mine", "other")
+    )
+    assert "<dd>12</dd>" in exact
+    assert "the same bits as those of an uninterrupted run" in exact
+    assert "but for the rounding of sums" in summed
+    assert "Virtual ranks" not in summed
+
+
 @pytest.mark.parametrize(
     ("field", "value", "sentence"),
     [
@@ -55,7 +68,8 @@ def test_train_submits_what_was_typed(training: dict, alices: Client) -> None:
         ("parameters", "epochs", "Line 1 is not a parameter"),
         ("parameters", "a = 1\na = 2", "Line 2 gives a a second time"),
         ("model", "99999", "Select a valid choice"),
-        ("exactness", "bitwise", "Select a valid choice"),
+        ("exactness", "about", "Select a valid choice"),
+        ("virtual_ranks", "8", "Only the exactness"),
         ("max_slots", "", "This field is required"),
     ],
 )
