@@ -22,6 +22,7 @@ __all__ = ["PUBLISHED", "JobFolder", "StagedFolder", "job_folder", "safe_name", 
 
 #: What the current incarnation publishes beside its folder.
 PUBLISHED = ("log", "checkpoint", "model", "metrics.jsonl", "plans.jsonl", "val_dict_list.json")
+_FORMER = "incarnation-*/checkpoint"
 _CREATED_AT_START = ("log", "checkpoint", "model", "journal")
 _IGNORED_CODE = shutil.ignore_patterns("__pycache__", ".git", "*.pyc")
 #: Leaves room below the 255 bytes that file systems allow for a name.
@@ -51,8 +52,8 @@ class JobFolder:
         return folder
 
     def _sweep(self) -> None:
-        """What ranks of former incarnations were writing when they died: nobody is left to publish it."""
-        for left in self.path.glob("incarnation-*/checkpoint/.*"):
+        """What sessions of former incarnations were writing when they died: nobody is left to publish it."""
+        for left in [*self.path.glob(f"{_FORMER}/.writing-*"), *self.path.glob(f"{_FORMER}/.dropped-*")]:
             shutil.rmtree(left, ignore_errors=True)
 
     def relative(self, incarnation: int, path: str) -> str:

@@ -155,6 +155,11 @@ class Job(models.Model):
     def __str__(self) -> str:
         return f"{self.name} ({self.pk})"
 
+    @property
+    def elastic(self) -> bool:
+        """Else its ranks are a gang: they begin and end together, and their number never changes."""
+        return self.model.engine == RegisteredModelVersion.Engine.ELASTIC
+
 
 class JobEvent(models.Model):
     """What happened to a job, append-only; its state equals the fold of its events."""

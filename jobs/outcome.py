@@ -7,10 +7,15 @@ from typing import Any
 
 from jobs.states import JobState, Reason
 
-__all__ = ["MAX_FRUITLESS_STARTS", "Facts", "RankEnd", "Verdict", "judge"]
+__all__ = ["MAX_FRUITLESS_STARTS", "Facts", "RankEnd", "Verdict", "judge", "restart_words"]
 
 #: Incarnations lost in a row without a step, after which a job is given up.
 MAX_FRUITLESS_STARTS = 3
+#: How gloo, NCCL and torch's stores say that another process of the group is gone.
+_PEER_IS_GONE = (
+    *("Connection closed by peer", "Connection reset by peer", "Broken pipe", "NCCL", "gloo"),
+    *("DistBackendError", "DistNetworkError", "DistStoreError"),
+)
 _OUT_OF_MEMORY = frozenset({"OutOfMemoryError", "MemoryError"})
 
 
@@ -23,10 +28,20 @@ class RankEnd:
     signal: int | None = None
     #: {"kind", "message", "traceback"} of an exception that left the script.
     error: dict[str, Any] | None = None
+    #: It had been told to end.
+    stopped: bool = False
+    #: Unix seconds, by its host's clock.
+    at: float = 0.0
 
     @property
     def failed(self) -> bool:
         return self.code is not None and self.code != 0
+
+    @property
+    def lost_a_peer(self) -> bool:
+        """It failed because another rank was gone: that one's end is the cause."""
+        text = f"{(self.error or {}).get('kind', '')}: {(self.error or {}).get('message', '')}"
+        return self.failed and any(sign in text for sign in _PEER_IS_GONE)
 
 
 @dataclass(frozen=True)
@@ -50,6 +65,10 @@ class Facts:
     lost: bool = False
     #: While PREEMPTING: what it becomes once its slots are empty.
     after_stop: JobState = JobState.PENDING
+    #: Its script is not elastic: its ranks begin and end together.
+    gang: bool = False
+    #: Of a gang: its next start continues from CHECKPOINT_DIR.
+    resumable: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,13 +84,24 @@ class Verdict:
 def judge(facts: Facts) -> Verdict | None:
     """What becomes of the job now, or None while it goes on."""
     match facts.state:
+        case JobState.STARTING | JobState.RUNNING if facts.gang:
+            return _judge_gang(facts)
         case JobState.STARTING | JobState.RUNNING:
             return _judge_training(facts)
+        case JobState.PREEMPTING if facts.gang:
+            return _judge_preempted_gang(facts)
         case JobState.PREEMPTING:
             return _judge_preempted(facts)
         case JobState.CANCELLING if facts.open_claims == 0:
             return Verdict(JobState.CANCELLED, Reason.CANCELLED_BY_USER, "Cancelled; all its processes have ended.")
     return None
+
+
+def restart_words(resumable: bool) -> str:
+    """How a gang goes on after it was stopped."""
+    if resumable:
+        return "it continues from its CHECKPOINT_DIR"
+    return "it starts again from nothing, for its script has not said that it can be resumed"
 
 
 def _judge_training(facts: Facts) -> Verdict | None:
@@ -101,6 +131,32 @@ def _judge_preempted(facts: Facts) -> Verdict | None:
     return Verdict(JobState.PENDING, Reason.PREEMPTED_BY_PRIORITY, "Stopped; it continues once slots are free for it.")
 
 
+def _judge_gang(facts: Facts) -> Verdict | None:
+    """The first rank that did not end well ends all: what the others do then follows from it."""
+    bad = sorted((end for end in facts.ends if end.code != 0), key=lambda end: end.at)
+    causes = [end for end in bad if not end.lost_a_peer]
+    if causes:
+        return _failure(causes[0]) if causes[0].failed else _loss(facts)
+    if facts.live or facts.unstarted or not facts.ends:
+        return None  # one that lost a peer: the peer's end is still to be told
+    return _failure(bad[0]) if bad else _success()
+
+
+def _judge_preempted_gang(facts: Facts) -> Verdict | None:
+    if facts.completed and facts.live == 0:
+        return _success()
+    by_itself = bool(facts.ends) and all(end.code == 0 and not end.stopped for end in facts.ends)
+    if by_itself and not facts.live and not facts.unstarted:
+        return _success()
+    if facts.open_claims:
+        return None
+    if facts.after_stop == JobState.SUSPENDED:
+        text = f"Held back; once it is resumed, {restart_words(facts.resumable)}."
+        return Verdict(JobState.SUSPENDED, Reason.SUSPENDED_BY_USER, text)
+    text = f"Stopped; once GPUs are free for it, {restart_words(facts.resumable)}."
+    return Verdict(JobState.PENDING, Reason.PREEMPTED_BY_PRIORITY, text)
+
+
 def _success() -> Verdict:
     return Verdict(JobState.SUCCEEDED, Reason.COMPLETED, "The training is complete.")
 
@@ -128,7 +184,11 @@ def _loss(facts: Facts) -> Verdict:
     cause = f" (signal {', '.join(map(str, signals))})" if signals else ""
     if fruitless >= MAX_FRUITLESS_STARTS:
         message = f"All its ranks were killed{cause} before the first step, {fruitless} times in a row."
+        if facts.gang:
+            message = f"A rank was killed{cause}, {fruitless} times in a row without a new file in CHECKPOINT_DIR."
         error = {"kind": "RankLost", "message": message, "traceback": ""}
         return Verdict(JobState.FAILED, Reason.RANK_LOST, message, params, error, fruitless)
     text = f"All its ranks were killed{cause}; it starts again from its last checkpoint, or from the beginning."
+    if facts.gang:
+        text = f"A rank was killed{cause}, so all of them end; {restart_words(facts.resumable)}."
     return Verdict(JobState.PENDING, Reason.RANK_LOST, text, params, fruitless_starts=fruitless)

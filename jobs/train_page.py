@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from datasets.models import Dataset
+from jobs.gangs import stop_words
 from jobs.models import InstanceGroup
 from models_registry.queries import models
 from webapp.lib.formfields import parameters_as_text
@@ -58,5 +59,6 @@ def _group(group: InstanceGroup) -> dict[str, Any]:
         "capacity": capacity(group.resource_group),
         "sharing": _SHARING[InstanceGroup.Policy(group.policy)],
         "preemption": group.preemption,
+        "stopping": stop_words(group),
         "priority": group.default_priority,
     }

@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from jobs import actions
 from jobs.actions import Submission
 from jobs.forms import ChangeForm, TrainForm
+from jobs.gangs import is_resumable, stop_words
 from jobs.models import Job
 from jobs.page_queries import JobFilter, filtered_jobs, job_live, job_page, usable_groups
 from jobs.queries import visible_jobs
@@ -40,6 +41,11 @@ _ACTIONS: dict[str, tuple[Callable[[int, str], Job], str]] = {
     "suspend": (actions.suspend, "The training is held back: its GPUs go to others."),
     "resume": (actions.resume, "The training waits for GPUs again."),
 }
+
+_NO_STEP = "No step is done yet. Loss and accuracy appear after the first one."
+_NO_STEP_OVER = "It did no step, so there is no loss or accuracy."
+#: Of a script that is not elastic: a single process may have a session.
+_NO_METRICS = "Its script reports no steps, so there is nothing to draw: what it prints is in its log."
 
 
 @require_safe
@@ -143,7 +149,11 @@ def _job_page(request: HttpRequest, job: Job, form: ChangeForm) -> HttpResponse:
         "metrics": metrics_figure(page.samples),
         "tide_columns": TIDE_COLUMNS,
         "metric_columns": METRIC_COLUMNS,
+        "no_metrics": _NO_STEP if job.elastic else _NO_METRICS,
+        "no_metrics_over": _NO_STEP_OVER if job.elastic else _NO_METRICS,
     }
+    if not job.elastic:
+        context["stop_words"] = stop_words(job.instance_group, resumable=is_resumable(job))
     return render(request, "jobs/detail.html", context)
 
 

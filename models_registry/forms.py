@@ -11,15 +11,19 @@ __all__ = ["ModelForm"]
 
 _ENGINES = [
     (RegisteredModelVersion.Engine.ELASTIC, "Elastic: grows and shrinks while it trains"),
-    (RegisteredModelVersion.Engine.FIXED, "Fixed: all its GPUs from start to end"),
-    (RegisteredModelVersion.Engine.SINGLE, "Single: one process"),
+    (RegisteredModelVersion.Engine.FIXED, "Fixed: all its GPUs from start to end, as under torchrun"),
+    (RegisteredModelVersion.Engine.SINGLE, "Single: one process on one GPU"),
 ]
 
 
 class ModelForm(forms.Form):
     name = forms.CharField(max_length=1000, help_text="How trainings refer to it, such as digits-cnn.")
     framework = forms.ChoiceField(choices=[(name, name) for name in RegisteredModelVersion.Framework.values])
-    engine = forms.ChoiceField(label="Training engine", choices=_ENGINES, initial=RegisteredModelVersion.Engine.ELASTIC)
+    engine = forms.ChoiceField(
+        label="Training engine", choices=_ENGINES, initial=RegisteredModelVersion.Engine.ELASTIC,
+        help_text="Elastic needs a script with a tidepool Session or a FabricModel. A plain torchrun, DDP or single "
+        "script is stopped only as a whole, and goes on afterwards only if it saves to CHECKPOINT_DIR on SIGTERM.",
+    )  # fmt: skip
     path = forms.CharField(
         label="Path on the server", required=False, max_length=4096,
         help_text="The folder with the code, below the models folder. Leave it empty to upload instead.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from django.db import transaction
@@ -11,8 +12,9 @@ from jobs.actions.allocation import end_generations
 from jobs.actions.claims import release_claims
 from jobs.actions.lifecycle import stop_ranks
 from jobs.actions.transition import Why, transition
+from jobs.gangs import is_resumable
 from jobs.models import Job, Rank, SlotClaim
-from jobs.outcome import Verdict
+from jobs.outcome import Verdict, restart_words
 from jobs.states import JobState, RankState, Reason
 from jobs.wake import wake_scheduler
 from webapp.lib import live
@@ -97,6 +99,8 @@ def _interrupt(job: Job, why: Why) -> bool:
     if job.state == JobState.PREEMPTING and job.after_stop == JobState.SUSPENDED:
         _leave_preempting(job, JobState.SUSPENDED, f"Held back; {_ALL_GONE}.")
         return False
+    if not job.elastic:
+        why = replace(why, text=f"Tidepool was stopped; {restart_words(is_resumable(job))}.")
     _leave(job, JobState.PENDING, why)
     return True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from django.db import transaction
@@ -45,6 +45,9 @@ class _RankExited:
     code: int | None = None
     signal: int | None = None
     error: dict[str, Any] | None = None
+    #: Its keeper had told it to end.
+    stopped: bool = False
+    at: float | None = None
 
 
 @dataclass(frozen=True)
@@ -154,7 +157,7 @@ def _rank_exited(job: Job, data: dict[str, Any], host: str) -> None:
     Rank.objects.filter(job=job, incarnation=job.incarnation, wid=exited.wid).update(
         state=RankState.EXITED,
         rank=None,
-        exit={"code": exited.code, "signal": exited.signal, "error": exited.error},
+        exit={name: value for name, value in asdict(exited).items() if name != "wid"},
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from django.db import transaction
@@ -9,6 +10,7 @@ from django.db import transaction
 from jobs.actions.claims import open_claims
 from jobs.actions.ending import LIVE_RANKS, settle
 from jobs.actions.transition import lock_job
+from jobs.gangs import has_saved_since, is_resumable
 from jobs.models import Generation, Job, Journal, Rank
 from jobs.outcome import Facts, RankEnd, judge
 from jobs.states import HOLDING, GenerationState, JobState
@@ -36,18 +38,29 @@ def _facts(job: Job) -> Facts:
     ranks = Rank.objects.filter(job=job, incarnation=job.incarnation).order_by("id")
     newest = {(rank.host, rank.slot): rank for rank in ranks}
     kept = [(claim.slot.host.name, claim.slot.index) for claim in claims if claim.vacating_at is None]
+    if not job.elastic and job.state == JobState.PREEMPTING:
+        kept = list(newest)  # all of its slots are being given back, and how its ranks took it is what matters
     return Facts(
         state=JobState(job.state),
         completed=job.completed_incarnation == job.incarnation,
         live=sum(rank.state in LIVE_RANKS for rank in ranks),
         ends=tuple(_end(newest[place]) for place in kept if place in newest and newest[place].state not in LIVE_RANKS),
         unstarted=sum(place not in newest for place in kept),
-        stepped=Journal.objects.filter(name=metrics_journal(job), number__gt=0).exists(),
+        stepped=_made_progress(job, ranks),
         fruitless_starts=job.fruitless_starts,
         open_claims=len(claims),
         lost=_is_lost(job, {rank.wid for rank in ranks if rank.state in LIVE_RANKS}),
         after_stop=JobState(job.after_stop or JobState.PENDING),
+        gang=not job.elastic,
+        resumable=not job.elastic and is_resumable(job),
     )
+
+
+def _made_progress(job: Job, ranks: Iterable[Rank]) -> bool:
+    """A step of a session; of a script that has none, a file in its CHECKPOINT_DIR."""
+    if Journal.objects.filter(name=metrics_journal(job), number__gt=0).exists():
+        return True
+    return not job.elastic and has_saved_since(job, min((rank.started_at for rank in ranks), default=0.0))
 
 
 def _is_lost(job: Job, live: set[str]) -> bool:
@@ -61,4 +74,11 @@ def _is_lost(job: Job, live: set[str]) -> bool:
 
 def _end(rank: Rank) -> RankEnd:
     seen: dict[str, Any] = rank.exit
-    return RankEnd(rank.host, seen.get("code"), seen.get("signal"), seen.get("error"))
+    return RankEnd(
+        rank.host,
+        seen.get("code"),
+        seen.get("signal"),
+        seen.get("error"),
+        stopped=bool(seen.get("stopped")),
+        at=seen.get("at") or 0.0,
+    )

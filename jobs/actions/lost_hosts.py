@@ -97,7 +97,7 @@ def _take_jobs_off(host: Host) -> None:
 
 @transaction.atomic
 def _take_off(job_id: int, host: Host) -> None:
-    """The job gives up its slots on the host; without slots elsewhere it waits for its next incarnation."""
+    """The job gives up its slots on the host; a gang, and one without slots elsewhere, starts again as a whole."""
     job = lock_job(job_id)
     claims = list(
         SlotClaim.objects.filter(job=job, released_at__isnull=True).select_related("slot__host").order_by("id")
@@ -120,7 +120,7 @@ def _take_off(job_id: int, host: Host) -> None:
 
 def _go_on(job: Job, kept: Iterable[SlotClaim], why: Why) -> None:
     places = list(kept)
-    if not places:
+    if not places or not job.elastic:  # a gang without one of its ranks is none
         requeue(job, why)
         return
     lead = job.lead_host if job.lead_host in {claim.slot.host.name for claim in places} else places[0].slot.host.name

@@ -13,7 +13,6 @@ from jobs.actions.transition import StaleJob, Why, change, lock_job, record, tra
 from jobs.models import Job
 from jobs.states import TERMINAL, JobState, Reason
 from jobs.wake import wake_scheduler
-from models_registry.models import RegisteredModelVersion
 
 __all__ = ["cancel", "change_max_slots", "change_priority", "resume", "suspend"]
 
@@ -44,7 +43,10 @@ def suspend(job_id: int, actor: str) -> Job:
     if job.state == JobState.SUSPENDED:
         return job
     _refuse_if_over(job, "suspend")
-    why = Why(Reason.SUSPENDED_BY_USER, f"{actor} holds it back.", actor)
+    text = f"{actor} holds it back."
+    if not job.elastic and job.state in _TRAINING:
+        text = f"{text} Its script gets SIGTERM and {job.instance_group.reclaim_grace_seconds} s to save."
+    why = Why(Reason.SUSPENDED_BY_USER, text, actor)
     if job.state == JobState.PENDING:
         transition(job, JobState.SUSPENDED, why)
     elif job.state == JobState.PREEMPTING:
@@ -92,10 +94,9 @@ def change_max_slots(job_id: int, max_slots: int, actor: str) -> Job:
     """Let an elastic job have more or fewer GPUs from now on. Others need as many as they started with."""
     job = lock_job(job_id)
     _refuse_if_over(job, "change the GPUs of")
-    elastic = job.model.engine == RegisteredModelVersion.Engine.ELASTIC
-    if not elastic and job.state not in _HOLDING_NOTHING:
+    if not job.elastic and job.state not in _HOLDING_NOTHING:
         raise StaleJob(f"Job {job.pk} is not elastic: suspend it before you change its GPUs.")
-    least = job.min_slots if elastic else max_slots
+    least = job.min_slots if job.elastic else max_slots
     problems = Problems()
     # Asking for less is always possible, even while hosts of the group are away.
     check_slots(problems, least, max_slots, job.instance_group if max_slots > job.max_slots else None, job.model)

@@ -117,6 +117,11 @@ def _check(given: Submission, owner: User) -> _Checked:
     priority = given.priority if given.priority is not None or group is None else group.default_priority
     _check_options(problems, given, priority, model)
     checkpoint = find_checkpoint(problems, given.checkpoint, owner)
+    if checkpoint is not None and model is not None and model.engine == RegisteredModelVersion.Engine.FIXED:
+        sentence = (
+            f"{model.model.name} is a fixed-size script, which loads nothing by itself: leave the checkpoint out."
+        )
+        problems.add("checkpoint", sentence)
     if model is not None:
         check_code(problems, model)
     problems.raise_if_any()

@@ -6,7 +6,8 @@ the keeper never ends a rank because it hears nothing. It ends them when a wish 
 lifeline closes. What happened is in its journal, on disk, before anybody is told.
 
 Ranks started again: one killed by a signal while its slot is still wanted, a few times, later each time. One that
-ended by itself is not, until the slot has been released and wanted again.
+ended by itself is not, until the slot has been released and wanted again. Of a script that is not elastic none is: its
+ranks begin together or not at all.
 """
 
 from __future__ import annotations
@@ -142,11 +143,17 @@ class Keeper:
 
     def _recall(self) -> None:
         """Continue where an earlier keeper was killed; one that ended in order has left only the numbering."""
-        kinds = [entry["kind"] for entry in read_journal(journal_path(self._spec))]
-        self._starts = kinds.count("rank_started")
+        starts = [entry["data"] for entry in read_journal(journal_path(self._spec)) if entry["kind"] == "rank_started"]
+        self._starts = len(starts)
+        if not self._elastic:
+            self._slots = {start["slot"]: _Slot(settled=True) for start in starts}
         with suppress(FileNotFoundError):
             for slot in json.loads(self._settled_file.read_text()):
                 self._slots[slot] = _Slot(settled=True)
+
+    @property
+    def _elastic(self) -> bool:
+        return self._spec.launch.engine == "elastic"
 
     def _remember_settled(self) -> None:
         settled = [number for number, slot in self._slots.items() if slot.settled]
@@ -345,7 +352,9 @@ class Keeper:
         rank.state = "STOPPING"
         rank.kill_at = time.monotonic() + grace_seconds
         for process in procfs.session_members(rank.pid):
-            procfs.kill(process, signal.SIGTERM)
+            # A plain script may want to save before it ends, for which it needs its data loader's processes.
+            if self._elastic or process.pid == rank.pid:
+                procfs.kill(process, signal.SIGTERM)
 
     def _kill_overdue(self) -> None:
         for rank in self._ranks.values():
@@ -376,7 +385,8 @@ class Keeper:
         error = _error_of(self._log_dir(rank), code)
         if rank.fenced is not None:
             error = {"kind": "Stuck", "message": rank.fenced, "traceback": ""}
-        self._record("rank_exited", rank, {"code": code, "signal": number, "error": error})
+        stopped = rank.state == "STOPPING"
+        self._record("rank_exited", rank, {"code": code, "signal": number, "error": error, "stopped": stopped})
         with suppress(KeyError):
             self._selector.unregister(rank.link)
         rank.link.close()
@@ -384,7 +394,7 @@ class Keeper:
         self._lead.say_hello()
         if rank.state == "STOPPING" or rank.released:
             return
-        if number is None:
+        if number is None or not self._elastic:
             self._settle(rank.slot)
         else:
             self._retry_later(rank.slot, f"{rank.wid} was killed by signal {number}")

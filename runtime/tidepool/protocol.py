@@ -109,6 +109,8 @@ class LaunchSpec:
     stuck_seconds: float = 60.0
     #: Parts of each step in `bitwise`, fixed for the job; None in `sum`.
     virtual_ranks: int | None = None
+    #: elastic: a script with a session. fixed, single: one that knows nothing of us; see `tidepool.gang`.
+    engine: Literal["elastic", "fixed", "single"] = "elastic"
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,7 @@ class GenerationPlan:
 
     generation: int
     members: list[PlanMember]
-    #: Where the members meet: the coordinator's TCPStore.
+    #: Where the members meet: the coordinator's TCPStore; of a gang, the one that rank 0 shall open.
     store_address: str
     store_port: int
     target_revision: int
@@ -203,6 +205,8 @@ class Hello:
     ready: bool
     #: Of the wish that it was started for: a coordinator that knows only older ones must not send it away.
     target_revision: int = 0
+    #: For a script that knows nothing of us. A session in a single process says hello anew, for itself.
+    gang: bool = False
     version: int = PROTOCOL_VERSION
 
 
@@ -220,7 +224,8 @@ class Retire:
 class Said:
     """What a rank tells its coordinator.
 
-    ready: could join. prepared: has built the group of `generation` (or has noted that it leaves with it).
+    ready: could join; in a gang `detail` says where others can meet it. prepared: has built the group of `generation`
+    (or has noted that it leaves with it).
     unprepared: could not. switched: trains in `generation` from now on. left: is about to exit, as planned.
     broken: a collective of `generation` failed. finished: the training is complete and its weights are written.
     checkpoint: one of `step` is on the disk, aside; `detail` describes it. checkpoint_failed: it could not be written.
@@ -257,7 +262,8 @@ class Said:
 class Told:
     """What a coordinator tells a rank.
 
-    prepare: build the group of `plan` in the background. commit: switch to `generation` at the next step boundary.
+    prepare: build the group of `plan` in the background. commit: switch to `generation` at the next step boundary;
+    to a rank of a gang: run the script, in its place of `plan`.
     abandon: forget `generation`. recover: members died, go on in `plan` now. stop: exit, you are not needed.
     finished: the training is complete. fenced: you belong to a past that is over, end at once.
     checkpointed: the newest one is of `step`, published `age` seconds ago. checkpoint_refused: that of `step` is not.

@@ -21,6 +21,7 @@ from typing import NoReturn
 
 from tidepool import procfs
 from tidepool.env import RankContext, rank_environment
+from tidepool.gang import take_place
 
 __all__ = ["ERROR_FILE", "RUNNING", "RankStart", "inherited_environment", "run_rank"]
 
@@ -29,6 +30,9 @@ RUNNING = b"R"
 #: In the rank's log folder: why it ended, as `{"kind", "message", "traceback"}`.
 ERROR_FILE = "error.json"
 
+#: What left the script. It holds the script's frames: a DDP model in one of them that outlives its process group may
+#: wait forever in its destructor, for a thread of gloo's that waits for the interpreter.
+_ends: list[BaseException] = []
 _RUNTIME_ROOT = Path(__file__).resolve().parents[1]
 _INHERITED = {
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH"),
@@ -60,6 +64,8 @@ def run_rank(start: RankStart, link: socket.socket) -> NoReturn:
         _set_environment(start)
         threading.Thread(target=_end_with_keeper, args=(link,), name="keeper-watch", daemon=True).start()
         _enter_code_folder(start.context)
+        if start.context.launch.engine != "elastic":
+            os.environ.update(take_place(start.context, virtual=start.virtual))
         link.send(RUNNING)
         code = _run_script(start.context)
     except BaseException as error:
@@ -137,8 +143,10 @@ def _run_script(context: RankContext) -> int:
         runpy.run_path(str(_script(context)), run_name="__main__")
         code = 0
     except SystemExit as error:
+        _ends.append(error)
         code = _exit_code(error, context.log_dir)
     except BaseException as error:
+        _ends.append(error)
         message, text = _story(error)
         sys.stderr.write(text)
         _record_error(context.log_dir, type(error).__name__, message, text)

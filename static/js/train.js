@@ -30,7 +30,8 @@ function sizeSentence(model, group) {
   return `It starts as soon as it gets ${least} of ${pool}, and grows up to ${most} while it trains.`;
 }
 
-function sharingSentence(group) {
+function sharingSentence(model, group) {
+  if (model && model.engine !== "elastic") return `${group.sharing} ${group.stopping}`;
   const giving = group.preemption ? "When others are due, it gives GPUs back after its current step and goes on with the rest: nothing is lost." : "What it has it keeps.";
   return `${group.sharing} ${giving}`;
 }
@@ -46,7 +47,7 @@ function showPreview() {
   const model = choices.models[field("model").value];
   const group = choices.groups[field("instance_group").value];
   setField(preview, "size", group ? sizeSentence(model, group) : "");
-  setField(preview, "sharing", group ? sharingSentence(group) : "");
+  setField(preview, "sharing", group ? sharingSentence(model, group) : "");
   setField(preview, "exactness", exactnessSentence(model));
   preview.querySelector("[data-model]").hidden = !model;
   setField(preview, "model", model?.name ?? "");

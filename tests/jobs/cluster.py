@@ -47,6 +47,8 @@ class FakeHost:
     journals: dict[str, list[tuple[str, dict[str, Any]]]] = field(default_factory=lambda: defaultdict(list))
     acknowledged: dict[str, int] = field(default_factory=dict)
     started: int = 0
+    #: How its scripts take SIGTERM: they save and exit with 0, or die of it.
+    saves_when_stopped: bool = False
 
     def pull(self) -> Sync:
         """Carry out the wish, as an executor and its keepers do."""
@@ -57,7 +59,8 @@ class FakeHost:
         for rank in list(self.ranks.values()):
             wish = wishes.get(rank.job)
             if wish is None or wish.stop or wish.incarnation != rank.incarnation:
-                self.end(rank.slot, signal=15)
+                end: dict[str, Any] = {"code": 0} if self.saves_when_stopped else {"signal": 15}
+                self.end(rank.slot, **end, stopped=True)
         for wish in sync.jobs:
             if not wish.stop:
                 for slot in wish.wanted:
@@ -81,10 +84,17 @@ class FakeHost:
         self._keep(rank, "rank_started", data)
 
     def end(
-        self, slot: int, code: int | None = None, signal: int | None = None, error: dict[str, Any] | None = None
+        self,
+        slot: int,
+        code: int | None = None,
+        signal: int | None = None,
+        error: dict[str, Any] | None = None,
+        *,
+        stopped: bool = False,
     ) -> None:
         rank = self.ranks.pop(slot)
-        data = {"wid": rank.wid, "slot": slot, "pid": rank.pid, "code": code, "signal": signal, "error": error}
+        data: dict[str, Any] = {"wid": rank.wid, "slot": slot, "pid": rank.pid, "code": code, "signal": signal}
+        data |= {"error": error, "stopped": stopped}
         self._keep(rank, "rank_exited", {**data, "at": moment()})
 
     def _keep(self, rank: RankStatus, kind: str, data: dict[str, Any]) -> None:
@@ -161,8 +171,11 @@ class Cluster:
     def ranks(self, job: Job) -> list[RankStatus]:
         return [rank for host in self.hosts.values() for rank in host.ranks.values() if rank.job == job.pk]
 
-    def train(self, job: Job, step: int = 1, **metrics: float | None) -> None:
-        """The ranks that the target names form a generation at a step boundary, and those that leave do so."""
+    def train(self, job: Job, step: int = 1, *, plain: bool = False, **metrics: float | None) -> None:
+        """The ranks that the target names form a generation at a step boundary, and those that leave do so.
+
+        A plain script reports no steps.
+        """
         job.refresh_from_db()
         lead = self.hosts[job.lead_host]
         wish = next(wish for wish in build_sync(lead.name).jobs if wish.job == job.pk)
@@ -187,7 +200,8 @@ class Cluster:
         for rank in self.ranks(job):
             if (rank.wid.split(".")[0], rank.slot) not in places:
                 self.hosts[rank.wid.split(".")[0]].end(rank.slot, code=0)
-        self.log_step(job, step, **metrics)
+        if not plain:
+            self.log_step(job, step, **metrics)
         self.report()
 
     def log_step(self, job: Job, step: int, **metrics: float | None) -> None:

@@ -84,6 +84,64 @@ CASES = {
     "over": ({"state": JobState.FAILED, "ends": (KILLED,)}, None),
 }
 
+LOST_PEER = RankEnd(
+    "a", code=1, error={"kind": "RuntimeError", "message": "[pair.cc] Connection closed by peer", "traceback": ""}, at=3
+)
+STOPPED = RankEnd("a", code=0, stopped=True, at=5)
+LATE_ERROR = replace(BROKEN, at=4.0)
+PREEMPTED = {"state": JobState.PREEMPTING, "open_claims": 0}
+#: Of scripts whose ranks begin and end together.
+GANG_CASES = {
+    "one was killed": ({"live": 1, "ends": (KILLED,)}, (JobState.PENDING, Reason.RANK_LOST)),
+    "nobody saw how one ended": ({"live": 1, "ends": (UNSEEN,)}, (JobState.PENDING, Reason.RANK_LOST)),
+    "one is done, another is not": ({"live": 1, "ends": (OK,)}, None),
+    "one is done, another has not started": ({"ends": (OK,), "unstarted": 1}, None),
+    "all are done": ({"ends": (OK, OK)}, (JobState.SUCCEEDED, Reason.COMPLETED)),
+    "one failed": ({"live": 1, "ends": (BROKEN,)}, (JobState.FAILED, Reason.EXIT_NONZERO)),
+    "one failed because another was killed": (
+        {"ends": (LATE_ERROR, KILLED)},
+        (JobState.PENDING, Reason.RANK_LOST),
+    ),
+    "one was killed after another had failed": (
+        {"ends": (BROKEN, replace(KILLED, at=2.0))},
+        (JobState.FAILED, Reason.EXIT_NONZERO),
+    ),
+    "one lost a peer whose end is not told yet": ({"live": 1, "ends": (LOST_PEER,)}, None),
+    "one lost a peer that had failed": (
+        {"ends": (LOST_PEER, LATE_ERROR)},
+        (JobState.FAILED, Reason.EXIT_NONZERO),
+    ),
+    "one lost a peer that had been killed": ({"ends": (LOST_PEER, KILLED)}, (JobState.PENDING, Reason.RANK_LOST)),
+    "all lost a peer": ({"ends": (LOST_PEER, LOST_PEER)}, (JobState.FAILED, Reason.EXIT_NONZERO)),
+    "killed for the third time without a file": (
+        {"ends": (KILLED,), "stepped": False, "fruitless_starts": 2},
+        (JobState.FAILED, Reason.RANK_LOST),
+    ),
+    "stopped, not all slots are empty": ({**PREEMPTED, "open_claims": 1, "ends": (STOPPED, STOPPED)}, None),
+    "stopped": ({**PREEMPTED, "ends": (STOPPED, STOPPED)}, (JobState.PENDING, Reason.PREEMPTED_BY_PRIORITY)),
+    "held back": (
+        {**PREEMPTED, "ends": (STOPPED, KILLED), "after_stop": JobState.SUSPENDED},
+        (JobState.SUSPENDED, Reason.SUSPENDED_BY_USER),
+    ),
+    "done before it was stopped": (
+        {**PREEMPTED, "open_claims": 2, "ends": (OK, OK)},
+        (JobState.SUCCEEDED, Reason.COMPLETED),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GANG_CASES)
+def test_verdict_on_a_gang(case: str) -> None:
+    changes, expected = GANG_CASES[case]
+    verdict = judge(replace(FACTS, gang=True, **changes))  # type: ignore[arg-type]
+    assert (verdict and (verdict.state, verdict.reason)) == expected
+
+
+def test_the_first_error_of_a_gang_is_shown() -> None:
+    verdict = judge(replace(FACTS, gang=True, ends=(LOST_PEER, LATE_ERROR)))
+    assert verdict is not None
+    assert verdict.error == ERROR
+
 
 @pytest.mark.parametrize("case", CASES)
 def test_verdict(case: str) -> None:

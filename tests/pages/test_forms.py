@@ -230,3 +230,25 @@ def test_a_name_that_belongs_to_somebody_else_is_refused(scene: Scene, bobs: Cli
     content = bobs.post("/datasets/new/", {"name": "digits", "kind": "any", "path": "digits"}).content.decode()
 
     assert "This name is taken." in content
+
+
+@pytest.mark.parametrize("engine", ["fixed", "single"])
+def test_what_a_stop_means_is_said_before(scene: Scene, alices: Client, engine: str) -> None:
+    type(scene.model).objects.filter(pk=scene.model.pk).update(engine=engine)
+    choices = alices.get("/jobs/new/").context["choices"]
+    assert choices["models"][str(scene.model.model_id)]["engine"] == engine
+    [group] = choices["groups"].values()
+    assert "it starts again from nothing" in group["stopping"]
+    page = alices.get(f"/jobs/{scene.first.pk}/").content.decode()
+    assert "SIGTERM and 10 s: if it then exits with 0, it continues later from its CHECKPOINT_DIR" in page
+    assert "Its script reports no steps" in page
+
+
+def test_an_elastic_training_is_not_told_about_signals(scene: Scene, alices: Client) -> None:
+    assert "SIGTERM" not in alices.get(f"/jobs/{scene.first.pk}/").content.decode()
+
+
+def test_every_engine_is_offered(scene: Scene, alices: Client) -> None:
+    page = alices.get("/models/new/").content.decode()
+    for words in ("Elastic: grows and shrinks", "Fixed: all its GPUs", "Single: one process", "on SIGTERM"):
+        assert words in page

@@ -167,6 +167,14 @@ class Lab:
         with suppress(OSError), link.connect(self._coordinator()) as connection:
             connection.sendall(encode(replace(self._wish(), stop=True)))
 
+    def end(self, grace_seconds: float) -> None:
+        """Stop every rank, as a preemption does, and wait until all of them have ended."""
+        stop = replace(self._job_wish([], []), stop=True, grace_seconds=grace_seconds)
+        for connection in self._keepers.values():
+            self._read_up(connection)
+            connection.sendall(encode(stop))
+        wait_for(lambda: len(self.exits()) == len(self.started()), self.story, grace_seconds + DEADLINE_SECONDS)
+
     def kill(self, wid: str, number: signal.Signals = signal.SIGKILL) -> None:
         os.kill(self.started()[wid]["pid"], number)
 

@@ -42,6 +42,7 @@ from tidepool.protocol import (
 )
 from tidepool.torch import publication
 from tidepool.torch.actions import Action, Fence, Publish, Record, Tell
+from tidepool.torch.fixed_membership import GANG_GENERATION, FixedMembership
 from tidepool.torch.membership import Membership
 
 __all__ = ["Coordinator", "main"]
@@ -84,9 +85,10 @@ class Coordinator:
         control: socket.socket,
         lifeline_fd: int | None,
     ) -> None:
-        self._wish, self._folder = wish, Path(launch.folder)
+        self._wish, self._launch, self._folder = wish, launch, Path(launch.folder)
         self._kept = launch.checkpoints_kept
-        self._store, store_port = _store(address)
+        self._address = address
+        self._store, self._store_port = _store(address)
         self._listener = socket.create_server((address, 0))
         self._control = control
         self._lifeline_fd = lifeline_fd
@@ -96,7 +98,9 @@ class Coordinator:
         self._running = True
         self._ended_at: float | None = None
         self._selector = selectors.DefaultSelector()
-        self._membership = Membership(address, store_port, launch.min_slots, launch.stuck_seconds)
+        self._membership: Membership | FixedMembership = (
+            self._elastic() if launch.engine == "elastic" else FixedMembership(launch.min_slots)
+        )
         self._retire_predecessor()
         self._restore()
         self._journal = Journal(self._folder / "plans.jsonl")
@@ -169,9 +173,23 @@ class Coordinator:
                 return
             peer.wid = hello.wid
             self._peers[hello.wid] = peer
+            self._begin_session(hello, now)
             self._act(self._membership.connected(hello, now))
         else:
             self._act(self._membership.said(peer.wid, decode(Said, line), now))
+
+    def _elastic(self) -> Membership:
+        launch = self._launch
+        return Membership(self._address, self._store_port, launch.min_slots, launch.stuck_seconds)
+
+    def _begin_session(self, hello: Hello, now: float) -> None:
+        """A single process has made a session: from now on it is an elastic training of one rank."""
+        gang = self._membership
+        if hello.gang or isinstance(gang, Membership):
+            return
+        self._membership = self._elastic()
+        self._membership.generation = GANG_GENERATION
+        self._act(self._membership.wished(gang.target, gang.target_revision, now))
 
     def _obey(self, wish: CoordinatorWish) -> None:
         if (wish.job, wish.incarnation) != (self._wish.job, self._wish.incarnation):
@@ -212,6 +230,7 @@ class Coordinator:
 
     def _publish(self, checkpoint: Publish) -> None:
         """On disk before it is in the journal, in the journal before anybody is told: any of these may be repeated."""
+        assert isinstance(self._membership, Membership)
         said, folder = checkpoint.said, self._folder / "checkpoint"
         fault("publish")
         try:
@@ -281,13 +300,18 @@ class Coordinator:
             (entry["data"]["generation"] for entry in entries if entry["kind"] == "generation_active"), default=0
         )
         kinds = {entry["kind"] for entry in entries}
-        self._membership.publications.recall(entries)
-        self._membership.restored = "restored" in kinds
         revision = max(plan.target_revision for plan in planned.values())
+        if isinstance(self._membership, FixedMembership) and max(planned) > GANG_GENERATION:
+            self._membership = self._elastic()
+        if isinstance(self._membership, Membership):
+            self._membership.publications.recall(entries)
+            self._membership.restored = "restored" in kinds
+            self._membership.fenced = {
+                entry["data"]["wid"]: entry["data"]["why"] for entry in entries if entry["kind"] == "rank_stuck"
+            }
+        if self._launch.engine != "elastic" and max(planned) > GANG_GENERATION:
+            del planned[GANG_GENERATION]  # nobody had any state in it
         self._membership.restore(planned, active, revision, time.time())
-        self._membership.fenced = {
-            entry["data"]["wid"]: entry["data"]["why"] for entry in entries if entry["kind"] == "rank_stuck"
-        }
         self._membership.finished, self._membership.lost = "finished" in kinds, "lost" in kinds
 
     def _plan(self, data: dict[str, object]) -> GenerationPlan:
@@ -296,8 +320,8 @@ class Coordinator:
         return GenerationPlan(
             generation=int(str(data["generation"])),
             members=[PlanMember(**member) for member in members],
-            store_address=self._membership.store_address,
-            store_port=self._membership.store_port,
+            store_address=self._address,
+            store_port=self._store_port,
             target_revision=int(str(data["target_revision"])),
             cause="resize",
         )

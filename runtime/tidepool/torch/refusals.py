@@ -9,11 +9,23 @@ import torch
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-__all__ = ["bare_model", "check_trainable"]
+from tidepool.protocol import LaunchSpec
+
+__all__ = ["bare_model", "check_engine", "check_trainable"]
 
 _Model = TypeVar("_Model", bound=nn.Module)
 
 _FIXED_SIZE = "train it as a fixed-size job (torchrun), or with the whole model in each process"
+
+
+def check_engine(launch: LaunchSpec | None) -> None:
+    """Raises RuntimeError in a fixed-size job of several ranks: each of them would train alone."""
+    if launch is not None and launch.engine == "fixed" and launch.min_slots > 1:
+        raise RuntimeError(
+            f"This model is registered with the engine 'fixed', so its {launch.min_slots} processes form their own"
+            " group (torch.distributed.init_process_group), but the script makes a tidepool Session: register the"
+            " model with the engine 'elastic'."
+        )
 
 
 def bare_model(model: nn.Module) -> nn.Module:

@@ -33,7 +33,7 @@ from tidepool.torch.metrics import KEPT_RECORDS, MetricsFile
 from tidepool.torch.process_group import CommunicationError, Group
 from tidepool.torch.randomness import Generators
 from tidepool.torch.reducer import Reducer, SumReducer
-from tidepool.torch.refusals import bare_model, check_trainable
+from tidepool.torch.refusals import bare_model, check_engine, check_trainable
 from tidepool.torch.state import Position, Stateful, TrainingState
 from tidepool.torch.step import Step
 from tidepool.torch.transitions import Transitions
@@ -89,6 +89,7 @@ class Session:
             raise ValueError(f"effective_batch_size must be at least 1, not {effective_batch_size}")
         self.context: RankContext | None = rank_context()
         launch = self.context.launch if self.context else None
+        check_engine(launch)
         self.model = bare_model(model)
         self.optimizers = named_optimizers(optimizer)
         check_trainable(self.model, self.optimizers)

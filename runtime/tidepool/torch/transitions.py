@@ -12,6 +12,7 @@ import torch
 
 from tidepool.env import RankContext
 from tidepool.faults import fault
+from tidepool.gang import leave_gang
 from tidepool.protocol import GenerationPlan, Said
 from tidepool.torch.control import Control, Prepared, end_at_once
 from tidepool.torch.process_group import CommunicationError, Group
@@ -33,6 +34,7 @@ class Transitions:
         self.state = state
         self.wid = context.wid if context else ""
         self.launch = context.launch if context else None
+        leave_gang()  # a single process's session speaks for itself from now on
         self._control = Control(context, state.position) if context else None
         self._group: Group | None = None
 

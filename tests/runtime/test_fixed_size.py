@@ -1,0 +1,151 @@
+"""Scripts that know nothing of Tidepool, as real processes: their gang, their environment, their ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from tests.runtime.lab import Lab, wait_for
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "ddp-digits"
+
+
+@pytest.fixture
+def make_fixed(make_lab: Callable[..., Lab]) -> Callable[..., Lab]:
+    def make(script: str, *arguments: str, sizes: dict[str, int] | None = None, **launch: Any) -> Lab:
+        sizes = sizes or {"a": 2}
+        options = {"engine": "fixed", "min_slots": sum(sizes.values()), **launch}
+        lab = make_lab(script, arguments=list(arguments), sizes=sizes, **options)
+        for name in ("checkpoint", "model"):
+            (lab.folder / name).mkdir()
+        return lab
+
+    return make
+
+
+def seen(lab: Lab) -> dict[str, dict[str, str]]:
+    """What each rank's script had in its environment, by wid."""
+    wait_for(lambda: len(lab.exits()) == len(lab.started()) > 0, lab.story)
+    return {path.parent.name: json.loads(path.read_text()) for path in lab.folder.glob("log/*/environment.json")}
+
+
+@pytest.mark.parametrize("way", ["env", "own-store"])
+def test_the_ranks_of_two_hosts_meet_and_see_what_torchrun_sets(make_fixed: Callable[..., Lab], way: str) -> None:
+    lab = make_fixed("gang.py", way, sizes={"a": 1, "b": 1})
+    lab.size(2)
+    ranks = sorted(seen(lab).values(), key=lambda values: values["RANK"])
+
+    assert [path.read_text() for path in lab.folder.glob("log/*/total")] == ["1.0", "1.0"], lab.story()
+    for number, values in enumerate(ranks):
+        expected = {"RANK": str(number), "LOCAL_RANK": "0", "GROUP_RANK": str(number), "WORLD_SIZE": "2"}
+        assert {name: values[name] for name in expected} == expected
+        assert (values["LOCAL_WORLD_SIZE"], values["MASTER_ADDR"]) == ("1", "127.0.0.1")
+        assert values["CHECKPOINT_DIR"] == str(lab.folder / "checkpoint")
+    assert ranks[0]["MASTER_PORT"] == ranks[1]["MASTER_PORT"]
+    active = lab.active()
+    assert (active["generation"], active["world_size"], active["cause"]) == (1, 2, "start")
+
+
+def test_no_variable_of_torchrun_is_missing(make_fixed: Callable[..., Lab]) -> None:
+    lab = make_fixed("gang.py", "env")
+    lab.size(2)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1", "--no-python"]
+    plain = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "OMP_NUM_THREADS": "1"}
+    told = subprocess.run([*command, "env", "-0"], env=plain, capture_output=True, text=True, timeout=120, check=True)
+    names = {entry.partition("=")[0] for entry in told.stdout.split("\0") if "=" in entry} - plain.keys()
+    # What torchrun tells its own launcher, not the script.
+    names -= {"TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_SIGNALS_TO_HANDLE"}
+    assert "MASTER_PORT" in names
+    for values in seen(lab).values():
+        assert sorted(names - values.keys()) == []
+
+
+def test_a_rank_waits_for_its_gang_also_through_a_new_coordinator(make_fixed: Callable[..., Lab]) -> None:
+    lab = make_fixed("gang.py", "env")
+    lab.size(1)
+    wait_for(lambda: lab.journal("rank_joined"), lab.story)
+    os.kill(lab.coordinator["pid"], signal.SIGKILL)
+    lab.start_coordinator()
+    wait_for(lambda: len(lab.journal("rank_joined")) == 2, lab.story)
+    assert not lab.journal("generation_planned"), "one of two is no gang"
+    lab.size(2)
+    assert len(seen(lab)) == 2
+    assert lab.active()["world_size"] == 2
+
+
+def test_a_single_process_is_run_as_by_hand(make_fixed: Callable[..., Lab]) -> None:
+    lab = make_fixed("gang.py", "plain", sizes={"a": 1}, engine="single")
+    lab.size(1)
+    [values] = seen(lab).values()
+    assert not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} & values.keys()
+    assert lab.active()["world_size"] == 1
+
+
+def test_a_session_works_in_a_single_process(make_fixed: Callable[..., Lab]) -> None:
+    lab = make_fixed("gang.py", "session", sizes={"a": 1}, engine="single")
+    lab.size(1)
+    lab.wait_for_the_end()
+    assert [record["step"] for record in lab.steps()] == [1, 2, 3, 4]
+    assert lab.journal("checkpoint"), "its own checkpoints are published"
+    generations = [(entry["generation"], entry["world_size"]) for entry in lab.journal("generation_active")]
+    assert generations == [(1, 1), (2, 1)], "the script's, and then the session's"
+    assert (lab.folder / "model/train/model_epoch_final.pth").exists()
+
+
+def test_a_session_in_a_gang_is_refused(make_fixed: Callable[..., Lab]) -> None:
+    lab = make_fixed("gang.py", "session")
+    lab.size(2)
+    wait_for(lambda: len(lab.exits()) == 2, lab.story)
+    for end in lab.exits().values():
+        assert end["code"] == 1
+        assert "register the model with the engine 'elastic'" in end["error"]["message"]
+
+
+@pytest.fixture
+def digits(tmp_path: Path) -> Path:
+    folder = tmp_path / "digits"
+    folder.mkdir()
+    images, labels = load_digits(return_X_y=True)
+    images = (images / 16.0).astype(np.float32).reshape(-1, 1, 8, 8)
+    for name, part in (("train", slice(0, 600)), ("test", slice(600, 900))):
+        np.savez(folder / f"{name}.npz", images=images[part], labels=labels[part].astype(np.int64))
+    return folder
+
+
+def printed(lab: Lab) -> str:
+    return "".join(path.read_text() for path in sorted(lab.folder.glob("log/*/stdout")))
+
+
+def test_ddp_is_stopped_resumed_and_not_patched_up(make_fixed: Callable[..., Lab], digits: Path) -> None:
+    example: dict[str, Any] = {"code_folder": str(EXAMPLE), "data_dir": str(digits)}
+    lab = make_fixed("train.py", "--epochs", "1000", **example)
+    lab.size(2)
+    wait_for(lambda: "epoch 1" in printed(lab), lab.story)
+    lab.end(grace_seconds=60.0)
+    ends = lab.exits().values()
+    assert [(end["code"], end["stopped"]) for end in ends] == [(0, True), (0, True)], lab.story()
+    assert "saved after epoch" in printed(lab)
+
+    resumed = make_fixed("train.py", "--epochs", "1000", **example)
+    shutil.copy(lab.folder / "checkpoint" / "ddp-digits.pt", resumed.folder / "checkpoint")
+    resumed.size(2)
+    wait_for(lambda: printed(resumed).count("goes on at epoch") == 2, resumed.story)
+    wait_for(lambda: "accuracy" in printed(resumed), resumed.story)
+    resumed.kill(resumed.wids()[1])
+    wait_for(lambda: len(resumed.exits()) == 2, resumed.story)
+
+    ends = [resumed.exits()[wid] for wid in resumed.wids()]
+    assert ends[1]["signal"] == signal.SIGKILL
+    assert not ends[0]["stopped"], "it failed by itself, for it lost the other one"
+    assert len(resumed.started()) == 2, "no rank of a gang is started again alone"
