@@ -4,7 +4,7 @@ Each part of a step sees its own samples and would leave statistics of its own. 
 buffers that the step began with; it rides to all ranks in the same sum as the gradients, everybody else adding zeros.
 A float32 carries each number of a narrow type exactly (but for the sign of a zero); wider ones travel as 16-bit pieces.
 
-Buffers that are not persistent are not part of the training's state, here as in checkpoints, and do not travel.
+Buffers that are not persistent do not ride: they are caches, which each rank fills for itself.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ is one permutation, a step the next `effective_batch_size` samples of it, a rank
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,20 @@ from torch.utils.data import Dataset, IterableDataset, default_collate
 
 from tidepool.torch.randomness import seed_all
 
-__all__ = ["Part", "collate", "epoch_order", "micro_batches", "parts", "seed_step", "share", "sized"]
+__all__ = [
+    "Collate",
+    "Part",
+    "collate",
+    "epoch_order",
+    "micro_batches",
+    "parts",
+    "seed_reading",
+    "seed_step",
+    "share",
+    "sized",
+]
+
+Collate = Callable[[list[Any]], Any]
 
 
 @dataclass(frozen=True)
@@ -63,6 +77,11 @@ def seed_step(seed: int, step: int, part: int) -> None:
     seed_all(_mixed(seed, step, part + 0x100))
 
 
+def seed_reading(seed: int, step: int, first: int) -> None:
+    """As `seed_step`, for what a dataset draws while a micro-batch is read; `first`: its first sample's place."""
+    seed_all(_mixed(seed, step, first, 0xDA7A))
+
+
 def sized(dataset: Dataset[Any]) -> int:
     """Number of samples. Raises TypeError for a dataset without a length or without indices."""
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
@@ -76,8 +95,8 @@ def sized(dataset: Dataset[Any]) -> int:
     return length
 
 
-def collate(dataset: Dataset[Any], indices: list[int]) -> Any:
-    return default_collate([dataset[index] for index in indices])
+def collate(dataset: Dataset[Any], indices: list[int], collate_fn: Collate | None = None) -> Any:
+    return (collate_fn or default_collate)([dataset[index] for index in indices])
 
 
 def _mixed(*parts: int) -> int:

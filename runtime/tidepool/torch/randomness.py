@@ -37,7 +37,8 @@ class Generators:
 
     def __init__(self, device: torch.device) -> None:
         self._cuda = device if device.type == "cuda" else None
-        self._in_steps = numpy.random.MT19937(0)
+        #: NumPy generators for `aside`, one for each level.
+        self._spare: list[numpy.random.MT19937] = []
         #: When the epoch under way began; None between epochs.
         self._at_epoch: dict[str, Any] | None = None
         #: Of the others, to go on from when this rank comes to where they are.
@@ -64,10 +65,12 @@ class Generators:
     def aside(self) -> Iterator[None]:
         """Draws in the block leave no trace outside of it."""
         kept = self._torch_states(), random.getstate(), get_bit_generator()
-        set_bit_generator(self._in_steps)  # exchanged, since NumPy takes 50 us to get and set a state
+        instead = self._spare.pop() if self._spare else numpy.random.MT19937(0)
+        set_bit_generator(instead)  # exchanged, since NumPy takes 50 us to get and set a state
         try:
             yield
         finally:
+            self._spare.append(instead)
             self._set_torch_states(kept[0])
             random.setstate(kept[1])
             set_bit_generator(kept[2])

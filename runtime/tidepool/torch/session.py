@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,9 @@ from tidepool.faults import fault
 from tidepool.protocol import Said
 from tidepool.torch.buffers import Buffers
 from tidepool.torch.checkpointer import Checkpointer, CheckpointPolicy
-from tidepool.torch.data import Part, collate, epoch_order, parts, seed_step, sized
+from tidepool.torch.data import Collate, Part, collate, epoch_order, parts, seed_step, sized
 from tidepool.torch.exactness import be_deterministic, chosen_virtual_ranks
+from tidepool.torch.feed import Feed, Piece
 from tidepool.torch.metrics import KEPT_RECORDS, MetricsFile
 from tidepool.torch.process_group import CommunicationError, Group
 from tidepool.torch.randomness import Generators
@@ -159,34 +161,49 @@ class Session:
                 self._end_epoch()
         self._finish()
 
-    def steps(self, dataset: Dataset[Any]) -> Iterator[Step]:
+    def steps(
+        self, dataset: Dataset[Any], *, num_workers: int = 0, collate_fn: Collate | None = None
+    ) -> Iterator[Step]:
         """Yield the steps of this epoch that are left to do.
 
         When members of the group die, the step in flight is yielded again, with the same samples: what the body did
         in it has had no effect on model or optimizer.
+
+        num_workers: processes that read samples ahead; each epoch starts them anew, with the dataset as it is then.
+        collate_fn: makes a batch of a list of samples; None: as torch's DataLoader does.
         """
         samples = sized(dataset)
         epoch = self.position.epoch
         order = epoch_order(self.seed, epoch, samples)
         self._generators.begin_steps()
-        while self.position.epoch == epoch and self.position.cursor < samples:
-            step = self._begin_step(dataset, order)
-            if step is not None:
-                with self._generators.aside():
-                    seed_step(self.seed, step.number, IN_BODY)
-                    yield step
-                self._end_step(step, samples)
+        feed = Feed(dataset, collate_fn, self.seed, num_workers, self._generators)
+        try:
+            while self.position.epoch == epoch and self.position.cursor < samples:
+                step = self._begin_step(feed, order)
+                if step is not None:
+                    with self._generators.aside():
+                        seed_step(self.seed, step.number, IN_BODY)
+                        yield step
+                    self._end_step(step, samples)
+        finally:
+            feed.close()
 
     def report(self, **values: float) -> None:
         """Add metrics to the newest step's record, such as the accuracy on held-out data after an epoch."""
         self._reported.update({name: float(value) for name, value in values.items()})
 
     def sum_over(
-        self, dataset: Dataset[Any], measure: Callable[[Any], torch.Tensor], *, width: int, batch_size: int = 256
+        self,
+        dataset: Dataset[Any],
+        measure: Callable[[Any], torch.Tensor],
+        *,
+        width: int,
+        batch_size: int = 256,
+        collate_fn: Collate | None = None,
     ) -> list[float]:
         """Sum `measure(batch)` (a tensor of `width` numbers) over a whole dataset, each rank doing its share."""
         while True:
-            sums = self._sum_parts(dataset, measure, width, batch_size)
+            sums = self._sum_parts(dataset, measure, width, batch_size, collate_fn)
             try:
                 self._group.wait(self._group.all_reduce(sums))
                 fault("sum-result", self._transitions.wid, CommunicationError)
@@ -199,7 +216,12 @@ class Session:
             return list(self.position.last_sum)
 
     def _sum_parts(
-        self, dataset: Dataset[Any], measure: Callable[[Any], torch.Tensor], width: int, batch_size: int
+        self,
+        dataset: Dataset[Any],
+        measure: Callable[[Any], torch.Tensor],
+        width: int,
+        batch_size: int,
+        collate_fn: Collate | None,
     ) -> torch.Tensor:
         """A row for each part of the dataset, float64, zeros for others' parts. It leaves no trace in the buffers."""
         sums = torch.zeros(self.virtual_ranks or self.world_size, width, dtype=torch.float64)
@@ -207,7 +229,7 @@ class Session:
             for part in self._parts(sized(dataset), batch_size):
                 seed_step(self.seed, -1 - self.position.operation, part.number)
                 for start, end in part.pieces:
-                    batch = self.to_device(collate(dataset, list(range(start, end))))
+                    batch = self.to_device(collate(dataset, list(range(start, end)), collate_fn))
                     sums[part.number] += measure(batch).cpu().double()
         return sums
 
@@ -233,22 +255,36 @@ class Session:
     def _group(self) -> Group:
         return self._transitions.group
 
-    def _begin_step(self, dataset: Dataset[Any], order: list[int]) -> Step | None:
+    def _begin_step(self, feed: Feed, order: list[int]) -> Step | None:
         if self._transitions.recovery_is_due:
             self._recover()
             return None  # the position may have moved
         self._write_records()
         if self.rank == 0:
             self._checkpoints.offer()
-        cursor = self.position.cursor
-        chunk = order[cursor : cursor + self.position.effective_batch_size]
+        feed.ahead = partial(self._pieces_ahead, order, self._transitions.sharing)
+        feed.prepare()
+        chunk = self._samples_of_step(order, self.position.cursor)
         self.buffers.begin_step(divided=self.world_size > 1 or self.virtual_ranks is not None)
         self.reducer.begin(self._group, self._transitions.sharing)
-        return Step(self, dataset, chunk, self._parts(len(chunk), self._rank_batch_size))
+        return Step(self, feed, chunk, self._parts(len(chunk), self._rank_batch_size))
 
-    def _parts(self, samples: int, largest: int | None) -> list[Part]:
+    def _samples_of_step(self, order: list[int], cursor: int) -> list[int]:
+        return order[cursor : cursor + self.position.effective_batch_size]
+
+    def _pieces_ahead(self, order: list[int], sharing: list[int]) -> Iterator[Piece]:
+        """This rank's micro-batches to the end of the epoch, if nobody comes or goes. `sharing`: of the next step."""
+        number, cursor, size = self.position.step, self.position.cursor, self.world_size
+        while chunk := self._samples_of_step(order, cursor):
+            for part in self._parts(len(chunk), self._rank_batch_size, sharing):
+                for first, last in part.pieces:
+                    yield Piece(number, first, chunk[first:last])
+            number, cursor, sharing = number + 1, cursor + len(chunk), list(range(size))
+
+    def _parts(self, samples: int, largest: int | None, sharing: list[int] | None = None) -> list[Part]:
         """What this rank computes of that many samples: nothing if it is not one of those that share."""
-        sharing = self._transitions.sharing
+        if sharing is None:
+            sharing = self._transitions.sharing
         if self.rank not in sharing:
             return []
         return parts(samples, (sharing.index(self.rank), len(sharing)), self.virtual_ranks, largest)

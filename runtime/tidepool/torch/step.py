@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import Dataset
 
-from tidepool.torch.data import Part, collate, seed_step
+from tidepool.torch.data import Part, seed_step
+from tidepool.torch.feed import Feed, Piece
 from tidepool.torch.reducer import CONTROL_SIZE
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ _METRICS = CONTROL_SIZE - _FIXED
 class Step:
     """Iterate it for this rank's micro-batches and call `backward` once for each."""
 
-    def __init__(self, session: Session, dataset: Dataset[Any], samples: list[int], parts: list[Part]) -> None:
+    def __init__(self, session: Session, feed: Feed, samples: list[int], parts: list[Part]) -> None:
         self._session = session
-        self._dataset = dataset
+        self._feed = feed
         self._indices = samples
         self._parts = parts
         #: Of the parts, how many have been ended: all but the last one, when the step is complete.
@@ -52,7 +52,8 @@ class Step:
                 self._weight = self._share = (last - first) / self.samples
                 if place + 1 == len(self._parts) and last == part.pieces[-1][1]:
                     self._session.reducer.expect_last_backward()
-                yield self._session.to_device(collate(self._dataset, self._indices[first:last]))
+                batch = self._feed.take(Piece(self.number, first, self._indices[first:last]))
+                yield self._session.to_device(batch)
             if place + 1 < len(self._parts):
                 self._end_part()
 
