@@ -1,20 +1,28 @@
-"""Through the whole product: a training that is resized again and again equals one that never was."""
+"""Through the whole product: a training that is resized again and again equals one that never was.
+
+And one whose script cannot be resized is not.
+"""
 
 from __future__ import annotations
 
 import itertools
+import os
+import shutil
+import signal
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 import torch
 
 from tests.journey.observer import Observer
-from tests.journey.running_stack import ROOT, RunningStack
+from tests.journey.running_stack import ROOT, RunningStack, wait_until
 from tests.journey.training import RECORDER, Training, register_recorder
 
 pytestmark = [pytest.mark.journey, pytest.mark.timeout(300)]
@@ -93,3 +101,67 @@ def test_has_the_weights_of_one_rank_that_was_never_interrupted(
 def test_no_slot_was_held_twice_and_nothing_went_back(resized: Training, observer: Observer) -> None:
     observer.assert_all_was_well()
     observer.assert_no_orphan(resized.id, seconds=60)
+
+
+class PlainJob:
+    """A job of a plain DDP script, on exactly two GPUs."""
+
+    def __init__(self, api: httpx.Client, home: Path) -> None:
+        self.api = api
+        code = home / "models" / "ddp-digits"
+        shutil.copytree(ROOT / "examples" / "ddp-digits", code)
+        model = {"name": "ddp-digits", "framework": "PyTorch", "path": str(code), "entry_point": "train.py"}
+        assert api.post("models/", json={**model, "engine": "fixed"}).status_code == 201
+        asked = {"name": "plain", "model": "ddp-digits", "dataset": "digits", "instance_group": "sig-elastic"}
+        answer = api.post("jobs/", json={**asked, "max_slots": 2, "parameters": {"epochs": 100_000}})
+        assert answer.status_code == 201, answer.text
+        self.path = f"jobs/{answer.json()['id']}/"
+
+    @property
+    def now(self) -> dict[str, Any]:
+        return dict(self.api.get(self.path).json())
+
+    def ask(self, what: str) -> None:
+        self.api.post(f"{self.path}{what}/").raise_for_status()
+
+    def wait_for(self, state: str, incarnation: int = 1) -> None:
+        wait_until(
+            lambda: (self.now["state"], self.now["incarnation"]) == (state, incarnation),
+            f"{state} in incarnation {incarnation}; it is {self.now}",
+        )
+
+    def wait_for_print(self, words: str) -> None:
+        wait_until(
+            lambda: words in self.api.get(f"{self.path}logs/", params={"rank": 0}).json()["text"],
+            f"its first rank says {words!r}; {self.now}",
+        )
+
+    def pids(self) -> dict[int, int]:
+        ranks = self.api.get(f"{self.path}ranks/").json()["results"]
+        return {rank["rank"]: rank["pid"] for rank in ranks if rank["rank"] is not None}
+
+
+def test_a_plain_ddp_script_is_stopped_continued_and_never_resized(stack: RunningStack) -> None:
+    with stack.api() as api:
+        job = PlainJob(api, stack.home)
+        job.wait_for("RUNNING")
+        assert (job.now["slots"], job.now["generation"], sorted(job.pids())) == (2, 1, [0, 1])
+        job.wait_for_print("epoch 1:")
+        refused = api.patch(job.path, json={"max_slots": 1})
+        assert refused.status_code == 409
+        assert "is not elastic" in refused.json()["error"]
+
+        job.ask("suspend")
+        job.wait_for("SUSPENDED")
+        assert "it continues from its CHECKPOINT_DIR" in job.now["reason"]["text"]
+        job.ask("resume")
+        job.wait_for("RUNNING", incarnation=2)
+        job.wait_for_print("goes on at epoch")
+
+        os.kill(job.pids()[1], signal.SIGKILL)
+        job.wait_for("RUNNING", incarnation=3)
+        job.wait_for_print("goes on at epoch")
+        series = api.get(f"{job.path}allocation/").json()
+        assert [point["slots"] for point in series] == [0, 2, 0, 2, 0, 2]
+        job.ask("cancel")
+        job.wait_for("CANCELLED", incarnation=3)

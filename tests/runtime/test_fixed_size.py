@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from jobs.outcome import RankEnd
 from tests.runtime.lab import Lab, wait_for
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ddp-digits"
@@ -148,4 +149,5 @@ def test_ddp_is_stopped_resumed_and_not_patched_up(make_fixed: Callable[..., Lab
     ends = [resumed.exits()[wid] for wid in resumed.wids()]
     assert ends[1]["signal"] == signal.SIGKILL
     assert not ends[0]["stopped"], "it failed by itself, for it lost the other one"
+    assert RankEnd("a", code=ends[0]["code"], error=ends[0]["error"]).lost_a_peer, ends[0]
     assert len(resumed.started()) == 2, "no rank of a gang is started again alone"
