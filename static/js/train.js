@@ -7,6 +7,7 @@ const choices = readJson("train-choices");
 const form = document.querySelector("form.form-page");
 const preview = document.getElementById("preview");
 const field = (name) => form.elements.namedItem(name);
+const growing = document.getElementById("id_max_slots_helptext").textContent;
 let proposed = field("dataset").value;
 
 function gpus(count) {
@@ -43,8 +44,17 @@ function exactnessSentence(model) {
   return `Weights, optimizer and BatchNorm statistics are the same bits through any resize or failure: each step is computed in ${parts} parts, added up in one order. It costs speed, most where few GPUs compute many parts.`;
 }
 
+function showEngine(isElastic) {
+  for (const part of form.querySelectorAll("[data-elastic]")) part.hidden = !isElastic;
+  form.querySelector("[data-bitwise]").hidden = !isElastic || field("exactness").value !== "bitwise";
+  form.querySelector('label[for="id_max_slots"]').textContent = isElastic ? "At most" : "Exactly";
+  document.getElementById("id_max_slots_helptext").textContent = isElastic ? growing : "It starts once it gets all of them.";
+}
+
 function showPreview() {
   const model = choices.models[field("model").value];
+  const isElastic = !model || model.engine === "elastic";
+  if (!isElastic) field("exactness").value = "sum"; // its script adds up as it does
   const group = choices.groups[field("instance_group").value];
   setField(preview, "size", group ? sizeSentence(model, group) : "");
   setField(preview, "sharing", group ? sharingSentence(model, group) : "");
@@ -53,8 +63,7 @@ function showPreview() {
   setField(preview, "model", model?.name ?? "");
   setField(preview, "description", model?.description ?? "");
   setField(preview, "parameters", model?.parameters || "It has none.");
-  form.querySelector("[data-bitwise]").hidden = field("exactness").value !== "bitwise";
-  form.querySelector("[data-elastic]").hidden = Boolean(model) && model.engine !== "elastic";
+  showEngine(isElastic);
 }
 
 //: What the user picked stays; what was only proposed follows the model.

@@ -104,6 +104,18 @@ def test_picking_a_model_fills_in_its_dataset_and_says_what_will_happen(page: Pa
     expect(page.locator("#preview")).to_contain_text("grows up to 3")
 
 
+def test_a_plain_script_says_what_a_stop_means(page: Page, scene: Scene) -> None:
+    RegisteredModelVersionFactory(model__name="plain", default_dataset="", parameters={}, engine="fixed")
+    page.goto("/jobs/new/")
+    page.get_by_label("Model").select_option("digits-cnn")
+    expect(page.get_by_label("Exactness")).to_be_visible()
+    page.get_by_label("Model").select_option("plain")
+    expect(page.locator("#preview")).to_contain_text("it starts again from nothing")
+    expect(page.get_by_label("Exactness")).to_be_hidden()
+    page.get_by_label("Exactly").fill("3")
+    expect(page.locator("#preview")).to_contain_text("It waits for 3 of the 8 GPUs of sig-elastic and keeps")
+
+
 def test_what_a_training_had_before_fits_in_its_chart(page: Page, scene: Scene) -> None:
     Job.objects.filter(pk=scene.first.pk).update(max_slots=4)
     open_job(page, scene.first)

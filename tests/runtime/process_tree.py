@@ -119,8 +119,8 @@ class KeptJob:
     def written(self, name: str) -> Any:
         """What the script wrote as JSON into its result folder, once it has."""
         path = Path(self.spec.launch.folder) / name
-        until(path.exists)
-        return json.loads(path.read_text())
+        [value] = until(lambda: _whole_json(path))
+        return value
 
     def processes(self) -> list[procfs.Process]:
         """Ranks and what they have started, as the kernel has them."""
