@@ -116,7 +116,8 @@ def launch_spec(job: Job) -> LaunchSpec:
 
 
 def _job_wish(job: Job, claims: list[SlotClaim], host: str) -> JobWish:
-    stop = job.state not in _TRAINING
+    halt = job.state == JobState.PREEMPTING and job.halt_until is not None
+    stop = job.state not in _TRAINING and not halt
     here = [claim for claim in claims if claim.slot.host.name == host]
     kept = [] if stop else [claim for claim in claims if claim.vacating_at is None]
     wanted = sorted(claim.slot.index for claim in kept if claim.slot.host.name == host)
@@ -127,10 +128,11 @@ def _job_wish(job: Job, claims: list[SlotClaim], host: str) -> JobWish:
         wanted=wanted,
         vacating=sorted({claim.slot.index for claim in here} - set(wanted)),
         lead=job.lead_host == host,
-        members=[Member(claim.slot.host.name, claim.slot.index) for claim in kept],
+        members=[Member(claim.slot.host.name, claim.slot.index) for claim in (claims if halt else kept)],
         launch=launch_spec(job),
         stop=stop,
         grace_seconds=float(job.instance_group.reclaim_grace_seconds),
+        halt=halt,
     )
 
 

@@ -113,6 +113,8 @@ class Job(models.Model):
     completed_incarnation = models.PositiveIntegerField(default=0)
     #: Incarnations that were lost in a row without a completed step.
     fruitless_starts = models.PositiveIntegerField(default=0)
+    #: While PREEMPTING: until when it may stop by itself, after a step and with a checkpoint. None: it is ended.
+    halt_until = models.DateTimeField(null=True, blank=True)
     #: What the owner wants once its slots are empty: PENDING or SUSPENDED (only while PREEMPTING).
     after_stop = models.CharField(max_length=16, blank=True, default="")
 

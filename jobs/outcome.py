@@ -63,6 +63,8 @@ class Facts:
     open_claims: int
     #: Its coordinator gave the training up: all who had its state are gone, and their ends are known.
     lost: bool = False
+    #: It stops by itself, and has not said so yet.
+    halting: bool = False
     #: While PREEMPTING: what it becomes once its slots are empty.
     after_stop: JobState = JobState.PENDING
     #: Its script is not elastic: its ranks begin and end together.
@@ -124,7 +126,7 @@ def _judge_training(facts: Facts) -> Verdict | None:
 def _judge_preempted(facts: Facts) -> Verdict | None:
     if facts.completed and facts.live == 0:
         return _success()
-    if facts.open_claims:
+    if facts.open_claims or facts.halting:
         return None
     if facts.after_stop == JobState.SUSPENDED:
         return Verdict(JobState.SUSPENDED, Reason.SUSPENDED_BY_USER, "Held back; resume it to let it continue.")

@@ -38,7 +38,7 @@ STATE_CHOICES = [("", "All"), ("active", "Not over"), ("finished", "Over"), *[(s
 #: What buttons of a job's page do, and what is said when it is done.
 _ACTIONS: dict[str, tuple[Callable[[int, str], Job], str]] = {
     "cancel": (actions.cancel, "The training is being stopped."),
-    "suspend": (actions.suspend, "The training is held back: its GPUs go to others."),
+    "suspend": (actions.suspend, "The training stops after the step under way: its GPUs go to others."),
     "resume": (actions.resume, "The training waits for GPUs again."),
 }
 

@@ -15,7 +15,16 @@ from jobs.wake import wake_scheduler
 from webapp.lib import live
 from workers.models import Host, Slot
 
-__all__ = ["ClaimLost", "claim_slots", "hosts_of", "open_claims", "raise_wishes", "release_claims", "vacate_claims"]
+__all__ = [
+    "ClaimLost",
+    "claim_slots",
+    "hosts_of",
+    "hosts_of_incarnation",
+    "open_claims",
+    "raise_wishes",
+    "release_claims",
+    "vacate_claims",
+]
 
 
 @dataclass(frozen=True)
@@ -36,6 +45,12 @@ def open_claims(job: Job) -> list[SlotClaim]:
 
 def hosts_of(claims: Iterable[SlotClaim]) -> set[int]:
     return {claim.slot.host_id for claim in claims}
+
+
+def hosts_of_incarnation(job: Job) -> set[int]:
+    """Where the job's present incarnation has held a slot: something of it may still be there."""
+    claims = SlotClaim.objects.filter(job=job, incarnation=job.incarnation)
+    return set(claims.values_list("slot__host_id", flat=True))
 
 
 @transaction.atomic

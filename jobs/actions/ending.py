@@ -129,4 +129,4 @@ def _leave_preempting(job: Job, new: JobState, text: str) -> None:
 
 def _leave(job: Job, new: JobState, why: Why, **changes: Any) -> None:
     end_generations(job, why, timezone.now())
-    transition(job, new, why, slots=0, target_slots=0, after_stop="", **changes)
+    transition(job, new, why, slots=0, target_slots=0, after_stop="", halt_until=None, **changes)

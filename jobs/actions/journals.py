@@ -11,7 +11,7 @@ from typing import Any
 from django.db import transaction
 from tidepool.protocol import JournalEntry, ProtocolError, Report, from_json
 
-from jobs.actions import checkpoints, generations
+from jobs.actions import checkpoints, generations, halts
 from jobs.actions.judgement import judge_job
 from jobs.actions.metrics import store_steps
 from jobs.actions.transition import Why, lock_job, record
@@ -185,6 +185,11 @@ def _finished(job: Job, data: dict[str, Any], host: str) -> None:
     record(job, Why(Reason.COMPLETED, text, "executor", {"step": finished.step, "epoch": finished.epoch}))
 
 
+def _lost(job: Job, data: dict[str, Any], host: str) -> None:
+    generations.lose(job)
+    halts.end(job)
+
+
 _KINDS: dict[str, Callable[[Job, dict[str, Any], str], None]] = {
     "rank_started": _rank_started,
     "rank_exited": _rank_exited,
@@ -192,7 +197,8 @@ _KINDS: dict[str, Callable[[Job, dict[str, Any], str], None]] = {
     "generation_planned": lambda job, data, host: generations.plan(job, data),
     "generation_active": lambda job, data, host: generations.activate(job, data),
     "generation_abandoned": lambda job, data, host: generations.abandon(job, data),
-    "lost": lambda job, data, host: generations.lose(job),
+    "lost": _lost,
+    "halted": lambda job, data, host: halts.store(job, data),
     "rank_stuck": _rank_stuck,
     "no_progress": _no_progress,
     "finished": _finished,

@@ -50,6 +50,7 @@ def _facts(job: Job) -> Facts:
         fruitless_starts=job.fruitless_starts,
         open_claims=len(claims),
         lost=_is_lost(job, {rank.wid for rank in ranks if rank.state in LIVE_RANKS}),
+        halting=job.halt_until is not None,
         after_stop=JobState(job.after_stop or JobState.PENDING),
         gang=not job.elastic,
         resumable=not job.elastic and is_resumable(job),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from django.db import transaction
 from django.utils import timezone
@@ -14,6 +15,7 @@ from jobs.gangs import carry_checkpoints
 from jobs.jobfolder import job_folder
 from jobs.models import Checkpoint, Job, MetricPoint
 from jobs.states import JobState
+from models_registry.models import RegisteredModelVersion
 from workers.models import Slot
 
 __all__ = ["keep_lead", "mark_running", "preempt", "resize", "start", "stop_ranks"]
@@ -64,9 +66,25 @@ def resize(job: Job, claim: Sequence[Slot], vacate: Sequence[Slot], target: int,
 
 
 @transaction.atomic
-def preempt(job: Job, why: Why, after_stop: JobState = JobState.PENDING) -> None:
-    """Stop a job's ranks; once its slots are empty it becomes `after_stop`."""
-    transition(job, JobState.PREEMPTING, why, after_stop=after_stop, target_slots=0)
+def preempt(
+    job: Job, why: Why, after_stop: JobState = JobState.PENDING, *, within_seconds: float | None = None
+) -> None:
+    """Stop a job; once its slots are empty it becomes `after_stop`.
+
+    An elastic job that trains stops by itself, after a step and with a checkpoint of it. If it does not within
+    `within_seconds` (None: what its instance group grants), or does not train yet, its ranks are ended.
+    """
+    grants = float(job.instance_group.reclaim_grace_seconds) if within_seconds is None else within_seconds
+    trains = job.state == JobState.RUNNING and job.model.engine == RegisteredModelVersion.Engine.ELASTIC
+    transition(
+        job,
+        JobState.PREEMPTING,
+        why,
+        after_stop=after_stop,
+        target_slots=0,
+        target_revision=job.target_revision + 1,
+        halt_until=timezone.now() + timedelta(seconds=grants) if trains else None,
+    )
     stop_ranks(job)
 
 

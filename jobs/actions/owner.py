@@ -18,6 +18,8 @@ __all__ = ["cancel", "change_max_slots", "change_priority", "resume", "suspend"]
 
 _HOLDING_NOTHING = (JobState.PENDING, JobState.SUSPENDED)
 _TRAINING = (JobState.STARTING, JobState.RUNNING)
+#: The longest step, and writing of a checkpoint, that its owner waits for.
+_HALT_SECONDS = 60.0
 
 
 @transaction.atomic
@@ -31,14 +33,14 @@ def cancel(job_id: int, actor: str) -> Job:
         return job
     _refuse_if_over(job, "cancel")
     why = Why(Reason.CANCELLED_BY_USER, f"{actor} cancels it; its processes are told to end.", actor)
-    transition(job, JobState.CANCELLING, why, target_slots=0)
+    transition(job, JobState.CANCELLING, why, target_slots=0, halt_until=None)
     stop_ranks(job)
     return job
 
 
 @transaction.atomic
 def suspend(job_id: int, actor: str) -> Job:
-    """Hold the job back; a running one is stopped and continues from its checkpoint when it is resumed."""
+    """Hold the job back; one that trains stops after the step under way and continues there when it is resumed."""
     job = lock_job(job_id)
     if job.state == JobState.SUSPENDED:
         return job
@@ -53,7 +55,7 @@ def suspend(job_id: int, actor: str) -> Job:
         change(job, why, after_stop=JobState.SUSPENDED)
         record(job, why)
     elif job.state in _TRAINING:
-        preempt(job, why, after_stop=JobState.SUSPENDED)
+        preempt(job, why, after_stop=JobState.SUSPENDED, within_seconds=_HALT_SECONDS)
     else:
         raise StaleJob(f"Job {job.pk} is being cancelled: it cannot be suspended any more.")
     return job

@@ -133,6 +133,8 @@ class JobWish:
     #: End every process of the job here: SIGTERM, `grace_seconds`, SIGKILL to all descendants.
     stop: bool = False
     grace_seconds: float = 10.0
+    #: The training shall stop by itself after a step, with a checkpoint of it. `members` are who it has now.
+    halt: bool = False
 
 
 @dataclass(frozen=True)
@@ -160,6 +162,7 @@ class CoordinatorWish:
     target_revision: int
     members: list[Member]
     stop: bool = False
+    halt: bool = False
     version: int = PROTOCOL_VERSION
 
 
@@ -187,7 +190,8 @@ class GenerationPlan:
     store_address: str
     store_port: int
     target_revision: int
-    cause: Literal["start", "resize", "failure"]
+    #: halt: it has no members; all leave together, once the state is saved.
+    cause: Literal["start", "resize", "failure", "halt"]
 
 
 @dataclass(frozen=True)
@@ -389,7 +393,7 @@ class JournalEntry:
     #: Position in the journal, from 1.
     number: int
     #: keeper: rank_started, rank_exited. coordinator: rank_joined, generation_planned, generation_active,
-    #: generation_abandoned, rank_stuck, no_progress, restored, checkpoint, checkpoint_failed, lost, finished.
+    #: generation_abandoned, rank_stuck, no_progress, restored, checkpoint, checkpoint_failed, lost, halted, finished.
     #: metrics: step.
     kind: str
     data: dict[str, Any]

@@ -12,6 +12,7 @@ from django.utils import timezone
 from tidepool.protocol import (
     DeviceReading,
     HostFacts,
+    JobWish,
     JournalEntry,
     RankStatus,
     Report,
@@ -49,6 +50,8 @@ class FakeHost:
     started: int = 0
     #: How its scripts take SIGTERM: they save and exit with 0, or die of it.
     saves_when_stopped: bool = False
+    #: The step after which its trainings halt.
+    halts_at: int = 1
 
     def pull(self) -> Sync:
         """Carry out the wish, as an executor and its keepers do."""
@@ -62,11 +65,21 @@ class FakeHost:
                 end: dict[str, Any] = {"code": 0} if self.saves_when_stopped else {"signal": 15}
                 self.end(rank.slot, **end, stopped=True)
         for wish in sync.jobs:
-            if not wish.stop:
+            if wish.halt:
+                self._halt(wish)
+            elif not wish.stop:
                 for slot in wish.wanted:
                     if slot not in self.ranks:
                         self.start(wish.job, wish.incarnation, slot)
         return sync
+
+    def _halt(self, wish: JobWish) -> None:
+        """The training stops by itself, after a step whose checkpoint the coordinator has published."""
+        journal = self.journals[f"{wish.job}.{wish.incarnation}.coordinator"]
+        if wish.lead and "halted" not in [kind for kind, _ in journal]:
+            journal.append(("halted", {"step": self.halts_at, "epoch": 0, "at": moment()}))
+        for rank in [rank for rank in self.ranks.values() if rank.job == wish.job]:
+            self.end(rank.slot, code=0)
 
     def start(self, job: int, incarnation: int, slot: int) -> None:
         self.started += 1

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from django.utils import timezone
 
 from jobs import actions
+from jobs.actions.halts import give_up_halts
+from jobs.dispatch import build_sync
 from jobs.jobfolder import job_folder
 from jobs.models import AllocationPoint, Job, JobEvent, MetricPoint, Rank, SlotClaim
 from jobs.states import JobState, RankState, Reason
@@ -302,6 +305,62 @@ def test_suspend_and_resume(cluster: Cluster, submit: Submit) -> None:
     cluster.turn()
     cluster.train(job, step=5)
     assert (fresh(job).state, fresh(job).incarnation) == (JobState.RUNNING, 2)
+
+
+def test_a_suspended_job_stops_by_itself_and_continues_after_that_step(cluster: Cluster, submit: Submit) -> None:
+    job = running(cluster, submit())
+    lead = cluster.hosts[job.lead_host]
+    actions.suspend(job.pk, "alice")
+    wishes = {name: build_sync(name).jobs[0] for name in cluster.hosts}
+    assert {(wish.halt, wish.stop, tuple(wish.wanted)) for wish in wishes.values()} == {(True, False, ())}
+    assert {len(wish.members) for wish in wishes.values()} == {8}
+
+    for rank in cluster.ranks(job):
+        cluster.hosts[rank.wid.split(".")[0]].end(rank.slot, code=0)
+    for host in cluster.hosts.values():
+        host.applied = build_sync(host.name).revision
+    cluster.report()
+    assert (fresh(job).state, open_slots(job)) == (JobState.PREEMPTING, 0), "its coordinator has not said how far it is"
+
+    path = job_folder(job).incarnation(1) / "checkpoint" / "step-12"
+    path.mkdir(parents=True)
+    lead.write(fresh(job), "coordinator", "checkpoint", step=12, epoch=0, path=str(path), size_bytes=3, sha256="0" * 64)
+    lead.write(fresh(job), "coordinator", "halted", step=12, epoch=0)
+    cluster.report()
+    assert fresh(job).state == JobState.SUSPENDED
+    told = job.events.get(reason=Reason.HALTED)
+    assert told.text == "Stopped after step 12, with a checkpoint of it: no step is lost, and it will continue there."
+    assert all(not build_sync(name).jobs for name in cluster.hosts), "its keepers end"
+
+    actions.resume(job.pk, "alice")
+    cluster.turn()
+    assert (fresh(job).state, fresh(job).step) == (JobState.STARTING, 12)
+    assert lead.pull().jobs[0].launch.checkpoints == [str(path)]
+
+
+def test_a_job_that_does_not_stop_by_itself_is_ended(cluster: Cluster, submit: Submit) -> None:
+    job = running(cluster, submit())
+    actions.suspend(job.pk, "alice")
+    give_up_halts(timezone.now() + timedelta(seconds=30))
+    assert not job.events.filter(reason=Reason.HALT_TIMEOUT).exists(), "it has a minute"
+    give_up_halts(timezone.now() + timedelta(seconds=61))
+    text = job.events.get(reason=Reason.HALT_TIMEOUT).text
+    assert text.endswith("It will continue from the beginning, for it has no checkpoint.")
+    assert {wish.stop for name in cluster.hosts for wish in build_sync(name).jobs} == {True}
+    cluster.settle()
+    assert fresh(job).state == JobState.SUSPENDED
+
+
+def test_a_job_that_loses_all_its_ranks_while_it_stops_is_held_back(cluster: Cluster, submit: Submit) -> None:
+    job = running(cluster, submit())
+    actions.suspend(job.pk, "alice")
+    for host in cluster.hosts.values():
+        host.applied = build_sync(host.name).revision
+    kill_all(cluster, job)
+    cluster.hosts[job.lead_host].write(fresh(job), "coordinator", "lost")
+    cluster.report()
+    assert fresh(job).state == JobState.SUSPENDED
+    assert not job.events.filter(reason=Reason.HALTED).exists()
 
 
 def test_a_job_that_finishes_while_it_is_stopped_has_succeeded(cluster: Cluster, submit: Submit) -> None:

@@ -98,6 +98,32 @@ def test_has_the_weights_of_one_rank_that_was_never_interrupted(
         assert torch.allclose(elastic[name], tensor, rtol=0, atol=1e-5), name
 
 
+def test_a_training_that_was_suspended_goes_on_after_exactly_that_step(
+    stack: RunningStack, resized: Training, digits: Path
+) -> None:
+    samples = len(np.load(digits / "train.npz")["labels"])
+    with stack.api() as api:
+        training = Training(api, stack.home, "held", max_slots=3, epochs=4, **{"step-seconds": 0.03})
+        wait_until(lambda: training.steps >= 5, "its first steps")
+        api.post(f"jobs/{training.id}/suspend/").raise_for_status()
+        wait_until(lambda: training.now["state"] == "SUSPENDED", f"SUSPENDED; it is {training.now}")
+        [halted] = [line["data"]["step"] for line in training.lines("plans.jsonl") if line["kind"] == "halted"]
+        [point] = api.get(f"jobs/{training.id}/checkpoints/").json()["results"]
+        assert (point["step"], training.now["slots"]) == (halted, 0)
+        api.post(f"jobs/{training.id}/resume/").raise_for_status()
+        training.wait_for_the_end()
+        texts = [event["reason"]["text"] for event in api.get(f"jobs/{training.id}/events/").json()["results"]]
+    assert (
+        f"Stopped after step {halted}, with a checkpoint of it: no step is lost, and it will continue there." in texts
+    )
+    first, second = ([record["step"] for record in training.lines("metrics.jsonl", number)] for number in (1, 2))
+    assert first == list(range(1, halted + 1))
+    assert second == list(range(halted + 1, 4 * -(-samples // 64) + 1))
+    files = list(training.folder.glob("incarnation-*/log/*/samples"))
+    read = Counter(line.rsplit(maxsplit=1)[0] for file in files for line in file.read_text().splitlines())
+    assert read == Counter(f"{epoch} {index}" for epoch in range(4) for index in range(samples))
+
+
 def test_no_slot_was_held_twice_and_nothing_went_back(resized: Training, observer: Observer) -> None:
     observer.assert_all_was_well()
     observer.assert_no_orphan(resized.id, seconds=60)

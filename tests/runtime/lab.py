@@ -103,6 +103,8 @@ class Lab:
         )
         self.revision = 0
         self.members: list[Member] = []
+        #: The training shall stop after a step, with a checkpoint of it.
+        self.halting = False
         #: Every place that was ever wanted: what is not wanted any more is vacating, not to be ended.
         self.places: set[tuple[str, int]] = set()
         self.coordinator: dict[str, Any] = {}
@@ -142,6 +144,14 @@ class Lab:
         """Want the first `count` places, host by host."""
         places = [(host, slot) for host, slots in self.sizes.items() for slot in range(slots)]
         self.target(*places[:count])
+
+    def halt(self) -> None:
+        """Have the training stop by itself; ranks that end are not started again."""
+        self.halting = True
+        self.revision += 1
+        with link.connect(self._coordinator()) as connection:
+            connection.sendall(encode(self._wish()))
+        self.wish_keepers([])
 
     def start_coordinator(self, name: str = "coordinator") -> None:
         """Another name: as on another host, where the socket of the first one is not seen."""
@@ -236,7 +246,7 @@ class Lab:
         return KeeperSpec(1, 1, host, "127.0.0.1", MARK, virtual=True, launch=self.launch)
 
     def _wish(self) -> CoordinatorWish:
-        return CoordinatorWish(1, 1, self.revision, self.members)
+        return CoordinatorWish(1, 1, self.revision, self.members, halt=self.halting)
 
     def _job_wish(self, wanted: list[int], vacating: list[int]) -> JobWish:
         return JobWish(1, 1, self.revision, wanted, vacating, lead=False, members=self.members, launch=self.launch)

@@ -19,12 +19,12 @@ class Story:
         self.actions: list[Action] = []
 
     def want(self, *slots: int, revision: int) -> None:
-        self._note(self.membership.wished([Member("a", slot) for slot in slots], revision, self.now))
+        self.note(self.membership.wished([Member("a", slot) for slot in slots], revision, self.now))
 
     def connect(self, *slots: int, generation: int = 0, revision: int = 0) -> None:
         for slot in slots:
             hello = Hello(1, 1, wid(slot), "a", slot, 1000 + slot, generation, False, revision)
-            self._note(self.membership.connected(hello, self.now))
+            self.note(self.membership.connected(hello, self.now))
 
     def ready(self, *slots: int) -> None:
         for slot in slots:
@@ -32,15 +32,15 @@ class Story:
 
     def say(self, kind: Any, *slots: int, **values: Any) -> None:
         for slot in slots:
-            self._note(self.membership.said(wid(slot), Said(kind, **values), self.now))
+            self.note(self.membership.said(wid(slot), Said(kind, **values), self.now))
 
     def die(self, *slots: int) -> None:
         for slot in slots:
-            self._note(self.membership.disconnected(wid(slot), self.now))
+            self.note(self.membership.disconnected(wid(slot), self.now))
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
-        self._note(self.membership.ticked(self.now))
+        self.note(self.membership.ticked(self.now))
 
     def told(self) -> list[tuple[int, str, int]]:
         """(slot, kind, generation) of what ranks were told of generations since the last look."""
@@ -78,7 +78,7 @@ class Story:
         active = self.membership.active
         return active is not None and {member.slot for member in active.members} == set(slots)
 
-    def _note(self, actions: list[Action]) -> None:
+    def note(self, actions: list[Action]) -> None:
         self.actions += actions
 
 

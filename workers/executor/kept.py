@@ -177,12 +177,12 @@ class KeptJob:
 
     def _coordinator_wish(self) -> CoordinatorWish:
         wish = self.wish
-        return CoordinatorWish(wish.job, wish.incarnation, wish.target_revision, wish.members)
+        return CoordinatorWish(wish.job, wish.incarnation, wish.target_revision, wish.members, halt=wish.halt)
 
     def _training_over(self) -> bool:
         """A coordinator ends by itself when there is nothing left to plan."""
         entries = read_journal(Path(self.wish.launch.folder) / "plans.jsonl")
-        return any(entry["kind"] in ("finished", "lost") for entry in entries)
+        return any(entry["kind"] in ("finished", "lost", "halted") for entry in entries)
 
     def _kill_overdue_coordinator(self) -> None:
         now = time.monotonic()

@@ -14,6 +14,7 @@ from django.core.management.base import BaseCommand
 from django.db import close_old_connections
 from django.utils import timezone
 
+from jobs.actions.halts import give_up_halts
 from jobs.actions.lost_hosts import Watch, reap_lost_hosts
 from jobs.actions.plans import LeadershipLost, apply
 from jobs.dispatch import resend_outstanding
@@ -78,6 +79,7 @@ class Scheduler:
         self._cycle += 1
         now = timezone.now()
         self._watch = reap_lost_hosts(self._watch, now)
+        give_up_halts(now)
         plan = schedule(snapshot(now, self._cycle))
         try:
             apply(plan, epoch)

@@ -23,6 +23,9 @@ from tidepool.torch.transitions import Transitions
 
 __all__ = ["CheckpointPolicy", "Checkpointer", "StateCopy"]
 
+#: At a halt: when to try again to write what could not be written.
+HALT_RETRY_SECONDS = 2.0
+
 
 @dataclass(frozen=True)
 class CheckpointPolicy:
@@ -102,6 +105,20 @@ class Checkpointer:
         elif self._policy.is_due(self._seconds_since_the_newest()) and not self._is_writing:
             self._begin_or_make_room()
 
+    def halt(self, generation: int) -> None:
+        """Everybody has stopped after the step under way: leave a checkpoint of it, told as the one of that halt.
+
+        A disk without room is tried again until the coordinator ends this rank or a recovery is due.
+        """
+        self.finish()
+        structure, tensors = self._transitions.state.pack()
+        held = [tensor.cpu().contiguous() for tensor in tensors]
+        position = self._transitions.state.position
+        fault("halt", self._transitions.wid)
+        while not self._write(position.step, position.epoch, structure, held, halt=generation):
+            if self._transitions.wait_halted(HALT_RETRY_SECONDS) or self._transitions.recovery_is_due:
+                return
+
     def finish(self) -> None:
         """Wait until what is being written is on the disk and told."""
         if self._thread is not None:
@@ -168,11 +185,13 @@ class Checkpointer:
         step, epoch = position.step, position.epoch
         self._run(lambda: self._write(step, epoch, structure, self._copy.tensors))
 
-    def _run(self, work: Callable[[], None]) -> None:
+    def _run(self, work: Callable[[], object]) -> None:
         self._thread = threading.Thread(target=work, name="checkpoint", daemon=True)
         self._thread.start()
 
-    def _write(self, step: int, epoch: int, structure: str, tensors: Sequence[torch.Tensor]) -> None:
+    def _write(
+        self, step: int, epoch: int, structure: str, tensors: Sequence[torch.Tensor], halt: int | None = None
+    ) -> bool:
         assert self._folder is not None
         wid = self._transitions.wid
         drop_unpublished(self._folder, wid)
@@ -183,11 +202,12 @@ class Checkpointer:
         except OSError as error:
             drop(aside)
             self._tell_trouble(step, epoch, error.strerror or str(error))
-            return
+            return False
         fault("checkpoint-written", wid)
         self._trouble = ""
-        detail = {**detail, "kept": self._policy.kept}
+        detail = {**detail, "kept": self._policy.kept, "halt": halt}
         self._transitions.say(Said("checkpoint", self._transitions.group.generation, step, epoch, detail=detail))
+        return True
 
     def _tell_trouble(self, step: int, epoch: int, trouble: str) -> None:
         if trouble == self._trouble:

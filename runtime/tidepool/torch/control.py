@@ -211,6 +211,8 @@ class Control:
             self._hear(Told("finished" if self._active else "stop"))
         elif ended == "lost":
             self._hear(Told("fenced"))
+        elif ended == "halted":
+            self._hear(Told("stop"))
 
     def _greet(self, connection: socket.socket) -> None:
         """What is said from now on goes over `connection`; what has been said before is in the greeting."""

@@ -197,7 +197,7 @@ class Coordinator:
         if wish.stop:
             self._running = False
             return
-        self._act(self._membership.wished(wish.members, wish.target_revision, time.time()))
+        self._act(self._membership.wished(wish.members, wish.target_revision, time.time(), halt=wish.halt))
 
     def _close(self, peer: _Peer) -> None:
         self._selector.unregister(peer.connection)
@@ -238,7 +238,7 @@ class Coordinator:
         except OSError as error:
             logger.warning("job=%s step=%s: no checkpoint is published: %s", self._wish.job, said.step, error)
             why = error.strerror or str(error)
-            self._act(self._membership.not_published(checkpoint.wid, said, why, time.time()))
+            self._act(self._membership.publications.not_published(checkpoint.wid, said, why, time.time()))
             return
         fault("published")
         self._act(self._membership.published(said, str(path.relative_to(self._folder)), time.time()))
@@ -256,13 +256,16 @@ class Coordinator:
             logger.warning("job=%s: old checkpoints stay: %s", self._wish.job, error)
 
     def _end_when_over(self) -> None:
-        if not (self._membership.finished or self._membership.lost):
+        membership = self._membership
+        ends = {"finished": membership.finished, "lost": membership.lost, "halted": membership.halted}
+        end = next((name for name, reached in ends.items() if reached), None)
+        if end is None:
             return
         self._ended_at = self._ended_at or time.monotonic()
         if not self._peers or time.monotonic() - self._ended_at > LINGER_SECONDS:
             self._running = False
             self._clean_up()
-            self._publish_address(ended="finished" if self._membership.finished else "lost")
+            self._publish_address(ended=end)
 
     def _publish_address(self, ended: str | None = None) -> None:
         """`ended`: how the incarnation did, for ranks that were started but come too late to ask."""
@@ -305,7 +308,7 @@ class Coordinator:
             self._membership = self._elastic()
         if isinstance(self._membership, Membership):
             self._membership.publications.recall(entries)
-            self._membership.restored = "restored" in kinds
+            self._membership.halted = "halted" in kinds
             self._membership.fenced = {
                 entry["data"]["wid"]: entry["data"]["why"] for entry in entries if entry["kind"] == "rank_stuck"
             }

@@ -42,10 +42,12 @@ class FixedMembership:
     #: Never: the end of a gang is seen by its keepers, and who is left of it is ended by a wish.
     finished: bool = False
     lost: bool = False
+    halted: bool = False
 
     # --- what happened ---
 
-    def wished(self, target: list[Member], target_revision: int, now: float) -> list[Action]:
+    def wished(self, target: list[Member], target_revision: int, now: float, *, halt: bool = False) -> list[Action]:
+        """`halt` is asked of nobody here: such a script saves itself when it is told to end, or it does not."""
         if target_revision < self.target_revision:
             return []
         self.target, self.target_revision = target, target_revision

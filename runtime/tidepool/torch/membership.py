@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tidepool.protocol import GenerationPlan, Hello, KeeperHello, Member, PlanMember, Said, Told
-from tidepool.torch.actions import Action, Fence, Publish, Record, Tell, active_record, planned_record, stuck_record
+from tidepool.torch.actions import Action, Fence, Record, Tell, active_record, planned_record, stuck_record
 from tidepool.torch.publication import Publications
 from tidepool.torch.pulses import Pulses
 
@@ -80,8 +80,9 @@ class Membership:
     #: Newest generation whose beginning is in the journal.
     recorded: int = 0
     publications: Publications = field(default_factory=Publications)
-    #: What the incarnation continues from is in the journal.
-    restored: bool = False
+    #: All shall stop after the same step, once it is saved; and they did.
+    halting: bool = False
+    halted: bool = False
     #: Ranks that were given up, and why: dead to us, whatever they still say.
     fenced: dict[str, str] = field(default_factory=dict)
 
@@ -90,10 +91,10 @@ class Membership:
 
     # --- what happened ---
 
-    def wished(self, target: list[Member], target_revision: int, now: float) -> list[Action]:
+    def wished(self, target: list[Member], target_revision: int, now: float, *, halt: bool = False) -> list[Action]:
         if target_revision < self.target_revision:
             return []
-        self.target, self.target_revision = target, target_revision
+        self.target, self.target_revision, self.halting = target, target_revision, halt
         return self._replan(now)
 
     def connected(self, hello: Hello, now: float) -> list[Action]:
@@ -101,6 +102,8 @@ class Membership:
             return [Tell(hello.wid, Told("fenced")), Fence(hello.wid, hello.host, self.fenced[hello.wid])]
         if self.lost:
             return [Tell(hello.wid, Told("fenced"))]
+        if self.halted:
+            return [Tell(hello.wid, Told("stop"))]
         if self.finished:
             return [Tell(hello.wid, Told("finished" if hello.generation else "stop"))]
         if self._is_history(hello):
@@ -119,7 +122,7 @@ class Membership:
         self.awaited.pop(hello.wid, None)
         joined = Record("rank_joined", {"wid": rank.wid, "host": rank.host, "slot": rank.slot, "at": now})
         void = [] if hello.generation else [Tell(hello.wid, Told("abandon", generation)) for generation in self.void]
-        return [joined, *void, *self._newest_checkpoint(rank, now), *self._settle(now), *self._replan(now)]
+        return [joined, *void, *self.publications.newest(rank.wid, now), *self._settle(now), *self._replan(now)]
 
     def said(self, wid: str, said: Said, now: float) -> list[Action]:
         rank = self.ranks.get(wid)
@@ -135,8 +138,8 @@ class Membership:
             "broken": self._broken,
             "finished": self._finished,
             "checkpoint": self._checkpoint,
-            "checkpoint_failed": self._checkpoint_failed,
-            "restored": self._restored,
+            "checkpoint_failed": lambda rank, said, now: [self.publications.failed(said, now)],
+            "restored": lambda rank, said, now: self.publications.restored(said, now),
             "alive": self._alive,
         }
         return answers[said.kind](rank, said, now)
@@ -144,7 +147,7 @@ class Membership:
     def disconnected(self, wid: str, now: float) -> list[Action]:
         self._pulses.forget(wid)
         rank = self.ranks.pop(wid, None)
-        if rank is None or self.finished or rank.left:
+        if rank is None or self.finished or self.halted or rank.left:
             return []
         return self._gone(rank, now)
 
@@ -263,7 +266,7 @@ class Membership:
         """A collective failed though nobody's connection to us closed (yet): form the survivors anew."""
         if self.finished:
             return [Tell(rank.wid, Told("finished"))]
-        if rank.left:  # the others have gone on without it, as planned
+        if rank.left or self.halted:  # the others have gone on without it, as planned
             return [Tell(rank.wid, Told("stop"))]
         recovering = self.pending is not None and self.pending.plan.cause == "failure"
         latest = self.generation if recovering else self._active_generation()
@@ -280,39 +283,21 @@ class Membership:
         return [record, *(Tell(wid, message) for wid, message in told.items())]
 
     def _checkpoint(self, rank: _Rank, said: Said, now: float) -> list[Action]:
-        """Who goes on training may have its checkpoint published, each step's once."""
-        if said.step in self.publications.steps:  # the answer was lost with our predecessor
-            return [Tell(rank.wid, Told("checkpointed", step=said.step, age=now - self.publications.newest_at))]
         takes_part = rank.wid in self._holders()
-        if self.publications.refusal(said.step, takes_part=takes_part, over=self.finished or self.lost):
-            return [Tell(rank.wid, Told("checkpoint_refused", step=said.step))]
-        return [Publish(rank.wid, said)]
+        answer = self.publications.asked(rank.wid, said, now, takes_part=takes_part, over=self.finished or self.lost)
+        return [*answer, *(self._halt_if_saved(said, now) if said.step in self.publications.steps else [])]
 
     def published(self, said: Said, path: str, now: float) -> list[Action]:
-        self.publications.steps.add(said.step)
-        self.publications.newest_at = now
-        record = Record("checkpoint", {**said.detail, "path": path, "step": said.step, "epoch": said.epoch, "at": now})
-        return [record, *(Tell(wid, Told("checkpointed", step=said.step)) for wid in self.ranks)]
+        return [*self.publications.published(said, path, list(self.ranks), now), *self._halt_if_saved(said, now)]
 
-    def not_published(self, wid: str, said: Said, error: str, now: float) -> list[Action]:
-        failed = Record("checkpoint_failed", {"step": said.step, "epoch": said.epoch, "error": error, "at": now})
-        return [failed, Tell(wid, Told("checkpoint_refused", step=said.step))]
-
-    def _checkpoint_failed(self, rank: _Rank, said: Said, now: float) -> list[Action]:
-        error = str(said.detail.get("error", ""))
-        return [Record("checkpoint_failed", {"step": said.step, "epoch": said.epoch, "error": error, "at": now})]
-
-    def _restored(self, rank: _Rank, said: Said, now: float) -> list[Action]:
-        """Said again on each connection: written down once."""
-        if self.restored:
+    def _halt_if_saved(self, said: Said, now: float) -> list[Action]:
+        """All have stopped after the step that this checkpoint has: nothing is lost when they end now."""
+        pending = self.pending
+        if pending is None or pending.plan.cause != "halt" or pending.plan.generation != said.detail.get("halt"):
             return []
-        self.restored = True
-        return [Record("restored", {**said.detail, "step": said.step, "epoch": said.epoch, "at": now})]
-
-    def _newest_checkpoint(self, rank: _Rank, now: float) -> list[Action]:
-        """Whoever becomes rank 0 knows when the next one is due."""
-        newest = self.publications.newest_at
-        return [Tell(rank.wid, Told("checkpointed", age=now - newest))] if newest else []
+        self.halted, self.pending = True, None
+        record = Record("halted", {"step": said.step, "epoch": said.epoch, "at": now})
+        return [record, *(Tell(wid, Told("stop")) for wid in self.ranks)]
 
     def _alive(self, rank: _Rank, said: Said, now: float) -> list[Action]:
         self._pulses.told(rank.wid, said, now)
@@ -384,9 +369,21 @@ class Membership:
 
     def _replan(self, now: float) -> list[Action]:
         """Start the next planned change, if one is due."""
-        if self.finished or self.lost or self.pending or self.target_revision < 0 or self.awaited:
+        if self.finished or self.lost or self.halted or self.target_revision < 0 or self.awaited:
+            return []
+        if self.halting:
+            return self._halt(now)
+        if self.pending:
             return []
         return self._dismiss_unwanted() + (self._resize(now) if self.active else self._start(now))
+
+    def _halt(self, now: float) -> list[Action]:
+        """Plan that all leave after the same step; a change that is under way and not committed is void."""
+        if self.active is None or (self.pending and (self.pending.committed or self.pending.plan.cause == "halt")):
+            return []
+        actions = self._abandon("the training is to halt", now) if self.pending else []
+        leave = [wid for wid in self._active_wids() if wid in self.ranks]
+        return actions + self._prepare(self._new_plan([], [], "halt"), leave, now)
 
     def _dismiss_unwanted(self) -> list[Action]:
         """Send ranks away whose slot was given back before they had joined anything."""
@@ -454,7 +451,7 @@ class Membership:
         return [record, *(Tell(wid, Told("abandon", generation)) for wid in concerned)]
 
     def _new_plan(
-        self, holders: list[str], joiners: list[str], cause: Literal["start", "resize", "failure"]
+        self, holders: list[str], joiners: list[str], cause: Literal["start", "resize", "failure", "halt"]
     ) -> GenerationPlan:
         self.generation += 1
         members = [self._member(wid, holder=True) for wid in holders] + [

@@ -9,9 +9,12 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from tidepool.protocol import Said, Told
+from tidepool.torch.actions import Action, Publish, Record, Tell
 
 __all__ = [
     "Publications",
@@ -34,14 +37,49 @@ class Publications:
     steps: set[int] = field(default_factory=set)
     #: When the newest one was published; before the first, when training began. 0: it has not begun.
     newest_at: float = 0.0
+    restoration_told: bool = False
 
     def recall(self, entries: Iterable[dict[str, Any]]) -> None:
         """After a restart of the coordinator, from its journal."""
         for entry in entries:
+            self.restoration_told = self.restoration_told or entry["kind"] == "restored"
             if entry["kind"] == "checkpoint":
                 self.steps.add(int(entry["data"]["step"]))
             if entry["kind"] == "checkpoint" or (entry["kind"] == "generation_active" and not self.newest_at):
                 self.newest_at = float(entry["data"]["at"])
+
+    def newest(self, wid: str, now: float) -> list[Action]:
+        """Whoever becomes rank 0 knows when the next one is due."""
+        return [Tell(wid, Told("checkpointed", age=now - self.newest_at))] if self.newest_at else []
+
+    def asked(self, wid: str, said: Said, now: float, *, takes_part: bool, over: bool) -> list[Action]:
+        """Who goes on training may have its checkpoint published, each step's once."""
+        if said.step in self.steps:  # the answer was lost with our predecessor
+            return [Tell(wid, Told("checkpointed", step=said.step, age=now - self.newest_at))]
+        if self.refusal(said.step, takes_part=takes_part, over=over):
+            return [Tell(wid, Told("checkpoint_refused", step=said.step))]
+        return [Publish(wid, said)]
+
+    def published(self, said: Said, path: str, ranks: Iterable[str], now: float) -> list[Action]:
+        self.steps.add(said.step)
+        self.newest_at = now
+        record = Record("checkpoint", {**said.detail, "path": path, "step": said.step, "epoch": said.epoch, "at": now})
+        return [record, *(Tell(wid, Told("checkpointed", step=said.step)) for wid in ranks)]
+
+    def not_published(self, wid: str, said: Said, error: str, now: float) -> list[Action]:
+        failed = replace(said, detail={"error": error})
+        return [self.failed(failed, now), Tell(wid, Told("checkpoint_refused", step=said.step))]
+
+    def failed(self, said: Said, now: float) -> Record:
+        error = str(said.detail.get("error", ""))
+        return Record("checkpoint_failed", {"step": said.step, "epoch": said.epoch, "error": error, "at": now})
+
+    def restored(self, said: Said, now: float) -> list[Action]:
+        """What the incarnation continues from. Said again on each connection: written down once."""
+        if self.restoration_told:
+            return []
+        self.restoration_told = True
+        return [Record("restored", {**said.detail, "step": said.step, "epoch": said.epoch, "at": now})]
 
     def refusal(self, step: int, *, takes_part: bool, over: bool) -> str | None:
         """Why a checkpoint of `step` must not be published; None: it may."""

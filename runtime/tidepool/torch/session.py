@@ -105,6 +105,8 @@ class Session:
         self._rank_batch_size = rank_batch_size
         self._warm_up = warm_up
         self._total_epochs = 0
+        #: The generation in which nobody trains any more, once all have agreed on it; 0: none.
+        self._halt_generation = 0
         self._metrics = MetricsFile(self.folder)
         self._reported: dict[str, float] = {}
         self._generators = Generators(self.device)
@@ -260,6 +262,8 @@ class Session:
             self._recover()
             return None  # the position may have moved
         self._write_records()
+        if self._halt_if_due():
+            return None
         if self.rank == 0:
             self._checkpoints.offer()
         feed.ahead = partial(self._pieces_ahead, order, self._transitions.sharing)
@@ -353,8 +357,25 @@ class Session:
 
     def _switch(self, generation: int) -> None:
         """The step's record is left to the next rank 0: were the present one to write it too, they would race."""
+        if self._transitions.is_halt(generation):
+            self._halt_generation = generation  # after what the script has to report about this step
+            return
         self._transitions.switch(generation)
         self._metrics.forget()
+
+    def _halt_if_due(self) -> bool:
+        """At a step boundary that all ranks stop at: rank 0 saves the state, the others wait until it is published.
+
+        Ends this rank by SystemExit(0). Returns True if one died meanwhile: the survivors train on, and halt again.
+        """
+        if self._halt_generation <= self.generation:
+            return False
+        if self.rank == 0:
+            self._checkpoints.halt(self._halt_generation)
+        if self._transitions.wait_halted():
+            raise SystemExit(0)
+        self._recover()
+        return True
 
     def _recover(self) -> bool:
         """Go on with the survivors. True: another had completed the operation in flight, and this rank has it now."""
@@ -370,6 +391,8 @@ class Session:
         self.position.cursor = 0
         self._generators.end_epoch()
         self._write_records()
+        if self.position.epoch < self._total_epochs and self._halt_if_due():
+            return
         if self.rank == 0:
             self._checkpoints.offer(epoch_is_over=True)
 

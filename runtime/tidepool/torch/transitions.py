@@ -180,6 +180,18 @@ class Transitions:
         detail = {"world_size": group.size}
         self.say(Said("switched", group.generation, position.step, position.epoch, pause_ms, detail=detail))
 
+    def is_halt(self, generation: int) -> bool:
+        """The change that all have agreed on is that everybody stops."""
+        prepared = self._control.prepared.get(generation) if self._control else None
+        return prepared is not None and prepared.plan.cause == "halt"
+
+    def wait_halted(self, seconds: float | None = None) -> bool:
+        """True: the state is saved, this rank ends. False: a recovery is due first, or the time is over."""
+        control = self._control
+        assert control is not None
+        control.wait_until(lambda: control.stopping or control.recovery is not None, seconds)
+        return control.stopping
+
     # --- failures ---
 
     def recover(self) -> bool:

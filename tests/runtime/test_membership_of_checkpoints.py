@@ -1,0 +1,139 @@
+"""What the coordinator decides about checkpoints and halts, event by event: no process, no clock."""
+
+from __future__ import annotations
+
+import pytest
+from tidepool.torch.actions import Publish, Tell
+
+from tests.runtime.test_membership import Story, wid
+
+
+def publishing(story: Story) -> list[str]:
+    """Whose checkpoints are to be published since the last look; they are."""
+    found = [action for action in story.actions if isinstance(action, Publish)]
+    story.actions = [action for action in story.actions if not isinstance(action, Publish)]
+    for action in found:
+        story.note(story.membership.published(action.said, f"checkpoint/step-{action.said.step}", story.now))
+    return [action.wid for action in found]
+
+
+def test_the_checkpoint_of_one_who_trains_is_published_once() -> None:
+    story = Story()
+    story.train_on(0, 1)
+    story.say("checkpoint", 0, step=5)
+    assert publishing(story) == [wid(0)]
+    story.say("checkpoint", 0, step=5)
+    assert publishing(story) == [], "its word came again: the answer was lost"
+    assert [record["step"] for record in story.records("checkpoint")] == [5]
+    answers = [action for action in story.actions if isinstance(action, Tell) and action.told.kind == "checkpointed"]
+    assert {answer.wid for answer in answers if answer.told.step == 5} == {wid(0), wid(1)}
+
+
+@pytest.mark.parametrize("case", ["older", "left", "not begun", "finished"])
+def test_the_checkpoint_of_a_past_that_is_over_is_refused(case: str) -> None:
+    story = Story()
+    story.train_on(0, 1)
+    writer = 0
+    if case == "older":
+        story.say("checkpoint", 1, step=9)
+        publishing(story)
+    elif case == "left":
+        story.want(1, revision=2)
+        story.carry_out()
+    elif case == "not begun":
+        story.connect(2)
+        writer = 2
+    else:
+        story.say("finished", 1, step=20)
+    story.say("checkpoint", writer, step=5)
+    assert publishing(story) == []
+    refused = [action for action in story.actions if isinstance(action, Tell)][-1]
+    assert (refused.wid, refused.told.kind, refused.told.step) == (wid(writer), "checkpoint_refused", 5)
+
+
+# --- halting ---------------------------------------------------------------------------------------------------------
+
+
+def halt(story: Story, revision: int = 9) -> None:
+    members = story.membership.target
+    story.note(story.membership.wished(members, revision, story.now, halt=True))
+
+
+def prepare_halt(story: Story, *slots: int) -> int:
+    generation = story.membership.generation
+    assert [(slot, "prepare", generation) for slot in slots] == story.told()
+    story.say("prepared", *slots, generation=generation)
+    assert [(slot, "commit", generation) for slot in slots] == story.told()
+    return generation
+
+
+def test_all_halt_together_and_end_once_the_state_is_saved() -> None:
+    story = Story()
+    story.train_on(0, 1)
+    halt(story)
+    generation = prepare_halt(story, 0, 1)
+    story.say("checkpoint", 0, step=5, detail={"halt": None})
+    publishing(story)
+    assert story.told() == [], "one that was under way before"
+    story.say("checkpoint", 0, step=6, detail={"halt": generation})
+    publishing(story)
+    assert sorted(story.told()) == [(0, "stop", 0), (1, "stop", 0)]
+    assert [record["step"] for record in story.records("halted")] == [6]
+    story.die(0, 1)
+    assert not story.records("lost")
+    story.connect(2)
+    assert story.told() == [(2, "stop", 0)], "whoever comes late is not needed"
+
+
+def test_the_step_of_the_halt_may_be_saved_already() -> None:
+    story = Story()
+    story.train_on(0)
+    halt(story)
+    generation = prepare_halt(story, 0)
+    story.say("checkpoint", 0, step=6, detail={"halt": None})
+    story.say("checkpoint", 0, step=6, detail={"halt": generation})
+    publishing(story)
+    story.say("checkpoint", 0, step=6, detail={"halt": generation})
+    assert (0, "stop", 0) in story.told()
+
+
+def test_a_death_during_the_halt_is_recovered_from_and_the_survivors_halt_again() -> None:
+    story = Story()
+    story.train_on(0, 1)
+    halt(story)
+    first = prepare_halt(story, 0, 1)
+    story.die(0)
+    assert story.told() == [(1, "recover", first + 1)]
+    story.say("checkpoint", 1, step=6, detail={"halt": first})
+    publishing(story)
+    assert not story.records("halted"), "the others of that halt are gone"
+    story.say("switched", 1, generation=first + 1)
+    second = prepare_halt(story, 1)
+    story.say("checkpoint", 1, step=7, detail={"halt": second})
+    publishing(story)
+    assert [record["step"] for record in story.records("halted")] == [7]
+
+
+def test_a_halt_voids_a_resize_that_is_not_committed_and_waits_for_one_that_is() -> None:
+    story = Story()
+    story.train_on(0)
+    story.want(0, 1, revision=2)
+    story.connect(1)
+    story.ready(1)
+    generation = story.membership.generation
+    story.told()
+    halt(story)
+    assert (1, "abandon", generation) in story.told()
+
+    story = Story()
+    story.train_on(0)
+    story.want(0, 1, revision=2)
+    story.connect(1)
+    story.ready(1)
+    generation = story.membership.generation
+    story.say("prepared", 0, 1, generation=generation)
+    story.told()
+    halt(story)
+    assert story.told() == []
+    story.say("switched", 0, 1, generation=generation)
+    prepare_halt(story, 0, 1)
