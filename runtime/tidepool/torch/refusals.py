@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeVar
 
 import torch
 from torch import nn
@@ -12,8 +11,6 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from tidepool.protocol import LaunchSpec
 
 __all__ = ["bare_model", "check_engine", "check_trainable"]
-
-_Model = TypeVar("_Model", bound=nn.Module)
 
 _FIXED_SIZE = "train it as a fixed-size job (torchrun), or with the whole model in each process"
 
@@ -71,9 +68,8 @@ def _check_modules(model: nn.Module) -> None:
             raise TypeError(f"{where} is sharded (FSDP), which cannot be resized in place: {_FIXED_SIZE}")
         if isinstance(module, nn.SyncBatchNorm):
             raise TypeError(
-                f"{where} is a SyncBatchNorm, which is bound to a process group of fixed size: use BatchNorm (each "
-                "process then looks at its own share) or, where results must not depend on the number of processes, "
-                "GroupNorm or LayerNorm"
+                f"{where} is a SyncBatchNorm, which is bound to a process group of fixed size: use BatchNorm (where "
+                "results must not depend on the number of processes, with exactness bitwise), GroupNorm or LayerNorm"
             )
         if isinstance(module, nn.modules.lazy.LazyModuleMixin) and module.has_uninitialized_params():  # type: ignore[misc]
             raise TypeError(f"{where} is lazy and has no parameters yet: run one batch through the model first")
