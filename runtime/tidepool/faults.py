@@ -10,7 +10,27 @@ from collections import Counter
 
 from tidepool.env import fault_spec
 
-__all__ = ["fault"]
+__all__ = ["POINTS", "fault"]
+
+#: Every fault point there is; `tests/runtime/test_fault_points.py` asserts that tests make each of them act.
+POINTS = {
+    "prepare",  # a group is about to be built in the background
+    "switch",  # all have agreed on a change after this step
+    "send",  # a holder is about to hand the state over
+    "transfer",  # half of the state's tensors are sent, or received
+    "receive",  # a joiner is about to receive the state
+    "reduce",  # the step's body is done, its sum is not
+    "step-result",  # the step's sum is complete
+    "optimizer",  # the update is about to be made
+    "sum-result",  # the sum of a `sum_over` is complete
+    "agree",  # survivors are about to compare how far they are
+    "snapshot",  # a checkpoint's copies are about to be taken
+    "checkpoint-write",  # its files are about to be written
+    "checkpoint-written",  # they are written, and nobody knows yet
+    "halt",  # all have stopped after a step that is about to be saved
+    "publish",  # the coordinator is about to give them their name
+    "published",  # it has
+}
 
 _passages: Counter[str] = Counter()
 
@@ -28,6 +48,8 @@ def fault(name: str, wid: str = "", error: type[Exception] = RuntimeError) -> No
     for entry in spec.split(","):
         wanted, number, action = entry.rsplit(":", 2)
         point, _, prefix = wanted.partition("@")
+        if point not in POINTS:
+            raise ValueError(f"TIDEPOOL_FAULT names {point!r}; there are: {', '.join(sorted(POINTS))}")
         if point == name and int(number) == _passages[name] and wid.startswith(prefix):
             _act(name, action, error)
 

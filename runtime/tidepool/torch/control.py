@@ -98,8 +98,13 @@ class Control:
         self._step_seconds.append(seconds)
 
     def activate(self, group: Group) -> None:
-        """`group` is the one that training uses from now on; older plans are history."""
+        """`group` is the one that training uses from now on; older plans are history.
+
+        Raises CommunicationError if it was abandoned while its state was on its way.
+        """
         with self.changed:
+            if group.generation in self._abandoned:
+                raise CommunicationError(f"generation {group.generation} was abandoned")
             self._active, self._forming = group, None
             for generation in [number for number in self.prepared if number <= group.generation]:
                 prepared = self.prepared.pop(generation)

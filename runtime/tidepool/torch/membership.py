@@ -279,7 +279,9 @@ class Membership:
             return []
         self.finished, self.pending = True, None
         record = Record("finished", {"step": said.step, "epoch": said.epoch, "at": now})
-        told = {wid: Told("finished" if other.generation else "stop") for wid, other in self.ranks.items()}
+        members = self._active_wids()
+        trained = {wid for wid, other in self.ranks.items() if other.generation or wid in members}
+        told = {wid: Told("finished" if wid in trained else "stop") for wid in self.ranks}
         return [record, *(Tell(wid, message) for wid, message in told.items())]
 
     def _checkpoint(self, rank: _Rank, said: Said, now: float) -> list[Action]:
@@ -388,11 +390,13 @@ class Membership:
     def _dismiss_unwanted(self) -> list[Action]:
         """Send ranks away whose slot was given back before they had joined anything."""
         wanted = self._wanted()
+        members = self._active_wids()  # some of them may still be receiving the state
         unwanted = [
             rank
             for rank in self.ranks.values()
             if not rank.left
             and not rank.generation
+            and rank.wid not in members
             and rank.wid not in wanted
             and rank.target_revision <= self.target_revision
         ]

@@ -42,7 +42,7 @@ LOOK = timedelta(seconds=0.5)
 #: A broken collective is released within milliseconds; one that is not by then never will be.
 RELEASE_SECONDS = 2.0
 CONNECT_SECONDS = 10.0
-#: One device is created at a time, so that its listening socket can be told from others.
+#: One listening socket is opened at a time, so that a device's can be told from others.
 _device_lock = threading.Lock()
 #: Collectives that were never released, and what they refer to: destroying those would block.
 _entombed: list[Any] = []
@@ -63,8 +63,11 @@ class Group:
     #: (address, port) by rank, where each member takes state.
     _places: list[tuple[str, int]] = field(default_factory=list)
     _listener: socket.socket | None = None
-    _listen_ports: frozenset[int] = frozenset()
+    #: (address, port) where the members' gloo listens.
+    _gloo_places: frozenset[tuple[str, int]] = frozenset()
+    #: Connections that carry state; threads add to it.
     _transfers: list[socket.socket] = field(default_factory=list)
+    _transfers_lock: threading.Lock = field(default_factory=threading.Lock)
     broken: bool = False
     #: Since when (monotonic) the training thread has waited for the other members; None: it does not.
     waiting_since: float | None = None
@@ -151,13 +154,15 @@ class Group:
 
     def break_off(self) -> None:
         """Release every thread that waits for this group's members; they raise CommunicationError. Any thread."""
-        self.broken = True
-        for transfer in [self._listener, *self._transfers]:
+        with self._transfers_lock:
+            self.broken = True
+            transfers = [*self._transfers]
+        for transfer in [self._listener, *transfers]:
             if transfer is not None:
                 with suppress(OSError):  # not connected, or closed already
                     transfer.shutdown(socket.SHUT_RDWR)
         for descriptor in _socket_descriptors():
-            _shut_down_if_ours(descriptor, self._listen_ports)
+            _shut_down_if_ours(descriptor, self._gloo_places)
 
     def drop(self) -> None:
         """Destroy the group in the background: it takes 20 to 40 ms, which no step shall wait for.
@@ -175,8 +180,10 @@ class Group:
     def _transfer(self, connection: socket.socket) -> socket.socket:
         connection.settimeout(None)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._transfers = [*(one for one in self._transfers if one.fileno() >= 0), connection]
-        if self.broken:  # broken off between the connection and its registration
+        with self._transfers_lock:
+            self._transfers = [*(one for one in self._transfers if one.fileno() >= 0), connection]
+            broken = self.broken
+        if broken:  # between the connection and its registration
             connection.close()
             raise CommunicationError(f"generation {self.generation} was broken off")
         return connection
@@ -200,7 +207,8 @@ def make_group(
     if size == 1:
         return Group(generation, rank, size)
     timeout = timedelta(seconds=timeout_seconds)
-    listener = socket.create_server((address, 0))
+    with _device_lock:
+        listener = socket.create_server((address, 0))
     try:
         tcp = TCPStore(store_address, store_port, None, False, timeout)
         store = PrefixStore(prefix, tcp)
@@ -208,7 +216,8 @@ def make_group(
         options._timeout = timeout
         device, port = _listening_device(address)
         options._devices = [device]
-        store.set(f"place/{rank}", f"{address} {listener.getsockname()[1]} {port}")
+        own, taker = listener.getsockname()[:2]  # the address as sockets tell it, should a name have been given
+        store.set(f"place/{rank}", f"{own} {taker} {port}")
         places = [_place(store, other) for other in range(size)]
         backend = ProcessGroupGloo(PrefixStore("gloo", store), rank, size, options)
     except RuntimeError as error:
@@ -216,7 +225,7 @@ def make_group(
         raise CommunicationError(str(error)) from error
     backend._set_default_timeout(COLLECTIVE_TIMEOUT)
     takers = [(host, taker) for host, taker, _ in places]
-    return Group(generation, rank, size, backend, takers, listener, frozenset(gloo for _, _, gloo in places))
+    return Group(generation, rank, size, backend, takers, listener, frozenset((host, gloo) for host, _, gloo in places))
 
 
 def _place(store: Store, rank: int) -> tuple[str, int, int]:
@@ -271,15 +280,15 @@ def _listening_ports() -> list[int]:
     return ports
 
 
-def _shut_down_if_ours(descriptor: int, listen_ports: frozenset[int]) -> None:
-    """Shut a connection down if either end is one of the group's listening ports."""
+def _shut_down_if_ours(descriptor: int, places: frozenset[tuple[str, int]]) -> None:
+    """Shut a connection down if either end is where a member of the group listens."""
     duplicate = _inet_socket(descriptor)
     if duplicate is None:
         return
     with duplicate:
         try:
-            ends = {duplicate.getsockname()[1], duplicate.getpeername()[1]}
-            if ends & listen_ports:
+            ends = {duplicate.getsockname()[:2], duplicate.getpeername()[:2]}
+            if ends & places:
                 duplicate.shutdown(socket.SHUT_RDWR)
         except OSError:  # a listening socket has no peer; a dead connection is what we want
             return

@@ -27,8 +27,8 @@ from tidepool.torch.process_group import CommunicationError, Group
 __all__ = ["CONTROL_SIZE", "Bucket", "Reducer", "SumReducer"]
 
 BUCKET_BYTES = 16 * 2**20
-#: Floats of the control block: flag, flag x generation, loss, then metrics.
-CONTROL_SIZE = 16
+#: Floats of the control block: see `step.py`.
+CONTROL_SIZE = 32
 
 
 @dataclass

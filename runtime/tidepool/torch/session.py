@@ -109,6 +109,10 @@ class Session:
         self._halt_generation = 0
         self._metrics = MetricsFile(self.folder)
         self._reported: dict[str, float] = {}
+        self._parameters = list(self.model.parameters())
+        #: Of the parameters, when the step began: how often they had been written to.
+        self._writes = 0
+        self._state_was_packed = False
         self._generators = Generators(self.device)
         self.update = Update(self.optimizers, scaler, before_update, after_update, self._generators, self.seed)
         state = TrainingState(
@@ -189,6 +193,7 @@ class Session:
                     self._end_step(step, samples)
         finally:
             feed.close()
+            self._transitions.settle()  # between epochs scripts may change parameters: to evaluate an average, say
 
     def report(self, **values: float) -> None:
         """Add metrics to the newest step's record, such as the accuracy on held-out data after an epoch."""
@@ -270,6 +275,7 @@ class Session:
         feed.prepare()
         chunk = self._samples_of_step(order, self.position.cursor)
         self.buffers.begin_step(divided=self.world_size > 1 or self.virtual_ranks is not None)
+        self._writes = self._count_writes()
         self.reducer.begin(self._group, self._transitions.sharing)
         return Step(self, feed, chunk, self._parts(len(chunk), self._rank_batch_size))
 
@@ -294,10 +300,14 @@ class Session:
         return parts(samples, (sharing.index(self.rank), len(sharing)), self.virtual_ranks, largest)
 
     def _end_step(self, step: Step, samples: int) -> None:
+        if self._count_writes() != self._writes:
+            self._transitions.exposed = True
         step.complete(self._transitions.flag)
         fault("reduce", self._transitions.wid)
         try:
             self.reducer.finish()
+            control: list[float] = self.reducer.control.tolist()
+            step.agree_on_names(control, self._group)
             fault("step-result", self._transitions.wid, CommunicationError)
         except CommunicationError:
             self._recover()
@@ -305,10 +315,15 @@ class Session:
         self.buffers.unpack(self.reducer.buffers)
         fault("optimizer", self._transitions.wid)
         self.update.apply(step.number)
-        control = self.reducer.control.tolist()
+        if self._transitions.on_cluster and not self._state_was_packed:  # the first update has made optimizer state
+            self._transitions.state.pack()
+            self._state_was_packed = True
         self._advance(step, control, samples)
         if control[0] > 0:
             self._switch(round(control[1] / control[0]))
+
+    def _count_writes(self) -> int:
+        return sum(parameter._version for parameter in self._parameters)
 
     def _advance(self, step: Step, control: list[float], samples: int) -> None:
         position = self.position

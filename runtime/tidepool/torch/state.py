@@ -14,18 +14,16 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 import torch
 
-from tidepool.torch.process_group import CommunicationError, Group
 from tidepool.torch.randomness import Generators
 from tidepool.torch.structure import flatten, unflatten
 
-__all__ = ["Position", "Stateful", "TrainingState", "catch_up", "receive_state", "send_state"]
+__all__ = ["Position", "Snapshot", "Stateful", "TrainingState"]
 
 
 class Stateful(Protocol):
@@ -66,6 +64,26 @@ class Position:
         self.metric_names, self.last_sum, self.records = newer.metric_names, newer.last_sum, newer.records
 
 
+@dataclass(frozen=True)
+class Snapshot:
+    """The state at a step boundary, for a thread that reads it while the next step runs."""
+
+    #: As `flatten` makes it.
+    structure: Any
+    #: Parameters and optimizer state are the live tensors, which only an update changes; all others are copies.
+    tensors: list[torch.Tensor]
+    #: torch counts the writes to each tensor: those at the boundary.
+    versions: list[int]
+
+    def check(self) -> None:
+        """Raises RuntimeError if a tensor has been written to since."""
+        if [tensor._version for tensor in self.tensors] != self.versions:
+            raise RuntimeError(
+                "parameters or optimizer state were changed in the body of a step, while they were handed to another "
+                "process: change them after the update instead"
+            )
+
+
 @dataclass
 class TrainingState:
     """The live objects whose state crosses a resize."""
@@ -80,7 +98,21 @@ class TrainingState:
     after_update: Callable[[int], None] | None = None
 
     def pack(self) -> tuple[str, list[torch.Tensor]]:
-        """JSON text of the structure, and the tensors that it numbers (not copied)."""
+        """JSON text of the structure, and the tensors that it numbers (not copied).
+
+        Raises TypeError, which names it, if there is something that cannot be carried to another process.
+        """
+        structure, tensors = self._flat()
+        return json.dumps(structure), tensors
+
+    def snapshot(self) -> Snapshot:
+        """What a joiner gets: as `pack`, but what the coming step may change is copied."""
+        structure, tensors = self._flat()
+        updated = {tensor.data_ptr() for tensor in self._updated()}
+        kept = [tensor if tensor.data_ptr() in updated else tensor.clone() for tensor in tensors]
+        return Snapshot(structure, kept, [tensor._version for tensor in kept])
+
+    def _flat(self) -> tuple[Any, list[torch.Tensor]]:
         tensors: list[torch.Tensor] = []
         values = {
             "model": {"saved": dict(self.model.state_dict()), "unsaved": _unsaved_buffers(self.model)},
@@ -91,11 +123,21 @@ class TrainingState:
             "generators": None if self.generators is None else self.generators.state_dict(),
             "position": asdict(self.position),
         }
-        return json.dumps(flatten(values, tensors)), tensors
+        return flatten(values, tensors), tensors
+
+    def _updated(self) -> list[torch.Tensor]:
+        """What changes in an update only."""
+        state: list[torch.Tensor] = []
+        for optimizer in self.optimizers.values():
+            flatten(optimizer.state_dict()["state"], state)
+        return [*self.model.parameters(), *state]
 
     def unpack(self, structure: str, tensors: list[torch.Tensor]) -> None:
+        self.load(json.loads(structure), tensors)
+
+    def load(self, structure: Any, tensors: list[torch.Tensor]) -> None:
         """Raises ValueError where the state is of another script than this one."""
-        values = unflatten(json.loads(structure), tensors)
+        values = unflatten(structure, tensors)
         _same("registered objects", values["registered"], self.registered)
         _same("optimizers", values["optimizers"], self.optimizers)
         _same(
@@ -116,7 +158,7 @@ class TrainingState:
             self.generators.load_state_dict(values["generators"])
         self.position.__dict__.update(values["position"])
 
-    def catch_up(self, structure: str, tensors: list[torch.Tensor]) -> None:
+    def catch_up(self, structure: Any, tensors: list[torch.Tensor]) -> None:
         """Take over the result of the one operation that this rank has missed.
 
         Hyperparameters, registered objects and generators stay: the sender's script may have gone on since, and has
@@ -124,7 +166,7 @@ class TrainingState:
         does to them is due now: `after_update`. It is run on the new weights, which it may have changed at the sender
         already, and so they are loaded again after it.
         """
-        values = unflatten(json.loads(structure), tensors)
+        values = unflatten(structure, tensors)
         newer = Position(**values["position"])
         self._load_model(values)
         for name, optimizer in self.optimizers.items():
@@ -165,56 +207,3 @@ def _same(what: str, saved: Iterable[str], own: Iterable[str]) -> None:
     different = set(saved) ^ set(own)
     if different:
         raise ValueError(f"{what} differ between the ranks or from the checkpoint: {sorted(different)}")
-
-
-def send_state(group: Group, state: TrainingState, to: int) -> None:
-    """Hand the state to the rank `to`, which calls `receive_state`. Raises CommunicationError."""
-    structure, tensors = state.pack()
-    specs = [[str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for tensor in tensors]
-    header = json.dumps({"structure": structure, "tensors": specs}).encode()
-    with group.connect(to) as connection:
-        try:
-            connection.sendall(len(header).to_bytes(8, "big") + header)
-            for tensor in tensors:
-                connection.sendall(_memory(tensor.cpu().contiguous()))
-        except OSError as error:
-            raise CommunicationError(f"rank {to} went away while it received the state: {error}") from error
-
-
-def receive_state(group: Group, state: TrainingState) -> None:
-    """Take the state from the member that has been chosen to hand it over. Raises CommunicationError."""
-    state.unpack(*_receive(group))
-
-
-def catch_up(group: Group, state: TrainingState) -> None:
-    """As `receive_state`, for a rank that has missed one operation only. Raises CommunicationError."""
-    state.catch_up(*_receive(group))
-
-
-def _receive(group: Group) -> tuple[str, list[torch.Tensor]]:
-    with group.accept() as connection:
-        length = bytearray(8)
-        _fill(connection, memoryview(length))
-        header = bytearray(int.from_bytes(length, "big"))
-        _fill(connection, memoryview(header))
-        values = json.loads(header)
-        tensors = [torch.zeros(shape, dtype=getattr(torch, dtype)) for dtype, shape in values["tensors"]]
-        for tensor in tensors:
-            _fill(connection, _memory(tensor))
-    return values["structure"], tensors
-
-
-def _memory(tensor: torch.Tensor) -> memoryview:
-    """The bytes of a contiguous tensor, not copied."""
-    return tensor.view(-1).view(torch.uint8).numpy().data
-
-
-def _fill(connection: socket.socket, memory: memoryview) -> None:
-    while memory:
-        try:
-            received = connection.recv_into(memory)
-        except OSError as error:
-            raise CommunicationError(f"the state was not received to its end: {error}") from error
-        if not received:
-            raise CommunicationError("the state was not received to its end: its sender went away")
-        memory = memory[received:]

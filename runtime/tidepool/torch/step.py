@@ -13,13 +13,15 @@ from tidepool.torch.feed import Feed, Piece
 from tidepool.torch.reducer import CONTROL_SIZE
 
 if TYPE_CHECKING:
+    from tidepool.torch.process_group import Group
     from tidepool.torch.session import Session
 
 __all__ = ["Step"]
 
-#: Places of the control block before the metrics: flag, flag x generation, loss.
-_FIXED = 3
+#: Places of the control block before the metrics: flag, flag x generation, ranks with a name that is new, loss.
+_FIXED = 4
 _METRICS = CONTROL_SIZE - _FIXED
+_NAME_BYTES = 64
 
 
 class Step:
@@ -43,7 +45,10 @@ class Step:
         #: The same for metrics, which may be logged before or after.
         self._share = 0.0
         self._loss = torch.zeros(())
+        #: Sums of this part's metrics that have a place in the control block.
         self._logged: dict[str, torch.Tensor | float] = {}
+        #: ... and, over all of this rank's parts, of those that are logged for the first time.
+        self._new: dict[str, torch.Tensor | float] = {}
 
     def __iter__(self) -> Iterator[Any]:
         for place, part in enumerate(self._parts):
@@ -71,14 +76,12 @@ class Step:
 
     def log(self, **means: torch.Tensor | float) -> None:
         """Add metrics of the current micro-batch (means over its samples) to this step's record."""
-        names = self._session.position.metric_names
         for name, value in means.items():
-            if name not in names:
-                if len(names) == _METRICS:
-                    raise ValueError(f"a step takes at most {_METRICS} metrics; {name!r} is one too many")
-                names.append(name)
+            if len(name.encode()) > _NAME_BYTES:
+                raise ValueError(f"the name of a metric takes at most {_NAME_BYTES} bytes; {name!r} is longer")
             number = value.detach() if isinstance(value, torch.Tensor) else value
-            self._logged[name] = self._logged.get(name, 0.0) + number * self._share
+            sums = self._logged if name in self._session.position.metric_names else self._new
+            sums[name] = sums.get(name, 0.0) + number * self._share
 
     def complete(self, generation: int) -> None:
         """The script has done what it wanted with the step: all that this rank adds to its sums is there.
@@ -91,6 +94,7 @@ class Step:
         control = self._session.reducer.control
         control[0] = 1.0 if generation else 0.0
         control[1] = float(generation)
+        control[2] = 1.0 if self._new else 0.0
 
     def _end_part(self) -> None:
         """Put away what this part has made, and begin the next one where this one began."""
@@ -104,11 +108,35 @@ class Step:
     def _write_part(self) -> None:
         """Loss and metrics of the part into the control block; buffers too, if everybody's are this part's."""
         reducer = self._session.reducer
-        reducer.control[2] = self._loss
+        reducer.control[3] = self._loss
         for place, name in enumerate(self._session.position.metric_names):
             reducer.control[_FIXED + place] = self._logged.get(name, 0.0)
         if self._parts and self._parts[self._ended].number == 0:
             self._session.buffers.pack(reducer.buffers)
+
+    def agree_on_names(self, control: list[float], group: Group) -> None:
+        """Give the names that a rank has logged for the first time the same places on all ranks.
+
+        `control`: the summed control block, which gets their sums too. Raises CommunicationError.
+        """
+        names = self._session.position.metric_names
+        if not control[2]:
+            return
+        told = torch.zeros(group.size, _METRICS, 1 + _NAME_BYTES, dtype=torch.float64)
+        for row, (name, value) in zip(told[group.rank], self._new.items(), strict=False):
+            row[0] = float(value)
+            row[1 : 1 + len(name.encode())] = torch.tensor(list(name.encode()), dtype=torch.float64)
+        group.wait(group.all_reduce(told))
+        sums: dict[str, float] = {}
+        for value, *letters in told.flatten(0, 1).tolist():
+            name = bytes(int(letter) for letter in letters if letter).decode()
+            sums[name] = sums.get(name, 0.0) + value
+        names += sorted(name for name in sums if name)
+        known = {*names, *self._new}
+        if len(known) > _METRICS:
+            raise ValueError(f"a step takes at most {_METRICS} metrics: {', '.join(sorted(known))} are more")
+        for place, name in enumerate(names):
+            control[_FIXED + place] += sums.get(name, 0.0)
 
     def metrics(self, control: list[float]) -> dict[str, float]:
         """The step's metrics over all ranks, from the summed control block: float32, so seven digits mean something."""

@@ -16,7 +16,8 @@ from tidepool.gang import leave_gang
 from tidepool.protocol import GenerationPlan, Said
 from tidepool.torch.control import Control, Prepared, end_at_once
 from tidepool.torch.process_group import CommunicationError, Group
-from tidepool.torch.state import TrainingState, catch_up, receive_state, send_state
+from tidepool.torch.state import TrainingState
+from tidepool.torch.transfer import HandOver, catch_up, receive_state, send_state
 
 __all__ = ["Transitions"]
 
@@ -37,6 +38,12 @@ class Transitions:
         leave_gang()  # a single process's session speaks for itself from now on
         self._control = Control(context, state.position) if context else None
         self._group: Group | None = None
+        #: Ranks that had the state when the group began, and how many operations were complete then.
+        self._holders: list[int] = []
+        self._begun_at = -1
+        self._hand_overs: list[HandOver] = []
+        #: The script's steps change parameters themselves, not only the update: nothing may be sent meanwhile.
+        self.exposed = False
 
     @property
     def group(self) -> Group:
@@ -46,7 +53,12 @@ class Transitions:
 
     @property
     def sharing(self) -> list[int]:
-        """Ranks of the group that compute the coming step; the others take part in its sums with zeros."""
+        """Ranks of the group that compute the coming step; the others take part in its sums with zeros.
+
+        While the state is on its way to new members those that have it compute the step: nobody waits for it.
+        """
+        if self.state.position.operation == self._begun_at:
+            return self._holders
         return list(range(self.group.size))
 
     @property
@@ -87,6 +99,7 @@ class Transitions:
         if self._control is None:
             self._group = Group(1, 0, 1)
             return
+        self.state.pack()  # what cannot be carried to another process shall be told now, not at the first switch
         self._control.say(Said("ready"))
         while self._group is None:
             prepared = self._next_invitation(self._control)
@@ -96,7 +109,7 @@ class Transitions:
                 self._control.forget(prepared)
 
     def _next_invitation(self, control: Control) -> Prepared:
-        invitation = control.wait_until(lambda: control.stopping or self._invitation(control))
+        invitation = control.wait_until(lambda: control.stopping or control.finished or self._invitation(control))
         if not isinstance(invitation, Prepared):
             raise SystemExit(0)
         return invitation
@@ -132,8 +145,8 @@ class Transitions:
             return
         fault("receive", self.wid)
         with group.waiting():
-            receive_state(group, self.state)
-        self._activate(group)
+            receive_state(group, self.state, in_place=plan.cause == "resize", wid=self.wid)
+        self._activate(group, plan)
         self._say_switched(0.0)
 
     # --- planned changes ---
@@ -161,19 +174,29 @@ class Transitions:
         old.drop()
 
     def _enter(self, group: Group, plan: GenerationPlan, begun: float) -> None:
-        """Take part in `group` as one that has the state: hand it to this rank's joiners."""
-        self._activate(group)
-        for rank, member in enumerate(plan.members):
-            if not member.holder and _source(plan, rank) == group.rank:
-                fault("send", self.wid)
-                with group.waiting():
-                    send_state(group, self.state, rank)
+        """Take part in `group` as one that has the state: hand it to this rank's joiners, behind the coming step."""
+        self._activate(group, plan)
+        joiners = [rank for rank in range(group.size) if _source(plan, rank) == group.rank]
+        if joiners:
+            snapshot = self.state.snapshot()
+            self._hand_overs = [HandOver(group, snapshot, rank, self.wid) for rank in joiners]
+        if self.exposed:
+            self.settle()
         self._say_switched((time.monotonic() - begun) * 1000.0)
 
-    def _activate(self, group: Group) -> None:
+    def settle(self) -> None:
+        """Wait until nothing is being sent: what comes may change parameters or optimizer state."""
+        for hand_over in self._hand_overs:
+            with self.group.waiting():
+                hand_over.wait()
+        self._hand_overs = []
+
+    def _activate(self, group: Group, plan: GenerationPlan) -> None:
         assert self._control is not None
-        self._group = group
         self._control.activate(group)
+        self._group = group
+        self._holders = [rank for rank, member in enumerate(plan.members) if member.holder]
+        self._begun_at = self.state.position.operation
 
     def _say_switched(self, pause_ms: float) -> None:
         position, group = self.state.position, self.group
@@ -202,6 +225,7 @@ class Transitions:
         assert self._control is not None
         begun = time.monotonic()
         old = self.group
+        self._hand_overs = []  # they end with their group
         tried = old.generation
         while True:
             plan = self._wait_for_plan(self._control, tried)
@@ -218,7 +242,7 @@ class Transitions:
                 group.drop()
                 continue
             old.drop()
-            self._activate(group)
+            self._activate(group, plan)
             self._say_switched((time.monotonic() - begun) * 1000.0)
             return behind
 
@@ -256,7 +280,7 @@ class Transitions:
         if group.rank == source:
             for rank in late:
                 with group.waiting():
-                    send_state(group, self.state, rank)
+                    send_state(group, self.state.snapshot(), rank)
         if operation < newest - 1:
             end_at_once(f"missed {newest - operation} operations")
         if group.rank in late:
@@ -275,8 +299,8 @@ class Transitions:
         return control.finished
 
 
-def _source(plan: GenerationPlan, rank: int) -> int:
-    """The holder that hands the state to the joiner of that rank: holders take turns."""
+def _source(plan: GenerationPlan, rank: int) -> int | None:
+    """The holder that hands the state to the joiner of that rank: holders take turns. None for a holder."""
     holders = [number for number, member in enumerate(plan.members) if member.holder]
     joiners = [number for number, member in enumerate(plan.members) if not member.holder]
-    return holders[joiners.index(rank) % len(holders)]
+    return holders[joiners.index(rank) % len(holders)] if rank in joiners else None

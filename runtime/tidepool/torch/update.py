@@ -83,6 +83,8 @@ class Update:
     def _apply_scaled(self, scaler: torch.amp.GradScaler, step: int) -> None:
         # A scaler cannot step an optimizer none of whose parameters has a gradient.
         stepped = [optimizer for optimizer in self.optimizers.values() if _has_gradients(optimizer)]
+        if stepped:  # a scaler begins with its first loss, which may have been other ranks' alone
+            scaler.scale(optimized(self.optimizers)[0].detach().new_zeros(()))
         for optimizer in stepped:
             scaler.unscale_(optimizer)
         self._run(self.before, step, _BEFORE)
