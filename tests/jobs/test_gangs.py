@@ -170,6 +170,27 @@ def test_what_a_session_saved_stays_where_it_is(cluster: Cluster, submit: Submit
     assert Path(checkpoint).exists()
 
 
+def test_a_higher_priority_stops_it_as_a_whole(cluster: Cluster, submit: Submit, group: InstanceGroup) -> None:
+    InstanceGroup.objects.filter(pk=group.pk).update(policy=InstanceGroup.Policy.PRIORITY, preemption=True)
+    for host in cluster.hosts.values():
+        host.saves_when_stopped = True
+    job = started(cluster, submit(max_slots=6))
+    (checkpoints(job) / "a.pt").write_text("1")
+    urgent = submit(name="urgent", max_slots=4, priority=9000)
+    cluster.cycle()
+    assert (fresh(job).state, fresh(job).reason_code) == (JobState.PREEMPTING, Reason.PREEMPTED_BY_PRIORITY)
+    cluster.settle()
+    assert (fresh(job).state, cluster.ranks(job)) == (JobState.PENDING, [])
+    assert fresh(job).reason_text == "Stopped; once GPUs are free for it, it continues from its CHECKPOINT_DIR."
+    cluster.turn()
+    assert (len(cluster.ranks(urgent)), cluster.ranks(job)) == (4, []), "four are left, and it needs six"
+    actions.cancel(urgent.pk, "alice")
+    cluster.settle()
+    cluster.turn()
+    assert (fresh(job).state, len(cluster.ranks(job))) == (JobState.STARTING, 6)
+    assert [path.name for path in checkpoints(job).iterdir()] == ["a.pt"]
+
+
 def test_a_lost_host_ends_the_whole_gang(cluster: Cluster, submit: Submit) -> None:
     job = started(cluster, submit(max_slots=8))
     now = timezone.now()

@@ -59,7 +59,7 @@ def running_nursery(folder: Path) -> Iterator[Path]:
     )
     os.close(read_end)
     try:
-        wait_for(path.exists, lambda: "the nursery")
+        wait_for(path.exists, lambda: "the nursery, which has torch to load", 120.0)
         yield path
     finally:
         os.close(write_end)

@@ -93,6 +93,16 @@ def test_a_single_process_is_run_as_by_hand(make_fixed: Callable[..., Lab]) -> N
     assert lab.active()["world_size"] == 1
 
 
+def test_what_a_script_needs_for_saving_is_left_to_it(make_fixed: Callable[..., Lab]) -> None:
+    lab = make_fixed("gang.py", "save", sizes={"a": 1}, engine="single")
+    lab.size(1)
+    wait_for(lambda: "ready" in printed(lab), lab.story)
+    lab.end(grace_seconds=60.0)
+    assert (lab.folder / "checkpoint" / "child").read_text() == "lives", "SIGTERM is for the script alone"
+    [end] = lab.exits().values()
+    assert (end["code"], end["stopped"]) == (0, True)
+
+
 def test_a_session_works_in_a_single_process(make_fixed: Callable[..., Lab]) -> None:
     lab = make_fixed("gang.py", "session", sizes={"a": 1}, engine="single")
     lab.size(1)

@@ -300,6 +300,18 @@ def test_keeper_killed_its_ranks_die(keep: Keep) -> None:
     until(lambda: not any(procfs.alive(rank.pid, rank.started_at) for rank in ranks))
 
 
+def test_the_next_keeper_starts_no_rank_of_a_gang_again(keep: Keep) -> None:
+    job = keep("", engine="fixed")
+    job.wish([0])
+    job.until_ranks(lambda ranks: len(ranks) == 1)
+    os.kill(job.pid, signal.SIGKILL)
+    job.until_gone()
+    again = keep("", engine="fixed")
+    again.wish([0, 1], revision=2)
+    [rank] = again.until_ranks(lambda ranks: len(ranks) == 1)
+    assert rank.slot == 1, "slot 0 has had its rank"
+
+
 def test_the_next_keeper_goes_on_numbering(keep: Keep, nursery: Nursery, tmp_path: Path) -> None:
     job = keep(TRAIN_FOREVER)
     job.wish([0])

@@ -2,6 +2,8 @@
 
 import json
 import os
+import signal
+import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -20,6 +22,17 @@ if way == "session":
         for step in session.steps(data):
             for inputs, targets in step:
                 step.backward(torch.nn.functional.mse_loss(model(inputs), targets))
+elif way == "save":
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+
+    def save(number: int, frame: object) -> None:
+        Path(os.environ["CHECKPOINT_DIR"], "child").write_text("lives" if child.poll() is None else "is gone")
+        sys.exit(0)
+
+    signal.signal(signal.SIGTERM, save)
+    print("ready")
+    while True:
+        signal.pause()
 elif way == "plain":
     Path(os.environ["LOG_DIR"], "environment.json").write_text(json.dumps(dict(os.environ)))
 else:
