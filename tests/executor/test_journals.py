@@ -82,6 +82,31 @@ def test_entries_without_acknowledgement_are_sent_again(journals: Journals, wish
     assert not journals.news()
 
 
+def test_a_lost_report_is_sent_again_though_news_keep_coming(journals: Journals, wish: JobWish, clock: Clock) -> None:
+    journals.follow(wish)
+    for second in range(4):
+        clock.now = second * 2.0
+        record(wish, "rank_started")
+        taken = numbers(journals)
+    assert taken == [1, 2, 3, 4]
+
+
+def test_who_answers_late_is_not_flooded(journals: Journals, wish: JobWish, clock: Clock) -> None:
+    journals.follow(wish)
+    record(wish, "rank_started")
+    sent_at = []
+    for second in range(100):
+        clock.now = float(second)
+        if numbers(journals):
+            sent_at.append(second)
+    assert sent_at == [0, 6, 17, 38, 79]
+    journals.acknowledge({KEEPER: 1})
+    record(wish, "rank_exited")
+    assert numbers(journals) == [2]
+    clock.now += 6.0
+    assert numbers(journals) == [2]
+
+
 def test_bare_lines_are_steps_numbered_by_position(journals: Journals, wish: JobWish) -> None:
     journals.follow(wish)
     write_steps(wish, 11, 12)

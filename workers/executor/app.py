@@ -23,6 +23,8 @@ __all__ = ["app"]
 _REPORT_TASK = "jobs.tasks.ingest_report"
 _REPORT_QUEUE = "control"
 _REPORT_EXPIRES_SECONDS = 30
+#: As many reports waiting say that the control plane is behind.
+_REPORTS_WAITING_MANY = 20
 #: Nobody reads them: more would only fill the broker's memory, and the next report says everything again.
 _REPORTS_WAITING_LIMIT = 200
 _SOCKET_SECONDS = 2.0
@@ -81,20 +83,21 @@ class _ReportSender:
         self._celery = celery
         self._connection: Any = None  # kombu has no types
 
-    def send(self, report: Report) -> None:
-        """Raises OSError where the broker cannot be reached."""
+    def send(self, report: Report) -> bool:
+        """Whether many reports wait already. Raises OSError where the broker cannot be reached."""
         try:
-            self._send(report)
+            return self._send(report)
         except (OperationalError, OSError) as error:
             self._close()
             raise ConnectionError(str(error)) from error
 
-    def _send(self, report: Report) -> None:
+    def _send(self, report: Report) -> bool:
         if self._connection is None:
             self._connection = self._celery.connection_for_write()
             self._connection.ensure_connection(max_retries=1, interval_start=0, timeout=_SOCKET_SECONDS)
-        if self._waiting(self._connection) >= _REPORTS_WAITING_LIMIT:
-            return
+        waiting = self._waiting(self._connection)
+        if waiting >= _REPORTS_WAITING_LIMIT:
+            return True
         self._celery.send_task(
             _REPORT_TASK,
             args=[to_json(report)],
@@ -104,6 +107,7 @@ class _ReportSender:
             retry=False,
             connection=self._connection,
         )
+        return waiting >= _REPORTS_WAITING_MANY
 
     def _waiting(self, connection: Any) -> int:
         try:

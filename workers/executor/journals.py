@@ -25,7 +25,9 @@ __all__ = ["JournalTail", "Journals"]
 logger = logging.getLogger(__name__)
 
 _MEMORY_LIMIT = 2000
+#: How long an answer is waited for before entries are sent again; twice as long each time, as they may only be queued.
 _RESEND_SECONDS = 5.0
+_LONGEST_RESEND_SECONDS = 40.0
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,9 @@ class JournalTail:
         self._offset = 0
         self._read = 0
         self._sent = acknowledged
-        self._sent_at = 0.0
+        #: Since when nothing more was acknowledged although something was sent.
+        self._unanswered_since = 0.0
+        self._patience_seconds = _RESEND_SECONDS
         #: Read, not acknowledged.
         self._waiting: deque[_Line] = deque()
 
@@ -65,18 +69,23 @@ class JournalTail:
         """The next entries to send."""
         lines = [line for line in self._waiting if line.number > self._sent][:limit]
         if lines:
-            self._sent, self._sent_at = lines[-1].number, self._clock()
+            if self._sent == self.acknowledged:
+                self._unanswered_since = self._clock()
+            self._sent = lines[-1].number
         return [JournalEntry(self.name, line.number, line.kind, line.data) for line in lines]
 
     def acknowledge(self, number: int) -> None:
-        self.acknowledged = max(self.acknowledged, number)
+        if number > self.acknowledged:
+            self.acknowledged, self._unanswered_since = number, self._clock()
+            self._patience_seconds = _RESEND_SECONDS
         while self._waiting and self._waiting[0].number <= self.acknowledged:
             self._waiting.popleft()
         self._sent = max(self._sent, self.acknowledged)
 
     def _rewind_when_due(self) -> None:
-        if self._sent > self.acknowledged and self._clock() - self._sent_at > _RESEND_SECONDS:
+        if self._sent > self.acknowledged and self._clock() - self._unanswered_since > self._patience_seconds:
             self._sent = self.acknowledged
+            self._patience_seconds = min(2 * self._patience_seconds, _LONGEST_RESEND_SECONDS)
 
     def _size(self) -> int:
         return self.path.stat().st_size if self.path.exists() else 0

@@ -28,10 +28,12 @@ _TICK_SECONDS = 0.1
 _STEPS_INTERVAL_SECONDS = 0.4
 _HEARTBEAT_SECONDS = 1.0
 _OUTAGE_BACKOFF_SECONDS = 1.0
+#: While the control plane is behind: more reports would only wait longer, and each says everything.
+_CONGESTION_SECONDS = 3.0
 
 
 class Reporter:
-    """`send` delivers one report or raises OSError; `observe` is the supervisor's."""
+    """`send` delivers one report or raises OSError, and tells whether many wait; `observe` is the supervisor's."""
 
     def __init__(
         self,
@@ -40,7 +42,7 @@ class Reporter:
         journals: Journals,
         *,
         observe: Callable[[], Observation | None],
-        send: Callable[[Report], None],
+        send: Callable[[Report], bool],
     ) -> None:
         self._config = config
         self._probe = probe
@@ -53,6 +55,7 @@ class Reporter:
         self._devices_at = 0.0
         self._sent_at = 0.0
         self._failing = False
+        self._congested = False
         self._changed = threading.Event()
         self._leaving = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reporter", daemon=True)
@@ -90,7 +93,7 @@ class Reporter:
 
     def _deliver(self, report: Report) -> None:
         try:
-            self._send(report)
+            self._congested = self._send(report)
         except OSError as error:
             if not self._failing:
                 logger.warning("host=%s: the broker cannot be reached: %s", self._config.host, error)
@@ -102,6 +105,8 @@ class Reporter:
 
     def _due(self) -> bool:
         age = time.monotonic() - self._sent_at
+        if self._congested and age < _CONGESTION_SECONDS:
+            return False
         if age >= _HEARTBEAT_SECONDS or self._changed.is_set() or self._journals.urgent_news():
             return True
         return age >= _STEPS_INTERVAL_SECONDS and self._journals.news()
