@@ -20,6 +20,7 @@ __all__ = [
     "rank_context",
     "rank_environment",
     "share_faults",
+    "take_nccl_errors",
 ]
 
 
@@ -100,3 +101,8 @@ def share_faults(launch: LaunchSpec) -> None:
 def ask_for_reproducible_kernels() -> None:
     """What cuBLAS reads when it is used for the first time in this process: sums in one order."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+def take_nccl_errors() -> None:
+    """Errors of NCCL are handled by us: by default torch ends the process, also when a peer is slow."""
+    os.environ.update(TORCH_NCCL_ASYNC_ERROR_HANDLING="0", TORCH_NCCL_ENABLE_MONITORING="0")

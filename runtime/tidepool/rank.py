@@ -23,7 +23,7 @@ from tidepool import procfs
 from tidepool.env import RankContext, rank_environment
 from tidepool.gang import take_place
 
-__all__ = ["ERROR_FILE", "RUNNING", "RankStart", "inherited_environment", "run_rank"]
+__all__ = ["ERROR_FILE", "RUNNING", "RankStart", "end_at_once", "inherited_environment", "run_rank"]
 
 #: The byte a rank sends to its keeper when the user's script begins.
 RUNNING = b"R"
@@ -196,3 +196,9 @@ def _flush() -> None:
             stream.flush()
         except (OSError, ValueError):  # the script closed it, or the disk is full: nothing left to tell it to
             continue
+
+
+def end_at_once(why: str) -> None:
+    """End this rank without running any of the script's code; its keeper starts another one if it is still wanted."""
+    print(f"tidepool: rank ends itself: {why}", file=sys.stderr, flush=True)  # noqa: T201
+    os.kill(os.getpid(), signal.SIGKILL)

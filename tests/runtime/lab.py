@@ -67,7 +67,7 @@ def running_nursery(folder: Path) -> Iterator[Path]:
 
 
 class Lab:
-    """A job in `folder`. `sizes` maps host names to their number of slots."""
+    """A job in `folder`. `sizes` maps host names to their number of slots. virtual: slots have no GPU of their own."""
 
     def __init__(
         self,
@@ -78,10 +78,12 @@ class Lab:
         arguments: list[str] | None = None,
         sizes: dict[str, int] | None = None,
         environment: dict[str, str] | None = None,
+        virtual: bool = True,
         **launch: Any,
     ) -> None:
         self.nursery, self.folder = nursery, folder / "incarnation-1"
         self.sizes = sizes or {"a": 4}
+        self.virtual = virtual
         self.folder.mkdir(parents=True)
         values: dict[str, Any] = {
             "min_slots": 1,
@@ -243,7 +245,7 @@ class Lab:
         connection.settimeout(DEADLINE_SECONDS)
 
     def _spec(self, host: str) -> KeeperSpec:
-        return KeeperSpec(1, 1, host, "127.0.0.1", MARK, virtual=True, launch=self.launch)
+        return KeeperSpec(1, 1, host, "127.0.0.1", MARK, virtual=self.virtual, launch=self.launch)
 
     def _wish(self) -> CoordinatorWish:
         return CoordinatorWish(1, 1, self.revision, self.members, halt=self.halting)

@@ -24,7 +24,7 @@ STEPS_PER_EPOCH = 11  # 309 samples in batches of 30: the last one has 9, fewer 
 @contextmanager
 def alone(out: Path, *arguments: str) -> Iterator[Callable[[], dict[str, Any]]]:
     """Plain python runs the script, off any cluster: one rank, never interrupted. Yields what it saves, once asked."""
-    environment = {"PYTHONPATH": str(RUNTIME), "PATH": "/usr/bin:/bin"}
+    environment = {"PYTHONPATH": str(RUNTIME), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(SCRIPTS / "cnn.py"), *arguments, "--out", str(out)]
 
     def saved() -> dict[str, Any]:

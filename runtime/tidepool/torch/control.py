@@ -10,10 +10,8 @@ from __future__ import annotations
 import json
 import os
 import select
-import signal
 import socket
 import statistics
-import sys
 import threading
 import time
 import traceback
@@ -22,15 +20,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
+import torch
+
 from tidepool.env import RankContext
 from tidepool.faults import fault
 from tidepool.link import between_hosts
 from tidepool.protocol import GenerationPlan, Hello, Said, Told, decode, encode
+from tidepool.rank import end_at_once
 from tidepool.torch.process_group import CommunicationError, Group, make_group
 from tidepool.torch.pulses import PULSE_SECONDS
 from tidepool.torch.state import Position
 
-__all__ = ["Control", "Prepared", "end_at_once"]
+__all__ = ["Control", "Prepared"]
 
 RECONNECT_SECONDS = 0.05
 #: Steps whose median a rank tells.
@@ -50,8 +51,9 @@ class Prepared:
 class Control:
     """What this rank has been told. `changed` is notified with each line; the fields below are guarded by it."""
 
-    def __init__(self, context: RankContext, position: Position) -> None:
+    def __init__(self, context: RankContext, position: Position, device: torch.device) -> None:
         self._context = context
+        self._device = device
         self._position = position
         self.changed = threading.Condition()
         self.prepared: dict[int, Prepared] = {}
@@ -313,6 +315,7 @@ class Control:
             generation=plan.generation,
             rank=rank,
             size=len(plan.members),
+            device=self._device,
         )
 
     def _abandon(self, generation: int) -> None:
@@ -374,9 +377,3 @@ def _lines(connection: socket.socket) -> Iterator[bytes]:
         yield from connection.makefile("rb")
     except OSError:
         return
-
-
-def end_at_once(why: str) -> None:
-    """End this rank without running any of the script's code; its keeper starts another one if it is still wanted."""
-    print(f"tidepool: rank ends itself: {why}", file=sys.stderr, flush=True)  # noqa: T201
-    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,6 +1,7 @@
-"""One generation's group: gloo for collectives, plain TCP to hand state over; both can be broken off from outside.
+"""One generation's group: collectives, and plain TCP to hand state over; both can be broken off from outside.
 
-`make_group` is the only place where a process group is created, so that other backends have one door to come in by.
+`make_group` is the only place where a process group is created: gloo always, and NCCL beside it for tensors on GPUs
+where each rank has one to itself (`nccl.py`).
 
 What gloo does when a peer dies (torch 2.13, measured): the ring's neighbours raise at once, the others hang until the
 timeout, and `abort()` does nothing. What works is shutdown(2) on the group's own TCP sockets: whoever waits in a
@@ -21,7 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch._C._distributed_c10d import (
@@ -32,6 +33,8 @@ from torch._C._distributed_c10d import (
     Store,
     TCPStore,
 )
+
+from tidepool.torch.nccl import Nccl, NcclError, backend_for, device_name, start_nccl
 
 __all__ = ["CommunicationError", "Group", "make_group"]
 
@@ -52,6 +55,13 @@ class CommunicationError(RuntimeError):
     """A collective of this generation failed, or was broken off: recover, do not retry."""
 
 
+@dataclass(frozen=True)
+class _OnGpu:
+    """A handle of NCCL's."""
+
+    work: Any
+
+
 @dataclass
 class Group:
     """The process group of one generation, seen by one of its members."""
@@ -60,6 +70,7 @@ class Group:
     rank: int
     size: int
     _backend: ProcessGroupGloo | None = None
+    _nccl: Nccl | None = None
     #: (address, port) by rank, where each member takes state.
     _places: list[tuple[str, int]] = field(default_factory=list)
     _listener: socket.socket | None = None
@@ -106,6 +117,8 @@ class Group:
         if self.broken or self._backend is None:
             raise CommunicationError(f"generation {self.generation} was broken off")
         try:
+            if self._nccl is not None and _on_gpu(arguments[0]):
+                return _OnGpu(getattr(self._nccl.backend, operation)(*arguments))
             return getattr(self._backend, operation)(*arguments)
         except RuntimeError as error:
             raise CommunicationError(str(error)) from error
@@ -115,7 +128,17 @@ class Group:
         if work is None:
             return
         with self.waiting():
-            self._wait(work)
+            if isinstance(work, _OnGpu):
+                self._wait_on_gpu(work)
+            else:
+                self._wait(work)
+
+    def _wait_on_gpu(self, on_gpu: _OnGpu) -> None:
+        assert self._nccl is not None
+        try:
+            self._nccl.wait(on_gpu.work)
+        except NcclError as error:
+            raise CommunicationError(f"generation {self.generation}: {error}") from error
 
     def _wait(self, work: Any) -> None:
         broken_at: float | None = None
@@ -157,6 +180,8 @@ class Group:
         with self._transfers_lock:
             self.broken = True
             transfers = [*self._transfers]
+        if self._nccl is not None:
+            self._nccl.break_off()
         for transfer in [self._listener, *transfers]:
             if transfer is not None:
                 with suppress(OSError):  # not connected, or closed already
@@ -171,11 +196,17 @@ class Group:
         """
         if self._listener is not None:
             self._listener.close()
-        backend, self._backend = self._backend, None
-        if backend is not None:
-            holder = [backend]
-            del backend
-            threading.Thread(target=holder.clear, name=f"drop-generation-{self.generation}", daemon=True).start()
+        if self._backend is None:
+            return
+        holder = [self._backend]
+        self._backend = None
+
+        def release() -> None:
+            if self._nccl is not None:
+                self._nccl.drop()
+            holder.clear()
+
+        threading.Thread(target=release, name=f"drop-generation-{self.generation}", daemon=True).start()
 
     def _transfer(self, connection: socket.socket) -> socket.socket:
         connection.settimeout(None)
@@ -198,11 +229,13 @@ def make_group(
     generation: int,
     rank: int,
     size: int,
+    device: torch.device,
     timeout_seconds: float = 30.0,
 ) -> Group:
     """Meet the other members of a generation. Raises CommunicationError when they do not come in time.
 
     A group of one needs nobody and no sockets. `prefix` must be unique to the generation: stores are never cleaned.
+    `device` is the model's.
     """
     if size == 1:
         return Group(generation, rank, size)
@@ -214,24 +247,42 @@ def make_group(
         store = PrefixStore(prefix, tcp)
         options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
         options._timeout = timeout
-        device, port = _listening_device(address)
-        options._devices = [device]
+        listening, port = _listening_device(address)
+        options._devices = [listening]
         own, taker = listener.getsockname()[:2]  # the address as sockets tell it, should a name have been given
-        store.set(f"place/{rank}", f"{own} {taker} {port}")
+        store.set(f"place/{rank}", f"{own} {taker} {port} {device_name(device)}")
         places = [_place(store, other) for other in range(size)]
         backend = ProcessGroupGloo(PrefixStore("gloo", store), rank, size, options)
+        nccl = None
+        if backend_for([place.device for place in places]) == "nccl":
+            nccl = start_nccl(PrefixStore("nccl", store), rank, size, device, timeout_seconds)
     except RuntimeError as error:
         listener.close()
         raise CommunicationError(str(error)) from error
     backend._set_default_timeout(COLLECTIVE_TIMEOUT)
-    takers = [(host, taker) for host, taker, _ in places]
-    return Group(generation, rank, size, backend, takers, listener, frozenset((host, gloo) for host, _, gloo in places))
+    takers = [(place.address, place.taker) for place in places]
+    ports = frozenset((place.address, place.gloo) for place in places)
+    return Group(generation, rank, size, backend, nccl, takers, listener, ports)
 
 
-def _place(store: Store, rank: int) -> tuple[str, int, int]:
-    """A member's address, the port where it takes state, and the port where gloo listens."""
-    host, taker, gloo = store.get(f"place/{rank}").decode().split()
-    return host, int(taker), int(gloo)
+def _on_gpu(tensors: torch.Tensor | list[torch.Tensor]) -> bool:
+    return tensors.is_cuda if isinstance(tensors, torch.Tensor) else tensors[0].is_cuda
+
+
+class _Place(NamedTuple):
+    """What a member tells the others of itself."""
+
+    address: str
+    #: The port where it takes state.
+    taker: int
+    #: The port where gloo listens.
+    gloo: int
+    device: str
+
+
+def _place(store: Store, rank: int) -> _Place:
+    address, taker, gloo, device = store.get(f"place/{rank}").decode().split()
+    return _Place(address, int(taker), int(gloo), device)
 
 
 def _listening_device(address: str) -> tuple[Any, int]:

@@ -69,6 +69,10 @@ class Reducer(ABC):
         #: Control block and buffers: written before `end_part` and `finish`; after it the sum over all parts of all
         #: ranks. `users`: by parameter, the number of ranks on which it got a gradient in this step.
         self.control, self._users, self.buffers = torch.split(tail, sizes)
+        #: The control block's sums, once `finish` is over. They and the users are read in one go: each time that
+        #: numbers are taken from a GPU, the host waits for it.
+        self.summed: list[float] = []
+        self._read = tail[: CONTROL_SIZE + len(trained)]
         self._place = {
             id(parameter): (bucket, index)
             for bucket in self._buckets
@@ -113,7 +117,9 @@ class Reducer(ABC):
         self._complete()
         if self._failure is not None:
             raise self._failure
-        for parameter, users in zip(self._parameters, self._users.tolist(), strict=True):
+        numbers: list[float] = self._read.tolist()
+        self.summed = numbers[:CONTROL_SIZE]
+        for parameter, users in zip(self._parameters, numbers[CONTROL_SIZE:], strict=True):
             if not users:
                 parameter.grad = None
 

@@ -306,7 +306,7 @@ class Session:
         fault("reduce", self._transitions.wid)
         try:
             self.reducer.finish()
-            control: list[float] = self.reducer.control.tolist()
+            control = self.reducer.summed
             step.agree_on_names(control, self._group)
             fault("step-result", self._transitions.wid, CommunicationError)
         except CommunicationError:

@@ -14,7 +14,8 @@ from tidepool.env import RankContext
 from tidepool.faults import fault
 from tidepool.gang import leave_gang
 from tidepool.protocol import GenerationPlan, Said
-from tidepool.torch.control import Control, Prepared, end_at_once
+from tidepool.rank import end_at_once
+from tidepool.torch.control import Control, Prepared
 from tidepool.torch.process_group import CommunicationError, Group
 from tidepool.torch.state import TrainingState
 from tidepool.torch.transfer import HandOver, catch_up, receive_state, send_state
@@ -36,7 +37,8 @@ class Transitions:
         self.wid = context.wid if context else ""
         self.launch = context.launch if context else None
         leave_gang()  # a single process's session speaks for itself from now on
-        self._control = Control(context, state.position) if context else None
+        device = next(state.model.parameters()).device
+        self._control = Control(context, state.position, device) if context else None
         self._group: Group | None = None
         #: Ranks that had the state when the group began, and how many operations were complete then.
         self._holders: list[int] = []

@@ -14,6 +14,7 @@ parser.add_argument("--epochs", type=int, default=4)
 parser.add_argument("--rank-batch", type=int, default=None)
 parser.add_argument("--slow-until", default=None, help="a file of the job; until it exists each step takes time")
 parser.add_argument("--virtual-ranks", type=int, default=None)
+parser.add_argument("--device", default="cpu")
 parser.add_argument("--out", default=None)
 options = parser.parse_args()
 
@@ -52,7 +53,7 @@ class Network(nn.Module):
 
 
 torch.manual_seed(3)
-model = Network()
+model = Network().to(options.device)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.7, patience=0)
 images = Images()
@@ -71,7 +72,8 @@ session = Session(
 
 def measure(batch):
     inputs, labels = batch
-    return torch.stack([nn.functional.cross_entropy(model(inputs), labels, reduction="sum"), torch.tensor(len(labels))])
+    loss = nn.functional.cross_entropy(model(inputs), labels, reduction="sum")
+    return torch.stack([loss, torch.tensor(len(labels), device=loss.device)])
 
 
 for _ in session.epochs(options.epochs):

@@ -17,6 +17,7 @@ parser.add_argument("--rank-batch", type=int, default=None)
 parser.add_argument("--step-seconds", type=float, default=0.0)
 parser.add_argument("--every", type=int, default=None)
 parser.add_argument("--no-evaluation", action="store_true")
+parser.add_argument("--device", default="cpu")
 parser.add_argument("--out", default=None)
 options = parser.parse_args()
 
@@ -42,7 +43,7 @@ class Samples(torch.utils.data.Dataset):
 
 
 torch.manual_seed(3)
-model = nn.Sequential(nn.Linear(20, 64), nn.Tanh(), nn.Linear(64, 2))
+model = nn.Sequential(nn.Linear(20, 64), nn.Tanh(), nn.Linear(64, 2)).to(options.device)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
 samples = Samples()
@@ -59,7 +60,7 @@ session = Session(
 
 def correct(batch):
     inputs, labels = batch
-    return torch.stack([(model(inputs).argmax(1) == labels).sum(), torch.tensor(len(labels))])
+    return torch.stack([(model(inputs).argmax(1) == labels).sum(), torch.tensor(len(labels), device=labels.device)])
 
 
 for epoch in session.epochs(options.epochs):

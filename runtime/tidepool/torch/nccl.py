@@ -1,0 +1,129 @@
+"""NCCL beside a generation's gloo group, for tensors on GPUs. Written from NCCL's and torch's documents and source;
+never run on a GPU.
+
+Gloo is always there: for tensors of the host, and for those of GPUs where NCCL cannot be used. NCCL takes one rank per
+GPU, so where several ranks share one (virtual slots), gloo sums through the memory of the host.
+
+NCCL's own handling of errors ends the process: it is switched off, since the coordinator tells who has died. A waiting
+thread asks whether the operation is over instead of blocking in CUDA. `break_off` aborts the communicator, which ends
+its kernels; until that is done they may write, so nobody goes on before. A communicator is dropped by `shutdown`, which
+lets its last data reach the peers; one that was aborted is not shut down.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Literal
+
+import torch
+from torch._C._distributed_c10d import Store
+
+from tidepool.env import take_nccl_errors
+from tidepool.rank import end_at_once
+
+__all__ = ["HOST_MEMORY", "Nccl", "NcclError", "backend_for", "device_name", "start_nccl"]
+
+#: The name of every device that is no GPU.
+HOST_MEMORY = "cpu"
+#: How often a thread asks whether an operation or the making of a communicator is over.
+_ASK_SECONDS = 0.00005
+#: An abort that takes longer never comes back, and leaves kernels that may write at any time.
+_ABORT_SECONDS = 30.0
+
+
+class NcclError(RuntimeError):
+    """The communicator is of no use any more."""
+
+
+def device_name(device: torch.device) -> str:
+    """What tells physical devices apart, over all hosts."""
+    if device.type != "cuda":
+        return HOST_MEMORY
+    return str(torch.cuda.get_device_properties(device).uuid)
+
+
+def backend_for(names: Sequence[str]) -> Literal["gloo", "nccl"]:
+    """What sums tensors of the ranks' own devices. `names`: of each rank's device; all ranks must decide alike."""
+    return "nccl" if HOST_MEMORY not in names and len(set(names)) == len(names) else "gloo"
+
+
+@dataclass
+class Nccl:
+    """A communicator. `backend` is torch's ProcessGroupNCCL; any thread may call `break_off`."""
+
+    backend: Any
+    _broken: threading.Event = field(default_factory=threading.Event)
+    _aborted: threading.Event = field(default_factory=threading.Event)
+
+    def wait(self, work: Any) -> None:
+        """Until the operation is over on the GPU. Raises NcclError; nothing writes into its tensors then."""
+        try:
+            while not work.is_completed() and not self._broken.is_set():
+                time.sleep(_ASK_SECONDS)
+            failed = self._broken.is_set() or work.exception() is not None
+            if not failed:
+                work.wait()  # what this thread's stream does next comes after the operation
+        except RuntimeError as error:
+            failed = True
+            print(f"tidepool: NCCL failed: {error}", file=sys.stderr)  # noqa: T201
+        if failed:
+            self.break_off()
+            if not self._aborted.wait(_ABORT_SECONDS):
+                end_at_once("NCCL does not come back from an abort")
+            raise NcclError("the operation failed or was broken off")
+
+    def break_off(self) -> None:
+        if self._broken.is_set():
+            return
+        self._broken.set()
+        threading.Thread(target=self._abort, name="abort-nccl", daemon=True).start()
+
+    def drop(self) -> None:
+        """Free it; may take long. Only when no thread waits in it."""
+        if not self._broken.is_set():
+            self.backend.shutdown()
+
+    def _abort(self) -> None:
+        self.backend.abort()
+        self._aborted.set()
+
+
+def start_nccl(
+    store: Store,
+    rank: int,
+    size: int,
+    device: torch.device,
+    timeout_seconds: float,
+    make: Callable[[Store, int, int], Any] | None = None,
+) -> Nccl:
+    """Meet the other ranks, without a collective: those of the generation that trains are not held up by it.
+
+    `make` builds the backend. Raises NcclError when the others do not come in time.
+    """
+    take_nccl_errors()
+    try:
+        nccl = Nccl((make or _process_group)(store, rank, size))
+        nccl.backend.eager_connect_single_device(device)
+        deadline = time.monotonic() + timeout_seconds
+        while not nccl.backend._is_initialized():
+            if time.monotonic() > deadline:
+                nccl.break_off()
+                raise NcclError(f"NCCL did not connect {size} ranks within {timeout_seconds:g} s")
+            time.sleep(0.001)
+    except RuntimeError as error:
+        raise NcclError(str(error)) from error
+    return nccl
+
+
+def _process_group(store: Store, rank: int, size: int) -> Any:
+    from torch._C._distributed_c10d import ProcessGroupNCCL  # only torch for CUDA has it
+
+    options = ProcessGroupNCCL.Options()
+    options.config.blocking = 0  # an init or an operation that cannot go on can be aborted
+    options._timeout = timedelta(minutes=30)
+    return ProcessGroupNCCL(store, rank, size, options)
