@@ -23,6 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tidepool.env import RankContext
+from tidepool.link import between_hosts
 from tidepool.protocol import GenerationPlan, Hello, Said, Told, decode, encode
 
 __all__ = ["GangLink", "Meeting", "leave_gang", "take_place", "torchrun_environment"]
@@ -185,6 +186,7 @@ class GangLink:
                 connection.close()
                 continue
             connection.settimeout(None)
+            between_hosts(connection)
             with self._send_lock:
                 if self._closed:
                     break
