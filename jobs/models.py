@@ -115,6 +115,10 @@ class Job(models.Model):
     fruitless_starts = models.PositiveIntegerField(default=0)
     #: While PREEMPTING: until when it may stop by itself, after a step and with a checkpoint. None: it is ended.
     halt_until = models.DateTimeField(null=True, blank=True)
+    #: `jobs.outcome.Failure` of the newest incarnation that an error of the script ended, or {}.
+    failure = models.JSONField(default=dict)
+    #: What its coordinator gave an incarnation up for, with the number of that, or {}.
+    given_up = models.JSONField(default=dict)
     #: What the owner wants once its slots are empty: PENDING or SUSPENDED (only while PREEMPTING).
     after_stop = models.CharField(max_length=16, blank=True, default="")
 
@@ -129,7 +133,7 @@ class Job(models.Model):
     reason_code = models.CharField(max_length=32, choices=_choices(Reason), default=Reason.SUBMITTED)
     reason_params = models.JSONField(default=dict)
     reason_text = models.TextField(default="")
-    #: {"kind", "message", "traceback"} of what ended it, or {}.
+    #: {"kind", "message", "traceback"} of what ended it, maybe "tried": a sentence about its attempts. Or {}.
     error = models.JSONField(default=dict)
 
     submitted_at = models.DateTimeField()

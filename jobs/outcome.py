@@ -5,18 +5,33 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidepool.endings import OUT_OF_MEMORY, error_key
+
 from jobs.states import JobState, Reason
 
-__all__ = ["MAX_FRUITLESS_STARTS", "Facts", "RankEnd", "Verdict", "judge", "restart_words"]
+__all__ = [
+    "MAX_ERROR_RESTARTS",
+    "MAX_FRUITLESS_STARTS",
+    "Facts",
+    "Failure",
+    "RankEnd",
+    "Verdict",
+    "judge",
+    "restart_words",
+]
 
 #: Incarnations lost in a row without a step, after which a job is given up.
 MAX_FRUITLESS_STARTS = 3
+#: Incarnations that may end by errors of the script, though each got further than the one before.
+MAX_ERROR_RESTARTS = 10
+#: Errors of the script in a row, each another one, without a step of progress.
+_MAX_DIFFERENT_ERRORS = 3
 #: How gloo, NCCL and torch's stores say that another process of the group is gone.
 _PEER_IS_GONE = (
     *("Connection closed by peer", "Connection reset by peer", "Broken pipe", "NCCL", "gloo"),
     *("DistBackendError", "DistNetworkError", "DistStoreError"),
 )
-_OUT_OF_MEMORY = frozenset({"OutOfMemoryError", "MemoryError"})
+_OUT_OF_MEMORY = frozenset({"OutOfMemoryError", "MemoryError", OUT_OF_MEMORY})
 
 
 @dataclass(frozen=True)
@@ -28,6 +43,8 @@ class RankEnd:
     signal: int | None = None
     #: {"kind", "message", "traceback"} of an exception that left the script.
     error: dict[str, Any] | None = None
+    #: Its script's doing, and not the machine's; None: an exit code other than 0 says so.
+    by_script: bool | None = None
     #: It had been told to end.
     stopped: bool = False
     #: Unix seconds, by its host's clock.
@@ -35,13 +52,27 @@ class RankEnd:
 
     @property
     def failed(self) -> bool:
-        return self.code is not None and self.code != 0
+        return bool(self.code) if self.by_script is None else self.by_script
 
     @property
     def lost_a_peer(self) -> bool:
         """It failed because another rank was gone: that one's end is the cause."""
         text = f"{(self.error or {}).get('kind', '')}: {(self.error or {}).get('message', '')}"
         return self.failed and any(sign in text for sign in _PEER_IS_GONE)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Errors of the script by which incarnations ended, one after the other."""
+
+    #: The same for two occurrences of the same error.
+    key: str
+    #: Completed when it came last, at least: the most that any incarnation has reached.
+    step: int
+    #: Incarnations in a row that it ended at that step, and those that other errors ended there.
+    attempts: int = 1
+    #: Incarnations that were started again after an error, all in all.
+    restarts: int = 0
 
 
 @dataclass(frozen=True)
@@ -65,6 +96,15 @@ class Facts:
     lost: bool = False
     #: It stops by itself, and has not said so yet.
     halting: bool = False
+    #: A generation trains.
+    trains: bool = True
+    min_slots: int = 1
+    #: Steps completed, as far as is known.
+    step: int = 0
+    #: What ended the incarnations before this one, if errors of the script did.
+    previous: Failure | None = None
+    #: The coordinator saw the same error end two ranks at the same step.
+    given_up: RankEnd | None = None
     #: While PREEMPTING: what it becomes once its slots are empty.
     after_stop: JobState = JobState.PENDING
     #: Its script is not elastic: its ranks begin and end together.
@@ -81,6 +121,7 @@ class Verdict:
     params: dict[str, Any] = field(default_factory=dict)
     error: dict[str, Any] = field(default_factory=dict)
     fruitless_starts: int = 0
+    failure: Failure | None = None
 
 
 def judge(facts: Facts) -> Verdict | None:
@@ -107,25 +148,30 @@ def restart_words(resumable: bool) -> str:
 
 
 def _judge_training(facts: Facts) -> Verdict | None:
+    if facts.given_up is not None:
+        return _failed(facts.given_up, f"The same error came twice after step {facts.step}, in two ranks.", 2)
     failed = [end for end in facts.ends if end.failed]
-    if failed:
-        return _failure(failed[0])
+    if failed and facts.completed:
+        return _failed(failed[0], "The training itself was complete.")
+    # Ranks that are left train on, or may still form the first generation.
+    if failed and (facts.lost or facts.live < (1 if facts.trains else facts.min_slots)):
+        return _error(facts, failed[0])
+    if not facts.live and facts.ends and not facts.unstarted and all(end.code == 0 for end in facts.ends):
+        return _success(facts)
     if facts.lost and not facts.completed:
         return _loss(facts)
     if facts.live:
         return None
     if facts.completed:
-        return _success()
-    if not facts.ends:
+        return _success(facts)
+    if not facts.ends or all(end.code == 0 for end in facts.ends):
         return None
-    if all(end.code == 0 for end in facts.ends):
-        return None if facts.unstarted else _success()
     return _loss(facts)
 
 
 def _judge_preempted(facts: Facts) -> Verdict | None:
     if facts.completed and facts.live == 0:
-        return _success()
+        return _success(facts)
     if facts.open_claims or facts.halting:
         return None
     if facts.after_stop == JobState.SUSPENDED:
@@ -138,18 +184,18 @@ def _judge_gang(facts: Facts) -> Verdict | None:
     bad = sorted((end for end in facts.ends if end.code != 0), key=lambda end: end.at)
     causes = [end for end in bad if not end.lost_a_peer]
     if causes:
-        return _failure(causes[0]) if causes[0].failed else _loss(facts)
+        return _failed(causes[0]) if causes[0].failed else _loss(facts)
     if facts.live or facts.unstarted or not facts.ends:
         return None  # one that lost a peer: the peer's end is still to be told
-    return _failure(bad[0]) if bad else _success()
+    return _failed(bad[0]) if bad else _success(facts)
 
 
 def _judge_preempted_gang(facts: Facts) -> Verdict | None:
     if facts.completed and facts.live == 0:
-        return _success()
+        return _success(facts)
     by_itself = bool(facts.ends) and all(end.code == 0 and not end.stopped for end in facts.ends)
     if by_itself and not facts.live and not facts.unstarted:
-        return _success()
+        return _success(facts)
     if facts.open_claims:
         return None
     if facts.after_stop == JobState.SUSPENDED:
@@ -159,24 +205,55 @@ def _judge_preempted_gang(facts: Facts) -> Verdict | None:
     return Verdict(JobState.PENDING, Reason.PREEMPTED_BY_PRIORITY, text)
 
 
-def _success() -> Verdict:
-    return Verdict(JobState.SUCCEEDED, Reason.COMPLETED, "The training is complete.")
+def _success(facts: Facts) -> Verdict:
+    text = "The training is complete."
+    if facts.stepped and not facts.completed:
+        text = f"The script ended by itself on all ranks after step {facts.step}, before its last epoch."
+    return Verdict(JobState.SUCCEEDED, Reason.COMPLETED, text)
 
 
-def _failure(end: RankEnd) -> Verdict:
-    error = end.error or {
-        "kind": "ExitCode",
-        "message": f"The script ended with exit code {end.code}.",
-        "traceback": "",
-    }
-    kind, message = str(error.get("kind", "")), str(error.get("message", ""))
-    return Verdict(
-        JobState.FAILED,
-        Reason.OUT_OF_MEMORY if kind in _OUT_OF_MEMORY else Reason.EXIT_NONZERO,
-        f"The script failed on {end.host}: {f'{kind}: {message}' if end.error else message}",
-        {"host": end.host, "code": end.code},
-        error,
-    )
+def _error(facts: Facts, end: RankEnd) -> Verdict:
+    """The script has ended a whole incarnation: another attempt, unless the last one came to the same end."""
+    before, key = facts.previous, error_key(end.error, end.code, end.signal)
+    restarts = before.restarts + 1 if before else 1
+    if before is None or facts.step > before.step:
+        if restarts > MAX_ERROR_RESTARTS:
+            return _failed(end, f"It was started again {MAX_ERROR_RESTARTS} times after errors.", restarts)
+        return _restart(end, Failure(key, facts.step, 1, restarts))
+    attempts = before.attempts + 1
+    if before.key == key:
+        return _failed(end, f"Tried {attempts} times: the same error, and no step after step {before.step}.", attempts)
+    if attempts >= _MAX_DIFFERENT_ERRORS:
+        return _failed(end, f"Tried {attempts} times: always an error, and no step after {before.step}.", attempts)
+    return _restart(end, Failure(key, before.step, attempts, restarts))
+
+
+def _restart(end: RankEnd, failure: Failure) -> Verdict:
+    text = f"The script failed on {end.host}: {_shown(end)}. It starts again from its last checkpoint."
+    params = {"host": end.host, "code": end.code, "signal": end.signal, "step": failure.step}
+    return Verdict(JobState.PENDING, _reason(end), text, params, error=_error_of(end), failure=failure)
+
+
+def _failed(end: RankEnd, tried: str = "", attempts: int = 1) -> Verdict:
+    """`tried`: a sentence about its attempts."""
+    text = f"The script failed on {end.host}: {_shown(end)}. {tried}".strip()
+    params = {"host": end.host, "code": end.code, "signal": end.signal, "attempts": attempts}
+    return Verdict(JobState.FAILED, _reason(end), text, params, _error_of(end) | ({"tried": tried} if tried else {}))
+
+
+def _reason(end: RankEnd) -> Reason:
+    return Reason.OUT_OF_MEMORY if _error_of(end)["kind"] in _OUT_OF_MEMORY else Reason.EXIT_NONZERO
+
+
+def _shown(end: RankEnd) -> str:
+    error = _error_of(end)
+    text = f"{error['kind']}: {error['message']}" if end.error else str(error["message"])
+    return text.rstrip(".")
+
+
+def _error_of(end: RankEnd) -> dict[str, Any]:
+    given = end.error or {"kind": "ExitCode", "message": f"The script ended with exit code {end.code}."}
+    return {name: str(given.get(name, "")) for name in ("kind", "message", "traceback")}
 
 
 def _loss(facts: Facts) -> Verdict:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from django.db import transaction
@@ -51,10 +51,9 @@ def finish_cancelled(job: Job, why: Why) -> None:
 
 
 @transaction.atomic
-def requeue(job: Job, why: Why, fruitless_starts: int | None = None) -> None:
+def requeue(job: Job, why: Why, **changes: Any) -> None:
     """Every rank was lost: the job waits for slots and continues under its next incarnation."""
-    fruitless = job.fruitless_starts if fruitless_starts is None else fruitless_starts
-    _leave(job, JobState.PENDING, why, fruitless_starts=fruitless)
+    _leave(job, JobState.PENDING, why, **changes)
     stop_ranks(job)
     wake_scheduler()
 
@@ -71,7 +70,8 @@ def settle(job: Job, verdict: Verdict, actor: str = "executor") -> None:
         case JobState.CANCELLED:
             finish_cancelled(job, why)
         case JobState.PENDING if job.state != JobState.PREEMPTING:
-            requeue(job, why, verdict.fruitless_starts)
+            failure = {"failure": asdict(verdict.failure), "error": verdict.error} if verdict.failure else {}
+            requeue(job, why, fruitless_starts=verdict.fruitless_starts, **failure)
         case _:
             _leave_preempting(job, verdict.state, why.text)
 

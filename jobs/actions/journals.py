@@ -45,6 +45,7 @@ class _RankExited:
     code: int | None = None
     signal: int | None = None
     error: dict[str, Any] | None = None
+    by_script: bool | None = None
     #: Its keeper had told it to end.
     stopped: bool = False
     at: float | None = None
@@ -61,6 +62,16 @@ class _RankStuck:
     host: str
     why: str
     seconds: float
+
+
+@dataclass(frozen=True)
+class _Failed:
+    wid: str
+    host: str
+    code: int | None
+    signal: int | None
+    error: dict[str, Any] | None
+    step: int | None
 
 
 @dataclass(frozen=True)
@@ -173,6 +184,24 @@ def _rank_stuck(job: Job, data: dict[str, Any], host: str) -> None:
     record(job, Why(Reason.RANK_LOST, text, "executor", {"wid": stuck.wid, "seconds": stuck.seconds}))
 
 
+def _rank_failed(job: Job, data: dict[str, Any], host: str) -> None:
+    failed = from_json(_Failed, data)
+    error = failed.error or {}
+    shown = f"{error.get('kind', 'exit code')}: {error.get('message', failed.code)}"
+    when = "before it took part" if failed.step is None else f"after step {failed.step}"
+    text = f"The script failed in the rank {failed.wid} on {failed.host} {when}: {shown}. The others train on."
+    params = {"wid": failed.wid, "step": failed.step, "traceback": error.get("traceback", "")}
+    record(job, Why(Reason.EXIT_NONZERO, text, "executor", params))
+
+
+def _failed(job: Job, data: dict[str, Any], host: str) -> None:
+    """The same error came again at the same step: the coordinator has given the incarnation up."""
+    given_up = asdict(from_json(_Failed, data)) | {"incarnation": job.incarnation}
+    step = max(job.step, given_up["step"] or 0)
+    Job.objects.filter(pk=job.pk).update(given_up=given_up, step=step)
+    job.given_up, job.step = given_up, step
+
+
 def _no_progress(job: Job, data: dict[str, Any], host: str) -> None:
     record(job, Why(Reason.NO_PROGRESS, from_json(_NoProgress, data).text, "executor"))
 
@@ -200,6 +229,8 @@ _KINDS: dict[str, Callable[[Job, dict[str, Any], str], None]] = {
     "lost": _lost,
     "halted": lambda job, data, host: halts.store(job, data),
     "rank_stuck": _rank_stuck,
+    "rank_failed": _rank_failed,
+    "failed": _failed,
     "no_progress": _no_progress,
     "finished": _finished,
     "checkpoint": lambda job, data, host: checkpoints.store(job, data),

@@ -12,7 +12,7 @@ from jobs.actions.ending import LIVE_RANKS, settle
 from jobs.actions.transition import lock_job
 from jobs.gangs import has_saved_since, is_resumable
 from jobs.models import Generation, Job, Journal, Rank
-from jobs.outcome import Facts, RankEnd, judge
+from jobs.outcome import Facts, Failure, RankEnd, judge
 from jobs.states import HOLDING, GenerationState, JobState
 
 __all__ = ["judge_job", "metrics_journal"]
@@ -36,20 +36,32 @@ def metrics_journal(job: Job) -> str:
 def _facts(job: Job) -> Facts:
     claims = open_claims(job)
     ranks = Rank.objects.filter(job=job, incarnation=job.incarnation).order_by("id")
+    live = {rank.wid for rank in ranks if rank.state in LIVE_RANKS}
     newest = {(rank.host, rank.slot): rank for rank in ranks}
     kept = [(claim.slot.host.name, claim.slot.index) for claim in claims if claim.vacating_at is None]
     if not job.elastic and job.state == JobState.PREEMPTING:
         kept = list(newest)  # all of its slots are being given back, and how its ranks took it is what matters
+    ended = [newest[place] for place in kept if place in newest and newest[place].state not in LIVE_RANKS]
+    last = _last_generation(job)
+    lost = last is not None and last.state == GenerationState.ENDED and not live & _members(last)
+    if lost and last is not None and live:  # how others ended, which never had the state, says nothing about that
+        ended = [rank for rank in ended if rank.wid in _members(last)]
+    step = max([job.step, *(step for rank in ended if (step := _step_of(rank)))])
     return Facts(
         state=JobState(job.state),
         completed=job.completed_incarnation == job.incarnation,
-        live=sum(rank.state in LIVE_RANKS for rank in ranks),
-        ends=tuple(_end(newest[place]) for place in kept if place in newest and newest[place].state not in LIVE_RANKS),
+        live=len(live),
+        ends=tuple(_end(rank.host, rank.exit) for rank in ended),
         unstarted=sum(place not in newest for place in kept),
         stepped=_made_progress(job, ranks),
         fruitless_starts=job.fruitless_starts,
         open_claims=len(claims),
-        lost=_is_lost(job, {rank.wid for rank in ranks if rank.state in LIVE_RANKS}),
+        lost=lost,
+        trains=last is not None and last.state == GenerationState.ACTIVE,
+        min_slots=job.min_slots,
+        step=step,
+        previous=Failure(**job.failure) if job.failure else None,
+        given_up=_given_up(job),
         halting=job.halt_until is not None,
         after_stop=JobState(job.after_stop or JobState.PENDING),
         gang=not job.elastic,
@@ -64,22 +76,35 @@ def _made_progress(job: Job, ranks: Iterable[Rank]) -> bool:
     return not job.elastic and has_saved_since(job, min((rank.started_at for rank in ranks), default=0.0))
 
 
-def _is_lost(job: Job, live: set[str]) -> bool:
-    """No generation goes on after the last one, and none of its members runs any more."""
+def _last_generation(job: Job) -> Generation | None:
+    """The newest that has begun. When it has ended, nobody is left who has the training's state."""
     formed = Generation.objects.filter(job=job, incarnation=job.incarnation, active_at__isnull=False)
-    last = formed.order_by("-number").first()
-    if last is None or last.state != GenerationState.ENDED:
-        return False
-    return not any(member["wid"] in live for member in last.members)
+    return formed.order_by("-number").first()
 
 
-def _end(rank: Rank) -> RankEnd:
-    seen: dict[str, Any] = rank.exit
+def _members(generation: Generation) -> set[str]:
+    return {member["wid"] for member in generation.members}
+
+
+def _given_up(job: Job) -> RankEnd | None:
+    if job.given_up.get("incarnation") != job.incarnation:
+        return None
+    return _end(job.given_up["host"], job.given_up)
+
+
+def _end(host: str, seen: dict[str, Any]) -> RankEnd:
     return RankEnd(
-        rank.host,
+        host,
         seen.get("code"),
         seen.get("signal"),
         seen.get("error"),
+        seen.get("by_script"),
         stopped=bool(seen.get("stopped")),
         at=seen.get("at") or 0.0,
     )
+
+
+def _step_of(rank: Rank) -> int | None:
+    """Steps completed when its script failed, as it wrote down itself."""
+    step = (rank.exit.get("error") or {}).get("step")
+    return step if isinstance(step, int) else None

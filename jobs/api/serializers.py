@@ -80,6 +80,8 @@ class JobErrorOutput(serializers.Serializer[Any]):
     kind = serializers.CharField()
     message = serializers.CharField()
     traceback = serializers.CharField()
+    #: About its attempts.
+    tried = serializers.CharField(required=False)
 
 
 class JobOutput(serializers.Serializer[Job]):

@@ -38,8 +38,8 @@ _passages: Counter[str] = Counter()
 def fault(name: str, wid: str = "", error: type[Exception] = RuntimeError) -> None:
     """Act on the n-th passage of `name`, as `TIDEPOOL_FAULT=name:n:action` says (several: separated by commas).
 
-    `name@prefix` restricts it to ranks whose wid begins with `prefix`. Actions: kill, stop, raise (`error`), hang
-    (this thread alone), seize (this thread, with the interpreter's lock, so all of the process).
+    `name@prefix` restricts it to ranks whose wid begins with `prefix`. Actions: kill, stop, raise (`error`), leave
+    (exit code 0), hang (this thread alone), seize (with the interpreter's lock, so all of the process).
     """
     spec = fault_spec()
     if spec is None:
@@ -57,6 +57,8 @@ def fault(name: str, wid: str = "", error: type[Exception] = RuntimeError) -> No
 def _act(name: str, action: str, error: type[Exception]) -> None:
     if action == "raise":
         raise error(f"fault point {name}")
+    if action == "leave":
+        raise SystemExit(0)
     while action == "hang":
         time.sleep(1.0)
     while action == "seize":

@@ -5,9 +5,9 @@ lines on its unix socket and tells `KeeperStatus` lines to whoever is connected.
 the keeper never ends a rank because it hears nothing. It ends them when a wish says so, and all at once when the
 lifeline closes. What happened is in its journal, on disk, before anybody is told.
 
-Ranks started again: one killed by a signal while its slot is still wanted, a few times, later each time. One that
-ended by itself is not, until the slot has been released and wanted again. Of a script that is not elastic none is: its
-ranks begin together or not at all.
+Ranks started again: one killed from outside while its slot is still wanted, a few times, later each time. One that its
+script has ended is not, until the coordinator says that the training has got past its error, or the slot has been
+released and wanted again. Of a script that is not elastic none is: its ranks begin together or not at all.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ import selectors
 import signal
 import socket
 import time
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from tidepool import procfs
+from tidepool.endings import describe_end, oom_kills
 from tidepool.env import RankContext
 from tidepool.journal import Journal, read_journal
 from tidepool.leadlink import LeadLink
@@ -36,19 +38,23 @@ from tidepool.protocol import (
     KeeperStatus,
     KeeperTold,
     ProtocolError,
+    RankEnd,
     RankStatus,
     decode,
     encode,
     to_json,
 )
-from tidepool.rank import ERROR_FILE, RankStart, run_rank
+from tidepool.rank import RankStart, run_rank
 
 __all__ = ["RESTART_LIMIT", "journal_path", "main", "rank_mark"]
 
 logger = logging.getLogger(__name__)
 
-#: Times that a slot's rank is started again after a signal killed it, within one incarnation.
+#: Times in a row that a slot's rank is started again when each has lived for less than _LIVED_SECONDS.
 RESTART_LIMIT = 5
+_LIVED_SECONDS = 20.0
+#: Ends by scripts' errors that a coordinator is told of when it comes back.
+_TOLD_ENDS = 16
 _FIRST_BACKOFF_SECONDS = 0.2
 _SIGTERM_GRACE_SECONDS = 10.0
 _LEFTOVER_SECONDS = 5.0
@@ -119,6 +125,9 @@ class Keeper:
         self._told: KeeperStatus | None = None
         self._settled_file = journal_path(spec).with_suffix(".settled")
         self._starts = 0
+        #: The newest ranks that their script has ended.
+        self._ended: deque[RankEnd] = deque(maxlen=_TOLD_ENDS)
+        self._oom_kills = oom_kills()
         self._recall()
         self._journal = Journal(journal_path(spec))
         self._launch_file = _write_launch_file(spec)
@@ -245,21 +254,35 @@ class Keeper:
 
     def _lead_hello(self) -> KeeperHello:
         spec = self._spec
-        return KeeperHello(spec.job, spec.incarnation, spec.host, [rank.wid for rank in self._ranks.values()])
+        living = [rank.wid for rank in self._ranks.values()]
+        return KeeperHello(spec.job, spec.incarnation, spec.host, living, list(self._ended))
 
     def _hear_lead(self, told: KeeperTold) -> None:
+        if told.kind == "retry":
+            self._retry(told.wid)
+            return
         for rank in self._ranks.values():
             if rank.wid == told.wid and rank.fenced is None:
                 logger.warning("job=%s wid=%s is killed: %s", self._spec.job, rank.wid, told.why)
                 rank.fenced = told.why
                 self._kill_rank(rank)
 
+    def _retry(self, wid: str) -> None:
+        """The training has got past what ended this rank: its slot may have another one."""
+        for end in [end for end in self._ended if end.wid == wid]:
+            self._ended.remove(end)
+            if self._slots[end.slot].settled and end.slot not in self._ranks:
+                self._slots[end.slot].settled = False
+                self._retry_later(end.slot, f"the training goes on after {wid} was ended by its script")
+                self._remember_settled()
+
     def _release(self, slots: set[int]) -> None:
         for slot in slots & set(self._ranks):
             self._ranks[slot].released = True
-        if any(self._slots[slot].settled for slot in slots):
-            for slot in slots:
-                self._slots[slot].settled = False
+        settled = any(self._slots[slot].settled for slot in slots)
+        for slot in slots:
+            self._slots[slot] = _Slot()
+        if settled:
             self._remember_settled()
 
     def _settle(self, slot: int) -> None:
@@ -372,7 +395,7 @@ class Keeper:
         return [*procfs.session_members(rank.pid), *marked]
 
     def _reap(self) -> None:
-        while (child := _reap_child()) is not None:
+        while (child := procfs.reap_child()) is not None:
             pid, status = child
             rank = next((rank for rank in self._ranks.values() if rank.pid == pid), None)
             if rank is not None:
@@ -380,24 +403,36 @@ class Keeper:
 
     def _bury(self, rank: _Rank, exit_code: int) -> None:
         self._kill_leftovers(rank)
-        code = exit_code if exit_code >= 0 else None
-        number = -exit_code if exit_code < 0 else None
-        error = _error_of(self._log_dir(rank), code)
-        if rank.fenced is not None:
-            error = {"kind": "Stuck", "message": rank.fenced, "traceback": ""}
-        stopped = rank.state == "STOPPING"
-        self._record("rank_exited", rank, {"code": code, "signal": number, "error": error, "stopped": stopped})
+        end = describe_end(
+            rank.wid,
+            rank.slot,
+            exit_code,
+            self._log_dir(rank),
+            fenced=rank.fenced,
+            oom_killed=self._oom_killed(),
+        )
+        how = {"code": end.code, "signal": end.signal, "by_script": end.by_script, "error": end.error}
+        self._record("rank_exited", rank, {**how, "stopped": rank.state == "STOPPING"})
         with suppress(KeyError):
             self._selector.unregister(rank.link)
         rank.link.close()
         del self._ranks[rank.slot]
+        if end.by_script:
+            self._ended.append(end)
         self._lead.say_hello()
         if rank.state == "STOPPING" or rank.released:
             return
-        if number is None or not self._elastic:
+        if end.by_script or end.code == 0 or not self._elastic:
             self._settle(rank.slot)
-        else:
-            self._retry_later(rank.slot, f"{rank.wid} was killed by signal {number}")
+            return
+        if time.time() - rank.started_at > _LIVED_SECONDS:
+            self._slots[rank.slot].restarts = 0
+        self._retry_later(rank.slot, f"{rank.wid} was killed by signal {end.signal}")
+
+    def _oom_killed(self) -> bool | None:
+        """Whether the kernel has killed for want of memory since the last look; None: it does not tell."""
+        before, self._oom_kills = self._oom_kills, oom_kills()
+        return None if self._oom_kills is None else self._oom_kills > (before or 0)
 
     def _kill_leftovers(self, rank: _Rank) -> None:
         """A slot is empty when nothing of its rank is left in it."""
@@ -411,7 +446,7 @@ class Keeper:
 
     def _end_everything(self) -> None:
         """SIGKILL until no child is left: every orphan below becomes a child of this subreaper."""
-        while _has_children():
+        while procfs.has_children():
             for process in procfs.descendants(self._pid):
                 procfs.kill(process)
             self._reap()
@@ -456,29 +491,3 @@ def _write_launch_file(spec: KeeperSpec) -> Path:
     unfinished = folder / f"launch.{spec.host}.new"
     unfinished.write_text(json.dumps(to_json(spec.launch)))
     return unfinished.rename(folder / f"launch.{spec.host}.json")
-
-
-def _error_of(log_dir: Path, code: int | None) -> dict[str, Any] | None:
-    if code is None or code == 0:
-        return None
-    try:
-        error: dict[str, Any] = json.loads((log_dir / ERROR_FILE).read_text())
-    except (FileNotFoundError, ValueError):
-        return {"kind": "Exit", "message": f"the process ended with code {code}", "traceback": ""}
-    return error
-
-
-def _reap_child() -> tuple[int, int] | None:
-    try:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-    except ChildProcessError:
-        return None
-    return (pid, status) if pid else None
-
-
-def _has_children() -> bool:
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True

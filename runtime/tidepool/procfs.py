@@ -28,9 +28,11 @@ __all__ = [
     "descendants",
     "die_with_parent",
     "find",
+    "has_children",
     "kill",
     "marked",
     "memory_bytes",
+    "reap_child",
     "reserved_mark",
     "session_members",
     "set_mark",
@@ -178,6 +180,24 @@ def close_descriptors(keep: set[int]) -> None:
         if int(name) not in keep:
             with contextlib.suppress(OSError):  # the listing's own descriptor is closed already
                 os.close(int(name))
+
+
+def reap_child() -> tuple[int, int] | None:
+    """Pid and wait status of a child that has ended, if one has."""
+    try:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return (pid, status) if pid else None
+
+
+def has_children() -> bool:
+    """Whether this process has any, ended ones that were not reaped included."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def _read(pid: int, booted_at: float) -> Process | None:

@@ -14,13 +14,11 @@ rank's `Said` and its coordinator's `Told` go over a connection that began with 
 
 from __future__ import annotations
 
-import json
-import types
-import typing
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-PROTOCOL_VERSION = 1
+from tidepool.wire import PROTOCOL_VERSION, ProtocolError, decode, encode, from_json, to_json
+
 #: Unless the job or its script says otherwise: how much training may be lost when every rank dies at once, and how
 #: many checkpoints are kept.
 CHECKPOINT_SECONDS = 60.0
@@ -45,6 +43,7 @@ __all__ = [
     "Member",
     "PlanMember",
     "ProtocolError",
+    "RankEnd",
     "RankStatus",
     "Report",
     "Retire",
@@ -54,12 +53,9 @@ __all__ = [
     "decode",
     "encode",
     "from_json",
+    "host_of",
     "to_json",
 ]
-
-
-class ProtocolError(ValueError):
-    """A message that does not follow this module; the text says which field."""
 
 
 # --- control plane -> executor ---------------------------------------------------------------------------------------
@@ -286,6 +282,20 @@ class Told:
 
 
 @dataclass(frozen=True)
+class RankEnd:
+    """How a rank ended. Exactly one of `code` and `signal` is set."""
+
+    wid: str
+    slot: int
+    code: int | None
+    signal: int | None
+    #: The script's doing, which will happen again: an error, an exit code, a crash, a lack of memory.
+    by_script: bool
+    #: {"kind", "message", "traceback"}, and "step" if it is known.
+    error: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
 class KeeperHello:
     """A keeper's line on each connection to the coordinator, and again whenever a rank of its has ended."""
 
@@ -294,16 +304,22 @@ class KeeperHello:
     host: str
     #: Ranks that it has now: whoever is missing here is dead.
     living: list[str]
+    #: Its newest ranks that were ended by their script's error, told already or not.
+    ended: list[RankEnd] = field(default_factory=list)
     version: int = PROTOCOL_VERSION
 
 
 @dataclass(frozen=True)
 class KeeperTold:
-    """What a coordinator tells a keeper. fence: kill the rank `wid` and all that it started, at once."""
+    """What a coordinator tells a keeper.
 
-    kind: Literal["fence"]
+    fence: kill the rank `wid` and all that it started, at once. retry: start another one in the slot of `wid`, which
+    was ended by its script's error: the training has got past that.
+    """
+
+    kind: Literal["fence", "retry"]
     wid: str
-    why: str
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -393,8 +409,8 @@ class JournalEntry:
     #: Position in the journal, from 1.
     number: int
     #: keeper: rank_started, rank_exited. coordinator: rank_joined, generation_planned, generation_active,
-    #: generation_abandoned, rank_stuck, no_progress, restored, checkpoint, checkpoint_failed, lost, halted, finished.
-    #: metrics: step.
+    #: generation_abandoned, rank_stuck, rank_failed, failed, no_progress, restored, checkpoint, checkpoint_failed,
+    #: lost, halted, finished. metrics: step.
     kind: str
     data: dict[str, Any]
 
@@ -417,79 +433,6 @@ class Report:
     version: int = PROTOCOL_VERSION
 
 
-# --- wire format -----------------------------------------------------------------------------------------------------
-
-T = TypeVar("T")
-
-
-def to_json(message: Any) -> dict[str, Any]:
-    """Plain JSON values of a message, ready for Celery."""
-    return asdict(message)
-
-
-def from_json(cls: type[T], values: Any) -> T:
-    """Build `cls` from plain JSON values; unknown fields are ignored, so that a newer sender may add some.
-
-    Raises ProtocolError for a missing field, a wrong type, or another `version`.
-    """
-    if not isinstance(values, dict):
-        raise ProtocolError(f"{cls.__name__}: expected an object, got {type(values).__name__}")
-    version = values.get("version", PROTOCOL_VERSION)
-    if version != PROTOCOL_VERSION:
-        raise ProtocolError(f"{cls.__name__}: version {version} is not spoken here (only {PROTOCOL_VERSION})")
-    hints = typing.get_type_hints(cls)
-    known = {}
-    for spec in fields(cls):  # type: ignore[arg-type]
-        if spec.name in values:
-            known[spec.name] = _convert(hints[spec.name], values[spec.name], f"{cls.__name__}.{spec.name}")
-    try:
-        return cls(**known)
-    except TypeError as error:
-        raise ProtocolError(f"{cls.__name__}: {error}") from None
-
-
-def encode(message: Any) -> bytes:
-    """One JSON line."""
-    return json.dumps(to_json(message), separators=(",", ":")).encode() + b"\n"
-
-
-def decode(cls: type[T], line: bytes) -> T:
-    try:
-        values = json.loads(line)
-    except ValueError:
-        raise ProtocolError(f"{cls.__name__}: not JSON") from None
-    return from_json(cls, values)
-
-
-def _convert(hint: Any, value: Any, where: str) -> Any:
-    origin = typing.get_origin(hint)
-    arguments = typing.get_args(hint)
-    if hint is Any:
-        return value
-    if is_dataclass(hint):
-        return from_json(typing.cast(type, hint), value)
-    if origin in (typing.Union, types.UnionType):
-        if value is None and type(None) in arguments:
-            return None
-        [inner] = [argument for argument in arguments if argument is not type(None)]
-        return _convert(inner, value, where)
-    if origin is Literal:
-        return _expect(value in arguments, value, where)
-    if origin is list:
-        _expect(isinstance(value, list), value, where)
-        return [_convert(arguments[0], item, where) for item in value]
-    if origin is dict:
-        _expect(isinstance(value, dict), value, where)
-        return {key: _convert(arguments[1], item, where) for key, item in value.items()}
-    if hint is float:
-        _expect(isinstance(value, int | float) and not isinstance(value, bool), value, where)
-        return float(value)
-    if hint is int:
-        return _expect(isinstance(value, int) and not isinstance(value, bool), value, where)
-    return _expect(isinstance(value, hint), value, where)
-
-
-def _expect(true: bool, value: Any, where: str) -> Any:
-    if not true:
-        raise ProtocolError(f"{where}: {value!r} does not fit")
-    return value
+def host_of(wid: str) -> str:
+    """The host of the rank `<host>.<slot>.<n>`."""
+    return wid.rsplit(".", 2)[0]

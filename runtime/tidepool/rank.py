@@ -6,6 +6,7 @@ The keeper forks; the child calls `run_rank` and never returns from it.
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import json
 import os
 import runpy
@@ -20,15 +21,15 @@ from types import TracebackType
 from typing import NoReturn
 
 from tidepool import procfs
+from tidepool.endings import ERROR_FILE, FATAL_FILE
 from tidepool.env import RankContext, rank_environment
 from tidepool.gang import take_place
+from tidepool.progress import noted_step
 
-__all__ = ["ERROR_FILE", "RUNNING", "RankStart", "end_at_once", "inherited_environment", "run_rank"]
+__all__ = ["RUNNING", "RankStart", "end_at_once", "inherited_environment", "run_rank"]
 
 #: The byte a rank sends to its keeper when the user's script begins.
 RUNNING = b"R"
-#: In the rank's log folder: why it ended, as `{"kind", "message", "traceback"}`.
-ERROR_FILE = "error.json"
 
 #: What left the script. It holds the script's frames: a DDP model in one of them that outlives its process group may
 #: wait forever in its destructor, for a thread of gloo's that waits for the interpreter.
@@ -94,6 +95,7 @@ def _open_logs(folder: Path) -> None:
     _replace_descriptor(2, folder / "stderr", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    faulthandler.enable(open(folder / FATAL_FILE, "w"))  # noqa: SIM115 - a crash writes its stacks there
 
 
 def _replace_descriptor(number: int, path: Path, flags: int) -> None:
@@ -186,7 +188,8 @@ def _is_ours(file_name: str) -> bool:
 
 def _record_error(log_dir: Path, kind: str, message: str, text: str) -> None:
     unfinished = log_dir / f"{ERROR_FILE}.new"
-    unfinished.write_text(json.dumps({"kind": kind, "message": message, "traceback": text}))
+    error = {"kind": kind, "message": message, "traceback": text, "step": noted_step()}
+    unfinished.write_text(json.dumps(error))
     unfinished.rename(log_dir / ERROR_FILE)
 
 

@@ -41,6 +41,7 @@ function showError(error) {
   if (!error) return;
   setField(box, "error-title", error.kind || "Failed");
   setField(box, "error-message", error.message || "");
+  setField(box, "error-tried", error.tried || "");
   setField(box, "error-traceback", error.traceback || "");
   box.querySelector("details").hidden = !error.traceback;
 }
@@ -99,8 +100,8 @@ function timeElement(at) {
 
 function ending(exit) {
   if (!exit) return "–";
-  if (exit.signal) return `signal ${exit.signal}`;
-  return exit.code === 0 ? "exit 0" : `exit ${exit.code}${exit.error?.message ? `: ${exit.error.message}` : ""}`;
+  const how = exit.signal ? `signal ${exit.signal}` : `exit ${exit.code}`;
+  return exit.error?.message ? `${how}: ${exit.error.message}` : how;
 }
 
 function showRanks() {

@@ -119,21 +119,78 @@ def test_a_slot_is_not_released_while_its_rank_is_there(cluster: Cluster, submit
     assert SlotClaim.objects.filter(job=first, vacating_at__isnull=False, released_at__isnull=True).count() == 4
 
 
-def test_an_exception_fails_the_job_and_frees_its_slots(cluster: Cluster, submit: Submit) -> None:
-    job = running(cluster, submit())
-    error = {"kind": "ValueError", "message": "no such layer", "traceback": "Traceback ..."}
-    cluster.hosts["gpu-host-2"].end(1, code=1, error=error)
+ERROR = {"kind": "ValueError", "message": "no such layer", "traceback": "Traceback ..."}
+
+
+def fail_everywhere(cluster: Cluster, job: Job, error: dict[str, str]) -> None:
+    for rank in cluster.ranks(job):
+        cluster.hosts[rank.wid.split(".")[0]].end(rank.slot, code=1, error=error)
     cluster.report()
+
+
+def test_an_error_that_ends_all_ranks_is_tried_once_more_and_then_fails_the_job(
+    cluster: Cluster, submit: Submit
+) -> None:
+    job = running(cluster, submit())
+    fail_everywhere(cluster, job, ERROR)
+    waiting = fresh(job)
+    assert (waiting.state, waiting.reason_code) == (JobState.PENDING, Reason.EXIT_NONZERO)
+    assert "no such layer. It starts again" in waiting.reason_text
+    assert waiting.error == ERROR
+
+    cluster.settle()
+    cluster.turn()
+    assert (fresh(job).state, fresh(job).incarnation, fresh(job).error) == (JobState.STARTING, 2, {})
+    fail_everywhere(cluster, job, ERROR)
     failed = fresh(job)
-    assert failed.state == JobState.FAILED
-    assert failed.error == error
-    assert failed.reason_code == Reason.EXIT_NONZERO
-    assert "gpu-host-2" in failed.reason_text
-    assert "no such layer" in failed.reason_text
+    assert (failed.state, failed.reason_code) == (JobState.FAILED, Reason.EXIT_NONZERO)
+    assert failed.error == {**ERROR, "tried": "Tried 2 times: the same error, and no step after step 1."}
     cluster.settle()
     assert cluster.ranks(job) == []
     assert open_slots(job) == 0
     assert sizes(job) == [0, 8, 0]
+
+
+def test_an_error_after_more_steps_is_another_attempt(cluster: Cluster, submit: Submit) -> None:
+    job = running(cluster, submit())
+    for step in (5, 9, 12):
+        cluster.log_step(job, step)
+        fail_everywhere(cluster, job, {**ERROR, "step": step})  # type: ignore[dict-item]
+        assert (fresh(job).state, fresh(job).failure["step"]) == (JobState.PENDING, step)
+        cluster.settle()
+        cluster.turn()
+        job = fresh(job)
+
+
+def test_an_error_of_one_rank_is_told_and_the_others_train_on(cluster: Cluster, submit: Submit) -> None:
+    job = running(cluster, submit())
+    ended = cluster.hosts["gpu-host-2"].ranks[1].wid
+    cluster.hosts["gpu-host-2"].end(1, code=1, error=ERROR)
+    end = {"wid": ended, "host": "gpu-host-2", "slot": 1, "code": 1, "signal": None, "error": ERROR, "step": 4}
+    cluster.hosts[job.lead_host].write(job, "coordinator", "rank_failed", **end, generation=2, by_script=True)
+    cluster.report()
+    assert fresh(job).state == JobState.RUNNING
+    event = job.events.order_by("-seq")[0]
+    assert event.text == (
+        f"The script failed in the rank {ended} on gpu-host-2 after step 4: ValueError: no such layer. "
+        "The others train on."
+    )
+    assert event.detail["traceback"] == "Traceback ..."
+
+
+def test_an_error_that_comes_again_at_its_step_fails_the_job(cluster: Cluster, submit: Submit) -> None:
+    job = running(cluster, submit())
+    end = {"wid": "gpu-host-1.0.1", "host": "gpu-host-1", "slot": 0, "code": 1, "signal": None, "error": ERROR}
+    lead = cluster.hosts[job.lead_host]
+    lead.write(job, "coordinator", "failed", **end, step=4, generation=3, by_script=True)
+    lead.write(job, "coordinator", "lost", generation=3)
+    cluster.report()
+    failed = fresh(job)
+    assert (failed.state, failed.reason_code) == (JobState.FAILED, Reason.EXIT_NONZERO)
+    assert failed.error["tried"] == "The same error came twice after step 4, in two ranks."
+    assert failed.error["traceback"] == "Traceback ..."
+    cluster.settle()
+    assert open_slots(job) == 0
 
 
 def test_a_rank_killed_while_others_live_is_nobodys_end(cluster: Cluster, submit: Submit) -> None:

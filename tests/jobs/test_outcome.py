@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.outcome import Facts, RankEnd, judge
+from jobs.outcome import MAX_ERROR_RESTARTS, Facts, Failure, RankEnd, judge
 from jobs.states import JobState, Reason
 
 OK = RankEnd("a", code=0)
@@ -14,6 +14,12 @@ ERROR = {"kind": "ValueError", "message": "bad shape", "traceback": "Traceback .
 BROKEN = RankEnd("b", code=1, error=ERROR)
 MEMORY = RankEnd("b", code=1, error={"kind": "OutOfMemoryError", "message": "CUDA out of memory", "traceback": ""})
 EXIT_3 = RankEnd("b", code=3)
+CRASHED = RankEnd("b", signal=11, by_script=True, error={"kind": "SIGSEGV", "message": "crashed", "traceback": ""})
+NO_MEMORY = RankEnd("b", signal=9, by_script=True, error={"kind": "OutOfMemory", "message": "killed", "traceback": ""})
+#: One incarnation ended by BROKEN after step 7.
+ONCE = Failure(key="ValueError: bad shape (1, None)", step=7)
+AGAIN = {"step": 7, "previous": ONCE}
+RESTART, FAILED = (JobState.PENDING, Reason.EXIT_NONZERO), (JobState.FAILED, Reason.EXIT_NONZERO)
 
 FACTS = Facts(
     state=JobState.RUNNING,
@@ -31,13 +37,42 @@ CASES = {
     "all live": ({"live": 2}, None),
     "one was killed, another lives": ({"live": 1, "ends": (KILLED,)}, None),
     "one exited well, another lives": ({"live": 1, "ends": (OK,)}, None),
-    "one failed, another lives": ({"live": 1, "ends": (BROKEN,)}, (JobState.FAILED, Reason.EXIT_NONZERO)),
-    "one failed, the other was killed": ({"ends": (KILLED, BROKEN)}, (JobState.FAILED, Reason.EXIT_NONZERO)),
-    "out of memory": ({"ends": (MEMORY,)}, (JobState.FAILED, Reason.OUT_OF_MEMORY)),
-    "failed before it trained": (
-        {"state": JobState.STARTING, "ends": (EXIT_3,), "stepped": False},
-        (JobState.FAILED, Reason.EXIT_NONZERO),
+    "one failed, another trains on": ({"live": 1, "ends": (BROKEN,)}, None),
+    "one failed, another may still begin": (
+        {"state": JobState.STARTING, "live": 1, "ends": (BROKEN,), "trains": False},
+        None,
     ),
+    "one failed, the others are too few to begin": (
+        {"state": JobState.STARTING, "live": 1, "ends": (BROKEN,), "trains": False, "min_slots": 2},
+        RESTART,
+    ),
+    "one failed, the other was killed": ({"ends": (KILLED, BROKEN)}, RESTART),
+    "all failed": ({"ends": (BROKEN, BROKEN)}, RESTART),
+    "a crash": ({"ends": (CRASHED,)}, RESTART),
+    "out of memory": ({"ends": (MEMORY,)}, (JobState.PENDING, Reason.OUT_OF_MEMORY)),
+    "killed for want of memory": ({"ends": (NO_MEMORY,)}, (JobState.PENDING, Reason.OUT_OF_MEMORY)),
+    "out of memory again": (
+        {"ends": (MEMORY,), "step": 7, "previous": Failure("OutOfMemoryError: CUDA out of memory (1, None)", 7)},
+        (JobState.FAILED, Reason.OUT_OF_MEMORY),
+    ),
+    "failed before it trained": (
+        {"state": JobState.STARTING, "ends": (EXIT_3,), "stepped": False, "trains": False},
+        RESTART,
+    ),
+    "the same error again at the same step": ({**AGAIN, "ends": (BROKEN,)}, FAILED),
+    "the same error again before that step": ({**AGAIN, "ends": (BROKEN,), "step": 3}, FAILED),
+    "the same error after more steps": ({**AGAIN, "ends": (BROKEN,), "step": 8}, RESTART),
+    "another error at the same step": ({**AGAIN, "ends": (EXIT_3,)}, RESTART),
+    "another error at the same step, the third one": (
+        {"ends": (EXIT_3,), "step": 7, "previous": replace(ONCE, attempts=2)},
+        FAILED,
+    ),
+    "an error after more steps, too often": (
+        {"ends": (BROKEN,), "step": 99, "previous": replace(ONCE, restarts=MAX_ERROR_RESTARTS)},
+        FAILED,
+    ),
+    "killed after an error": ({**AGAIN, "ends": (KILLED,)}, (JobState.PENDING, Reason.RANK_LOST)),
+    "the coordinator saw the same error twice": ({"live": 2, "given_up": BROKEN, "lost": True}, FAILED),
     "failed although complete": ({"completed": True, "ends": (OK, EXIT_3)}, (JobState.FAILED, Reason.EXIT_NONZERO)),
     "complete, one still lives": ({"completed": True, "live": 1, "ends": (OK,)}, None),
     "complete": ({"completed": True, "ends": (OK, OK)}, (JobState.SUCCEEDED, Reason.COMPLETED)),
@@ -64,8 +99,13 @@ CASES = {
     "the state is lost, new ranks live": ({"live": 2, "lost": True}, (JobState.PENDING, Reason.RANK_LOST)),
     "the state is lost because one failed": (
         {"live": 1, "lost": True, "ends": (BROKEN,)},
-        (JobState.FAILED, Reason.EXIT_NONZERO),
+        RESTART,
     ),
+    "the script ended by itself, all ranks together": (
+        {"ends": (OK, OK), "lost": True},
+        (JobState.SUCCEEDED, Reason.COMPLETED),
+    ),
+    "one left early, then the others were killed": ({"ends": (OK, KILLED)}, (JobState.PENDING, Reason.RANK_LOST)),
     "being stopped": ({"state": JobState.PREEMPTING, "ends": (KILLED,)}, None),
     "stopped": ({"state": JobState.PREEMPTING, "open_claims": 0}, (JobState.PENDING, Reason.PREEMPTED_BY_PRIORITY)),
     "stopped to be held back": (
@@ -150,11 +190,26 @@ def test_verdict(case: str) -> None:
     assert (verdict and (verdict.state, verdict.reason)) == expected
 
 
-def test_a_failure_carries_the_scripts_own_error() -> None:
-    verdict = judge(replace(FACTS, ends=(BROKEN,)))
+def test_an_attempt_that_failed_says_so_and_what_follows() -> None:
+    verdict = judge(replace(FACTS, ends=(BROKEN,), step=7))
     assert verdict is not None
     assert verdict.error == ERROR
-    assert verdict.text == "The script failed on b: ValueError: bad shape"
+    assert verdict.text == "The script failed on b: ValueError: bad shape. It starts again from its last checkpoint."
+    assert verdict.failure == replace(ONCE, restarts=1)
+
+
+def test_a_failure_carries_the_scripts_own_error_and_how_often_it_was_tried() -> None:
+    verdict = judge(replace(FACTS, ends=(BROKEN,), step=7, previous=ONCE))
+    assert verdict is not None
+    tried = "Tried 2 times: the same error, and no step after step 7."
+    assert verdict.error == {**ERROR, "tried": tried}
+    assert verdict.text == f"The script failed on b: ValueError: bad shape. {tried}"
+
+
+def test_a_script_that_ends_early_on_all_ranks_succeeds_and_it_is_said() -> None:
+    verdict = judge(replace(FACTS, ends=(OK, OK), step=12))
+    assert verdict is not None
+    assert verdict.text == "The script ended by itself on all ranks after step 12, before its last epoch."
 
 
 def test_an_exit_code_without_an_exception_is_said() -> None:

@@ -191,15 +191,38 @@ def test_another_one_dies_while_the_survivors_agree(
     assert_nothing_lost(lab, reference)
 
 
-def test_an_error_in_one_rank_leaves_nobody_waiting(
+def test_ranks_that_their_script_ends_cost_the_others_nothing(
     make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor]
 ) -> None:
-    lab = make_lab("mlp.py", arguments=ARGUMENTS, environment={"TIDEPOOL_FAULT": "reduce@a.1.2:5:raise"})
+    lab = make_lab(
+        "mlp.py",
+        arguments=[*ARGUMENTS[:5], "0.05"],
+        environment={"TIDEPOOL_FAULT": "reduce@a.1.2:5:raise,reduce@a.2.3:10:leave"},
+        min_slots=3,
+    )
     lab.size(3)
-    wait_for(lambda: "a.1.2" in lab.exits(), lab.story)
     lab.wait_for_the_end()
 
     assert lab.exits()["a.1.2"]["code"] == 1
     assert lab.exits()["a.1.2"]["error"]["message"] == "fault point reduce"
-    assert len(lab.started()) == 3, "a rank whose script failed is not started again"
+    assert lab.exits()["a.1.2"]["error"]["step"] == 4
+    [failed] = lab.journal("rank_failed")
+    assert (failed["wid"], failed["step"]) == ("a.1.2", 4)
+    assert {wid.rsplit(".", 1)[0] for wid in lab.started()} == {"a.0", "a.1", "a.2"}
+    assert len(lab.started()) == 4, "the error was got past: the slot got another rank. Who leaves is not replaced"
     assert_nothing_lost(lab, reference)
+
+
+def test_the_same_error_twice_at_a_step_is_the_end(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab("mlp.py", arguments=[*ARGUMENTS, "--bad-sample", "700"], min_slots=4)
+    lab.size(4)
+    wait_for(lambda: lab.journal("lost"), lab.story)
+    wait_for(lambda: len(lab.exits()) == 4, lab.story)
+
+    first, second = lab.journal("rank_failed")
+    [failed] = lab.journal("failed")
+    assert failed["wid"] == second["wid"] != first["wid"]
+    assert failed["step"] == first["step"] == len(lab.steps()), lab.story()
+    assert failed["error"]["message"] == "sample 700 is broken"
+    assert "__getitem__" in failed["error"]["traceback"]
+    assert len(lab.started()) == 4, "nobody was started again"

@@ -83,6 +83,15 @@ def test_says_with_which_code_a_script_exited(keep: Keep) -> None:
     assert exited["error"]["message"] == "the script exited with code 3"
 
 
+def test_a_crash_is_the_scripts_doing_and_shows_where_it_happened(keep: Keep) -> None:
+    job = keep("import ctypes\ndef f():\n    ctypes.string_at(0)\nf()\n")
+    job.wish([0])
+    [exited] = job.until_records("rank_exited", 1)
+    assert (exited["code"], exited["signal"], exited["by_script"]) == (None, signal.SIGSEGV, True)
+    assert exited["error"]["kind"] == "SIGSEGV"
+    assert 'train.py", line 3 in f' in exited["error"]["traceback"]
+
+
 def test_a_script_that_returns_ends_with_code_0_after_its_exit_handlers(keep: Keep) -> None:
     script = """
 import atexit, sys, threading, time
@@ -211,7 +220,7 @@ def test_a_killed_rank_is_started_again_under_a_new_name(keep: Keep) -> None:
 
 
 def test_a_rank_that_is_killed_again_and_again_is_given_up(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = keep("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
+    job = keep("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     job.wish([0])
     job.until_records("rank_exited", 1 + RESTART_LIMIT, seconds=30)
     job.wish([0, 1], revision=2)

@@ -228,6 +228,6 @@ def test_a_joiner_that_does_not_prepare_is_killed_too() -> None:
 def test_a_stuck_rank_is_none_of_the_next_coordinators_business() -> None:
     story = Story()
     story.membership.fenced = {wid(1): "it has not been heard of for 61 s"}
-    story._note(story.membership.wished([Member("a", 0)], 1, story.now))
-    story._note(story.membership.connected(Hello(1, 1, wid(1), "a", 1, 1, 3, False), story.now))
+    story.note(story.membership.wished([Member("a", 0)], 1, story.now))
+    story.note(story.membership.connected(Hello(1, 1, wid(1), "a", 1, 1, 3, False), story.now))
     assert story.told() == [(1, "fenced", 0)]

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
-from tidepool.protocol import GenerationPlan, Said, Told
+from tidepool.protocol import GenerationPlan, Said, Told, host_of
+from tidepool.torch.failures import Failure
 from tidepool.torch.pulses import Stuck
 
-__all__ = ["Action", "Fence", "Publish", "Record", "Tell", "active_record", "planned_record", "stuck_record"]
+__all__ = [
+    "Action",
+    "Fence",
+    "Publish",
+    "Record",
+    "Retry",
+    "Tell",
+    "active_record",
+    "failed_record",
+    "planned_record",
+    "stuck_record",
+]
 
 
 @dataclass(frozen=True)
@@ -27,6 +39,14 @@ class Fence:
 
 
 @dataclass(frozen=True)
+class Retry:
+    """Have the keeper on `host` start another rank where the script has ended this one."""
+
+    wid: str
+    host: str
+
+
+@dataclass(frozen=True)
 class Publish:
     """Give the checkpoint that `wid` has written its name; `published` or `not_published` says how that went."""
 
@@ -40,7 +60,7 @@ class Record:
     data: dict[str, Any]
 
 
-Action = Tell | Record | Fence | Publish
+Action = Tell | Record | Fence | Retry | Publish
 
 
 def stuck_record(stuck: Stuck, host: str, now: float) -> Record:
@@ -79,3 +99,9 @@ def active_record(plan: GenerationPlan, said: Said, now: float) -> Record:
         "at": now,
     }
     return Record("generation_active", data)
+
+
+def failed_record(kind: Literal["rank_failed", "failed"], failure: Failure, now: float) -> Record:
+    """rank_failed: the others train on. failed: that would be of no use, the incarnation is over."""
+    place = {"host": host_of(failure.end.wid), "step": failure.step, "generation": failure.generation}
+    return Record(kind, {**asdict(failure.end), **place, "at": now})

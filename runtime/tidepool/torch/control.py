@@ -181,7 +181,9 @@ class Control:
                     self._send(line)
 
     def _pulse(self) -> Said:
-        group, building = self._forming or self._active, self._building
+        receiving = (prepared.group for prepared in list(self.prepared.values()) if prepared.group)
+        joining = next((group for group in receiving if group.waiting_since is not None), None)
+        group, building = self._forming or self._active or joining, self._building
         generation, waiting_since = (group.generation, group.waiting_since) if group else (0, None)
         if building is not None:
             generation, waiting_since = building
@@ -189,6 +191,7 @@ class Control:
         return Said(
             "alive",
             generation,
+            self._position.step,
             operation=self._position.operation,
             waits_seconds=None if waiting_since is None else time.monotonic() - waiting_since,
             step_seconds=statistics.median(steps) if steps else 0.0,

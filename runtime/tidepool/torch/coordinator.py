@@ -35,13 +35,15 @@ from tidepool.protocol import (
     LaunchSpec,
     PlanMember,
     ProtocolError,
+    RankEnd,
     Retire,
     Said,
     decode,
     encode,
+    from_json,
 )
 from tidepool.torch import publication
-from tidepool.torch.actions import Action, Fence, Publish, Record, Tell
+from tidepool.torch.actions import Action, Fence, Publish, Record, Retry, Tell
 from tidepool.torch.fixed_membership import GANG_GENERATION, FixedMembership
 from tidepool.torch.membership import Membership
 
@@ -219,6 +221,8 @@ class Coordinator:
             elif isinstance(action, Fence) and action.host in self._keepers:
                 # A keeper that is not there says which ranks it has when it comes back, and is told then.
                 self._send(self._keepers[action.host], encode(KeeperTold("fence", action.wid, action.why)))
+            elif isinstance(action, Retry) and action.host in self._keepers:
+                self._send(self._keepers[action.host], encode(KeeperTold("retry", action.wid)))
             elif isinstance(action, Publish):
                 self._publish(action)
 
@@ -312,6 +316,8 @@ class Coordinator:
             self._membership.fenced = {
                 entry["data"]["wid"]: entry["data"]["why"] for entry in entries if entry["kind"] == "rank_stuck"
             }
+            for entry in [entry["data"] for entry in entries if entry["kind"] == "rank_failed"]:
+                self._membership.failures.recall(from_json(RankEnd, entry), entry["generation"], entry["step"])
         if self._launch.engine != "elastic" and max(planned) > GANG_GENERATION:
             del planned[GANG_GENERATION]  # nobody had any state in it
         self._membership.restore(planned, active, revision, time.time())

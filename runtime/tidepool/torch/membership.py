@@ -15,10 +15,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tidepool.protocol import GenerationPlan, Hello, KeeperHello, Member, PlanMember, Said, Told
-from tidepool.torch.actions import Action, Fence, Record, Tell, active_record, planned_record, stuck_record
+from tidepool.protocol import GenerationPlan, Hello, KeeperHello, Member, PlanMember, Said, Told, host_of
+from tidepool.torch.actions import (
+    Action,
+    Fence,
+    Record,
+    Retry,
+    Tell,
+    active_record,
+    failed_record,
+    planned_record,
+    stuck_record,
+)
+from tidepool.torch.failures import Failures
 from tidepool.torch.publication import Publications
 from tidepool.torch.pulses import Pulses
+from tidepool.torch.roster import Pending, Rank
 
 __all__ = ["Membership"]
 
@@ -28,28 +40,6 @@ JOIN_WINDOW_SECONDS = 5.0
 PREPARE_TIMEOUT_SECONDS = 30.0
 #: After a restart of the coordinator: how long the members of the active generation may take to reconnect.
 REJOIN_SECONDS = 10.0
-
-
-@dataclass
-class _Rank:
-    wid: str
-    host: str
-    slot: int
-    ready_at: float | None = None
-    #: Generation whose group it has switched to; it holds the training's state from then on.
-    generation: int = 0
-    left: bool = False
-    #: Of the wish that it was started for.
-    target_revision: int = 0
-
-
-@dataclass
-class _Pending:
-    plan: GenerationPlan
-    since: float
-    #: Old members and new ones that still have to answer PREPARE.
-    unprepared: set[str]
-    committed: bool = False
 
 
 @dataclass
@@ -64,8 +54,8 @@ class Membership:
     target_revision: int = -1
     generation: int = 0
     active: GenerationPlan | None = None
-    pending: _Pending | None = None
-    ranks: dict[str, _Rank] = field(default_factory=dict)
+    pending: Pending | None = None
+    ranks: dict[str, Rank] = field(default_factory=dict)
     finished: bool = False
     #: Every rank that held the state is gone: this incarnation is over.
     lost: bool = False
@@ -85,6 +75,7 @@ class Membership:
     halted: bool = False
     #: Ranks that were given up, and why: dead to us, whatever they still say.
     fenced: dict[str, str] = field(default_factory=dict)
+    failures: Failures = field(default_factory=Failures)
 
     def __post_init__(self) -> None:
         self._pulses = Pulses(self.stuck_seconds)
@@ -100,22 +91,14 @@ class Membership:
     def connected(self, hello: Hello, now: float) -> list[Action]:
         if hello.wid in self.fenced:
             return [Tell(hello.wid, Told("fenced")), Fence(hello.wid, hello.host, self.fenced[hello.wid])]
-        if self.lost:
+        if self.lost or (not self.finished and self._is_history(hello)):
             return [Tell(hello.wid, Told("fenced"))]
         if self.halted:
             return [Tell(hello.wid, Told("stop"))]
         if self.finished:
             return [Tell(hello.wid, Told("finished" if hello.generation else "stop"))]
-        if self._is_history(hello):
-            return [Tell(hello.wid, Told("fenced"))]
-        rank = _Rank(
-            hello.wid,
-            hello.host,
-            hello.slot,
-            now if hello.ready else None,
-            hello.generation,
-            target_revision=hello.target_revision,
-        )
+        ready_at = now if hello.ready else None
+        rank = Rank(hello.wid, hello.host, hello.slot, ready_at, hello.generation, False, hello.target_revision)
         self.ranks[hello.wid] = rank
         self._pulses.heard(hello.wid, now)
         self._catch_up_with(hello)
@@ -129,7 +112,7 @@ class Membership:
         if rank is None:
             return []
         self._pulses.heard(wid, now)
-        answers: dict[str, Callable[[_Rank, Said, float], list[Action]]] = {
+        answers: dict[str, Callable[[Rank, Said, float], list[Action]]] = {
             "ready": self._ready,
             "prepared": self._prepared,
             "unprepared": self._unprepared,
@@ -149,7 +132,8 @@ class Membership:
         rank = self.ranks.pop(wid, None)
         if rank is None or self.finished or self.halted or rank.left:
             return []
-        return self._gone(rank, now)
+        self.failures.fell(wid, took_part=wid in self._active_wids() or bool(rank.generation))
+        return [*self._gone(rank, now), *self._heed_failures(now)]
 
     def keeper_told(self, hello: KeeperHello, now: float) -> list[Action]:
         """Which ranks live on a host, from the one that would know: nobody waits for the others."""
@@ -158,7 +142,10 @@ class Membership:
         dead = [wid for wid in self.awaited if members.get(wid) == hello.host and wid not in hello.living]
         for wid in dead:
             del self.awaited[wid]
-        return [*fences, *(self._settle(now) if dead else [])]
+            self.failures.fell(wid, took_part=True)
+        for end in hello.ended:
+            self.failures.ended(end, connected=end.wid in self.ranks)
+        return [*fences, *(self._settle(now) if dead else []), *self._heed_failures(now)]
 
     def ticked(self, now: float) -> list[Action]:
         self._pulses.look(now)
@@ -216,24 +203,24 @@ class Membership:
 
     # --- what ranks say ---
 
-    def _ready(self, rank: _Rank, said: Said, now: float) -> list[Action]:
+    def _ready(self, rank: Rank, said: Said, now: float) -> list[Action]:
         rank.ready_at = now
         return self._replan(now)
 
-    def _prepared(self, rank: _Rank, said: Said, now: float) -> list[Action]:
+    def _prepared(self, rank: Rank, said: Said, now: float) -> list[Action]:
         pending = self.pending
         if pending is None or pending.plan.generation != said.generation or pending.committed:
             return []
         pending.unprepared.discard(rank.wid)
         return self._commit_if_prepared()
 
-    def _unprepared(self, rank: _Rank, said: Said, now: float) -> list[Action]:
+    def _unprepared(self, rank: Rank, said: Said, now: float) -> list[Action]:
         pending = self.pending
         if pending is None or pending.plan.generation != said.generation or pending.committed:
             return []
         return [*self._abandon(f"{rank.wid}: {said.detail.get('error', '')}", now), *self._replan(now)]
 
-    def _switched(self, rank: _Rank, said: Said, now: float) -> list[Action]:
+    def _switched(self, rank: Rank, said: Said, now: float) -> list[Action]:
         """Rank 0's word begins a generation; after a restart, that of any of its members tells that it has begun."""
         rank.generation = max(rank.generation, said.generation)
         pending = self.pending
@@ -244,7 +231,8 @@ class Membership:
             return []
         self.recorded = said.generation
         self.publications.newest_at = self.publications.newest_at or now
-        return [active_record(self.active, said, now), *self._replan(now)]
+        self.failures.went_on(said.generation, said.step)
+        return [active_record(self.active, said, now), *self._heed_failures(now), *self._replan(now)]
 
     def _let_leavers_go(self, plan: GenerationPlan) -> None:
         """Members that switch out with `plan` may not have said so yet: they are no candidates for their slots.
@@ -258,11 +246,11 @@ class Membership:
             if wid in self.ranks and wid not in members:
                 self.ranks[wid].left = True
 
-    def _left(self, rank: _Rank, said: Said, now: float) -> list[Action]:
+    def _left(self, rank: Rank, said: Said, now: float) -> list[Action]:
         rank.left = True
         return []
 
-    def _broken(self, rank: _Rank, said: Said, now: float) -> list[Action]:
+    def _broken(self, rank: Rank, said: Said, now: float) -> list[Action]:
         """A collective failed though nobody's connection to us closed (yet): form the survivors anew."""
         if self.finished:
             return [Tell(rank.wid, Told("finished"))]
@@ -274,7 +262,7 @@ class Membership:
             return []  # an older group's failure; its recovery is under way
         return self._recover(now) if rank.wid in self._holders() else []
 
-    def _finished(self, rank: _Rank, said: Said, now: float) -> list[Action]:
+    def _finished(self, rank: Rank, said: Said, now: float) -> list[Action]:
         if self.finished:
             return []
         self.finished, self.pending = True, None
@@ -284,7 +272,7 @@ class Membership:
         told = {wid: Told("finished" if wid in trained else "stop") for wid in self.ranks}
         return [record, *(Tell(wid, message) for wid, message in told.items())]
 
-    def _checkpoint(self, rank: _Rank, said: Said, now: float) -> list[Action]:
+    def _checkpoint(self, rank: Rank, said: Said, now: float) -> list[Action]:
         takes_part = rank.wid in self._holders()
         answer = self.publications.asked(rank.wid, said, now, takes_part=takes_part, over=self.finished or self.lost)
         return [*answer, *(self._halt_if_saved(said, now) if said.step in self.publications.steps else [])]
@@ -301,9 +289,10 @@ class Membership:
         record = Record("halted", {"step": said.step, "epoch": said.epoch, "at": now})
         return [record, *(Tell(wid, Told("stop")) for wid in self.ranks)]
 
-    def _alive(self, rank: _Rank, said: Said, now: float) -> list[Action]:
+    def _alive(self, rank: Rank, said: Said, now: float) -> list[Action]:
         self._pulses.told(rank.wid, said, now)
-        return []
+        overcome = self.failures.overcome(said.step) if rank.wid in self._active_wids() else []
+        return [Retry(wid, host_of(wid)) for wid in overcome]
 
     # --- decisions ---
 
@@ -323,6 +312,17 @@ class Membership:
             self._pulses.give_up(stuck)
         return actions + self._recover(now)
 
+    def _heed_failures(self, now: float) -> list[Action]:
+        """The others train on without a rank that its script has ended, unless that is the second time at that step."""
+        actions: list[Action] = []
+        if self.active is None or self.finished:
+            return actions
+        for failure in self.failures.news():
+            actions.append(failed_record("rank_failed", failure, now))
+            if failure.again and failure.step is not None:
+                return [*actions, failed_record("failed", failure, now), *self._lose(now)]
+        return actions
+
     def _training(self) -> list[str]:
         """Live members of the generation that trains, and of one that everybody is switching to."""
         pending = self.pending.plan.members if self.pending and self.pending.committed else []
@@ -335,7 +335,7 @@ class Membership:
         self._pulses.forget(wid)
         return [Tell(wid, Told("fenced")), Fence(wid, self.ranks.pop(wid).host, why)]
 
-    def _gone(self, rank: _Rank, now: float) -> list[Action]:
+    def _gone(self, rank: Rank, now: float) -> list[Action]:
         if rank.wid in self._active_wids() or rank.generation:
             return self._recover(now)
         pending = self.pending
@@ -360,7 +360,7 @@ class Membership:
         if not holders:
             return actions + (self._lose(now) if self.active else self._replan(now))
         plan = self._new_plan(holders, [], "failure")
-        self.pending = _Pending(plan, now, set(), committed=True)
+        self.pending = Pending(plan, now, set(), committed=True)
         actions.append(planned_record(plan, now))
         return actions + [Tell(wid, Told("recover", plan.generation, plan)) for wid in holders]
 
@@ -433,7 +433,7 @@ class Membership:
 
     def _prepare(self, plan: GenerationPlan, leave: list[str], now: float) -> list[Action]:
         concerned = [member.wid for member in plan.members] + leave
-        self.pending = _Pending(plan, now, set(concerned))
+        self.pending = Pending(plan, now, set(concerned))
         told = Told("prepare", plan.generation, plan)
         return [planned_record(plan, now), *(Tell(wid, told) for wid in concerned)]
 

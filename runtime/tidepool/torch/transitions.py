@@ -13,6 +13,7 @@ import torch
 from tidepool.env import RankContext
 from tidepool.faults import fault
 from tidepool.gang import leave_gang
+from tidepool.progress import note_step
 from tidepool.protocol import GenerationPlan, Said
 from tidepool.rank import end_at_once
 from tidepool.torch.control import Control, Prepared
@@ -84,6 +85,7 @@ class Transitions:
 
     def step_made(self, seconds: float) -> None:
         """How long it took: what the coordinator's patience is measured by."""
+        note_step(self.state.position.step)
         if self._control is not None:
             self._control.step_made(seconds)
 
@@ -199,6 +201,7 @@ class Transitions:
         self._group = group
         self._holders = [rank for rank, member in enumerate(plan.members) if member.holder]
         self._begun_at = self.state.position.operation
+        note_step(self.state.position.step)
 
     def _say_switched(self, pause_ms: float) -> None:
         position, group = self.state.position, self.group

@@ -16,6 +16,7 @@ parser.add_argument("--batch", type=int, default=64)
 parser.add_argument("--rank-batch", type=int, default=None)
 parser.add_argument("--step-seconds", type=float, default=0.0)
 parser.add_argument("--every", type=int, default=None)
+parser.add_argument("--bad-sample", type=int, default=None)
 parser.add_argument("--no-evaluation", action="store_true")
 parser.add_argument("--device", default="cpu")
 parser.add_argument("--out", default=None)
@@ -39,6 +40,8 @@ class Samples(torch.utils.data.Dataset):
     def __getitem__(self, index):
         if self.record and self.epoch >= 0:
             self.record.write(f"{self.epoch} {index}\n")
+        if self.epoch >= 0 and index == options.bad_sample:
+            raise ValueError(f"sample {index} is broken")
         return self.inputs[index], self.labels[index]
 
 

@@ -1,0 +1,107 @@
+"""How a rank ended, and whose doing that was: the script's, which will do it again, or the machine's.
+
+An exception, an exit code, a crash by a signal of the processor and a lack of memory are the script's. What kills from
+outside (SIGKILL, SIGTERM, a lost host) is the machine's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from pathlib import Path
+from typing import Any
+
+from tidepool.protocol import RankEnd
+
+__all__ = ["ERROR_FILE", "FATAL_FILE", "OUT_OF_MEMORY", "describe_end", "error_key", "oom_kills"]
+
+#: In the rank's log folder: why its script ended, as `{"kind", "message", "traceback", "step"}`.
+ERROR_FILE = "error.json"
+#: In the rank's log folder: the stacks at a crash.
+FATAL_FILE = "fatal"
+#: The kind of error of a rank that the kernel killed for want of memory.
+OUT_OF_MEMORY = "OutOfMemory"
+
+_CRASHES = {
+    signal.SIGSEGV: "segmentation fault",
+    signal.SIGBUS: "bus error",
+    signal.SIGFPE: "arithmetic error",
+    signal.SIGILL: "illegal instruction",
+    signal.SIGABRT: "aborted",
+}
+_CGROUP = Path("/sys/fs/cgroup")
+#: Numbers and addresses differ between two occurrences of the same error.
+_VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?")
+
+
+def describe_end(
+    wid: str, slot: int, exit_code: int, log_dir: Path, *, fenced: str | None = None, oom_killed: bool | None = False
+) -> RankEnd:
+    """`exit_code` as `os.waitstatus_to_exitcode` gives it. `fenced`: why the coordinator had it killed.
+
+    `oom_killed`: the kernel has killed for want of memory since the last look; None: it does not tell.
+    """
+    code, number = (exit_code, None) if exit_code >= 0 else (None, -exit_code)
+    if fenced is not None:
+        return RankEnd(wid, slot, code, number, by_script=False, error=_error("Stuck", fenced))
+    if number in _CRASHES:
+        name = signal.Signals(number).name
+        text = f"the process was ended by {name}: {_CRASHES[signal.Signals(number)]}"
+        return RankEnd(wid, slot, None, number, by_script=True, error=_error(name, text, _read(log_dir / FATAL_FILE)))
+    if number == signal.SIGKILL and oom_killed:
+        text = "the kernel killed the process because memory ran out"
+        return RankEnd(wid, slot, None, number, by_script=True, error=_error(OUT_OF_MEMORY, text))
+    if number is not None:
+        unknown = number == signal.SIGKILL and oom_killed is None
+        text = "killed by SIGKILL; whether memory ran out cannot be read on this host"
+        return RankEnd(wid, slot, None, number, by_script=False, error=_error("Killed", text) if unknown else None)
+    return RankEnd(wid, slot, code, None, by_script=code != 0, error=_error_of(log_dir, exit_code))
+
+
+def error_key(error: dict[str, Any] | None, code: int | None, number: int | None) -> str:
+    """The same for two occurrences of the same error. `number`: of the signal."""
+    shown = error or {}
+    return _VARYING.sub("#", f"{shown.get('kind')}: {shown.get('message')}") + f" ({code}, {number})"
+
+
+def oom_kills(cgroup: str | None = None) -> int | None:
+    """How often the kernel has killed for want of memory: in this process's cgroup, else on the machine.
+
+    None: the kernel does not tell. `cgroup`: the text of /proc/self/cgroup.
+    """
+    lines = (cgroup if cgroup is not None else _read(Path("/proc/self/cgroup"))).splitlines()
+    places: list[Path] = []
+    for line in lines:
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if not controllers:
+            places += [_CGROUP / path.lstrip("/") / "memory.events", _CGROUP / "memory.events"]
+        elif "memory" in controllers.split(","):
+            places += [_CGROUP / "memory" / path.lstrip("/") / "memory.oom_control"]
+    for place in [*places, Path("/proc/vmstat")]:
+        found = re.search(r"^oom_kill (\d+)$", _read(place), re.MULTILINE)
+        if found:
+            return int(found[1])
+    return None
+
+
+def _error_of(log_dir: Path, code: int) -> dict[str, Any] | None:
+    if code == 0:
+        return None
+    try:
+        error: dict[str, Any] = json.loads((log_dir / ERROR_FILE).read_text())
+    except (FileNotFoundError, ValueError):
+        return _error("Exit", f"the process ended with code {code}")
+    return error
+
+
+def _error(kind: str, message: str, traceback: str = "") -> dict[str, Any]:
+    return {"kind": kind, "message": message, "traceback": traceback}
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:  # not there, or not ours to read
+        return ""

@@ -1,0 +1,18 @@
+"""How far this process's training is, for whoever writes down its end. Set by the session, read after the script."""
+
+from __future__ import annotations
+
+__all__ = ["note_step", "noted_step"]
+
+_step: int | None = None
+
+
+def note_step(step: int) -> None:
+    """`step` steps are completed."""
+    global _step
+    _step = step
+
+
+def noted_step() -> int | None:
+    """None: no training has begun here."""
+    return _step

@@ -1,0 +1,91 @@
+"""Errors of a script while other ranks train on: got past, or the same again at the same step. No I/O.
+
+A rank that ends by an error is a death like any other: the survivors make the step again. If the same error then ends
+another one at the same step, the next attempt would be no better: the training has failed. Once the survivors have got
+past that step, the rank's slot may have another one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tidepool.endings import error_key
+from tidepool.protocol import RankEnd
+
+__all__ = ["Failure", "Failures"]
+
+#: The step of a rank that ended before it took part.
+_BEFORE = -1
+
+
+@dataclass(frozen=True)
+class Failure:
+    end: RankEnd
+    #: Completed when it ended; None: it had not taken part in the training yet.
+    step: int | None
+    #: In which the others went on; 0 before it took part.
+    generation: int
+    #: It has happened before, at the same step, and the ranks that were left made that step again.
+    again: bool
+
+
+@dataclass
+class Failures:
+    #: wid -> generation and step in which the others went on without it; None: they have not yet.
+    _fallen: dict[str, tuple[int, int] | None] = field(default_factory=dict)
+    #: Ends by the script's error, with nothing decided about them.
+    _ends: dict[str, RankEnd] = field(default_factory=dict)
+    _known: set[str] = field(default_factory=set)
+    #: (error, step) -> the first generation that went on without one that it had ended.
+    _seen: dict[tuple[str, int], int] = field(default_factory=dict)
+    #: wid -> step after which its slot gets another rank.
+    _waiting: dict[str, int] = field(default_factory=dict)
+
+    def fell(self, wid: str, *, took_part: bool) -> None:
+        """Its connection is closed."""
+        self._fallen.setdefault(wid, None if took_part else (0, _BEFORE))
+
+    def went_on(self, generation: int, step: int) -> None:
+        """The survivors trained on in `generation`, with `step` steps completed."""
+        for wid, place in self._fallen.items():
+            if place is None:
+                self._fallen[wid] = (generation, step)
+
+    def ended(self, end: RankEnd, *, connected: bool) -> None:
+        """What its keeper saw, said once or often. `connected`: it may still take part as far as we know."""
+        if end.wid in self._known or not end.by_script:
+            return
+        self._known.add(end.wid)
+        self._ends[end.wid] = end
+        if not connected:
+            self.fell(end.wid, took_part=False)
+
+    def news(self) -> list[Failure]:
+        """Failures of which everything is known now."""
+        found = []
+        for wid, end in list(self._ends.items()):
+            place = self._fallen.get(wid)
+            if place is not None:
+                del self._ends[wid]
+                found.append(self._note(end, *place))
+        return found
+
+    def recall(self, end: RankEnd, generation: int, step: int | None) -> None:
+        """From an earlier life's journal."""
+        self._known.add(end.wid)
+        self._note(end, generation, _BEFORE if step is None else step)
+
+    def overcome(self, step: int) -> list[str]:
+        """Ranks that failed before `step` was completed: each is named once."""
+        passed = [wid for wid, failed_at in self._waiting.items() if step > failed_at]
+        for wid in passed:
+            del self._waiting[wid]
+        return passed
+
+    def _note(self, end: RankEnd, generation: int, step: int) -> Failure:
+        key = error_key(end.error, end.code, end.signal), step
+        again = key in self._seen and (step == _BEFORE or generation > self._seen[key])
+        self._seen.setdefault(key, generation)
+        if not again:
+            self._waiting[end.wid] = step
+        return Failure(end, None if step == _BEFORE else step, generation, again)

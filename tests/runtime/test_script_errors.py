@@ -1,0 +1,191 @@
+"""Whose doing an end was, and which errors come again: no process, no clock."""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tidepool.endings import describe_end, error_key, oom_kills
+from tidepool.protocol import KeeperHello, RankEnd
+from tidepool.torch.actions import Retry
+
+from tests.runtime.test_membership import Story, wid
+
+ERROR = {"kind": "ValueError", "message": "bad shape", "traceback": "..."}
+FAILED = RankEnd("a.0.1", 0, 1, None, True, ERROR)
+
+ENDS = {
+    "an exit code": (3, {}, True, "Exit"),
+    "nothing wrong": (0, {}, False, None),
+    "a crash": (-signal.SIGSEGV, {}, True, "SIGSEGV"),
+    "an abort": (-signal.SIGABRT, {}, True, "SIGABRT"),
+    "killed": (-signal.SIGKILL, {}, False, None),
+    "terminated": (-signal.SIGTERM, {}, False, None),
+    "killed for want of memory": (-signal.SIGKILL, {"oom_killed": True}, True, "OutOfMemory"),
+    "killed, nobody knows what for": (-signal.SIGKILL, {"oom_killed": None}, False, "Killed"),
+    "killed by the coordinator": (-signal.SIGKILL, {"fenced": "silent", "oom_killed": True}, False, "Stuck"),
+}
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_whose_doing_an_end_was(case: str, tmp_path: Path) -> None:
+    exit_code, facts, by_script, kind = ENDS[case]
+    end = describe_end("a.0.1", 0, exit_code, tmp_path, **facts)
+    assert (end.by_script, end.error and end.error["kind"]) == (by_script, kind)
+
+
+def test_a_scripts_own_words_and_a_crashs_stacks_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "error.json").write_text(json.dumps(ERROR))
+    (tmp_path / "fatal").write_text("Fatal Python error: Segmentation fault")
+    assert describe_end("a.0.1", 0, 1, tmp_path).error == ERROR
+    crashed = describe_end("a.0.1", 0, -signal.SIGSEGV, tmp_path).error
+    assert crashed
+    assert crashed["traceback"] == "Fatal Python error: Segmentation fault"
+
+
+def test_numbers_and_addresses_do_not_make_another_error() -> None:
+    one = {"kind": "OutOfMemoryError", "message": "tried to allocate 20.5 MiB at 0x7f12"}
+    other = {"kind": "OutOfMemoryError", "message": "tried to allocate 21 MiB at 0x7faa"}
+    assert error_key(one, 1, None) == error_key(other, 1, None)
+    assert error_key(one, 1, None) != error_key({**one, "kind": "MemoryError"}, 1, None)
+    assert error_key(None, 3, None) != error_key(None, 4, None)
+
+
+def test_the_kernel_tells_how_often_memory_ran_out_here_or_on_the_machine() -> None:
+    assert oom_kills("0::/no/such/group") is not None, "/proc/vmstat has the machine's"
+
+
+# --- what the coordinator makes of it ---
+
+
+def failing(*slots: int) -> Story:
+    story = Story()
+    story.train_on(*slots)
+    return story
+
+
+def fail(story: Story, slot: int, error: dict[str, str] = ERROR) -> None:
+    """Its connection closes, then its keeper says why."""
+    story.die(slot)
+    tell(story, slot, error)
+
+
+def tell(story: Story, slot: int, error: dict[str, str] = ERROR) -> None:
+    living = [rank.wid for rank in story.membership.ranks.values()]
+    end = replace(FAILED, wid=wid(slot), slot=slot, error=error)
+    story.note(story.membership.keeper_told(KeeperHello(1, 1, "a", living, [end]), story.now))
+
+
+def go_on(story: Story, step: int) -> None:
+    """The survivors recover, having completed `step` steps."""
+    pending = story.membership.pending
+    assert pending is not None
+    for member in pending.plan.members:
+        story.say("switched", member.slot, generation=pending.plan.generation, step=step)
+
+
+def retries(story: Story) -> list[str]:
+    return [action.wid for action in story.actions if isinstance(action, Retry)]
+
+
+def alive(story: Story, slot: int, step: int) -> None:
+    story.say("alive", slot, generation=story.membership.generation, step=step, operation=step)
+
+
+def test_a_failed_ranks_slot_gets_another_one_once_the_step_is_made() -> None:
+    story = failing(0, 1)
+    fail(story, 1)
+    go_on(story, 7)
+    assert [record["step"] for record in story.records("rank_failed")] == [7]
+    alive(story, 0, 7)
+    assert retries(story) == []
+    alive(story, 0, 8)
+    assert retries(story) == [wid(1)]
+    alive(story, 0, 9)
+    assert retries(story) == [wid(1)], "once"
+
+
+@pytest.mark.parametrize("told_first", [False, True])
+def test_the_same_error_at_the_same_step_ends_the_incarnation(told_first: bool) -> None:
+    story = failing(0, 1, 2)
+    fail(story, 1)
+    go_on(story, 7)
+    if told_first:
+        tell(story, 2)
+        story.die(2)
+    else:
+        fail(story, 2)
+    assert not story.records("failed"), "the last one has not said yet how far it is"
+    go_on(story, 7)
+    [failed] = story.records("failed")
+    assert (failed["wid"], failed["step"], failed["error"]) == (wid(2), 7, ERROR)
+    assert story.records("lost")
+
+
+def test_the_same_error_at_a_later_step_is_another_one() -> None:
+    story = failing(0, 1, 2)
+    fail(story, 1)
+    go_on(story, 7)
+    fail(story, 2)
+    go_on(story, 8)
+    assert not story.records("failed")
+    assert len(story.records("rank_failed")) == 2
+
+
+def test_another_error_at_the_same_step_is_another_one() -> None:
+    story = failing(0, 1, 2)
+    fail(story, 1)
+    go_on(story, 7)
+    fail(story, 2, {**ERROR, "message": "bad type"})
+    go_on(story, 7)
+    assert not story.records("failed")
+
+
+def test_two_that_fail_together_are_one_attempt() -> None:
+    story = failing(0, 1, 2)
+    fail(story, 1)
+    fail(story, 2)
+    go_on(story, 7)
+    assert len(story.records("rank_failed")) == 2
+    assert not story.records("failed")
+    alive(story, 0, 8)
+    assert retries(story) == [wid(1), wid(2)]
+
+
+def test_a_kill_is_no_error() -> None:
+    story = failing(0, 1)
+    story.die(1)
+    go_on(story, 7)
+    alive(story, 0, 8)
+    assert not story.records("rank_failed")
+
+
+def test_a_rank_that_fails_before_it_takes_part_gets_one_more_try() -> None:
+    story = failing(0)
+    tell(story, 1)
+    alive(story, 0, 1)
+    assert retries(story) == [wid(1)]
+    tell(story, 2)
+    alive(story, 0, 2)
+    assert retries(story) == [wid(1)], "the same error again: its slot stays empty"
+    assert len(story.records("rank_failed")) == 2
+    assert not story.records("failed"), "the others train on"
+
+
+def test_what_a_keeper_says_again_is_no_second_time() -> None:
+    story = failing(0, 1, 2)
+    fail(story, 1)
+    go_on(story, 7)
+    tell(story, 1)
+    assert len(story.records("rank_failed")) == 1
+
+
+def test_the_next_coordinator_remembers() -> None:
+    story = failing(0, 1)
+    story.membership.failures.recall(replace(FAILED, wid="a.5.1"), 1, 7)
+    fail(story, 1)
+    go_on(story, 7)
+    assert story.records("failed")
