@@ -18,7 +18,7 @@ if way == "session":
     model = torch.nn.Linear(2, 1)
     session = Session(model, torch.optim.SGD(model.parameters(), lr=0.1), effective_batch_size=4, checkpoint_every=1)
     data = torch.utils.data.TensorDataset(torch.randn(8, 2), torch.randn(8, 1))
-    for _ in session.epochs(2):
+    for _ in session.epochs(int(sys.argv[2])):
         for step in session.steps(data):
             for inputs, targets in step:
                 step.backward(torch.nn.functional.mse_loss(model(inputs), targets))
