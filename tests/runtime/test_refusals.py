@@ -10,9 +10,11 @@ import pytest
 import torch
 import torch.distributed
 from tidepool.torch import Session
+from tidepool.torch.data import sized
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+from torch.utils.checkpoint import checkpoint
 
 
 def refused(model: Any, optimizer: Any = None) -> str:
@@ -128,3 +130,80 @@ def test_what_is_no_model() -> None:
     model = layers()
     with pytest.raises(TypeError, match=r"must be a torch.nn.Module, not a function"):
         Session(lambda inputs: inputs, torch.optim.SGD(model.parameters(), lr=0.1), effective_batch_size=4)  # type: ignore[arg-type]
+
+
+def begun(model: nn.Module, body: Callable[[Any, torch.Tensor], Any], optimizer: Any = None) -> None:
+    """Make a session of the model, and do `body(step, inputs)` in two epochs of two steps."""
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1)
+    session = Session(model, optimizer, effective_batch_size=4)
+    data = torch.utils.data.TensorDataset(torch.ones(8, 4))
+    for _ in session.epochs(2):
+        for step in session.steps(data):
+            for [inputs] in step:
+                body(step, inputs)
+
+
+def test_what_is_left_over_of_a_plain_loop() -> None:
+    model = layers()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def steps_itself(step: Any, inputs: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        step.backward(model(inputs).mean())
+        optimizer.step()
+
+    with pytest.raises(RuntimeError, match=r"remove optimizer.step\(\)"):
+        begun(model, steps_itself, optimizer)
+    other = layers()
+    with pytest.raises(RuntimeError, match=r"call step.backward\(loss\) in a step, not loss.backward\(\)"):
+        begun(other, lambda step, inputs: other(inputs).mean().backward())
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.ones(8, 4)))
+    with pytest.raises(TypeError, match="pass the dataset, not a DataLoader"):
+        sized(loader)
+
+
+def test_a_model_that_changes_after_its_session_was_made() -> None:
+    def replaced(model: nn.Sequential) -> None:
+        model[1] = nn.Linear(4, 4)
+
+    def converted(model: nn.Sequential) -> None:
+        model[0].double()
+
+    for change, name in ((replaced, "1.weight"), (converted, "0.weight")):
+        model = layers()
+
+        def body(step: Any, inputs: torch.Tensor, model: Any = model, change: Any = change) -> None:
+            step.backward(model(inputs).mean())
+            if step.number == 1:
+                change(model)
+
+        with pytest.raises(RuntimeError, match=f"{name} has been replaced, moved or converted"):
+            begun(model, body)
+
+
+def test_an_optimizer_that_gets_more_parameters_later() -> None:
+    model = layers()
+    optimizer = torch.optim.SGD(model[0].parameters(), lr=0.1)
+
+    def body(step: Any, inputs: torch.Tensor) -> None:
+        step.backward(model(inputs).mean())
+        if step.number == 1:
+            optimizer.add_param_group({"params": model[1].parameters()})
+
+    with pytest.raises(RuntimeError, match="an optimizer has got other parameters"):
+        begun(model, body, optimizer)
+
+
+def test_gradients_that_come_in_several_parts() -> None:
+    shared = nn.Linear(4, 4)
+
+    def loss(inputs: torch.Tensor, reentrant: bool) -> torch.Tensor:
+        hidden = inputs.requires_grad_()
+        for _ in range(2):
+            hidden = checkpoint(shared, hidden, use_reentrant=reentrant)
+        return hidden.mean()
+
+    begun(shared, lambda step, inputs: step.backward(loss(inputs, reentrant=False)))
+    another = nn.Sequential(nn.Linear(1, 1).double(), shared)  # of two buckets: the first is sent while backward runs
+    with pytest.raises(RuntimeError, match="use_reentrant=False"):
+        begun(another, lambda step, inputs: step.backward(loss(inputs, reentrant=True)))

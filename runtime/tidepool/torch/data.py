@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset, IterableDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from tidepool.torch.randomness import seed_all
 
@@ -84,6 +84,11 @@ def seed_reading(seed: int, step: int, first: int) -> None:
 
 def sized(dataset: Dataset[Any]) -> int:
     """Number of samples. Raises TypeError for a dataset without a length or without indices."""
+    if isinstance(dataset, DataLoader):
+        raise TypeError(
+            "pass the dataset, not a DataLoader: the session itself shuffles and divides; session.steps(dataset, "
+            "num_workers=..., collate_fn=...) reads as a DataLoader does"
+        )
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
         raise TypeError(
             "elastic training divides each epoch among a changing number of ranks and needs a dataset with a length "

@@ -82,6 +82,9 @@ class Reducer(ABC):
         self._group: Group | None = None
         self._last_backward = False
         self._failure: CommunicationError | None = None
+        #: While a step is under way: gradients may come. A session lets them come from `step.backward` only.
+        self.open = True
+        self._under_way = False
         self._hooks: list[Any] = [_hook(parameter, self._on_gradient) for parameter in trained]
 
     def begin(self, group: Group, sharing: list[int]) -> None:
@@ -90,6 +93,7 @@ class Reducer(ABC):
         sharing: the ranks of the group that compute it, in the order of their parts.
         """
         self._group, self._last_backward, self._failure = group, False, None
+        self._under_way = True
         self._used.clear()
         for bucket in self._buckets:
             bucket.flat.zero_()
@@ -111,6 +115,7 @@ class Reducer(ABC):
 
         Raises CommunicationError; nothing writes into the buckets any more when it does.
         """
+        self._under_way = False
         used = [1.0 if id(parameter) in self._used else 0.0 for parameter in self._parameters]
         self._users.copy_(torch.tensor(used))
         self._launch_ready(everything=True)
@@ -138,6 +143,13 @@ class Reducer(ABC):
 
     def _on_gradient(self, parameter: torch.Tensor) -> None:
         bucket, index = self._place[id(parameter)]
+        if self._under_way and not self.open:
+            raise RuntimeError("call step.backward(loss) in a step, not loss.backward(): the session weighs each loss")
+        if self._under_way and bucket.launched:
+            raise RuntimeError(
+                "a parameter got its gradient twice in one backward, and the first part is on its way already: if the "
+                "model uses torch.utils.checkpoint, call it with use_reentrant=False"
+            )
         view = bucket.views[index]
         if parameter.grad is not None and parameter.grad.data_ptr() != view.data_ptr():
             view.add_(parameter.grad)  # the script set gradients to None: bring them back into the bucket

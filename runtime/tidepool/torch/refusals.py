@@ -10,7 +10,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from tidepool.protocol import LaunchSpec
 
-__all__ = ["bare_model", "check_engine", "check_trainable"]
+__all__ = ["Layout", "bare_model", "check_engine", "check_trainable"]
 
 _FIXED_SIZE = "train it as a fixed-size job (torchrun), or with the whole model in each process"
 
@@ -54,6 +54,41 @@ def check_trainable(model: nn.Module, optimizers: Mapping[str, torch.optim.Optim
                         f"optimizers {owners[id(parameter)]!r} and {name!r} both update {names[id(parameter)]}: "
                         "give each parameter to one of them"
                     )
+
+
+class Layout:
+    """Which parameters there are, on which device: fixed when the session is made. Gradients are summed by it."""
+
+    def __init__(self, model: nn.Module, optimizers: Mapping[str, torch.optim.Optimizer]) -> None:
+        self._model, self._optimizers = model, optimizers
+        self._parameters, self._optimized = self._now()
+
+    def check(self) -> None:
+        """Raises RuntimeError if the script has changed it since."""
+        parameters, optimized = self._now()
+        changed = [name for name, place in parameters.items() if self._parameters.get(name) != place]
+        changed += [name for name in self._parameters if name not in parameters]
+        if changed:
+            raise RuntimeError(
+                f"{changed[0]} has been replaced, moved or converted since the session was made: build the model, move "
+                "it to its device, and then make optimizers and session"
+            )
+        if optimized != self._optimized:
+            raise RuntimeError(
+                "an optimizer has got other parameters since the session was made: give it all of them from the "
+                "beginning, and freeze with requires_grad_(False) what shall not be trained yet"
+            )
+
+    def _now(self) -> tuple[dict[str, object], dict[str, list[list[int]]]]:
+        parameters: dict[str, object] = {
+            name: (id(parameter), parameter.dtype, parameter.device)
+            for name, parameter in self._model.named_parameters()
+        }
+        optimized = {
+            name: [[id(parameter) for parameter in group["params"]] for group in optimizer.param_groups]
+            for name, optimizer in self._optimizers.items()
+        }
+        return parameters, optimized
 
 
 def _check_modules(model: nn.Module) -> None:

@@ -35,7 +35,7 @@ from tidepool.torch.metrics import KEPT_RECORDS, MetricsFile
 from tidepool.torch.process_group import CommunicationError, Group
 from tidepool.torch.randomness import Generators
 from tidepool.torch.reducer import Reducer, SumReducer
-from tidepool.torch.refusals import bare_model, check_engine, check_trainable
+from tidepool.torch.refusals import Layout, bare_model, check_engine, check_trainable
 from tidepool.torch.state import Position, Stateful, TrainingState
 from tidepool.torch.step import Step
 from tidepool.torch.transitions import Transitions
@@ -95,6 +95,7 @@ class Session:
         self.model = bare_model(model)
         self.optimizers = named_optimizers(optimizer)
         check_trainable(self.model, self.optimizers)
+        self._layout = Layout(self.model, self.optimizers)
         self.seed = launch.seed if launch else seed
         size = launch.effective_batch_size if launch and launch.effective_batch_size else effective_batch_size
         self.position = Position(effective_batch_size=size)
@@ -102,6 +103,7 @@ class Session:
         self.virtual_ranks = chosen_virtual_ranks(launch, exactness, virtual_ranks)
         self.buffers = Buffers(self.model)
         self.reducer = self._reducer()
+        self.reducer.open = False
         self._rank_batch_size = rank_batch_size
         self._warm_up = warm_up
         self._total_epochs = 0
@@ -179,6 +181,7 @@ class Session:
         collate_fn: makes a batch of a list of samples; None: as torch's DataLoader does.
         """
         samples = sized(dataset)
+        self._layout.check()
         epoch = self.position.epoch
         order = epoch_order(self.seed, epoch, samples)
         self._generators.begin_steps()

@@ -72,7 +72,9 @@ class Step:
         weighted = loss * self._weight
         self._loss = self._loss.to(loss.device) + weighted.detach()
         self._weight = 0.0
+        self._session.reducer.open = True
         self._session.update.scaled(weighted).backward()  # type: ignore[no-untyped-call]
+        self._session.reducer.open = False
 
     def log(self, **means: torch.Tensor | float) -> None:
         """Add metrics of the current micro-batch (means over its samples) to this step's record."""

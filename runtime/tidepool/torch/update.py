@@ -62,36 +62,43 @@ class Update:
     after: Callable[[], None] | None
     generators: Generators
     seed: int
+    _stepping: bool = False
+
+    def __post_init__(self) -> None:
+        for optimizer in self.optimizers.values():
+            optimizer.register_step_pre_hook(self._check_caller)
 
     def scaled(self, loss: torch.Tensor) -> torch.Tensor:
         return loss if self.scaler is None else self.scaler.scale(loss)
 
     def apply(self, step: int) -> None:
         """Hook, optimizers, hook. A step whose gradients are not finite is skipped where there is a scaler."""
-        if self.scaler is None:
-            self._run(self.before, step, _BEFORE)
-            for optimizer in self.optimizers.values():
+        # A scaler cannot step an optimizer none of whose parameters has a gradient.
+        stepped = [item for item in self.optimizers.values() if self.scaler is None or _has_gradients(item)]
+        if self.scaler is not None and stepped:
+            # A scaler begins with its first loss, which may have been other ranks' alone.
+            self.scaler.scale(optimized(self.optimizers)[0].detach().new_zeros(()))
+            for optimizer in stepped:
+                self.scaler.unscale_(optimizer)
+        self._run(self.before, step, _BEFORE)
+        self._stepping = True
+        for optimizer in stepped:
+            if self.scaler is None:
                 optimizer.step()
-        else:
-            self._apply_scaled(self.scaler, step)
+            else:
+                self.scaler.step(optimizer)
+        self._stepping = False
+        if self.scaler is not None and stepped:
+            self.scaler.update()
         self.run_after(step)
 
     def run_after(self, step: int) -> None:
         """Also called by a rank that receives the result of a step instead of computing it."""
         self._run(self.after, step, _AFTER)
 
-    def _apply_scaled(self, scaler: torch.amp.GradScaler, step: int) -> None:
-        # A scaler cannot step an optimizer none of whose parameters has a gradient.
-        stepped = [optimizer for optimizer in self.optimizers.values() if _has_gradients(optimizer)]
-        if stepped:  # a scaler begins with its first loss, which may have been other ranks' alone
-            scaler.scale(optimized(self.optimizers)[0].detach().new_zeros(()))
-        for optimizer in stepped:
-            scaler.unscale_(optimizer)
-        self._run(self.before, step, _BEFORE)
-        for optimizer in stepped:
-            scaler.step(optimizer)
-        if stepped:
-            scaler.update()
+    def _check_caller(self, *_: object) -> None:
+        if not self._stepping:
+            raise RuntimeError("the session steps the optimizers itself, after each step: remove optimizer.step()")
 
     def _run(self, hook: Callable[[], None] | None, step: int, place: int) -> None:
         if hook is None:
