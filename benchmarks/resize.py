@@ -2,107 +2,230 @@
 
     python -m benchmarks.resize [--long] [--json FILE]
 
-A job of the demo's network is resized live on this machine's virtual GPUs, round after round. The pause of a change is
-the gap between the last step at the old size and the first at the new one, less a median step at the new size: what
-the training lost, wherever it was lost. It is shown in milliseconds and as a multiple of that step.
+Networks of 1 and 25 million parameters with Adam are resized 1 -> 2 -> 4 -> 2 -> 1. The pause of a change is the gap
+between the last step at the old size and the first at the new one, less a median step at the new size: what the
+training lost, wherever it was lost. Ratios take 5 ms where it is less: such a pause is not told from a step's noise.
 
-The competitor, `restarted_ddp.py`, trains the same network and data with DistributedDataParallel and changes its size
-as clusters without live resizes do: SIGTERM, checkpoint, exit, new processes, load. Both are measured in each round.
+Three ways to do it, taken in turns, round after round:
+
+live       Tidepool, a native script on this machine's virtual GPUs
+torchrun   `--nnodes=1:4`, an agent for each rank, a checkpoint every 5 steps. Agents wait 1 s for others once there are
+           enough (the default of 30 s would add up to that to each change that does not reach the maximum), and without
+           torch's shared store, with which growing fails (TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1)
+restart    as AdaptDL does it: SIGTERM, checkpoint, exit, new processes, load
+
+Then a small training is resized at random, and its steps and samples are counted.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
+import random
 import signal
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.networks import NETWORKS
 from benchmarks.results import Result, arguments, result, show
-from datasets.digits import write_digits
 from tests.runtime.lab import Lab, running_nursery, wait_for
 
-CHANGES = [(1, 2), (2, 4), (4, 2), (8, 4)]
-SIZES = [1, 2, 4, 2, 8, 4]
-SETTLE_STEPS = 30
+SIZES = [1, 2, 4, 2, 1]
+CHANGES = list(itertools.pairwise(SIZES))
+#: Steps at each size before the next change.
+SETTLE_STEPS = {"1M": 30, "25M": 6}
+#: Live rounds are short: so many for one of the others.
+LIVE_CYCLES = {"1M": 4, "25M": 2}
+FLOOR_MS = 5.0
+DEADLINE_SECONDS = 240.0
+RANDOM_SAMPLES, RANDOM_BATCH = 1030, 64
 HERE = Path(__file__).parent
-EXAMPLE = HERE.parent / "examples" / "digits-cnn"
 
-#: (unix seconds, world size) of each step.
-Steps = list[tuple[float, int]]
-#: (pause, median step at the new size), seconds.
-Pause = tuple[float, float]
+#: (unix seconds, step, world size) of each step.
+Steps = list[tuple[float, int, int]]
+
+
+class Pauses:
+    """Of one way to resize one network: milliseconds by change, and the median steps that they are net of."""
+
+    def __init__(self) -> None:
+        self.pauses: dict[tuple[int, int], list[float]] = {change: [] for change in CHANGES}
+        self.steps: dict[int, list[float]] = {size: [] for size in SIZES}
+        self.redone = 0
+
+    def add(self, steps: Steps) -> None:
+        blocks = [list(block) for _, block in itertools.groupby(steps, key=lambda step: step[2])]
+        for before, after in itertools.pairwise(blocks):
+            change = (before[-1][2], after[-1][2])
+            if change in self.pauses and len(after) > 2:
+                step = statistics.median(late[0] - early[0] for early, late in itertools.pairwise(after[1:]))
+                self.pauses[change].append(1000 * (after[0][0] - before[-1][0] - step))
+                self.steps[change[1]].append(1000 * step)
+        self.redone += len(steps) - len({step for _, step, _ in steps})
 
 
 def main() -> None:
     options = arguments(__doc__ or "").parse_args()
-    rounds = 12 if options.long else 4
-    live: dict[tuple[int, int], list[Pause]] = {change: [] for change in CHANGES}
-    restarted: dict[tuple[int, int], list[Pause]] = {change: [] for change in CHANGES}
-    with tempfile.TemporaryDirectory(prefix="tide") as folder, running_nursery(Path(folder)) as nursery:
-        data = Path(folder) / "digits"
-        write_digits(data)
-        for number in range(rounds):
-            _add(live, live_steps(nursery, Path(folder) / f"live-{number}", data))
-            for change in CHANGES:
-                steps = restarted_steps(Path(folder) / f"restarted-{number}-{change[0]}-{change[1]}", data, *change)
-                _add(restarted, steps)
-            print(f"round {number + 1} of {rounds}", file=sys.stderr)
-    show(figures(live, restarted), options.json)
+    rounds, resizes = (3, 1000) if options.long else (1, 40)
+    results: list[Result] = []
+    with tempfile.TemporaryDirectory(prefix="tide") as name, running_nursery(Path(name)) as nursery:
+        for network in NETWORKS:
+            ways = {"live": Pauses(), "torchrun": Pauses(), "restart": Pauses()}
+            for number in range(rounds):
+                folder = Path(name) / f"{network}-{number}"
+                ways["live"].add(live_steps(nursery, folder / "live", network))
+                ways["torchrun"].add(torchrun_steps(folder / "torchrun", network))
+                ways["restart"].add(restarted_steps(folder / "restart", network))
+                sys.stderr.write(f"{network}: round {number + 1} of {rounds}\n")
+            found = figures(network, ways)
+            show(found, None)
+            results += found
+        results += random_resizes(nursery, Path(name) / "random", resizes)
+    sys.stdout.write("\n")
+    show(results, options.json)
 
 
-def figures(live: dict[tuple[int, int], list[Pause]], restarted: dict[tuple[int, int], list[Pause]]) -> list[Result]:
+def figures(network: str, ways: dict[str, Pauses]) -> list[Result]:
     found = []
-    for old, new in CHANGES:
-        name = f"{old} -> {new}"
-        stopped = [1000 * pause for pause, _ in restarted[old, new]]
-        pauses = [1000 * pause for pause, _ in live[old, new]]
-        found.append(result(f"live {name}", "ms", pauses, "stop and start", stopped))
-        found.append(result(f"live {name}, in steps", "x", [pause / step for pause, step in live[old, new]]))
-        found.append(result(f"stop and start {name}", "ms", stopped))
-    return found
+    for change in CHANGES:
+        name = f"{network} {change[0]} -> {change[1]}"
+        live = [max(pause, FLOOR_MS) for pause in ways["live"].pauses[change]]
+        for other in ("torchrun", "restart"):
+            theirs = ways[other].pauses[change]
+            if theirs:
+                found.append(result(f"{name} {other}", "ms", theirs))
+                found.append(result(f"{name} live, floored", "ms", live, other, theirs))
+        found.append(result(f"{name} live", "ms", ways["live"].pauses[change]))
+        found.append(result(f"{network} step at {change[1]}", "ms", ways["live"].steps[change[1]]))
+    redone = {name: float(way.redone) for name, way in ways.items()}
+    return [*found, *(result(f"{network} {name} steps redone", "", [count]) for name, count in redone.items())]
 
 
-def live_steps(nursery: Path, folder: Path, data: Path) -> Steps:
-    script = {"code_folder": str(EXAMPLE), "compat": ["wmla"], "data_dir": str(data)}
-    lab = Lab(nursery, folder, "elastic-main.py", arguments=["--epochs", "5000"], sizes={"a": 4, "b": 4}, **script)
+def live_steps(nursery: Path, folder: Path, network: str) -> Steps:
+    with training(nursery, folder, "resized.py", [network], str(HERE), 4) as lab:
+        for size in SIZES[:1] + SIZES[1:] * LIVE_CYCLES[network]:
+            resize(lab, size)
+            settle(lambda: count(lab, lab.active()["generation"]), SETTLE_STEPS[network])
+        return [(record["at"], record["step"], record["world_size"]) for record in lab.steps()]
+
+
+def random_resizes(nursery: Path, folder: Path, number: int) -> list[Result]:
+    """Steps and samples of a training that is resized at random: what is lost or done twice."""
+    dice, size = random.Random(7), 1
+    scripts = str(HERE.parent / "tests" / "runtime" / "scripts")
+    options = ["--epochs", "1000000", "--no-evaluation", "--step-seconds", "0.002"]
+    with training(nursery, folder, "mlp.py", options, scripts, 8) as lab:
+        resize(lab, size)
+        for _ in range(number):
+            size = dice.choice([other for other in range(1, 9) if other != size])
+            resize(lab, size)
+        settle(lambda: len(lab.steps()), len(lab.steps()) + 20)
+        steps = [record["step"] for record in lab.steps()]
+        changes = len(lab.journal("generation_active")) - 1
+        died = sum(1 for end in lab.exits().values() if end["signal"])
+        read = Counter(line for path in lab.folder.glob("log/*/samples") for line in path.read_text().split("\n"))
+    epochs = steps[-1] // -(-RANDOM_SAMPLES // RANDOM_BATCH)
+    whole = [read[f"{epoch} {index}"] for epoch in range(epochs) for index in range(RANDOM_SAMPLES)]
+    lost = len(set(range(1, steps[-1] + 1)) - set(steps)) + sum(1 for times in whole if times == 0)
+    redone = len(steps) - len(set(steps)) + sum(1 for times in whole if times > 1)
+    return [
+        result("random resizes", "", [float(changes)]),
+        result("steps or samples lost in them", "", [float(lost)]),
+        result("steps or samples done twice", "", [float(redone)]),
+        result("ranks that died", "", [float(died)]),
+    ]
+
+
+@contextmanager
+def training(nursery: Path, folder: Path, script: str, options: list[str], code: str, slots: int) -> Iterator[Lab]:
+    lab = Lab(nursery, folder, script, arguments=options, sizes={"a": slots}, code_folder=code)
     try:
-        for size in SIZES:
-            lab.size(size)
-            lab.wait_for_size(size)
-            lab.wait_for_steps(SETTLE_STEPS)
-        return [(record["at"], record["world_size"]) for record in lab.steps()]
+        yield lab
     finally:
         lab.stop()
 
 
-def restarted_steps(folder: Path, data: Path, old: int, new: int) -> Steps:
-    folder.mkdir()
-    for size in (old, new):
-        ranks = _start_ranks(folder, data, size)
-        wait_for(lambda size=size: _count(folder, size) >= SETTLE_STEPS, lambda: "steps of the competitor", 120)
-        for rank in ranks:
-            rank.send_signal(signal.SIGTERM)
-        for rank in ranks:
-            rank.wait(timeout=60)
+def resize(lab: Lab, size: int) -> None:
+    lab.size(size)
+    wait_for(lambda: lab.active()["world_size"] == size, lab.story, DEADLINE_SECONDS)
+
+
+def count(lab: Lab, generation: int) -> int:
+    return sum(1 for record in lab.steps() if record["generation"] == generation)
+
+
+def settle(steps: Callable[[], int], wanted: int) -> None:
+    wait_for(lambda: steps() >= wanted, lambda: f"{wanted} steps, not {steps()}", DEADLINE_SECONDS)
+
+
+def torchrun_steps(folder: Path, network: str) -> Steps:
+    folder.mkdir(parents=True)
+    port, agents, done = _free_port(), list[subprocess.Popen[bytes]](), 0
+    try:
+        for size in SIZES:
+            for agent in agents[size:]:
+                agent.send_signal(signal.SIGTERM)
+            for agent in agents[size:]:
+                agent.wait(60)
+            agents = agents[:size]
+            agents += [_start_agent(folder, network, port, number) for number in range(len(agents), size)]
+            settle(lambda done=done, size=size: _count(folder, size, done), SETTLE_STEPS[network])  # type: ignore[misc]
+            done = len(_read(folder))
+    finally:
+        for agent in reversed(agents):
+            agent.terminate()
+        for agent in agents:
+            agent.wait(60)
     return _read(folder)
 
 
-def _start_ranks(folder: Path, data: Path, size: int) -> list[subprocess.Popen[bytes]]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    place = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    command = [sys.executable, str(HERE / "restarted_ddp.py"), str(folder), str(data), str(EXAMPLE)]
+def _start_agent(folder: Path, network: str, port: int, number: int) -> subprocess.Popen[bytes]:
+    rendezvous = [f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-backend=c10d", "--rdzv-id=resize"]
+    limits = ["--nnodes=1:4", "--nproc-per-node=1", "--max-restarts=100", "--rdzv-conf=last_call_timeout=1"]
+    script = [str(HERE / "restarted_ddp.py"), str(folder), network, "5"]
+    command = [sys.executable, "-m", "torch.distributed.run", *limits, *rendezvous, "--local-addr=127.0.0.1", *script]
+    environment = os.environ | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"}
+    with (folder / f"agent-{number}.log").open("ab") as log:
+        return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+
+
+def restarted_steps(folder: Path, network: str) -> Steps:
+    folder.mkdir(parents=True)
+    done = 0
+    for size in SIZES:
+        ranks = _start_ranks(folder, network, size)
+        settle(lambda done=done, size=size: _count(folder, size, done), SETTLE_STEPS[network])  # type: ignore[misc]
+        done = len(_read(folder))
+        for rank in ranks:
+            rank.send_signal(signal.SIGTERM)
+        for rank in ranks:
+            rank.wait(60)
+    return _read(folder)
+
+
+def _start_ranks(folder: Path, network: str, size: int) -> list[subprocess.Popen[bytes]]:
+    place = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    command = [sys.executable, str(HERE / "restarted_ddp.py"), str(folder), network]
     return [subprocess.Popen(command, env=os.environ | place | {"RANK": str(rank)}) for rank in range(size)]
 
 
-def _count(folder: Path, size: int) -> int:
-    return sum(1 for _, found in _read(folder) if found == size)
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _count(folder: Path, size: int, after: int) -> int:
+    """Steps of that size since the `after`-th one."""
+    return sum(1 for _, _, found in _read(folder)[after:] if found == size)
 
 
 def _read(folder: Path) -> Steps:
@@ -110,16 +233,7 @@ def _read(folder: Path) -> Steps:
     if not file.exists():
         return []
     lines = [line.split() for line in file.read_text().split("\n")[:-1]]
-    return [(float(at), int(size)) for at, _, size in lines]
-
-
-def _add(pauses: dict[tuple[int, int], list[Pause]], steps: Steps) -> None:
-    blocks = [list(block) for _, block in itertools.groupby(steps, key=lambda step: step[1])]
-    for before, after in itertools.pairwise(blocks):
-        change = (before[-1][1], after[-1][1])
-        if change in pauses:
-            step = statistics.median(late - early for (early, _), (late, _) in itertools.pairwise(after))
-            pauses[change].append((after[0][0] - before[-1][0] - step, step))
+    return [(float(at), int(step), int(size)) for at, step, size in lines]
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
+import torch
 from tidepool.torch.process_group import Group, make_group
 from torch.distributed import TCPStore
 
@@ -28,6 +29,7 @@ def groups(size: int) -> Iterator[list[Group]]:
             generation=2,
             rank=rank,
             size=size,
+            device=torch.device("cpu"),
         )
 
     made = together(*[lambda rank=rank: member(rank) for rank in range(size)])

@@ -1,5 +1,7 @@
 """Live resizes against an uninterrupted run: same steps, each sample once, same weights, same processes."""
 
+import random
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -94,6 +96,37 @@ def test_a_new_target_during_a_resize(make_lab: Callable[..., Lab], reference: d
     lab.wait_for_the_end()
 
     assert_nothing_lost(lab, reference)
+
+
+def test_random_targets_one_upon_another(make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor]) -> None:
+    """Several join and leave at once, and a new target comes before the last one is reached, or after it."""
+    dice = random.Random(5)
+    places = [(host, slot) for host in "ab" for slot in range(3)]
+    lab = make_lab("mlp.py", arguments=ARGUMENTS, sizes={"a": 3, "b": 3})
+    lab.target(*places[:2])
+    for _ in range(12):
+        lab.wait_for_steps(dice.randint(0, 4))
+        lab.target(*dice.sample(places, dice.randint(1, 6)))
+    lab.wait_for_the_end()
+
+    assert not lab.journal("lost")
+    assert not [record for record in lab.journal("generation_active") if record["cause"] == "failure"]
+    assert_nothing_lost(lab, reference)
+
+
+def test_one_that_is_still_preparing_at_the_end_goes_again(make_lab: Callable[..., Lab]) -> None:
+    arguments = ["--epochs", "2", "--step-seconds", "0.02"]
+    lab = make_lab("mlp.py", arguments=arguments, environment={"TIDEPOOL_FAULT": "prepare@a.1.2:1:stop"})
+    lab.size(1)
+    lab.wait_for_steps(1)
+    lab.size(2)
+    wait_for(lambda: lab.journal("finished"), lab.story, 60)
+    wait_for(lambda: "a.1.2" in lab.started(), lab.story)
+    lab.kill("a.1.2", signal.SIGCONT)
+    lab.wait_for_the_end()
+
+    assert {record["world_size"] for record in lab.steps()} == {1}
+    assert [entry["code"] for entry in lab.exits().values()] == [0, 0], lab.story()
 
 
 def test_the_plan_file_says_who_trained_when(make_lab: Callable[..., Lab]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +17,8 @@ from tidepool.torch.transfer import HandOver, receive_state, send_state
 from torch import nn
 
 from tests.runtime.groups import groups, together
+from tests.runtime.lab import wait_for
+from tests.runtime.test_soak import held
 
 
 def state(seed: int) -> TrainingState:
@@ -116,6 +120,30 @@ def test_breaking_off_leaves_another_address_with_the_same_port_alone() -> None:
             first.break_off()
             stranger.sendall(b"here")
             assert accepted.recv(4) == b"here"
+
+
+def test_a_hundred_generations_leave_no_descriptor_thread_or_memory_behind() -> None:
+    holder, joiner = state(1), state(2)
+    before = (0, 0, 0)
+    for number in range(120):
+        with groups(2) as [first, second]:
+            hand_over = HandOver(first, holder.snapshot(), 1, "")
+            receive_state(second, joiner, in_place=True)
+            hand_over.wait()
+        if number == 20:
+            before = wait_for(settled, lambda: "the first groups' end")
+    after = wait_for(
+        lambda: (now := held(os.getpid()))[0] <= before[0] and now[1] <= before[1] and now,
+        lambda: str(held(os.getpid())),
+    )
+
+    assert after[2] < before[2] + 20_000, "kilobytes of memory"
+
+
+def settled() -> tuple[int, int, int] | None:
+    """What this process holds, once no group is being dropped any more."""
+    dropping = any(thread.name.startswith("drop-generation") for thread in threading.enumerate())
+    return None if dropping else held(os.getpid())
 
 
 class Logged:

@@ -1,0 +1,24 @@
+"""What `resize.py` resizes live: a native script, which does nothing for it."""
+
+import sys
+
+import torch
+from networks import NETWORKS, samples
+from tidepool.torch import Session
+from torch.nn.functional import cross_entropy
+
+network, data = NETWORKS[sys.argv[1]], samples()
+model = network.build()
+optimizer = torch.optim.Adam(model.parameters())
+
+
+def warm_up() -> None:
+    inputs, labels = data[:2]
+    cross_entropy(model(inputs), labels).backward()
+
+
+session = Session(model, optimizer, effective_batch_size=network.batch, warm_up=warm_up, checkpoint_every=0)
+for _ in session.epochs(1_000_000):
+    for step in session.steps(data):
+        for inputs, labels in step:
+            step.backward(cross_entropy(model(inputs), labels))
