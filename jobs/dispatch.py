@@ -76,9 +76,7 @@ def build_sync(host: str, acknowledged: Mapping[str, int] | None = None) -> Sync
     # Read first: a change that comes meanwhile has a higher revision and is sent for itself.
     revision = Host.objects.values_list("wish_revision", flat=True).get(name=host)
     held = SlotClaim.objects.filter(released_at__isnull=True, slot__host__name=host)
-    jobs = Job.objects.filter(pk__in=held.values("job")).select_related(
-        "owner", "model__model", "dataset", "initial_checkpoint__job__owner", "initial_checkpoint__job__model__model"
-    )
+    jobs = Job.objects.filter(pk__in=held.values("job")).select_related("owner", "model__model", "dataset")
     claims: dict[int, list[SlotClaim]] = defaultdict(list)
     open_claims = SlotClaim.objects.filter(job__in=jobs, released_at__isnull=True).select_related("slot__host")
     for claim in open_claims.order_by("id"):
@@ -107,7 +105,8 @@ def launch_spec(job: Job) -> LaunchSpec:
         exactness=cast(Literal["sum", "bitwise"], str(job.exactness)),
         virtual_ranks=job.virtual_ranks,
         checkpoints=[str(folder.path / checkpoint.path) for checkpoint in usable_checkpoints(job)],
-        initial_checkpoint=_initial_checkpoint(job),
+        initial_checkpoint=str(folder.initial()) if job.starts_from == Job.StartsFrom.CHECKPOINT else None,
+        initial_weights=str(folder.initial()) if job.starts_from == Job.StartsFrom.WEIGHTS else None,
         checkpoint_seconds=job.checkpoint_seconds,
         checkpoints_kept=job.checkpoints_kept,
         stuck_seconds=settings.TIDEPOOL_STUCK_SECONDS,
@@ -134,11 +133,6 @@ def _job_wish(job: Job, claims: list[SlotClaim], host: str) -> JobWish:
         grace_seconds=float(job.instance_group.reclaim_grace_seconds),
         halt=halt,
     )
-
-
-def _initial_checkpoint(job: Job) -> str | None:
-    first = job.initial_checkpoint
-    return str(job_folder(first.job).path / first.path) if first is not None else None
 
 
 def _argument(value: Any) -> str:

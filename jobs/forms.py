@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django import forms
@@ -48,8 +49,26 @@ class TrainForm(forms.Form):
         "power of two.",
     )
 
-    def __init__(self, *args: Any, groups: list[InstanceGroup], **kwargs: Any) -> None:
+    start_from = forms.ChoiceField(
+        required=False,
+        label="Start from",
+        help_text="Weights begin at step 0 with a fresh optimizer. A checkpoint is continued with all that it holds.",
+    )
+    checkpoint_seconds = forms.IntegerField(
+        required=False,
+        label="A checkpoint at least every",
+        help_text="So much training is lost at most if every GPU fails at once. 0: none at all. Empty: as the script "
+        "says, or 60.",
+    )
+    checkpoints_kept = forms.IntegerField(
+        required=False, label="Checkpoints that are kept", help_text="Empty: as the script says, or 2."
+    )
+
+    def __init__(self, *args: Any, groups: list[InstanceGroup], beginnings: Sequence[Any] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        start_from = self.fields["start_from"]
+        assert isinstance(start_from, forms.ChoiceField)
+        start_from.choices = [("", "Nothing: it learns everything itself"), *beginnings]
         field = self.fields["instance_group"]
         assert isinstance(field, forms.ModelChoiceField)
         field.queryset = InstanceGroup.objects.filter(pk__in=[group.pk for group in groups])

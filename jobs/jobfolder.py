@@ -18,11 +18,13 @@ from django.conf import settings
 
 from jobs.models import Job
 
-__all__ = ["PUBLISHED", "JobFolder", "StagedFolder", "job_folder", "safe_name", "stage"]
+__all__ = ["INITIAL", "PUBLISHED", "JobFolder", "StagedFolder", "job_folder", "safe_name", "stage"]
 
 #: What the current incarnation publishes beside its folder.
 PUBLISHED = ("log", "checkpoint", "model", "metrics.jsonl", "plans.jsonl", "val_dict_list.json")
 _FORMER = "incarnation-*/checkpoint"
+#: Below a job's folder: the checkpoint or weights that it begins with.
+INITIAL = "initial"
 _CREATED_AT_START = ("log", "checkpoint", "model", "journal")
 _IGNORED_CODE = shutil.ignore_patterns("__pycache__", ".git", "*.pyc")
 #: Leaves room below the 255 bytes that file systems allow for a name.
@@ -55,6 +57,11 @@ class JobFolder:
         """What sessions of former incarnations were writing when they died: nobody is left to publish it."""
         for left in [*self.path.glob(f"{_FORMER}/.writing-*"), *self.path.glob(f"{_FORMER}/.dropped-*")]:
             shutil.rmtree(left, ignore_errors=True)
+
+    def initial(self) -> Path:
+        """What was brought for the first incarnation to begin with."""
+        [path] = (self.path / INITIAL).iterdir()
+        return path
 
     def relative(self, incarnation: int, path: str) -> str:
         """`path` as an incarnation wrote it (absolute, or relative to its folder), relative to the job's folder."""

@@ -70,6 +70,11 @@ class Job(models.Model):
         SUM = "sum"
         BITWISE = "bitwise"
 
+    class StartsFrom(models.TextChoices):
+        NOTHING = "nothing"
+        WEIGHTS = "weights"
+        CHECKPOINT = "checkpoint"
+
     name = models.CharField(max_length=255)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="jobs")
     model = models.ForeignKey(RegisteredModelVersion, on_delete=models.PROTECT, related_name="jobs")
@@ -90,7 +95,12 @@ class Job(models.Model):
     checkpoint_seconds = models.PositiveIntegerField(null=True, blank=True)
     #: How many of them are kept; None: the script decides.
     checkpoints_kept = models.PositiveIntegerField(null=True, blank=True)
-    #: Another job's checkpoint that the first incarnation continues from.
+    #: What its first incarnation begins with; the files are linked into its folder, see jobs/actions/beginning.py.
+    starts_from = models.CharField(max_length=16, choices=StartsFrom, default=StartsFrom.NOTHING)
+    #: Whose weights; whose checkpoint, which it continues.
+    initial_job = models.ForeignKey(
+        "Job", null=True, blank=True, on_delete=models.SET_NULL, related_name="weights_taken_by"
+    )
     initial_checkpoint = models.ForeignKey(
         "Checkpoint", null=True, blank=True, on_delete=models.SET_NULL, related_name="continued_by"
     )

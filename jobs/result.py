@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import IO
 
 from jobs.jobfolder import PUBLISHED, job_folder
-from jobs.models import Job
+from jobs.models import Checkpoint, Job
 from webapp.lib.errors import NotFound
 
-__all__ = ["result_name", "zip_chunks"]
+__all__ = ["checkpoint_chunks", "result_name", "zip_chunks"]
 
 _CHUNK = 256 * 1024
 
@@ -32,6 +32,13 @@ def zip_chunks(job: Job) -> Iterator[bytes]:
     if not job.incarnation or not current.is_dir():
         raise NotFound("The job has no results yet: wait until it has started.")
     return _zipped([(current, PUBLISHED), (folder.path, ("_submitted_code",))])
+
+
+def checkpoint_chunks(checkpoint: Checkpoint) -> Iterator[bytes]:
+    path = job_folder(checkpoint.job).path / checkpoint.path
+    if not path.is_dir():
+        raise NotFound("The files of this checkpoint are gone: a newer one has taken its place.")
+    return _zipped([(path.parent, (path.name,))])
 
 
 class _Sink:

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from django.contrib.auth.models import User
+from django.db.models import Q
+
 from datasets.models import Dataset
 from jobs.gangs import stop_words
-from jobs.models import InstanceGroup
+from jobs.models import Checkpoint, InstanceGroup
+from jobs.queries import visible_jobs
 from models_registry.queries import models
 from webapp.lib.formfields import parameters_as_text
 from workers.queries import capacity
 
-__all__ = ["train_choices", "usual_values"]
+__all__ = ["beginnings", "chosen_beginning", "train_choices", "usual_values"]
+
+#: As many of the newest trainings, and of their checkpoints, are offered to start from.
+_MAX_BEGINNINGS = 100
 
 _SHARING = {
     InstanceGroup.Policy.FIFO: "Who came first gets GPUs first.",
@@ -40,6 +47,26 @@ def usual_values(choices: dict[str, Any], model: str) -> dict[str, Any]:
         group = next(iter(choices["groups"].values()))
         values |= {"max_slots": max(1, group["capacity"]), "priority": group["priority"]}
     return values
+
+
+def beginnings(user: User) -> list[tuple[str, list[tuple[str, str]]]]:
+    """What the user's earlier trainings left to start from, as groups of choices."""
+    jobs = visible_jobs(user).order_by("-id")
+    trained = jobs.filter(Q(completed_incarnation__gt=0) | Q(checkpoints__problem="")).distinct()[:_MAX_BEGINNINGS]
+    saved = Checkpoint.objects.filter(job__in=jobs, problem="").select_related("job").order_by("-job", "-step")
+    weights = [(f"weights-{job.pk}", f"{job.name} ({job.pk}), after {job.step} steps") for job in trained]
+    points = [
+        (f"checkpoint-{point.pk}", f"{point.job.name} ({point.job_id}), step {point.step}")
+        for point in saved[:_MAX_BEGINNINGS]
+    ]
+    groups = [("The weights of an earlier training", weights), ("Continue a checkpoint", points)]
+    return [group for group in groups if group[1]]
+
+
+def chosen_beginning(value: str) -> dict[str, int]:
+    """What a submission says for a choice of `beginnings`."""
+    kind, _, number = value.partition("-")
+    return {{"weights": "initial_weights", "checkpoint": "checkpoint"}[kind]: int(number)} if value else {}
 
 
 def _model(model: Any, datasets: dict[str, int]) -> dict[str, Any]:

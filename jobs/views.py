@@ -21,7 +21,7 @@ from jobs.models import Job
 from jobs.page_queries import JobFilter, filtered_jobs, job_live, job_page, usable_groups
 from jobs.queries import visible_jobs
 from jobs.states import JobState
-from jobs.train_page import train_choices, usual_values
+from jobs.train_page import beginnings, chosen_beginning, train_choices, usual_values
 from webapp.lib.charts import metrics_figure, tide_figure
 from webapp.lib.errors import UserError
 from webapp.lib.formfields import parameters_as_text, show_error
@@ -67,7 +67,8 @@ def job_list(request: HttpRequest) -> HttpResponse:
 def train(request: HttpRequest) -> HttpResponse:
     groups = usable_groups(request.user)
     choices = train_choices(groups)
-    form = TrainForm(request.POST or None, groups=groups, initial=_train_initial(request, choices))
+    offered = beginnings(login_user(request))
+    form = TrainForm(request.POST or None, groups=groups, beginnings=offered, initial=_train_initial(request, choices))
     if request.method == "POST" and form.is_valid():
         try:
             job = actions.submit(_submission(form.cleaned_data), login_user(request))
@@ -170,7 +171,7 @@ def _train_initial(request: HttpRequest, choices: dict[str, Any]) -> dict[str, A
     stamp = timezone.now().strftime("%Y%m%d%H%M%S")
     usual = usual_values(choices, request.GET.get("model", ""))
     wanted = {"dataset": request.GET["dataset"]} if request.GET.get("dataset", "").isdecimal() else {}
-    return {"name": f"training-{stamp}", **usual, **wanted}
+    return {"name": f"training-{stamp}", **usual, **wanted, "start_from": request.GET.get("start_from", "")}
 
 
 def _submission(values: dict[str, Any]) -> Submission:
@@ -185,4 +186,7 @@ def _submission(values: dict[str, Any]) -> Submission:
         parameters=values["parameters"],
         exactness=values["exactness"],
         virtual_ranks=values["virtual_ranks"],
+        checkpoint_seconds=values["checkpoint_seconds"],
+        checkpoints_kept=values["checkpoints_kept"],
+        **chosen_beginning(values["start_from"]),
     )

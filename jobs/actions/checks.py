@@ -43,6 +43,8 @@ _FIELD_WORDS = {
     "max_slots": "The most GPUs",
     "priority": "The priority",
     "seed": "The seed",
+    "checkpoint_seconds": "The seconds between checkpoints",
+    "checkpoints_kept": "The number of checkpoints that are kept",
     "effective_batch_size": "The effective batch size",
     "virtual_ranks": "The number of virtual ranks",
 }

@@ -119,4 +119,5 @@ def keep_lead(job: Job) -> None:
 
 def _resume_point(job: Job) -> Checkpoint | None:
     own = Checkpoint.objects.filter(job=job, problem="")
-    return own.order_by("-step", "-incarnation").first() or job.initial_checkpoint
+    newest = own.order_by("-step", "-incarnation").first()
+    return newest or (job.initial_checkpoint if job.starts_from == Job.StartsFrom.CHECKPOINT else None)

@@ -12,6 +12,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from datasets.models import DatasetVersion
+from jobs.actions.beginning import Beginning, bring, find_beginning
 from jobs.actions.checks import (
     InvalidSubmission,
     Problems,
@@ -21,14 +22,13 @@ from jobs.actions.checks import (
     check_priority,
     check_range,
     check_slots,
-    find_checkpoint,
     find_dataset,
     find_group,
     find_model,
 )
 from jobs.actions.transition import Why, publish_in_cluster, record
 from jobs.jobfolder import job_folder, stage
-from jobs.models import Checkpoint, InstanceGroup, Job
+from jobs.models import InstanceGroup, Job
 from jobs.queries import job_state_as_json
 from jobs.states import JobState, Reason
 from jobs.wake import wake_scheduler
@@ -39,6 +39,7 @@ __all__ = ["Submission", "clone", "submit"]
 _ELASTIC = RegisteredModelVersion.Engine.ELASTIC
 _MAX_SEED = 2**63 - 1
 _MAX_BATCH = 2**31 - 1
+_MAX_KEPT = 1000
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,11 @@ class Submission:
     seed: int = 0
     #: Id of a checkpoint to continue from.
     checkpoint: int | None = None
+    #: Id of a job whose weights it begins with, at step 0 and with a fresh optimizer.
+    initial_weights: int | None = None
+    #: Most seconds between two checkpoints, 0 for none, and how many stay. None: the script decides.
+    checkpoint_seconds: int | None = None
+    checkpoints_kept: int | None = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ class _Checked:
     group: InstanceGroup
     min_slots: int
     priority: int
-    checkpoint: Checkpoint | None
+    beginning: Beginning | None
     given: Submission
     #: Folder that the code is copied from.
     code: Path
@@ -101,6 +107,8 @@ def clone(job: Job, owner: User) -> Job:
         virtual_ranks=job.virtual_ranks,
         effective_batch_size=job.effective_batch_size,
         seed=job.seed,
+        checkpoint_seconds=job.checkpoint_seconds,
+        checkpoints_kept=job.checkpoints_kept,
     )
     checked = _check(given, owner)
     return _create(replace(checked, model=job.model, dataset=job.dataset, code=job_folder(job).code))
@@ -116,12 +124,9 @@ def _check(given: Submission, owner: User) -> _Checked:
     check_slots(problems, min_slots, given.max_slots, group, model)
     priority = given.priority if given.priority is not None or group is None else group.default_priority
     _check_options(problems, given, priority, model)
-    checkpoint = find_checkpoint(problems, given.checkpoint, owner)
-    if checkpoint is not None and model is not None and model.engine == RegisteredModelVersion.Engine.FIXED:
-        sentence = (
-            f"{model.model.name} is a fixed-size script, which loads nothing by itself: leave the checkpoint out."
-        )
-        problems.add("checkpoint", sentence)
+    beginning = find_beginning(
+        problems, checkpoint=given.checkpoint, weights=given.initial_weights, user=owner, model=model
+    )
     if model is not None:
         check_code(problems, model)
     problems.raise_if_any()
@@ -137,7 +142,7 @@ def _check(given: Submission, owner: User) -> _Checked:
         group=group,
         min_slots=min_slots,
         priority=priority,
-        checkpoint=checkpoint,
+        beginning=beginning,
         given=given,
         code=Path(model.path),
     )
@@ -150,6 +155,10 @@ def _check_options(
     check_parameters(problems, given.parameters)
     check_exactness(problems, given.exactness, given.virtual_ranks, given.max_slots, model)
     check_range(problems, "seed", given.seed, 0, _MAX_SEED)
+    if given.checkpoint_seconds is not None:
+        check_range(problems, "checkpoint_seconds", given.checkpoint_seconds, 0, _MAX_BATCH)
+    if given.checkpoints_kept is not None:
+        check_range(problems, "checkpoints_kept", given.checkpoints_kept, 1, _MAX_KEPT)
     if given.effective_batch_size is not None:
         check_range(problems, "effective_batch_size", given.effective_batch_size, 1, _MAX_BATCH)
 
@@ -164,6 +173,7 @@ def _create(checked: _Checked) -> Job:
         raise InvalidSubmission({"model": [sentence]}) from error
     job: Job | None = None
     try:
+        _bring_beginning(checked, folder.path)
         with transaction.atomic():
             job = _insert(checked)
             folder.settle(job)
@@ -173,9 +183,20 @@ def _create(checked: _Checked) -> Job:
         raise
 
 
+def _bring_beginning(checked: _Checked, folder: Path) -> None:
+    if checked.beginning is None:
+        return
+    try:
+        bring(checked.beginning, folder)
+    except OSError as error:
+        name = "checkpoint" if checked.beginning.checkpoint else "initial_weights"
+        problem = error.strerror or str(error)
+        raise InvalidSubmission({name: [f"Its files cannot be taken over ({problem}): pick another one."]}) from error
+
+
 def _insert(checked: _Checked) -> Job:
     why = Why(Reason.SUBMITTED, "Submitted; the scheduler looks for GPUs.", checked.owner.get_username())
-    given = checked.given
+    given, beginning = checked.given, checked.beginning
     job = Job.objects.create(
         name=checked.name,
         owner=checked.owner,
@@ -191,7 +212,11 @@ def _insert(checked: _Checked) -> Job:
         virtual_ranks=_virtual_ranks(given),
         effective_batch_size=given.effective_batch_size,
         seed=given.seed,
-        initial_checkpoint=checked.checkpoint,
+        checkpoint_seconds=given.checkpoint_seconds,
+        checkpoints_kept=given.checkpoints_kept,
+        starts_from=beginning.kind if beginning else Job.StartsFrom.NOTHING,
+        initial_checkpoint=beginning.checkpoint if beginning else None,
+        initial_job=beginning.job if beginning else None,
         reason_code=why.reason,
         reason_text=why.text,
         submitted_at=timezone.now(),

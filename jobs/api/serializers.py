@@ -55,6 +55,17 @@ class JobInput(serializers.Serializer[Submission]):
     effective_batch_size = serializers.IntegerField(default=None, allow_null=True)
     seed = serializers.IntegerField(default=0)
     checkpoint = serializers.IntegerField(default=None, allow_null=True, help_text="Id of one to continue from.")
+    initial_weights = serializers.IntegerField(
+        default=None, allow_null=True, help_text="Id of a job whose weights it begins with, at step 0."
+    )
+    checkpoint_seconds = serializers.IntegerField(
+        default=None,
+        allow_null=True,
+        help_text="Most seconds between two checkpoints; 0: none. Absent: as the script says.",
+    )
+    checkpoints_kept = serializers.IntegerField(
+        default=None, allow_null=True, help_text="Absent: as the script says, or 2."
+    )
 
     def submission(self) -> Submission:
         return Submission(**self.validated_data)
@@ -181,7 +192,7 @@ class LogOutput(serializers.Serializer[LogPiece]):
 class CheckpointOutput(serializers.ModelSerializer[Checkpoint]):
     class Meta:
         model = Checkpoint
-        fields = ["id", "incarnation", "step", "epoch", "path", "size_bytes", "sha256", "created_at"]
+        fields = ["id", "incarnation", "step", "epoch", "path", "size_bytes", "sha256", "problem", "created_at"]
 
 
 class InstanceGroupInput(serializers.Serializer[InstanceGroupSpec]):

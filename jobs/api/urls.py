@@ -16,6 +16,11 @@ urlpatterns = [
     path("jobs/<int:job>/logs/", views.JobLogs.as_view(), name="job-logs"),
     path("jobs/<int:job>/result/", views.JobResult.as_view(), name="job-result"),
     path("jobs/<int:job>/checkpoints/", views.JobCheckpoints.as_view(), name="job-checkpoints"),
+    path(
+        "jobs/<int:job>/checkpoints/<int:checkpoint>/download/",
+        views.JobCheckpointDownload.as_view(),
+        name="job-checkpoint-download",
+    ),
     path("instance-groups/", views.InstanceGroupList.as_view(), name="instance-groups"),
     path("instance-groups/<str:reference>/", views.InstanceGroupDetail.as_view(), name="instance-group"),
 ]

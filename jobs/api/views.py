@@ -22,7 +22,7 @@ from jobs.api import serializers
 from jobs.logs import read_log
 from jobs.models import Checkpoint, InstanceGroup, Job
 from jobs.page_queries import JobFilter, filtered_jobs
-from jobs.result import result_name, zip_chunks
+from jobs.result import checkpoint_chunks, result_name, zip_chunks
 from webapp.lib.references import by_reference
 from webapp.lib.rest import ListPages, NamedPages, Pages, found, require_staff, signed_in
 
@@ -31,6 +31,7 @@ __all__ = [
     "InstanceGroupList",
     "JobAllocation",
     "JobCancel",
+    "JobCheckpointDownload",
     "JobCheckpoints",
     "JobClone",
     "JobDetail",
@@ -189,10 +190,7 @@ class JobResult(JobView):
         """Model, checkpoints, logs, metrics and the submitted code as a zip file."""
         row = self.job()
         chunks = zip_chunks(row)
-        is_async = isinstance(request._request, ASGIRequest)
-        response = StreamingHttpResponse(_in_threads(chunks) if is_async else chunks, content_type="application/zip")
-        response["Content-Disposition"] = f'attachment; filename="{result_name(row)}"'
-        return response
+        return _zip_response(request, chunks, result_name(row))
 
 
 class JobCheckpoints(ListAPIView[Checkpoint]):
@@ -203,6 +201,16 @@ class JobCheckpoints(ListAPIView[Checkpoint]):
         if getattr(self, "swagger_fake_view", False):
             return Checkpoint.objects.none()
         return Checkpoint.objects.filter(job=queries.get_visible_job(self.request.user, self.kwargs["job"]))
+
+
+class JobCheckpointDownload(JobView):
+    @extend_schema(responses={(200, "application/zip"): OpenApiTypes.BINARY})
+    def get(self, request: Request, job: int, checkpoint: int) -> StreamingHttpResponse:
+        """One checkpoint as a zip file: safetensors, and JSON with its sha256."""
+        row = self.job()
+        point = Checkpoint.objects.filter(job=row, pk=checkpoint).first()
+        chunks = checkpoint_chunks(found(point, "checkpoint"))
+        return _zip_response(request, chunks, f"job-{row.pk}-step-{found(point, 'checkpoint').step}.zip")
 
 
 class InstanceGroupList(ListAPIView[InstanceGroup]):
@@ -227,6 +235,13 @@ class InstanceGroupDetail(GenericAPIView[InstanceGroup]):
     def get(self, request: Request, reference: str) -> Response:
         group = by_reference(InstanceGroup.objects.select_related("resource_group"), reference)
         return Response(serializers.InstanceGroupOutput(found(group, "instance group")).data)
+
+
+def _zip_response(request: Request, chunks: Iterator[bytes], name: str) -> StreamingHttpResponse:
+    is_async = isinstance(request._request, ASGIRequest)
+    response = StreamingHttpResponse(_in_threads(chunks) if is_async else chunks, content_type="application/zip")
+    response["Content-Disposition"] = f'attachment; filename="{name}"'
+    return response
 
 
 async def _in_threads(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:

@@ -97,6 +97,8 @@ class LaunchSpec:
     checkpoints: list[str] = field(default_factory=list)
     #: Where none of those is usable: another job's checkpoint, which must be, or None to start from nothing.
     initial_checkpoint: str | None = None
+    #: ... or weights to begin with, at step 0: a file for `torch.load`, or a checkpoint's folder.
+    initial_weights: str | None = None
     #: Most seconds between two checkpoints; 0 for none at all, None: the script decides.
     checkpoint_seconds: float | None = None
     #: How many of them an incarnation keeps; None: the script decides.

@@ -4,9 +4,10 @@ import { MetricsChart, readJson, TideChart } from "./charts.js";
 import { refreshTimes } from "./frame.js";
 import { setField, showProgress, showState } from "./fields.js";
 import { live } from "./live.js";
-import { clock, inWords } from "./words.js";
+import { bytes, clock, inWords } from "./words.js";
 
 const LOG_MS = 2_000;
+const CHECKPOINTS_MS = 5_000;
 const LOG_CHARACTERS = 200_000;
 const EVENTS_SHOWN = 500;
 const OVER = new Set(["SUCCEEDED", "FAILED", "CANCELLED"]);
@@ -204,6 +205,48 @@ choice.addEventListener("change", pickLog);
 stream.addEventListener("change", pickLog);
 document.addEventListener("shown.bs.tab", () => readLog().catch(() => {}));
 setInterval(() => readLog().catch(() => {}), LOG_MS);
+
+// --- Checkpoints -------------------------------------------------------------------------------------------------
+
+const checkpoints = document.getElementById("checkpoint-rows");
+
+function link(href, words, isDownload = false) {
+  const anchor = document.createElement("a");
+  anchor.href = href;
+  anchor.textContent = words;
+  anchor.toggleAttribute("download", isDownload);
+  return anchor;
+}
+
+function uses(checkpoint) {
+  if (checkpoint.problem) return `Cannot be used: ${checkpoint.problem}`;
+  const box = document.createElement("span");
+  box.append(link(`${checkpoints.dataset.train}&start_from=checkpoint-${checkpoint.id}`, "Continue it"), " · ", link(`/api/v1/jobs/${job}/checkpoints/${checkpoint.id}/download/`, "Download", true));
+  return box;
+}
+
+function showCheckpoints(rows) {
+  checkpoints.replaceChildren(...rows.map((checkpoint) => {
+    const row = document.createElement("tr");
+    cell(row, "Step", checkpoint.step, "number");
+    cell(row, "Epoch", checkpoint.epoch, "number");
+    cell(row, "Written", timeElement(checkpoint.created_at));
+    cell(row, "Size", bytes(checkpoint.size_bytes), "number");
+    cell(row, "Use", uses(checkpoint));
+    return row;
+  }));
+  checkpoints.closest(".table-wrap").classList.toggle("is-empty", rows.length === 0);
+  refreshTimes(checkpoints);
+}
+
+async function readCheckpoints() {
+  if (document.hidden || !document.getElementById("checkpoints").classList.contains("active")) return;
+  const response = await fetch(`/api/v1/jobs/${job}/checkpoints/`);
+  if (response.ok) showCheckpoints((await response.json()).results);
+}
+
+document.addEventListener("shown.bs.tab", () => readCheckpoints().catch(() => {}));
+setInterval(() => readCheckpoints().catch(() => {}), CHECKPOINTS_MS);
 
 // --- Live --------------------------------------------------------------------------------------------------------
 

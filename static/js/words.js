@@ -27,6 +27,12 @@ export function percent(part, digits = 0) {
   return part === null || part === undefined ? "–" : `${(part * 100).toFixed(digits)} %`;
 }
 
+//: 1.5 MB: in powers of ten, as disks are sold.
+export function bytes(count) {
+  const power = Math.min(4, Math.floor(Math.log10(Math.max(1, count)) / 3));
+  return `${Number((count / 1000 ** power).toPrecision(3))} ${["B", "kB", "MB", "GB", "TB"][power]}`;
+}
+
 export function clock(moment) {
   return moment.toLocaleTimeString([], { hour12: false });
 }

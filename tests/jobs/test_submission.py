@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from jobs import actions
 from jobs.actions import InvalidSubmission, Submission, submission
+from jobs.dispatch import launch_spec
 from jobs.jobfolder import job_folder, safe_name
 from jobs.models import Checkpoint, InstanceGroup, Job, JobEvent
 from jobs.states import JobState, Reason
@@ -250,3 +252,76 @@ def test_a_clone_trains_the_code_of_the_original(submit: Submit, code: Registere
 )
 def test_folder_names_stay_inside_their_folder(name: str, folder: str) -> None:
     assert safe_name(name) == folder
+
+
+def trained(submit: Submit, *, final: bool = True, step: int = 7) -> tuple[Job, Checkpoint]:
+    """A job that has left a checkpoint, and its final weights."""
+    job = submit(name="before")
+    folder = job_folder(job).start_incarnation(1)
+    (folder / "checkpoint" / f"step-{step}").mkdir()
+    for name in ("state.safetensors", "state.json"):
+        (folder / "checkpoint" / f"step-{step}" / name).write_text(name)
+    Job.objects.filter(pk=job.pk).update(incarnation=1, completed_incarnation=1 if final else 0)
+    if final:
+        (folder / "model" / "train").mkdir()
+        (folder / "model" / "train" / "model_epoch_final.pth").write_text("weights")
+    path = f"incarnation-1/checkpoint/step-{step}"
+    point = Checkpoint.objects.create(
+        job=job, incarnation=1, step=step, epoch=0, path=path, size_bytes=1, sha256="", created_at=job.submitted_at
+    )
+    return Job.objects.get(pk=job.pk), point
+
+
+@pytest.mark.parametrize(("final", "expected"), [(True, "weights.pth"), (False, "step-7")])
+def test_a_job_begins_with_the_weights_of_an_earlier_one(submit: Submit, final: bool, expected: str) -> None:
+    before, _ = trained(submit, final=final)
+    job = submit(initial_weights=before.pk)
+    shutil.rmtree(job_folder(before).path)
+    launch = launch_spec(job)
+    assert launch.initial_weights is not None
+    assert (Path(launch.initial_weights).name, launch.initial_checkpoint) == (expected, None)
+    assert Path(launch.initial_weights).exists(), "whatever becomes of the earlier job"
+    assert (job.starts_from, job.initial_job) == ("weights", before)
+
+
+def test_a_job_continues_a_checkpoint_that_stays_for_it(submit: Submit) -> None:
+    before, point = trained(submit)
+    job = submit(checkpoint=point.pk)
+    shutil.rmtree(job_folder(before).path)
+    launch = launch_spec(job)
+    assert launch.initial_checkpoint is not None
+    assert launch.initial_weights is None
+    assert sorted(path.name for path in Path(launch.initial_checkpoint).iterdir()) == [
+        "state.json",
+        "state.safetensors",
+    ]
+
+
+def test_what_a_training_cannot_begin_with_is_said(submit: Submit, bob: User) -> None:
+    theirs, point = JobFactory(owner=bob), trained(submit)[1]
+    nothing_yet = submit()
+    for asked, sentence in (
+        ({"initial_weights": theirs.pk}, f"There is no job {theirs.pk} of yours"),
+        ({"initial_weights": nothing_yet.pk}, "it left neither a result nor a checkpoint"),
+        ({"initial_weights": nothing_yet.pk, "checkpoint": point.pk}, "not both"),
+    ):
+        with pytest.raises(InvalidSubmission, match=sentence):
+            submit(**asked)
+
+
+def test_a_link_in_place_of_the_weights_is_not_followed(submit: Submit, tmp_path: Path) -> None:
+    before, _ = trained(submit)
+    file = job_folder(before).incarnation(1) / "model" / "train" / "model_epoch_final.pth"
+    (tmp_path / "secret").write_text("secret")
+    file.unlink()
+    file.symlink_to(tmp_path / "secret")
+    job = submit(initial_weights=before.pk)
+    assert [path.name for path in (job_folder(job).path / "initial").iterdir()] == ["step-7"], "its checkpoint instead"
+
+
+def test_how_often_checkpoints_are_written_reaches_the_script(submit: Submit) -> None:
+    launch = launch_spec(submit(checkpoint_seconds=5, checkpoints_kept=3))
+    assert (launch.checkpoint_seconds, launch.checkpoints_kept) == (5, 3)
+    with pytest.raises(InvalidSubmission) as caught:
+        submit(checkpoint_seconds=-1, checkpoints_kept=0)
+    assert sorted(caught.value.fields) == ["checkpoint_seconds", "checkpoints_kept"]

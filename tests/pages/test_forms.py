@@ -12,7 +12,7 @@ from django.test import Client
 
 from datasets.models import Dataset
 from jobs.jobfolder import job_folder
-from jobs.models import Job
+from jobs.models import Checkpoint, Job
 from jobs.states import JobState
 from models_registry.models import RegisteredModel
 from tests.factories import RegisteredModelVersionFactory
@@ -252,3 +252,55 @@ def test_every_engine_is_offered(scene: Scene, alices: Client) -> None:
     page = alices.get("/models/new/").content.decode()
     for words in ("Elastic: grows and shrinks", "Fixed: all its GPUs", "Single: one process", "on SIGTERM"):
         assert words in page
+
+
+def left_behind(scene: Scene) -> Checkpoint:
+    """A checkpoint of alice's first training, with its files."""
+    folder = job_folder(scene.first).path / "incarnation-1" / "checkpoint" / "step-7"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("state.safetensors", "state.json"):
+        (folder / name).write_text(name)
+    return Checkpoint.objects.create(
+        job=scene.first,
+        incarnation=1,
+        step=7,
+        epoch=0,
+        path="incarnation-1/checkpoint/step-7",
+        size_bytes=17,
+        sha256="0" * 64,
+        created_at=scene.first.submitted_at,
+    )
+
+
+def test_train_starts_from_what_an_earlier_training_left(training: dict, scene: Scene, alices: Client) -> None:
+    point = left_behind(scene)
+    page = alices.get(f"/jobs/new/?start_from=checkpoint-{point.pk}").content.decode()
+    assert f'value="checkpoint-{point.pk}" selected' in page
+    assert f'value="weights-{scene.first.pk}"' in page
+
+    options = {"checkpoint_seconds": "0", "checkpoints_kept": "5"}
+    alices.post("/jobs/new/", {**training, "name": "more", "start_from": f"checkpoint-{point.pk}", **options})
+    alices.post("/jobs/new/", {**training, "name": "anew", "start_from": f"weights-{scene.first.pk}"})
+    more, anew = Job.objects.get(name="more"), Job.objects.get(name="anew")
+    assert (more.starts_from, more.initial_checkpoint) == ("checkpoint", point)
+    assert (more.checkpoint_seconds, more.checkpoints_kept) == (0, 5)
+    assert (anew.starts_from, anew.initial_job) == ("weights", scene.first)
+    shown = [" ".join(alices.get(f"/jobs/{job.pk}/").content.decode().split()) for job in (more, anew)]
+    assert f'step 7 of <a href="/jobs/{scene.first.pk}/">' in shown[0]
+    assert f'Begins with the weights of</dt><dd><a href="/jobs/{scene.first.pk}/">' in shown[1]
+
+
+def test_train_does_not_offer_what_others_left(training: dict, scene: Scene, bobs: Client) -> None:
+    point = left_behind(scene)
+    assert f"checkpoint-{point.pk}" not in bobs.get("/jobs/new/").content.decode()
+    page = bobs.post("/jobs/new/", {**training, "start_from": f"checkpoint-{point.pk}"}).content.decode()
+    assert "is not one of the available choices" in page
+
+
+def test_a_checkpoint_can_be_downloaded_by_who_may_see_its_job(scene: Scene, alices: Client, bobs: Client) -> None:
+    point = left_behind(scene)
+    address = f"/api/v1/jobs/{scene.first.pk}/checkpoints/{point.pk}/download/"
+    response = alices.get(address)
+    content = b"".join(response.streaming_content)  # type: ignore[arg-type]
+    assert sorted(zipfile.ZipFile(io.BytesIO(content)).namelist()) == ["step-7/state.json", "step-7/state.safetensors"]
+    assert bobs.get(address).status_code == 404

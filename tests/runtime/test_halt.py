@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -92,3 +93,25 @@ def test_a_rank_that_dies_while_it_saves_the_state_does_not_lose_it(make_lab: Ma
     assert [record["step"] for record in lab.steps()] == list(range(1, step + 1))
     assert lab.journal("checkpoint_failed"), "and a disk that was full for a moment did not matter"
     assert [entry["step"] for entry in lab.journal("checkpoint")] == [step]
+
+
+def test_a_training_begins_with_the_weights_of_another_and_a_fresh_optimizer(make_lab: Make, tmp_path: Path) -> None:
+    first = make_lab("mlp.py", arguments=["--epochs", "1", "--no-evaluation"])
+    first.size(1)
+    first.wait_for_the_end()
+    final = first.folder / "model/train/model_epoch_final.pth"
+    second = make_lab("mlp.py", arguments=["--epochs", "1", "--no-evaluation"], initial_weights=str(final))
+    second.size(2)
+    second.wait_for_the_end()
+    assert [record["step"] for record in second.steps()] == list(range(1, 18))
+    assert second.steps()[0]["loss"] < 0.9 * first.steps()[0]["loss"], "it has learned already"
+
+    other = torch.load(final, weights_only=True)
+    other["0.weight"] = torch.zeros(32, 20)
+    torch.save(other, tmp_path / "other.pth")
+    third = make_lab("mlp.py", initial_weights=str(tmp_path / "other.pth"))
+    third.size(1)
+    wait_for(lambda: third.exits(), third.story)
+    [failed] = third.exits().values()
+    assert failed["error"]["kind"] == "WeightsError"
+    assert failed["error"]["message"].endswith("fit this model: 0.weight is 32 x 20 there and 64 x 20 here")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ import torch
 from safetensors.torch import load
 
 from tidepool.torch.state import TrainingState
+from tidepool.torch.structure import unflatten
 
-__all__ = ["CheckpointError", "read_checkpoint", "write_files"]
+__all__ = ["CheckpointError", "WeightsError", "load_weights", "read_checkpoint", "write_files"]
 
 _TENSORS, _HEADER = "state.safetensors", "state.json"
 #: Written and digested at once: other threads of the process get their turn in between.
@@ -38,6 +40,10 @@ _DTYPES = {
 
 class CheckpointError(ValueError):
     """A checkpoint that cannot be used; the text names it and says why."""
+
+
+class WeightsError(ValueError):
+    """Weights that are another model's; the text names the parameter."""
 
 
 def write_files(folder: Path, structure: str, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
@@ -63,7 +69,29 @@ def write_files(folder: Path, structure: str, tensors: Sequence[torch.Tensor]) -
 
 
 def read_checkpoint(path: Path, state: TrainingState) -> None:
-    """Load a published checkpoint into `state`. Raises CheckpointError if it is incomplete or corrupt."""
+    """Load a published checkpoint into `state`.
+
+    Raises CheckpointError if it is incomplete or corrupt, WeightsError if it is another model's.
+    """
+    structure, tensors = _read(path)
+    _check_fits(_model_of(structure, tensors), state.model)
+    state.unpack(structure, tensors)
+
+
+def load_weights(path: Path, model: torch.nn.Module) -> None:
+    """Load a checkpoint's model, or a file of weights, and nothing else. Raises CheckpointError, WeightsError."""
+    if path.is_dir():
+        weights = _model_of(*_read(path))
+    else:
+        try:
+            weights = torch.load(path, map_location="cpu", weights_only=True)
+        except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
+            raise CheckpointError(f"the initial weights cannot be read: {error}") from error
+    _check_fits(weights, model)
+    model.load_state_dict(weights)
+
+
+def _read(path: Path) -> tuple[str, list[torch.Tensor]]:
     try:
         header = json.loads((path / _HEADER).read_text())
         data = (path / _TENSORS).read_bytes()
@@ -74,7 +102,31 @@ def read_checkpoint(path: Path, state: TrainingState) -> None:
     if (_digest(data), _digest(structure.encode())) != expected:
         raise CheckpointError(f"the checkpoint {path.name} is corrupt: its sha256 does not match")
     named: dict[str, torch.Tensor] = load(data)
-    state.unpack(structure, [named[str(number)] for number in range(len(named))])
+    return structure, [named[str(number)] for number in range(len(named))]
+
+
+def _model_of(structure: str, tensors: list[torch.Tensor]) -> dict[str, Any]:
+    saved: dict[str, Any] = unflatten(json.loads(structure), tensors)["model"]["saved"]
+    return saved
+
+
+def _check_fits(weights: Any, model: torch.nn.Module) -> None:
+    own = model.state_dict()
+    if not isinstance(weights, dict):
+        raise WeightsError("the initial weights are not a dictionary of parameters by name")
+    for name in [*own, *weights]:
+        if name not in weights:
+            raise WeightsError(f"the initial weights do not fit this model: they have no {name}")
+        if name not in own:
+            raise WeightsError(f"the initial weights do not fit this model: it has no {name}")
+        there, here = getattr(weights[name], "shape", None), getattr(own[name], "shape", None)
+        if there != here:
+            shapes = f"{_words(there)} there and {_words(here)} here"
+            raise WeightsError(f"the initial weights do not fit this model: {name} is {shapes}")
+
+
+def _words(shape: Any) -> str:
+    return "no tensor" if shape is None else " x ".join(map(str, shape)) or "a single number"
 
 
 def _safetensors(tensors: Sequence[torch.Tensor]) -> list[memoryview]:

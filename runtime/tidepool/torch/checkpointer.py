@@ -17,7 +17,7 @@ import torch
 
 from tidepool.faults import fault
 from tidepool.protocol import CHECKPOINT_SECONDS, LaunchSpec, Said
-from tidepool.torch.checkpoint import CheckpointError, read_checkpoint, write_files
+from tidepool.torch.checkpoint import CheckpointError, load_weights, read_checkpoint, write_files
 from tidepool.torch.publication import aside_name, drop, drop_unpublished
 from tidepool.torch.transitions import Transitions
 
@@ -137,6 +137,8 @@ class Checkpointer:
         if not used and launch.initial_checkpoint:
             read_checkpoint(Path(launch.initial_checkpoint), state)
             used = launch.initial_checkpoint
+        elif not used and launch.initial_weights:
+            load_weights(Path(launch.initial_weights), state.model)
         state.position.records = []  # they stand in the previous incarnation's file
         if used or unusable:
             for each in unusable:
