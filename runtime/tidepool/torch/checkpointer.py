@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 
 import torch
 
@@ -88,7 +89,11 @@ class Checkpointer:
         self._launch = transitions.launch
         self._folder = Path(self._launch.folder) / "checkpoint" if self._launch else None
         self._copy = StateCopy()
+        #: One thread for good: starting one takes longer than copying a small state.
         self._thread: threading.Thread | None = None
+        self._work: SimpleQueue[Callable[[], object]] = SimpleQueue()
+        self._idle = threading.Event()
+        self._idle.set()
         self._started_at = time.monotonic()
         #: When this rank began its newest one, whatever became of it.
         self._tried_at = 0.0
@@ -121,8 +126,7 @@ class Checkpointer:
 
     def finish(self) -> None:
         """Wait until what is being written is on the disk and told."""
-        if self._thread is not None:
-            self._thread.join()
+        self._idle.wait()
 
     def load(self) -> None:
         """On the rank that begins an incarnation: continue from the newest usable checkpoint, or from nothing.
@@ -161,7 +165,7 @@ class Checkpointer:
 
     @property
     def _is_writing(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
+        return not self._idle.is_set()
 
     def _seconds_since_the_newest(self) -> float:
         """Whoever wrote it: the period goes on when rank 0 changes."""
@@ -188,8 +192,20 @@ class Checkpointer:
         self._run(lambda: self._write(step, epoch, structure, self._copy.tensors))
 
     def _run(self, work: Callable[[], object]) -> None:
-        self._thread = threading.Thread(target=work, name="checkpoint", daemon=True)
-        self._thread.start()
+        self._idle.clear()
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._serve, name="checkpoint", daemon=True)
+            self._thread.start()
+        self._work.put(work)
+
+    def _serve(self) -> None:
+        """An error that nobody foresaw ends this thread, with a traceback; the next checkpoint starts another."""
+        while True:
+            work = self._work.get()
+            try:
+                work()
+            finally:
+                self._idle.set()
 
     def _write(
         self, step: int, epoch: int, structure: str, tensors: Sequence[torch.Tensor], halt: int | None = None

@@ -1,0 +1,119 @@
+"""What a checkpoint costs the training: the stall of its step, and what the writing behind the next steps adds.
+
+    python -m benchmarks.checkpoints [--long] [--json FILE]
+
+In one process a model trains in blocks of steps, in turn with a checkpoint that begins at the block's first step
+boundary and without one. The stall is what the training thread waits for at that boundary; it is compared with one
+plain copy of the same tensors in memory, made in the same round. The cost of a checkpoint is the time that its block
+took longer than the one without; amortised, it is that time over the default period.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from tidepool.protocol import CHECKPOINT_SECONDS, LaunchSpec, Said
+from tidepool.torch.checkpointer import Checkpointer, CheckpointPolicy
+from tidepool.torch.state import Position, TrainingState
+from tidepool.torch.transitions import Transitions
+from torch import nn
+
+from benchmarks.results import Result, arguments, result, show
+
+#: Name -> width of its two square layers.
+MODELS = {"1M": 700, "25M": 3500}
+BATCH = 32
+
+
+@dataclass
+class Rank:
+    """What a Checkpointer needs of a rank that trains alone."""
+
+    launch: LaunchSpec
+    state: TrainingState
+    wid: str = "a.0.1"
+    checkpointed_at: float = 0.0
+    said: list[Said] = field(default_factory=list)
+
+    @property
+    def group(self) -> Any:
+        return type("Group", (), {"generation": 1})
+
+    def say(self, said: Said) -> None:
+        self.said.append(said)
+
+
+def main() -> None:
+    options = arguments(__doc__ or "").parse_args()
+    torch.set_num_threads(1)
+    rounds = 40 if options.long else 10
+    found: list[Result] = []
+    for name, width in MODELS.items():
+        with tempfile.TemporaryDirectory(prefix="tide") as folder:
+            found += measure(name, width, rounds, Path(folder))
+    show(found, options.json)
+
+
+def measure(name: str, width: int, rounds: int, folder: Path) -> list[Result]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, width))
+    state = TrainingState(model, {"0": torch.optim.Adam(model.parameters())}, {}, Position())
+    launch = LaunchSpec(str(folder), "", "", [], "", {}, [], 1, 1, None, 0, "sum")
+    rank = Rank(launch, state)
+    checkpointer = Checkpointer(cast(Transitions, rank), CheckpointPolicy(seconds=0.0, every_epochs=1))
+    inputs = torch.randn(BATCH, width)
+    train(state, inputs, 3)
+    checkpoint(checkpointer, state)  # makes room for the copies
+    checkpointer.finish()
+    steps = max(5, round(1.5 / train(state, inputs, 3)))
+    copies = [tensor.clone() for tensor in state.pack()[1]]
+    stalls, plain, costs = [], [], []
+    for _ in range(rounds):
+        begun = time.perf_counter()
+        for copy, tensor in zip(copies, state.pack()[1], strict=True):
+            copy.copy_(tensor)
+        plain.append(time.perf_counter() - begun)
+        without = train(state, inputs, steps) * steps
+        begun = time.perf_counter()
+        checkpoint(checkpointer, state)
+        stalls.append(time.perf_counter() - begun)
+        costs.append(stalls[-1] + train(state, inputs, steps) * steps - without)
+        checkpointer.finish()
+    assert len(rank.said) == rounds + 1, "each was written"
+    megabytes = sum(copy.numel() * copy.element_size() for copy in copies) / 1e6
+    shares = [100 * max(0.0, cost) / CHECKPOINT_SECONDS for cost in costs]
+    return [
+        result(f"stall, {name} ({megabytes:.0f} MB)", "ms", in_ms(stalls), "one copy in memory", in_ms(plain)),
+        result(f"one copy in memory, {name}", "ms", in_ms(plain)),
+        result(f"added to step time, {name}", "%", shares),
+    ]
+
+
+def in_ms(seconds: list[float]) -> list[float]:
+    return [1000 * each for each in seconds]
+
+
+def train(state: TrainingState, inputs: torch.Tensor, steps: int) -> float:
+    """Seconds per step."""
+    [optimizer] = state.optimizers.values()
+    begun = time.perf_counter()
+    for _ in range(steps):
+        optimizer.zero_grad()
+        state.model(inputs).square().mean().backward()
+        optimizer.step()
+        state.position.step += 1
+    return (time.perf_counter() - begun) / steps
+
+
+def checkpoint(checkpointer: Checkpointer, state: TrainingState) -> None:
+    state.position.epoch += 1
+    checkpointer.offer(epoch_is_over=True)
+
+
+if __name__ == "__main__":
+    main()
