@@ -1,0 +1,84 @@
+"""What a step of an elastic session costs at a fixed size, against plain DistributedDataParallel.
+
+    python -m benchmarks.overhead [--long] [--json FILE]
+
+Real ranks, with their keeper and coordinator, make blocks of steps in turns with DDP in the same processes
+(`overhead_ranks.py`). Of each block the fastest step counts: on a machine with other work the median of all steps
+measures that work. The processor's time of rank 0 is shown too, which other work changes less. The ratio is the median
+of the ratios of blocks that follow each other. More ranks than cores are shown but mean little.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.results import Result, arguments, result, show
+from tests.runtime.lab import Lab, running_nursery, wait_for
+
+HERE = Path(__file__).parent
+#: Name -> width of the network; its parameters with 256 inputs and 10 classes.
+NETWORKS = {"1M parameters": 850, "25M parameters": 4860}
+SIZES = (1, 2, 4)
+WARM_UP_BLOCKS = 2
+BLOCK_STEPS = {"1M parameters": 25, "25M parameters": 5}
+
+
+def main() -> None:
+    options = arguments(__doc__ or "").parse_args()
+    blocks = 60 if options.long else 20
+    found: list[Result] = []
+    with tempfile.TemporaryDirectory(prefix="tide") as folder, running_nursery(Path(folder)) as nursery:
+        for network in NETWORKS if options.long else list(NETWORKS)[:1]:
+            for size in SIZES:
+                place = Path(folder) / f"{NETWORKS[network]}-{size}"
+                found += figures(
+                    f"{network}, {size} {'rank' if size == 1 else 'ranks'}",
+                    alternated(nursery, place, network, size, blocks),
+                )
+    show(found, options.json)
+
+
+def figures(name: str, blocks: list[dict[str, list[float]]]) -> list[Result]:
+    return [
+        *_compared(f"step, {name}", [(min(block["ours"]), min(block["ddp"])) for block in blocks]),
+        *_compared(f"CPU, {name}", [(block["ours_cpu"][0], block["ddp_cpu"][0]) for block in blocks]),
+    ]
+
+
+def _compared(name: str, pairs: list[tuple[float, float]]) -> list[Result]:
+    ratio = statistics.median(ours / ddp for ours, ddp in pairs)
+    ours = result(name, "ms", [1000 * one for one, _ in pairs])
+    return [
+        replace(ours, competitor="plain DDP", ratio=ratio),
+        result(f"{name}, DDP", "ms", [1000 * other for _, other in pairs]),
+    ]
+
+
+def alternated(nursery: Path, folder: Path, network: str, size: int, blocks: int) -> list[dict[str, list[float]]]:
+    count = blocks + WARM_UP_BLOCKS
+    options: dict[str, Any] = {"width": NETWORKS[network], "blocks": count, "block-steps": BLOCK_STEPS[network]}
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    script = {"code_folder": str(HERE), "min_slots": size, "max_slots": size}
+    lab = Lab(nursery, folder, "overhead_ranks.py", arguments=words, sizes={"a": size}, **script)
+    file = lab.folder / "blocks.jsonl"
+    try:
+        lab.size(size)
+        wait_for(lambda: len(_lines(file)) == count, lambda: f"{count} blocks: {lab.story()}", 1800)
+        print(f"{network}, {size} ranks", file=sys.stderr)
+        return [json.loads(line) for line in _lines(file)][WARM_UP_BLOCKS:]
+    finally:
+        lab.stop()
+
+
+def _lines(file: Path) -> list[str]:
+    return file.read_text().split("\n")[:-1] if file.exists() else []
+
+
+if __name__ == "__main__":
+    main()

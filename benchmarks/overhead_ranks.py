@@ -1,0 +1,106 @@
+"""A rank of `overhead.py`: steps of an elastic session and of plain DistributedDataParallel, block by block, in turns.
+
+Both train the same network on the same data with the same optimizer and batch. The session's steps do all that they do
+on a cluster: sums with a control block, records, a coordinator that may change their number at any time. DDP is what
+its tutorial shows: a DataLoader with a DistributedSampler, no record of anything. Rank 0 writes down each block.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from tidepool.torch import Session
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--width", type=int, required=True)
+parser.add_argument("--blocks", type=int, required=True)
+parser.add_argument("--block-steps", type=int, required=True)
+options = parser.parse_args()
+
+INPUTS, CLASSES, BATCH = 256, 10, 64
+folder = Path(os.environ["RESULT_DIR"])
+
+
+def network():
+    torch.manual_seed(0)
+    width = options.width
+    layers = [nn.Linear(INPUTS, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, CLASSES)]
+    return nn.Sequential(*layers)
+
+
+def samples():
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.randint(CLASSES, (64 * BATCH,), generator=generator)
+    return TensorDataset(torch.randn(len(labels), INPUTS, generator=generator), labels)
+
+
+class Competitor:
+    def __init__(self, data, rank, size):
+        dist.init_process_group("gloo", init_method=f"file://{folder}/ddp", rank=rank, world_size=size)
+        self.model = DistributedDataParallel(network())
+        self.optimizer = torch.optim.Adam(self.model.parameters())
+        self.loader = DataLoader(data, BATCH // size, sampler=DistributedSampler(data, size, rank))
+        self.batches = iter(())
+
+    def step(self):
+        batch = next(self.batches, None)
+        if batch is None:
+            self.batches = iter(self.loader)
+            batch = next(self.batches)
+        inputs, labels = batch
+        self.optimizer.zero_grad()
+        cross_entropy(self.model(inputs), labels).backward()
+        self.optimizer.step()
+
+    def block(self):
+        """Seconds of each step, and of the processor in all of them; all ranks begin and end it together."""
+        dist.barrier()
+        seconds, cpu = [], time.process_time()
+        for _ in range(options.block_steps):
+            begun = time.perf_counter()
+            self.step()
+            seconds.append(time.perf_counter() - begun)
+        cpu = time.process_time() - cpu
+        dist.barrier()
+        return seconds, cpu
+
+
+def main():
+    data, model = samples(), network()
+    session = Session(model, torch.optim.Adam(model.parameters()), effective_batch_size=BATCH)
+    competitor, ours, blocks, cpu = None, [], 0, 0.0
+    for _ in session.epochs(1_000_000):
+        begun = None
+        for step in session.steps(data):
+            now = time.perf_counter()
+            if begun is not None:
+                ours.append(now - begun)
+            if competitor is None:
+                competitor = Competitor(data, session.rank, session.world_size)
+            if len(ours) == options.block_steps:
+                cpu = time.process_time() - cpu
+                ddp, ddp_cpu = competitor.block()
+                record = {"ours": ours, "ddp": ddp, "ours_cpu": [cpu / len(ours)], "ddp_cpu": [ddp_cpu / len(ddp)]}
+                if session.rank == 0:
+                    with (folder / "blocks.jsonl").open("a") as file:
+                        file.write(json.dumps(record) + "\n")
+                ours, blocks = [], blocks + 1
+            if blocks == options.blocks:
+                sys.exit(0)
+            if not ours:
+                cpu = time.process_time()
+            begun = time.perf_counter()
+            for inputs, labels in step:
+                step.backward(cross_entropy(model(inputs), labels))
+
+
+main()
