@@ -1,0 +1,103 @@
+"""What exactness `bitwise` gives, and what it costs against `sum`.
+
+    python -m benchmarks.exactness [--long] [--json FILE]
+
+Cost: the step time of both exactnesses, alternated block by block in the same processes, on 1, 2 and 4 ranks (gloo,
+one thread each) with 4 virtual ranks and 64 samples per step. The figure of a block is its shortest step, since other
+work on the machine only ever adds.
+
+Difference: a small training with BatchNorm and dropout, and one without, are resized 1 -> 2 -> 4 -> 3 -> 2 -> 4 -> 1
+in real processes; the figure is the largest difference of any parameter or buffer from an uninterrupted run of one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed import TCPStore
+
+from benchmarks.exactness_rank import MODELS, VIRTUAL_RANKS
+from benchmarks.results import Result, arguments, result, show
+from tests.runtime.lab import RUNTIME, SCRIPTS, Lab, running_nursery
+
+RANKS = (1, 2, 4)
+CHANGES = (1, 2, 4, 3, 2, 4, 1)
+ROOT = Path(__file__).parent.parent
+#: Script of the tests -> its arguments.
+TRAININGS = {"mlp.py": ["--epochs", "8", "--no-evaluation"], "cnn.py": ["--epochs", "20"]}
+
+
+def main() -> None:
+    options = arguments(__doc__ or "").parse_args()
+    blocks, rounds = (40, 5) if options.long else (12, 1)
+    found = [figure for name in MODELS for size in RANKS for figure in cost(name, size, blocks)]
+    with tempfile.TemporaryDirectory(prefix="tide") as folder, running_nursery(Path(folder)) as nursery:
+        for script in TRAININGS:
+            found += differences(nursery, Path(folder), script, rounds)
+    show(found, options.json)
+
+
+def cost(name: str, size: int, blocks: int) -> list[Result]:
+    store = TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=30), wait_for_workers=False)
+    command = [sys.executable, "-m", "benchmarks.exactness_rank", name]
+    places = [[str(rank), str(size), str(store.port), str(blocks + 1)] for rank in range(size)]
+    environment = os.environ | {"PYTHONPATH": str(RUNTIME)}
+    ranks = [
+        subprocess.Popen([*command, *place], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+        for place in places
+    ]
+    texts = [rank.communicate(timeout=600)[0] for rank in ranks]
+    assert not any(rank.returncode for rank in ranks), "a rank failed"
+    taken: dict[str, list[float]] = {"sum": [], "bitwise": []}
+    for line in texts[0].splitlines():
+        exactness, milliseconds = json.loads(line)
+        taken[exactness].append(milliseconds)
+    where = f"{name}, {size} rank{'s' if size > 1 else ''}"
+    return [
+        result(f"step in sum, {where}", "ms", taken["sum"]),
+        result(f"step in bitwise, {where}", "ms", taken["bitwise"], "sum", taken["sum"]),
+    ]
+
+
+def differences(nursery: Path, folder: Path, script: str, rounds: int) -> list[Result]:
+    found: dict[str, list[float]] = {"sum": [], "bitwise": []}
+    for number in range(rounds):
+        for exactness, largest in found.items():
+            virtual = VIRTUAL_RANKS if exactness == "bitwise" else None
+            largest.append(difference(nursery, folder / f"{script}-{exactness}-{number}", script, virtual))
+    return [result(f"difference in {exactness}, {script}", "abs", largest) for exactness, largest in found.items()]
+
+
+def difference(nursery: Path, folder: Path, script: str, virtual_ranks: int | None) -> float:
+    launch: dict[str, Any] = {"exactness": "bitwise", "virtual_ranks": virtual_ranks} if virtual_ranks else {}
+    slowly = ["--slow-until", "over"]
+    lab = Lab(nursery, folder, script, arguments=[*TRAININGS[script], *slowly], **launch)
+    try:
+        for size in CHANGES:
+            lab.size(size)
+            lab.wait_for_size(size)
+            lab.wait_for_steps(2)
+        (lab.folder / "over").touch()
+        lab.wait_for_the_end()
+    finally:
+        lab.stop()
+    out = folder / "alone.pth"
+    alone = [*TRAININGS[script], *(["--virtual-ranks", str(virtual_ranks)] if virtual_ranks else []), "--out", str(out)]
+    environment = os.environ | {"PYTHONPATH": str(RUNTIME)}
+    subprocess.run([sys.executable, str(SCRIPTS / script), *alone], check=True, env=environment, timeout=300)
+    elastic = torch.load(lab.folder / "model/train/model_epoch_final.pth", weights_only=True)
+    single = torch.load(out, weights_only=True)
+    single = single.get("model", single)
+    return max(float((elastic[name].double() - value.double()).abs().max()) for name, value in single.items())
+
+
+if __name__ == "__main__":
+    main()
