@@ -26,10 +26,21 @@ def register_recorder(stack: RunningStack, api: httpx.Client) -> None:
 
 
 class Training:
-    def __init__(self, api: httpx.Client, home: Path, name: str, *, max_slots: int = 8, **parameters: Any) -> None:
+    def __init__(
+        self,
+        api: httpx.Client,
+        home: Path,
+        name: str,
+        *,
+        max_slots: int = 8,
+        exactness: str = "sum",
+        **parameters: Any,
+    ) -> None:
         self.api, self.home = api, home
         asked = {"name": name, "model": "recorder", "dataset": "digits", "instance_group": "sig-elastic"}
-        answer = api.post("jobs/", json={**asked, "max_slots": max_slots, "parameters": parameters})
+        answer = api.post(
+            "jobs/", json={**asked, "max_slots": max_slots, "exactness": exactness, "parameters": parameters}
+        )
         assert answer.status_code == 201, answer.text
         self.id = int(answer.json()["id"])
         self.folder = home / "results" / self.now["owner"] / "batchworkdir" / str(self.id)

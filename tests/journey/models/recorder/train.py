@@ -15,6 +15,8 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=8)
 parser.add_argument("--step-seconds", type=float, default=0.0)
 parser.add_argument("--checkpoint-every", type=int, default=None)
+parser.add_argument("--noisy", type=int, default=0, help="1: with BatchNorm and dropout")
+parser.add_argument("--virtual-ranks", type=int, default=None, help="off the cluster: in exactness bitwise")
 parser.add_argument("--out", default="")
 options = parser.parse_args()
 
@@ -36,10 +38,18 @@ class Recorded(Dataset):
 
 
 torch.manual_seed(0)
-model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 10))
+noise = [nn.BatchNorm1d(64), nn.Dropout(0.2)] if options.noisy else []
+model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), *noise, nn.Tanh(), nn.Linear(64, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 data = Recorded()
-session = Session(model, optimizer, effective_batch_size=64, checkpoint_every=options.checkpoint_every)
+session = Session(
+    model,
+    optimizer,
+    effective_batch_size=64,
+    checkpoint_every=options.checkpoint_every,
+    exactness="bitwise" if options.virtual_ranks else None,
+    virtual_ranks=options.virtual_ranks,
+)
 for epoch in session.epochs(options.epochs):
     data.epoch = epoch
     for step in session.steps(data):
