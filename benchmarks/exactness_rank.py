@@ -66,7 +66,7 @@ def training(name: str, exactness: str, rank: int, size: int, port: int) -> Iter
         if not epoch:  # the session has begun alone: give it others, as a switch does
             session._transitions._group = make_group(
                 address="127.0.0.1", store_address="127.0.0.1", store_port=port, prefix=exactness, generation=1,
-                rank=rank, size=size,
+                rank=rank, size=size, device=torch.device("cpu"),
             )  # fmt: skip
         taken, before = [], time.perf_counter()
         for step in session.steps(data):

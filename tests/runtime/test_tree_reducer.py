@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from functools import partial
 
 import pytest
 import torch
 from tidepool.torch import Session, reducer
 from tidepool.torch.data import parts
-from tidepool.torch.process_group import Group, make_group
+from tidepool.torch.process_group import Group
 from tidepool.torch.reducer import CONTROL_SIZE
 from tidepool.torch.tree_reducer import TreeReducer
-from torch.distributed import TCPStore
+
+from tests.runtime.groups import groups, together
 
 SAMPLES = 19
 
@@ -35,26 +33,6 @@ class Model(torch.nn.Module):
         hidden = (inputs @ self.first).double() * self.wide
         hidden = hidden + (inputs[:, :1] * self.turned).abs().double()
         return (hidden + inputs[:, 1:2] * self.rare if inputs[0, 2] > 1 else hidden).float()
-
-
-@pytest.fixture
-def make_groups() -> Callable[[int], list[Group]]:
-    store = TCPStore("127.0.0.1", 0, None, True, timedelta(seconds=30), wait_for_workers=False)
-    numbers = itertools.count()
-
-    def make(size: int) -> list[Group]:
-        prefix = str(next(numbers))
-
-        def one(rank: int) -> Group:
-            return make_group(
-                address="127.0.0.1", store_address="127.0.0.1", store_port=store.port, prefix=prefix, generation=1,
-                rank=rank, size=size,
-            )  # fmt: skip
-
-        with ThreadPoolExecutor(size) as pool:
-            return list(pool.map(one, range(size)))
-
-    return make
 
 
 def step(group: Group, sharing: list[int], virtual_ranks: int) -> list[bytes | None]:
@@ -85,9 +63,7 @@ def step(group: Group, sharing: list[int], virtual_ranks: int) -> list[bytes | N
 
 
 @pytest.mark.parametrize("virtual_ranks", [1, 4, 6, 8, 16])
-def test_any_ranks_have_the_bits_of_one(
-    make_groups: Callable[[int], list[Group]], monkeypatch: pytest.MonkeyPatch, virtual_ranks: int
-) -> None:
+def test_any_ranks_have_the_bits_of_one(monkeypatch: pytest.MonkeyPatch, virtual_ranks: int) -> None:
     monkeypatch.setattr(reducer, "BUCKET_BYTES", 64)  # many buckets, sent while others are still being filled
     alone = step(Group(1, 0, 1), [0], virtual_ranks)
     assert alone[4] is None, "nobody used it"
@@ -95,12 +71,9 @@ def test_any_ranks_have_the_bits_of_one(
     for size, sharing in [(2, [0, 1]), (2, [1]), (3, [0, 1, 2]), (4, [0, 1, 2, 3]), (5, [0, 2, 3])]:
         if size > virtual_ranks:
             break
-        groups = make_groups(size)
-        with ThreadPoolExecutor(size) as pool:
-            found = list(pool.map(step, groups, [sharing] * size, [virtual_ranks] * size))
+        with groups(size) as members:
+            found = together(*[partial(step, member, sharing, virtual_ranks) for member in members])
         assert found == [alone] * size, (size, sharing)
-        for group in groups:
-            group.drop()
 
 
 def test_more_ranks_than_virtual_ranks_are_refused() -> None:
