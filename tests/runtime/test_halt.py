@@ -33,9 +33,11 @@ def samples(*labs: Lab) -> Counter[str]:
     return Counter(line for path in files for line in path.read_text().splitlines())
 
 
-def test_nothing_is_lost_or_made_twice(make_lab: Make) -> None:
+@pytest.mark.parametrize("exactness", ["sum", "bitwise"])
+def test_nothing_is_lost_or_made_twice(make_lab: Make, exactness: str) -> None:
     options = ["--epochs", "3", "--no-evaluation"]
-    first = make_lab("mlp.py", arguments=[*options, "--step-seconds", "0.05"], checkpoint_seconds=0.0)
+    exact = {"exactness": exactness, "virtual_ranks": 4 if exactness == "bitwise" else None}
+    first = make_lab("mlp.py", arguments=[*options, "--step-seconds", "0.05"], checkpoint_seconds=0.0, **exact)
     first.size(3)
     first.wait_for_size(3)
     first.wait_for_steps(3)
@@ -44,16 +46,18 @@ def test_nothing_is_lost_or_made_twice(make_lab: Make) -> None:
     assert [record["step"] for record in first.steps()] == list(range(1, step + 1))
     assert [entry["step"] for entry in first.journal("checkpoint")] == [step], "no other one was asked for"
 
-    second = make_lab("mlp.py", arguments=options, checkpoints=newest(first))
+    second = make_lab("mlp.py", arguments=options, checkpoints=newest(first), **exact)
     second.size(2)
     second.wait_for_the_end()
     assert [record["step"] for record in second.steps()] == list(range(step + 1, 3 * 17 + 1))
     once = Counter(f"{epoch} {index}" for epoch in range(3) for index in range(1030))
     assert samples(first, second) == once, second.story()
-    alone = make_lab("mlp.py", arguments=options)  # not before: ranks of the same name share a mark
+    alone = make_lab("mlp.py", arguments=options, **exact)  # not before: ranks of the same name share a mark
     alone.size(1)
     alone.wait_for_the_end()
     ends = [torch.load(lab.folder / "model/train/model_epoch_final.pth", weights_only=True) for lab in (second, alone)]
+    if exactness == "bitwise":
+        assert all(ends[0][name].equal(ends[1][name]) for name in ends[0])
     assert all(ends[0][name].allclose(ends[1][name], atol=1e-5) for name in ends[0])
 
 
