@@ -127,10 +127,9 @@ class TrainingState:
 
     def _updated(self) -> list[torch.Tensor]:
         """What changes in an update only."""
-        state: list[torch.Tensor] = []
-        for optimizer in self.optimizers.values():
-            flatten(optimizer.state_dict()["state"], state)
-        return [*self.model.parameters(), *state]
+        states = [state for optimizer in self.optimizers.values() for state in optimizer.state.values()]
+        tensors = [value for state in states for value in state.values() if isinstance(value, torch.Tensor)]
+        return [*self.model.parameters(), *tensors]
 
     def unpack(self, structure: str, tensors: list[torch.Tensor]) -> None:
         self.load(json.loads(structure), tensors)
