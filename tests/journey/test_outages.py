@@ -137,9 +137,8 @@ NURSERIES = tuple(f"nursery {host}" for host in HOSTS)
 def held_down(stack: RunningStack, *parts: str) -> Iterator[None]:
     """Kill these parts, and stop whatever is started in their place until the block ends."""
     find = [finder(stack, part) for part in parts]
-    killed = [process for found in find for process in found()]
-    assert len(killed) >= len(parts)
-    for process in killed:
+    wait_until(lambda: all(found() for found in find), f"{', '.join(parts)}", RECOVERY_SECONDS)
+    for process in [process for found in find for process in found()]:
         kill(process)
     over = threading.Event()
     stopped: list[psutil.Process] = []
