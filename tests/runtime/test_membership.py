@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tidepool.protocol import GenerationPlan, Hello, Member, PlanMember, Said
+from tidepool.protocol import GenerationPlan, Hello, KeeperHello, Member, PlanMember, Said
 from tidepool.torch.actions import Action, Record, Tell
 from tidepool.torch.membership import JOIN_WINDOW_SECONDS, PREPARE_TIMEOUT_SECONDS, Membership
 
@@ -391,3 +391,33 @@ def test_a_leaver_that_has_not_said_goodbye_is_no_joiner_of_the_next_change() ->
     assert story.told() == [], "rank 1 leaves: its successor in the slot will join"
     story.say("broken", 1, generation=2)
     assert story.told() == [(1, "stop", 0)], "its last step failed for it alone"
+
+
+def test_a_change_that_cannot_be_made_is_tried_again_later_each_time() -> None:
+    story = Story()
+    story.train_on(0)
+    story.want(0, 1, revision=2)
+    story.connect(1)
+    story.ready(1)
+    waits = []
+    for _ in range(8):
+        story.told()
+        story.say("unprepared", 1, generation=story.membership.generation, detail={"error": "refused"})
+        assert (0, "prepare", story.membership.generation + 1) not in story.told()
+        begun = story.now
+        while not any(told[1] == "prepare" for told in story.told()):
+            story.pass_time(0.25)
+        waits.append(story.now - begun)
+    assert waits == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 15.0]
+    story.carry_out()
+    assert story.membership.setbacks.count == 0
+
+
+def test_the_next_coordinator_hears_from_keepers_who_died_meanwhile() -> None:
+    story = restored(4, planned={4: [0, 1]})
+    story.connect(0, generation=4)
+    assert story.told() == [], "rank 1 may still come back"
+    story.note(story.membership.keeper_told(KeeperHello(1, 1, "b", []), story.now))
+    assert story.told() == [], "another host's keeper does not know"
+    story.note(story.membership.keeper_told(KeeperHello(1, 1, "a", [wid(0)]), story.now))
+    assert story.told() == [(0, "recover", 5)]

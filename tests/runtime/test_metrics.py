@@ -39,6 +39,15 @@ def test_one_that_was_not_first_for_a_while_looks_again(tmp_path: Path) -> None:
     assert [record["step"] for record in read(tmp_path)] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("torn", [b'{"step":3,"lo', b'{"step":3,"loss":1.5}'])
+def test_a_line_that_its_writer_was_killed_in_is_written_again(tmp_path: Path, torn: bytes) -> None:
+    MetricsFile(tmp_path).write([{"step": 1}, {"step": 2}])
+    with (tmp_path / "metrics.jsonl").open("ab") as file:
+        file.write(torn)
+    MetricsFile(tmp_path).write([{"step": 2}, {"step": 3, "loss": 1.5}])
+    assert read(tmp_path) == [{"step": 1}, {"step": 2}, {"step": 3, "loss": 1.5}]
+
+
 def test_off_the_cluster_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     MetricsFile(None).write([{"step": 1}])

@@ -30,7 +30,7 @@ from tidepool.torch.actions import (
 from tidepool.torch.failures import Failures
 from tidepool.torch.publication import Publications
 from tidepool.torch.pulses import Pulses
-from tidepool.torch.roster import Pending, Rank
+from tidepool.torch.roster import Pending, Rank, Setbacks
 
 __all__ = ["Membership"]
 
@@ -76,6 +76,7 @@ class Membership:
     #: Ranks that were given up, and why: dead to us, whatever they still say.
     fenced: dict[str, str] = field(default_factory=dict)
     failures: Failures = field(default_factory=Failures)
+    setbacks: Setbacks = field(default_factory=Setbacks)
 
     def __post_init__(self) -> None:
         self._pulses = Pulses(self.stuck_seconds)
@@ -218,7 +219,8 @@ class Membership:
         pending = self.pending
         if pending is None or pending.plan.generation != said.generation or pending.committed:
             return []
-        return [*self._abandon(f"{rank.wid}: {said.detail.get('error', '')}", now), *self._replan(now)]
+        self.setbacks.add(now)
+        return self._abandon(f"{rank.wid}: {said.detail.get('error', '')}", now)
 
     def _switched(self, rank: Rank, said: Said, now: float) -> list[Action]:
         """Rank 0's word begins a generation; after a restart, that of any of its members tells that it has begun."""
@@ -229,7 +231,7 @@ class Membership:
             self.active, self.pending = pending.plan, None
         if self.active is None or self.active.generation != said.generation or self.recorded == said.generation:
             return []
-        self.recorded = said.generation
+        self.recorded, self.setbacks = said.generation, Setbacks()
         self.publications.newest_at = self.publications.newest_at or now
         self.failures.went_on(said.generation, said.step)
         return [active_record(self.active, said, now), *self._heed_failures(now), *self._replan(now)]
@@ -375,7 +377,7 @@ class Membership:
             return []
         if self.halting:
             return self._halt(now)
-        if self.pending:
+        if self.pending or now < self.setbacks.until:
             return []
         return self._dismiss_unwanted() + (self._resize(now) if self.active else self._start(now))
 

@@ -11,6 +11,8 @@ from typing import Any
 __all__ = ["MetricsFile"]
 
 KEPT_RECORDS = 4
+#: Holds the last record, however many metrics it has.
+_TAIL_BYTES = 65536
 
 
 class MetricsFile:
@@ -39,12 +41,17 @@ class MetricsFile:
 
 
 def _last_step(path: Path) -> int:
+    """Of the last whole line. One that its writer was killed in is cut off: nobody has read it, and it is due again."""
     if not path.exists():
         return 0
-    with path.open("rb") as file:
+    with path.open("r+b") as file:
         size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - 65536))
-        lines = file.read().splitlines()
+        start = file.seek(max(0, size - _TAIL_BYTES))
+        tail = file.read()
+        whole = tail[: tail.rfind(b"\n") + 1]
+        if len(whole) < len(tail):
+            file.truncate(start + len(whole))
+    lines = whole.splitlines()
     return int(json.loads(lines[-1])["step"]) if lines else 0
 
 

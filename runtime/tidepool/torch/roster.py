@@ -1,4 +1,4 @@
-"""What a coordinator knows of a live rank, and of the generation that it is forming."""
+"""What a coordinator knows of a live rank, of the generation that it is forming, and of those it could not form."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 from tidepool.protocol import GenerationPlan
 
-__all__ = ["Pending", "Rank"]
+__all__ = ["Pending", "Rank", "Setbacks"]
+
+_FIRST_PAUSE_SECONDS = 0.25
+_LONGEST_PAUSE_SECONDS = 15.0
 
 
 @dataclass
@@ -29,3 +32,16 @@ class Pending:
     #: Old members and new ones that still have to answer PREPARE.
     unprepared: set[str]
     committed: bool = False
+
+
+@dataclass
+class Setbacks:
+    """Changes in a row whose group could not be built: each is followed by a longer pause."""
+
+    count: int = 0
+    #: When the next change may be tried.
+    until: float = 0.0
+
+    def add(self, now: float) -> None:
+        self.until = now + min(_FIRST_PAUSE_SECONDS * 2**self.count, _LONGEST_PAUSE_SECONDS)
+        self.count += 1
