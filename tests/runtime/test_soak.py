@@ -1,52 +1,108 @@
-"""Resizes and deaths by a seeded die, and what many resizes leave behind in a process that stays."""
+"""Resizes, deaths and stops by a seeded die, and what many resizes leave behind in a process that stays.
+
+TIDEPOOL_SOAK_KILLS says how many (20; 200 or 1200 for a long run), TIDEPOOL_SOAK_SEED which.
+"""
 
 from __future__ import annotations
 
 import os
 import random
+import signal
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
-from tests.runtime.lab import Lab, wait_for
-from tests.runtime.test_failures import assert_nothing_lost
-from tests.runtime.test_live_resize import ARGUMENTS, reference
+from tests.runtime.lab import RUNTIME, SCRIPTS, Lab, wait_for
+from tests.runtime.test_live_resize import SAMPLES
 
-__all__ = ["reference"]
+KILLS = int(os.environ.get("TIDEPOOL_SOAK_KILLS", "20"))
+SEED = int(os.environ.get("TIDEPOOL_SOAK_SEED", "1"))
+#: Of those, one in so many is a SIGSTOP.
+STOPS = 10
+#: More than the kills take.
+EPOCHS = 40 * KILLS // 20
+PLACES = [(host, slot) for host in "ab" for slot in range(4)]
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_random_targets_and_deaths(make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor], seed: int) -> None:
-    dice = random.Random(seed)
-    places = [(host, slot) for host in "ab" for slot in range(4)]
-    lab = make_lab("mlp.py", arguments=ARGUMENTS, sizes={"a": 4, "b": 4})
-    lab.target(*places[: dice.randint(2, 6)])
+@pytest.mark.timeout(max(240, 12 * KILLS))
+def test_random_targets_deaths_and_stops(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
+    dice = random.Random(SEED)
+    print(f"seed {SEED}, {KILLS} kills")
+    arguments = ["--epochs", str(EPOCHS), "--samples", str(SAMPLES), "--no-evaluation"]
+    hurry = tmp_path / "hurry"
+    drawn_out = [*arguments, "--step-seconds", "0.1", "--hurry", str(hurry)]
+    lab = make_lab("mlp.py", arguments=drawn_out, sizes={"a": 4, "b": 4}, stuck_seconds=3.0)
+    targets = [PLACES[: dice.randint(3, 6)]]
+    lab.target(*targets[-1])
     killed: set[str] = set()
-    for _ in range(5):
-        lab.wait_for_steps(dice.randint(1, 6))
-        alive = [wid for wid in lab.wids() if wid not in killed]
-        # One that stays whatever change is under way must live, or the training's state dies with the rest.
-        staying = [wid for wid in alive if is_wanted(lab, wid)]
-        spared = dice.choice(staying or [""])
-        victims = [wid for wid in alive if wid != spared] if staying else []
-        for wid in dice.sample(victims, dice.randint(0, len(victims))):
+    while len(killed) < KILLS:
+        lab.wait_for_steps(dice.randint(1, 4))
+        assert not lab.journal("finished"), f"the training was over after {len(killed)} kills"
+        spared = kill_some(lab, dice, killed, targets[-3:])
+        wait_for(lambda: not killed & set(lab.wids()) or lab.journal("lost"), lab.story)
+        assert not lab.journal("lost"), lab.story()
+        if dice.random() < 0.5:
+            wanted = {*spared, *dice.sample(PLACES, dice.randint(3, 8))}
+            targets.append(sorted(wanted, key=lambda place: dice.random()))
+            lab.target(*targets[-1])
+    hurry.touch()
+    wait_for(lambda: lab.journal("finished"), lab.story, 60 + EPOCHS)
+
+    assert [record["step"] for record in lab.steps()] == list(range(1, EPOCHS * -(-SAMPLES // 64) + 1))
+    read = Counter(line for path in lab.folder.glob("log/*/samples") for line in path.read_text().splitlines())
+    assert set(read) == {f"{epoch} {index}" for epoch in range(EPOCHS) for index in range(SAMPLES)}
+    final = torch.load(lab.folder / "model/train/model_epoch_final.pth", weights_only=True)
+    undisturbed = train_undisturbed(arguments, tmp_path / "weights.pth")
+    assert loss(final) == pytest.approx(loss(undisturbed), rel=0.01)
+
+
+def kill_some(
+    lab: Lab, dice: random.Random, killed: set[str], targets: list[list[tuple[str, int]]]
+) -> list[tuple[str, int]]:
+    """Some ranks die at once, but for one that stays whatever change is under way, for it has the training's state.
+
+    `targets`: those that a plan under way may be made for. Returns the place of the one that is spared.
+    """
+    alive = [wid for wid in lab.wids() if wid not in killed]
+    staying = [wid for wid in alive if all(place_of(wid) in target for target in targets)]
+    if not staying:
+        return []
+    spared = dice.choice(staying)
+    victims = [wid for wid in alive if wid != spared]
+    for wid in dice.sample(victims, min(len(victims), dice.randint(1, 2))):
+        with suppress(ProcessLookupError):  # it has left meanwhile
+            lab.kill(wid, signal.SIGSTOP if len(killed) % STOPS == STOPS - 1 else signal.SIGKILL)
             killed.add(wid)
-            with suppress(ProcessLookupError):  # it has left meanwhile
-                lab.kill(wid)
-        wait_for(lambda: not killed & set(lab.wids()) or lab.journal("finished"), lab.story)
-        lab.target(*dice.sample(places, dice.randint(1, 8)))
-    lab.wait_for_the_end()
-
-    assert not lab.journal("lost")
-    assert_nothing_lost(lab, reference)
+    return [place_of(spared)]
 
 
-def is_wanted(lab: Lab, wid: str) -> bool:
+def place_of(wid: str) -> tuple[str, int]:
     host, slot, _ = wid.split(".")
-    return any((member.host, member.slot) == (host, int(slot)) for member in lab.members)
+    return host, int(slot)
+
+
+def train_undisturbed(arguments: list[str], out: Path) -> dict[str, torch.Tensor]:
+    environment = {"PYTHONPATH": str(RUNTIME), "PATH": "/usr/bin:/bin"}
+    command = [sys.executable, SCRIPTS / "mlp.py", *arguments, "--out", str(out)]
+    subprocess.run(command, check=True, env=environment, timeout=100 + EPOCHS)
+    return torch.load(out, weights_only=True)
+
+
+def loss(weights: dict[str, torch.Tensor]) -> float:
+    """Over all samples of the script, which it makes from the same numbers."""
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(SAMPLES, 20, generator=generator)
+    labels = (inputs[:, :10].sum(1) > inputs[:, 10:].sum(1)).long()
+    model = nn.Sequential(nn.Linear(20, 64), nn.Tanh(), nn.Linear(64, 2))
+    model.load_state_dict(weights)
+    return float(nn.functional.cross_entropy(model(inputs), labels).detach())
 
 
 def test_forty_resizes_leave_nothing_behind_in_a_rank_that_stays(make_lab: Callable[..., Lab]) -> None:

@@ -15,6 +15,7 @@ parser.add_argument("--samples", type=int, default=1030)
 parser.add_argument("--batch", type=int, default=64)
 parser.add_argument("--rank-batch", type=int, default=None)
 parser.add_argument("--step-seconds", type=float, default=0.0)
+parser.add_argument("--hurry", default=None, help="once this file is there, steps are not drawn out any more")
 parser.add_argument("--every", type=int, default=None)
 parser.add_argument("--bad-sample", type=int, default=None)
 parser.add_argument("--no-evaluation", action="store_true")
@@ -73,7 +74,7 @@ for epoch in session.epochs(options.epochs):
             outputs = model(inputs)
             step.backward(nn.functional.cross_entropy(outputs, labels))
             step.log(accuracy=(outputs.argmax(1) == labels).float().mean() * 100)
-        if options.step_seconds:
+        if options.step_seconds and not (options.hurry and Path(options.hurry).exists()):
             time.sleep(options.step_seconds)
     samples.epoch = -1
     if not options.no_evaluation:
