@@ -127,8 +127,8 @@ def test_a_training_that_was_suspended_goes_on_after_exactly_that_step(
 ) -> None:
     samples = len(np.load(digits / "train.npz")["labels"])
     with stack.api() as api:
-        training = Training(api, stack.home, "held", max_slots=3, epochs=4, **{"step-seconds": 0.03})
-        wait_until(lambda: training.steps >= 5, "its first steps")
+        training = Training(api, stack.home, "held", max_slots=3, epochs=2, **{"step-seconds": 0.2})
+        wait_until(lambda: training.steps >= 2, "its first steps")
         api.post(f"jobs/{training.id}/suspend/").raise_for_status()
         wait_until(lambda: training.now["state"] == "SUSPENDED", f"SUSPENDED; it is {training.now}")
         [halted] = [line["data"]["step"] for line in training.lines("plans.jsonl") if line["kind"] == "halted"]
@@ -142,10 +142,10 @@ def test_a_training_that_was_suspended_goes_on_after_exactly_that_step(
     )
     first, second = ([record["step"] for record in training.lines("metrics.jsonl", number)] for number in (1, 2))
     assert first == list(range(1, halted + 1))
-    assert second == list(range(halted + 1, 4 * -(-samples // 64) + 1))
+    assert second == list(range(halted + 1, 2 * -(-samples // 64) + 1))
     files = list(training.folder.glob("incarnation-*/log/*/samples"))
     read = Counter(line.rsplit(maxsplit=1)[0] for file in files for line in file.read_text().splitlines())
-    assert read == Counter(f"{epoch} {index}" for epoch in range(4) for index in range(samples))
+    assert read == Counter(f"{epoch} {index}" for epoch in range(2) for index in range(samples))
 
 
 def test_no_slot_was_held_twice_and_nothing_went_back(resized: Training, observer: Observer) -> None:

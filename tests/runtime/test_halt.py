@@ -37,7 +37,9 @@ def samples(*labs: Lab) -> Counter[str]:
 def test_nothing_is_lost_or_made_twice(make_lab: Make, exactness: str) -> None:
     options = ["--epochs", "3", "--no-evaluation"]
     exact = {"exactness": exactness, "virtual_ranks": 4 if exactness == "bitwise" else None}
-    first = make_lab("mlp.py", arguments=[*options, "--step-seconds", "0.05"], checkpoint_seconds=0.0, **exact)
+    first = make_lab(
+        "mlp.py", arguments=[*options, "--step-seconds", "0.2"], checkpoint_seconds=0.0, min_slots=3, **exact
+    )
     first.size(3)
     first.wait_for_size(3)
     first.wait_for_steps(3)
@@ -63,8 +65,8 @@ def test_nothing_is_lost_or_made_twice(make_lab: Make, exactness: str) -> None:
 
 def test_what_the_script_does_after_an_epoch_is_done_once(make_lab: Make) -> None:
     """Each epoch has one step: the halt waits until the script has reported about it."""
-    options = ["--epochs", "30", "--samples", "64"]
-    first = make_lab("mlp.py", arguments=[*options, "--step-seconds", "0.05"])
+    options = ["--epochs", "150", "--samples", "64"]
+    first = make_lab("mlp.py", arguments=[*options, "--step-seconds", "0.05"], min_slots=2)
     first.size(2)
     first.wait_for_size(2)
     first.wait_for_steps(2)
@@ -73,11 +75,11 @@ def test_what_the_script_does_after_an_epoch_is_done_once(make_lab: Make) -> Non
     second.size(1)
     second.wait_for_the_end()
     records = [*first.steps(), *second.steps()]
-    assert [record["step"] for record in records] == list(range(1, 31))
+    assert [record["step"] for record in records] == list(range(1, 151))
     assert len(first.steps()) == step
     assert all("test_accuracy" in record for record in records)
     rates = [record["learning_rate"] for record in records]
-    assert rates == pytest.approx([0.01 * 0.9**epoch for epoch in range(30)]), "the schedule made each step once"
+    assert rates == pytest.approx([0.01 * 0.9**epoch for epoch in range(150)]), "the schedule made each step once"
 
 
 def test_a_rank_that_dies_while_it_saves_the_state_does_not_lose_it(make_lab: Make) -> None:
