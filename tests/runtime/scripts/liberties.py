@@ -67,12 +67,12 @@ def correct(batch):
 
 for _ in session.epochs(options.epochs):
     for step in session.steps(samples):
-        for features, labels in step:
-            step.backward(nn.functional.cross_entropy(model(features), labels))
         if options.decay:
             with torch.no_grad():
                 for parameter in model.parameters():
                     parameter.mul_(0.98)
+        for features, labels in step:
+            step.backward(nn.functional.cross_entropy(model(features), labels))
         time.sleep(options.step_seconds if "TIDEPOOL_WID" in os.environ else 0)
     if options.average:
         average.update(model)
