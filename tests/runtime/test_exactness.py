@@ -109,3 +109,27 @@ def test_bitwise_gives_the_same_bits_through_resizes_and_deaths_and_sum_does_not
     names = different(final(summed)["model"], uninterrupted["model"])
     assert any("running_mean" in name for name in names), "else this test could not tell the two apart"
     assert any("weight" in name for name in names)
+
+
+@pytest.mark.timeout(240)
+def test_a_step_that_one_survivor_has_and_the_other_receives_is_the_same_to_the_bit(
+    make_lab: Callable[..., Lab], tmp_path: Path
+) -> None:
+    arguments = ["--epochs", "3"]
+    deaths = "step-result@a.0.1:9:kill,step-result@a.1.2:9:raise,reduce@a.2.3:14:kill"
+    with alone(tmp_path / "alone.pth", *arguments, "--virtual-ranks", "4") as exactly:
+        lab = make_lab(
+            "cnn.py",
+            arguments=arguments,
+            environment={"TIDEPOOL_FAULT": deaths},
+            min_slots=3,
+            exactness="bitwise",
+            virtual_ranks=4,
+        )
+        lab.size(3)
+        lab.wait_for_the_end()
+        reference = exactly()
+
+    assert {wid for wid, end in lab.exits().items() if end["signal"]} == {"a.0.1", "a.2.3"}
+    found = final(lab)
+    assert different({**found, "losses": found["losses"][-len(reference["losses"]) :]}, reference) == []
