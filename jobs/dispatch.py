@@ -110,6 +110,7 @@ def launch_spec(job: Job) -> LaunchSpec:
         checkpoint_seconds=job.checkpoint_seconds,
         checkpoints_kept=job.checkpoints_kept,
         stuck_seconds=settings.TIDEPOOL_STUCK_SECONDS,
+        launch_seconds=settings.TIDEPOOL_LAUNCH_SECONDS,
         engine=cast(Literal["elastic", "fixed", "single"], str(job.model.engine)),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidepool.endings import OUT_OF_MEMORY, error_key
+from tidepool.endings import LAUNCH_TIMEOUT, OUT_OF_MEMORY, error_key
 
 from jobs.states import JobState, Reason
 
@@ -17,6 +17,7 @@ __all__ = [
     "RankEnd",
     "Verdict",
     "judge",
+    "reason_of",
     "restart_words",
 ]
 
@@ -231,18 +232,29 @@ def _error(facts: Facts, end: RankEnd) -> Verdict:
 def _restart(end: RankEnd, failure: Failure) -> Verdict:
     text = f"The script failed on {end.host}: {_shown(end)}. It starts again from its last checkpoint."
     params = {"host": end.host, "code": end.code, "signal": end.signal, "step": failure.step}
-    return Verdict(JobState.PENDING, _reason(end), text, params, error=_error_of(end), failure=failure)
+    return Verdict(
+        JobState.PENDING, reason_of(_error_of(end)["kind"]), text, params, error=_error_of(end), failure=failure
+    )
 
 
 def _failed(end: RankEnd, tried: str = "", attempts: int = 1) -> Verdict:
     """`tried`: a sentence about its attempts."""
     text = f"The script failed on {end.host}: {_shown(end)}. {tried}".strip()
     params = {"host": end.host, "code": end.code, "signal": end.signal, "attempts": attempts}
-    return Verdict(JobState.FAILED, _reason(end), text, params, _error_of(end) | ({"tried": tried} if tried else {}))
+    return Verdict(
+        JobState.FAILED,
+        reason_of(_error_of(end)["kind"]),
+        text,
+        params,
+        _error_of(end) | ({"tried": tried} if tried else {}),
+    )
 
 
-def _reason(end: RankEnd) -> Reason:
-    return Reason.OUT_OF_MEMORY if _error_of(end)["kind"] in _OUT_OF_MEMORY else Reason.EXIT_NONZERO
+def reason_of(kind: str) -> Reason:
+    """`kind`: of an error that ended a rank."""
+    if kind == LAUNCH_TIMEOUT:
+        return Reason.LAUNCH_TIMEOUT
+    return Reason.OUT_OF_MEMORY if kind in _OUT_OF_MEMORY else Reason.EXIT_NONZERO
 
 
 def _shown(end: RankEnd) -> str:

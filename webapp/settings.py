@@ -27,7 +27,8 @@ TIDEPOOL_ADMIN_PASSWORD = _environment.text("TIDEPOOL_ADMIN_PASSWORD", "")
 TIDEPOOL_LEASE_SECONDS = _environment.number("TIDEPOOL_LEASE_SECONDS", 30, least=1)
 #: A rank that keeps its training waiting for longer is killed, and the others go on.
 TIDEPOOL_STUCK_SECONDS = _environment.number("TIDEPOOL_STUCK_SECONDS", 60, least=2)
-#: A job without a step for this long is shown as stuck.
+#: A rank whose script has not come to its training so long after its start is killed.
+TIDEPOOL_LAUNCH_SECONDS = _environment.number("TIDEPOOL_LAUNCH_SECONDS", 1800, least=10)
 #: Full origins that may open the site and its websocket besides the one that the browser asked for.
 TIDEPOOL_ORIGINS = _environment.words("TIDEPOOL_ORIGINS", "")
 TIDEPOOL_HTTPS = _environment.flag("TIDEPOOL_HTTPS")

@@ -16,6 +16,7 @@ from jobs.actions.judgement import judge_job
 from jobs.actions.metrics import store_steps
 from jobs.actions.transition import Why, lock_job, record
 from jobs.models import Job, Journal, Rank
+from jobs.outcome import reason_of
 from jobs.states import RankState, Reason
 
 __all__ = ["store_entries"]
@@ -191,7 +192,7 @@ def _rank_failed(job: Job, data: dict[str, Any], host: str) -> None:
     when = "before it took part" if failed.step is None else f"after step {failed.step}"
     text = f"The script failed in the rank {failed.wid} on {failed.host} {when}: {shown}. The others train on."
     params = {"wid": failed.wid, "step": failed.step, "traceback": error.get("traceback", "")}
-    record(job, Why(Reason.EXIT_NONZERO, text, "executor", params))
+    record(job, Why(reason_of(str(error.get("kind", ""))), text, "executor", params))
 
 
 def _failed(job: Job, data: dict[str, Any], host: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from tidepool.protocol import RankEnd
 
-__all__ = ["ERROR_FILE", "FATAL_FILE", "OUT_OF_MEMORY", "describe_end", "error_key", "oom_kills"]
+__all__ = ["ERROR_FILE", "FATAL_FILE", "LAUNCH_TIMEOUT", "OUT_OF_MEMORY", "describe_end", "error_key", "oom_kills"]
 
 #: In the rank's log folder: why its script ended, as `{"kind", "message", "traceback", "step"}`.
 ERROR_FILE = "error.json"
@@ -22,6 +22,8 @@ ERROR_FILE = "error.json"
 FATAL_FILE = "fatal"
 #: The kind of error of a rank that the kernel killed for want of memory.
 OUT_OF_MEMORY = "OutOfMemory"
+#: ... of one that was killed because its script had not come to its training in time.
+LAUNCH_TIMEOUT = "LaunchTimeout"
 
 _CRASHES = {
     signal.SIGSEGV: "segmentation fault",
@@ -36,15 +38,30 @@ _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?")
 
 
 def describe_end(
-    wid: str, slot: int, exit_code: int, log_dir: Path, *, fenced: str | None = None, oom_killed: bool | None = False
+    wid: str,
+    slot: int,
+    exit_code: int,
+    log_dir: Path,
+    *,
+    fenced: str | None = None,
+    late_after: float | None = None,
+    oom_killed: bool | None = False,
 ) -> RankEnd:
     """`exit_code` as `os.waitstatus_to_exitcode` gives it. `fenced`: why the coordinator had it killed.
 
+    `late_after`: it was killed because after so many seconds its script had not come to its training.
     `oom_killed`: the kernel has killed for want of memory since the last look; None: it does not tell.
     """
     code, number = (exit_code, None) if exit_code >= 0 else (None, -exit_code)
     if fenced is not None:
         return RankEnd(wid, slot, code, number, by_script=False, error=_error("Stuck", fenced))
+    if late_after is not None:
+        text = (
+            f"after {late_after:g} s the script had not come to session.epochs() in the rank {wid}, so it was killed; "
+            f"its log, {log_dir.name}, tells more. A script without a session is registered with the engine single or "
+            "fixed; one that needs longer, with a longer TIDEPOOL_LAUNCH_SECONDS"
+        )
+        return RankEnd(wid, slot, code, number, True, error=_error(LAUNCH_TIMEOUT, text, _read(log_dir / FATAL_FILE)))
     if number in _CRASHES:
         name = signal.Signals(number).name
         text = f"the process was ended by {name}: {_CRASHES[signal.Signals(number)]}"

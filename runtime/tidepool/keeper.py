@@ -5,6 +5,8 @@ lines on its unix socket and tells `KeeperStatus` lines to whoever is connected.
 the keeper never ends a rank because it hears nothing. It ends them when a wish says so, and all at once when the
 lifeline closes. What happened is in its journal, on disk, before anybody is told.
 
+A rank of an elastic script that is not ready to train after `launch_seconds` is ended, as if by its script's error.
+
 Ranks started again: one killed from outside while its slot is still wanted, a few times, later each time. One that its
 script has ended is not, until the coordinator says that the training has got past its error, or the slot has been
 released and wanted again. Of a script that is not elastic none is: its ranks begin together or not at all.
@@ -23,7 +25,7 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from tidepool import procfs
 from tidepool.endings import describe_end, oom_kills
@@ -44,7 +46,8 @@ from tidepool.protocol import (
     encode,
     to_json,
 )
-from tidepool.rank import RankStart, run_rank
+from tidepool.rank import READY, RankStart, run_rank
+from tidepool.slots import RankProcess, Slot
 
 __all__ = ["RESTART_LIMIT", "journal_path", "main", "rank_mark"]
 
@@ -57,6 +60,8 @@ _LIVED_SECONDS = 20.0
 _TOLD_ENDS = 16
 _FIRST_BACKOFF_SECONDS = 0.2
 _SIGTERM_GRACE_SECONDS = 10.0
+#: For the stacks of a rank that is late, which SIGABRT has it write down.
+_ABORT_SECONDS = 2.0
 _LEFTOVER_SECONDS = 5.0
 _IDLE_SECONDS = 5.0
 _HANDLED_SIGNALS = (signal.SIGTERM, signal.SIGCHLD)
@@ -78,32 +83,6 @@ def rank_mark(spec: KeeperSpec) -> str:
 
 
 @dataclass
-class _Rank:
-    wid: str
-    slot: int
-    pid: int
-    started_at: float
-    #: Its end of the pair that tells each side that the other is gone.
-    link: socket.socket
-    state: Literal["LAUNCHING", "RUNNING", "STOPPING"] = "LAUNCHING"
-    #: Monotonic time at which SIGKILL follows SIGTERM.
-    kill_at: float | None = None
-    #: A wish has given its slot back since it started: it leaves, and the next rank there is another story.
-    released: bool = False
-    #: Why the coordinator had it killed.
-    fenced: str | None = None
-
-
-@dataclass
-class _Slot:
-    restarts: int = 0
-    #: Monotonic time before which no rank is started here.
-    start_at: float = 0.0
-    #: Its rank ended by itself; none is started until the slot has been released.
-    settled: bool = False
-
-
-@dataclass
 class _Client:
     link: socket.socket
     lines: Lines = field(default_factory=Lines)
@@ -119,8 +98,8 @@ class Keeper:
         self._wish: JobWish | None = None
         self._stopping = False
         self._severed = False
-        self._ranks: dict[int, _Rank] = {}
-        self._slots: dict[int, _Slot] = {}
+        self._ranks: dict[int, RankProcess] = {}
+        self._slots: dict[int, Slot] = {}
         self._clients: list[_Client] = []
         self._told: KeeperStatus | None = None
         self._settled_file = journal_path(spec).with_suffix(".settled")
@@ -143,6 +122,7 @@ class Keeper:
                 return
             self._end_released()
             self._start_wanted()
+            self._abort_late()
             self._kill_overdue()
             self._lead.turn()
             self._tell()
@@ -155,10 +135,10 @@ class Keeper:
         starts = [entry["data"] for entry in read_journal(journal_path(self._spec)) if entry["kind"] == "rank_started"]
         self._starts = len(starts)
         if not self._elastic:
-            self._slots = {start["slot"]: _Slot(settled=True) for start in starts}
+            self._slots = {start["slot"]: Slot(settled=True) for start in starts}
         with suppress(FileNotFoundError):
             for slot in json.loads(self._settled_file.read_text()):
-                self._slots[slot] = _Slot(settled=True)
+                self._slots[slot] = Slot(settled=True)
 
     @property
     def _elastic(self) -> bool:
@@ -196,7 +176,7 @@ class Keeper:
             key.data()
 
     def _seconds_to_next_deadline(self) -> float:
-        deadlines = [rank.kill_at for rank in self._ranks.values() if rank.kill_at is not None]
+        deadlines = [rank.deadline for rank in self._ranks.values() if rank.deadline is not None]
         deadlines += [self._slots[slot].start_at for slot in self._startable()]
         deadlines += [] if self._lead.next_attempt_at is None else [self._lead.next_attempt_at]
         return max(0.0, min([deadline - time.monotonic() for deadline in deadlines], default=_IDLE_SECONDS))
@@ -281,7 +261,7 @@ class Keeper:
             self._ranks[slot].released = True
         settled = any(self._slots[slot].settled for slot in slots)
         for slot in slots:
-            self._slots[slot] = _Slot()
+            self._slots[slot] = Slot()
         if settled:
             self._remember_settled()
 
@@ -297,7 +277,7 @@ class Keeper:
             return []
         empty = [slot for slot in self._wish.wanted if slot not in self._ranks]
         for slot in empty:
-            self._slots.setdefault(slot, _Slot())
+            self._slots.setdefault(slot, Slot())
         return [slot for slot in empty if not self._slots[slot].settled]
 
     def _start_wanted(self) -> None:
@@ -322,7 +302,8 @@ class Keeper:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED_SIGNALS)
             theirs.close()
         self._starts += 1
-        rank = _Rank(wid, slot, pid, procfs.started_at(pid), ours)
+        ready_by = time.monotonic() + self._spec.launch.launch_seconds if self._elastic else None
+        rank = RankProcess(wid, slot, pid, procfs.started_at(pid), ours, ready_by=ready_by)
         self._ranks[slot] = rank
         self._record("rank_started", rank, {"started_at": rank.started_at})
         self._selector.register(ours, selectors.EVENT_READ, lambda: self._hear_rank(rank))
@@ -335,10 +316,13 @@ class Keeper:
         )
         return RankStart(context, self._launch_file, f"{rank_mark(spec)}.{wid}", spec.virtual, self._pid)
 
-    def _hear_rank(self, rank: _Rank) -> None:
-        """The first byte says that the script has begun; the end, that the rank has given up its side."""
-        if not rank.link.recv(1):
+    def _hear_rank(self, rank: RankProcess) -> None:
+        """A byte says that the script has begun, or could train; the end, that the rank has given up its side."""
+        said = rank.link.recv(1)
+        if not said:
             self._selector.unregister(rank.link)
+        elif said == READY:
+            rank.ready_by = None
         elif rank.state == "LAUNCHING":
             rank.state = "RUNNING"
 
@@ -369,7 +353,7 @@ class Keeper:
             if slot not in kept:
                 self._terminate(rank, self._wish.grace_seconds)
 
-    def _terminate(self, rank: _Rank, grace_seconds: float) -> None:
+    def _terminate(self, rank: RankProcess, grace_seconds: float) -> None:
         if rank.state == "STOPPING":
             return
         rank.state = "STOPPING"
@@ -379,17 +363,24 @@ class Keeper:
             if self._elastic or process.pid == rank.pid:
                 procfs.kill(process, signal.SIGTERM)
 
+    def _abort_late(self) -> None:
+        for rank in self._ranks.values():
+            if rank.kill_at is None and rank.deadline is not None and rank.deadline <= time.monotonic():
+                logger.warning("job=%s wid=%s is killed: it is not ready to train", self._spec.job, rank.wid)
+                rank.late, rank.kill_at = True, time.monotonic() + _ABORT_SECONDS
+                os.kill(rank.pid, signal.SIGABRT)
+
     def _kill_overdue(self) -> None:
         for rank in self._ranks.values():
             if rank.kill_at is not None and rank.kill_at <= time.monotonic():
                 rank.kill_at = time.monotonic() + 1.0
                 self._kill_rank(rank)
 
-    def _kill_rank(self, rank: _Rank) -> None:
+    def _kill_rank(self, rank: RankProcess) -> None:
         for process in (*procfs.descendants(rank.pid), *self._own_processes(rank)):
             procfs.kill(process)
 
-    def _own_processes(self, rank: _Rank) -> list[procfs.Process]:
+    def _own_processes(self, rank: RankProcess) -> list[procfs.Process]:
         """The rank and what it started, also what has left its session or its parent."""
         marked = procfs.marked(f"{rank_mark(self._spec)}.{rank.wid}")
         return [*procfs.session_members(rank.pid), *marked]
@@ -401,7 +392,7 @@ class Keeper:
             if rank is not None:
                 self._bury(rank, os.waitstatus_to_exitcode(status))
 
-    def _bury(self, rank: _Rank, exit_code: int) -> None:
+    def _bury(self, rank: RankProcess, exit_code: int) -> None:
         self._kill_leftovers(rank)
         end = describe_end(
             rank.wid,
@@ -409,6 +400,7 @@ class Keeper:
             exit_code,
             self._log_dir(rank),
             fenced=rank.fenced,
+            late_after=self._spec.launch.launch_seconds if rank.late else None,
             oom_killed=self._oom_killed(),
         )
         how = {"code": end.code, "signal": end.signal, "by_script": end.by_script, "error": end.error}
@@ -434,7 +426,7 @@ class Keeper:
         before, self._oom_kills = self._oom_kills, oom_kills()
         return None if self._oom_kills is None else self._oom_kills > (before or 0)
 
-    def _kill_leftovers(self, rank: _Rank) -> None:
+    def _kill_leftovers(self, rank: RankProcess) -> None:
         """A slot is empty when nothing of its rank is left in it."""
         deadline = time.monotonic() + _LEFTOVER_SECONDS
         while (left := self._own_processes(rank)) and time.monotonic() < deadline:
@@ -454,10 +446,10 @@ class Keeper:
 
     # --- telling ---
 
-    def _record(self, kind: str, rank: _Rank, facts: dict[str, Any]) -> None:
+    def _record(self, kind: str, rank: RankProcess, facts: dict[str, Any]) -> None:
         self._journal.append(kind, {"wid": rank.wid, "slot": rank.slot, "pid": rank.pid, **facts, "at": time.time()})
 
-    def _log_dir(self, rank: _Rank) -> Path:
+    def _log_dir(self, rank: RankProcess) -> Path:
         return Path(self._spec.launch.folder) / "log" / f"{rank.wid}.{self._spec.host}"
 
     def _status(self) -> KeeperStatus:

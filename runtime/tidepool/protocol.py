@@ -105,6 +105,8 @@ class LaunchSpec:
     checkpoints_kept: int | None = None
     #: A rank that keeps the others waiting for longer, or is silent for longer, is given up and killed.
     stuck_seconds: float = 60.0
+    #: A rank of an elastic script that is not ready to train so long after its start is killed.
+    launch_seconds: float = 1800.0
     #: Parts of each step in `bitwise`, fixed for the job; None in `sum`.
     virtual_ranks: int | None = None
     #: elastic: a script with a session. fixed, single: one that knows nothing of us; see `tidepool.gang`.

@@ -26,14 +26,17 @@ from tidepool.env import RankContext, rank_environment
 from tidepool.gang import take_place
 from tidepool.progress import noted_step
 
-__all__ = ["RUNNING", "RankStart", "end_at_once", "inherited_environment", "run_rank"]
+__all__ = ["READY", "RUNNING", "RankStart", "could_train", "end_at_once", "inherited_environment", "run_rank"]
 
-#: The byte a rank sends to its keeper when the user's script begins.
+#: The bytes a rank sends to its keeper: when the user's script begins, and when it could join the training.
 RUNNING = b"R"
+READY = b"T"
 
 #: What left the script. It holds the script's frames: a DDP model in one of them that outlives its process group may
 #: wait forever in its destructor, for a thread of gloo's that waits for the interpreter.
 _ends: list[BaseException] = []
+#: To the keeper, in a rank.
+_links: list[socket.socket] = []
 _RUNTIME_ROOT = Path(__file__).resolve().parents[1]
 _INHERITED = {
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH"),
@@ -67,6 +70,7 @@ def run_rank(start: RankStart, link: socket.socket) -> NoReturn:
         _enter_code_folder(start.context)
         if start.context.launch.engine != "elastic":
             os.environ.update(take_place(start.context, virtual=start.virtual))
+        _links.append(link)
         link.send(RUNNING)
         code = _run_script(start.context)
     except BaseException as error:
@@ -199,6 +203,12 @@ def _flush() -> None:
             stream.flush()
         except (OSError, ValueError):  # the script closed it, or the disk is full: nothing left to tell it to
             continue
+
+
+def could_train() -> None:
+    """Tell the keeper that this rank's script has come as far as the training; again without effect."""
+    while _links:
+        _links.pop().send(READY)
 
 
 def end_at_once(why: str) -> None:

@@ -16,6 +16,9 @@ MEMORY = RankEnd("b", code=1, error={"kind": "OutOfMemoryError", "message": "CUD
 EXIT_3 = RankEnd("b", code=3)
 CRASHED = RankEnd("b", signal=11, by_script=True, error={"kind": "SIGSEGV", "message": "crashed", "traceback": ""})
 NO_MEMORY = RankEnd("b", signal=9, by_script=True, error={"kind": "OutOfMemory", "message": "killed", "traceback": ""})
+LATE = RankEnd(
+    "b", signal=6, by_script=True, error={"kind": "LaunchTimeout", "message": "after 1800 s ...", "traceback": "..."}
+)
 #: One incarnation ended by BROKEN after step 7.
 ONCE = Failure(key="ValueError: bad shape (1, None)", step=7)
 AGAIN = {"step": 7, "previous": ONCE}
@@ -70,6 +73,18 @@ CASES = {
     "an error after more steps, too often": (
         {"ends": (BROKEN,), "step": 99, "previous": replace(ONCE, restarts=MAX_ERROR_RESTARTS)},
         FAILED,
+    ),
+    "one never came to its training, too few are left": (
+        {"live": 1, "trains": False, "min_slots": 2, "stepped": False, "ends": (LATE,)},
+        (JobState.PENDING, Reason.LAUNCH_TIMEOUT),
+    ),
+    "one never came to its training, the others may begin": (
+        {"live": 2, "trains": False, "min_slots": 2, "stepped": False, "ends": (LATE,)},
+        None,
+    ),
+    "again it never came to its training": (
+        {"previous": Failure("LaunchTimeout: after # s ... (None, 6)", 0), "stepped": False, "ends": (LATE,)},
+        (JobState.FAILED, Reason.LAUNCH_TIMEOUT),
     ),
     "killed after an error": ({**AGAIN, "ends": (KILLED,)}, (JobState.PENDING, Reason.RANK_LOST)),
     "the coordinator saw the same error twice": ({"live": 2, "given_up": BROKEN, "lost": True}, FAILED),

@@ -205,6 +205,24 @@ def test_what_the_coordinator_says_of_stuck_ranks_is_told(cluster: Cluster, subm
     assert Job.objects.get(pk=job.pk).state == JobState.RUNNING
 
 
+def test_a_rank_that_never_came_to_its_training_is_told_with_the_place_where_it_hung(
+    cluster: Cluster, submit: Submit
+) -> None:
+    job = submit()
+    cluster.turn()
+    cluster.train(job)
+    job.refresh_from_db()
+    host = cluster.hosts[job.lead_host]
+    error = {"kind": "LaunchTimeout", "message": "after 1800 s it had not", "traceback": "in load"}
+    end = {"wid": "b.0.1", "host": "b", "code": None, "signal": 6, "step": None, "error": error}
+    host.write(job, "coordinator", "rank_failed", **end)
+    cluster.report()
+    told = job.events.order_by("-seq")[0]
+    assert (told.reason, told.detail["traceback"]) == (Reason.LAUNCH_TIMEOUT, "in load")
+    assert "the rank b.0.1 on b before it took part: LaunchTimeout: after 1800 s it had not." in told.text
+    assert Job.objects.get(pk=job.pk).state == JobState.RUNNING
+
+
 def test_what_is_no_number_is_a_gap(cluster: Cluster, submit: Submit) -> None:
     job = submit(max_slots=1)
     cluster.turn()

@@ -26,6 +26,7 @@ ENDS = {
     "terminated": (-signal.SIGTERM, {}, False, None),
     "killed for want of memory": (-signal.SIGKILL, {"oom_killed": True}, True, "OutOfMemory"),
     "killed, nobody knows what for": (-signal.SIGKILL, {"oom_killed": None}, False, "Killed"),
+    "killed because it was not ready": (-signal.SIGABRT, {"late_after": 1800.0}, True, "LaunchTimeout"),
     "killed by the coordinator": (-signal.SIGKILL, {"fenced": "silent", "oom_killed": True}, False, "Stuck"),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -91,6 +92,27 @@ def test_a_host_that_falls_silent_is_left_behind_and_what_lives_there_is_killed_
     lab.wait_for_the_end()
 
     assert lab.exits()[theirs]["error"]["kind"] == "Stuck"
+    assert_nothing_lost(lab, reference)
+
+
+def test_a_script_that_never_comes_to_its_training_in_one_slot_costs_the_others_nothing(
+    make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor], tmp_path: Path
+) -> None:
+    hurry = tmp_path / "hurry"
+    arguments = [*ARGUMENTS[:5], "0.5", "--hurry", str(hurry), "--never-ready", "a.1."]
+    lab = make_lab("mlp.py", arguments=arguments, launch_seconds=5.0)
+    lab.size(2)
+    wait_for(lambda: len(lab.journal("rank_failed")) == 2, lab.story, 60)
+    hurry.touch()
+    lab.wait_for_the_end()
+
+    for failed, wid in zip(lab.journal("rank_failed"), ("a.1.2", "a.1.3"), strict=True):
+        assert (failed["wid"], failed["step"], failed["error"]["kind"]) == (wid, None, "LaunchTimeout")
+        assert "mlp.py" in failed["error"]["traceback"], "where it hung"
+        assert "after 5 s the script had not come to session.epochs()" in failed["error"]["message"]
+        assert lab.exits()[wid]["by_script"]
+    assert set(lab.started()) == {"a.0.1", "a.1.2", "a.1.3"}, "tried twice, then the slot stays empty"
+    assert lab.exits()["a.0.1"]["code"] == 0
     assert_nothing_lost(lab, reference)
 
 

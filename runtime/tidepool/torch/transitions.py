@@ -15,7 +15,7 @@ from tidepool.faults import fault
 from tidepool.gang import leave_gang
 from tidepool.progress import note_step
 from tidepool.protocol import GenerationPlan, Said
-from tidepool.rank import end_at_once
+from tidepool.rank import could_train, end_at_once
 from tidepool.torch.control import Control, Prepared
 from tidepool.torch.process_group import CommunicationError, Group
 from tidepool.torch.state import TrainingState
@@ -104,6 +104,7 @@ class Transitions:
             self._group = Group(1, 0, 1)
             return
         self.state.pack()  # what cannot be carried to another process shall be told now, not at the first switch
+        could_train()
         self._control.say(Said("ready"))
         while self._group is None:
             prepared = self._next_invitation(self._control)

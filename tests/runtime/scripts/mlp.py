@@ -21,7 +21,10 @@ parser.add_argument("--bad-sample", type=int, default=None)
 parser.add_argument("--no-evaluation", action="store_true")
 parser.add_argument("--device", default="cpu")
 parser.add_argument("--out", default=None)
+parser.add_argument("--never-ready", default=None, help="ranks whose wid begins so hang before they have a session")
 options = parser.parse_args()
+if options.never_ready and os.environ["TIDEPOOL_WID"].startswith(options.never_ready):
+    time.sleep(3600)
 
 
 class Samples(torch.utils.data.Dataset):

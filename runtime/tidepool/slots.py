@@ -1,0 +1,46 @@
+"""What a keeper remembers of its slots, and of the ranks in them."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["RankProcess", "Slot"]
+
+
+@dataclass
+class RankProcess:
+    wid: str
+    slot: int
+    pid: int
+    started_at: float
+    #: Its end of the pair that tells each side that the other is gone.
+    link: socket.socket
+    state: Literal["LAUNCHING", "RUNNING", "STOPPING"] = "LAUNCHING"
+    #: Monotonic time at which SIGKILL follows SIGTERM.
+    kill_at: float | None = None
+    #: A wish has given its slot back since it started: it leaves, and the next rank there is another story.
+    released: bool = False
+    #: Why the coordinator had it killed.
+    fenced: str | None = None
+    #: Monotonic time by which its script must be ready to train; None: it is, or it may take as long as it likes.
+    ready_by: float | None = None
+    #: It was not, and is killed for that.
+    late: bool = False
+
+    @property
+    def deadline(self) -> float | None:
+        """Monotonic time at which it is late, or to be killed."""
+        if self.kill_at is not None:
+            return self.kill_at
+        return self.ready_by if self.fenced is None else None
+
+
+@dataclass
+class Slot:
+    restarts: int = 0
+    #: Monotonic time before which no rank is started here.
+    start_at: float = 0.0
+    #: Its rank ended by itself; none is started until the slot has been released.
+    settled: bool = False
