@@ -55,18 +55,26 @@ def beginnings(user: User) -> list[tuple[str, list[tuple[str, str]]]]:
     trained = jobs.filter(Q(completed_incarnation__gt=0) | Q(checkpoints__problem="")).distinct()[:_MAX_BEGINNINGS]
     saved = Checkpoint.objects.filter(job__in=jobs, problem="").select_related("job").order_by("-job", "-step")
     weights = [(f"weights-{job.pk}", f"{job.name} ({job.pk}), after {job.step} steps") for job in trained]
-    points = [
-        (f"checkpoint-{point.pk}", f"{point.job.name} ({point.job_id}), step {point.step}")
-        for point in saved[:_MAX_BEGINNINGS]
+    points = [(point.pk, f"{point.job.name} ({point.job_id}), step {point.step}") for point in saved[:_MAX_BEGINNINGS]]
+    groups = [
+        ("The weights of an earlier training", weights),
+        ("Continue a checkpoint", [(f"checkpoint-{number}", words) for number, words in points]),
+        ("Only the weights of a checkpoint", [(f"checkpointweights-{number}", words) for number, words in points]),
     ]
-    groups = [("The weights of an earlier training", weights), ("Continue a checkpoint", points)]
     return [group for group in groups if group[1]]
 
 
-def chosen_beginning(value: str) -> dict[str, int]:
+def chosen_beginning(value: str) -> dict[str, Any]:
     """What a submission says for a choice of `beginnings`."""
     kind, _, number = value.partition("-")
-    return {{"weights": "initial_weights", "checkpoint": "checkpoint"}[kind]: int(number)} if value else {}
+    match kind:
+        case "weights":
+            return {"initial_weights": int(number)}
+        case "checkpoint":
+            return {"checkpoint": int(number)}
+        case "checkpointweights":
+            return {"initial_weights": {"checkpoint": int(number)}}
+    return {}
 
 
 def _model(model: Any, datasets: dict[str, int]) -> dict[str, Any]:

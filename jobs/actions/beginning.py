@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from django.contrib.auth.models import User
 
@@ -18,7 +20,10 @@ from jobs.models import Checkpoint, Job
 from jobs.queries import visible_jobs
 from models_registry.models import RegisteredModelVersion
 
-__all__ = ["Beginning", "bring", "final_weights", "find_beginning"]
+__all__ = ["Beginning", "Weights", "bring", "final_weights", "find_beginning"]
+
+#: Id of a job, for those that it ended with; or `{"checkpoint": id}`, for those of one checkpoint.
+Weights: TypeAlias = int | Mapping[str, Any]
 
 _FINAL_WEIGHTS = Path("model") / "train" / "model_epoch_final.pth"
 
@@ -28,7 +33,7 @@ class Beginning:
     #: A checkpoint's folder, or a file of weights.
     source: Path
     kind: Job.StartsFrom
-    #: Which of the two it is shows where the weights come from.
+    #: Where it comes from: a checkpoint, a job, or a job's weights as one of its checkpoints has them.
     checkpoint: Checkpoint | None = None
     job: Job | None = None
 
@@ -37,16 +42,16 @@ def find_beginning(
     problems: Problems,
     *,
     checkpoint: int | None,
-    weights: int | None,
+    weights: Weights | None,
     user: User,
     model: RegisteredModelVersion | None,
 ) -> Beginning | None:
-    """What a submission asks to start from: the id of a checkpoint, or of a job whose weights it takes."""
+    """What a submission asks to start from: the id of a checkpoint to continue, or whose weights it takes."""
     if checkpoint is None and weights is None:
         return None
     field = "checkpoint" if weights is None else "initial_weights"
     if checkpoint is not None and weights is not None:
-        problems.add("initial_weights", "Continue a checkpoint, or start from the weights of a job: not both.")
+        problems.add("initial_weights", "Continue a checkpoint, or start from weights: not both.")
         return None
     if model is not None and model.engine == RegisteredModelVersion.Engine.FIXED:
         problems.add(
@@ -54,11 +59,15 @@ def find_beginning(
         )
         return None
     if checkpoint is not None:
-        found = find_checkpoint(problems, checkpoint, user)
-        if found is None:
-            return None
-        return Beginning(job_folder(found.job).path / found.path, Job.StartsFrom.CHECKPOINT, found)
-    return _weights_of(problems, weights, user)
+        found = find_checkpoint(problems, field, checkpoint, user)
+        return None if found is None else Beginning(_folder(found), Job.StartsFrom.CHECKPOINT, found)
+    if not isinstance(weights, Mapping):
+        return _weights_of(problems, weights, user)
+    if weights.keys() != {"checkpoint"}:
+        problems.add(field, 'Give the number of a job, or {"checkpoint": its number} for those of one checkpoint.')
+        return None
+    found = find_checkpoint(problems, field, weights["checkpoint"], user)
+    return None if found is None else Beginning(_folder(found), Job.StartsFrom.WEIGHTS, found, found.job)
 
 
 def final_weights(job: Job) -> Path | None:
@@ -91,10 +100,14 @@ def _weights_of(problems: Problems, job_id: int | None, user: User) -> Beginning
     if final is not None:
         return Beginning(final, Job.StartsFrom.WEIGHTS, job=job)
     for checkpoint in Checkpoint.objects.filter(job=job, problem="").order_by("-step", "-incarnation"):
-        if (path := job_folder(job).path / checkpoint.path).is_dir():
+        if (path := _folder(checkpoint)).is_dir():
             return Beginning(path, Job.StartsFrom.WEIGHTS, job=job)
     problems.add("initial_weights", f"Job {job_id} has no weights: it left neither a result nor a checkpoint.")
     return None
+
+
+def _folder(checkpoint: Checkpoint) -> Path:
+    return job_folder(checkpoint.job).path / checkpoint.path
 
 
 def _name(source: Path) -> str:

@@ -120,18 +120,18 @@ def find_group(problems: Problems, reference: int | str, user: User) -> Instance
     return group
 
 
-def find_checkpoint(problems: Problems, checkpoint_id: int | None, user: User) -> Checkpoint | None:
-    if checkpoint_id is None:
-        return None
-    if not _is_integer(checkpoint_id) or not 0 < checkpoint_id < 2**63:
-        problems.add("checkpoint", "Give the number of a checkpoint of one of your jobs.")
+def find_checkpoint(problems: Problems, field: str, checkpoint_id: object, user: User) -> Checkpoint | None:
+    if not isinstance(checkpoint_id, int) or isinstance(checkpoint_id, bool) or not 0 < checkpoint_id < 2**63:
+        problems.add(field, "Give the number of a checkpoint of one of your jobs.")
         return None
     checkpoints = Checkpoint.objects.all() if user.is_staff else Checkpoint.objects.filter(job__owner_id=user.pk)
     found = checkpoints.filter(pk=checkpoint_id).first()
     if found is None:
-        problems.add("checkpoint", f"There is no checkpoint {checkpoint_id} of a job of yours: look at its page.")
+        problems.add(field, f"There is no checkpoint {checkpoint_id} of a job of yours: look at its page.")
+    elif found.problem:
+        problems.add(field, f"Checkpoint {checkpoint_id} cannot be used ({found.problem}): pick another one.")
     elif not (job_folder(found.job).path / found.path).exists():
-        problems.add("checkpoint", f"The files of checkpoint {checkpoint_id} are gone: pick a newer one.")
+        problems.add(field, f"The files of checkpoint {checkpoint_id} are gone: pick a newer one.")
     return found
 
 

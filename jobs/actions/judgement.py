@@ -44,12 +44,14 @@ def _facts(job: Job) -> Facts:
     ended = [newest[place] for place in kept if place in newest and newest[place].state not in LIVE_RANKS]
     last = _last_generation(job)
     lost = last is not None and last.state == GenerationState.ENDED and not live & _members(last)
-    if lost and last is not None and live:  # how others ended, which never had the state, says nothing about that
+    completed = job.completed_incarnation == job.incarnation
+    if last is not None and (completed or (lost and live)):
+        # Others never had the state, or the training got past their ends.
         ended = [rank for rank in ended if rank.wid in _members(last)]
     step = max([job.step, *(step for rank in ended if (step := _step_of(rank)))])
     return Facts(
         state=JobState(job.state),
-        completed=job.completed_incarnation == job.incarnation,
+        completed=completed,
         live=len(live),
         ends=tuple(_end(rank.host, rank.exit) for rank in ended),
         unstarted=sum(place not in newest for place in kept),

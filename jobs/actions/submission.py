@@ -12,7 +12,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from datasets.models import DatasetVersion
-from jobs.actions.beginning import Beginning, bring, find_beginning
+from jobs.actions.beginning import Beginning, Weights, bring, find_beginning
 from jobs.actions.checks import (
     InvalidSubmission,
     Problems,
@@ -63,8 +63,8 @@ class Submission:
     seed: int = 0
     #: Id of a checkpoint to continue from.
     checkpoint: int | None = None
-    #: Id of a job whose weights it begins with, at step 0 and with a fresh optimizer.
-    initial_weights: int | None = None
+    #: What it begins with, at step 0 and with a fresh optimizer.
+    initial_weights: Weights | None = None
     #: Most seconds between two checkpoints, 0 for none, and how many stay. None: the script decides.
     checkpoint_seconds: int | None = None
     checkpoints_kept: int | None = None
@@ -189,7 +189,7 @@ def _bring_beginning(checked: _Checked, folder: Path) -> None:
     try:
         bring(checked.beginning, folder)
     except OSError as error:
-        name = "checkpoint" if checked.beginning.checkpoint else "initial_weights"
+        name = "checkpoint" if checked.beginning.kind == Job.StartsFrom.CHECKPOINT else "initial_weights"
         problem = error.strerror or str(error)
         raise InvalidSubmission({name: [f"Its files cannot be taken over ({problem}): pick another one."]}) from error
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from jobs.actions.beginning import Weights
 from jobs.actions.groups import InstanceGroupSpec
 from jobs.actions.submission import Submission
 from jobs.logs import LogPiece
@@ -29,6 +31,37 @@ __all__ = [
     "MetricQuery",
     "RankOutput",
 ]
+
+
+@extend_schema_field(
+    {
+        "oneOf": [
+            {"type": "integer"},
+            {
+                "type": "object",
+                "properties": {"checkpoint": {"type": "integer"}},
+                "required": ["checkpoint"],
+                "additionalProperties": False,
+            },
+        ]
+    }
+)
+class WeightsField(serializers.Field[Weights, Any, Any, Any]):
+    """Whose weights. Whether there are such is the action's business."""
+
+    default_error_messages = {
+        "invalid": 'Give the number of a job, or {"checkpoint": its number} for those of one checkpoint.'
+    }
+
+    def to_internal_value(self, data: Any) -> Weights:
+        if isinstance(data, str) and data.isascii() and data.isdecimal() and len(data) < 20:
+            data = int(data)  # from a form
+        if isinstance(data, bool) or not isinstance(data, int | dict):
+            self.fail("invalid")
+        return data
+
+    def to_representation(self, value: Any) -> Any:
+        return value
 
 
 class JobInput(serializers.Serializer[Submission]):
@@ -55,8 +88,11 @@ class JobInput(serializers.Serializer[Submission]):
     effective_batch_size = serializers.IntegerField(default=None, allow_null=True)
     seed = serializers.IntegerField(default=0)
     checkpoint = serializers.IntegerField(default=None, allow_null=True, help_text="Id of one to continue from.")
-    initial_weights = serializers.IntegerField(
-        default=None, allow_null=True, help_text="Id of a job whose weights it begins with, at step 0."
+    initial_weights = WeightsField(
+        default=None,
+        allow_null=True,
+        help_text="Begin at step 0 with these weights: id of a job, for those it ended with (else its newest "
+        'checkpoint\'s); or `{"checkpoint": id}`, for those of that checkpoint.',
     )
     checkpoint_seconds = serializers.IntegerField(
         default=None,

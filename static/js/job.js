@@ -221,7 +221,8 @@ function link(href, words, isDownload = false) {
 function uses(checkpoint) {
   if (checkpoint.problem) return `Cannot be used: ${checkpoint.problem}`;
   const box = document.createElement("span");
-  box.append(link(`${checkpoints.dataset.train}&start_from=checkpoint-${checkpoint.id}`, "Continue it"), " · ", link(`/api/v1/jobs/${job}/checkpoints/${checkpoint.id}/download/`, "Download", true));
+  const train = `${checkpoints.dataset.train}&start_from=checkpoint`;
+  box.append(link(`${train}-${checkpoint.id}`, "Continue it"), " · ", link(`${train}weights-${checkpoint.id}`, "Use its weights"), " · ", link(`/api/v1/jobs/${job}/checkpoints/${checkpoint.id}/download/`, "Download", true));
   return box;
 }
 

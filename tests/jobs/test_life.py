@@ -178,6 +178,23 @@ def test_an_error_of_one_rank_is_told_and_the_others_train_on(cluster: Cluster, 
     assert event.detail["traceback"] == "Traceback ..."
 
 
+@pytest.mark.parametrize("goes_on", [True, False], ids=["before the end", "after it"])
+def test_an_error_that_the_others_got_past_does_not_fail_a_complete_training(
+    cluster: Cluster, submit: Submit, goes_on: bool
+) -> None:
+    job = running(cluster, submit())
+    failed = cluster.hosts["gpu-host-2"].ranks[1].wid
+    cluster.hosts["gpu-host-2"].end(1, code=1, error=ERROR)
+    if goes_on:
+        members = [member for member in job.generations.get(number=1).members if member["wid"] != failed]
+        values = {"generation": 2, "world_size": len(members), "step": 4, "pause_ms": 9.0, "members": members}
+        values |= {"target_revision": job.target_revision, "cause": "failure"}
+        cluster.hosts[job.lead_host].write(job, "coordinator", "generation_active", **values)
+    cluster.finish(job)
+    over = fresh(job)
+    assert (over.state, bool(over.error)) == (("SUCCEEDED", False) if goes_on else ("FAILED", True))
+
+
 def test_an_error_that_comes_again_at_its_step_fails_the_job(cluster: Cluster, submit: Submit) -> None:
     job = running(cluster, submit())
     end = {"wid": "gpu-host-1.0.1", "host": "gpu-host-1", "slot": 0, "code": 1, "signal": None, "error": ERROR}

@@ -284,6 +284,16 @@ def test_a_job_begins_with_the_weights_of_an_earlier_one(submit: Submit, final: 
     assert (job.starts_from, job.initial_job) == ("weights", before)
 
 
+def test_a_job_begins_with_the_weights_of_one_checkpoint(submit: Submit) -> None:
+    before, point = trained(submit)
+    job = submit(initial_weights={"checkpoint": point.pk})
+    launch = launch_spec(job)
+    assert launch.initial_weights is not None
+    assert (Path(launch.initial_weights).name, launch.initial_checkpoint) == ("step-7", None)
+    assert (Path(launch.initial_weights) / "state.safetensors").exists()
+    assert (job.starts_from, job.initial_job, job.initial_checkpoint) == ("weights", before, point)
+
+
 def test_a_job_continues_a_checkpoint_that_stays_for_it(submit: Submit) -> None:
     before, point = trained(submit)
     job = submit(checkpoint=point.pk)
@@ -299,11 +309,18 @@ def test_a_job_continues_a_checkpoint_that_stays_for_it(submit: Submit) -> None:
 
 def test_what_a_training_cannot_begin_with_is_said(submit: Submit, bob: User) -> None:
     theirs, point = JobFactory(owner=bob), trained(submit)[1]
+    bad = trained(submit, step=8)[1]
+    Checkpoint.objects.filter(pk=bad.pk).update(problem="its digest does not match")
     nothing_yet = submit()
     for asked, sentence in (
         ({"initial_weights": theirs.pk}, f"There is no job {theirs.pk} of yours"),
         ({"initial_weights": nothing_yet.pk}, "it left neither a result nor a checkpoint"),
         ({"initial_weights": nothing_yet.pk, "checkpoint": point.pk}, "not both"),
+        ({"initial_weights": {"checkpoint": 0}}, "Give the number of a checkpoint"),
+        ({"initial_weights": {"checkpoint": "7"}}, "Give the number of a checkpoint"),
+        ({"initial_weights": {"checkpoint": bad.pk + 1}}, f"There is no checkpoint {bad.pk + 1} of a job of yours"),
+        ({"initial_weights": {"checkpoint": bad.pk}}, "cannot be used [(]its digest does not match[)]"),
+        ({"initial_weights": {"job": point.job_id}}, "Give the number of a job, or"),
     ):
         with pytest.raises(InvalidSubmission, match=sentence):
             submit(**asked)

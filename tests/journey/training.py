@@ -1,4 +1,4 @@
-"""A job of the recording model, driven over REST, and what its ranks wrote."""
+"""A job of a test's own model, driven over REST, and what its ranks wrote."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ import httpx
 
 from tests.journey.running_stack import RunningStack, wait_until
 
-__all__ = ["RECORDER", "Training", "register_recorder"]
+__all__ = ["MODELS", "RECORDER", "Training", "register_model", "register_recorder"]
 
-RECORDER = Path(__file__).parent / "models" / "recorder"
+MODELS = Path(__file__).parent / "models"
+RECORDER = MODELS / "recorder"
 
 
 def register_recorder(stack: RunningStack, api: httpx.Client) -> None:
-    shutil.copytree(RECORDER, stack.home / "models" / "recorder")
-    model = {"name": "recorder", "framework": "PyTorch", "path": str(stack.home / "models" / "recorder")}
+    register_model(stack, api, "recorder")
+
+
+def register_model(stack: RunningStack, api: httpx.Client, name: str) -> None:
+    shutil.copytree(MODELS / name, stack.home / "models" / name)
+    model = {"name": name, "framework": "PyTorch", "path": str(stack.home / "models" / name)}
     answer = api.post("models/", json={**model, "entry_point": "train.py", "engine": "elastic"})
     assert answer.status_code == 201, answer.text
 
@@ -32,15 +37,16 @@ class Training:
         home: Path,
         name: str,
         *,
+        model: str = "recorder",
+        min_slots: int = 1,
         max_slots: int = 8,
         exactness: str = "sum",
         **parameters: Any,
     ) -> None:
         self.api, self.home = api, home
-        asked = {"name": name, "model": "recorder", "dataset": "digits", "instance_group": "sig-elastic"}
-        answer = api.post(
-            "jobs/", json={**asked, "max_slots": max_slots, "exactness": exactness, "parameters": parameters}
-        )
+        asked = {"name": name, "model": model, "dataset": "digits", "instance_group": "sig-elastic"}
+        options = {"exactness": exactness, "parameters": parameters}
+        answer = api.post("jobs/", json={**asked, **options, "min_slots": min_slots, "max_slots": max_slots})
         assert answer.status_code == 201, answer.text
         self.id = int(answer.json()["id"])
         self.folder = home / "results" / self.now["owner"] / "batchworkdir" / str(self.id)

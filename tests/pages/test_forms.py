@@ -281,13 +281,16 @@ def test_train_starts_from_what_an_earlier_training_left(training: dict, scene: 
     options = {"checkpoint_seconds": "0", "checkpoints_kept": "5"}
     alices.post("/jobs/new/", {**training, "name": "more", "start_from": f"checkpoint-{point.pk}", **options})
     alices.post("/jobs/new/", {**training, "name": "anew", "start_from": f"weights-{scene.first.pk}"})
-    more, anew = Job.objects.get(name="more"), Job.objects.get(name="anew")
+    alices.post("/jobs/new/", {**training, "name": "from 7", "start_from": f"checkpointweights-{point.pk}"})
+    more, anew, seven = (Job.objects.get(name=name) for name in ("more", "anew", "from 7"))
     assert (more.starts_from, more.initial_checkpoint) == ("checkpoint", point)
     assert (more.checkpoint_seconds, more.checkpoints_kept) == (0, 5)
     assert (anew.starts_from, anew.initial_job) == ("weights", scene.first)
-    shown = [" ".join(alices.get(f"/jobs/{job.pk}/").content.decode().split()) for job in (more, anew)]
+    assert (seven.starts_from, seven.initial_checkpoint) == ("weights", point)
+    shown = [" ".join(alices.get(f"/jobs/{job.pk}/").content.decode().split()) for job in (more, anew, seven)]
     assert f'step 7 of <a href="/jobs/{scene.first.pk}/">' in shown[0]
     assert f'Begins with the weights of</dt><dd><a href="/jobs/{scene.first.pk}/">' in shown[1]
+    assert f'Begins with the weights of</dt><dd>step 7 of <a href="/jobs/{scene.first.pk}/">' in shown[2]
 
 
 def test_train_does_not_offer_what_others_left(training: dict, scene: Scene, bobs: Client) -> None:

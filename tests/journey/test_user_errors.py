@@ -1,0 +1,98 @@
+"""Through the whole product: scripts that fail, each in another way: a job says why and where, and does not go on."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.journey.running_stack import RunningStack, free_port, wait_until
+from tests.journey.training import MODELS, Training, register_model
+
+pytestmark = [pytest.mark.journey, pytest.mark.timeout(240)]
+
+SIZE = 2
+SCRIPT = (MODELS / "faulty" / "train.py").read_text().splitlines()
+#: How a script fails -> what its job says: reason code, kind of error, message.
+FAILURES = {
+    "error": ("EXIT_NONZERO", "RuntimeError", "these are bad labels"),
+    "exit": ("EXIT_NONZERO", "Exit", "the process ended with code 3"),
+    "crash": ("EXIT_NONZERO", "SIGSEGV", "the process was ended by SIGSEGV: segmentation fault"),
+    "memory": ("OUT_OF_MEMORY", "MemoryError", "no room for the activations"),
+}
+OVER = ("SUCCEEDED", "FAILED")
+
+
+@pytest.fixture(scope="module")
+def trainings() -> Iterator[dict[str, Training]]:
+    """One training for each way to fail, all at the same time, when they are over."""
+    home = Path(tempfile.mkdtemp(prefix="tidepool-"))
+    stack = RunningStack(home, free_port(), ("--hosts", "1", "--slots-per-host", str(SIZE * (len(FAILURES) + 1))))
+    stack.start()
+    with stack.api() as api:
+        register_model(stack, api, "faulty")
+        flag = home / "has-failed-once"
+        trainings = {
+            how: Training(
+                api, home, how, model="faulty", min_slots=SIZE, max_slots=SIZE, **{"fails-by": how, "flag": str(flag)}
+            )
+            for how in (*FAILURES, "once")
+        }
+        for training in trainings.values():
+            wait_until(lambda one=training: one.now["state"] in OVER, f"the end; it is {training.now}", 120)
+        yield trainings
+    stack.stop()
+    shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.mark.parametrize("how", FAILURES)
+def test_a_script_that_always_fails_ends_its_job_with_the_cause(trainings: dict[str, Training], how: str) -> None:
+    now = trainings[how].now
+    reason, kind, message = FAILURES[how]
+    assert (now["state"], now["reason"]["code"]) == ("FAILED", reason), now
+    assert (now["error"]["kind"], now["error"]["message"]) == (kind, message)
+    assert message in now["reason"]["text"]
+    assert now["step"] == 5, "as far as it got"
+
+
+@pytest.mark.parametrize("how", [how for how in FAILURES if how != "exit"])
+def test_a_traceback_names_the_file_and_the_line(trainings: dict[str, Training], how: str) -> None:
+    [line] = [number for number, text in enumerate(SCRIPT, 1) if text.endswith(f"# {how}")]
+    traceback = trainings[how].now["error"]["traceback"]
+    file = trainings[how].folder / "_submitted_code" / "faulty" / "train.py"
+    assert f'File "{file}", line {line}' in traceback, traceback
+
+
+def test_an_exit_leaves_no_traceback(trainings: dict[str, Training]) -> None:
+    assert trainings["exit"].now["error"]["traceback"] == ""
+
+
+@pytest.mark.parametrize("how", FAILURES)
+def test_it_is_tried_twice_and_not_again(trainings: dict[str, Training], how: str) -> None:
+    training = trainings[how]
+    now = training.now
+    assert now["reason"]["params"]["attempts"] == 2
+    assert now["incarnation"] <= 2
+    assert "twice" in now["error"]["tried"] or "Tried 2 times" in now["error"]["tried"]
+    assert len(listed(training, "ranks")) <= SIZE * now["incarnation"], "no rank is started again in between"
+    states = [event["new"] for event in listed(training, "events") if event["old"] != event["new"]]
+    assert states.count("FAILED") == 1
+    assert states.count("STARTING") == now["incarnation"]
+
+
+def test_an_error_that_does_not_come_again_costs_nothing(trainings: dict[str, Training]) -> None:
+    training = trainings["once"]
+    now = training.now
+    assert (now["state"], now["incarnation"], now["error"]) == ("SUCCEEDED", 1, None), now
+    assert [record["step"] for record in training.lines("metrics.jsonl", 1)] == list(range(1, 17))
+    errors = [rank["exit"]["error"] for rank in listed(training, "ranks") if rank["exit"] and rank["exit"]["error"]]
+    assert [error["kind"] for error in errors] == ["ValueError"], "one rank, once"
+    assert "sample 13 could not be read" in errors[0]["message"]
+
+
+def listed(training: Training, what: str) -> list[dict[str, Any]]:
+    return list(training.api.get(f"jobs/{training.id}/{what}/").raise_for_status().json()["results"])
