@@ -234,7 +234,7 @@ def test_a_checkpoint_of_ours_is_refused(cluster: Cluster, submit: Submit) -> No
     point = Checkpoint.objects.create(
         job=job, incarnation=1, step=1, epoch=0, path="step-1", size_bytes=1, sha256="", created_at=timezone.now()
     )
-    with pytest.raises(actions.InvalidSubmission, match="leave the checkpoint out"):
+    with pytest.raises(actions.InvalidSubmission, match="leave this out"):
         submit(checkpoint=point.pk)
 
 

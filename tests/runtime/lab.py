@@ -143,8 +143,11 @@ class Lab:
             self._keepers[host].sendall(encode(self._job_wish(wanted, vacating)))
 
     def size(self, count: int) -> None:
-        """Want the first `count` places, host by host."""
+        """Want the first `count` places, host by host. The first place begins the training, whoever is ready first."""
         places = [(host, slot) for host, slots in self.sizes.items() for slot in range(slots)]
+        if not self.coordinator and self.launch.min_slots == 1 < count:
+            self.target(places[0])
+            self.wait_for_size(1)
         self.target(*places[:count])
 
     def halt(self) -> None:
