@@ -97,7 +97,7 @@ class Job(models.Model):
     checkpoints_kept = models.PositiveIntegerField(null=True, blank=True)
     #: What its first incarnation begins with; the files are linked into its folder, see jobs/actions/beginning.py.
     starts_from = models.CharField(max_length=16, choices=StartsFrom, default=StartsFrom.NOTHING)
-    #: Whose weights; whose checkpoint, which it continues.
+    #: Whose weights it begins with, and the checkpoint that they are from if one was named; or which it continues.
     initial_job = models.ForeignKey(
         "Job", null=True, blank=True, on_delete=models.SET_NULL, related_name="weights_taken_by"
     )

@@ -83,11 +83,20 @@ class JobInput(serializers.Serializer[Submission]):
     virtual_ranks = serializers.IntegerField(
         default=None,
         allow_null=True,
-        help_text="In `bitwise`: parts of each step, at least max_slots, fixed for the job. Absent: a power of two.",
+        help_text="In `bitwise`: parts of each step, at least max_slots, fixed for the job. Absent: the least power of "
+        "two that is enough.",
     )
-    effective_batch_size = serializers.IntegerField(default=None, allow_null=True)
-    seed = serializers.IntegerField(default=0)
-    checkpoint = serializers.IntegerField(default=None, allow_null=True, help_text="Id of one to continue from.")
+    effective_batch_size = serializers.IntegerField(
+        default=None,
+        allow_null=True,
+        help_text="Samples per step over all GPUs, however many there are. Absent: as the script says.",
+    )
+    seed = serializers.IntegerField(default=0, help_text="Of the order of samples and of random numbers in steps.")
+    checkpoint = serializers.IntegerField(
+        default=None,
+        allow_null=True,
+        help_text="Id of one to continue, with all of its state. Not with initial_weights.",
+    )
     initial_weights = WeightsField(
         default=None,
         allow_null=True,
@@ -97,10 +106,12 @@ class JobInput(serializers.Serializer[Submission]):
     checkpoint_seconds = serializers.IntegerField(
         default=None,
         allow_null=True,
-        help_text="Most seconds between two checkpoints; 0: none. Absent: as the script says.",
+        help_text="Most seconds between two checkpoints; 0: none but at a halt. Absent: as the script says, or 60.",
     )
     checkpoints_kept = serializers.IntegerField(
-        default=None, allow_null=True, help_text="Absent: as the script says, or 2."
+        default=None,
+        allow_null=True,
+        help_text="How many of the newest checkpoints stay, 1 to 1000. Absent: as the script says, or 2.",
     )
 
     def submission(self) -> Submission:

@@ -65,7 +65,7 @@ def describe_end(
     if number in _CRASHES:
         name = signal.Signals(number).name
         text = f"the process was ended by {name}: {_CRASHES[signal.Signals(number)]}"
-        return RankEnd(wid, slot, None, number, by_script=True, error=_error(name, text, _read(log_dir / FATAL_FILE)))
+        return RankEnd(wid, slot, None, number, by_script=True, error=_error(name, text, _stacks(log_dir)))
     if number == signal.SIGKILL and oom_killed:
         text = "the kernel killed the process because memory ran out"
         return RankEnd(wid, slot, None, number, by_script=True, error=_error(OUT_OF_MEMORY, text))
@@ -111,6 +111,12 @@ def _error_of(log_dir: Path, code: int) -> dict[str, Any] | None:
     except (FileNotFoundError, ValueError):
         return _error("Exit", f"the process ended with code {code}")
     return error
+
+
+def _stacks(log_dir: Path) -> str:
+    """As the crash wrote them down, but the thread that crashed first: faulthandler puts it behind all others."""
+    blocks = _read(log_dir / FATAL_FILE).strip().split("\n\n")
+    return "\n\n".join([blocks[0], *sorted(blocks[1:], key=lambda block: not block.startswith("Current thread"))])
 
 
 def _error(kind: str, message: str, traceback: str = "") -> dict[str, Any]:

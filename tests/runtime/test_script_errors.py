@@ -40,11 +40,16 @@ def test_whose_doing_an_end_was(case: str, tmp_path: Path) -> None:
 
 def test_a_scripts_own_words_and_a_crashs_stacks_are_kept(tmp_path: Path) -> None:
     (tmp_path / "error.json").write_text(json.dumps(ERROR))
-    (tmp_path / "fatal").write_text("Fatal Python error: Segmentation fault")
+    fatal, other, current = (
+        "Fatal Python error: Segmentation fault",
+        "Thread 0x1 (...):\n  x",
+        "Current thread 0x2 (...):\n  y",
+    )
+    (tmp_path / "fatal").write_text(f"{fatal}\n\n{other}\n\n{current}\n")
     assert describe_end("a.0.1", 0, 1, tmp_path).error == ERROR
     crashed = describe_end("a.0.1", 0, -signal.SIGSEGV, tmp_path).error
     assert crashed
-    assert crashed["traceback"] == "Fatal Python error: Segmentation fault"
+    assert crashed["traceback"].split("\n\n") == [fatal, current, other], "the thread that crashed comes first"
 
 
 def test_numbers_and_addresses_do_not_make_another_error() -> None:
