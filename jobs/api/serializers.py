@@ -50,7 +50,7 @@ class WeightsField(serializers.Field[Weights, Any, Any, Any]):
     """Whose weights. Whether there are such is the action's business."""
 
     default_error_messages = {
-        "invalid": 'Give the number of a job, or {"checkpoint": its number} for those of one checkpoint.'
+        "invalid": 'Give the number of a job, or {{"checkpoint": its number}} for those of one checkpoint.'
     }
 
     def to_internal_value(self, data: Any) -> Weights:

@@ -43,6 +43,13 @@ def test_references_by_id(alice_api, submission, alices_job):
     assert alice_api.post("/api/v1/jobs/", submission, format="json").status_code == 201
 
 
+@pytest.mark.parametrize("weights", ["some", "", [1], True, 1.5, {"job": 1}, {"checkpoint": "1"}, {"checkpoint": 9}, 9])
+def test_weights_that_there_are_not_are_refused_with_a_sentence(alice_api, submission, weights):
+    answer = alice_api.post("/api/v1/jobs/", {**submission, "initial_weights": weights}, format="json")
+    assert answer.status_code == 400
+    assert [sentence[:5] for sentence in answer.json()["fields"]["initial_weights"]] in (["Give "], ["There"])
+
+
 def test_suspending_resuming_and_cancelling(alice_api, alices_job):
     assert _post(alice_api, alices_job.pk, "suspend").json()["state"] == "SUSPENDED"
     assert _post(alice_api, alices_job.pk, "resume").json()["state"] == "PENDING"
