@@ -114,10 +114,7 @@ class Lab:
         self._keepers: dict[str, socket.socket] = {}
         self.keepers: dict[str, dict[str, Any]] = {}
         for host in self.sizes:
-            self.keepers[host] = self._ask(
-                {"op": "keeper", "socket": str(self._keeper(host)), "spec": to_json(self._spec(host))}
-            )
-            self._keepers[host] = link.connect(self._keeper(host))
+            self.start_keeper(host)
 
     # --- the hand ---
 
@@ -157,6 +154,13 @@ class Lab:
         with link.connect(self._coordinator()) as connection:
             connection.sendall(encode(self._wish()))
         self.wish_keepers([])
+
+    def start_keeper(self, host: str) -> None:
+        request = {"op": "keeper", "socket": str(self._keeper(host)), "spec": to_json(self._spec(host))}
+        self.keepers[host] = self._ask(request)
+        if host in self._keepers:
+            self._keepers[host].close()
+        self._keepers[host] = link.connect(self._keeper(host))
 
     def start_coordinator(self, name: str = "coordinator") -> None:
         """Another name: as on another host, where the socket of the first one is not seen."""

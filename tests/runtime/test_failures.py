@@ -60,22 +60,6 @@ def test_two_ranks_die_at_once(make_lab: Callable[..., Lab], reference: dict[str
     assert_nothing_lost(lab, reference)
 
 
-@pytest.mark.parametrize("point", ["prepare", "receive"])
-def test_a_joiner_dies(make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor], point: str) -> None:
-    lab = make_lab("mlp.py", arguments=ARGUMENTS, environment={"TIDEPOOL_FAULT": f"{point}@a.1.2:1:kill"})
-    lab.size(1)
-    lab.wait_for_steps(3)
-    [first] = lab.wids()
-    lab.size(2)
-    wait_for(lambda: lab.exits().get("a.1.2"), lab.story)
-    lab.wait_for_size(2)
-    lab.wait_for_the_end()
-
-    assert lab.exits()["a.1.2"]["signal"] == signal.SIGKILL
-    assert lab.wids() == [first, "a.1.3"], "its replacement joined the rank that had trained on"
-    assert_nothing_lost(lab, reference)
-
-
 @pytest.mark.parametrize("point", ["switch", "optimizer", "reduce"])
 def test_a_leaver_dies_before_it_has_left(
     make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor], point: str
@@ -89,24 +73,6 @@ def test_a_leaver_dies_before_it_has_left(
     lab.wait_for_the_end()
 
     assert len(lab.wids()) == 1
-    assert_nothing_lost(lab, reference)
-
-
-def test_a_holder_dies_while_it_hands_the_state_over(
-    make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor]
-) -> None:
-    lab = make_lab("mlp.py", arguments=ARGUMENTS, environment={"TIDEPOOL_FAULT": "send@a.1.2:1:kill"})
-    lab.size(1)
-    lab.wait_for_steps(1)
-    lab.size(2)
-    lab.wait_for_size(2)
-    lab.wait_for_steps(2)
-    lab.size(4)
-    wait_for(lambda: lab.exits().get("a.1.2"), lab.story)
-    lab.wait_for_size(4)
-    lab.wait_for_the_end()
-
-    assert lab.exits()["a.1.2"]["signal"] == signal.SIGKILL
     assert_nothing_lost(lab, reference)
 
 
@@ -174,20 +140,6 @@ def test_one_survivor_has_the_result_and_another_has_not(
     assert [record["learning_rate"] for record in lab.steps()] == pytest.approx(
         [0.01 * 0.9 ** record["epoch"] for record in lab.steps()]
     ), "the scheduler was stepped once per epoch by everybody"
-    assert_nothing_lost(lab, reference)
-
-
-def test_another_one_dies_while_the_survivors_agree(
-    make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor]
-) -> None:
-    deaths = "reduce@a.0.1:5:kill,agree@a.3.4:1:kill"
-    lab = make_lab("mlp.py", arguments=ARGUMENTS, sizes={"a": 6}, environment={"TIDEPOOL_FAULT": deaths}, min_slots=6)
-    lab.size(6)
-    wait_for(lambda: len(lab.exits()) == 2, lab.story)
-    lab.wait_for_steps(1)
-    lab.wait_for_the_end()
-
-    assert {wid for wid, end in lab.exits().items() if end["signal"]} == {"a.0.1", "a.3.4"}
     assert_nothing_lost(lab, reference)
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from tidepool.faults import POINTS, fault
 
+from tests.runtime.test_kill_matrix import CASES
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -23,6 +25,12 @@ def test_a_test_makes_it_act(point: str) -> None:
     texts = [text for text in (path.read_text() for path in others) if "TIDEPOOL_FAULT" in text]
     used = re.compile(rf"\"{point}\"|(?<![\w-]){point}(@[\w.{{}}]*)?:[\d{{]")
     assert any(used.search(text) for text in texts)
+
+
+def test_ranks_are_killed_at_each_point_that_they_pass() -> None:
+    killed_at = {death.split("@")[0] for case in CASES.values() for death in case.deaths}
+    coordinators, halts = {"publish", "published"}, {"halt"}  # see test_checkpoint and test_halt
+    assert killed_at == POINTS - coordinators - halts
 
 
 def test_a_misspelt_point_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,10 +103,8 @@ def assert_equals_plain_python(
         assert torch.allclose(final[name], tensor, atol=tolerance, rtol=0.0), name
 
 
-@pytest.mark.parametrize("fault", ["transfer@a.0.1:2:kill", "transfer@a.1.2:2:kill", "send@a.0.1:2:raise"])
-def test_a_hand_over_fails(make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor], fault: str) -> None:
-    """Rank 0 dies in the middle of it, the other sender does, a sender meets an error of its own."""
-    lab = make_lab("mlp.py", arguments=ARGUMENTS, environment={"TIDEPOOL_FAULT": fault}, min_slots=2)
+def test_a_sender_meets_an_error_of_its_own(make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor]) -> None:
+    lab = make_lab("mlp.py", arguments=ARGUMENTS, environment={"TIDEPOOL_FAULT": "send@a.0.1:2:raise"}, min_slots=2)
     lab.size(2)
     lab.wait_for_size(2)
     before = lab.wids()
@@ -114,9 +112,8 @@ def test_a_hand_over_fails(make_lab: Callable[..., Lab], reference: dict[str, to
     lab.wait_for_size(4)
     lab.wait_for_the_end()
 
-    died = [wid for wid, entry in lab.exits().items() if entry["signal"]]
-    assert died == ([fault.split("@")[1].split(":")[0]] if "kill" in fault else [])
-    assert set(before) - set(died) <= set(lab.wids())
+    assert not [wid for wid, entry in lab.exits().items() if entry["signal"]]
+    assert set(before) <= set(lab.wids())
     assert not lab.journal("lost")
     assert_nothing_lost_by_deaths(lab, reference)
 
