@@ -61,7 +61,7 @@ def describe_end(
             f"its log, {log_dir.name}, tells more. A script without a session is registered with the engine single or "
             "fixed; one that needs longer, with a longer TIDEPOOL_LAUNCH_SECONDS"
         )
-        return RankEnd(wid, slot, code, number, True, error=_error(LAUNCH_TIMEOUT, text, _read(log_dir / FATAL_FILE)))
+        return RankEnd(wid, slot, code, number, True, error=_error(LAUNCH_TIMEOUT, text, _stacks(log_dir)))
     if number in _CRASHES:
         name = signal.Signals(number).name
         text = f"the process was ended by {name}: {_CRASHES[signal.Signals(number)]}"

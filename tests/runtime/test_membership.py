@@ -107,6 +107,23 @@ def test_waits_for_the_minimum() -> None:
     assert story.told() == [(0, "prepare", 1), (1, "prepare", 1)]
 
 
+def test_one_that_left_before_it_was_counted_on_is_not_waited_for() -> None:
+    """Its word of leaving comes after a recovery was planned with it: it is gone, and will never meet the others."""
+    story = Story()
+    story.train_on(0, 1, 2)
+    story.want(0, 1, revision=2)
+    story.say("prepared", 0, 1, 2, generation=story.membership.generation)
+    story.told()
+    story.die(1)
+    assert (2, "recover", story.membership.generation) in story.told()
+    story.say("left", 2, generation=story.membership.generation - 1)
+    assert story.told()[-1] == (0, "recover", story.membership.generation)
+    assert [member.slot for member in story.membership.pending.plan.members] == [0]  # type: ignore[union-attr]
+    story.die(2)
+    story.say("switched", 0, generation=story.membership.generation)
+    assert [member.slot for member in story.membership.active.members] == [0]  # type: ignore[union-attr]
+
+
 def test_grows_once_by_all_that_are_starting() -> None:
     story = Story()
     story.train_on(0)

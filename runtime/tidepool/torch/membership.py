@@ -250,7 +250,9 @@ class Membership:
 
     def _left(self, rank: Rank, said: Said, now: float) -> list[Action]:
         rank.left = True
-        return []
+        pending = self.pending.plan if self.pending else None
+        counted_on = pending and pending.cause == "failure" and rank.wid in [member.wid for member in pending.members]
+        return self._recover(now) if counted_on else []
 
     def _broken(self, rank: Rank, said: Said, now: float) -> list[Action]:
         """A collective failed though nobody's connection to us closed (yet): form the survivors anew."""
