@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import signal
 from collections import Counter
 from collections.abc import Callable
@@ -322,6 +323,32 @@ def test_a_coordinator_that_dies_while_it_publishes_is_told_again(make_lab: Call
     wait_for(lambda: len(lab.journal("checkpoint")) > 2, lab.story)
     steps = [entry["step"] for entry in lab.journal("checkpoint")]
     assert steps == sorted(set(steps)), "each once"
+    assert not lab.exits()
+
+
+def test_a_coordinator_that_stood_still_publishes_what_is_newest_and_calls_nothing_failed(
+    make_lab: Callable[..., Lab],
+) -> None:
+    lab = make_lab(
+        "mlp.py",
+        arguments=["--epochs", "100", "--no-evaluation", "--step-seconds", "0.01"],
+        environment={"TIDEPOOL_FAULT": "publish:1:stop"},
+        checkpoint_seconds=0.2,
+    )
+    lab.size(1)
+    pid = lab.coordinator["pid"]
+    wait_for(lambda: Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T", lab.story)
+    steps: set[int] = set()
+
+    def wrote_another() -> bool:
+        steps.update(int(path.name.split("-")[1]) for path in (lab.folder / "checkpoint").glob(".writing-*"))
+        return len(steps) > 1
+
+    wait_for(wrote_another, lab.story)
+    os.kill(pid, signal.SIGCONT)
+    wait_for(lambda: lab.journal("checkpoint"), lab.story)
+    assert not lab.journal("checkpoint_failed")
+    assert lab.journal("checkpoint")[0]["step"] > min(steps), "the one it was about to publish is gone"
     assert not lab.exits()
 
 

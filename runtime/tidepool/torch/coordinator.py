@@ -239,6 +239,10 @@ class Coordinator:
         fault("publish")
         try:
             path = publication.publish(folder, said.step, checkpoint.wid)
+        except FileNotFoundError:  # we were slow: its writer gave it up for a newer one, of which it will say so
+            logger.info("job=%s step=%s: the checkpoint is no longer there", self._wish.job, said.step)
+            self._act(self._membership.publications.given_up(checkpoint.wid, said))
+            return
         except OSError as error:
             logger.warning("job=%s step=%s: no checkpoint is published: %s", self._wish.job, said.step, error)
             why = error.strerror or str(error)

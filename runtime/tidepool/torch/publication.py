@@ -70,6 +70,10 @@ class Publications:
         failed = replace(said, detail={"error": error})
         return [self.failed(failed, now), Tell(wid, Told("checkpoint_refused", step=said.step))]
 
+    def given_up(self, wid: str, said: Said) -> list[Action]:
+        """Its writer has removed it for a newer one: nothing has failed, and nothing is published."""
+        return [Tell(wid, Told("checkpoint_refused", step=said.step))]
+
     def failed(self, said: Said, now: float) -> Record:
         error = str(said.detail.get("error", ""))
         return Record("checkpoint_failed", {"step": said.step, "epoch": said.epoch, "error": error, "at": now})
