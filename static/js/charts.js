@@ -340,7 +340,7 @@ export class MetricsChart extends Figure {
 
   draw() {
     super.draw();
-    if (this.note) this.note.textContent = this.stride() > 1 ? `Shown: every ${this.stride()}th step.` : "";
+    if (this.note) this.note.textContent = this.stride() > 1 ? `Shown: one step in ${this.stride()}.` : "";
   }
 
   stride() {
