@@ -2,9 +2,10 @@
 
     python -m benchmarks.resize [--long] [--json FILE]
 
-Networks of 1 and 25 million parameters with Adam are resized 1 -> 2 -> 4 -> 2 -> 1. The pause of a change is the gap
-between the last step at the old size and the first at the new one, less a median step at the new size: what the
-training lost, wherever it was lost. Ratios take 5 ms where it is less: such a pause is not told from a step's noise.
+Networks of 1 and 25 million parameters with Adam are resized 1 -> 2 -> 4 -> 2 -> 1; the small one live
+also to 8 and back. The pause of a change is the gap between the last step at the old size and the first at the new one,
+less a median step at the new size: what the training lost, wherever it was lost. Ratios take 5 ms where it is less:
+such a pause is not told from a step's noise.
 
 Three ways to do it, taken in turns, round after round:
 
@@ -28,7 +29,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +40,8 @@ from tests.runtime.lab import Lab, running_nursery, wait_for
 
 SIZES = [1, 2, 4, 2, 1]
 CHANGES = list(itertools.pairwise(SIZES))
+#: Live changes go further with the small network: more ranks than the machine may have cores.
+LIVE_SIZES = {"1M": [1, 2, 4, 8, 4, 2, 1], "25M": SIZES}
 #: Steps at each size before the next change.
 SETTLE_STEPS = {"1M": 30, "25M": 6}
 #: Live rounds are short: so many for one of the others.
@@ -56,15 +59,15 @@ class Pauses:
     """Of one way to resize one network: milliseconds by change, and the median steps that they are net of."""
 
     def __init__(self) -> None:
-        self.pauses: dict[tuple[int, int], list[float]] = {change: [] for change in CHANGES}
-        self.steps: dict[int, list[float]] = {size: [] for size in SIZES}
+        self.pauses: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
+        self.steps: defaultdict[int, list[float]] = defaultdict(list)
         self.redone = 0
 
     def add(self, steps: Steps) -> None:
         blocks = [list(block) for _, block in itertools.groupby(steps, key=lambda step: step[2])]
         for before, after in itertools.pairwise(blocks):
             change = (before[-1][2], after[-1][2])
-            if change in self.pauses and len(after) > 2:
+            if len(after) > 2:
                 step = statistics.median(late[0] - early[0] for early, late in itertools.pairwise(after[1:]))
                 self.pauses[change].append(1000 * (after[0][0] - before[-1][0] - step))
                 self.steps[change[1]].append(1000 * step)
@@ -94,7 +97,7 @@ def main() -> None:
 
 def figures(network: str, ways: dict[str, Pauses]) -> list[Result]:
     found = []
-    for change in CHANGES:
+    for change in dict.fromkeys([*CHANGES, *itertools.pairwise(LIVE_SIZES[network])]):
         name = f"{network} {change[0]} -> {change[1]}"
         live = [max(pause, FLOOR_MS) for pause in ways["live"].pauses[change]]
         for other in ("torchrun", "restart"):
@@ -109,8 +112,9 @@ def figures(network: str, ways: dict[str, Pauses]) -> list[Result]:
 
 
 def live_steps(nursery: Path, folder: Path, network: str) -> Steps:
-    with training(nursery, folder, "resized.py", [network], str(HERE), 4) as lab:
-        for size in SIZES[:1] + SIZES[1:] * LIVE_CYCLES[network]:
+    sizes = LIVE_SIZES[network]
+    with training(nursery, folder, "resized.py", [network], str(HERE), max(sizes)) as lab:
+        for size in sizes[:1] + sizes[1:] * LIVE_CYCLES[network]:
             resize(lab, size)
             settle(lambda: count(lab, lab.active()["generation"]), SETTLE_STEPS[network])
         return [(record["at"], record["step"], record["world_size"]) for record in lab.steps()]

@@ -289,6 +289,8 @@ def test_what_a_dead_rank_left_behind_is_ended(keep: Keep) -> None:
     job.written("ready")
     before = job.processes()
     [rank] = job.status.ranks or job.until_ranks(lambda ranks: len(ranks) == 1)
+    left_behind = [process for process in before if process.pid != rank.pid]
+    assert left_behind, "the script has started processes of its own"
     job.wish([], revision=2, vacating=[0])
     os.kill(rank.pid, signal.SIGKILL)
     until(lambda: not any(procfs.alive(process.pid, process.started_at) for process in before))

@@ -75,7 +75,8 @@ def test_models_that_are_wrapped_for_parallel_training(process_group: None) -> N
 
 def test_a_process_group_of_the_scripts_own_is_its_own_matter(process_group: None) -> None:
     model = layers()
-    Session(model, torch.optim.SGD(model.parameters(), lr=0.1), effective_batch_size=4)
+    session = Session(model, torch.optim.SGD(model.parameters(), lr=0.1), effective_batch_size=4)
+    assert list(session.epochs(1)) == [0]
 
 
 def test_synchronised_batch_norm() -> None:
