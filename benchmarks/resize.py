@@ -1,6 +1,6 @@
 """How long training stands still when it is resized, against stopping it and starting it again from a checkpoint.
 
-    python -m benchmarks.resize [--long] [--json FILE]
+    python -m benchmarks.resize [--long] [--only 1M|25M|random] [--json FILE]
 
 Networks of 1 and 25 million parameters with Adam are resized 1 -> 2 -> 4 -> 2 -> 1; the small one live
 also to 8 and back. The pause of a change is the gap between the last step at the old size and the first at the new one,
@@ -15,7 +15,8 @@ torchrun   `--nnodes=1:4`, an agent for each rank, a checkpoint every 5 steps. A
            torch's shared store, with which growing fails (TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1)
 restart    as AdaptDL does it: SIGTERM, checkpoint, exit, new processes, load
 
-Then a small training is resized at random, and its steps and samples are counted.
+Then a small training is resized at random, and its steps and samples are counted: by `--only random` alone, since that
+needs no quiet machine.
 """
 
 from __future__ import annotations
@@ -75,24 +76,32 @@ class Pauses:
 
 
 def main() -> None:
-    options = arguments(__doc__ or "").parse_args()
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--only", choices=[*NETWORKS, "random"], help="one network, or the random resizes")
+    options = parser.parse_args()
     rounds, resizes = (3, 1000) if options.long else (1, 40)
     results: list[Result] = []
     with tempfile.TemporaryDirectory(prefix="tide") as name, running_nursery(Path(name)) as nursery:
         for network in NETWORKS:
-            ways = {"live": Pauses(), "torchrun": Pauses(), "restart": Pauses()}
-            for number in range(rounds):
-                folder = Path(name) / f"{network}-{number}"
-                ways["live"].add(live_steps(nursery, folder / "live", network))
-                ways["torchrun"].add(torchrun_steps(folder / "torchrun", network))
-                ways["restart"].add(restarted_steps(folder / "restart", network))
-                sys.stderr.write(f"{network}: round {number + 1} of {rounds}\n")
-            found = figures(network, ways)
-            show(found, None)
-            results += found
-        results += random_resizes(nursery, Path(name) / "random", resizes)
+            if options.only in (None, network):
+                results += compared(nursery, Path(name), network, rounds)
+        if options.only in (None, "random"):
+            results += random_resizes(nursery, Path(name) / "random", resizes)
     sys.stdout.write("\n")
     show(results, options.json)
+
+
+def compared(nursery: Path, folder: Path, network: str, rounds: int) -> list[Result]:
+    ways = {"live": Pauses(), "torchrun": Pauses(), "restart": Pauses()}
+    for number in range(rounds):
+        place = folder / f"{network}-{number}"
+        ways["live"].add(live_steps(nursery, place / "live", network))
+        ways["torchrun"].add(torchrun_steps(place / "torchrun", network))
+        ways["restart"].add(restarted_steps(place / "restart", network))
+        sys.stderr.write(f"{network}: round {number + 1} of {rounds}\n")
+    found = figures(network, ways)
+    show(found, None)
+    return found
 
 
 def figures(network: str, ways: dict[str, Pauses]) -> list[Result]:
@@ -127,12 +136,15 @@ def random_resizes(nursery: Path, folder: Path, number: int) -> list[Result]:
     options = ["--epochs", "1000000", "--no-evaluation", "--step-seconds", "0.002"]
     with training(nursery, folder, "mlp.py", options, scripts, 8) as lab:
         resize(lab, size)
-        for _ in range(number):
+        for made in range(1, number + 1):
             size = dice.choice([other for other in range(1, 9) if other != size])
             resize(lab, size)
+            if made % 50 == 0:
+                sys.stderr.write(f"{made} of {number} random resizes, step {len(lab.steps())}\n")
         settle(lambda: len(lab.steps()), len(lab.steps()) + 20)
         steps = [record["step"] for record in lab.steps()]
         changes = len(lab.journal("generation_active")) - 1
+        tell_of_recoveries(lab)
         died = sum(1 for end in lab.exits().values() if end["signal"])
         read = Counter(line for path in lab.folder.glob("log/*/samples") for line in path.read_text().split("\n"))
     epochs = steps[-1] // -(-RANDOM_SAMPLES // RANDOM_BATCH)
@@ -145,6 +157,16 @@ def random_resizes(nursery: Path, folder: Path, number: int) -> list[Result]:
         result("steps or samples done twice", "", [float(redone)]),
         result("ranks that died", "", [float(died)]),
     ]
+
+
+def tell_of_recoveries(lab: Lab) -> None:
+    """There should be none: what the journal and the ranks say about each."""
+    for plan in lab.journal("generation_planned"):
+        if plan["cause"] == "failure":
+            sys.stderr.write(f"generation {plan['generation']} is for a failure: {plan}\n")
+    for log in sorted(lab.folder.glob("log/*/stderr")):
+        if text := log.read_text():
+            sys.stderr.write(f"{log.parent.name}: {text}")
 
 
 @contextmanager

@@ -77,6 +77,7 @@ def main() -> None:
         before_update=clip,
         after_update=follow,
     )
+    session.validate_on(test_set, cross_entropy)  # when somebody validates what was trained
     for epoch in session.epochs(options.epochs):
         for step in session.steps(train_set, num_workers=options.workers):
             for images, labels in step:

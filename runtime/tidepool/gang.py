@@ -25,25 +25,31 @@ from dataclasses import dataclass
 from tidepool.env import RankContext
 from tidepool.link import between_hosts
 from tidepool.protocol import GenerationPlan, Hello, Said, Told, decode, encode
+from tidepool.slots import gpu_of
 
-__all__ = ["GangLink", "Meeting", "leave_gang", "take_place", "torchrun_environment"]
+__all__ = ["GangLink", "Meeting", "SharedGpuError", "leave_gang", "take_place", "torchrun_environment"]
 
 _RECONNECT_SECONDS = 0.05
+
+
+class SharedGpuError(ValueError):
+    """Plain processes pick their device by LOCAL_RANK, and NCCL takes no device twice."""
+
 
 #: Of this process, once it has taken its place.
 _link: GangLink | None = None
 
 
-def take_place(context: RankContext, *, virtual: bool) -> dict[str, str]:
-    """Wait for the gang; what the script's environment has over that of others.
+def take_place(context: RankContext, *, slots_per_gpu: int | None) -> dict[str, str]:
+    """Wait for the gang; what the script's environment has over that of others. `slots_per_gpu`: None without GPUs.
 
-    A gang that never gets complete ends with its job.
+    A gang that never gets complete ends with its job. Raises SharedGpuError.
     """
     global _link
     _link = GangLink(context)
     plan = _link.wait_for_plan()
     _link.say(Said("switched", plan.generation, detail={"world_size": len(plan.members)}))
-    return torchrun_environment(plan, context, virtual=virtual) if context.launch.engine == "fixed" else {}
+    return torchrun_environment(plan, context, slots_per_gpu) if context.launch.engine == "fixed" else {}
 
 
 def leave_gang() -> None:
@@ -54,10 +60,11 @@ def leave_gang() -> None:
         _link = None
 
 
-def torchrun_environment(plan: GenerationPlan, context: RankContext, *, virtual: bool) -> dict[str, str]:
+def torchrun_environment(plan: GenerationPlan, context: RankContext, slots_per_gpu: int | None) -> dict[str, str]:
     """What `torchrun` sets, for this rank of `plan`; a host counts as one of its nodes.
 
     Devices: all that the job has on this host, in the order of LOCAL_RANK, since scripts pick theirs by that number.
+    Raises SharedGpuError if two of them are one.
     """
     hosts = list(dict.fromkeys(member.host for member in plan.members))
     here = [member for member in plan.members if member.host == context.host]
@@ -83,9 +90,19 @@ def torchrun_environment(plan: GenerationPlan, context: RankContext, *, virtual:
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
         **_gloo_interface(plan.store_address, context.launch.environment),
     }
-    if not virtual:
-        values["CUDA_VISIBLE_DEVICES"] = ",".join(str(member.slot) for member in here)
+    if slots_per_gpu:
+        values["CUDA_VISIBLE_DEVICES"] = ",".join(_devices([member.slot for member in here], slots_per_gpu))
     return values
+
+
+def _devices(slots: list[int], slots_per_gpu: int) -> list[str]:
+    devices = [str(gpu_of(slot, slots_per_gpu)) for slot in slots]
+    if len(set(devices)) < len(devices):
+        raise SharedGpuError(
+            f"this host offers {slots_per_gpu} slots per GPU, and two processes of this job are on one: a plain script "
+            "needs a GPU for each. Ask for fewer GPUs, or train elastically"
+        )
+    return devices
 
 
 def _gloo_interface(address: str, environment: Mapping[str, str]) -> dict[str, str]:

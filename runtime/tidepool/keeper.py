@@ -23,16 +23,15 @@ import socket
 import time
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tidepool import procfs
+from tidepool.audience import Audience
 from tidepool.endings import describe_end, oom_kills
 from tidepool.env import RankContext
 from tidepool.journal import Journal, read_journal
 from tidepool.leadlink import LeadLink
-from tidepool.link import Lines, LinkError
 from tidepool.protocol import (
     JobWish,
     KeeperHello,
@@ -82,16 +81,9 @@ def rank_mark(spec: KeeperSpec) -> str:
     return f"{spec.mark}.{spec.job}.{spec.incarnation}.rank"
 
 
-@dataclass
-class _Client:
-    link: socket.socket
-    lines: Lines = field(default_factory=Lines)
-
-
 class Keeper:
     def __init__(self, spec: KeeperSpec, listener: socket.socket, lifeline_fd: int | None) -> None:
         self._spec = spec
-        self._listener = listener
         self._lifeline_fd = lifeline_fd
         self._pid = os.getpid()
         self._started_at = procfs.started_at(self._pid)
@@ -100,7 +92,6 @@ class Keeper:
         self._severed = False
         self._ranks: dict[int, RankProcess] = {}
         self._slots: dict[int, Slot] = {}
-        self._clients: list[_Client] = []
         self._told: KeeperStatus | None = None
         self._settled_file = journal_path(spec).with_suffix(".settled")
         self._starts = 0
@@ -111,6 +102,7 @@ class Keeper:
         self._journal = Journal(journal_path(spec))
         self._launch_file = _write_launch_file(spec)
         self._wakeup, self._selector = self._listen()
+        self._audience = Audience(listener, self._selector, lambda: encode(self._status()), self._hear_wish)
         self._lead = LeadLink(Path(spec.launch.folder), self._selector, self._lead_hello, self._hear_lead)
 
     def run(self) -> None:
@@ -159,9 +151,7 @@ class Keeper:
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.signal(signal.SIGTERM, lambda number, frame: self._stop(_SIGTERM_GRACE_SECONDS))
         selector = selectors.DefaultSelector()
-        self._listener.setblocking(False)
         selector.register(woken, selectors.EVENT_READ, self._drain_wakeup)
-        selector.register(self._listener, selectors.EVENT_READ, self._accept)
         if self._lifeline_fd is not None:
             selector.register(self._lifeline_fd, selectors.EVENT_READ, self._sever)
         return woken, selector
@@ -189,33 +179,8 @@ class Keeper:
     def _sever(self) -> None:
         self._severed = True
 
-    def _accept(self) -> None:
-        link, _ = self._listener.accept()
-        link.setblocking(False)
-        client = _Client(link)
-        self._clients.append(client)
-        self._selector.register(link, selectors.EVENT_READ, lambda: self._hear(client))
-        self._send(client, encode(self._status()))
-
-    def _hear(self, client: _Client) -> None:
-        try:
-            received = client.link.recv(65536)
-            lines = client.lines.feed(received)
-        except (OSError, LinkError):
-            received, lines = b"", []
-        for line in lines:
-            self._hear_wish(line)
-            self._told = None
-        if not received:
-            self._forget(client)
-
-    def _forget(self, client: _Client) -> None:
-        if client in self._clients:
-            self._clients.remove(client)
-            self._selector.unregister(client.link)
-            client.link.close()
-
     def _hear_wish(self, line: bytes) -> None:
+        self._told = None  # it is answered also when it changes nothing
         try:
             wish = decode(JobWish, line)
         except ProtocolError as error:
@@ -314,7 +279,8 @@ class Keeper:
         context = RankContext(
             spec.job, spec.incarnation, wid, spec.host, slot, spec.address, spec.launch, self._wish.target_revision
         )
-        return RankStart(context, self._launch_file, f"{rank_mark(spec)}.{wid}", spec.virtual, self._pid)
+        slots_per_gpu = None if spec.virtual else spec.slots_per_gpu
+        return RankStart(context, self._launch_file, f"{rank_mark(spec)}.{wid}", slots_per_gpu, self._pid)
 
     def _hear_rank(self, rank: RankProcess) -> None:
         """A byte says that the script has begun, or could train; the end, that the rank has given up its side."""
@@ -465,17 +431,7 @@ class Keeper:
         status = self._status()
         if status != self._told:
             self._told = status
-            for client in [*self._clients]:
-                self._send(client, encode(status))
-
-    def _send(self, client: _Client, line: bytes) -> None:
-        """A client that does not read is dropped; it can connect again."""
-        try:
-            sent = client.link.send(line)
-        except OSError:
-            sent = 0
-        if sent < len(line):
-            self._forget(client)
+            self._audience.tell(encode(status))
 
 
 def _write_launch_file(spec: KeeperSpec) -> Path:

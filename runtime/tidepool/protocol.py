@@ -111,6 +111,8 @@ class LaunchSpec:
     virtual_ranks: int | None = None
     #: elastic: a script with a session. fixed, single: one that knows nothing of us; see `tidepool.gang`.
     engine: Literal["elastic", "fixed", "single"] = "elastic"
+    #: Measure `initial_weights` on this split and end, instead of training; "": train.
+    validate: Literal["", "validation", "testing"] = ""
 
 
 @dataclass(frozen=True)
@@ -340,6 +342,8 @@ class KeeperSpec:
     #: The host's slots are no real GPUs: hide those that the machine may have.
     virtual: bool
     launch: LaunchSpec
+    #: Slots that share a real GPU: slot s is on GPU s // slots_per_gpu.
+    slots_per_gpu: int = 1
     version: int = PROTOCOL_VERSION
 
 

@@ -25,6 +25,7 @@ from tidepool.endings import ERROR_FILE, FATAL_FILE
 from tidepool.env import RankContext, rank_environment
 from tidepool.gang import take_place
 from tidepool.progress import noted_step
+from tidepool.slots import gpu_of
 
 __all__ = ["READY", "RUNNING", "RankStart", "could_train", "end_at_once", "inherited_environment", "run_rank"]
 
@@ -50,7 +51,8 @@ class RankStart:
     #: Holds the LaunchSpec as JSON.
     launch_file: Path
     mark: str
-    virtual: bool
+    #: None: there are no GPUs; hide those that the machine may have.
+    slots_per_gpu: int | None
     keeper_pid: int
 
 
@@ -69,7 +71,7 @@ def run_rank(start: RankStart, link: socket.socket) -> NoReturn:
         threading.Thread(target=_end_with_keeper, args=(link,), name="keeper-watch", daemon=True).start()
         _enter_code_folder(start.context)
         if start.context.launch.engine != "elastic":
-            os.environ.update(take_place(start.context, virtual=start.virtual))
+            os.environ.update(take_place(start.context, slots_per_gpu=start.slots_per_gpu))
         _links.append(link)
         link.send(RUNNING)
         code = _run_script(start.context)
@@ -115,7 +117,8 @@ def _set_environment(start: RankStart) -> None:
     os.environ.update(kept)
     os.environ["PYTHONPATH"] = os.pathsep.join([*compat, str(_RUNTIME_ROOT)])
     os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # the order in which NVML numbers the slots
-    os.environ["CUDA_VISIBLE_DEVICES"] = "" if start.virtual else str(start.context.slot)
+    per_gpu = start.slots_per_gpu
+    os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu_of(start.context.slot, per_gpu)) if per_gpu else ""
     os.environ.update(rank_environment(start.context, start.launch_file))
     procfs.set_mark(start.mark)
 

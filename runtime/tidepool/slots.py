@@ -1,4 +1,4 @@
-"""What a keeper remembers of its slots, and of the ranks in them."""
+"""What a keeper remembers of its slots, and of the ranks in them; which GPU a slot is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ import socket
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["RankProcess", "Slot"]
+__all__ = ["RankProcess", "Slot", "gpu_of"]
+
+
+def gpu_of(slot: int, slots_per_gpu: int) -> int:
+    """The GPU, as NVML numbers them, that a slot stands for."""
+    return slot // slots_per_gpu
 
 
 @dataclass

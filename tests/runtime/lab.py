@@ -5,6 +5,7 @@ The hosts of a lab are names only: all of them are this machine, as the virtual 
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -33,7 +35,8 @@ from tidepool.protocol import (
 SCRIPTS = Path(__file__).parent / "scripts"
 RUNTIME = Path(__file__).parents[2] / "runtime"
 DEADLINE_SECONDS = 30.0
-MARK = f"lab-{os.getpid()}"
+#: Of each lab its own: a keeper ends whatever has its mark.
+_MARKS = (f"lab-{os.getpid()}-{number}" for number in itertools.count())
 
 
 def wait_for(condition: Callable[[], Any], what: Callable[[], str], seconds: float = DEADLINE_SECONDS) -> Any:
@@ -47,8 +50,11 @@ def wait_for(condition: Callable[[], Any], what: Callable[[], str], seconds: flo
 
 
 @contextmanager
-def running_nursery(folder: Path) -> Iterator[Path]:
-    """Path of the socket of a nursery that ends with the block, and with it everything that it forked."""
+def running_nursery(folder: Path, cgroup: Path | None = None) -> Iterator[Path]:
+    """Path of the socket of a nursery that ends with the block, and with it everything that it forked.
+
+    `cgroup`: the one that all of them live in.
+    """
     path = link.socket_path(folder / "nursery.sock")
     read_end, write_end = os.pipe()
     process = subprocess.Popen(
@@ -59,11 +65,39 @@ def running_nursery(folder: Path) -> Iterator[Path]:
     )
     os.close(read_end)
     try:
+        if cgroup:
+            (cgroup / "cgroup.procs").write_text(str(process.pid))
         wait_for(path.exists, lambda: "the nursery, which has torch to load", 120.0)
         yield path
     finally:
         os.close(write_end)
         process.wait(timeout=20)
+
+
+class GrowingFile:
+    """Whole lines of JSON in a file that is appended to, each parsed once. Entries may have a `kind`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read_bytes = 0
+        self._lines: dict[str | None, list[dict[str, Any]]] = defaultdict(list)
+
+    def lines(self, kind: str | None = None) -> list[dict[str, Any]]:
+        """Those of that kind; without one, all."""
+        if self._path.exists():
+            self._read_on()
+        return [*self._lines[kind]]
+
+    def _read_on(self) -> None:
+        with self._path.open("rb") as file:
+            file.seek(self._read_bytes)
+            new = file.read()
+        whole = new[: new.rfind(b"\n") + 1]
+        self._read_bytes += len(whole)
+        for line in map(json.loads, whole.splitlines()):
+            self._lines[None].append(line)
+            if "kind" in line:
+                self._lines[line["kind"]].append(line)
 
 
 class Lab:
@@ -84,6 +118,7 @@ class Lab:
         self.nursery, self.folder = nursery, folder / "incarnation-1"
         self.sizes = sizes or {"a": 4}
         self.virtual = virtual
+        self.mark = next(_MARKS)
         self.folder.mkdir(parents=True)
         values: dict[str, Any] = {
             "min_slots": 1,
@@ -113,6 +148,9 @@ class Lab:
         self._coordinator_name = "coordinator"
         self._keepers: dict[str, socket.socket] = {}
         self.keepers: dict[str, dict[str, Any]] = {}
+        self._metrics = GrowingFile(self.folder / "metrics.jsonl")
+        self._plans = GrowingFile(self.folder / "plans.jsonl")
+        self._journals = [GrowingFile(self.folder / "journal" / f"keeper.{host}.jsonl") for host in self.sizes]
         for host in self.sizes:
             self.start_keeper(host)
 
@@ -171,7 +209,7 @@ class Lab:
             "wish": to_json(self._wish()),
             "launch": to_json(self.launch),
             "address": "127.0.0.1",
-            "mark": MARK,
+            "mark": self.mark,
         }
         self.coordinator = self._ask(request)
 
@@ -200,13 +238,10 @@ class Lab:
     # --- what the ranks and the coordinator wrote ---
 
     def journal(self, kind: str) -> list[dict[str, Any]]:
-        return [entry["data"] for entry in read_journal(self.folder / "plans.jsonl") if entry["kind"] == kind]
+        return [entry["data"] for entry in self._plans.lines(kind)]
 
     def steps(self) -> list[dict[str, Any]]:
-        path = self.folder / "metrics.jsonl"
-        if not path.exists():
-            return []
-        return [json.loads(line) for line in path.read_text().split("\n")[:-1]]
+        return self._metrics.lines()
 
     def active(self) -> dict[str, Any]:
         active = self.journal("generation_active")
@@ -252,7 +287,7 @@ class Lab:
         connection.settimeout(DEADLINE_SECONDS)
 
     def _spec(self, host: str) -> KeeperSpec:
-        return KeeperSpec(1, 1, host, "127.0.0.1", MARK, virtual=self.virtual, launch=self.launch)
+        return KeeperSpec(1, 1, host, "127.0.0.1", self.mark, virtual=self.virtual, launch=self.launch)
 
     def _wish(self) -> CoordinatorWish:
         return CoordinatorWish(1, 1, self.revision, self.members, halt=self.halting)
@@ -267,11 +302,7 @@ class Lab:
         return link.socket_path(self.folder / f"{self._coordinator_name}.sock")
 
     def _keeper_entries(self, kind: str) -> list[dict[str, Any]]:
-        entries = []
-        for host in self.sizes:
-            path = self.folder / "journal" / f"keeper.{host}.jsonl"
-            entries += [entry["data"] for entry in read_journal(path) if entry["kind"] == kind]
-        return entries
+        return [entry["data"] for journal in self._journals for entry in journal.lines(kind)]
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         answer = json.loads(link.request(self.nursery, json.dumps(request).encode() + b"\n"))

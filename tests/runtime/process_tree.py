@@ -73,9 +73,13 @@ def launch_spec(folder: Path, script: str, **changes: Any) -> LaunchSpec:
 class KeptJob:
     """One job on one host, as the executor would drive its keeper."""
 
-    def __init__(self, nursery: Nursery, folder: Path, script: str, **changes: Any) -> None:
-        launch = launch_spec(folder, script, **changes)
-        self.spec = KeeperSpec(7, 1, "host-a", "127.0.0.1", f"test{os.getpid()}-{folder.name}", True, launch)
+    def __init__(
+        self, nursery: Nursery, folder: Path, script: str, *, slots_per_gpu: int | None = None, **changes: Any
+    ) -> None:
+        """slots_per_gpu: None for virtual slots."""
+        launch, virtual = launch_spec(folder, script, **changes), slots_per_gpu is None
+        place = ("host-a", "127.0.0.1", f"test{os.getpid()}-{folder.name}", virtual)
+        self.spec = KeeperSpec(7, 1, *place, launch, slots_per_gpu or 1)
         self.socket = link.socket_path(folder / "keeper.sock")
         self.nursery = nursery
         self.pid = nursery.fork_keeper(self.spec, self.socket)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils._pytree import tree_flatten_with_path
 
+from tests.runtime.bits import different
 from tests.runtime.lab import RUNTIME, SCRIPTS, Lab, wait_for
 
 VIRTUAL_RANKS = 4
@@ -47,17 +47,6 @@ def final(lab: Lab) -> dict[str, Any]:
     }
 
 
-def different(one: Any, other: Any) -> list[str]:
-    """Names of what is not the same in both, to the bit."""
-    (ones, shape), (others, other_shape) = tree_flatten_with_path(one), tree_flatten_with_path(other)
-    assert shape == other_shape
-    return ["".join(map(str, path)) for (path, a), (_, b) in zip(ones, others, strict=True) if bits(a) != bits(b)]
-
-
-def bits(value: Any) -> Any:
-    return value.numpy().tobytes() if isinstance(value, torch.Tensor) else value
-
-
 def disturbed(
     make_lab: Callable[..., Lab], changes: list[tuple[int, int | None]], arguments: list[str], **launch: Any
 ) -> Lab:
@@ -66,13 +55,13 @@ def disturbed(
     for size, victim in changes:
         lab.size(size)
         lab.wait_for_size(size)
-        lab.wait_for_steps(1)
+        lab.wait_for_steps(2)  # the first one after a growth is computed by the old ranks alone
         if victim is not None:
             wid = lab.wids()[victim]
             lab.kill(wid)
             wait_for(lambda wid=wid: wid not in lab.wids(), lab.story)
             lab.wait_for_size(size)
-            lab.wait_for_steps(1)
+            lab.wait_for_steps(2)
     (lab.folder / "over").touch()
     lab.wait_for_the_end()
     return lab

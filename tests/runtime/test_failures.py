@@ -51,6 +51,7 @@ def test_two_ranks_die_at_once(make_lab: Callable[..., Lab], reference: dict[str
     lab = make_lab("mlp.py", arguments=ARGUMENTS)
     lab.size(4)
     lab.wait_for_size(4)
+    lab.wait_for_steps(2)  # from then on all four have the training's state
     before = lab.wids()
     for wid in before[:2]:
         lab.kill(wid)

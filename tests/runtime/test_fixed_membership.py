@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tidepool.env import RankContext
-from tidepool.gang import torchrun_environment
+from tidepool.gang import SharedGpuError, torchrun_environment
 from tidepool.protocol import GenerationPlan, Hello, LaunchSpec, Member, PlanMember, Said, Told
 from tidepool.torch.actions import Action, Record, Tell
 from tidepool.torch.fixed_membership import FixedMembership
@@ -129,11 +129,24 @@ def test_numbers_and_devices_are_as_torchrun_counts_them(
     members = [PlanMember(name, name[0], int(name[2]), holder=True) for name in ORDER]
     plan = GenerationPlan(1, members, "10.0.0.98", 4000, 1, "start")
 
-    values = torchrun_environment(plan, context, virtual=False)
+    values = torchrun_environment(plan, context, slots_per_gpu=1)
     found = [values[name] for name in ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")]
     assert found == [str(rank), str(local_rank), str(group_rank), "4", "2"]
     assert values["CUDA_VISIBLE_DEVICES"] == devices, "its device is the one that LOCAL_RANK picks"
     assert (values["MASTER_ADDR"], values["MASTER_PORT"]) == ("10.0.0.98", "4000")
     assert values["TORCHELASTIC_RESTART_COUNT"] == "1"
     assert "GLOO_SOCKET_IFNAME" not in values
-    assert "CUDA_VISIBLE_DEVICES" not in torchrun_environment(plan, context, virtual=True)
+    assert "CUDA_VISIBLE_DEVICES" not in torchrun_environment(plan, context, slots_per_gpu=None)
+
+
+def test_two_plain_processes_on_one_gpu_are_refused_and_two_on_two_are_not() -> None:
+    launch = LaunchSpec("/f", "/c", "train.py", [], "/d", {}, [], 2, 2, None, 0, "sum", engine="fixed")
+    context = RankContext(5, 1, "a.0.1", "a", 0, "10.0.0.1", launch)
+
+    def on_slots(*slots: int) -> GenerationPlan:
+        members = [PlanMember(f"a.{slot}.1", "a", slot, holder=True) for slot in slots]
+        return GenerationPlan(1, members, "10.0.0.98", 4000, 1, "start")
+
+    with pytest.raises(SharedGpuError, match="2 slots per GPU"):
+        torchrun_environment(on_slots(0, 1), context, slots_per_gpu=2)
+    assert torchrun_environment(on_slots(0, 3), context, slots_per_gpu=2)["CUDA_VISIBLE_DEVICES"] == "0,1"

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from tidepool.protocol import GenerationPlan, Hello, KeeperHello, Member, PlanMember, Said
 from tidepool.torch.actions import Action, Record, Tell
-from tidepool.torch.membership import JOIN_WINDOW_SECONDS, PREPARE_TIMEOUT_SECONDS, Membership
+from tidepool.torch.membership import PREPARE_TIMEOUT_SECONDS, Membership
+from tidepool.torch.roster import JOIN_WINDOW_SECONDS
 
 
 class Story:
@@ -288,7 +289,7 @@ def test_the_next_coordinator_believes_ranks_that_switched_unseen() -> None:
     story.membership.restore(plans, 4, 2, story.now)
     story.connect(0, generation=5)
     assert story.membership.active == plans[5]
-    assert story.membership.awaited == {}
+    assert story.membership.succession.awaited == {}
 
 
 def restored(*active: int, planned: dict[int, list[int]]) -> Story:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tidepool.torch.metrics import MetricsFile
+from tidepool.torch.update import learning_rates, named_optimizers
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
@@ -52,3 +54,21 @@ def test_off_the_cluster_nothing_is_written(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     MetricsFile(None).write([{"step": 1}])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_each_optimizer_and_group_has_its_learning_rate() -> None:
+    one, two = (torch.nn.Parameter(torch.zeros(1)) for _ in range(2))
+    adam, sgd = torch.optim.Adam([one], lr=0.01), torch.optim.SGD([two], lr=0.1)
+    groups = torch.optim.SGD([{"params": [one]}, {"params": [two], "lr": 0.5}], lr=0.25)
+
+    assert learning_rates(named_optimizers(adam)) == {"learning_rate": 0.01}
+    assert learning_rates({"body": adam, "head": sgd}) == {
+        "learning_rate": 0.01,
+        "learning_rate/body": 0.01,
+        "learning_rate/head": 0.1,
+    }
+    assert learning_rates({"optimizer": groups}) == {
+        "learning_rate": 0.25,
+        "learning_rate/group-0": 0.25,
+        "learning_rate/group-1": 0.5,
+    }

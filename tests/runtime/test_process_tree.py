@@ -143,6 +143,12 @@ def test_rank_sees_its_place(keep: Keep) -> None:
     assert facts["environment"]["CUDA_VISIBLE_DEVICES"] == ""
 
 
+def test_rank_sees_the_gpu_that_its_slot_is_a_part_of(keep: Keep) -> None:
+    job = keep(SHOW_PLACE, slots_per_gpu=2)
+    job.wish([3])
+    assert job.written("facts.json")["environment"]["CUDA_VISIBLE_DEVICES"] == "1"
+
+
 def test_rank_does_not_see_the_repository(keep: Keep) -> None:
     job = keep(SHOW_PLACE)
     job.wish([0])

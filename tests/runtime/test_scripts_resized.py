@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.runtime.lab import RUNTIME, SCRIPTS, Lab
+from tests.runtime.lab import RUNTIME, SCRIPTS, Lab, wait_for
 from tests.runtime.test_script_features import assert_equal
 
 ARGUMENTS = ["--epochs", "4", "--samples", "1030"]
@@ -91,3 +93,36 @@ def test_rank_0_dies_with_the_sums_before_its_optimizers_have_stepped(
 
     assert [lab.exits()[wid]["signal"] for wid in ("a.0.1", "a.2.3")] == [9, 9]
     assert_all_ended_as(alone, lab, lab.active()["world_size"])
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.long)])
+def test_a_compiled_model_through_resizes_and_a_death(
+    make_lab: Callable[..., Lab], tmp_path: Path, backend: str
+) -> None:
+    """`aot_eager` only traces; `inductor`, the default, also generates code, for which it needs a C++ compiler."""
+    if backend == "inductor" and not shutil.which("g++"):
+        pytest.skip("no g++ on this machine")
+    arguments = ["--epochs", "6", "--samples", "1030", "--no-evaluation"]
+    hurry = tmp_path / "hurry"
+    slowly = ["--step-seconds", "0.2", "--hurry", str(hurry), "--compile", backend]
+    cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "compiled")}
+    lab = make_lab("mlp.py", arguments=[*arguments, *slowly], environment=cache)
+    for size in (1, 3, 2):
+        lab.size(size)
+        wait_for(lambda size=size: lab.active()["world_size"] == size, lab.story, 120)
+        lab.wait_for_steps(2)
+    victim = lab.wids()[0]
+    lab.kill(victim)
+    wait_for(lambda: victim not in lab.wids() and lab.active()["world_size"] == 2, lab.story, 120)
+    hurry.touch()
+    wait_for(lambda: lab.journal("finished"), lab.story, 120)
+
+    out = tmp_path / "plain.pth"
+    command = [sys.executable, SCRIPTS / "mlp.py", *arguments, "--out", out]
+    subprocess.run(command, check=True, env={"PYTHONPATH": str(RUNTIME), "PATH": "/usr/bin:/bin"}, timeout=100)
+    weights = torch.load(lab.folder / "model/train/model_epoch_final.pth", weights_only=True)
+    assert_equal(weights, torch.load(out, weights_only=True), 2e-5)
+    assert [record["step"] for record in lab.steps()] == list(range(1, 6 * 17 + 1))
+    assert [end["signal"] for end in lab.exits().values() if end["signal"]] == [signal.SIGKILL]
+    assert any((tmp_path / "compiled").rglob("*.so")) == (backend == "inductor")

@@ -1,5 +1,7 @@
 """Resizes, deaths and stops by a seeded die, and what many resizes leave behind in a process that stays.
 
+`benchmarks.soak` kills for longer, and compares with an undisturbed run in both exactnesses.
+
 TIDEPOOL_SOAK_KILLS says how many (20; 200 or 1200 for a long run), TIDEPOOL_SOAK_SEED which.
 """
 
@@ -19,6 +21,8 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks.soak import STEPS_PER_EPOCH, STEPS_PER_KILL, soak
+from datasets.digits import write_digits
 from tests.runtime.lab import RUNTIME, SCRIPTS, Lab, wait_for
 from tests.runtime.test_live_resize import SAMPLES
 
@@ -103,6 +107,20 @@ def loss(weights: dict[str, torch.Tensor]) -> float:
     model = nn.Sequential(nn.Linear(20, 64), nn.Tanh(), nn.Linear(64, 2))
     model.load_state_dict(weights)
     return float(nn.functional.cross_entropy(model(inputs), labels).detach())
+
+
+def test_in_bitwise_a_training_with_many_deaths_is_the_undisturbed_one_to_the_bit(
+    nursery: Path, tmp_path: Path
+) -> None:
+    write_digits(tmp_path / "digits")
+
+    found = soak(nursery, tmp_path, tmp_path / "digits", "bitwise", 5, random.Random(SEED))
+
+    figures = {figure.name.removeprefix("bitwise: "): figure.median for figure in found}
+    assert figures["kills"] == 5
+    assert figures["steps"] == 5 * STEPS_PER_KILL // STEPS_PER_EPOCH * STEPS_PER_EPOCH
+    for name in ("steps lost", "steps done twice", "other deaths", "steps whose loss differs", "tensors that differ"):
+        assert figures[name] == 0, name
 
 
 def test_forty_resizes_leave_nothing_behind_in_a_rank_that_stays(make_lab: Callable[..., Lab]) -> None:

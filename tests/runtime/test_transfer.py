@@ -61,6 +61,22 @@ def test_a_joiner_gets_the_state_of_the_boundary_though_the_holder_computes_on(i
     assert not equal(contents(holder), expected)
 
 
+@pytest.mark.parametrize("said", [b"", b'{"kind":"Hello"}' + bytes(64)], ids=["nothing", "something"])
+def test_whoever_else_connects_to_a_joiner_is_sent_away(said: bytes) -> None:
+    """A port may have been another process's before, and some rank of another job may still look for that one."""
+    holder, joiner = state(1), state(2)
+    with groups(2) as [first, second]:
+        with socket.create_connection(second._listener.getsockname()) as stranger:
+            stranger.sendall(said)
+            if not said:
+                stranger.shutdown(socket.SHUT_WR)
+            hand_over = HandOver(first, holder.snapshot(), 1, "")
+            receive_state(second, joiner, in_place=True)
+            hand_over.wait()
+        assert not first.broken
+    assert equal(contents(joiner), contents(holder))
+
+
 def test_tensors_arrive_in_the_parameters_themselves() -> None:
     holder, joiner = state(1), state(2)
     places = [tensor.data_ptr() for tensor in joiner.model.state_dict().values()]
@@ -122,6 +138,7 @@ def test_breaking_off_leaves_another_address_with_the_same_port_alone() -> None:
             assert accepted.recv(4) == b"here"
 
 
+@pytest.mark.long
 def test_a_hundred_generations_leave_no_descriptor_thread_or_memory_behind() -> None:
     holder, joiner = state(1), state(2)
     before = (0, 0, 0)

@@ -75,6 +75,7 @@ class FabricModel:
             warm_up=lambda: self._warm_up(held_out, batch_size),
             checkpoint_every=checkpoint_freq,
         )
+        session.validate_on(held_out, self.loss_fn)
         for epoch in session.epochs(epoch_number):
             self.model.train()
             for step in session.steps(training):

@@ -30,16 +30,13 @@ from tidepool.torch.actions import (
 from tidepool.torch.failures import Failures
 from tidepool.torch.publication import Publications
 from tidepool.torch.pulses import Pulses
-from tidepool.torch.roster import Pending, Rank, Setbacks
+from tidepool.torch.roster import Pending, Rank, Setbacks, next_change
+from tidepool.torch.succession import Succession
 
 __all__ = ["Membership"]
 
-#: How long a rank that is ready waits for others that are still starting, so that 1 -> 8 is one resize, not seven.
-JOIN_WINDOW_SECONDS = 5.0
 #: A plan that is not prepared by then is void; who has not answered is ended.
 PREPARE_TIMEOUT_SECONDS = 30.0
-#: After a restart of the coordinator: how long the members of the active generation may take to reconnect.
-REJOIN_SECONDS = 10.0
 
 
 @dataclass
@@ -59,14 +56,7 @@ class Membership:
     finished: bool = False
     #: Every rank that held the state is gone: this incarnation is over.
     lost: bool = False
-    #: wid -> when its absence counts as its death (only after a restart of the coordinator).
-    awaited: dict[str, float] = field(default_factory=dict)
-    #: Plans of an earlier life of the coordinator: ranks may have switched to one after it had died.
-    planned: dict[int, GenerationPlan] = field(default_factory=dict)
-    #: After a restart, until all members of the active generation are back or given up.
-    restoring: bool = False
-    #: Generations that our predecessor planned and nobody trains in: ranks may still wait in their groups.
-    void: list[int] = field(default_factory=list)
+    succession: Succession = field(default_factory=Succession)
     #: Newest generation whose beginning is in the journal.
     recorded: int = 0
     publications: Publications = field(default_factory=Publications)
@@ -103,10 +93,11 @@ class Membership:
         self.ranks[hello.wid] = rank
         self._pulses.heard(hello.wid, now)
         self._catch_up_with(hello)
-        self.awaited.pop(hello.wid, None)
+        self.succession.returned(hello.wid)
         joined = Record("rank_joined", {"wid": rank.wid, "host": rank.host, "slot": rank.slot, "at": now})
-        void = [] if hello.generation else [Tell(hello.wid, Told("abandon", generation)) for generation in self.void]
-        return [joined, *void, *self.publications.newest(rank.wid, now), *self._settle(now), *self._replan(now)]
+        void = [] if hello.generation else self.succession.void
+        abandoned = [Tell(hello.wid, Told("abandon", generation)) for generation in void]
+        return [joined, *abandoned, *self.publications.newest(rank.wid, now), *self._settle(now), *self._replan(now)]
 
     def said(self, wid: str, said: Said, now: float) -> list[Action]:
         rank = self.ranks.get(wid)
@@ -139,10 +130,8 @@ class Membership:
     def keeper_told(self, hello: KeeperHello, now: float) -> list[Action]:
         """Which ranks live on a host, from the one that would know: nobody waits for the others."""
         fences = [Fence(wid, hello.host, self.fenced[wid]) for wid in hello.living if wid in self.fenced]
-        members = {member.wid: member.host for plan in self.planned.values() for member in plan.members}
-        dead = [wid for wid in self.awaited if members.get(wid) == hello.host and wid not in hello.living]
+        dead = self.succession.dead_on(hello)
         for wid in dead:
-            del self.awaited[wid]
             self.failures.fell(wid, took_part=True)
         for end in hello.ended:
             self.failures.ended(end, connected=end.wid in self.ranks)
@@ -153,7 +142,7 @@ class Membership:
         return [*self._give_up_stuck(now), *self._overdue(now), *self._replan(now)]
 
     def _overdue(self, now: float) -> list[Action]:
-        self.awaited = {wid: deadline for wid, deadline in self.awaited.items() if now < deadline}
+        self.succession.pass_time(now)
         actions = self._settle(now)
         pending = self.pending
         if pending and not pending.committed and now - pending.since > PREPARE_TIMEOUT_SECONDS:
@@ -165,42 +154,37 @@ class Membership:
         return actions
 
     def restore(self, planned: dict[int, GenerationPlan], active: int, target_revision: int, now: float) -> None:
-        """Continue after a restart of the coordinator, from its journal: members have REJOIN_SECONDS to say hello."""
-        self.planned, self.restoring, self.recorded = planned, True, active
-        self.generation = max(planned)
-        self.active = planned.get(active)
-        self.target_revision = target_revision
-        latest = self.active or planned[self.generation]  # nobody is known to have begun: somebody may have
-        self.awaited = {member.wid: now + REJOIN_SECONDS for member in latest.members}
+        """Continue after a restart of the coordinator, from its journal: members have a while to say hello."""
+        self.generation, self.active = max(planned), planned.get(active)
+        self.recorded, self.target_revision = active, target_revision
+        self.succession = Succession.of(planned, self.active, now)
 
     def _catch_up_with(self, hello: Hello) -> None:
-        """A rank that trains in a later generation than we know of: its switch was told to our predecessor."""
-        plan = self.planned.get(hello.generation)
-        if not self.restoring or plan is None or plan.generation <= self._active_generation():
-            return
-        deadline = max(self.awaited.values(), default=0.0)
-        self.active = plan
-        self.awaited = {wid: deadline for wid in self._active_wids() if wid not in self.ranks}
+        later = self.succession.later_plan(hello, self._active_generation())
+        if later is not None:
+            self.active = later
+            self.succession.await_instead([wid for wid in self._active_wids() if wid not in self.ranks])
 
     def _settle(self, now: float) -> list[Action]:
         """Once nobody is awaited any more: void what our predecessor had planned and nobody trains in.
 
         Its members may have been told to switch, or not: only a new generation makes all of them agree again.
         """
-        if not self.restoring or self.awaited or self.finished:
+        succession = self.succession
+        if not succession.under_way or succession.awaited or self.finished:
             return []
-        self.restoring = False
-        self.void = [generation for generation in self.planned if generation > self._active_generation()]
-        if not self.void and set(self._active_wids()) <= set(self.ranks):
+        succession.end(self._active_generation())
+        if not succession.void and set(self._active_wids()) <= set(self.ranks):
             return []
         waiting = sorted(set(self.ranks) - set(self._holders()))
-        abandoned = [Tell(wid, Told("abandon", generation)) for generation in self.void for wid in waiting]
+        abandoned = [Tell(wid, Told("abandon", generation)) for generation in succession.void for wid in waiting]
         return [*abandoned, *self._recover(now)]
 
     def _is_history(self, hello: Hello) -> bool:
         """A rank that comes back after the others went on without it."""
         pending = [member.wid for member in self.pending.plan.members] if self.pending else []
-        return hello.generation > 0 and not self.restoring and hello.wid not in [*self._active_wids(), *pending]
+        known = [*self._active_wids(), *pending]
+        return hello.generation > 0 and not self.succession.under_way and hello.wid not in known
 
     # --- what ranks say ---
 
@@ -302,7 +286,7 @@ class Membership:
 
     def _give_up_stuck(self, now: float) -> list[Action]:
         """Go on without members that hold the others up. Where nobody is to blame, it is only said."""
-        if self.finished or self.lost or self.awaited or self.active is None:
+        if self.finished or self.lost or self.succession.awaited or self.active is None:
             return []
         members = self._training()
         given_up = self._pulses.stuck(members, now)
@@ -354,7 +338,7 @@ class Membership:
 
         After a restart of the coordinator only when all are back or given up: who is missing may be alive.
         """
-        if self.awaited:
+        if self.succession.awaited:
             return []
         holders = self._holders()
         receiving = [wid for wid in self._active_wids() if wid in self.ranks and wid not in holders]
@@ -375,7 +359,7 @@ class Membership:
 
     def _replan(self, now: float) -> list[Action]:
         """Start the next planned change, if one is due."""
-        if self.finished or self.lost or self.halted or self.target_revision < 0 or self.awaited:
+        if self.finished or self.lost or self.halted or self.target_revision < 0 or self.succession.awaited:
             return []
         if self.halting:
             return self._halt(now)
@@ -409,18 +393,12 @@ class Membership:
         return [Tell(rank.wid, Told("stop")) for rank in unwanted]
 
     def _resize(self, now: float) -> list[Action]:
-        wanted = self._wanted()
         active = [wid for wid in self._active_wids() if wid in self.ranks]
-        stay = [wid for wid in active if wid in wanted]
-        join = [wid for wid in wanted if wid not in active and self._is_ready(wid)]
-        leave = [wid for wid in active if wid not in wanted]
-        if not join and (not leave or not stay):
-            return []  # nothing to do, or nobody to hand the state to: train on where we are
-        if not (leave and stay) and self._others_are_starting(wanted, active, join, now):
+        ready_at = {wid: rank.ready_at for wid, rank in self.ranks.items() if rank.ready_at is not None}
+        change = next_change(self._wanted(), active, ready_at, places=len(self.target), now=now)
+        if change is None:
             return []
-        if not stay:
-            stay, leave = active, []  # they hand over first and leave with the next change
-        return self._prepare(self._new_plan(stay, join, "resize"), leave, now)
+        return self._prepare(self._new_plan(change.stay, change.join, "resize"), change.leave, now)
 
     def _start(self, now: float) -> list[Action]:
         wanted = self._wanted()
@@ -429,11 +407,6 @@ class Membership:
             return []
         first = sorted(ready[: self.min_slots], key=wanted.index)
         return self._prepare(self._new_plan(first[:1], first[1:], "start"), [], now)
-
-    def _others_are_starting(self, wanted: list[str], active: list[str], join: list[str], now: float) -> bool:
-        complete = len(self.target) <= len([wid for wid in wanted if wid in active or wid in join])
-        first_ready = min(self.ranks[wid].ready_at or now for wid in join)
-        return not complete and now - first_ready < JOIN_WINDOW_SECONDS
 
     def _prepare(self, plan: GenerationPlan, leave: list[str], now: float) -> list[Action]:
         concerned = [member.wid for member in plan.members] + leave

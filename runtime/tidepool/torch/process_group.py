@@ -14,7 +14,9 @@ is never released (seen once among a few dozen deaths of a sender), and nothing 
 
 from __future__ import annotations
 
+import hmac
 import os
+import secrets
 import socket
 import threading
 import time
@@ -45,6 +47,8 @@ LOOK = timedelta(seconds=0.5)
 #: A broken collective is released within milliseconds; one that is not by then never will be.
 RELEASE_SECONDS = 2.0
 CONNECT_SECONDS = 10.0
+#: For whoever connects to a member that takes state, to say that it belongs to the group.
+WORD_SECONDS = 10.0
 #: One listening socket is opened at a time, so that a device's can be told from others.
 _device_lock = threading.Lock()
 #: Collectives that were never released, and what they refer to: destroying those would block.
@@ -71,8 +75,8 @@ class Group:
     size: int
     _backend: ProcessGroupGloo | None = None
     _nccl: Nccl | None = None
-    #: (address, port) by rank, where each member takes state.
-    _places: list[tuple[str, int]] = field(default_factory=list)
+    #: By rank, where each member takes state, and from whom.
+    _places: list[_Place] = field(default_factory=list)
     _listener: socket.socket | None = None
     #: (address, port) where the members' gloo listens.
     _gloo_places: frozenset[tuple[str, int]] = frozenset()
@@ -160,20 +164,30 @@ class Group:
 
     def connect(self, rank: int) -> socket.socket:
         """A connection to hand state to `rank`; the caller closes it."""
+        place = self._places[rank]
         try:
-            return self._transfer(socket.create_connection(self._places[rank], CONNECT_SECONDS))
+            connection = self._transfer(socket.create_connection((place.address, place.taker), CONNECT_SECONDS))
+            connection.sendall(place.word.encode())
         except OSError as error:
             raise CommunicationError(f"rank {rank} does not take the state: {error}") from error
+        return connection
 
     def accept(self) -> socket.socket:
-        """Wait for a member that hands state to this one, as long as it takes or until broken off."""
+        """Wait for a member that hands state to this one, as long as it takes or until broken off.
+
+        Whoever else connects is sent away: the port may have been another's, whom somebody still looks for.
+        """
         if self._listener is None:
             raise CommunicationError("a group of one has nobody to receive from")
-        try:
-            connection, _ = self._listener.accept()
-        except OSError as error:
-            raise CommunicationError(f"generation {self.generation} was broken off") from error
-        return self._transfer(connection)
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError as error:
+                raise CommunicationError(f"generation {self.generation} was broken off") from error
+            connection = self._transfer(connection)
+            if _says(connection, self._places[self.rank].word.encode()):
+                return connection
+            connection.close()
 
     def break_off(self) -> None:
         """Release every thread that waits for this group's members; they raise CommunicationError. Any thread."""
@@ -250,7 +264,7 @@ def make_group(
         listening, port = _listening_device(address)
         options._devices = [listening]
         own, taker = listener.getsockname()[:2]  # the address as sockets tell it, should a name have been given
-        store.set(f"place/{rank}", f"{own} {taker} {port} {device_name(device)}")
+        store.set(f"place/{rank}", f"{own} {taker} {port} {device_name(device)} {secrets.token_hex(16)}")
         places = [_place(store, other) for other in range(size)]
         backend = ProcessGroupGloo(PrefixStore("gloo", store), rank, size, options)
         nccl = None
@@ -260,9 +274,8 @@ def make_group(
         listener.close()
         raise CommunicationError(str(error)) from error
     backend._set_default_timeout(COLLECTIVE_TIMEOUT)
-    takers = [(place.address, place.taker) for place in places]
     ports = frozenset((place.address, place.gloo) for place in places)
-    return Group(generation, rank, size, backend, nccl, takers, listener, ports)
+    return Group(generation, rank, size, backend, nccl, places, listener, ports)
 
 
 def _on_gpu(tensors: torch.Tensor | list[torch.Tensor]) -> bool:
@@ -278,11 +291,25 @@ class _Place(NamedTuple):
     #: The port where gloo listens.
     gloo: int
     device: str
+    #: Known to the members alone: who hands state to this one says it first.
+    word: str
 
 
 def _place(store: Store, rank: int) -> _Place:
-    address, taker, gloo, device = store.get(f"place/{rank}").decode().split()
-    return _Place(address, int(taker), int(gloo), device)
+    address, taker, gloo, device, word = store.get(f"place/{rank}").decode().split()
+    return _Place(address, int(taker), int(gloo), device, word)
+
+
+def _says(connection: socket.socket, word: bytes) -> bool:
+    said = b""
+    connection.settimeout(WORD_SECONDS)
+    try:
+        while len(said) < len(word) and (more := connection.recv(len(word) - len(said))):
+            said += more
+        connection.settimeout(None)
+    except OSError:  # it says nothing, or has gone
+        return False
+    return hmac.compare_digest(said, word)
 
 
 def _listening_device(address: str) -> tuple[Any, int]:

@@ -1,13 +1,19 @@
-"""What a coordinator knows of a live rank, of the generation that it is forming, and of those it could not form."""
+"""What a coordinator knows of a live rank, of the generation that it is forming, and of those it could not form.
+
+And who is to be in the next one.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidepool.protocol import GenerationPlan
 
-__all__ = ["Pending", "Rank", "Setbacks"]
+__all__ = ["JOIN_WINDOW_SECONDS", "Change", "Pending", "Rank", "Setbacks", "next_change"]
 
+#: How long a rank that is ready waits for others that are still starting, so that 1 -> 8 is one resize, not seven.
+JOIN_WINDOW_SECONDS = 5.0
 _FIRST_PAUSE_SECONDS = 0.25
 _LONGEST_PAUSE_SECONDS = 15.0
 
@@ -45,3 +51,32 @@ class Setbacks:
     def add(self, now: float) -> None:
         self.until = now + min(_FIRST_PAUSE_SECONDS * 2**self.count, _LONGEST_PAUSE_SECONDS)
         self.count += 1
+
+
+@dataclass(frozen=True)
+class Change:
+    """Rank ids; those that stay have the training's state."""
+
+    stay: list[str]
+    join: list[str]
+    leave: list[str]
+
+
+def next_change(
+    wanted: list[str], active: list[str], ready_at: Mapping[str, float], *, places: int, now: float
+) -> Change | None:
+    """From the `active` ranks towards the `wanted` ones, which are those that live in the target's `places`.
+
+    None: nothing to do, nobody to hand the state to (train on where we are), or others are about to be ready too.
+    """
+    stay = [wid for wid in active if wid in wanted]
+    join = [wid for wid in wanted if wid not in active and wid in ready_at]
+    leave = [wid for wid in active if wid not in wanted]
+    if not join and (not leave or not stay):
+        return None
+    complete = places <= len([wid for wid in wanted if wid in active or wid in join])
+    if not (leave and stay) and not complete and now - min(ready_at[wid] for wid in join) < JOIN_WINDOW_SECONDS:
+        return None
+    if not stay:
+        return Change(active, join, [])  # they hand over first and leave with the next change
+    return Change(stay, join, leave)

@@ -13,6 +13,7 @@ come and go. `sum_over` evaluates a dataset on all ranks together. See runtime/R
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -40,7 +41,8 @@ from tidepool.torch.state import Position, Stateful, TrainingState
 from tidepool.torch.step import Step
 from tidepool.torch.transitions import Transitions
 from tidepool.torch.tree_reducer import TreeReducer
-from tidepool.torch.update import IN_BODY, OneOrMore, Update, first_of, named_optimizers, optimized
+from tidepool.torch.update import IN_BODY, OneOrMore, Update, first_of, learning_rates, named_optimizers, optimized
+from tidepool.torch.validation import HeldOut, cannot_validate, measured, write_result
 
 __all__ = ["Session"]
 
@@ -107,6 +109,7 @@ class Session:
         self._rank_batch_size = rank_batch_size
         self._warm_up = warm_up
         self._total_epochs = 0
+        self._held_out: HeldOut | None = None
         #: The generation in which nobody trains any more, once all have agreed on it; 0: none.
         self._halt_generation = 0
         self._metrics = MetricsFile(self.folder)
@@ -160,6 +163,9 @@ class Session:
     def epochs(self, count: int) -> Iterator[int]:
         """Yield the number of each epoch that is left to do, from 0; a joining rank starts at the one under way."""
         self._total_epochs = count
+        if self.context is not None and self.context.launch.validate:
+            self._validate(self.context.launch.validate)
+            return
         self._join()
         while self.position.epoch < count:
             epoch = self.position.epoch
@@ -167,7 +173,7 @@ class Session:
             yield epoch
             if self.position.epoch == epoch:
                 self._end_epoch()
-        self._finish()
+        self._finish(self._write_final_weights)
 
     def steps(
         self, dataset: Dataset[Any], *, num_workers: int = 0, collate_fn: Collate | None = None
@@ -202,6 +208,24 @@ class Session:
         """Add metrics to the newest step's record, such as the accuracy on held-out data after an epoch."""
         self._reported.update({name: float(value) for name, value in values.items()})
 
+    def validate_on(
+        self,
+        dataset: Dataset[Any] | Callable[[str], Dataset[Any]],
+        loss: Callable[[Any, Any], torch.Tensor],
+        *,
+        predict: Callable[[Any], tuple[Any, Any]] | None = None,
+        collate_fn: Collate | None = None,
+    ) -> None:
+        """Say what the trained model is measured on when somebody asks to validate it; call it before `epochs`.
+
+        A training only takes note. A run that validates loads the weights, measures, and its `epochs` yields nothing.
+
+        dataset: held-out samples; or a function that returns those of the split "validation" or "testing".
+        loss: (outputs, labels) -> the mean loss of a batch. predict: batch -> (outputs, labels); None: batches are
+        such pairs of inputs and labels.
+        """
+        self._held_out = HeldOut(dataset, loss, predict, collate_fn)
+
     def sum_over(
         self,
         dataset: Dataset[Any],
@@ -217,8 +241,8 @@ class Session:
             try:
                 self._group.wait(self._group.all_reduce(sums))
                 fault("sum-result", self._transitions.wid, CommunicationError)
-            except CommunicationError:
-                if self._recover():
+            except CommunicationError as error:
+                if self._recover(error):
                     return list(self.position.last_sum)
                 continue
             self.position.operation += 1
@@ -312,8 +336,8 @@ class Session:
             control = self.reducer.summed
             step.agree_on_names(control, self._group)
             fault("step-result", self._transitions.wid, CommunicationError)
-        except CommunicationError:
-            self._recover()
+        except CommunicationError as error:
+            self._recover(error)
             return
         self.buffers.unpack(self.reducer.buffers)
         fault("optimizer", self._transitions.wid)
@@ -345,7 +369,7 @@ class Session:
             "incarnation": self.context.incarnation if self.context else 1,
             "at": time.time(),
             "progress": round((position.epoch + position.cursor / samples) / max(1, self._total_epochs), 6),
-            "learning_rate": float(first_of(self.optimizers).param_groups[0]["lr"]),
+            **learning_rates(self.optimizers),
             "samples_per_second": round(step.samples / seconds, 3),
             **step.metrics(control),
         }
@@ -395,8 +419,16 @@ class Session:
         self._recover()
         return True
 
-    def _recover(self) -> bool:
-        """Go on with the survivors. True: another had completed the operation in flight, and this rank has it now."""
+    def _recover(self, error: CommunicationError | None = None) -> bool:
+        """Go on with the survivors. True: another had completed the operation in flight, and this rank has it now.
+
+        error: what this rank noticed of it; the log of each rank is where to look when nobody died.
+        """
+        if error is not None:
+            text = (
+                f"tidepool: generation {self.generation}: what follows step {self.position.step} is done again: {error}"
+            )
+            print(text, file=sys.stderr, flush=True)  # noqa: T201
         self.buffers.restore()
         caught_up = self._transitions.recover()
         self._metrics.forget()
@@ -414,22 +446,28 @@ class Session:
         if self.rank == 0:
             self._checkpoints.offer(epoch_is_over=True)
 
-    def _finish(self) -> None:
-        """Leave together: rank 0 writes what is left and the final weights, the others wait until it has."""
+    def _validate(self, split: str) -> None:
+        if self._held_out is None:
+            raise cannot_validate()
+        self._join()
+        result = measured(self, self._held_out, split)
+        self._finish(lambda folder: write_result(folder, result))
+
+    def _finish(self, write: Callable[[Path], None]) -> None:
+        """Leave together: rank 0 writes what is left and the results, the others wait until it has."""
         while True:
             self._write_records()
             if self.rank == 0:
                 self._checkpoints.finish()
-                self._write_final_weights()
+                if self.folder is not None:
+                    write(self.folder)
                 self._transitions.say(Said("finished", self.generation, self.position.step, self.position.epoch))
             if self._transitions.wait_for_the_end():
                 return
             self._recover()
 
-    def _write_final_weights(self) -> None:
-        if self.folder is None:
-            return
-        folder = self.folder / "model" / "train"
+    def _write_final_weights(self, results: Path) -> None:
+        folder = results / "model" / "train"
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in self._final_weights().items():
             torch.save(content, folder / f".{name}")

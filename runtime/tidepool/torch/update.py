@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from itertools import islice
+from typing import Any, TypeVar
 
 import torch
 
 from tidepool.torch.data import seed_step
 from tidepool.torch.randomness import Generators
 
-__all__ = ["IN_BODY", "OneOrMore", "Update", "first_of", "named_optimizers", "optimized"]
+__all__ = ["IN_BODY", "OneOrMore", "Update", "first_of", "learning_rates", "named_optimizers", "optimized"]
+
+#: Of parameter groups; a step's record is no place for the hundreds that some scripts make.
+_MOST_RATES = 8
 
 #: Places beside those of a step's micro-batches, for random numbers that are the same on all ranks: of the step's
 #: body outside of its micro-batches, and of the hooks.
@@ -46,6 +50,23 @@ def optimized(optimizers: Mapping[str, torch.optim.Optimizer]) -> list[torch.nn.
         for group in optimizer.param_groups
         for parameter in group["params"]
     ]
+
+
+def learning_rates(optimizers: Mapping[str, torch.optim.Optimizer]) -> dict[str, float]:
+    """By the name of the metric: `learning_rate`, the first one, and where there are several, each one's own besides.
+
+    `learning_rate/<optimizer>`, `learning_rate/group-<n>`, or both: `learning_rate/<optimizer>/group-<n>`.
+    """
+    rates = islice(_named_rates(optimizers), _MOST_RATES)
+    first = first_of(optimizers).param_groups[0]["lr"]
+    return {"learning_rate": float(first), **{name: float(rate) for name, rate in rates}}
+
+
+def _named_rates(optimizers: Mapping[str, torch.optim.Optimizer]) -> Iterator[tuple[str, Any]]:
+    for name, optimizer in optimizers.items():
+        whose = f"learning_rate/{name}" if len(optimizers) > 1 else "learning_rate"
+        for number, group in enumerate(optimizer.param_groups):
+            yield f"{whose}/group-{number}" if len(optimizer.param_groups) > 1 else whose, group["lr"]
 
 
 def first_of(named: Mapping[str, T]) -> T:

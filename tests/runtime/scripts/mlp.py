@@ -20,6 +20,7 @@ parser.add_argument("--every", type=int, default=None)
 parser.add_argument("--bad-sample", type=int, default=None)
 parser.add_argument("--no-evaluation", action="store_true")
 parser.add_argument("--device", default="cpu")
+parser.add_argument("--compile", default=None, help="a backend of torch.compile")
 parser.add_argument("--out", default=None)
 parser.add_argument("--never-ready", default=None, help="ranks whose wid begins so hang before they have a session")
 options = parser.parse_args()
@@ -54,13 +55,22 @@ model = nn.Sequential(nn.Linear(20, 64), nn.Tanh(), nn.Linear(64, 2)).to(options
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
 schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
 samples = Samples()
+network = torch.compile(model, backend=options.compile) if options.compile else model
+
+
+def warm_up():
+    inputs, labels = samples.inputs[: options.batch], samples.labels[: options.batch]
+    nn.functional.cross_entropy(network(inputs), labels).backward()
+
+
 session = Session(
-    model,
+    network,
     optimizer,
     effective_batch_size=options.batch,
     rank_batch_size=options.rank_batch,
     seed=7,
     registered={"schedule": schedule},
+    warm_up=warm_up if options.compile else None,
     checkpoint_every=options.every,
 )
 
@@ -74,7 +84,7 @@ for epoch in session.epochs(options.epochs):
     samples.epoch = epoch
     for step in session.steps(samples):
         for inputs, labels in step:
-            outputs = model(inputs)
+            outputs = network(inputs)
             step.backward(nn.functional.cross_entropy(outputs, labels))
             step.log(accuracy=(outputs.argmax(1) == labels).float().mean() * 100)
         if options.step_seconds and not (options.hurry and Path(options.hurry).exists()):

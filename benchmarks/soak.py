@@ -1,0 +1,211 @@
+"""What many deaths leave of a training: it is compared with the same one that nobody has disturbed.
+
+    python -m benchmarks.soak [--mode sum|bitwise] [--seed N] [--long] [--json FILE]
+
+A job on three virtual GPUs loses a rank, whichever the die says, by `kill -9`: as soon as all three train and have made
+a few steps, again and again. It is one job, so its state has been handed on from rank to rank as often as there were
+deaths; none of the processes of the beginning sees the end. Then the same job trains on one rank to its end.
+
+The final loss over all training data must be within 1 % in `sum` (a network without BatchNorm and dropout) and the
+same bits in `bitwise` (a network with both), where each step's loss, all parameters, buffers and optimizer states are
+compared to the bit too. Steps are lost or done twice if `metrics.jsonl` has a gap or a repetition.
+
+A keeper starts a rank that lives shortly only a few times; then the slot has to be given back and wanted again, as a
+scheduler may do. The soak does so after every second death in a slot.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+from torch import nn
+
+from benchmarks.results import Result, arguments, result, show
+from benchmarks.soak_networks import NETWORKS
+from datasets.digits import write_digits
+from tests.runtime.bits import different
+from tests.runtime.lab import Lab, running_nursery, wait_for
+
+SIZE = 3
+#: Of quick ones from the moment when all train, before the latest of which a rank is killed.
+QUICK_STEPS = 10
+#: What the training is given for each death: the quick ones, and some while a replacement joins.
+STEPS_PER_KILL = 30
+STEPS_PER_EPOCH = 23
+#: In a slot, after which it is given back.
+DEATHS_PER_SLOT = 2
+NO_LIMIT = 1_000_000_000
+DEADLINE_SECONDS = 120.0
+HERE = Path(__file__).parent
+#: By mode: what is trained, and what the job is submitted with.
+MODES: dict[str, tuple[str, dict[str, Any]]] = {
+    "sum": ("plain", {"exactness": "sum"}),
+    "bitwise": ("noisy", {"exactness": "bitwise", "virtual_ranks": 4}),
+}
+
+
+@dataclass
+class Disturbed:
+    killed: list[str] = field(default_factory=list)
+    #: Kilobytes that the keeper and the coordinator had after the tenth death, and at the end.
+    memory: list[tuple[int, int]] = field(default_factory=list)
+
+
+def main() -> None:
+    options = parsed(arguments(__doc__ or ""))
+    kills = 1200 if options.long else 20
+    results: list[Result] = []
+    with tempfile.TemporaryDirectory(prefix="tide") as name, running_nursery(Path(name)) as nursery:
+        data = Path(name) / "digits"
+        write_digits(data)
+        for mode in [options.mode] if options.mode else MODES:
+            print(f"{mode}: seed {options.seed}, {kills} kills", file=sys.stderr, flush=True)
+            results += soak(nursery, Path(name) / mode, data, mode, kills, random.Random(options.seed))
+    show(results, options.json)
+
+
+def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    parser.add_argument("--mode", choices=MODES, help="only this one")
+    parser.add_argument("--seed", type=int, default=1)
+    return parser.parse_args()
+
+
+def soak(nursery: Path, folder: Path, data: Path, mode: str, kills: int, dice: random.Random) -> list[Result]:
+    lab, alone = (job(nursery, folder / name, data, mode, kills) for name in ("disturbed", "alone"))
+    found = Disturbed()
+    try:
+        kill_again_and_again(lab, kills, dice, found)
+        set_pace(alone, NO_LIMIT)
+        alone.size(1)
+        wait_for_the_end(lab)
+        wait_for_the_end(alone)
+    finally:
+        lab.stop()
+        alone.stop()
+    return [*counts(lab, found, mode), *comparison(lab, alone, data, mode)]
+
+
+def job(nursery: Path, folder: Path, data: Path, mode: str, kills: int) -> Lab:
+    network, launch = MODES[mode]
+    epochs = max(1, kills * STEPS_PER_KILL // STEPS_PER_EPOCH)
+    place: dict[str, Any] = {"code_folder": str(HERE), "data_dir": str(data)}
+    return Lab(nursery, folder, "soaked.py", arguments=[str(epochs), network], sizes={"a": SIZE}, **place, **launch)
+
+
+def kill_again_and_again(lab: Lab, kills: int, dice: random.Random, found: Disturbed) -> None:
+    deaths: Counter[int] = Counter()
+    set_pace(lab, 0)
+    lab.size(SIZE)
+    for number in range(1, kills + 1):
+        wait_for(lambda: lab.active()["world_size"] == SIZE, lab.story, DEADLINE_SECONDS)
+        made = len(lab.steps())
+        set_pace(lab, made + QUICK_STEPS)
+        wait_for_steps(lab, made + dice.randint(1, QUICK_STEPS))
+        assert not lab.journal("finished"), f"the training was over after {number - 1} deaths: its pace is too quick"
+        wid = dice.choice(lab.wids())
+        lab.kill(wid)
+        found.killed.append(wid)
+        wait_for(lambda wid=wid: wid in lab.exits() and wid not in lab.wids(), lab.story, DEADLINE_SECONDS)
+        assert not lab.journal("lost"), lab.story()
+        give_back(lab, int(wid.split(".")[1]), deaths)
+        if number in (min(10, kills), kills):
+            found.memory.append((kilobytes(lab.keepers["a"]["pid"]), kilobytes(lab.coordinator["pid"])))
+        if number % 50 == 0:
+            print(f"{number} of {kills} kills, step {len(lab.steps())}", file=sys.stderr, flush=True)
+    set_pace(lab, NO_LIMIT)
+
+
+def give_back(lab: Lab, slot: int, deaths: Counter[int]) -> None:
+    """The slot of a dead rank, once enough have died in it; and ask for it again."""
+    deaths[slot] += 1
+    if deaths[slot] == DEATHS_PER_SLOT:
+        deaths[slot] = 0
+        lab.target(*[("a", other) for other in range(SIZE) if other != slot])
+        lab.target(*[("a", each) for each in range(SIZE)])
+
+
+def set_pace(lab: Lab, step: int) -> None:
+    unfinished = lab.folder / ".pace"
+    unfinished.write_text(str(step))
+    unfinished.rename(lab.folder / "pace")
+
+
+def wait_for_steps(lab: Lab, number: int) -> None:
+    wait_for(lambda: len(lab.steps()) >= number or lab.journal("finished"), lab.story, DEADLINE_SECONDS)
+
+
+def wait_for_the_end(lab: Lab) -> None:
+    """As long as it makes steps."""
+    while not lab.journal("finished"):
+        made = len(lab.steps())
+        wait_for(lambda made=made: len(lab.steps()) > made or lab.journal("finished"), lab.story, DEADLINE_SECONDS)
+    lab.wait_for_the_end()
+
+
+def kilobytes(pid: int) -> int:
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(status["VmRSS"].split()[0])
+
+
+def counts(lab: Lab, found: Disturbed, mode: str) -> list[Result]:
+    steps = Counter(record["step"] for record in lab.steps())
+    others = [wid for wid, end in lab.exits().items() if (end["signal"] or end["code"]) and wid not in found.killed]
+    (keeper, coordinator), (keeper_then, coordinator_then) = found.memory[0], found.memory[-1]
+    figures = {
+        "kills": len(found.killed),
+        "steps": len(steps),
+        "steps per kill": len(steps) / len(found.killed),
+        "generations": lab.active()["generation"],
+        "steps lost": max(steps) - len(steps),
+        "steps done twice": steps.total() - len(steps),
+        "other deaths": len(others),
+        "keeper's growth, kB": keeper_then - keeper,
+        "coordinator's growth, kB": coordinator_then - coordinator,
+    }
+    return [result(f"{mode}: {name}", "", [float(value)]) for name, value in figures.items()]
+
+
+def comparison(lab: Lab, alone: Lab, data: Path, mode: str) -> list[Result]:
+    losses = {record["step"]: record["loss"] for record in lab.steps()}
+    differing = [record for record in alone.steps() if losses.get(record["step"]) != record["loss"]]
+    ours, theirs = (loss(final(each)["model"], MODES[mode][0], data) for each in (lab, alone))
+    largest = max(
+        float((value.double() - final(alone)["model"][name].double()).abs().max())
+        for name, value in final(lab)["model"].items()
+    )
+    return [
+        result(f"{mode}: final loss", "", [ours], "undisturbed", [theirs]),
+        result(f"{mode}: it differs by", "%", [100 * abs(ours - theirs) / theirs]),
+        result(f"{mode}: steps whose loss differs", "", [float(len(differing))]),
+        result(f"{mode}: tensors that differ", "", [float(len(different(final(lab), final(alone))))]),
+        result(f"{mode}: largest difference", "1e-6", [1e6 * largest]),
+    ]
+
+
+def final(lab: Lab) -> dict[str, Any]:
+    folder = lab.folder / "model" / "train"
+    files = {"model": "model_epoch_final.pth", "optimizer": "model_epoch_final_optimizer_state.pth"}
+    return {name: torch.load(folder / file, weights_only=True) for name, file in files.items()}
+
+
+def loss(weights: dict[str, torch.Tensor], network: str, data: Path) -> float:
+    """Over all training data."""
+    model = NETWORKS[network]()
+    model.load_state_dict(weights)
+    model.eval()
+    with numpy.load(data / "train.npz") as arrays, torch.no_grad():
+        outputs = model(torch.from_numpy(arrays["images"]))
+        return float(nn.functional.cross_entropy(outputs, torch.from_numpy(arrays["labels"])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""What `soak.py` kills ranks of: digits, for a number of epochs given beforehand, at a pace that the soak sets.
+
+    soaked.py EPOCHS plain|noisy
+
+`noisy` has layers that look at their batch, buffers, and random numbers. Each step that is further than the number in
+the job's file `pace` takes longer than the one before: the training neither stands still while a rank is replaced nor
+is over before all have been killed that shall.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import numpy
+import torch
+from soak_networks import NETWORKS
+from tidepool.torch import Session
+from torch.nn.functional import cross_entropy
+
+BATCH = 64
+LONGEST_SECONDS, LONGER_SECONDS = 2.0, 0.05
+epochs, network = int(sys.argv[1]), NETWORKS[sys.argv[2]]
+with numpy.load(Path(os.environ["DATA_DIR"]) / "train.npz") as arrays:
+    data = torch.utils.data.TensorDataset(torch.from_numpy(arrays["images"]), torch.from_numpy(arrays["labels"]))
+
+torch.manual_seed(0)
+model = network()
+optimizer = torch.optim.Adam(model.parameters(), lr=0.003, weight_decay=0.001)
+schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
+session = Session(model, optimizer, effective_batch_size=BATCH, registered={"schedule": schedule})
+
+
+def keep_pace(step: int) -> None:
+    ahead = step - int((session.folder / "pace").read_text())
+    if ahead > 0:
+        time.sleep(min(LONGEST_SECONDS, LONGER_SECONDS * ahead))
+
+
+for _ in session.epochs(epochs):
+    for step in session.steps(data):
+        for images, labels in step:
+            step.backward(cross_entropy(model(images), labels))
+        keep_pace(step.number)
+    schedule.step()

@@ -1,0 +1,62 @@
+"""What a coordinator that was started again has of its predecessor, from the journal: pure bookkeeping, no I/O.
+
+Ranks train on while there is no coordinator. Until all members of the active generation are back, or given up, nothing
+is planned: who is missing may be alive, and may have switched to a generation that the predecessor had planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from tidepool.protocol import GenerationPlan, Hello, KeeperHello
+
+__all__ = ["REJOIN_SECONDS", "Succession"]
+
+#: How long the members of the active generation may take to reconnect.
+REJOIN_SECONDS = 10.0
+
+
+@dataclass
+class Succession:
+    under_way: bool = False
+    #: wid -> when its absence counts as its death.
+    awaited: dict[str, float] = field(default_factory=dict)
+    #: Generations that the predecessor planned and nobody trains in: ranks may still wait in their groups.
+    void: list[int] = field(default_factory=list)
+    #: By generation; ranks may have switched to one after the predecessor had died.
+    _planned: dict[int, GenerationPlan] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, planned: dict[int, GenerationPlan], active: GenerationPlan | None, now: float) -> Succession:
+        latest = active or planned[max(planned)]  # nobody is known to have begun: somebody may have
+        return cls(True, {member.wid: now + REJOIN_SECONDS for member in latest.members}, [], planned)
+
+    def returned(self, wid: str) -> None:
+        self.awaited.pop(wid, None)
+
+    def later_plan(self, hello: Hello, active: int) -> GenerationPlan | None:
+        """Of a rank that trains in a later generation than we know of: its switch was told to our predecessor."""
+        plan = self._planned.get(hello.generation)
+        return plan if self.under_way and plan and plan.generation > active else None
+
+    def await_instead(self, wids: Collection[str]) -> None:
+        """Of the generation that turned out to be the active one: those that are not back."""
+        deadline = max(self.awaited.values(), default=0.0)
+        self.awaited = dict.fromkeys(wids, deadline)
+
+    def pass_time(self, now: float) -> None:
+        self.awaited = {wid: deadline for wid, deadline in self.awaited.items() if now < deadline}
+
+    def dead_on(self, hello: KeeperHello) -> list[str]:
+        """Awaited ranks of a host that do not live, by the word of the one that would know; awaited no more."""
+        hosts = {member.wid: member.host for plan in self._planned.values() for member in plan.members}
+        dead = [wid for wid in self.awaited if hosts.get(wid) == hello.host and wid not in hello.living]
+        for wid in dead:
+            del self.awaited[wid]
+        return dead
+
+    def end(self, active: int) -> None:
+        """Nobody is awaited any more: what was planned and nobody trains in is void."""
+        self.under_way = False
+        self.void = [generation for generation in self._planned if generation > active]

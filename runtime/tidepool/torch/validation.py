@@ -1,0 +1,103 @@
+"""Measures trained weights on held-out data: what a run that validates does instead of training."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch.utils.data import Dataset
+
+from tidepool.torch.data import Collate, collate
+
+if TYPE_CHECKING:
+    from tidepool.torch.session import Session
+
+__all__ = ["HELD_OUT", "MAX_CLASSES", "RESULT_FILE", "HeldOut", "cannot_validate", "measured", "write_result"]
+
+RESULT_FILE = "validation.json"
+#: The name of a split that is the script's only held-out one.
+HELD_OUT = "held-out"
+#: More classes make no confusion matrix: nobody reads so many rows.
+MAX_CLASSES = 100
+
+Predict = Callable[[Any], tuple[Any, Any]]
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What `Session.validate_on` was given."""
+
+    dataset: Dataset[Any] | Callable[[str], Dataset[Any]]
+    #: (outputs, labels) -> the mean loss of the batch.
+    loss: Callable[[Any, Any], torch.Tensor]
+    #: batch -> (outputs, labels); None: the model's outputs for the first of a pair.
+    predict: Predict | None = None
+    collate_fn: Collate | None = None
+
+    def split(self, wanted: str) -> tuple[str, Dataset[Any]]:
+        """The data that are measured on, and what they are called."""
+        if hasattr(self.dataset, "__getitem__"):
+            return HELD_OUT, cast(Dataset[Any], self.dataset)
+        return wanted, self.dataset(wanted)
+
+
+def cannot_validate() -> RuntimeError:
+    return RuntimeError(
+        "This script does not say what to measure it on: call session.validate_on(dataset, loss) before"
+        " session.epochs, as runtime/README.md shows, and train it again."
+    )
+
+
+def measured(session: Session, held_out: HeldOut, wanted: str) -> dict[str, Any]:
+    """Split, samples, mean loss; accuracy in percent and the confusion matrix where outputs are scores of classes.
+
+    confusion[i][j]: samples of class i that were answered by j. The loss is None where it is not finite.
+    """
+    split, dataset = held_out.split(wanted)
+    session.model.eval()
+    predict = held_out.predict or (lambda batch: (session.model(batch[0]), batch[1]))
+    classes = _classes(session, held_out, predict, dataset)
+    width = 2 + (1 + classes * classes if classes <= MAX_CLASSES else 1)
+
+    def measure(batch: Any) -> torch.Tensor:
+        outputs, labels = predict(batch)
+        count = len(labels)
+        sums = torch.zeros(width, dtype=torch.float64)
+        sums[0], sums[1] = float(held_out.loss(outputs, labels)) * count, count
+        if classes:
+            answers, truth = outputs.argmax(1).cpu(), labels.cpu()
+            sums[2] = float((answers == truth).sum())
+            if classes <= MAX_CLASSES:
+                sums[3:] += torch.bincount(truth * classes + answers, minlength=classes * classes)
+        return sums
+
+    loss, samples, correct, *pairs = session.sum_over(dataset, measure, width=width, collate_fn=held_out.collate_fn)
+    mean = loss / samples
+    rows = [[round(n) for n in pairs[i * classes : (i + 1) * classes]] for i in range(classes)] if pairs else None
+    return {
+        "split": split,
+        "samples": round(samples),
+        "loss": mean if math.isfinite(mean) else None,
+        "accuracy": 100.0 * correct / samples if classes else None,
+        "confusion": rows,
+    }
+
+
+def write_result(folder: Path, result: dict[str, Any]) -> None:
+    unfinished = folder / f".{RESULT_FILE}"
+    unfinished.write_text(json.dumps(result, allow_nan=False))
+    unfinished.rename(folder / RESULT_FILE)
+
+
+def _classes(session: Session, held_out: HeldOut, predict: Predict, dataset: Dataset[Any]) -> int:
+    """How many classes the outputs are scores of, as the first sample shows; 0: they are something else."""
+    with torch.no_grad():
+        outputs, labels = predict(session.to_device(collate(dataset, [0], held_out.collate_fn)))
+    is_scores = isinstance(outputs, torch.Tensor) and outputs.ndim == 2 and outputs.shape[1] > 1
+    is_whole = isinstance(labels, torch.Tensor) and labels.ndim == 1 and labels.dtype in (torch.int64, torch.int32)
+    return int(outputs.shape[1]) if is_scores and is_whole else 0

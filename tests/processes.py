@@ -1,0 +1,30 @@
+"""What tests need that start processes of their own over the test's database."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from urllib.parse import quote
+
+from django.db import connection
+
+__all__ = ["database_url", "wait_until"]
+
+START_SECONDS = 60.0
+
+
+def wait_until(is_so: Callable[[], bool], what: str, seconds: float = START_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {seconds:g} s: {what}")
+        time.sleep(0.05)
+
+
+def database_url() -> str:
+    """TIDEPOOL_DATABASE_URL for a process that shall see the test's rows."""
+    values = connection.settings_dict
+    if connection.vendor == "sqlite":
+        return f"sqlite:///{values['NAME']}"
+    login = f"{quote(values['USER'])}:{quote(values['PASSWORD'])}@{values['HOST']}:{values['PORT'] or 5432}"
+    return f"postgres://{login}/{values['NAME']}"
