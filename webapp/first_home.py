@@ -13,9 +13,9 @@ from datasets.digits import write_digits
 from datasets.models import Dataset
 from jobs.actions.groups import InstanceGroupSpec, create_instance_group
 from jobs.models import InstanceGroup
-from models_registry.actions import ModelRegistration
+from models_registry.actions import ModelRegistration, TemplateAddition, add_template
 from models_registry.actions import register as register_model
-from models_registry.models import RegisteredModel
+from models_registry.models import ModelTemplate, RegisteredModel
 from webapp.lib.sources import Source
 from workers.actions import ResourceGroupSpec, create_resource_group
 from workers.models import ResourceGroup
@@ -76,15 +76,18 @@ def _add_model(owner: User) -> None:
         dirs_exist_ok=True,
         ignore=shutil.ignore_patterns("__pycache__"),
     )
+    description = "A small convolutional network in the style of WMLA's elastic distributed training."
+    template = ModelTemplate.objects.filter(name=_EXAMPLE).first() or add_template(
+        owner, TemplateAddition(_EXAMPLE, Source(path=str(folder)), "elastic-main.py", description=description)
+    )
     register_model(
         owner,
         ModelRegistration(
             name=_EXAMPLE,
-            source=Source(path=str(folder)),
-            entry_point="elastic-main.py",
+            source=template,
             default_dataset="digits",
             parameters={"epochs": 20},
             compat=["wmla"],
-            description="A small convolutional network in the style of WMLA's elastic distributed training.",
+            description=description,
         ),
     )

@@ -65,6 +65,8 @@ class GpuReading(models.Model):
     slot = models.OneToOneField(Slot, on_delete=models.CASCADE, related_name="reading")
     at = models.DateTimeField()
     utilisation_percent = models.FloatField(null=True)
+    #: Since when it has done nothing; None: it works, or does not tell.
+    idle_since = models.DateTimeField(null=True)
     memory_used_bytes = models.BigIntegerField(null=True)
     memory_total_bytes = models.BigIntegerField(null=True)
     temperature_celsius = models.FloatField(null=True)

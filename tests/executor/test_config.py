@@ -22,6 +22,14 @@ def test_virtual_slots_and_lifeline() -> None:
     assert (config.virtual_slots, config.lifeline_fd) == (4, 9)
 
 
+def test_slots_per_gpu() -> None:
+    assert executor_config(COMPLETE).slots_per_gpu == 1
+    assert executor_config({**COMPLETE, "TIDEPOOL_SLOTS_PER_GPU": "4"}).slots_per_gpu == 4
+    for senseless in ("0", "17", "two"):
+        with pytest.raises(ConfigError, match="TIDEPOOL_SLOTS_PER_GPU"):
+            executor_config({**COMPLETE, "TIDEPOOL_SLOTS_PER_GPU": senseless})
+
+
 @pytest.mark.parametrize("name", sorted(COMPLETE))
 def test_says_which_variable_is_missing(name: str) -> None:
     with pytest.raises(ConfigError, match=name):

@@ -48,6 +48,15 @@ def test_reads_every_gpu(two_gpus: pytest.MonkeyPatch) -> None:
     assert (reading.temperature_celsius, reading.power_watts) == (61.0, 250.5)
 
 
+def test_a_gpu_may_be_offered_as_several_slots_which_all_show_what_it_does(two_gpus: pytest.MonkeyPatch) -> None:
+    probe = GpuProbe("10.0.0.1", slots_per_gpu=3)
+    assert probe.facts().ngpus == 6
+    readings = probe.devices([])
+    assert [reading.slot for reading in readings] == [0, 1, 2, 3, 4, 5]
+    assert [reading.uuid for reading in readings] == ["GPU-0"] * 3 + ["GPU-1"] * 3
+    assert readings[5].utilisation_percent == 41.0
+
+
 FIGURES = [
     ("nvmlDeviceGetUtilizationRates", "utilisation_percent"),
     ("nvmlDeviceGetMemoryInfo", "memory_used_bytes"),

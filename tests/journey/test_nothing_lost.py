@@ -20,6 +20,8 @@ import httpx
 import numpy as np
 import pytest
 import torch
+from tidepool.torch.checkpoint import load_weights
+from torch import nn
 
 from tests.journey.observer import Observer
 from tests.journey.running_stack import ROOT, RunningStack, wait_until
@@ -41,7 +43,9 @@ def both(stack: RunningStack, observer: Observer) -> Iterator[tuple[Training, Tr
     """A training that had 1, 8, 4, 8, 2, 3 and 8 GPUs, and the one in exactness `bitwise` that it shared them with."""
     with stack.api() as api:
         register_recorder(stack, api)
-        training = Training(api, stack.home, "resized", epochs=EPOCHS, **{"step-seconds": 0.02})
+        hurry = stack.home / "hurry"
+        options = {"step-seconds": 0.1, "hurry": str(hurry), "checkpoint-every": 9}
+        training = Training(api, stack.home, "resized", epochs=EPOCHS, **options)
         training.wait_for_size(8)
         other = Training(api, stack.home, "exact", exactness="bitwise", epochs=3, noisy=1, **{"step-seconds": 0.01})
         training.wait_for_size(4)
@@ -50,6 +54,7 @@ def both(stack: RunningStack, observer: Observer) -> Iterator[tuple[Training, Tr
         for size in (2, 3, 8):
             training.change(max_slots=size)
             training.wait_for_size(size)
+        hurry.touch()
         training.wait_for_the_end()
         yield training, other
 
@@ -146,6 +151,31 @@ def test_a_training_that_was_suspended_goes_on_after_exactly_that_step(
     files = list(training.folder.glob("incarnation-*/log/*/samples"))
     read = Counter(line.rsplit(maxsplit=1)[0] for file in files for line in file.read_text().splitlines())
     assert read == Counter(f"{epoch} {index}" for epoch in range(2) for index in range(samples))
+
+
+@pytest.mark.parametrize("source", ["result", "checkpoint"])
+def test_a_training_begins_with_the_weights_of_an_earlier_one(
+    stack: RunningStack, resized: Training, source: str
+) -> None:
+    """With a learning rate of 0 they are its own in the end."""
+    with stack.api() as api:
+        point = min(api.get(f"jobs/{resized.id}/checkpoints/").json()["results"], key=lambda point: point["step"])
+        given = resized.id if source == "result" else {"checkpoint": point["id"]}
+        options = {"epochs": 1, "learning-rate": 0.0}
+        training = Training(
+            api, stack.home, f"from-{source}", min_slots=2, max_slots=2, initial_weights=given, **options
+        )
+        training.wait_for_the_end()
+        sizes = training.sizes
+    folder = resized.folder / "incarnation-1"
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 10))
+    weights = "model/train/model_epoch_final.pth" if source == "result" else f"checkpoint/step-{point['step']:09d}"
+    load_weights(folder / weights, model)
+    found = torch.load(training.folder / "current/model/train/model_epoch_final.pth", weights_only=True)
+    assert all(torch.equal(found[name], tensor) for name, tensor in model.state_dict().items())
+    steps = [record["step"] for record in training.lines("metrics.jsonl")]
+    assert steps == list(range(1, len(steps) + 1)), "another training, with steps of its own"
+    assert sizes == [0, 2, 0]
 
 
 def test_no_slot_was_held_twice_and_nothing_went_back(resized: Training, observer: Observer) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import socket
@@ -20,6 +21,21 @@ from tests.journey.running_stack import RunningStack, free_port, manage, wait_un
 pytestmark = [pytest.mark.journey, pytest.mark.timeout(300)]
 
 Starter = Callable[..., RunningStack]
+
+#: A script that knows nothing of Tidepool.
+PLAIN = """
+import os, pathlib, signal, sys
+
+def save(number, frame):
+    if sys.argv[2] == "save":
+        pathlib.Path(os.environ["CHECKPOINT_DIR"], "saved").touch()
+        sys.exit(0)
+
+signal.signal(signal.SIGTERM, save)
+print("begun")
+while True:
+    signal.pause()
+"""
 
 
 @pytest.fixture
@@ -66,7 +82,11 @@ def job(api: httpx.Client, number: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("number", "broker"),
-    [(signal.SIGTERM, "wheel"), (signal.SIGINT, "system"), (signal.SIGKILL, "auto")],
+    [
+        pytest.param(signal.SIGTERM, "wheel", marks=pytest.mark.long),
+        (signal.SIGINT, "system"),
+        (signal.SIGKILL, "auto"),
+    ],
     ids=["terminated", "interrupted", "killed"],
 )
 def test_leaves_nothing_and_continues_at_the_next_start(start: Starter, number: signal.Signals, broker: str) -> None:
@@ -86,10 +106,47 @@ def test_leaves_nothing_and_continues_at_the_next_start(start: Starter, number: 
 
     second = start("--hosts", "1", "--slots-per-host", "2")
     with second.api() as api:
-        wait_until(lambda: job(api, training)["incarnation"] == 2 and job(api, training)["step"] > 0, "it trains again")
+        wait_until(lambda: job(api, training)["incarnation"] == 2, "it starts again")
+        wait_until(lambda: steps(second.home, training, 2), "it trains again")
         reasons = [event["reason"]["code"] for event in api.get(f"jobs/{training}/events/").json()["results"]]
     assert "STACK_STOPPED" in reasons
-    assert any("1 job was interrupted" in line for line in [*first.said, *second.said])
+    if number is signal.SIGKILL:
+        assert any("1 job was interrupted" in line for line in [*first.said, *second.said])
+    else:
+        assert "HALTED" in reasons
+        before_it, after_it = (steps(second.home, training, incarnation) for incarnation in (1, 2))
+        assert (before_it[0], after_it[0]) == (1, before_it[-1] + 1), "no step is lost or made twice"
+
+
+def steps(home: Path, number: int, incarnation: int) -> list[int]:
+    files = home.glob(f"results/*/batchworkdir/{number}/incarnation-{incarnation}/metrics.jsonl")
+    return [json.loads(line)["step"] for file in files for line in file.read_text().split("\n")[:-1]]
+
+
+def test_a_plain_script_may_save_when_the_stack_stops_and_a_second_signal_ends_one_that_does_not(
+    start: Starter, home: Path
+) -> None:
+    stack = start("--hosts", "1", "--slots-per-host", "2")
+    code = home / "models" / "plain"
+    code.mkdir()
+    (code / "train.py").write_text(PLAIN)
+    with stack.api() as api:
+        model = {"name": "plain", "framework": "PyTorch", "path": str(code), "entry_point": "train.py"}
+        assert api.post("models/", json={**model, "engine": "single"}).status_code == 201
+        jobs = [submit(api, model="plain", max_slots=1, parameters={"at-sigterm": what}) for what in ("save", "ignore")]
+        for number in jobs:
+            wait_until(lambda number=number: "begun" in log(api, number), f"{number} has begun")
+    stack.signal(signal.SIGTERM)
+    stack.wait_for_line("  2 trainings may take", 20)
+    [saved] = home.glob(f"results/*/batchworkdir/{jobs[0]}/incarnation-1/checkpoint")
+    wait_until((saved / "saved").exists, "the first one has saved")
+    stack.signal(signal.SIGTERM)
+    assert stack.process.wait(40) == 0, stack.everything_said()
+    stack.assert_nothing_is_left()
+
+
+def log(api: httpx.Client, number: int) -> str:
+    return str(api.get(f"jobs/{number}/logs/", params={"rank": 0}).json().get("text", ""))
 
 
 def is_alive(process: psutil.Process) -> bool:

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from tests.journey.ranks import RankSeen, RankWatch
-from tests.journey.running_stack import ROOT, RunningStack, manage
+from tests.journey.running_stack import ROOT, RunningStack, manage, wait_until
 
 pytestmark = [pytest.mark.journey, pytest.mark.timeout(600)]
 
@@ -192,6 +192,20 @@ def test_learned_the_digits_and_the_downloaded_weights_agree(play: Play) -> None
     [weights] = [name for name in archive.namelist() if name.endswith("/train/model_epoch_final.pth")]
     accuracy = held_out_accuracy(torch.load(io.BytesIO(archive.read(weights)), weights_only=True), play.stack.home)
     assert accuracy == pytest.approx(job["final_metrics"]["test_accuracy"], abs=0.01)
+
+
+def test_a_run_on_a_gpu_measures_the_same_accuracy(play: Play) -> None:
+    job = play.job(FIRST)
+    with play.stack.api() as api:
+        asked = api.post(f"jobs/{job['id']}/validations/", json={"split": "testing"})
+        assert asked.status_code == 201, asked.text
+        run = asked.json()["job"]
+        wait_until(lambda: api.get(f"jobs/{run}/").json()["finished_at"], "the validation", 120)
+        [result] = api.get("models/digits-cnn/validations/").json()["results"]
+    assert (result["job"], result["state"], result["problem"]) == (run, "SUCCEEDED", None)
+    assert result["accuracy"] == pytest.approx(job["final_metrics"]["test_accuracy"], abs=0.01)
+    assert result["loss"] == pytest.approx(job["final_metrics"]["test_loss"], rel=1e-4)
+    assert (result["split"], result["samples"], len(result["confusion"])) == ("held-out", 359, 10)
 
 
 def held_out_accuracy(weights: dict[str, torch.Tensor], home: Path) -> float:

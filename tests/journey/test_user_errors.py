@@ -96,3 +96,25 @@ def test_an_error_that_does_not_come_again_costs_nothing(trainings: dict[str, Tr
 
 def listed(training: Training, what: str) -> list[dict[str, Any]]:
     return list(training.api.get(f"jobs/{training.id}/{what}/").raise_for_status().json()["results"])
+
+
+@pytest.mark.long
+def test_a_script_that_never_comes_to_its_training_fails_its_job_with_the_place_where_it_hung() -> None:
+    home = Path(tempfile.mkdtemp(prefix="tidepool-"))
+    shape = ("--hosts", "1", "--slots-per-host", str(SIZE))
+    stack = RunningStack(home, free_port(), shape, settings={"TIDEPOOL_LAUNCH_SECONDS": "10"})
+    stack.start()
+    with stack.api() as api:
+        register_model(stack, api, "faulty")
+        training = Training(api, home, "late", model="faulty", max_slots=SIZE, **{"fails-by": "never-training"})
+        wait_until(lambda: training.now["state"] in OVER, f"the end; it is {training.now}", 120)
+        now, ranks = training.now, listed(training, "ranks")
+    stack.stop()
+    shutil.rmtree(home, ignore_errors=True)
+    assert (now["state"], now["reason"]["code"], now["error"]["kind"]) == ("FAILED", "LAUNCH_TIMEOUT", "LaunchTimeout")
+    assert "after 10 s the script had not come to session.epochs()" in now["reason"]["text"]
+    assert "TIDEPOOL_LAUNCH_SECONDS" in now["error"]["message"]
+    [line] = [number for number, text in enumerate(SCRIPT, 1) if text.endswith("# never-training")]
+    assert f'train.py", line {line}' in now["error"]["traceback"]
+    assert now["reason"]["params"]["attempts"] == 2
+    assert {rank["exit"]["error"]["kind"] for rank in ranks} == {"LaunchTimeout"}

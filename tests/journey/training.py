@@ -41,11 +41,14 @@ class Training:
         min_slots: int = 1,
         max_slots: int = 8,
         exactness: str = "sum",
+        initial_weights: int | dict[str, int] | None = None,
         **parameters: Any,
     ) -> None:
         self.api, self.home = api, home
         asked = {"name": name, "model": model, "dataset": "digits", "instance_group": "sig-elastic"}
-        options = {"exactness": exactness, "parameters": parameters}
+        options: dict[str, Any] = {"exactness": exactness, "parameters": parameters}
+        if initial_weights is not None:
+            options["initial_weights"] = initial_weights
         answer = api.post("jobs/", json={**asked, **options, "min_slots": min_slots, "max_slots": max_slots})
         assert answer.status_code == 201, answer.text
         self.id = int(answer.json()["id"])

@@ -57,6 +57,10 @@ class StackSpecs:
         queue = ["-Q", "control", "-P", "solo", "-n", "control@tidepool"]
         return self._python("control", "celery", "-A", "webapp.celery", "worker", *queue, *_CELERY)
 
+    def checker(self) -> ChildSpec:
+        command = [sys.executable, "manage.py", "check_datasets"]
+        return ChildSpec("checker", command, self._environment(), self.checkout)
+
     def executor(self, host: str, slots: int, lifeline: int) -> ChildSpec:
         """Has no database: whoever runs a rank on it finds none either."""
         environment = self._environment()

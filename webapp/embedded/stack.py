@@ -29,6 +29,8 @@ __all__ = ["NotReady", "Stack", "StopAsked"]
 _BROKER_SECONDS = 20.0
 _READY_SECONDS = 120.0
 _POLL_SECONDS = 0.05
+#: For trainings to stop by themselves when the stack does; longer than what instance groups grant by default.
+_STANDSTILL_SECONDS = 12.0
 
 
 class NotReady(RuntimeError):
@@ -49,18 +51,22 @@ class Stack:
         self._home = settings.TIDEPOOL_HOME
         self._say = say
         self._stop_asked = threading.Event()
+        #: ... and once more: nothing is waited for.
+        self._hurry_asked = threading.Event()
         self._lock = home.HomeLock(self._home)
         self._lifeline = Lifeline()
         self._children = Children(logs=self._home / "logs", say=say)
         self._hosts = host_names(options.hosts)
-        self._migrated = False
+        self._migrated = self._ready = False
         #: The admin's password was made by this start, and nobody has read it yet.
         self.password_is_new = False
         self._tutorial: subprocess.Popen[bytes] | None = None
         self._specs = StackSpecs(checkout, self._home, settings.TIDEPOOL_BROKER_URL)
 
     def ask_to_stop(self) -> None:
-        """Safe in a signal handler."""
+        """Safe in a signal handler. Again: at once."""
+        if self._stop_asked.is_set():
+            self._hurry_asked.set()
         self._stop_asked.set()
 
     def start(self) -> None:
@@ -69,8 +75,10 @@ class Stack:
         ports.check_port(self._options.address, self._options.port)
         home.remove_sockets(self._home)
         procfs.become_subreaper()
-        self._prepare_database()
+        password = self._prepare_database()
         self._start_broker()
+        # Its events go over the broker.
+        self._fill_home(password)
         broker.purge(["control", *(f"host.{name}" for name in self._hosts)])
         started = timezone.now()
         epoch = readiness.lease_epoch()
@@ -80,6 +88,9 @@ class Stack:
         self._requeue()
         self._start_parts()
         self._wait_for_parts(started, epoch)
+        self._ready = True
+        # Last: nobody waits for it, and what a new home holds is checked already.
+        self._children.start(self._specs.checker())
 
     def run_until_asked_to_stop(self) -> None:
         while not self._stop_asked.wait(0.2):
@@ -100,7 +111,10 @@ class Stack:
         """Nothing of the stack runs afterwards. Running jobs wait for the next start."""
         if self._tutorial is not None:
             self._tutorial.kill()
-        self._children.stop(["scheduler", "control"], grace_seconds=5)
+        self._children.stop(["checker", "scheduler"], grace_seconds=5)
+        if self._ready:
+            self._stop_trainings()
+        self._children.stop(["control"], grace_seconds=5)
         if self._migrated:
             self._requeue()
         self._lifeline.cut()
@@ -114,14 +128,31 @@ class Stack:
             home.remove_sockets(self._home)
         self._lock.release()
 
+    def _stop_trainings(self) -> None:
+        """Let them stop where they lose nothing. Hosts and control worker still run, and nobody starts them again."""
+        asked = job_actions.stop_trainings(within_seconds=_STANDSTILL_SECONDS)
+        if not asked:
+            return
+        trainings = "1 training" if asked == 1 else f"{asked} trainings"
+        self._say(
+            f"  {trainings} may take {_STANDSTILL_SECONDS:.0f} s to stop. Ctrl-C once more ends everything at once."
+        )
+        deadline = time.monotonic() + _STANDSTILL_SECONDS
+        while job_actions.slots_in_use() and time.monotonic() < deadline and not self._hurry_asked.wait(0.2):
+            self._children.watch()
+
     # --- parts of the start ---
 
-    def _prepare_database(self) -> None:
+    def _prepare_database(self) -> str:
+        """The administrator's first password."""
         begun = time.monotonic()
         call_command("migrate", verbosity=0, interactive=False)
         self._migrated = True
         password, self.password_is_new = home.admin_password(self._home, settings.TIDEPOOL_ADMIN_PASSWORD)
         self._report("database", "migrated", begun)
+        return password
+
+    def _fill_home(self, password: str) -> None:
         begun = time.monotonic()
         fill_home(password)
         self._report("home", str(self._home), begun)

@@ -10,6 +10,9 @@ from pathlib import Path
 
 __all__ = ["ConfigError", "ExecutorConfig", "executor_config"]
 
+#: Each process on a GPU takes a few hundred megabytes of its memory before it has trained anything.
+_MOST_SLOTS_PER_GPU = 16
+
 
 class ConfigError(ValueError):
     """A variable is missing or senseless; the text names it."""
@@ -26,6 +29,8 @@ class ExecutorConfig:
     address: str
     #: Reading end of a pipe whose closing ends everything here, or None.
     lifeline_fd: int | None
+    #: Slots that a real GPU is offered as.
+    slots_per_gpu: int = 1
 
     @property
     def run_folder(self) -> Path:
@@ -48,7 +53,15 @@ def executor_config(environment: Mapping[str, str] = os.environ) -> ExecutorConf
         virtual_slots=None if virtual_slots is None else _number("TIDEPOOL_VIRTUAL_SLOTS", virtual_slots),
         address=environment.get("TIDEPOOL_ADDRESS", "127.0.0.1"),
         lifeline_fd=None if lifeline_fd is None else _number("TIDEPOOL_LIFELINE_FD", lifeline_fd),
+        slots_per_gpu=_slots_per_gpu(environment.get("TIDEPOOL_SLOTS_PER_GPU", "1")),
     )
+
+
+def _slots_per_gpu(text: str) -> int:
+    number = _number("TIDEPOOL_SLOTS_PER_GPU", text)
+    if not 1 <= number <= _MOST_SLOTS_PER_GPU:
+        raise ConfigError(f"TIDEPOOL_SLOTS_PER_GPU must be from 1 to {_MOST_SLOTS_PER_GPU}, not {number}")
+    return number
 
 
 def _required(environment: Mapping[str, str], name: str) -> str:

@@ -139,7 +139,8 @@ class KeptJob:
     def _spec(self) -> KeeperSpec:
         config, wish = self._config, self.wish
         virtual = config.virtual_slots is not None
-        return KeeperSpec(wish.job, wish.incarnation, config.host, config.address, config.mark, virtual, wish.launch)
+        place = (config.host, config.address, config.mark, virtual)
+        return KeeperSpec(wish.job, wish.incarnation, *place, wish.launch, config.slots_per_gpu)
 
     # --- the coordinator ---
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import pynvml
 from tidepool import procfs
 from tidepool.protocol import DeviceReading, HostFacts, RankStatus
+from tidepool.slots import gpu_of
 
 from workers.executor.config import ExecutorConfig
 
@@ -58,23 +59,27 @@ class VirtualProbe:
 
 
 class GpuProbe:
-    """Real GPUs, as NVML numbers them."""
+    """Real GPUs, as NVML numbers them, each offered as so many slots. What a GPU does is told of each of its slots."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, slots_per_gpu: int = 1) -> None:
         self._address = address
+        self._slots_per_gpu = slots_per_gpu
         self._working = _or_none(pynvml.nvmlInit, default=True)
 
     def facts(self) -> HostFacts:
-        return _facts(self._address, ngpus=self._count(), virtual=False)
+        return _facts(self._address, ngpus=self._slots(), virtual=False)
 
     def devices(self, ranks: list[RankStatus]) -> list[DeviceReading]:
-        return [self._device(slot) for slot in range(self._count())]
+        return [self._device(slot) for slot in range(self._slots())]
+
+    def _slots(self) -> int:
+        return self._count() * self._slots_per_gpu
 
     def _count(self) -> int:
         return (_or_none(pynvml.nvmlDeviceGetCount) or 0) if self._working else 0
 
     def _device(self, slot: int) -> DeviceReading:
-        handle = _or_none(pynvml.nvmlDeviceGetHandleByIndex, slot)
+        handle = _or_none(pynvml.nvmlDeviceGetHandleByIndex, gpu_of(slot, self._slots_per_gpu))
         if handle is None:
             return DeviceReading(slot, "unknown GPU", False, None, None, None)
         rates = _or_none(pynvml.nvmlDeviceGetUtilizationRates, handle)
@@ -96,7 +101,7 @@ class GpuProbe:
 
 def make_probe(config: ExecutorConfig) -> VirtualProbe | GpuProbe:
     if config.virtual_slots is None:
-        return GpuProbe(config.address)
+        return GpuProbe(config.address, config.slots_per_gpu)
     return VirtualProbe(config.address, config.virtual_slots)
 
 

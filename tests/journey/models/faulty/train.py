@@ -3,6 +3,7 @@
 import argparse
 import ctypes
 import os
+import time
 from pathlib import Path
 
 import torch
@@ -14,6 +15,8 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--fails-by", required=True)
 parser.add_argument("--flag", default="", help="once: a file that is there when it has happened")
 options = parser.parse_args()
+if options.fails_by == "never-training":
+    time.sleep(3600)  # never-training
 
 
 class Data(Dataset):

@@ -13,7 +13,9 @@ from torch.utils.data import Dataset
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=8)
+parser.add_argument("--learning-rate", type=float, default=0.1)
 parser.add_argument("--step-seconds", type=float, default=0.0)
+parser.add_argument("--hurry", default="", help="once this file is there, steps are not drawn out any more")
 parser.add_argument("--checkpoint-every", type=int, default=None)
 parser.add_argument("--noisy", type=int, default=0, help="1: with BatchNorm and dropout")
 parser.add_argument("--virtual-ranks", type=int, default=None, help="off the cluster: in exactness bitwise")
@@ -40,7 +42,7 @@ class Recorded(Dataset):
 torch.manual_seed(0)
 noise = [nn.BatchNorm1d(64), nn.Dropout(0.2)] if options.noisy else []
 model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), *noise, nn.Tanh(), nn.Linear(64, 10))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+optimizer = torch.optim.SGD(model.parameters(), lr=options.learning_rate, momentum=0.9)
 data = Recorded()
 session = Session(
     model,
@@ -56,7 +58,8 @@ for epoch in session.epochs(options.epochs):
         data.step = step.number
         for images, labels in step:
             step.backward(nn.functional.cross_entropy(model(images), labels))
-        time.sleep(options.step_seconds)
+        if not (options.hurry and Path(options.hurry).exists()):
+            time.sleep(options.step_seconds)
 
 if options.out:
     torch.save(model.state_dict(), options.out)
