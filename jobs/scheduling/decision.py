@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from jobs.scheduling.demand import Demand, Order, by_priority, by_submission
 from jobs.scheduling.policies import fairshare, fifo, priority
 from jobs.scheduling.pool import Pool, demand_of
+from jobs.scheduling.snapshot import GroupView
 
-__all__ = ["Decision", "decide"]
+__all__ = ["Decision", "decide", "shares_of"]
 
 _POLICIES = {"fifo": fifo.shares, "priority": priority.shares, "fairshare": fairshare.shares}
 
@@ -45,5 +47,9 @@ def _decide_without(settled: set[int], pool: Pool) -> Decision:
     order: Order = by_submission if pool.group.policy == "fifo" else by_priority
     capacity = pool.capacity - sum(len(pool.held.get(job, ())) for job in settled)
     demands = sorted((demand_of(job, pool) for job in pool.jobs if job.id not in settled), key=order)
-    shares = _POLICIES[pool.group.policy](demands, capacity, preemption=pool.group.preemption)
-    return Decision(pool, capacity, tuple(demands), shares, frozenset(settled))
+    return Decision(pool, capacity, tuple(demands), shares_of(pool.group, demands, capacity), frozenset(settled))
+
+
+def shares_of(group: GroupView, demands: Iterable[Demand], capacity: int) -> dict[int, int]:
+    """What the group's policy gives; see `jobs.scheduling.policies`. In any order of `demands`."""
+    return _POLICIES[group.policy](tuple(demands), capacity, preemption=group.preemption)

@@ -4,65 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from jobs.scheduling import wording
+from jobs.scheduling.crowd import Crowd, Served, crowd_of
 from jobs.scheduling.decision import Decision
 from jobs.scheduling.demand import Demand
 from jobs.scheduling.placement import Placed
 from jobs.scheduling.plan import Explanation
-from jobs.scheduling.policies import fairshare
 from jobs.scheduling.snapshot import JobView
 from jobs.states import Reason
 
 __all__ = ["explain"]
 
+_MAX_GIVERS = 5
+
 
 def explain(decision: Decision, placed: Mapping[int, Placed]) -> dict[int, Explanation]:
     """One explanation for each job of `placed`."""
-    views = {job.id: job for job in decision.pool.jobs}
-    demands = {demand.id: demand for demand in decision.demands}
-    givers = _givers(decision, placed)
-    floors: dict[int, int] = {}
-    if decision.pool.group.policy == "fairshare":
-        preemption = decision.pool.group.preemption
-        floors = fairshare.floors(decision.demands, decision.capacity, preemption=preemption)
-    result = {job: _settled(views[job], decision) for job in decision.settled}
-    for job, demand in demands.items():
-        result[job] = _explain_one(_Case(decision, views, demand, placed, givers, floors))
+    crowd = crowd_of(decision, placed)
+    result = {job: _settled(crowd.views[job], decision) for job in decision.settled}
+    for demand in decision.demands:
+        result[demand.id] = _explain_one(_Case(crowd, demand))
     return result
-
-
-def _givers(decision: Decision, placed: Mapping[int, Placed]) -> dict[int, int]:
-    """Holder -> how many slots, useful to this group, it is giving back from this turn on."""
-    pool = decision.pool
-    givers = {holder: len(refs) for holder, refs in pool.coming.items()}
-    for job, slots in placed.items():
-        vacated = len(set(slots.vacate) & set(pool.held.get(job, ())))
-        if vacated:
-            givers[job] = givers.get(job, 0) + vacated
-    return dict(sorted(givers.items()))
 
 
 @dataclass(frozen=True)
 class _Case:
-    """One job of the group, and all that a sentence about it may speak of."""
+    """One job of the group, and all that a sentence about it may speak of. Nothing here looks at every other job."""
 
-    decision: Decision
-    views: Mapping[int, JobView]
+    crowd: Crowd
     demand: Demand
-    all_placed: Mapping[int, Placed]
-    givers: Mapping[int, int]
-    #: Under fair share, the least that each job gets which takes part; see `fairshare.floors`.
-    floors: Mapping[int, int]
+
+    @property
+    def decision(self) -> Decision:
+        return self.crowd.decision
 
     @property
     def placed(self) -> Placed:
-        return self.all_placed[self.demand.id]
+        return self.crowd.placed[self.demand.id]
 
     @property
     def me(self) -> JobView:
-        return self.views[self.demand.id]
+        return self.crowd.views[self.demand.id]
 
     @property
     def before(self) -> int:
@@ -74,12 +59,19 @@ class _Case:
     def moving_off(self) -> list[str]:
         """Hosts that take nothing new and that it leaves in this turn."""
         away = self.decision.pool.away.get(self.me.id, ())
-        return sorted({ref.host for ref in away if ref in self.placed.vacate})
+        vacate = set(self.placed.vacate) if away else ()
+        return sorted({ref.host for ref in away if ref in vacate})
 
     @property
-    def others(self) -> list[Demand]:
-        """The other jobs that get anything, in the order in which they are served."""
-        return [d for d in self.decision.demands if d.id != self.demand.id and d.id in self.decision.shares]
+    def others(self) -> Served:
+        """The other jobs that get anything."""
+        served = self.crowd.served
+        return served.without(self.demand, self.mine) if self.demand.id in self.decision.shares else served
+
+    @property
+    def first_other(self) -> Demand | None:
+        """Of the other jobs that get anything, the one that is served first."""
+        return next((demand for demand in self.crowd.first_served if demand.id != self.demand.id), None)
 
     @property
     def is_fair_share(self) -> bool:
@@ -90,11 +82,15 @@ class _Case:
         """Whether this group's policy may take slots from running jobs."""
         return self.decision.pool.group.preemption and self.decision.pool.group.policy != "fifo"
 
+    @property
+    def mine(self) -> int:
+        return self.share(self.demand)
+
     def share(self, demand: Demand) -> int:
         return self.decision.shares.get(demand.id, 0)
 
     def label(self, job: int) -> str:
-        return wording.label(self.me, self.views.get(job))
+        return wording.label(self.me, self.crowd.views.get(job))
 
     def labelled(self, demand: Demand) -> dict[str, Any]:
         return {
@@ -141,9 +137,10 @@ def _share(case: _Case) -> Explanation:
         params["leaving"] = sorted({ref.host for ref in case.placed.leaving})
         text += f"; leaves {wording.listed(params['leaving'], 'hosts')} once other GPUs are free"
     if missing:
-        params["givers"] = _givers_for(case)
+        givers, named = _givers(case)
+        params |= givers
         verb = "is" if missing == 1 else "are"
-        text += f"; {missing} of them {verb} being given back by {_named(params['givers'])}"
+        text += f"; {missing} of them {verb} being given back by {named}"
     return Explanation(_code(case), params, text + ".")
 
 
@@ -180,42 +177,40 @@ def _at_maximum(case: _Case) -> _Because:
 
 
 def _fair_share_rules(case: _Case) -> _Because:
-    others = case.others
-    if not others:
+    others, first = case.others, case.first_other
+    if first is None:
         return "alone", "all there are", {}
-    total = case.me.priority + sum(other.priority for other in others)
+    total = case.me.priority + others.priority
 
     def at_floor(demand: Demand) -> bool:
         share = case.share(demand)
-        return share == case.floors[demand.id] and share * total > demand.priority * case.decision.capacity
+        return share == case.crowd.floors[demand.id] and share * total > demand.priority * case.decision.capacity
 
-    if all(case.share(other) == other.max_slots for other in others):
-        return _others_at_maximum(case)
+    if others.at_maximum == others.count:
+        return _others_at_maximum(case, first)
     if at_floor(case.demand):
         return _at_floor(case, case.demand, "it")
-    if len(others) > 1:
-        words = f"shared by priority with {len(others)} other trainings ({case.me.priority} of {total} in all)"
+    if others.count > 1:
+        words = f"shared by priority with {others.count} other trainings ({case.me.priority} of {total} in all)"
         return "by_priority", words, {"total_priority": total, **_counted(case)}
-    if at_floor(others[0]):
-        return _at_floor(case, others[0], case.label(others[0].id))
-    words = wording.compared(case.me.priority, case.label(others[0].id), others[0].priority)
-    return "compared", words, {"others": [case.labelled(others[0])]}
+    if at_floor(first):
+        return _at_floor(case, first, case.label(first.id))
+    words = wording.compared(case.me.priority, case.label(first.id), first.priority)
+    return "compared", words, {"others": [case.labelled(first)]}
 
 
 def _counted(case: _Case) -> dict[str, Any]:
     """How many others there are and what they get together; the other one itself, if it is one."""
-    others = case.others
-    figures = {"others_count": len(others), "others_slots": sum(case.share(other) for other in others)}
-    return figures if len(others) > 1 else {**figures, "others": [case.labelled(other) for other in others]}
+    others, first = case.others, case.first_other
+    figures = {"others_count": others.count, "others_slots": others.slots}
+    return {**figures, "others": [case.labelled(first)]} if first and others.count == 1 else figures
 
 
-def _others_at_maximum(case: _Case) -> _Because:
-    others = case.others
-    most = sum(other.max_slots for other in others)
-    figures = _counted(case)
-    if len(others) == 1:
-        return "others_maximum", f"the most {case.label(others[0].id)} can use is {most}", figures
-    return "others_maximum", f"the most the {len(others)} other trainings can use is {most}", figures
+def _others_at_maximum(case: _Case, first: Demand) -> _Because:
+    others, figures = case.others, _counted(case)
+    if others.count == 1:
+        return "others_maximum", f"the most {case.label(first.id)} can use is {others.most}", figures
+    return "others_maximum", f"the most the {others.count} other trainings can use is {others.most}", figures
 
 
 def _at_floor(case: _Case, demand: Demand, label: str) -> _Because:
@@ -226,22 +221,20 @@ def _at_floor(case: _Case, demand: Demand, label: str) -> _Because:
 
 
 def _in_order_rules(case: _Case) -> _Because:
-    before_me = _ahead(case)
+    before_me = case.crowd.ahead_of(case.demand)
     if before_me is not None:
         words = f"{case.label(before_me.id)} waits before it for {wording.gpus(before_me.min_slots)}"
         return "ahead", words, {"others": [case.labelled(before_me)]}
-    others = case.others
-    if not others:
+    others, first = case.others, case.first_other
+    if first is None:
         return "alone", "all there are", {}
-    total = sum(case.share(other) for other in others)
     figures = _counted(case)
-    higher = [other for other in others if other.priority > case.me.priority]
-    if case.preemption and higher:
-        words = wording.compared(case.me.priority, case.label(higher[0].id), higher[0].priority)
-        return "compared", words, {"others": [case.labelled(higher[0])]}
-    if len(others) == 1:
-        return "others_have", f"{case.label(others[0].id)} has {total}", figures
-    return "others_have", f"{len(others)} other trainings have {total}", figures
+    if case.preemption and first.priority > case.me.priority:
+        words = wording.compared(case.me.priority, case.label(first.id), first.priority)
+        return "compared", words, {"others": [case.labelled(first)]}
+    if others.count == 1:
+        return "others_have", f"{case.label(first.id)} has {others.slots}", figures
+    return "others_have", f"{others.count} other trainings have {others.slots}", figures
 
 
 def _settled(me: JobView, decision: Decision) -> Explanation:
@@ -259,7 +252,8 @@ def _settled(me: JobView, decision: Decision) -> Explanation:
 
 
 def _stopped(case: _Case) -> Explanation:
-    higher = next(other for other in case.others if other.priority > case.me.priority)
+    higher = case.first_other  # the policy serves by priority, and nothing else stops a job
+    assert higher is not None
     params = {
         "target": 0,
         "before": case.before,
@@ -274,19 +268,19 @@ def _stopped(case: _Case) -> Explanation:
 
 def _awaiting(case: _Case) -> Explanation:
     """It has a target, but too few of its slots are free yet."""
-    free = min(_free_left(case), case.placed.target)
+    free = min(case.crowd.free_left, case.placed.target)
     missing = case.placed.target - free
-    givers = _givers_for(case)
-    params = {"target": case.placed.target, "free": free, "missing": missing, "givers": givers, "rule": "given_back"}
+    givers, named = _givers(case)
+    params = {"target": case.placed.target, "free": free, "missing": missing, "rule": "given_back", **givers}
     verb = "is" if missing == 1 else "are"
-    text = f"Waits: {missing} of {wording.gpus(case.placed.target)} {verb} being given back by {_named(givers)}."
+    text = f"Waits: {missing} of {wording.gpus(case.placed.target)} {verb} being given back by {named}."
     return Explanation(Reason.WAITING_FOR_SLOTS, params, text)
 
 
 def _waiting(case: _Case) -> Explanation:
     if case.demand.min_slots > case.decision.capacity:
         return _too_large(case)
-    ahead = _ahead(case)
+    ahead = case.crowd.ahead_of(case.demand)
     return _in_line(case) if ahead is None else _behind(case, ahead)
 
 
@@ -309,43 +303,25 @@ def _in_line(case: _Case) -> Explanation:
     capacity, need = case.decision.capacity, case.demand.min_slots
     by_priority = case.decision.pool.group.policy == "priority" and case.preemption
     if case.is_fair_share:
-        taken = sum(case.floors.values())
+        taken = sum(case.crowd.floors.values())
     else:
-        firm = [other for other in case.others if not by_priority or other.priority >= case.me.priority]
-        taken = sum(case.share(other) for other in firm)
+        taken = case.crowd.firm[case.me.priority] if by_priority else case.others.slots
     missing = need - (capacity - taken)
     whose = "are the least that other trainings need" if case.is_fair_share and case.preemption else "are taken"
     text = f"Waits for {missing} more {wording.gpus_word(missing)}: it needs {need}, and {taken} of {capacity} {whose}."
     params = {"missing": missing, "min_slots": need, "taken": taken, "capacity": capacity, "rule": "in_line"}
-    higher = by_priority and any(other.priority > case.me.priority for other in case.others)
+    first = case.first_other
+    higher = by_priority and first is not None and first.priority > case.me.priority
     return Explanation(Reason.BEHIND_HIGHER_PRIORITY if higher else Reason.WAITING_FOR_SLOTS, params, text)
 
 
-def _ahead(case: _Case) -> Demand | None:
-    """The first job that waits before this one and would fit: nobody behind it may overtake it.
-
-    Only equals wait for each other where a higher priority can take what it needs at any time.
-    """
-    decision = case.decision
-    equals_only = decision.pool.group.policy == "priority" and case.preemption
-    for demand in decision.demands:
-        if demand.id == case.demand.id:
-            return None
-        waits = not demand.running and demand.id not in decision.shares and demand.min_slots <= decision.capacity
-        if waits and (not equals_only or demand.priority == case.me.priority):
-            return demand
-    return None
-
-
-def _free_left(case: _Case) -> int:
-    """Free slots that nobody claims in this turn: too few for this job to start on."""
-    claimed = sum(len(slots.claim) for slots in case.all_placed.values())
-    return len(case.decision.pool.free) - claimed
-
-
-def _givers_for(case: _Case) -> list[dict[str, Any]]:
-    return [{"job": job, "label": case.label(job), "slots": slots} for job, slots in case.givers.items()]
-
-
-def _named(givers: list[dict[str, Any]]) -> str:
-    return wording.listed([giver["label"] for giver in givers], "trainings")
+def _givers(case: _Case) -> tuple[dict[str, Any], str]:
+    """Who gives back, as figures and in words. Of many, only the first are in the figures."""
+    givers = case.crowd.givers
+    first = list(islice(givers.items(), _MAX_GIVERS))
+    labels = [case.label(job) for job, _ in first]
+    shown = [{"job": job, "label": label, "slots": slots} for (job, slots), label in zip(first, labels, strict=True)]
+    figures = {"givers": shown, "givers_count": len(givers), "givers_slots": case.crowd.givers_slots}
+    if len(givers) > _MAX_GIVERS:
+        return figures, f"{len(givers)} trainings"
+    return figures, wording.listed(labels, "trainings")

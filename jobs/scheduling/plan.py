@@ -63,5 +63,5 @@ def _job_from_json(values: dict[str, Any]) -> JobPlan:
     )
 
 
-def _refs(values: list[dict[str, Any]]) -> tuple[SlotRef, ...]:
-    return tuple(SlotRef(**ref) for ref in values)
+def _refs(values: list[list[Any]]) -> tuple[SlotRef, ...]:
+    return tuple(SlotRef(*ref) for ref in values)

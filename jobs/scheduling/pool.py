@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Set
 from dataclasses import dataclass
+from operator import attrgetter
 
 from jobs.scheduling.demand import Demand
-from jobs.scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
+from jobs.scheduling.snapshot import GroupView, JobView, SlotRef, Snapshot
 
 __all__ = ["Pool", "demand_of", "pool_of"]
+
+_BY_REF = attrgetter("ref")
 
 
 @dataclass(frozen=True)
@@ -42,18 +45,22 @@ def pool_of(snapshot: Snapshot, group: GroupView, counted_on: Set[SlotRef]) -> P
     held: dict[int, list[SlotRef]] = defaultdict(list)
     away: dict[int, list[SlotRef]] = defaultdict(list)
     coming: dict[int, list[SlotRef]] = defaultdict(list)
-    for slot in sorted(snapshot.slots, key=lambda slot: slot.ref):
-        holder = jobs.get(slot.held_by) if slot.held_by is not None else None
-        offered = slot.claimable and group.resource_group in slot.resource_groups and slot.ref not in counted_on
-        if holder is not None and holder.group != group.name:
+    name, resource_group = group.name, group.resource_group
+    for slot in sorted(snapshot.slots, key=_BY_REF):
+        ref, held_by = slot.ref, slot.held_by
+        offered = slot.claimable and resource_group in slot.resource_groups and ref not in counted_on
+        if held_by is None:
+            if offered:
+                free.append(ref)
             continue
-        if slot.held_by is not None and _stays(slot, holder):
-            (held if offered else away)[slot.held_by].append(slot.ref)
-        elif slot.held_by is not None and offered:
-            coming[slot.held_by].append(slot.ref)
+        holder = jobs.get(held_by)
+        if holder is not None and holder.group != name:
+            continue
+        if holder is not None and holder.state != "PENDING" and not slot.vacating:
+            (held if offered else away)[held_by].append(ref)
         elif offered:
-            free.append(slot.ref)
-    members = sorted((job for job in snapshot.jobs if job.group == group.name), key=lambda job: job.id)
+            coming[held_by].append(ref)
+    members = sorted((job for job in snapshot.jobs if job.group == name), key=lambda job: job.id)
     return Pool(group, tuple(members), tuple(free), _frozen(held), _frozen(away), _frozen(coming))
 
 
@@ -64,10 +71,6 @@ def demand_of(job: JobView, pool: Pool) -> Demand:
     if not job.elastic:
         least = most = len(held) if running else job.max_slots
     return Demand(job.id, job.priority, job.submitted_at, least, most, running, len(held))
-
-
-def _stays(slot: SlotView, holder: JobView | None) -> bool:
-    return holder is not None and holder.state != "PENDING" and not slot.vacating
 
 
 def _frozen(slots: dict[int, list[SlotRef]]) -> dict[int, tuple[SlotRef, ...]]:

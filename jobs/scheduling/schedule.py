@@ -13,30 +13,40 @@ once they are free. A job that waits is started only when at least its minimum c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from jobs.scheduling.decision import decide
+from jobs.scheduling.decision import Decision, decide
 from jobs.scheduling.explain import explain
-from jobs.scheduling.placement import Placed, place
+from jobs.scheduling.placement import Placed, given_back, place
 from jobs.scheduling.plan import Explanation, JobPlan, Plan
 from jobs.scheduling.pool import Pool, pool_of
 from jobs.scheduling.snapshot import SlotRef, Snapshot
 
-__all__ = ["schedule"]
+__all__ = ["decision_of", "schedule"]
 
 
 def schedule(snapshot: Snapshot) -> Plan:
+    lines: list[JobPlan] = []
+    for decision, placed in _decided(snapshot):
+        reasons = explain(decision, placed)
+        lines += [_line(job, placed[job], reasons[job]) for job in placed]
+    return Plan(jobs=tuple(sorted(lines, key=lambda line: line.job)))
+
+
+def decision_of(snapshot: Snapshot, group: str) -> Decision:
+    """What the next plan decides for one group."""
+    return next(decision for decision, _ in _decided(snapshot) if decision.pool.group.name == group)
+
+
+def _decided(snapshot: Snapshot) -> Iterator[tuple[Decision, dict[int, Placed]]]:
     unknown = {job.group for job in snapshot.jobs} - {group.name for group in snapshot.groups}
     assert not unknown, f"jobs of groups that the snapshot lacks: {sorted(unknown)}"
     counted_on: set[SlotRef] = set()
-    lines: list[JobPlan] = []
     for group in sorted(snapshot.groups, key=lambda group: group.name):
         decision = decide(pool_of(snapshot, group, counted_on))
         placed = place(decision)
-        reasons = explain(decision, placed)
-        lines += [_line(job, placed[job], reasons[job]) for job in placed]
+        yield decision, placed
         counted_on |= _counted_on(decision.pool, placed)
-    return Plan(jobs=tuple(sorted(lines, key=lambda line: line.job)))
 
 
 def _line(job: int, placed: Placed, reason: Explanation) -> JobPlan:
@@ -56,11 +66,13 @@ def _counted_on(pool: Pool, placed: Mapping[int, Placed]) -> set[SlotRef]:
 
     What the group's own jobs give back is reserved first, because nobody else could use it in this turn.
     """
-    own = {job.id for job in pool.jobs}
     claimed = {ref for job in placed.values() for ref in job.claim}
-    vacated = [ref for job in sorted(placed) for ref in placed[job].vacate if ref in pool.held.get(job, ())]
+    missing = sum(job.missing + len(job.leaving) for job in placed.values())
+    if not missing:
+        return claimed
+    own = {job.id for job in pool.jobs}
+    vacated = [ref for job in sorted(placed) for ref in given_back(pool, job, placed[job])]
     holders = sorted(pool.coming, key=lambda holder: (holder not in own, holder))
     coming = [ref for holder in holders for ref in pool.coming[holder]]
     unclaimed = [ref for ref in pool.free if ref not in claimed]
-    missing = sum(job.missing + len(job.leaving) for job in placed.values())
     return claimed | set((vacated + coming + unclaimed)[:missing])

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from jobs.scheduling.plan import JobPlan, Plan
+from jobs.scheduling.preview import turned
 from jobs.scheduling.schedule import schedule
 from jobs.scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 
@@ -87,15 +88,7 @@ class SimulatedCluster:
     def turn(self) -> Plan:
         """One cycle. What was being given back before it is free after it."""
         plan = self.scheduler(self.snapshot)
-        known = {view.id for view in self.snapshot.jobs}
-        given_back = {s.ref for s in self.snapshot.slots if s.held_by and (s.vacating or s.held_by not in known)}
-        claims = {ref: line.job for line in plan.jobs for ref in line.claim}
-        vacated = {ref for line in plan.jobs for ref in line.vacate}
-        self.snapshot = replace(
-            self.snapshot,
-            slots=tuple(_after(slot, given_back, claims, vacated) for slot in self.snapshot.slots),
-            jobs=tuple(_moved_on(view, lines(plan)[view.id]) for view in self.snapshot.jobs),
-        )
+        self.snapshot = turned(self.snapshot, plan)
         self.plans.append(plan)
         return plan
 
@@ -110,17 +103,3 @@ class SimulatedCluster:
             else:
                 self.turn()
         raise AssertionError(f"not settled after {limit} turns")
-
-
-def _after(slot: SlotView, given_back: set[SlotRef], claims: dict[SlotRef, int], vacated: set[SlotRef]) -> SlotView:
-    if slot.ref in given_back:
-        return replace(slot, held_by=None, vacating=False)
-    if slot.ref in claims:
-        return replace(slot, held_by=claims[slot.ref])
-    return replace(slot, vacating=True) if slot.ref in vacated else slot
-
-
-def _moved_on(view: JobView, line: JobPlan) -> JobView:
-    if line.preempt:
-        return replace(view, state="PENDING")
-    return replace(view, state="RUNNING") if line.claim else view

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from jobs.scheduling.placement import choose_free, choose_kept
+from jobs.scheduling.packing import SlotsByHost
+from jobs.scheduling.placement import choose_kept
 from jobs.scheduling.snapshot import SlotRef, Snapshot
 from tests.scheduling.cluster import SimulatedCluster, group, hold, job, lines, running, slots
 
@@ -35,24 +36,24 @@ def test_keeping_all_or_nothing() -> None:
 
 
 def test_growing_prefers_hosts_that_the_job_is_on() -> None:
-    assert choose_free(refs("h1:0-3", "h2:2-3"), refs("h2:0-1"), 2) == refs("h2:2-3")
+    assert SlotsByHost(refs("h1:0-3", "h2:2-3")).take(2, beside=refs("h2:0-1")) == refs("h2:2-3")
 
 
 def test_growing_takes_the_rest_from_as_few_other_hosts_as_possible() -> None:
     free = refs("h1:0", "h2:3", "h3:0-2", "h4:0-1")
-    assert choose_free(free, refs("h2:0-2"), 3) == refs("h2:3", "h4:0-1")
+    assert SlotsByHost(free).take(3, beside=refs("h2:0-2")) == refs("h2:3", "h4:0-1")
 
 
 def test_starting_takes_the_tightest_host_that_is_enough() -> None:
-    assert choose_free(refs("h1:0-3", "h2:0-1", "h3:0"), [], 2) == refs("h2:0-1")
+    assert SlotsByHost(refs("h1:0-3", "h2:0-1", "h3:0")).take(2) == refs("h2:0-1")
 
 
 def test_starting_spreads_over_the_largest_hosts_where_none_is_enough() -> None:
-    assert choose_free(refs("h1:0-1", "h2:0-3", "h3:0-3"), [], 6) == refs("h2:0-3", "h1:0-1")
+    assert SlotsByHost(refs("h1:0-1", "h2:0-3", "h3:0-3")).take(6) == refs("h2:0-3", "h1:0-1")
 
 
 def test_fewer_free_slots_than_wanted_are_all_taken() -> None:
-    assert choose_free(refs("h1:0", "h2:0"), [], 5) == refs("h1:0", "h2:0")
+    assert SlotsByHost(refs("h1:0", "h2:0")).take(5) == refs("h1:0", "h2:0")
 
 
 def test_nothing_moves_only_to_be_packed_better() -> None:

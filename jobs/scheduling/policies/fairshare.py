@@ -7,7 +7,7 @@ it is what a running job holds: nothing shrinks, and what is free goes by the sa
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
+from dataclasses import dataclass
 
 from jobs.scheduling.demand import Demand, by_priority
 
@@ -35,31 +35,46 @@ def floors(demands: Sequence[Demand], capacity: int, *, preemption: bool) -> dic
     return least
 
 
-def _fill(admitted: Sequence[Demand], least: Mapping[int, int], capacity: int) -> dict[int, Fraction]:
+@dataclass(frozen=True)
+class _Exact:
+    """Shares before rounding: the whole of each, and what is left of it in parts of `denominator`."""
+
+    whole: Mapping[int, int]
+    rest: Mapping[int, int]
+    denominator: int
+
+
+def _fill(admitted: Sequence[Demand], least: Mapping[int, int], capacity: int) -> _Exact:
     """Solve for lambda exactly: share what is left among the unclamped, clamp who violates a limit, repeat.
 
-    Each turn clamps only on the side where the violations weigh more; such a job stays clamped in the solution.
+    Each turn clamps only on the side where the violations weigh more; such a job stays clamped in the solution. What
+    is clamped is whole, so what is left stays whole too: only the last turn divides.
     """
-    left = Fraction(min(capacity, sum(demand.max_slots for demand in admitted)))
-    result: dict[int, Fraction] = {}
+    left = min(capacity, sum(demand.max_slots for demand in admitted))
+    whole: dict[int, int] = {}
     unclamped = list(admitted)
     while unclamped:
-        per_priority = left / sum(demand.priority for demand in unclamped)
-        wish = {d.id: per_priority * d.priority for d in unclamped}
-        clamped = {d.id: min(max(wish[d.id], Fraction(least[d.id])), Fraction(d.max_slots)) for d in unclamped}
-        excess = sum(clamped.values()) - left
-        done = {i for i in wish if excess == 0 or (clamped[i] - wish[i]) * excess > 0}
-        result |= {i: clamped[i] for i in done}
-        left -= sum((clamped[i] for i in done), Fraction(0))
+        total = sum(demand.priority for demand in unclamped)
+        # In parts of `total`: wished, and as far as the limits allow.
+        wish = {d.id: left * d.priority for d in unclamped}
+        allowed = {d.id: min(max(wish[d.id], least[d.id] * total), d.max_slots * total) for d in unclamped}
+        excess = sum(allowed.values()) - left * total
+        if excess == 0:
+            parts = {job: divmod(share, total) for job, share in allowed.items()}
+            whole |= {job: part[0] for job, part in parts.items()}
+            return _Exact(whole, {job: part[1] for job, part in parts.items()}, total)
+        done = {job: share // total for job, share in allowed.items() if (share - wish[job]) * excess > 0}
+        whole |= done
+        left -= sum(done.values())
         unclamped = [demand for demand in unclamped if demand.id not in done]
-    return result
+    return _Exact(whole, {}, 1)
 
 
-def _in_whole_slots(admitted: Sequence[Demand], exact: Mapping[int, Fraction]) -> dict[int, int]:
+def _in_whole_slots(admitted: Sequence[Demand], exact: _Exact) -> dict[int, int]:
     """Round down; the remainder goes to the largest fractions, ties by (priority, submission, id)."""
-    whole = {job: int(share) for job, share in exact.items()}
-    remainder = int(sum(exact.values(), Fraction(0))) - sum(whole.values())
-    line = sorted(admitted, key=lambda demand: (whole[demand.id] - exact[demand.id], by_priority(demand)))
+    whole = dict(exact.whole)
+    remainder = sum(exact.rest.values()) // exact.denominator
+    line = sorted(admitted, key=lambda demand: (-exact.rest.get(demand.id, 0), by_priority(demand)))
     for demand in line[:remainder]:
         whole[demand.id] += 1
     return whole

@@ -1,0 +1,127 @@
+"""What one cycle of the scheduler costs, and how that grows with jobs and slots.
+
+    python -m benchmarks.scheduler [--long] [--json FILE]
+
+A cycle is `schedule(snapshot)`: reading the database and writing the plan are not in it. For each size and policy two
+cycles are measured: `first`, in which every job waits and every slot is free, and `steady`, some turns later, in which
+as many run as fit and the others wait. The ratio is to the next smaller size in the same run: ten times as many jobs
+and slots that cost ten times as much are linear.
+
+Jobs ask for up to 1 to 32 GPUs with priorities from a fixed seed, 1.5 times as many in all as there are; a tenth needs
+at least 4 at once. Times are the processor's, with the garbage collector on, as in the scheduler. A
+preview is measured without its queries.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import replace
+
+from benchmarks.results import Result, arguments, result, show
+from jobs.scheduling.forecast import Work, forecast
+from jobs.scheduling.preview import preview, with_job
+from jobs.scheduling.schedule import decision_of, schedule
+from jobs.scheduling.snapshot import GroupView, JobView, PolicyName, SlotRef, SlotView, Snapshot
+from tests.scheduling.cluster import SimulatedCluster
+
+#: (jobs, slots).
+SIZES = ((100, 1_000), (1_000, 10_000), (10_000, 100_000))
+POLICIES: tuple[PolicyName, ...] = ("fairshare", "priority", "fifo")
+SLOTS_PER_HOST = 8
+REPEATS = 7
+WAITING = (100, 400, 1_000, 4_000)
+PREVIEWED = (20, 400)
+
+
+def main() -> None:
+    options = arguments(__doc__ or "").parse_args()
+    found: list[Result] = []
+    for policy in POLICIES if options.long else POLICIES[:1]:
+        former: dict[str, list[float]] = {}
+        for jobs, slots in SIZES:
+            for kind, snapshot in cycles(policy, jobs, slots).items():
+                times = measured(snapshot, REPEATS)
+                name = f"{policy}, {kind}: {jobs:,} jobs on {slots:,}"
+                found.append(result(name, "ms", times, "the size before", former.get(kind, ())))
+                former[kind] = times
+    found += queue() + previews()
+    show(found, options.json)
+
+
+def queue() -> list[Result]:
+    """Nearly everybody waits: the sentences say for whom."""
+    found, former = [], []
+    for waiting in WAITING:
+        times = measured(cycles("fairshare", waiting, 8)["steady"], REPEATS)
+        found.append(result(f"fairshare: {waiting:,} wait for 8", "ms", times, "the size before", former))
+        former = times
+    return found
+
+
+def previews() -> list[Result]:
+    """Of one more training where many wait: two or three plans, and the policy played forward twice."""
+    found = []
+    for waiting in PREVIEWED:
+        without = cycles("fairshare", waiting, 8)["steady"]
+        new = JobView(waiting + 1, "new", "research", "PENDING", 5000, 1e9, 1, 8)
+        works = {job: Work((100.0, 200.0), (50.0, 100.0)) for job in range(1, waiting + 2)}
+        times = []
+        for _ in range(REPEATS):
+            begun = time.process_time()
+            with_it = with_job(without, new)
+            preview(without, with_it, new.id)
+            forecast(decision_of(with_it, "research"), new.id, works)
+            times.append(1000 * (time.process_time() - begun))
+        found.append(result(f"preview: {waiting:,} wait for 8", "ms", times))
+    return found
+
+
+def measured(snapshot: Snapshot, repeats: int) -> list[float]:
+    schedule(snapshot)
+    times = []
+    for _ in range(repeats):
+        begun = time.process_time()
+        schedule(snapshot)
+        times.append(1000 * (time.process_time() - begun))
+    return times
+
+
+def cycles(policy: PolicyName, jobs: int, slots: int) -> dict[str, Snapshot]:
+    first = crowd(policy, jobs, slots)
+    cluster = SimulatedCluster(first)
+    for _ in range(3):
+        cluster.turn()
+    return {"first": first, "steady": cluster.snapshot}
+
+
+def crowd(policy: PolicyName, jobs: int, slots: int) -> Snapshot:
+    """Every job waits, every slot is free."""
+    dice = random.Random(jobs)
+    group = GroupView("research", "gpus", policy, preemption=True)
+    wishes = [dice.choice((1, 2, 4, 8, 16, 32)) for _ in range(jobs)]
+    enough = max(1.0, 1.5 * slots / sum(wishes))
+    return Snapshot(
+        at=0.0,
+        groups=(group,),
+        slots=tuple(
+            SlotView(
+                SlotRef(f"host-{number // SLOTS_PER_HOST:05d}", number % SLOTS_PER_HOST), ("gpus",), claimable=True
+            )
+            for number in range(slots)
+        ),
+        jobs=tuple(_job(number, round(most * enough), dice) for number, most in enumerate(wishes, start=1)),
+    )
+
+
+def _job(number: int, most: int, dice: random.Random) -> JobView:
+    view = JobView(number, f"T{number}", "research", "PENDING", 5000, float(number), 1, most, owner=number % 50)
+    return replace(
+        view,
+        priority=dice.choice((1000, 2500, 5000, 5000, 10000)),
+        min_slots=4 if most >= 4 and number % 10 == 0 else 1,
+    )
+
+
+if __name__ == "__main__":
+    main()

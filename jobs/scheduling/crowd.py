@@ -1,0 +1,125 @@
+"""What sentences say of a group's jobs together, counted once for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+from jobs.scheduling.decision import Decision
+from jobs.scheduling.demand import Demand
+from jobs.scheduling.placement import Placed, given_back
+from jobs.scheduling.policies import fairshare
+from jobs.scheduling.snapshot import JobView
+
+__all__ = ["Crowd", "Served", "crowd_of"]
+
+
+@dataclass(frozen=True)
+class Served:
+    """Jobs that the policy gives slots."""
+
+    count: int
+    #: Sums: of their priorities, of what they get, and of the most that they ask for.
+    priority: int
+    slots: int
+    most: int
+    #: How many of them get the most that they ask for.
+    at_maximum: int
+
+    def without(self, demand: Demand, share: int) -> Served:
+        return Served(
+            self.count - 1,
+            self.priority - demand.priority,
+            self.slots - share,
+            self.most - demand.max_slots,
+            self.at_maximum - (share == demand.max_slots),
+        )
+
+
+@dataclass(frozen=True)
+class Crowd:
+    decision: Decision
+    placed: Mapping[int, Placed]
+    views: Mapping[int, JobView]
+    served: Served
+    #: The first two of them, in the order in which they are served.
+    first_served: tuple[Demand, ...]
+    #: Under fair share, the least that each job gets which takes part; see `fairshare.floors`.
+    floors: Mapping[int, int]
+    #: Holder -> how many slots, useful to this group, it is giving back from this turn on.
+    givers: Mapping[int, int]
+    givers_slots: int
+    #: Free slots that nobody claims in this turn: too few for a job that waits.
+    free_left: int
+    #: Priority -> slots of all jobs of this priority or a higher one, where they are served by priority.
+    firm: Mapping[int, int]
+    #: The first job of each line of `_line` that waits though it would fit, with its place among the demands.
+    first_waiting: Mapping[int, tuple[int, Demand]]
+    #: Job -> its place among the demands.
+    places: Mapping[int, int]
+
+    def ahead_of(self, demand: Demand) -> Demand | None:
+        """The first job that waits before this one and would fit: nobody behind it may overtake it."""
+        place, first = self.first_waiting.get(_line(self.decision, demand), (len(self.places), demand))
+        return first if place < self.places[demand.id] else None
+
+
+def crowd_of(decision: Decision, placed: Mapping[int, Placed]) -> Crowd:
+    demands, shares, group = decision.demands, decision.shares, decision.pool.group
+    served = [demand for demand in demands if demand.id in shares]
+    givers = _givers(decision, placed)
+    floors: dict[int, int] = {}
+    if group.policy == "fairshare":
+        floors = fairshare.floors(demands, decision.capacity, preemption=group.preemption)
+    return Crowd(
+        decision=decision,
+        placed=placed,
+        views={job.id: job for job in decision.pool.jobs},
+        served=Served(
+            len(served),
+            sum(demand.priority for demand in served),
+            sum(shares[demand.id] for demand in served),
+            sum(demand.max_slots for demand in served),
+            sum(shares[demand.id] == demand.max_slots for demand in served),
+        ),
+        first_served=tuple(islice(served, 2)),
+        floors=floors,
+        givers=givers,
+        givers_slots=sum(givers.values()),
+        free_left=len(decision.pool.free) - sum(len(slots.claim) for slots in placed.values()),
+        firm=_firm(decision),
+        first_waiting=_first_waiting(decision),
+        places={demand.id: place for place, demand in enumerate(demands)},
+    )
+
+
+def _givers(decision: Decision, placed: Mapping[int, Placed]) -> dict[int, int]:
+    pool = decision.pool
+    givers = {holder: len(refs) for holder, refs in pool.coming.items()}
+    for job, slots in placed.items():
+        if vacated := len(given_back(pool, job, slots)):
+            givers[job] = givers.get(job, 0) + vacated
+    return dict(sorted(givers.items()))
+
+
+def _firm(decision: Decision) -> dict[int, int]:
+    firm, total = {}, 0
+    for demand in decision.demands:
+        total += decision.shares.get(demand.id, 0)
+        firm[demand.priority] = total
+    return firm
+
+
+def _first_waiting(decision: Decision) -> dict[int, tuple[int, Demand]]:
+    first: dict[int, tuple[int, Demand]] = {}
+    for place, demand in enumerate(decision.demands):
+        if not demand.running and demand.id not in decision.shares and demand.min_slots <= decision.capacity:
+            first.setdefault(_line(decision, demand), (place, demand))
+    return first
+
+
+def _line(decision: Decision, demand: Demand) -> int:
+    """Where a higher priority can take what it needs at any time, only equals wait for each other."""
+    group = decision.pool.group
+    return demand.priority if group.policy == "priority" and group.preemption else 0

@@ -1,0 +1,134 @@
+"""Previews: the very plan that would come next, and forecasts that hold when they are played."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from jobs.scheduling.forecast import Forecast, Span, Work, forecast
+from jobs.scheduling.preview import Effect, preview, with_changes, with_job
+from jobs.scheduling.schedule import decision_of
+from jobs.scheduling.snapshot import Snapshot
+from tests.scheduling.cluster import Policy, SimulatedCluster, group, hold, job, lines, running, slots, targets
+from tests.scheduling.strategies import snapshots
+
+thorough = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+FULL = hold(slots(4, 4), {"h1:0-3": 1, "h2:0-3": 1})
+
+
+@thorough
+@given(snapshots(), st.data())
+def test_a_new_jobs_preview_is_the_next_plan(snapshot: Snapshot, data: st.DataObject) -> None:
+    least = data.draw(st.integers(1, 5))
+    fields = {"group": data.draw(st.sampled_from(snapshot.groups)).name, "least": least, "submitted_at": 100.0}
+    new = job(50, data.draw(st.sampled_from([1, 5000, 10000])), most=data.draw(st.integers(least, 9)), **fields)
+    seen = preview(snapshot, with_job(snapshot, new), 50)
+
+    without = targets(SimulatedCluster(snapshot).turn())
+    cluster = SimulatedCluster(snapshot)
+    cluster.submit(new)
+    plan = cluster.turn()
+    assert seen.line == lines(plan)[50]
+    changed = [line for line in plan.jobs if line.job != 50 and line.target != without[line.job]]
+    assert list(seen.others) == [Effect(line.job, without[line.job], line.target) for line in changed]
+    if seen.then is not None:
+        assert seen.then.text in [lines(cluster.turn())[50].reason.text for _ in range(2)]
+
+
+@thorough
+@given(snapshots(), st.data())
+def test_a_changes_preview_is_the_next_plan(snapshot: Snapshot, data: st.DataObject) -> None:
+    elastic = [view for view in snapshot.jobs if view.elastic]
+    if not elastic:
+        return
+    view = data.draw(st.sampled_from(elastic))
+    fields = {"priority": data.draw(st.sampled_from([1, 9000])), "max_slots": data.draw(st.integers(view.min_slots, 9))}
+    seen = preview(snapshot, with_changes(snapshot, view.id, **fields), view.id)
+
+    cluster = SimulatedCluster(snapshot)
+    assert seen.before == targets(SimulatedCluster(snapshot).turn())[view.id]
+    cluster.change(view.id, **fields)
+    assert seen.line == lines(cluster.turn())[view.id]
+
+
+def test_who_waits_for_gpus_that_are_given_back_reads_why_it_will_have_them() -> None:
+    snapshot = Snapshot(0.0, (group(),), FULL, (running(job(1)),))
+    seen = preview(snapshot, with_job(snapshot, job(2)), 2)
+    assert (seen.line.target, seen.line.slots, seen.others) == (4, (), (Effect(1, 8, 4),))
+    assert seen.line.reason.text == "Waits: 4 of 4 GPUs are being given back by T1."
+    assert seen.then is not None
+    assert seen.then.text == "4 of 8 GPUs: T1 has the same priority (5000)."
+
+
+def exactly(gpu_seconds: float, seconds: float) -> Work:
+    return Work((gpu_seconds, gpu_seconds), (seconds, seconds))
+
+
+def foreseen(snapshot: Snapshot, number: int, works: dict[int, Work]) -> Forecast:
+    return forecast(decision_of(snapshot, "g"), number, works)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "priority", "fairshare"])
+def test_a_job_starts_when_the_one_before_it_ends(policy: Policy) -> None:
+    queue = Snapshot(0.0, (group(policy),), FULL, (running(job(1, least=8)), job(2, least=8)))
+    works = {1: exactly(800.0, 100.0), 2: exactly(80.0, 10.0)}
+    assert foreseen(queue, 2, works) == Forecast(Span(100.0, 100.0), Span(110.0, 110.0))
+
+
+def test_a_share_that_grows_ends_between_both_assumptions() -> None:
+    """Alone on 8 it took 80 s: 4 GPUs for 40 s, then 8, make it something between 80 and 120 s."""
+    both = Snapshot(0.0, (group(),), hold(slots(4, 4), {"h1:0-3": 1, "h2:0-3": 2}), (running(job(1)), running(job(2))))
+    works = {1: exactly(160.0, 40.0), 2: exactly(640.0, 80.0)}
+    end = foreseen(both, 2, works).end
+    assert end == Span(80.0, pytest.approx(100.0))
+
+
+def test_nobody_can_say_where_nobody_knows() -> None:
+    queue = Snapshot(0.0, (group(),), FULL, (running(job(1, least=8)), job(2, least=8)))
+    assert foreseen(queue, 2, {2: exactly(80.0, 10.0)}) == Forecast(None, None)
+    assert foreseen(queue, 1, {}) == Forecast(Span(0.0, 0.0), None)
+
+
+def test_the_play_is_bounded() -> None:
+    """Ten thousand waiting jobs, each with a known length: only a few ends are played."""
+    waiting = tuple(job(number, least=8) for number in range(2, 10_000))
+    queue = Snapshot(0.0, (group(),), FULL, (running(job(1, least=8)), *waiting))
+    works = {number: exactly(8.0, 1.0) for number in range(1, 10_000)}
+    assert foreseen(queue, 9_999, works).start is None
+    assert foreseen(queue, 2, works).start == Span(1.0, 1.0)
+
+
+@thorough
+@given(snapshots(max_groups=1), st.data())
+def test_a_played_cluster_starts_the_job_when_it_was_foreseen(snapshot: Snapshot, data: st.DataObject) -> None:
+    """With lengths that do not depend on GPUs there is one truth, and turning the scheduler by hand finds it."""
+    usable = tuple(replace(slot, claimable=True, resource_groups=("r1", "r2")) for slot in snapshot.slots)
+    whole = tuple(replace(slot, held_by=None, vacating=False) if slot.vacating else slot for slot in usable)
+    snapshot = replace(snapshot, slots=tuple(replace(s, held_by=None) if s.held_by == 99 else s for s in whole))
+    held = {slot.held_by for slot in snapshot.slots}
+    jobs = tuple(replace(v, state="RUNNING" if v.id in held else "PENDING") for v in snapshot.jobs)
+    snapshot = replace(snapshot, jobs=(*jobs, job(50, 3000, group="a", submitted_at=100.0)))
+    lengths = {view.id: float(data.draw(st.integers(1, 50)) * 10 + view.id) for view in snapshot.jobs}
+    works = {number: Work((1e-9, 1e12), (seconds, seconds)) for number, seconds in lengths.items()}
+    works = {number: Work((1e6, 1e6 * 1e-6), work.seconds) for number, work in works.items()}
+    seen = forecast(decision_of(snapshot, "a"), 50, works)
+
+    cluster, now, left = SimulatedCluster(snapshot), 0.0, dict(lengths)
+    while True:
+        cluster.settle()
+        trains = [view.id for view in cluster.snapshot.jobs if cluster.held(view.id)]
+        if 50 in trains or not trains:
+            break
+        first = min(trains, key=lambda number: (left[number], number))
+        now += left[first]
+        left = {number: left[number] - (left[first] if number in trains else 0) for number in left if number != first}
+        cluster.end(first)
+    if 50 in trains:
+        assert seen.start is not None
+        assert seen.start.earliest == pytest.approx(now)
+    else:
+        assert seen.start is None

@@ -1,0 +1,77 @@
+"""What would change what a job gets is what the scheduler then decides, and the arithmetic is that of the sentence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import HealthCheck, given, settings
+
+from jobs.scheduling.preview import with_changes
+from jobs.scheduling.remedies import remedies
+from jobs.scheduling.schedule import schedule
+from jobs.scheduling.snapshot import Snapshot
+from jobs.scheduling.terms import Term, terms
+from tests.scheduling.cluster import group, hold, job, lines, running, slots
+from tests.scheduling.strategies import snapshots
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(snapshots())
+def test_every_remedy_is_true_by_the_scheduler(snapshot: Snapshot) -> None:
+    before = lines(schedule(snapshot))
+    for view in snapshot.jobs[:3]:
+        for remedy in remedies(snapshot, view.id):
+            assert remedy.target > before[view.id].target or remedy.starts_now
+            if remedy.kind == "end":
+                continue
+            after = lines(schedule(with_changes(snapshot, view.id, **{remedy.kind: remedy.value})))[view.id]
+            assert after.target == remedy.target
+            assert remedy.starts_now == (bool(after.slots) and not before[view.id].slots)
+
+
+def test_who_asks_for_less_starts_now() -> None:
+    pool = hold(slots(4, 4), {"h1:0-3": 1, "h2:0-1": 1})
+    snapshot = Snapshot(0.0, (group("fifo"),), pool, (running(job(1, least=6, most=6)), job(2, least=5, most=8)))
+
+    [minimum, end] = remedies(snapshot, 2)
+
+    assert (minimum.kind, minimum.value, minimum.starts_now) == ("min_slots", 2, True)
+    assert minimum.text == "A minimum of 2 GPUs instead of 5: it would start now, on 2."
+    assert (end.kind, end.value, end.target) == ("end", 1, 8)
+
+
+def test_the_least_priority_that_helps_is_named() -> None:
+    pool = hold(slots(4, 4), {"h1:0-3": 1, "h2:0-3": 2})
+    snapshot = Snapshot(0.0, (group(),), pool, (running(job(1)), running(job(2))))
+
+    [priority, *ends] = remedies(snapshot, 1)
+
+    def share(value: int) -> int:
+        return lines(schedule(with_changes(snapshot, 1, priority=value)))[1].target
+
+    assert (share(priority.value), share(priority.value - 1)) == (5, 4)
+    assert priority.text == f"A priority of {priority.value} instead of 5000: it would have 5 GPUs instead of 4."
+    assert [remedy.kind for remedy in ends] == ["end"]
+
+
+def test_nothing_helps_who_has_all_that_there_is() -> None:
+    snapshot = Snapshot(0.0, (group(),), hold(slots(4), {"h1:0-3": 1}), (running(job(1, most=4)),))
+
+    assert remedies(snapshot, 1) == ()
+    few = replace(snapshot, jobs=(running(job(1, most=2)),))
+    assert [remedy.kind for remedy in remedies(few, 1)] == ["max_slots"]
+
+
+def test_the_terms_reckon_what_the_sentence_says() -> None:
+    snapshot = Snapshot(
+        0.0, (group(),), hold(slots(4, 4), {"h1:0-3": 1, "h2:0-3": 1}), (running(job(1)), job(2, 10000))
+    )
+    reason = lines(schedule(snapshot))[1].reason
+
+    rows = terms(reason.params)
+
+    assert Term("GPUs that the trainings of its group share", "8") in rows
+    assert Term("another user's training", "5 GPUs, priority 10000, asks for 1 to 8", 2) in [
+        replace(row, name="another user's training") for row in rows
+    ]
+    assert rows[-1].value == "8 × 5000 / 15000 = 2.67"
