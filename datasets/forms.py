@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django import forms
 
 from datasets.models import Dataset
@@ -10,17 +12,33 @@ __all__ = ["DatasetForm"]
 
 
 class DatasetForm(forms.Form):
-    name = forms.CharField(max_length=1000, help_text="How trainings refer to it, such as digits.")
-    kind = forms.ChoiceField(
-        label="Kind of data", choices=Dataset.Kind.choices, initial=Dataset.Kind.ANY,
-        help_text="Any leaves the reading to the model's code.",
+    """In the order and with the words of IBM's form. Uploads take the place of its folders."""
+
+    kind = forms.ChoiceField(choices=Dataset.Kind.choices, initial=Dataset.Kind.ANY, widget=forms.HiddenInput)
+    name = forms.CharField(
+        label="Dataset name", max_length=1000,
+        help_text="How trainings refer to it, such as digits. The name of a dataset of yours adds its next version.",
     )  # fmt: skip
-    path = forms.CharField(
-        label="Path on the server", required=False, max_length=4096,
-        help_text="A folder or file below the data folder. Leave it empty to upload instead.",
+    source = forms.ChoiceField(
+        label="Where the files are", choices=[("folders", "In folders on the server"), ("upload", "On my computer")],
+        initial="folders", required=False, widget=forms.RadioSelect,
     )  # fmt: skip
+    training = forms.CharField(
+        label="Training folder", max_length=4096,
+        help_text="Alone it may hold the others, as train, val and test.",
+        error_messages={"required": "Pick the folder that has the training data."},
+    )  # fmt: skip
+    validation = forms.CharField(label="Validation folder", required=False, max_length=4096)
+    testing = forms.CharField(label="Testing folder", required=False, max_length=4096)
     file = forms.FileField(
-        label="Or upload a file", required=False,
+        label="File", error_messages={"required": "Choose the file to upload."},
         help_text="A .zip or .tar.gz archive, or a single data file such as .csv or .npz.",
     )  # fmt: skip
+    upload = forms.IntegerField(required=False, min_value=1, widget=forms.HiddenInput)
     description = forms.CharField(required=False, max_length=10_000, widget=forms.Textarea(attrs={"rows": 3}))
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        is_upload = self.data.get("source") == "upload"
+        self.fields["training"].required = not is_upload
+        self.fields["file"].required = not self.is_bound or (is_upload and not self.data.get("upload"))

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from django.db.models import OuterRef, Prefetch, QuerySet, Subquery
+from typing import Any
+
+from django.db.models import Count, OuterRef, Prefetch, QuerySet, Subquery
 
 from datasets.models import Dataset, DatasetVersion
+from webapp.lib.live import DATASETS, current_seqs
 from webapp.lib.references import by_reference
 
-__all__ = ["datasets", "find_dataset", "versions"]
+__all__ = [
+    "datasets",
+    "datasets_live",
+    "find_dataset",
+    "find_version",
+    "use_count",
+    "version_live",
+    "versions",
+    "why_not_ready",
+]
 
 
 def datasets() -> QuerySet[Dataset]:
     """All datasets with their owners; `latest` holds the newest version in a list of one."""
     newest = DatasetVersion.objects.filter(dataset=OuterRef("dataset")).order_by("-number")
-    latest = DatasetVersion.objects.filter(pk=Subquery(newest.values("pk")[:1]))
+    latest = DatasetVersion.objects.filter(pk=Subquery(newest.values("pk")[:1])).defer("samples", "summary")
     return Dataset.objects.select_related("owner").prefetch_related(Prefetch("versions", latest, to_attr="latest"))
 
 
@@ -23,4 +35,52 @@ def find_dataset(reference: int | str) -> Dataset | None:
 
 
 def versions(dataset: Dataset) -> QuerySet[DatasetVersion]:
-    return dataset.versions.order_by("-number")
+    return dataset.versions.order_by("-number").defer("samples")
+
+
+def find_version(dataset: Dataset, number: int | str | None = None) -> DatasetVersion | None:
+    """The version with this number; without one, the newest."""
+    known = dataset.versions.select_related("dataset__owner").order_by("-number")
+    if number is None:
+        return known.first()
+    text = str(number)
+    return known.filter(number=int(text)).first() if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def why_not_ready(version: DatasetVersion) -> str:
+    """A sentence for who wants to train with it; empty where it is READY."""
+    what = f"Version {version.number} of the dataset {version.dataset.name}"
+    if version.state == DatasetVersion.State.READY:
+        return ""
+    if version.state == DatasetVersion.State.INVALID:
+        problem = version.problem.splitlines()[0]
+        back = f", or delete this version to go back to version {version.number - 1}" if version.number > 1 else ""
+        return f"{what} cannot be used. {problem} Then check it again{back}."
+    if version.state == DatasetVersion.State.CHECKING:
+        return f"{what} is being checked ({version.progress:.0%}): wait until it is ready."
+    return f"{what} waits for its check: wait until it is ready."
+
+
+def use_count(dataset: Dataset) -> int:
+    """Jobs of anybody that have used any version: while there are some, the database keeps it."""
+    return dataset.versions.aggregate(count=Count("jobs"))["count"]  # type: ignore[no-any-return]
+
+
+def version_live(version: DatasetVersion) -> dict[str, Any]:
+    """What changes on a page while a version is checked: the same by event and by fetch."""
+    return {
+        "version": version.number,
+        "state": version.state,
+        "progress": version.progress,
+        "problem": version.problem,
+        "size_bytes": version.size_bytes,
+        "file_count": version.file_count,
+    }
+
+
+def datasets_live(ids: list[int]) -> dict[str, Any]:
+    """The newest versions of these datasets; what is gone says so."""
+    seq = current_seqs([DATASETS])[DATASETS]
+    found = {row.pk: version_live(row.latest[0]) for row in datasets().filter(pk__in=ids)}  # type: ignore[attr-defined]
+    state = {str(pk): found.get(pk, {"state": "DELETED"}) for pk in ids}
+    return {"seq": seq, "state": state, "append": {}}

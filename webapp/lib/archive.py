@@ -24,13 +24,14 @@ from typing import IO, Any
 
 from webapp.lib.errors import UserError, field_error
 
-__all__ = ["Limits", "store_upload"]
+__all__ = ["ARCHIVE_SUFFIXES", "Limits", "store_upload"]
 
 _CHUNK = 64 * 1024
 _MEBIBYTE = 1024**2
 _MAX_DEPTH = 32
 _MAX_NAME_BYTES = 255
 _TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz")
+ARCHIVE_SUFFIXES = (*_TAR_SUFFIXES, ".zip")
 #: The longest single read that unpacking needs: a longer one is a header that would fill the memory.
 _MAX_HEADER_BYTES = _MEBIBYTE
 #: What readers of a damaged archive raise: ValueError where its directory points before its start, IndexError for a
@@ -85,7 +86,7 @@ def _fill(folder: Path, upload: IO[bytes], name: str, limits: Limits, single: tu
     elif lowered.endswith(single):
         entries = iter([_Entry(os.path.basename(name), upload)])
     else:
-        kinds = ", ".join([*single, *_TAR_SUFFIXES, ".zip"])
+        kinds = ", ".join([*single, *ARCHIVE_SUFFIXES])
         raise _refused(f"The file {name!r} is of a kind that is not taken: upload one of {kinds}.")
     for entry in entries:
         _write(folder, entry, budget)

@@ -1,0 +1,128 @@
+"""NumPy archives (.npz) with an array of images and one of labels, such as the demo's digits."""
+
+from __future__ import annotations
+
+import base64
+import zipfile
+import zlib
+from collections import Counter
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from datasets.inspection.findings import Findings, PartFindings, Sample
+from datasets.inspection.pixels import png
+
+__all__ = ["read_arrays"]
+
+FORMAT = "NumPy arrays"
+_LABELS = ("labels", "label", "y", "targets", "target")
+_IMAGES = ("images", "image", "x", "data")
+_MAX_LABELS = 20_000_000
+_MAX_CLASSES = 1000
+_SAMPLES = 10
+#: Labels among which samples are looked for: images are stored one after the other and must be read up to there.
+_LOOKED_AT = 200
+_MAX_SIDE = 256
+_BROKEN = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, KeyError, NotImplementedError, RuntimeError)
+
+
+def read_arrays(findings: Findings, part: PartFindings, name: str, file: Path, *, samples: bool) -> bool:
+    """Count the classes of one file. False where it has no labelled images; a damaged file is a problem."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            labels = next((members[key] for key in _LABELS if key in members), None)
+            images = next((members[key] for key in _IMAGES if key in members), None)
+            if labels is None:
+                return False
+            numbers = _numbers(archive, labels)
+            _count(part, numbers)
+            if samples and images is not None:
+                _add_samples(findings, part.role, archive, images, numbers)
+    except _BROKEN as error:
+        findings.refuse(f"{name} cannot be read ({error}): write it again with numpy.savez.")
+    return True
+
+
+def _numbers(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Any:
+    with archive.open(info) as stream:
+        shape, dtype = _header(stream)
+        if len(shape) != 1 or dtype.kind not in "iub" or shape[0] > _MAX_LABELS:
+            raise ValueError(f"{info.filename} is not a list of whole numbers")
+        return np.frombuffer(_exactly(stream, shape[0] * dtype.itemsize), dtype)
+
+
+def _count(part: PartFindings, numbers: Any) -> None:
+    part.items += len(numbers)
+    found, counts = np.unique(numbers, return_counts=True)
+    if len(found) > _MAX_CLASSES:
+        return
+    for number, count in zip(found.tolist(), counts.tolist(), strict=True):
+        part.classes[str(number)] = part.classes.get(str(number), 0) + count
+
+
+def _add_samples(findings: Findings, role: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo, numbers: Any) -> None:
+    """An image of each of the first classes met."""
+    with archive.open(info) as stream:
+        shape, dtype = _header(stream)
+        if len(shape) < 3 or shape[0] != len(numbers):
+            raise ValueError(f"it has {len(numbers)} labels for images of shape {shape}")
+        sides = _sides(shape[1:])
+        if sides is None or dtype.kind not in "iuf":
+            return
+        seen: Counter[str] = Counter()
+        size = int(np.prod(shape[1:])) * dtype.itemsize
+        for number in numbers[:_LOOKED_AT].tolist():
+            values = np.frombuffer(_exactly(stream, size), dtype).reshape(shape[1:])
+            seen[str(number)] += 1
+            if seen[str(number)] == 1:
+                findings.samples.append(Sample(str(number), role, png=_picture(values, *sides)))
+            if len(seen) >= _SAMPLES:
+                return
+
+
+def _sides(shape: tuple[int, ...]) -> tuple[int, bool] | None:
+    """(channels, whether they come first) of images that can be shown."""
+    match shape:
+        case (height, width):
+            channels, first = 1, True
+        case (1 | 3 as channels, height, width):
+            first = True
+        case (height, width, 1 | 3 as channels):
+            first = False
+        case _:
+            return None
+    return (channels, first) if 0 < height <= _MAX_SIDE and 0 < width <= _MAX_SIDE else None
+
+
+def _picture(values: Any, channels: int, is_first: bool) -> str:
+    """Bytes as they are; other numbers from their least (black) to their most (white)."""
+    if values.ndim == 2:
+        values = values[None]
+    if is_first:
+        values = np.moveaxis(values, 0, -1)
+    height, width = values.shape[:2]
+    if values.dtype != np.uint8:
+        values = np.nan_to_num(values.astype(np.float64), posinf=0, neginf=0)
+        low, high = values.min(), values.max()
+        values = ((values - low) / (high - low or 1) * 255).astype(np.uint8)
+    return base64.b64encode(png(values.tobytes(), width, height, channels=channels)).decode()
+
+
+def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], Any]:
+    """Shape and type of an array in C order; `allow_pickle` stays off, so that objects are refused."""
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, is_fortran, dtype = read(stream)
+    if is_fortran or dtype.hasobject:
+        raise ValueError("an array is not in C order, or holds objects")
+    return shape, dtype
+
+
+def _exactly(stream: IO[bytes], size: int) -> bytes:
+    content = stream.read(size)
+    if len(content) != size:
+        raise ValueError("an array is cut off")
+    return content

@@ -1,0 +1,195 @@
+"""Inspects a dataset: size and digest of its files, then what they are and whether they fit the chosen kind."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from datasets.inspection import arrays, cifar, pictures, tables
+from datasets.inspection.findings import Findings, Part, PartFindings, Progress, file_word
+from datasets.inspection.layout import ROLES, Files, files_of, role_of_file
+
+__all__ = ["Inspection", "inspect"]
+
+_CHUNK = 1024 * 1024
+#: Of the work, by its time: reading all bytes; looking into them is the rest.
+_READING = 0.7
+_EXPECTED = {
+    "images": "There are no labelled images: put each class's pictures into a folder of its own (train/cat/1.jpg), "
+    "or use CIFAR-10's python batches or .npz files with labels, or choose the format Any.",
+    "csv": "There is no .csv or .tsv file: add one, or choose the format Any.",
+}
+
+
+@dataclass(frozen=True)
+class Inspection:
+    findings: Findings
+    file_count: int
+    size_bytes: int
+    #: sha256 over the sorted names, sizes and contents.
+    digest: str
+
+
+def inspect(parts: Sequence[Part], kind: str, progress: Progress = lambda _: None) -> Inspection:
+    """`kind` is "any", "images" or "csv". What is wrong is in the findings' problems; only `progress` may raise."""
+    findings = Findings()
+    found = [(part, files_of(part)) for part in parts]
+    size_bytes = sum(size for _, files in found for _, _, size in files.regular)
+    file_count = sum(len(files.regular) for _, files in found)
+    for part, files in found:
+        _note_what_is_left_out(findings, part, files)
+    digest = _digest(findings, found, lambda read: progress(_READING * read / max(1, size_bytes)))
+    if not file_count:
+        findings.refuse("There is no file in it: put the data there, then check again.")
+    elif not findings.problems:
+        _look_into(findings, found, kind, lambda read: progress(_READING + (1 - _READING) * read / max(1, size_bytes)))
+    return Inspection(findings, file_count, size_bytes, digest)
+
+
+def _note_what_is_left_out(findings: Findings, part: Part, files: Files) -> None:
+    if files.left_out:
+        findings.warn(f"{file_word(files.left_out, 'link')} or devices are left out: only plain files are checked.")
+    for name, why in files.unreadable:
+        findings.refuse(_unreadable(_full(part, name), why))
+    if not files.regular and part.role:
+        findings.refuse(f"The {part.role} folder holds no file: put the data there, or leave it out.")
+
+
+def _digest(findings: Findings, found: list[tuple[Part, Files]], tick: Callable[[int], None]) -> str:
+    digest, read = hashlib.sha256(), 0
+    for part, files in found:
+        for name, file, size in files.regular:
+            digest.update(f"{_full(part, name)}\0{size}\0".encode("utf-8", "surrogateescape"))
+            try:
+                with file.open("rb") as stream:
+                    while chunk := stream.read(_CHUNK):
+                        digest.update(chunk)
+                        read += len(chunk)
+                        tick(read)
+            except OSError as error:
+                findings.refuse(_unreadable(_full(part, name), error.strerror or str(error)))
+    return digest.hexdigest()
+
+
+def _look_into(findings: Findings, found: list[tuple[Part, Files]], kind: str, tick: Callable[[int], None]) -> None:
+    # A part without a role whose files name theirs (train.csv, test.csv) is several.
+    split = [piece for part, files in found for piece in _pieces(part, files)]
+    findings.format = _format(kind, [name for piece in split for name in piece.names])
+    read = 0
+    for piece in split:
+        findings.parts.append(piece.findings)
+        reader = _READERS.get(findings.format)
+        if reader is not None:
+            reader(findings, piece, lambda more, before=read: tick(before + more))  # type: ignore[misc]
+        read += piece.findings.size_bytes
+        tick(read)
+    _judge(findings, kind)
+
+
+@dataclass
+class _Piece:
+    findings: PartFindings
+    #: Name in messages -> file.
+    files: dict[str, Path]
+    #: The same for all files of its part, whatever their role.
+    beside: dict[str, Path]
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.files)
+
+
+def _pieces(part: Part, files: Files) -> list[_Piece]:
+    roles = {name: part.role or role_of_file(name) for name, _, _ in files.regular}
+    if "training" not in roles.values():
+        roles = dict.fromkeys(roles, part.role)
+    beside = {_full(part, name): file for name, file, _ in files.regular}
+    pieces = []
+    for role in (*ROLES, ""):
+        mine = [(name, file, size) for name, file, size in files.regular if roles[name] == role]
+        if mine:
+            told = PartFindings(role, part.name, len(mine), sum(size for _, _, size in mine))
+            pieces.append(_Piece(told, {_full(part, name): file for name, file, _ in mine}, beside))
+    return pieces
+
+
+def _format(kind: str, names: list[str]) -> str:
+    suffixes = [Path(name).suffix.lower() for name in names]
+    if kind != "csv":
+        if any(cifar.is_batch(name) for name in names):
+            return cifar.FORMAT
+        if any(suffix in pictures.IMAGE_SUFFIXES for suffix in suffixes):
+            return pictures.FORMAT
+        if ".npz" in suffixes:
+            return arrays.FORMAT
+    if kind != "images" and any(suffix in tables.TABLE_SUFFIXES for suffix in suffixes):
+        return tables.FORMAT
+    return "files"
+
+
+def _read_cifar(findings: Findings, piece: _Piece, tick: Callable[[int], None]) -> None:
+    batches = cifar.batches_of(piece.findings.role, piece.names)
+    cifar.read_batches(findings, piece.findings, piece.beside, batches, samples=not findings.samples)
+
+
+def _read_arrays(findings: Findings, piece: _Piece, tick: Callable[[int], None]) -> None:
+    for name, file in piece.files.items():
+        if name.lower().endswith(".npz"):
+            arrays.read_arrays(findings, piece.findings, name, file, samples=not findings.samples)
+
+
+def _read_pictures(findings: Findings, piece: _Piece, tick: Callable[[int], None]) -> None:
+    pictures.read_pictures(findings, piece.findings, piece.files, tick)
+
+
+def _read_tables(findings: Findings, piece: _Piece, tick: Callable[[int], None]) -> None:
+    others = [name for name, file in piece.files.items() if file.suffix.lower() not in tables.TABLE_SUFFIXES]
+    for name in piece.names:
+        if name not in others:
+            tables.read_table(findings, piece.findings, name, piece.files[name], tick)
+    findings.warn_of_others(others)
+
+
+_READERS = {
+    cifar.FORMAT: _read_cifar,
+    arrays.FORMAT: _read_arrays,
+    pictures.FORMAT: _read_pictures,
+    tables.FORMAT: _read_tables,
+}
+
+
+def _judge(findings: Findings, kind: str) -> None:
+    if kind == "any":
+        # Whoever chooses Any wants nothing asked of the files: what was noticed is only said.
+        findings.warnings = [*findings.warnings, *findings.problems]
+        findings.problems = []
+    labelled = any(part.classes or (part.items and kind == "csv") for part in findings.parts)
+    if kind in _EXPECTED and not labelled and not findings.problems:
+        findings.refuse(_EXPECTED[kind])
+    _compare_classes(findings)
+
+
+def _compare_classes(findings: Findings) -> None:
+    training = next((part for part in findings.parts if part.role in {"training", ""} and part.classes), None)
+    if training is None:
+        return
+    if findings.format != tables.FORMAT:
+        for name, count in training.classes.items():
+            if count == 1:
+                findings.warn(f"The class {name!r} has 1 image: a script that holds some back has none left to learn.")
+        if len(training.classes) == 1:
+            findings.warn("There is only one class: a classifier has nothing to tell apart.")
+    for part in findings.parts:
+        unknown = sorted(set(part.classes) - set(training.classes))
+        if part is not training and unknown:
+            findings.warn(f"{', '.join(unknown[:5])}: only in {part.role}, so nothing learns it.")
+
+
+def _unreadable(name: str, why: str) -> str:
+    return f"{name} cannot be read ({why}): make it readable for the account that runs Tidepool."
+
+
+def _full(part: Part, name: str) -> str:
+    return f"{part.name}/{name}" if part.name else name

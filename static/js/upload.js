@@ -1,0 +1,113 @@
+// Sends a file in pieces. The server says where the next one begins, so that nothing is sent twice and nothing is lost.
+
+const RETRY_MS = [500, 1_000, 2_000, 4_000, 8_000, 15_000];
+//: Speed is the mean over so many pieces.
+const REMEMBERED = 8;
+
+//: Sending again does not help.
+class Refused extends Error {}
+
+export class Sender {
+  //: `begun` is an upload of this file that is here in part. `onProgress` gets {sent, size, perSecond, words}.
+  constructor({ address, token, file, begun = null, onProgress }) {
+    Object.assign(this, { address, token, file, onProgress });
+    this.upload = begun;
+    this.isPaused = false;
+    this.failures = 0;
+    this.times = [];
+    this.wakeUp = () => {};
+    addEventListener("online", () => this.wakeUp());
+  }
+
+  pause() {
+    this.isPaused = true;
+    this.tell("Paused. What was sent is kept.");
+  }
+
+  resume() {
+    this.isPaused = false;
+    this.times = [];
+    this.wakeUp();
+  }
+
+  //: Resolves to the upload's id once all is there. Throws where the server refuses the file.
+  async run() {
+    for (;;) {
+      try {
+        if (!this.upload) this.upload = await this.begin();
+        while (this.upload.offset < this.file.size) {
+          await this.whilePaused();
+          await this.sendPiece();
+          this.tell();
+        }
+        return this.upload.id;
+      } catch (error) {
+        if (error instanceof Refused) throw error;
+        await this.afterFailure();
+      }
+    }
+  }
+
+  tell(words = "") {
+    const [first, last] = [this.times[0], this.times.at(-1)];
+    const seconds = first && last ? (last.at - first.at) / 1000 : 0;
+    const perSecond = seconds > 0 ? (last.offset - first.offset) / seconds : 0;
+    this.onProgress({ sent: this.upload?.offset ?? 0, size: this.file.size, perSecond, words });
+  }
+
+  async begin() {
+    const body = JSON.stringify({ name: this.file.name, size_bytes: this.file.size });
+    return this.ask(this.address, { method: "POST", body, headers: { "Content-Type": "application/json" } });
+  }
+
+  async sendPiece() {
+    const { id, offset } = this.upload;
+    const length = this.upload.chunk_bytes ?? 4 * 1024 ** 2;
+    const headers = { "Content-Type": "application/octet-stream", "Upload-Offset": String(offset) };
+    const body = this.file.slice(offset, offset + length);
+    this.upload = await this.ask(`${this.address}${id}/`, { method: "PATCH", body, headers });
+    this.failures = 0;
+    this.times = [...this.times, { at: performance.now(), offset: this.upload.offset }].slice(-REMEMBERED);
+  }
+
+  //: 409: somebody knows better where to go on; 404: the upload is gone; both are asked for after the wait.
+  async ask(address, options) {
+    const response = await fetch(address, { ...options, headers: { "X-CSRFToken": this.token, ...options.headers } });
+    if (response.ok) return response.json();
+    if (response.status >= 500 || response.status === 409) throw new Error(`answered ${response.status}`);
+    if (response.status === 404 && this.upload) {
+      this.upload = null;
+      throw new Error("the upload is gone");
+    }
+    const told = await response.json().catch(() => ({}));
+    throw new Refused(told.error ?? `The server does not take the file (${response.status}): load the page again.`);
+  }
+
+  async afterFailure() {
+    const wait = RETRY_MS[Math.min(this.failures, RETRY_MS.length - 1)];
+    this.failures += 1;
+    this.times = [];
+    this.tell("The connection is lost. It goes on by itself; what was sent is kept.");
+    await this.pauseFor(wait);
+    if (!this.upload) return;
+    try {
+      this.upload = await this.ask(`${this.address}${this.upload.id}/`, { method: "GET" });
+    } catch (error) {
+      if (error instanceof Refused) throw error;
+    }
+  }
+
+  async whilePaused() {
+    while (this.isPaused) await this.pauseFor(null);
+  }
+
+  pauseFor(milliseconds) {
+    return new Promise((resolve) => {
+      const timer = milliseconds === null ? null : setTimeout(resolve, milliseconds);
+      this.wakeUp = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+  }
+}
