@@ -2,43 +2,124 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 from django import forms
+from django.forms import BoundField
 
-from models_registry.models import RegisteredModelVersion
-from webapp.lib.formfields import ParametersField
+from models_registry.models import ModelTemplate, RegisteredModelVersion
+from models_registry.settings import SETTINGS, Argument, Setting, told
+from webapp.lib.formfields import ParametersField, parameters_as_text
 
-__all__ = ["ModelForm"]
+__all__ = ["LocationForm", "ModelForm", "initial_of"]
 
 _ENGINES = [
-    (RegisteredModelVersion.Engine.ELASTIC, "Elastic: grows and shrinks while it trains"),
-    (RegisteredModelVersion.Engine.FIXED, "Fixed: all its GPUs from start to end, as under torchrun"),
-    (RegisteredModelVersion.Engine.SINGLE, "Single: one process on one GPU"),
+    (RegisteredModelVersion.Engine.ELASTIC, "Elastic distributed training: grows and shrinks while it trains"),
+    (RegisteredModelVersion.Engine.SINGLE, "Single node: one process on one GPU"),
+    (RegisteredModelVersion.Engine.FIXED, "Distributed, fixed size: all its GPUs from start to end, as under torchrun"),
 ]
+#: Settings that most people leave to the script.
+_MORE = ("momentum", "weight_decay", "hidden_size")
 
 
-class ModelForm(forms.Form):
-    name = forms.CharField(max_length=1000, help_text="How trainings refer to it, such as digits-cnn.")
-    framework = forms.ChoiceField(choices=[(name, name) for name in RegisteredModelVersion.Framework.values])
-    engine = forms.ChoiceField(
-        label="Training engine", choices=_ENGINES, initial=RegisteredModelVersion.Engine.ELASTIC,
-        help_text="Elastic needs a script with a tidepool Session or a FabricModel. A plain torchrun, DDP or single "
-        "script is stopped only as a whole, and goes on afterwards only if it saves to CHECKPOINT_DIR on SIGTERM.",
-    )  # fmt: skip
+class LocationForm(forms.Form):
+    """Add location: where code lies that models can be made of."""
+
+    framework = forms.ChoiceField(choices=[(name, name) for name in ModelTemplate.Framework.values])
+    name = forms.CharField(max_length=1000, help_text="What the template is called in the list.")
     path = forms.CharField(
-        label="Path on the server", required=False, max_length=4096,
-        help_text="The folder with the code, below the models folder. Leave it empty to upload instead.",
+        required=False, max_length=4096,
+        help_text="The folder with the code, on the server. Leave it empty to upload instead.",
     )  # fmt: skip
     file = forms.FileField(
         label="Or upload the code", required=False, help_text="A .zip or .tar.gz archive, or a single Python script."
     )
     entry_point = forms.CharField(
-        initial="main.py", max_length=1000, help_text="The script that trains, relative to the folder."
-    )
-    dataset = forms.CharField(
-        label="Usual dataset", required=False, max_length=1000,
-        help_text="The name of a dataset, such as digits: it is filled in when somebody trains this model.",
-    )  # fmt: skip
-    parameters = ParametersField(
-        required=False, help_text="One per line, such as epochs = 5: each reaches the script as --epochs 5."
+        initial="main.py", max_length=1000, help_text="The script that trains: the folder must contain it."
     )
     description = forms.CharField(required=False, max_length=10_000, widget=forms.Textarea(attrs={"rows": 3}))
+
+
+class ModelForm(forms.Form):
+    """Add model: a template's code with what it is trained by."""
+
+    name = forms.CharField(label="Model name", max_length=1000, help_text="How trainings refer to it.")
+    description = forms.CharField(required=False, max_length=10_000, widget=forms.Textarea(attrs={"rows": 2}))
+    code = forms.ChoiceField(required=False, help_text="A template's files as they were taken over the last time.")
+    engine = forms.ChoiceField(
+        label="Training engine", choices=_ENGINES, initial=RegisteredModelVersion.Engine.ELASTIC,
+        help_text="Elastic needs a script with a tidepool Session or a FabricModel. A plain script is stopped only as "
+        "a whole, and goes on afterwards only if it saves to CHECKPOINT_DIR on SIGTERM.",
+    )  # fmt: skip
+    dataset = forms.CharField(
+        label="Training dataset", required=False, max_length=1000,
+        help_text="Filled in when somebody trains this model.",
+        widget=forms.TextInput(attrs={"list": "dataset-names", "autocomplete": "off"}),
+    )  # fmt: skip
+    parameters = ParametersField(
+        label="Other parameters", required=False,
+        help_text="One per line, such as hidden = 64: each reaches the script as --hidden 64, whatever it asks for.",
+    )  # fmt: skip
+
+    def __init__(
+        self, *args: Any, arguments: Sequence[Argument], codes: Iterable[tuple[str, str]] = (), **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        code = self.fields["code"]
+        assert isinstance(code, forms.ChoiceField)
+        code.choices = list(codes)
+        if not code.choices:
+            del self.fields["code"]
+        for setting in SETTINGS:
+            self.fields[setting.name] = _field(setting, arguments)
+
+    def chosen_settings(self) -> dict[str, Any]:
+        return {setting.name: self.cleaned_data[setting.name] for setting in SETTINGS}
+
+    @property
+    def learning(self) -> list[tuple[BoundField, str]]:
+        """Each with the policies that it belongs to."""
+        hidden = {*_MORE, "epochs", "batch_size"}
+        return [(self[each.name], " ".join(each.policies)) for each in SETTINGS if each.name not in hidden]
+
+    @property
+    def more(self) -> list[BoundField]:
+        return [self[name] for name in _MORE]
+
+
+def initial_of(version: RegisteredModelVersion, arguments: Sequence[Argument]) -> dict[str, Any]:
+    """A version's values as the form has them."""
+    by_settings = {each.argument: each.given for each in told(version.settings, arguments)}
+    own = {name: value for name, value in version.parameters.items() if by_settings.get(name) != value}
+    return {
+        "description": version.model.description,
+        "engine": version.engine,
+        "dataset": version.default_dataset,
+        "parameters": parameters_as_text(own),
+        **version.settings,
+    }
+
+
+def _field(setting: Setting, arguments: Sequence[Argument]) -> forms.Field:
+    wanted = _argument(setting, arguments)
+    reaches = f"Reaches the script as --{wanted.name}." if wanted else "The script does not ask for it."
+    words = f"{setting.help} {reaches}"
+    if setting.kind == "choice":
+        choices = [("", "As the script has it"), *((choice, choice) for choice in setting.choices)]
+        return forms.ChoiceField(label=setting.label, required=False, choices=choices, help_text=words)
+    default = "" if wanted is None or wanted.default is None else str(wanted.default)
+    widget = forms.TextInput(
+        attrs={"inputmode": "text" if setting.kind == "list" else "decimal", "placeholder": default}
+    )
+    return forms.CharField(label=setting.label, required=False, max_length=1000, help_text=words, widget=widget)
+
+
+def _argument(setting: Setting, arguments: Sequence[Argument]) -> Argument | None:
+    names = {argument.name: argument for argument in arguments}
+    probes = setting.choices or ("1",)
+    for probe in probes:
+        [each] = told({setting.name: probe}, arguments)
+        if each.argument:
+            return names[each.argument]
+    return None

@@ -1,11 +1,57 @@
-"""Registered models: the code that trains, and the parameters that it takes."""
+"""Templates (code that can train) and registered models (a template's code with what it is trained by)."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from django.conf import settings
 from django.db import models
 
-__all__ = ["RegisteredModel", "RegisteredModelVersion"]
+__all__ = ["ModelTemplate", "RegisteredModel", "RegisteredModelVersion"]
+
+
+class KeptCode(models.Model):
+    """One state of a model's files, and what identifies it."""
+
+    class Framework(models.TextChoices):
+        PYTORCH = "PyTorch"
+
+    framework = models.CharField(max_length=32, choices=Framework, default=Framework.PYTORCH)
+    #: Absolute folder under one of the allowed model roots that the files were taken from.
+    path = models.CharField(max_length=4096)
+    #: Our own copy of them, which nobody edits; several rows may share it. Empty: `path` itself.
+    copy = models.CharField(max_length=4096, blank=True, default="")
+    #: The script, relative to the folder.
+    entry_point = models.CharField(max_length=255)
+    #: sha256 over the sorted names, sizes and contents.
+    digest = models.CharField(max_length=64)
+    #: Compatibility modules on a rank's path, such as ["wmla"].
+    compat = models.JSONField(default=list)
+
+    class Meta:
+        abstract = True
+
+    @property
+    def folder(self) -> Path:
+        """Where the files are read from."""
+        return Path(self.copy or self.path)
+
+
+class ModelTemplate(KeptCode):
+    """Code by itself: models are made from it."""
+
+    name = models.CharField(max_length=255, unique=True)
+    description = models.TextField(blank=True, default="")
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="model_templates")
+    created_at = models.DateTimeField(auto_now_add=True)
+    #: When the files were taken over the last time.
+    taken_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class RegisteredModel(models.Model):
@@ -21,31 +67,25 @@ class RegisteredModel(models.Model):
         return self.name
 
 
-class RegisteredModelVersion(models.Model):
-    """One state of a model's code. Submitting a job copies `path`, so that later edits change no running job."""
-
-    class Framework(models.TextChoices):
-        PYTORCH = "PyTorch"
+class RegisteredModelVersion(KeptCode):
+    """One state of a model. A job copies its code when it is submitted, and names the version for good."""
 
     class Engine(models.TextChoices):
-        ELASTIC = "elastic"  # resized live
-        FIXED = "fixed"  # needs all its GPUs from start to end
-        SINGLE = "single"  # one process
+        ELASTIC = "elastic", "Elastic distributed training"  # resized live
+        SINGLE = "single", "Single node"  # one process
+        FIXED = "fixed", "Distributed, fixed size"  # needs all its GPUs from start to end
 
     model = models.ForeignKey(RegisteredModel, on_delete=models.CASCADE, related_name="versions")
     number = models.PositiveIntegerField()
-    framework = models.CharField(max_length=32, choices=Framework, default=Framework.PYTORCH)
+    #: None: it was registered with files of its own.
+    template = models.ForeignKey(
+        ModelTemplate, null=True, blank=True, on_delete=models.PROTECT, related_name="model_versions"
+    )
     engine = models.CharField(max_length=16, choices=Engine, default=Engine.ELASTIC)
-    #: Absolute folder under one of the allowed model roots.
-    path = models.CharField(max_length=4096)
-    #: The script, relative to `path`.
-    entry_point = models.CharField(max_length=255)
-    #: sha256 over the sorted names and contents of the folder.
-    digest = models.CharField(max_length=64)
-    #: Default parameters: each reaches the script as `--name value`.
+    #: What was chosen of `models_registry.settings`, by name: optimizer, learning rate and so on.
+    settings = models.JSONField(default=dict)
+    #: Each reaches the script as `--name value`: those given, and the settings that the script asks for.
     parameters = models.JSONField(default=dict)
-    #: Compatibility modules on a rank's path, such as ["wmla"].
-    compat = models.JSONField(default=list)
     #: Name of the dataset proposed when training.
     default_dataset = models.CharField(max_length=255, blank=True, default="")
     created_at = models.DateTimeField(auto_now_add=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 
 import pytest
 from django.conf import settings
@@ -10,9 +11,10 @@ from django.conf import settings
 from models_registry.actions import ModelRegistration, register
 from models_registry.code import inspect_code
 from models_registry.models import RegisteredModel
-from models_registry.queries import code_text
+from models_registry.queries import shown_file
 from tests.webapp.lib.archives import zip_of
 from webapp.lib.errors import NotAllowed, UserError
+from webapp.lib.folders import folder_facts
 from webapp.lib.sources import Source, Upload
 
 pytestmark = pytest.mark.django_db
@@ -32,23 +34,50 @@ def _register(user, **changes):
     return register(user, ModelRegistration(**given))
 
 
+def _text(version):
+    return shown_file(version.folder, version.entry_point).text
+
+
 def test_by_path(alice, folder):
     version = _register(alice, parameters={"epochs": 2})
     assert (version.number, version.entry_point, version.engine) == (1, "main.py", "elastic")
     assert version.parameters == {"epochs": 2}
     assert len(version.digest) == 64
-    assert code_text(version) == "from fabric_model import FabricModel\n"
+    assert _text(version) == "from fabric_model import FabricModel\n"
 
 
 def test_by_upload_of_one_script(alice, home):
     version = _register(alice, source=Source(upload=Upload("train.py", io.BytesIO(b"x = 1"))), entry_point="train.py")
-    assert code_text(version) == "x = 1"
+    assert _text(version) == "x = 1"
 
 
 def test_by_upload_of_an_archive(alice, home):
     archive = zip_of({"cnn/main.py": b"", "cnn/net.py": b""})
     version = _register(alice, source=Source(upload=Upload("cnn.zip", archive)), entry_point="cnn/main.py")
     assert version.entry_point == "cnn/main.py"
+
+
+def test_later_edits_change_no_version(alice, folder):
+    version = _register(alice)
+    (folder / "main.py").write_text("import something_else\n")
+    assert _text(version) == "from fabric_model import FabricModel\n"
+    assert _register(alice).digest != version.digest
+
+
+def test_the_digest_is_that_of_what_is_kept(alice, folder):
+    (folder / "__pycache__").mkdir(exist_ok=True)
+    (folder / "__pycache__" / "main.pyc").write_bytes(b"1")
+    version = _register(alice)
+    assert version.digest == folder_facts(version.folder).digest
+    (folder / "__pycache__" / "main.pyc").write_bytes(b"22")
+    assert _register(alice).digest == version.digest
+
+
+def test_what_cannot_be_copied_is_named(alice, folder):
+    os.mkfifo(folder / "pipe")
+    with pytest.raises(UserError, match="cannot be copied"):
+        _register(alice)
+    assert not list((folder.parent / "uploads").glob("*"))
 
 
 def test_compat_is_told_from_the_imports(alice, folder):

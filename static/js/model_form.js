@@ -1,0 +1,16 @@
+// Add model: settings of a learning-rate policy are shown while that policy is chosen.
+
+const policy = document.getElementById("id_lr_policy");
+const parts = [...document.querySelectorAll("[data-policies]")];
+
+function showPolicy() {
+  for (const part of parts) {
+    const [control] = part.querySelectorAll("input, select");
+    const belongs = part.dataset.policies.split(" ").includes(policy.value);
+    // What was typed is shown even where it does not fit: else nobody could correct it.
+    part.hidden = !belongs && !control.value;
+  }
+}
+
+policy.addEventListener("change", showPolicy);
+showPolicy();
