@@ -1,0 +1,119 @@
+"""Validations of trained models, and the trainings of a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.generics import ListAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from jobs import actions, queries
+from jobs.api.serializers import JobOutput
+from jobs.models import Job, Validation
+from jobs.states import JobState
+from jobs.validation_queries import validation_as_json, validations_of_job, validations_of_model
+from models_registry.queries import find_model
+from webapp.lib.rest import Pages, ReferenceField, found, signed_in
+
+__all__ = ["JobValidations", "ModelTrainings", "ModelValidations", "ValidationInput", "ValidationOutput"]
+
+
+class ValidationInput(serializers.Serializer[actions.ValidationRequest]):
+    split = serializers.ChoiceField(
+        Validation.Split.choices,
+        default=Validation.Split.VALIDATION,
+        help_text="A script with one held-out set is measured on that: see `split` of the result.",
+    )
+    dataset = ReferenceField(default=None, allow_null=True, help_text="Absent: the version that it was trained on.")
+    instance_group = ReferenceField(default=None, allow_null=True, help_text="Absent: the training's.")
+    priority = serializers.IntegerField(default=None, allow_null=True, help_text="Absent: the training's.")
+
+    def request(self) -> actions.ValidationRequest:
+        return actions.ValidationRequest(**self.validated_data)
+
+
+class _ClassOutput(serializers.Serializer[Any]):
+    label = serializers.IntegerField()  # type: ignore[assignment]
+    samples = serializers.IntegerField()
+    recall = serializers.FloatField(allow_null=True, help_text="Percent of its samples that were found.")
+    precision = serializers.FloatField(allow_null=True, help_text="Percent of such answers that were right.")
+
+
+class ValidationOutput(serializers.Serializer[Validation]):
+    job = serializers.IntegerField(help_text="The run that measures: see `jobs/{id}/`.")
+    trained = serializers.IntegerField(help_text="The job whose weights are measured.")
+    model = serializers.CharField()
+    version = serializers.IntegerField()
+    dataset = serializers.CharField()
+    dataset_version = serializers.IntegerField()
+    state = serializers.ChoiceField([state.value for state in JobState])
+    asked_for = serializers.CharField(help_text="The split: validation or testing.")
+    split = serializers.CharField(allow_null=True, help_text="validation, testing, or held-out: what was measured on.")
+    samples = serializers.IntegerField(allow_null=True)
+    loss = serializers.FloatField(allow_null=True, help_text="Mean over the samples; null too where it is not finite.")
+    accuracy = serializers.FloatField(allow_null=True, help_text="Top-1, in percent; null for what has no classes.")
+    confusion = serializers.ListField(
+        child=serializers.ListField(child=serializers.IntegerField()),
+        allow_null=True,
+        help_text="[i][j]: samples of class i that were answered by j.",
+    )
+    classes = _ClassOutput(many=True)
+    problem = serializers.CharField(allow_null=True, help_text="Why there is no result although the run is over.")
+    submitted_at = serializers.DateTimeField()
+    finished_at = serializers.DateTimeField(allow_null=True)
+
+    def to_representation(self, instance: Validation) -> dict[str, Any]:
+        return validation_as_json(instance)
+
+
+class _ByJob(Pages):
+    ordering = "-job_id"
+
+
+class JobValidations(ListAPIView[Validation]):
+    """What was measured of a training."""
+
+    serializer_class = ValidationOutput
+    pagination_class = _ByJob
+
+    def get_queryset(self) -> Any:
+        if getattr(self, "swagger_fake_view", False):
+            return Validation.objects.none()
+        return validations_of_job(queries.get_visible_job(self.request.user, self.kwargs["job"]))
+
+    @extend_schema(request=ValidationInput, responses={201: ValidationOutput})
+    def post(self, request: Request, job: int) -> Response:
+        """Queue a run on one GPU that measures the weights this training left."""
+        given = ValidationInput(data=request.data)
+        given.is_valid(raise_exception=True)
+        trained = queries.get_visible_job(request.user, job)
+        validation = actions.validate(trained, given.request(), signed_in(request))
+        return Response(validation_as_json(validation), status=201)
+
+
+class ModelValidations(ListAPIView[Validation]):
+    """What was measured of one's own trainings with a model (an administrator sees everybody's)."""
+
+    serializer_class = ValidationOutput
+    pagination_class = _ByJob
+
+    def get_queryset(self) -> Any:
+        if getattr(self, "swagger_fake_view", False):
+            return Validation.objects.none()
+        return validations_of_model(self.request.user, found(find_model(self.kwargs["reference"]), "model"))
+
+
+class ModelTrainings(ListAPIView[Job]):
+    """One's own trainings with any version of a model (an administrator sees everybody's)."""
+
+    serializer_class = JobOutput
+    pagination_class = Pages
+
+    def get_queryset(self) -> Any:
+        if getattr(self, "swagger_fake_view", False):
+            return Job.objects.none()
+        model = found(find_model(self.kwargs["reference"]), "model")
+        return queries.visible_jobs(self.request.user).filter(model__model=model, validation=None)
