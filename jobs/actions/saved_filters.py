@@ -1,0 +1,39 @@
+"""Filters of the list of jobs that people give a name: each has their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from django.contrib.auth.models import User
+from django.db import IntegrityError, transaction
+
+from jobs.listing import parsed_filter
+from jobs.models import SavedFilter
+from webapp.lib.errors import Conflict, NotFound, field_error
+from webapp.lib.names import checked_name
+
+__all__ = ["forget_filter", "save_filter"]
+
+_MAX_NAME_LENGTH = 64
+_MAX_PARAMETERS = 2000
+
+
+def save_filter(user: User, name: str, parameters: Mapping[str, str]) -> SavedFilter:
+    """Raises UserError where the name is taken or no name, or the parameters are no filter."""
+    name = checked_name(name, limit=_MAX_NAME_LENGTH)
+    address = parsed_filter(parameters).address
+    if not address:
+        raise field_error("parameters", "This filter leaves nothing out: set one before you save it.")
+    if len(address) > _MAX_PARAMETERS:
+        raise field_error("parameters", "This filter is too long to be saved: use shorter words.")
+    try:
+        with transaction.atomic():
+            return SavedFilter.objects.create(owner=user, name=name, parameters=address)
+    except IntegrityError:
+        sentence = f"You have a filter of the name “{name}” already: take another name, or forget that one."
+        raise Conflict(sentence, fields={"name": [sentence]}) from None
+
+
+def forget_filter(user: User, filter_id: int) -> None:
+    if not SavedFilter.objects.filter(owner=user, pk=filter_id).delete()[0]:
+        raise NotFound("You have no such filter: look it up in the list of jobs.")

@@ -1,0 +1,170 @@
+"""The list of jobs as a person uses it: it moves by itself, by keyboard, with many rows chosen at once."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from jobs.actions import cancel, change_priority
+from jobs.models import Job
+from jobs.states import JobState
+from tests.factories import JobFactory
+from tests.scene import Scene
+from webapp.lib import live
+
+#: A change is shown within about a second; the machine may be slow.
+SOON_MS = 20_000
+
+
+@pytest.fixture(autouse=True)
+def nothing_to_complain(complaints: list[str]) -> object:
+    yield
+    assert complaints == []
+
+
+def submitted(scene: Scene, name: str, owner: str = "alice") -> Job:
+    """What submitting does last: a row, and the news of it."""
+    who = scene.alice if owner == "alice" else scene.alice._meta.model.objects.get(username=owner)
+    job = JobFactory(
+        name=name, owner=who, model=scene.model, dataset=scene.dataset, instance_group=scene.first.instance_group
+    )
+    for topic in (live.JOBS, live.jobs_topic_of(who.pk)):
+        live.publish(topic, "append", {"jobs": [job.pk]})
+    return job
+
+
+def names(page: Page) -> list[str]:
+    return page.locator("#jobs .job-name a").all_text_contents()
+
+
+def open_list(page: Page, query: str = "") -> None:
+    page.goto(f"/jobs/{query}")
+    expect(page.locator("#live-dot")).to_have_attribute("data-status", "connected")
+    page.evaluate("window.isSamePage = true")
+
+
+def test_a_new_job_appears_and_a_cancelled_one_leaves_without_a_reload(page: Page, scene: Scene) -> None:
+    open_list(page, "?state=PENDING")
+    assert names(page) == ["digits-wide"]
+
+    mine = submitted(scene, "from elsewhere <b>")
+    submitted(scene, "bobs-second", owner="bob")
+
+    expect(page.locator("#jobs .job-name a").first).to_have_text("from elsewhere <b>", timeout=SOON_MS)
+    cancel(scene.waiting.pk, "alice")
+    expect(page.locator("#jobs .job-name a")).to_have_text(["from elsewhere <b>"], timeout=SOON_MS)
+    cancel(mine.pk, "alice")
+    expect(page.get_by_text("No job of yours fits this filter.")).to_be_visible(timeout=SOON_MS)
+    assert page.evaluate("window.isSamePage")
+
+
+def test_a_change_of_priority_is_shown_where_it_now_belongs(page: Page, scene: Scene) -> None:
+    open_list(page, "?sort=priority&state=active")
+    assert names(page) == ["T2 digits-cnn", "T1 digits-cnn", "digits-wide"]
+
+    change_priority(scene.waiting.pk, 9000, "alice")
+
+    expect(page.locator("#jobs .job-name a")).to_have_text(
+        ["T2 digits-cnn", "digits-wide", "T1 digits-cnn"], timeout=SOON_MS
+    )
+
+
+def test_filters_by_form_and_keeps_the_address(page: Page, scene: Scene) -> None:
+    open_list(page)
+    page.get_by_label("Name or number").fill("digits-")
+    page.get_by_label("State").select_option("Over")
+    page.get_by_label("Order").select_option("Name, from A")
+    page.get_by_text("More filters", exact=True).click()
+    page.get_by_label("Submitted from").fill("2020-02-29")
+    page.get_by_role("button", name="Show", exact=True).click()
+
+    expect(page.locator("#jobs .job-name a")).to_have_text(["digits-baseline", "digits-resume"])
+    assert "submitted_after=2020-02-2" in page.url
+    assert "within" not in page.url
+    expect(page.get_by_label("Submitted from")).to_have_value("2020-02-29")
+    page.get_by_role("link", name="Show all").click()
+    expect(page.locator("#jobs .job-name a")).to_have_count(5)
+
+
+def test_twenty_jobs_fit_into_a_window(page: Page, scene: Scene) -> None:
+    JobFactory.create_batch(
+        25, owner=scene.alice, model=scene.model, dataset=scene.dataset, instance_group=scene.first.instance_group,
+        state=JobState.RUNNING, slots=1, progress=0.5,
+    )  # fmt: skip
+    open_list(page)
+
+    box = page.locator("#jobs tbody tr").nth(19).bounding_box()
+    assert box
+    assert box["y"] + box["height"] <= 900
+
+
+def test_stops_many_at_once_and_says_what_is_lost(page: Page, scene: Scene) -> None:
+    open_list(page)
+    page.get_by_label("Choose all on this page").check()
+    expect(page.locator("#bulk-count")).to_have_text("5 trainings chosen")
+    page.get_by_label("Choose digits-baseline").uncheck()
+    cancel(scene.waiting.pk, "alice")  # meanwhile, elsewhere
+    page.get_by_role("button", name="Stop trainings").click()
+    dialog = page.get_by_role("dialog", name="Stop 2 trainings?")
+    expect(dialog).to_contain_text("“T1 digits-cnn” at step 820 (820 steps lost because it has no checkpoint)")
+    expect(dialog).to_contain_text("2 trainings of those chosen are over already.")
+    dialog.get_by_role("button", name="Keep training").click()
+    assert Job.objects.get(pk=scene.first.pk).state == JobState.RUNNING
+
+    page.get_by_role("button", name="Stop trainings").click()
+    dialog.get_by_role("button", name="Stop 2 trainings").click()
+
+    expect(page.get_by_text("being stopped.")).to_be_visible(timeout=SOON_MS)
+    expect(page.locator("#refused")).to_contain_text("“digits-resume”")
+    for job in (scene.first, scene.second):
+        row = page.locator(f'tr[data-job="{job.pk}"]')
+        expect(row.locator(".state-word")).to_have_text("Cancelling", timeout=SOON_MS)
+    expect(page.locator("#bulk")).to_be_hidden()
+
+
+def test_chooses_by_keyboard_and_sets_the_priority(page: Page, scene: Scene) -> None:
+    open_list(page, "?sort=name&state=active")
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    page.keyboard.press("k")
+    expect(page.locator("#bulk-count")).to_have_text("2 trainings chosen")
+    page.get_by_role("spinbutton", name="Priority").fill("6500")
+    page.get_by_role("button", name="Set priority", exact=True).click()
+    page.get_by_role("button", name="Set the priority of 2 trainings").click()
+
+    expect(page.get_by_text("2 trainings have the priority 6500 now.")).to_be_visible(timeout=SOON_MS)
+    chosen = Job.objects.filter(priority=6500).values_list("name", flat=True)
+    assert set(chosen) == {"digits-wide", "T1 digits-cnn"}
+    page.locator("#jobs tr.is-current a").press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("digits-wide")
+
+
+def test_what_was_chosen_stays_chosen_when_rows_come(page: Page, scene: Scene) -> None:
+    open_list(page)
+    page.get_by_label("Choose T1 digits-cnn").check()
+    submitted(scene, "newcomer")
+
+    expect(page.locator("#jobs .job-name a").first).to_have_text("newcomer", timeout=SOON_MS)
+    expect(page.get_by_label("Choose T1 digits-cnn")).to_be_checked()
+    expect(page.get_by_label("Choose newcomer")).not_to_be_checked()
+    expect(page.locator("#bulk-count")).to_have_text("1 training chosen")
+
+
+def test_compares_what_was_chosen(page: Page, scene: Scene) -> None:
+    open_list(page)
+    page.get_by_label("Choose T1 digits-cnn").check()
+    expect(page.get_by_role("button", name="Compare")).to_be_disabled()
+    page.get_by_label("Choose T2 digits-cnn").check()
+    page.get_by_role("button", name="Compare").click()
+
+    expect(page.get_by_role("heading", level=1)).to_have_text("Compare trainings")
+    drawn = "document.querySelector('.chart-canvas').data"
+    page.wait_for_function(f"{drawn}?.length >= 8", timeout=SOON_MS)
+    last = f"{drawn}.find(trace => trace.meta.title === 'Loss' && trace.meta.label === 'T1 digits-cnn').x.at(-1)"
+    assert page.evaluate(last) == 820
+    page.get_by_role("button", name="By time").click()
+    page.wait_for_function(f"{last} < 60", timeout=SOON_MS)
+    page.get_by_role("button", name="Table", exact=True).first.click()
+    expect(page.locator(".chart-table tbody tr").first).to_be_visible()
