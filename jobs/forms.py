@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django import forms
@@ -11,9 +11,12 @@ from datasets.models import Dataset
 from jobs.actions.checks import MAX_PRIORITY
 from jobs.models import InstanceGroup, Job
 from models_registry.models import RegisteredModel
-from webapp.lib.formfields import ParametersField
+from webapp.lib.formfields import ParametersField, as_scalar
+from webapp.lib.parameters import Scalar, kind_of, misfits
 
 __all__ = ["ChangeForm", "TrainForm"]
+
+_PARAMETER = "parameter."
 
 
 class TrainForm(forms.Form):
@@ -33,7 +36,9 @@ class TrainForm(forms.Form):
         initial=5000, help_text=f"1 to {MAX_PRIORITY}. Twice the priority means twice the GPUs, where both want them."
     )
     parameters = ParametersField(
-        required=False, help_text="One per line, such as epochs = 5: each replaces the model's own value."
+        label="Other parameters",
+        required=False,
+        help_text="One per line, such as epochs = 5: for what the model does not declare.",
     )
     exactness = forms.ChoiceField(
         choices=[
@@ -64,8 +69,17 @@ class TrainForm(forms.Form):
         required=False, label="Checkpoints that are kept", help_text="Empty: as the script says, or 2."
     )
 
-    def __init__(self, *args: Any, groups: list[InstanceGroup], beginnings: Sequence[Any] = (), **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        groups: list[InstanceGroup],
+        beginnings: Sequence[Any] = (),
+        declared: Mapping[str, Mapping[str, Scalar]],
+        **kwargs: Any,
+    ) -> None:
+        """`declared`: parameters of each model, by its number as text. Their fields are named `parameter.<name>`."""
         super().__init__(*args, **kwargs)
+        self._declared = declared
         start_from = self.fields["start_from"]
         assert isinstance(start_from, forms.ChoiceField)
         start_from.choices = [("", "Nothing: it learns everything itself"), *beginnings]
@@ -74,6 +88,34 @@ class TrainForm(forms.Form):
         field.queryset = InstanceGroup.objects.filter(pk__in=[group.pk for group in groups])
         if groups:
             field.initial = groups[0].pk
+
+    @property
+    def typed_parameters(self) -> dict[str, dict[str, str]]:
+        """What was typed into the fields of declared parameters, and what is wrong with it, by name."""
+        prefix = _PARAMETER
+        typed = {name.removeprefix(prefix): text for name, text in self.data.items() if name.startswith(prefix)}
+        return {"values": typed, "errors": self._typed()[1] if self.is_bound else {}}
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or self.cleaned_data
+        given, problems = self._typed()
+        for sentence in problems.values():
+            self.add_error("parameters", sentence)
+        others = cleaned.get("parameters", {})
+        for name in sorted(others.keys() & given.keys()):
+            self.add_error("parameters", f"{name} has a field of its own above: change it there.")
+        cleaned["parameters"] = {**given, **others}
+        return cleaned
+
+    def _typed(self) -> tuple[dict[str, Scalar], dict[str, str]]:
+        """Declared parameters that were given another value, and the sentences about those that do not fit."""
+        declared = self._declared.get(self.data.get("model", ""), {})
+        texts = {name: self.data.get(f"{_PARAMETER}{name}", "").strip() for name in declared}
+        given = {
+            name: text if kind_of(declared[name]) == "text" else as_scalar(text) for name, text in texts.items() if text
+        }
+        problems = misfits(given, declared)
+        return {name: value for name, value in given.items() if value != declared[name]}, problems
 
 
 class ChangeForm(forms.Form):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,10 +14,10 @@ from jobs.gangs import stop_words
 from jobs.models import Checkpoint, InstanceGroup
 from jobs.queries import visible_jobs
 from models_registry.queries import models
-from webapp.lib.formfields import parameters_as_text
+from webapp.lib.parameters import Scalar, kind_of
 from workers.queries import capacity
 
-__all__ = ["beginnings", "chosen_beginning", "train_choices", "usual_values"]
+__all__ = ["beginnings", "chosen_beginning", "declared_parameters", "train_choices", "usual_values"]
 
 #: As many of the newest trainings, and of their checkpoints, are offered to start from.
 _MAX_BEGINNINGS = 100
@@ -28,13 +29,21 @@ _SHARING = {
 }
 
 
-def train_choices(groups: Iterable[InstanceGroup]) -> dict[str, Any]:
-    """Models and instance groups by the value that the form has for them."""
+def train_choices(groups: Iterable[InstanceGroup], stamp: str) -> dict[str, Any]:
+    """Models and instance groups by the value that the form has for them; names are proposed with `stamp`."""
     datasets = dict(Dataset.objects.values_list("name", "pk"))
     return {
         "models": {str(model.pk): _model(model, datasets) for model in models()},
         "groups": {str(group.pk): _group(group) for group in groups},
+        "stamp": stamp,
+        "proposed_name": f"training-{stamp}",
     }
+
+
+def declared_parameters() -> dict[str, dict[str, Scalar]]:
+    """Of each model's newest version, by the value that the form has for it."""
+    newest: Iterable[Any] = models()
+    return {str(model.pk): model.latest[0].parameters for model in newest if model.latest}
 
 
 def usual_values(choices: dict[str, Any], model: str) -> dict[str, Any]:
@@ -43,6 +52,8 @@ def usual_values(choices: dict[str, Any], model: str) -> dict[str, Any]:
     if model not in known:
         model = next(iter(known)) if len(known) == 1 else ""
     values: dict[str, Any] = {"model": model, "dataset": known[model]["dataset"]} if model else {}
+    if model:
+        choices["proposed_name"] = values["name"] = f"{known[model]['name']}-{choices['stamp']}"
     if choices["groups"]:
         group = next(iter(choices["groups"].values()))
         values |= {"max_slots": max(1, group["capacity"]), "priority": group["priority"]}
@@ -51,7 +62,7 @@ def usual_values(choices: dict[str, Any], model: str) -> dict[str, Any]:
 
 def beginnings(user: User) -> list[tuple[str, list[tuple[str, str]]]]:
     """What the user's earlier trainings left to start from, as groups of choices."""
-    jobs = visible_jobs(user).order_by("-id")
+    jobs = visible_jobs(user).filter(validation=None).order_by("-id")
     trained = jobs.filter(Q(completed_incarnation__gt=0) | Q(checkpoints__problem="")).distinct()[:_MAX_BEGINNINGS]
     saved = Checkpoint.objects.filter(job__in=jobs, problem="").select_related("job").order_by("-job", "-step")
     weights = [(f"weights-{job.pk}", f"{job.name} ({job.pk}), after {job.step} steps") for job in trained]
@@ -84,7 +95,10 @@ def _model(model: Any, datasets: dict[str, int]) -> dict[str, Any]:
         "description": model.description,
         "engine": version.engine,
         "dataset": datasets.get(version.default_dataset),
-        "parameters": parameters_as_text(version.parameters),
+        "parameters": [
+            {"name": name, "kind": kind_of(value), "value": value if isinstance(value, str) else json.dumps(value)}
+            for name, value in version.parameters.items()
+        ],
     }
 
 

@@ -1,34 +1,22 @@
-// Start a training: picking a model fills in its usual dataset, and the panel beside says what will happen.
+// Start a training: picking a model fills in its usual dataset and asks for its parameters, and the panel beside says
+// what will happen.
 
-import { readJson } from "./charts.js";
 import { setField } from "./fields.js";
+import { readJson } from "./figure.js";
+import { showBeside, watchPreview } from "./preview.js";
 
 const choices = readJson("train-choices");
+const typed = readJson("typed-parameters");
 const form = document.querySelector("form.form-page");
-const preview = document.getElementById("preview");
+const panel = document.getElementById("preview");
+const declared = document.getElementById("declared");
 const field = (name) => form.elements.namedItem(name);
 const growing = document.getElementById("id_max_slots_helptext").textContent;
-let proposed = field("dataset").value;
-
-function gpus(count) {
-  return count === 1 ? "1 GPU" : `${count} GPUs`;
-}
+const proposed = { dataset: field("dataset").value, name: choices.proposed_name };
 
 function wholeNumber(name) {
   const value = Number(field(name).value);
   return Number.isInteger(value) && value > 0 ? value : null;
-}
-
-function sizeSentence(model, group) {
-  const isElastic = !model || model.engine === "elastic";
-  const most = wholeNumber("max_slots");
-  const least = isElastic ? wholeNumber("min_slots") : most;
-  const pool = `the ${gpus(group.capacity)} of ${group.name}`;
-  if (!most || !least) return "Say how many GPUs it may have.";
-  if (most > group.capacity) return `${group.name} has ${gpus(group.capacity)}: ask for at most ${group.capacity}.`;
-  if (most < least) return "At most is less than at least: raise the one or lower the other.";
-  if (most === least) return `It waits for ${most} of ${pool} and keeps as many to its end.`;
-  return `It starts as soon as it gets ${least} of ${pool}, and grows up to ${most} while it trains.`;
 }
 
 function sharingSentence(model, group) {
@@ -51,29 +39,58 @@ function showEngine(isElastic) {
   document.getElementById("id_max_slots_helptext").textContent = isElastic ? growing : "It starts once it gets all of them.";
 }
 
-function showPreview() {
+function showWords() {
   const model = choices.models[field("model").value];
   const isElastic = !model || model.engine === "elastic";
   if (!isElastic) field("exactness").value = "sum"; // its script adds up as it does
   const group = choices.groups[field("instance_group").value];
-  setField(preview, "size", group ? sizeSentence(model, group) : "");
-  setField(preview, "sharing", group ? sharingSentence(model, group) : "");
-  setField(preview, "exactness", exactnessSentence(model));
-  preview.querySelector("[data-model]").hidden = !model;
-  setField(preview, "model", model?.name ?? "");
-  setField(preview, "description", model?.description ?? "");
-  setField(preview, "parameters", model?.parameters || "It has none.");
+  setField(panel, "sharing", group ? sharingSentence(model, group) : "");
+  setField(panel, "exactness", exactnessSentence(model));
+  setField(panel, "description", model?.description ? `${model.name}: ${model.description}` : "");
   showEngine(isElastic);
 }
 
-//: What the user picked stays; what was only proposed follows the model.
-function proposeDataset() {
-  const usual = choices.models[field("model").value]?.dataset;
-  if (!usual || (field("dataset").value && field("dataset").value !== proposed)) return;
-  field("dataset").value = String(usual);
-  proposed = field("dataset").value;
+function parameterField({ name, kind, value }, number) {
+  const part = document.getElementById("declared-field").content.firstElementChild.cloneNode(true);
+  const [label, input, select] = part.children;
+  (kind === "flag" ? input : select).remove();
+  const control = kind === "flag" ? select : input;
+  if (kind === "number") input.inputMode = "decimal";
+  Object.assign(control, { name: `parameter.${name}`, id: `parameter-${number}`, value: typed.values[name] ?? value });
+  label.htmlFor = control.id;
+  label.textContent = name;
+  if (typed.errors[name]) requestAnimationFrame(() => showBeside(control, [typed.errors[name]]));
+  return part;
 }
 
-field("model").addEventListener("change", proposeDataset);
-form.addEventListener("input", showPreview);
-showPreview();
+function showParameters() {
+  const model = choices.models[field("model").value];
+  const wanted = model?.parameters ?? [];
+  declared.hidden = !wanted.length;
+  setField(declared, "model", model?.name ?? "");
+  declared.querySelector(".declared-fields").replaceChildren(...wanted.map(parameterField));
+}
+
+//: What the user picked stays; what was only proposed follows the model.
+function propose(name, value) {
+  if (!value || (field(name).value && field(name).value !== proposed[name])) return;
+  field(name).value = value;
+  proposed[name] = value;
+}
+
+function followModel() {
+  const model = choices.models[field("model").value];
+  if (model) {
+    propose("dataset", String(model.dataset ?? ""));
+    propose("name", `${model.name}-${choices.stamp}`);
+  }
+  typed.values = typed.errors = {}; // they were the other model's
+  showParameters();
+}
+
+const ask = watchPreview(form, panel);
+field("model").addEventListener("change", followModel);
+form.addEventListener("input", showWords);
+showParameters();
+showWords();
+ask();

@@ -1,0 +1,129 @@
+"""Priority and most GPUs of a job that is not over: changed, and changed back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import transaction
+
+from jobs.actions.checks import Problems, check_enough_virtual_ranks, check_priority, check_slots
+from jobs.actions.owner import refuse_if_over
+from jobs.actions.transition import StaleJob, Why, change, lock_job, record
+from jobs.models import Job, JobEvent
+from jobs.states import UNDOABLE, JobState, Reason
+from jobs.wake import wake_scheduler
+from webapp.lib.errors import NotFound
+
+__all__ = ["Wish", "change_max_slots", "change_priority", "change_wish", "check_wish", "undo_change"]
+
+#: What is said of a change, and of its undoing.
+_WORDS = {
+    "priority": ("the priority from {old} to {new}", "the priority goes from {old} back to {new}"),
+    "max_slots": (
+        "its GPUs from at most {old} to at most {new}",
+        "its GPUs go from at most {old} back to at most {new}",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Wish:
+    """None: as it is."""
+
+    priority: int | None = None
+    max_slots: int | None = None
+    #: Of an elastic job that waits.
+    min_slots: int | None = None
+
+
+def change_priority(job_id: int, priority: int, actor: str) -> Job:
+    change_wish(job_id, Wish(priority=priority), actor)
+    return Job.objects.get(pk=job_id)
+
+
+def change_max_slots(job_id: int, max_slots: int, actor: str) -> Job:
+    change_wish(job_id, Wish(max_slots=max_slots), actor)
+    return Job.objects.get(pk=job_id)
+
+
+@transaction.atomic
+def change_wish(job_id: int, wish: Wish, actor: str) -> list[JobEvent]:
+    """Change both or none; the events that say so. Others than elastic jobs need as many GPUs as they started with."""
+    job = lock_job(job_id)
+    return _change(job, check_wish(job, wish), actor)
+
+
+def check_wish(job: Job, wish: Wish) -> dict[str, Any]:
+    """The columns that change. Raises InvalidSubmission, or StaleJob where it is too late."""
+    problems, changes = Problems(), dict[str, Any]()
+    refuse_if_over(job, "change the priority or the GPUs of")
+    if wish.priority is not None:
+        check_priority(problems, wish.priority)
+        if wish.priority != job.priority:
+            changes["priority"] = wish.priority
+    if wish.max_slots is not None:
+        changes |= _check_max_slots(problems, job, wish.max_slots)
+    if wish.min_slots is not None and wish.min_slots != job.min_slots:
+        changes |= _check_min_slots(problems, job, wish.min_slots, changes.get("max_slots", job.max_slots))
+    problems.raise_if_any()
+    return changes
+
+
+def _check_max_slots(problems: Problems, job: Job, max_slots: int) -> dict[str, Any]:
+    if not job.elastic and job.state not in (JobState.PENDING, JobState.SUSPENDED) and max_slots != job.max_slots:
+        raise StaleJob(f"Job {job.pk} is not elastic: suspend it before you change its GPUs.")
+    least = job.min_slots if job.elastic else max_slots
+    # Asking for less is always possible, even while hosts of the group are away.
+    check_slots(problems, least, max_slots, job.instance_group if max_slots > job.max_slots else None, job.model)
+    if job.virtual_ranks is not None:
+        check_enough_virtual_ranks(problems, "max_slots", job.virtual_ranks, max_slots)
+    if max_slots == job.max_slots:
+        return {}
+    return {"max_slots": max_slots} if job.elastic else {"min_slots": least, "max_slots": max_slots}
+
+
+def _check_min_slots(problems: Problems, job: Job, min_slots: int, max_slots: int) -> dict[str, Any]:
+    if not job.elastic or job.state not in (JobState.PENDING, JobState.SUSPENDED):
+        raise StaleJob(f"Job {job.pk} has started or is not elastic: its minimum stays. Suspend an elastic job first.")
+    check_slots(problems, min_slots, max_slots, None, job.model)
+    return {"min_slots": min_slots}
+
+
+@transaction.atomic
+def undo_change(job_id: int, seq: int, actor: str) -> Job:
+    """Restore what the event `seq` changed, unless the same has been changed again since."""
+    job = lock_job(job_id)
+    event = JobEvent.objects.filter(job=job, seq=seq, reason__in=list(UNDOABLE)).first()
+    if event is None or "old" not in event.detail:
+        raise NotFound(f"Event {seq} of job {job_id} changed neither its priority nor its GPUs: nothing to undo.")
+    field = UNDOABLE[Reason(event.reason)]
+    later = JobEvent.objects.filter(job=job, seq__gt=seq, reason=event.reason, detail__has_key="old").last()
+    if later is not None or getattr(job, field) != event.detail["new"]:
+        by = f" by {later.actor}" if later else ""
+        raise StaleJob(f"It has been changed again since{by}, to {getattr(job, field)}: change it by hand.")
+    _change(job, check_wish(job, Wish(**{field: event.detail["old"]})), actor, undoes=seq)
+    return job
+
+
+def _change(job: Job, changes: dict[str, Any], actor: str, *, undoes: int | None = None) -> list[JobEvent]:
+    if not changes:
+        return []
+    before = {field: getattr(job, field) for field in (*UNDOABLE.values(), "min_slots")}
+    # The reason that the job shows stays: it says why it has what it has, until the scheduler has decided again.
+    change(job, **changes)
+    events = []
+    if "min_slots" in changes and job.elastic:
+        text = f"{actor} changes its GPUs from at least {before['min_slots']} to at least {changes['min_slots']}."
+        record(job, Why(Reason.LIMIT_CHANGED, text, actor, {"min_slots": changes["min_slots"]}))
+    for reason, field in UNDOABLE.items():
+        if field in changes:
+            detail = {"old": before[field], "new": changes[field]}
+            changed, undone = _WORDS[field]
+            if undoes is None:
+                events.append(record(job, Why(reason, f"{actor} changes {changed.format(**detail)}.", actor, detail)))
+            else:
+                text = f"{actor} undoes a change: {undone.format(**detail)}."
+                events.append(record(job, Why(reason, text, actor, {**detail, "undoes": undoes})))
+    wake_scheduler()
+    return events

@@ -1,0 +1,129 @@
+"""The page that starts a training, previews while one types, and the undoing of changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from django.contrib import messages
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST
+
+from jobs import actions
+from jobs.actions import Submission, Wish
+from jobs.forms import ChangeForm, TrainForm
+from jobs.models import InstanceGroup, Job, JobEvent
+from jobs.page_queries import usable_groups
+from jobs.previews import preview_change, preview_submission
+from jobs.queries import visible_jobs
+from jobs.train_page import beginnings, chosen_beginning, declared_parameters, train_choices, usual_values
+from webapp.lib.errors import UserError
+from webapp.lib.formfields import show_error
+from webapp.lib.notices import Undo, say
+from webapp.lib.pages import login_user, or_404
+
+__all__ = ["job_change_preview", "job_undo", "say_changed", "train", "train_preview"]
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def train(request: HttpRequest) -> HttpResponse:
+    groups = usable_groups(request.user)
+    choices = train_choices(groups, stamp=timezone.now().strftime("%Y%m%d%H%M%S"))
+    form = _train_form(request, request.POST or None, groups, initial=_train_initial(request, choices))
+    if request.method == "POST" and form.is_valid():
+        try:
+            job = actions.submit(_submission(form.cleaned_data), login_user(request))
+        except UserError as error:
+            show_error(form, error)
+        else:
+            return redirect("jobs:detail", job.pk)
+    context = {
+        "section": "jobs",
+        "crumbs": [("Jobs", "/jobs/"), ("Train", None)],
+        "form": form,
+        "choices": choices,
+        "typed_parameters": form.typed_parameters,
+    }
+    return render(request, "jobs/train.html", context)
+
+
+@require_POST
+def train_preview(request: HttpRequest) -> JsonResponse:
+    """What the Train form would do as it is filled in now."""
+    form = _train_form(request, request.POST, usable_groups(request.user))
+    user = login_user(request)
+    return _preview(form, lambda: preview_submission(_submission(form.cleaned_data), user))
+
+
+@require_POST
+def job_change_preview(request: HttpRequest, job_id: int) -> JsonResponse:
+    job = or_404(visible_jobs(request.user).filter(pk=job_id).first())
+    form, user = ChangeForm(request.POST), login_user(request)
+    return _preview(form, lambda: preview_change(job, Wish(**form.cleaned_data), user))
+
+
+@require_POST
+def job_undo(request: HttpRequest, job_id: int) -> HttpResponse:
+    """Take back what the events `events` (numbers, with spaces between them) changed: all of it or nothing."""
+    job = or_404(visible_jobs(request.user).filter(pk=job_id).first())
+    numbers = [int(word) for word in request.POST.get("events", "").split() if word.isdecimal() and len(word) < 10]
+    try:
+        with transaction.atomic():
+            for number in numbers:
+                actions.undo_change(job.pk, number, request.user.get_username())
+    except UserError as error:
+        messages.error(request, error.message)
+    else:
+        say(request, "It is as it was before: the scheduler decides again at once.")
+    return redirect("jobs:detail", job.pk)
+
+
+def say_changed(request: HttpRequest, job: Job, events: Sequence[JobEvent]) -> None:
+    if not events:
+        say(request, "Nothing was changed: these are its priority and its GPUs already.")
+        return
+    undo = Undo(reverse("jobs:undo", args=[job.pk]), {"events": " ".join(str(event.seq) for event in events)})
+    say(request, "Changed: the scheduler decides again at once.", undo=undo)
+
+
+def _preview(form: TrainForm | ChangeForm, answer: Callable[[], dict[str, Any]]) -> JsonResponse:
+    """The preview, or the sentences about what does not fit yet: while one types, that is no error of the request."""
+    if form.is_valid():
+        try:
+            return JsonResponse({"preview": answer()})
+        except UserError as error:
+            show_error(form, error)
+    return JsonResponse({"errors": {name: list(sentences) for name, sentences in form.errors.items()}})
+
+
+def _train_form(request: HttpRequest, data: Any, groups: list[InstanceGroup], **values: Any) -> TrainForm:
+    offered = beginnings(login_user(request))
+    return TrainForm(data, groups=groups, beginnings=offered, declared=declared_parameters(), **values)
+
+
+def _train_initial(request: HttpRequest, choices: dict[str, Any]) -> dict[str, Any]:
+    usual = usual_values(choices, request.GET.get("model", ""))
+    wanted = {"dataset": request.GET["dataset"]} if request.GET.get("dataset", "").isdecimal() else {}
+    return {"name": choices["proposed_name"], **usual, **wanted, "start_from": request.GET.get("start_from", "")}
+
+
+def _submission(values: dict[str, Any]) -> Submission:
+    return Submission(
+        name=values["name"],
+        model=values["model"].name,
+        dataset=values["dataset"].name,
+        instance_group=values["instance_group"].name,
+        min_slots=values["min_slots"],
+        max_slots=values["max_slots"],
+        priority=values["priority"],
+        parameters=values["parameters"],
+        exactness=values["exactness"],
+        virtual_ranks=values["virtual_ranks"],
+        checkpoint_seconds=values["checkpoint_seconds"],
+        checkpoints_kept=values["checkpoints_kept"],
+        **chosen_beginning(values["start_from"]),
+    )

@@ -1,0 +1,100 @@
+"""Start a training, and change one, as a person does it: with what would happen said beforehand, and undone after."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from jobs.actions import Wish
+from jobs.models import Job, JobEvent
+from jobs.previews import preview_change
+from tests.scene import Scene
+
+SOON_MS = 15_000
+
+
+@pytest.fixture(autouse=True)
+def nothing_to_complain(complaints: list[str]) -> object:
+    yield
+    # A page that is left while its socket still connects says so.
+    assert [line for line in complaints if "WebSocket connection to" not in line] == []
+
+
+def test_train_with_a_preview(page: Page, scene: Scene) -> None:
+    page.goto("/jobs/new/")
+    panel = page.get_by_role("complementary", name="What will happen")
+    expect(page.get_by_label("Name of the training")).to_have_value(re.compile(r"digits-cnn-\d{14}"))
+    expect(panel.locator("[data-field=gpus]")).to_have_text(re.compile(r"\d+ GPUs?"), timeout=SOON_MS)
+    expect(panel.locator("[data-field=others]")).to_have_text("T2 digits-cnn shrinks from 4 to 3 GPUs.")
+
+    page.get_by_label("At most").fill("99")
+    beside = page.locator("#id_max_slots_error")
+    expect(beside).to_have_text("sig-elastic has 8 GPUs: ask for at most 8, not 99.", timeout=SOON_MS)
+    expect(panel.locator("[data-errors]")).to_contain_text("At most: sig-elastic has 8 GPUs")
+    expect(page.get_by_label("At most")).to_have_value("99")
+    page.get_by_label("At most").fill("4")
+    expect(beside).to_be_empty(timeout=SOON_MS)
+
+    page.get_by_label("epochs").fill("many")
+    expect(panel.locator("[data-errors]")).to_contain_text("epochs is a number, such as 20", timeout=SOON_MS)
+    page.get_by_role("button", name="Start training").click()
+    expect(page.get_by_label("epochs")).to_have_value("many")
+    page.get_by_label("epochs").fill("3")
+    page.get_by_role("spinbutton", name="Priority").fill("9999")
+    expect(panel.locator("[data-field=why]")).to_contain_text("9999", timeout=SOON_MS)
+    page.get_by_role("button", name="Start training").click()
+
+    page.get_by_role("heading", level=1, name=re.compile("digits-cnn-")).wait_for()
+    job = Job.objects.latest("pk")
+    assert (job.priority, job.max_slots, job.parameters) == (9999, 4, {"epochs": 3})
+
+
+def test_another_model_asks_for_its_own_parameters_and_leaves_what_was_typed(page: Page, scene: Scene) -> None:
+    page.goto("/jobs/new/")
+    name = page.get_by_label("Name of the training")
+    name.fill("mine")
+    expect(page.get_by_label("epochs")).to_have_value("20")
+    page.get_by_label("Model").select_option(label="Pick a model")
+    expect(page.get_by_label("epochs")).to_have_count(0)
+    page.get_by_label("Model").select_option(label="digits-cnn")
+    expect(page.get_by_label("epochs")).to_have_value("20")
+    expect(name).to_have_value("mine")
+
+
+def test_a_priority_is_changed_with_a_preview_and_back(page: Page, scene: Scene) -> None:
+    job = scene.first
+    foreseen = preview_change(job, Wish(priority=10_000), scene.alice)
+    page.goto(f"/jobs/{job.pk}/")
+    change = page.get_by_role("region", name="Change")
+    expect(change.locator("[data-foreseen]")).to_be_hidden()
+    change.get_by_role("spinbutton", name="Priority").fill("10000")
+    expect(change.locator("[data-field=others]")).to_have_text(foreseen["others_text"], timeout=SOON_MS)
+    expect(change.locator("[data-field=gpus]")).to_have_text(re.compile(rf"^{foreseen['target_slots']} GPU"))
+    change.get_by_role("button", name="Save changes").click()
+
+    expect(page.locator("[data-notice]")).to_contain_text("the scheduler decides again")
+    expect(page.get_by_role("region", name="Change")).to_contain_text("alice changes the priority from 5000 to 10000")
+    page.locator("[data-notice]").get_by_role("button", name="Undo").click()
+    expect(page.locator("[data-notice]")).to_contain_text("as it was before")
+    expect(page.get_by_role("spinbutton", name="Priority")).to_have_value("5000")
+    job.refresh_from_db()
+    assert job.priority == 5000
+    assert JobEvent.objects.filter(job=job).latest("seq").text.startswith("alice undoes a change")
+
+
+def test_what_was_changed_again_meanwhile_stays(page: Page, scene: Scene) -> None:
+    page.goto(f"/jobs/{scene.first.pk}/")
+    page.get_by_label("At most").fill("6")
+    page.get_by_role("button", name="Save changes").click()
+    undo = page.get_by_role("button", name="Undo: at most 8 GPUs")
+    undo.wait_for()
+    other = page.context.new_page()
+    other.goto(f"/jobs/{scene.first.pk}/")
+    other.get_by_label("At most").fill("2")
+    other.get_by_role("button", name="Save changes").click()
+    other.locator("[data-notice]").wait_for()
+    undo.click()
+    expect(page.get_by_role("alert").first).to_contain_text("changed again since by alice, to 2")
+    expect(page.get_by_label("At most")).to_have_value("2")
