@@ -1,9 +1,11 @@
-"""Reads what a rank has written, piece by piece, from the files in the job's folder."""
+"""What ranks have written: which logs there are, and their content piece by piece, from files in the job's folder."""
 
 from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -14,11 +16,45 @@ from jobs.jobfolder import job_folder
 from jobs.models import Generation, Job, Rank
 from webapp.lib.errors import NotFound
 
-__all__ = ["MAX_LOG_BYTES", "LogPiece", "first_written", "read_log"]
+__all__ = ["MAX_LOG_BYTES", "STREAMS", "Log", "LogPiece", "Stream", "find_log", "first_written", "log_list", "read_log"]
 
 MAX_LOG_BYTES = 64 * 1024
 
 Stream = Literal["stdout", "stderr"]
+STREAMS: tuple[Stream, ...] = get_args(Stream)
+
+
+@dataclass(frozen=True)
+class Log:
+    """One stream of one rank. It stays after the rank has ended."""
+
+    incarnation: int
+    wid: str
+    host: str
+    stream: Stream
+    #: Number of the rank now, or None for one that has none any more.
+    rank: int | None
+    #: The newest generation that the rank was a member of.
+    generation: int
+    has_ended: bool
+    path: Path
+    #: The job's folder: what leads out of it is not read.
+    inside: Path
+
+    @contextmanager
+    def opened(self) -> Iterator[int | None]:
+        """Its descriptor; None where there is no such file, or what is there is no file of this job."""
+        descriptor = _open(self.path, self.inside)
+        try:
+            yield descriptor
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+    @property
+    def size_bytes(self) -> int:
+        with self.opened() as descriptor:
+            return os.fstat(descriptor).st_size if descriptor is not None else 0
 
 
 @dataclass(frozen=True)
@@ -44,6 +80,26 @@ def read_log(job: Job, rank: str, stream: Stream, after: int | None) -> LogPiece
     return LogPiece(row.wid, stream, text, start + used)
 
 
+def log_list(job: Job, *, incarnation: int | None = None, rank: str = "", stream: str = "") -> list[Log]:
+    """The logs of a job, by incarnation and rank; of one incarnation, rank (id, or number now) or stream alone."""
+    rows = Rank.objects.filter(job=job).order_by("incarnation", "id")
+    if incarnation is not None:
+        rows = rows.filter(incarnation=incarnation)
+    if rank:
+        found = _find_rank(job, rank, incarnation)
+        rows = rows.filter(pk=found.pk) if found else rows.none()
+    streams = [name for name in STREAMS if stream in ("", name)]
+    return [_log(job, row, name) for row in rows for name in streams]
+
+
+def find_log(job: Job, *, incarnation: int | None, rank: str, stream: Stream) -> Log:
+    """Exactly one: of the rank with this id or number, or of rank 0."""
+    row = _find_rank(job, rank, incarnation)
+    if row is None:
+        raise NotFound("The job has no rank yet: wait until it has started.")
+    return _log(job, row, stream)
+
+
 def first_written(job: Job) -> dict[str, str] | None:
     """Which log is worth opening first: of rank 0, else of any rank of this incarnation, a stream that has content."""
     first = _find_rank(job, "")
@@ -58,21 +114,41 @@ def first_written(job: Job) -> dict[str, str] | None:
     return {"rank": first.wid, "stream": "stdout"}
 
 
+def _log(job: Job, row: Rank, stream: Stream) -> Log:
+    return Log(
+        incarnation=row.incarnation,
+        wid=row.wid,
+        host=row.host,
+        stream=stream,
+        rank=row.rank,
+        generation=row.generation,
+        has_ended=bool(row.exit),
+        path=_file(job, row, stream),
+        inside=job_folder(job).path,
+    )
+
+
 def _file(job: Job, row: Rank, stream: Stream) -> Path:
     return job_folder(job).incarnation(row.incarnation) / "log" / f"{row.wid}.{row.host}" / stream
 
 
-def _find_rank(job: Job, rank: str) -> Rank | None:
+def _find_rank(job: Job, rank: str, incarnation: int | None = None) -> Rank | None:
     newest = Rank.objects.filter(job=job).order_by("-incarnation", "-generation", "-id")
+    if incarnation is not None:
+        newest = newest.filter(incarnation=incarnation)
     if not rank:
         return _numbered(newest, job, 0) or newest.first()
-    if rank.isascii() and rank.isdigit() and len(rank) < 10:
+    if _is_number(rank):
         row = _numbered(newest, job, int(rank))
     else:
         row = None if "\0" in rank else newest.filter(wid=rank).first()
     if row is None:
         raise NotFound(f"The job has no rank {rank[:100]!a}: look it up in its list of ranks.")
     return row
+
+
+def _is_number(rank: str) -> bool:
+    return rank.isascii() and rank.isdigit() and len(rank) < 10
 
 
 def _numbered(newest: QuerySet[Rank], job: Job, number: int) -> Rank | None:
@@ -86,19 +162,28 @@ def _numbered(newest: QuerySet[Rank], job: Job, number: int) -> Rank | None:
     return None
 
 
-def _read(file: Path, inside: Path, after: int | None) -> tuple[bytes, int]:
-    """(bytes, their offset). The script owns its folder: a link in it must not lead us elsewhere."""
+def _open(file: Path, inside: Path) -> int | None:
+    """The script owns its folder: a link in it must not lead us elsewhere, nor a pipe keep us waiting."""
     if not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(inside)):
-        return b"", after or 0
+        return None
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
+        return None
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _read(file: Path, inside: Path, after: int | None) -> tuple[bytes, int]:
+    """(bytes, their offset)."""
+    descriptor = _open(file, inside)
+    if descriptor is None:
         return b"", after or 0
     with os.fdopen(descriptor, "rb") as stream:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            return b"", after or 0
-        start = max(status.st_size - MAX_LOG_BYTES, 0) if after is None else min(after, status.st_size)
+        size = os.fstat(descriptor).st_size
+        start = max(size - MAX_LOG_BYTES, 0) if after is None else min(after, size)
         stream.seek(start)
         return stream.read(MAX_LOG_BYTES), start
 

@@ -1,0 +1,79 @@
+// Behind the sentence: its arithmetic, and what the scheduler would decide if something of the job were otherwise.
+
+import { fetchJson } from "../live.js";
+import { element, link } from "./rows.js";
+
+const SETTLE_MS = 500;
+const VERBS = { min_slots: "Lower the minimum", max_slots: "Raise the maximum", priority: "Raise the priority" };
+
+export function start(page, root) {
+  const box = document.getElementById("why");
+  const address = `/api/v1/jobs/${page.job}/`;
+  let shown = "";
+  let timer = null;
+
+  async function read() {
+    if (!box.open) return;
+    try {
+      const why = await fetchJson(`${address}why/`);
+      showTerms(why.terms);
+      showRemedies(why.remedies, change);
+    } catch {
+      document.getElementById("why-remedies").replaceChildren(element("li", "", "There was no answer: close this and open it again."));
+    }
+  }
+
+  async function change(remedy, button) {
+    button.setAttribute("aria-disabled", "true");
+    const token = root.querySelector("[name=csrfmiddlewaretoken]").value;
+    const response = await fetch(address, {
+      method: "PATCH",
+      headers: { "Content-Type": "application/json", "X-CSRFToken": token },
+      body: JSON.stringify({ [remedy.kind]: remedy.value }),
+    });
+    if (response.ok) button.replaceWith("Done: the scheduler decides again.");
+    else button.replaceWith((await response.json()).error);
+  }
+
+  box.addEventListener("toggle", read);
+  return {
+    showState(state) {
+      const now = JSON.stringify([state.reason, state.state]);
+      if (now === shown) return;
+      shown = now;
+      clearTimeout(timer);
+      timer = setTimeout(read, SETTLE_MS);
+    },
+  };
+}
+
+function showTerms(terms) {
+  const rows = terms.map(({ name, value, job }) => {
+    const row = element("div");
+    const term = element("dt", "", job ? "" : name);
+    if (job) term.append(link(`/jobs/${job}/`, name));
+    row.append(term, element("dd", "", value));
+    return row;
+  });
+  const list = document.getElementById("why-terms");
+  list.hidden = rows.length === 0;
+  list.replaceChildren(...rows);
+  document.getElementById("why-undecided").hidden = rows.length > 0;
+}
+
+function showRemedies(remedies, change) {
+  const rows = remedies.map((remedy) => {
+    const row = element("li", "", `${remedy.text} `);
+    if (VERBS[remedy.kind]) {
+      const button = element("button", "btn btn-sm", VERBS[remedy.kind]);
+      button.type = "button";
+      button.addEventListener("click", () => change(remedy, button));
+      row.append(button);
+    } else if (remedy.value !== null) {
+      row.append(link(`/jobs/${remedy.value}/`, "Look at it"));
+    }
+    return row;
+  });
+  document.getElementById("why-remedies").replaceChildren(...rows);
+  if (!rows.length) document.getElementById("why-remedies").append(element("li", "", "Nothing that you could change: it has what it asks for, or waits for what is under way."));
+}
