@@ -1,123 +1,15 @@
-// Draws the figures that the server made (`webapp/lib/charts.py`) and keeps them moving.
+// GPUs over time: draws the figures that the server made (`webapp/lib/charts.py`) and keeps them moving.
 
+import { asText, Figure, localTime, MAX_POINTS } from "./figure.js";
 import { clock, pauseInWords } from "./words.js";
 
-const REDRAW_MS = 1_000;
-const MAX_POINTS = 600;
+export { MetricsChart } from "./curves.js";
+export { readJson } from "./figure.js";
+
+const MOVE_MS = 1_000;
 const MAX_BANDS = 7;
-const CONFIG = { displayModeBar: false, responsive: true, scrollZoom: false, doubleClick: false };
-
-export function readJson(id) {
-  return JSON.parse(document.getElementById(id).textContent);
-}
-
-//: Plotly reads a little markup in texts; what people named must stay text.
-function asText(value) {
-  return String(value).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
-}
-
-//: Plotly shows times as they are written: write them in the viewer's time zone.
-function localTime(milliseconds) {
-  const moment = new Date(milliseconds);
-  return new Date(milliseconds - moment.getTimezoneOffset() * 60_000).toISOString().slice(0, 23);
-}
-
-//: Puts a figure on the page; redraws at most once a second and not while nobody looks.
-class Figure {
-  constructor(panel, figure) {
-    this.panel = panel;
-    this.canvas = panel.querySelector(".chart-canvas");
-    this.empty = panel.querySelector(".chart-empty");
-    this.table = panel.querySelector(".chart-table");
-    this.figure = figure;
-    this.drawnAt = 0;
-    this.timer = null;
-    panel.querySelector("[data-chart-table]")?.addEventListener("click", (event) => this.toggleTable(event.currentTarget));
-    panel.querySelector("[data-chart-csv]")?.addEventListener("click", () => this.saveCsv());
-    document.addEventListener("visibilitychange", () => document.hidden || this.request());
-    document.addEventListener("tidepool:theme", () => this.draw());
-  }
-
-  request() {
-    if (this.timer !== null || document.hidden) return;
-    const wait = Math.max(0, this.drawnAt + REDRAW_MS - performance.now());
-    this.timer = setTimeout(() => {
-      this.timer = null;
-      this.draw();
-    }, wait);
-  }
-
-  draw() {
-    this.drawnAt = performance.now();
-    const rows = this.rows();
-    const isEmpty = rows.length === 0;
-    this.empty.hidden = !isEmpty;
-    this.canvas.classList.toggle("invisible", isEmpty);
-    if (this.table && !this.table.hidden) this.fillTable(rows);
-    if (isEmpty) return;
-    const layout = structuredClone(this.figure.layout);
-    this.prepare(layout);
-    colourAxes(layout);
-    window.Plotly.react(this.canvas, this.traces(), layout, CONFIG);
-  }
-
-  prepare() {}
-
-  toggleTable(button) {
-    this.table.hidden = !this.table.hidden;
-    button.setAttribute("aria-pressed", String(!this.table.hidden));
-    this.canvas.hidden = !this.table.hidden;
-    if (this.table.hidden) this.draw();
-    else this.fillTable(this.rows());
-  }
-
-  fillTable(rows) {
-    const body = this.table.querySelector("tbody");
-    body.replaceChildren(...rows.slice(-MAX_POINTS).reverse().map((row) => {
-      const line = document.createElement("tr");
-      for (const value of row) line.insertCell().textContent = value ?? "";
-      return line;
-    }));
-  }
-
-  saveCsv() {
-    const head = [...this.table.querySelectorAll("th")].map((cell) => cell.textContent);
-    const lines = [head, ...this.rows()].map((row) => row.map(csvCell).join(","));
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([lines.join("\r\n")], { type: "text/csv" }));
-    link.download = `${this.panel.dataset.chart}.csv`;
-    link.click();
-    URL.revokeObjectURL(link.href);
-  }
-}
-
-//: A leading sign of a formula is defused: spreadsheets run formulas that come in text.
-function csvCell(value) {
-  const text = String(value ?? "");
-  const safe = typeof value === "string" && /^[=+\-@]/.test(text) ? `'${text}` : text;
-  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
-}
-
-function colourAxes(layout) {
-  const style = getComputedStyle(document.documentElement);
-  layout.font.color = style.getPropertyValue("--chart-ink").trim();
-  layout.font.family = getComputedStyle(document.body).fontFamily;
-  layout.hoverlabel = {
-    align: "left",
-    bgcolor: style.getPropertyValue("--chart-hover").trim(),
-    bordercolor: style.getPropertyValue("--chart-grid").trim(),
-    font: { color: layout.font.color, size: 12 },
-  };
-  for (const name of ["xaxis", "xaxis2", "yaxis", "yaxis2"]) {
-    if (!layout[name]) continue;
-    Object.assign(layout[name], {
-      gridcolor: style.getPropertyValue("--chart-grid").trim(),
-      linecolor: style.getPropertyValue("--chart-grid").trim(),
-      fixedrange: true,
-      automargin: true,
-    });
-  }
-}
+//: Changes that the keyboard reaches; the table has all.
+const MAX_STOPS = 100;
 
 //: GPUs over time: one band per job, stacked, with a marker and the reason at each change.
 export class TideChart extends Figure {
@@ -130,7 +22,8 @@ export class TideChart extends Figure {
     this.bands = new Map();
     for (const trace of figure.data.filter((trace) => trace.meta.kind === "band")) this.addBand(trace);
     // What moves at the right edge is time: no event says so.
-    setInterval(() => this.isMoving() && this.request(), REDRAW_MS);
+    setInterval(() => this.isMoving() && this.request(), MOVE_MS);
+    this.stops = new Stops(this);
     this.draw();
   }
 
@@ -200,6 +93,7 @@ export class TideChart extends Figure {
   prepare(layout) {
     const [start, end] = this.range();
     layout.xaxis.range = [localTime(start), localTime(end)];
+    document.dispatchEvent(new CustomEvent("tidepool:times", { detail: [start, end] }));
     // A job may have had more than it may have now.
     const highest = this.pool ? 0 : Math.max(0, ...[...this.bands.values()].flatMap(({ steps }) => steps.map((step) => step.slots)));
     layout.yaxis.range = [0, Math.max(1, this.capacity, highest) * 1.1];
@@ -211,17 +105,17 @@ export class TideChart extends Figure {
     const grid = times(bands, start, end);
     const total = grid.map(() => 0);
     const drawn = [];
-    const changes = { x: [], y: [], text: [], colours: [] };
+    this.changes = { x: [], y: [], text: [], colours: [], words: [] };
     for (const band of bands) {
       const heights = grid.map((at) => heightAt(band.steps, at));
       heights.forEach((height, index) => (total[index] += height));
       drawn.push({ ...band.trace, x: grid.map(localTime), y: heights, customdata: undefined });
-      this.mark(changes, band, grid, total, start);
+      this.mark(this.changes, band, grid, total, start);
     }
     for (const trace of this.figure.data) {
       if (trace.meta.kind === "free") drawn.push({ ...trace, x: grid.map(localTime), y: total.map((used) => Math.max(0, this.capacity - used)) });
       if (trace.meta.kind === "capacity") drawn.push({ ...trace, name: trace.name.replace(/\d+$/, this.capacity), x: [localTime(start), localTime(end)], y: [this.capacity, this.capacity] });
-      if (trace.meta.kind === "changes") drawn.push({ ...trace, x: changes.x, y: changes.y, text: changes.text, marker: { ...trace.marker, color: changes.colours } });
+      if (trace.meta.kind === "changes") drawn.push({ ...trace, x: this.changes.x, y: this.changes.y, text: this.changes.text, marker: { ...trace.marker, color: this.changes.colours } });
     }
     return drawn;
   }
@@ -235,12 +129,76 @@ export class TideChart extends Figure {
       changes.y.push(total[index]);
       changes.colours.push(band.trace.fillcolor);
       changes.text.push(hoverText(band.trace.meta.label, step));
+      changes.words.push(changeInWords(band.trace.meta.label, step));
     }
+  }
+
+  drawn() {
+    this.stops.place();
   }
 }
 
+//: The changes as places that the keyboard goes to, one Tab stop for all; each says what hovering says.
+class Stops {
+  constructor(chart) {
+    this.chart = chart;
+    this.group = chart.panel.querySelector(".chart-changes");
+    this.active = null;
+    this.group.addEventListener("keydown", (event) => this.move(event));
+    this.group.addEventListener("focusin", (event) => this.show(event.target));
+    this.group.addEventListener("focusout", () => window.Plotly.Fx.unhover(chart.canvas));
+  }
+
+  place() {
+    const { changes, canvas } = this.chart;
+    const { xaxis, yaxis } = canvas._fullLayout;
+    const first = Math.max(0, changes.x.length - MAX_STOPS);
+    const order = changes.x.map((_, index) => index).slice(first).sort((one, other) => changes.x[one].localeCompare(changes.x[other]));
+    while (this.group.children.length > order.length) this.group.lastChild.remove();
+    while (this.group.children.length < order.length) this.group.append(document.createElement("button"));
+    order.forEach((index, place) => {
+      const button = this.group.children[place];
+      button.type = "button";
+      button.dataset.point = index;
+      button.setAttribute("aria-label", changes.words[index]);
+      button.style.left = `${xaxis._offset + xaxis.d2p(changes.x[index]) + canvas.offsetLeft}px`;
+      button.style.top = `${yaxis._offset + yaxis.d2p(changes.y[index]) + canvas.offsetTop}px`;
+    });
+    this.group.hidden = order.length === 0 || canvas.hidden;
+    if (!this.group.contains(this.active)) this.active = this.group.lastElementChild;
+    for (const button of this.group.children) button.tabIndex = button === this.active ? 0 : -1;
+    if (document.activeElement === this.active) this.show(this.active);
+  }
+
+  show(button) {
+    if (this.active) this.active.tabIndex = -1;
+    this.active = button;
+    button.tabIndex = 0;
+    const curve = this.chart.canvas.data.findIndex((trace) => trace.meta.kind === "changes");
+    window.Plotly.Fx.hover(this.chart.canvas, [{ curveNumber: curve, pointNumber: Number(button.dataset.point) }]);
+  }
+
+  move(event) {
+    const buttons = [...this.group.children];
+    const here = buttons.indexOf(event.target);
+    const there = { ArrowLeft: here - 1, ArrowRight: here + 1, Home: 0, End: buttons.length - 1 }[event.key];
+    if (there === undefined) return;
+    event.preventDefault();
+    buttons[Math.min(Math.max(there, 0), buttons.length - 1)].focus();
+  }
+}
+
+function changeInWords(label, step) {
+  const parts = [`${label}: ${gpus(step.slots)} at ${clock(new Date(step.at))}`, step.text, pauseInWords(step.pause)];
+  return parts.filter(Boolean).join(". ");
+}
+
+function gpus(count) {
+  return `${Number(count.toFixed(1))} ${count === 1 ? "GPU" : "GPUs"}`;
+}
+
 function hoverText(label, step) {
-  const lines = [`<b>${asText(label)}: ${step.slots} ${step.slots === 1 ? "GPU" : "GPUs"}</b> at ${clock(new Date(step.at))}`];
+  const lines = [`<b>${asText(label)}: ${gpus(step.slots)}</b> at ${clock(new Date(step.at))}`];
   if (step.text) lines.push(...wrapped(asText(step.text)));
   if (step.pause !== null && step.pause !== undefined) lines.push(pauseInWords(step.pause));
   return lines.join("<br>");
@@ -291,71 +249,4 @@ function times(bands, start, end) {
   for (const { steps } of bands) for (const { at } of steps) if (at > start && at < end) moments.add(at);
   const sorted = [...moments].sort((one, other) => one - other);
   return sorted.length <= MAX_POINTS ? sorted : [start, ...sorted.slice(-MAX_POINTS + 1)];
-}
-
-//: Loss and accuracy by step.
-export class MetricsChart extends Figure {
-  constructor(panel, figure) {
-    super(panel, figure);
-    this.note = panel.querySelector(".chart-note");
-    this.every = figure.layout.meta.every;
-    this.lines = new Map(figure.data.map((trace) => [trace.meta.metric, { trace, points: trace.x.map((step, index) => [step, trace.y[index]]) }]));
-    this.draw();
-  }
-
-  addPoints(points) {
-    let isNew = false;
-    for (const { name, step, value } of points) {
-      const line = this.lines.get(name);
-      const last = line?.points.at(-1)?.[0] ?? -1;
-      if (!line || step <= last) continue;
-      line.points.push([step, value]);
-      isNew = true;
-    }
-    if (!isNew) return;
-    for (const line of this.lines.values()) {
-      if (line.points.length <= 2 * MAX_POINTS) continue;
-      line.points = line.points.filter((_, index) => index % 2 === 0 || index === line.points.length - 1);
-      this.every *= 2;
-    }
-    this.request();
-  }
-
-  replacePoints(points) {
-    for (const line of this.lines.values()) line.points = [];
-    this.addPoints(points);
-  }
-
-  rows() {
-    const steps = new Map();
-    const names = [...this.lines.keys()];
-    for (const [column, line] of [...this.lines.values()].entries()) {
-      for (const [step, value] of line.points) {
-        if (!steps.has(step)) steps.set(step, names.map(() => ""));
-        steps.get(step)[column] = value === null ? "not a number" : Number(value.toPrecision(5));
-      }
-    }
-    return [...steps].sort(([one], [other]) => one - other).map(([step, values]) => [step, ...values]);
-  }
-
-  draw() {
-    super.draw();
-    if (this.note) this.note.textContent = this.stride() > 1 ? `Shown: one step in ${this.stride()}.` : "";
-  }
-
-  stride() {
-    const longest = Math.max(0, ...[...this.lines.values()].map((line) => line.points.length));
-    return this.every * Math.max(1, Math.ceil(longest / MAX_POINTS));
-  }
-
-  traces() {
-    const accent = getComputedStyle(document.documentElement);
-    return [...this.lines.values()].map(({ trace, points }) => {
-      const every = Math.max(1, Math.ceil(points.length / MAX_POINTS));
-      const shown = points.filter((_, index) => index % every === 0 || index === points.length - 1);
-      const isTest = trace.meta.metric.startsWith("test_");
-      const colour = accent.getPropertyValue(isTest ? "--chart-second" : "--chart-first").trim();
-      return { ...trace, x: shown.map(([step]) => step), y: shown.map(([, value]) => value), showlegend: shown.length > 0, line: { ...trace.line, color: colour } };
-    });
-  }
 }

@@ -7,21 +7,17 @@ time zone, stacking the bands on one time axis, and what comes live. Each trace 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 from typing import Any
 
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from webapp.lib.time import iso
 
-__all__ = ["Band", "JobLook", "Sample", "Step", "job_look", "metrics_figure", "thin", "tide_figure"]
-
-#: More points than this in one line are not seen and cost time on each redraw.
-MAX_POINTS = 600
+__all__ = ["Band", "JobLook", "Step", "as_json", "job_look", "layout", "tide_figure"]
 
 #: Okabe and Ito's hues and four more by lightness, ordered so that jobs submitted one after the other look different.
 _COLOURS = (
@@ -29,16 +25,15 @@ _COLOURS = (
     "#F0E442", "#5B3F9B", "#D55E00", "#7FCDB0", "#004D6E", "#9C9A3C",
 )  # fmt: skip
 _LIGHT = frozenset({"#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#F0E442", "#D55E00", "#7FCDB0", "#9C9A3C"})
-_PATTERNS = 6
+#: Plotly's shapes for the classes `pattern-0` to `pattern-5` of the style sheet.
+_PATTERN_SHAPES = ("", "/", "|", ".", "\\", "-")
+_PATTERNS = len(_PATTERN_SHAPES)
 
 #: By the distance of two ticks in milliseconds: seconds are shown where minutes would repeat.
 _TICK_FORMATS = [
     {"dtickrange": [None, 59_999], "value": "%H:%M:%S\n%b %-d"},
     {"dtickrange": [60_000, None], "value": "%H:%M\n%b %-d"},
 ]
-
-_LOSSES = {"loss": "Training loss", "test_loss": "Test loss"}
-_ACCURACIES = {"accuracy": "Training accuracy", "test_accuracy": "Test accuracy"}
 
 
 @dataclass(frozen=True)
@@ -53,12 +48,17 @@ class JobLook:
     pattern: int
 
 
+#: Of jobs that are shown as one band.
+_SEVERAL = JobLook(0, "#868e96", "#000000", "", 0)
+
+
 @dataclass(frozen=True)
 class Step:
     """From `at` on a job has `slots` GPUs."""
 
     at: datetime
-    slots: int
+    #: A mean where a figure shows long times.
+    slots: float
     #: Why, in the scheduler's sentence; empty where the viewer may not know.
     text: str = ""
     pause_ms: float | None = None
@@ -66,38 +66,23 @@ class Step:
 
 @dataclass(frozen=True)
 class Band:
+    #: 0: several jobs as one.
     job: int
     label: str
     steps: Sequence[Step]
 
 
-@dataclass(frozen=True)
-class Sample:
-    step: int
-    #: None: not a number, drawn as a gap.
-    value: float | None
-
-
 def job_look(job: int) -> JobLook:
-    """The same for a job everywhere; neighbours by number differ."""
+    """The same for a job everywhere. Neighbours by number differ in all three, and those of one hue in the pattern."""
     hue = job % len(_COLOURS)
     colour = _COLOURS[hue]
     ink = "#000000" if colour in _LIGHT else "#ffffff"
-    return JobLook(hue, colour, ink, chr(ord("A") + (job - 1) % 26), job % _PATTERNS)
-
-
-def thin(samples: Sequence[Sample], most: int = MAX_POINTS) -> tuple[list[Sample], int]:
-    """Every n-th sample and the last one, and n: 1 while nothing was left out."""
-    every = max(1, -(-len(samples) // most))
-    kept = list(samples[::every])
-    if samples and kept[-1] is not samples[-1]:
-        kept[-1] = samples[-1]
-    return kept, every
+    return JobLook(hue, colour, ink, chr(ord("A") + (job - 1) % 26), (job + job // len(_COLOURS)) % _PATTERNS)
 
 
 def tide_figure(bands: Sequence[Band], capacity: int, *, pool: bool) -> dict[str, Any]:
     """GPUs over time. `pool`: bands are stacked and what is free is hatched; else one job under its limit."""
-    figure = go.Figure(layout=_layout())
+    figure = go.Figure(layout=layout())
     for band in bands:
         figure.add_trace(_band_trace(band))
     if pool:
@@ -108,28 +93,11 @@ def tide_figure(bands: Sequence[Band], capacity: int, *, pool: bool) -> dict[str
     figure.update_yaxes(title_text="GPUs", rangemode="tozero", tick0=0, dtick=_tick_step(capacity), zeroline=False)
     figure.update_yaxes(range=[0, max(1, capacity) * 1.1])
     figure.update_layout(meta={**_NEW_BANDS, "kind": "tide", "capacity": capacity, "pool": pool}, hovermode="closest")
-    return _as_json(figure)
+    return as_json(figure)
 
 
-def metrics_figure(series: Mapping[str, Sequence[Sample]]) -> dict[str, Any]:
-    """Loss above, accuracy below, by step. Names without samples keep an empty line that live points fill."""
-    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.08)
-    figure.update_layout(_layout())
-    strides = []
-    for row, names in enumerate((_LOSSES, _ACCURACIES), start=1):
-        for index, (name, label) in enumerate(names.items()):
-            kept, every = thin(series.get(name, ()))
-            strides.append(every)
-            figure.add_trace(_metric_trace(name, label, kept, index), row=row, col=1)
-    figure.update_xaxes(title_text="Step (optimizer updates)", row=2, col=1)
-    figure.update_xaxes(rangemode="tozero", zeroline=False)
-    figure.update_yaxes(title_text="Loss", rangemode="tozero", row=1, col=1)
-    figure.update_yaxes(title_text="Accuracy (%)", range=[0, 102], row=2, col=1)
-    figure.update_layout(hovermode="x unified", meta={"kind": "metrics", "every": max(strides)})
-    return _as_json(figure)
-
-
-def _layout() -> go.Layout:
+def layout() -> go.Layout:
+    """What all figures share; the browser adds the theme's colours."""
     return go.Layout(
         template="none",
         margin={"l": 52, "r": 16, "t": 8, "b": 44},
@@ -143,20 +111,27 @@ def _layout() -> go.Layout:
 
 
 def _band_trace(band: Band) -> go.Scatter:
-    look = job_look(band.job)
+    look = job_look(band.job) if band.job else _SEVERAL
     return go.Scatter(
         x=[iso(step.at) for step in band.steps],
         y=[step.slots for step in band.steps],
         customdata=[[step.text, step.pause_ms] for step in band.steps],
         # Plotly reads a little markup in names, and people name jobs.
-        name=escape(f"{look.letter} · {band.label}", quote=False),
+        name=escape(f"{look.letter} · {band.label}" if band.job else band.label, quote=False),
         meta={"kind": "band", "job": band.job, "label": band.label},
         mode="lines",
         line={"shape": "hv", "width": 0, "color": look.colour},
         fillcolor=look.colour,
+        fillpattern=_fill_pattern(look),
         stackgroup="gpus",
         hoverinfo="skip",
     )
+
+
+def _fill_pattern(look: JobLook) -> dict[str, Any]:
+    """The pattern that the job has in the slot map."""
+    shade = {"fgcolor": look.ink, "bgcolor": look.colour, "fgopacity": 0.16, "fillmode": "replace"}
+    return {"shape": _PATTERN_SHAPES[look.pattern], "size": 9, "solidity": 0.3, **shade}
 
 
 #: What the browser makes bands of jobs from that start while the page is open.
@@ -203,25 +178,12 @@ def _changes_trace() -> go.Scatter:
     )
 
 
-def _metric_trace(name: str, label: str, samples: Sequence[Sample], index: int) -> go.Scatter:
-    return go.Scatter(
-        x=[sample.step for sample in samples],
-        y=[sample.value for sample in samples],
-        name=label,
-        meta={"kind": "metric", "metric": name},
-        mode="lines" if index == 0 else "lines+markers",
-        line={"width": 1.5 if index == 0 else 2.5, "dash": "solid" if index == 0 else "dot"},
-        connectgaps=False,
-        showlegend=bool(samples),
-        hovertemplate="%{y:.4g}",
-    )
-
-
 def _tick_step(capacity: int) -> int:
     return max(1, -(-capacity // 8))
 
 
-def _as_json(figure: go.Figure) -> dict[str, Any]:
+def as_json(figure: go.Figure) -> dict[str, Any]:
+    """The figure after Plotly's own checks, as `json_script` takes it."""
     values: dict[str, Any] = json.loads(figure.to_json())
     del values["layout"]["template"]
     return values

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from webapp.lib.charts import MAX_POINTS, Band, Sample, Step, job_look, metrics_figure, thin, tide_figure
+from webapp.lib.charts import Band, Step, job_look, tide_figure
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 STYLES = Path(__file__).parents[3] / "static" / "css" / "tidepool.css"
@@ -45,34 +42,6 @@ def test_names_are_text_and_never_markup() -> None:
     assert band["name"] == "A · &lt;b&gt;x&lt;/b&gt; &amp; co"
 
 
-def test_what_is_no_number_is_a_gap() -> None:
-    figure = metrics_figure({"loss": [Sample(1, 2.0), Sample(2, None), Sample(3, 1.0)]})
-
-    [loss] = [trace for trace in figure["data"] if trace["meta"]["metric"] == "loss"]
-    assert (loss["y"], loss["connectgaps"]) == ([2.0, None, 1.0], False)
-    assert "NaN" not in json.dumps(figure)
-
-
-def test_accuracy_stands_below_loss_on_the_same_steps() -> None:
-    figure = metrics_figure({})
-
-    axes = {trace["meta"]["metric"]: trace["yaxis"] for trace in figure["data"]}
-    assert axes == {"loss": "y", "test_loss": "y", "accuracy": "y2", "test_accuracy": "y2"}
-    assert figure["layout"]["xaxis"]["matches"] == "x2"
-    assert figure["layout"]["yaxis2"]["title"]["text"] == "Accuracy (%)"
-
-
-@given(count=st.integers(0, 5000))
-def test_long_lines_are_thinned_and_keep_their_end(count: int) -> None:
-    samples = [Sample(step, 1.0) for step in range(count)]
-
-    kept, every = thin(samples)
-
-    assert len(kept) <= MAX_POINTS
-    assert kept[-1:] == samples[-1:]
-    assert all(sample.step % every == 0 for sample in kept[:-1])
-
-
 def test_seconds_are_shown_where_minutes_would_repeat() -> None:
     near, far = tide_figure([], 8, pool=False)["layout"]["xaxis"]["tickformatstops"]
 
@@ -87,6 +56,14 @@ def test_neighbours_look_different(job: int) -> None:
     assert one.colour != next_one.colour
     assert one.letter != next_one.letter
     assert one.pattern != next_one.pattern
+
+
+@pytest.mark.parametrize("job", range(1, 40))
+def test_jobs_of_one_colour_have_different_patterns(job: int) -> None:
+    one, later = job_look(job), job_look(job + 12)
+
+    assert (one.colour, one.pattern) != (later.colour, later.pattern)
+    assert one.colour == later.colour
 
 
 def test_style_sheet_has_the_same_colours() -> None:

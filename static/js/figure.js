@@ -1,0 +1,208 @@
+// What all charts share: drawing at most once a second, the table of the same, CSV and PNG, and a common cursor.
+
+export const MAX_POINTS = 600;
+const REDRAW_MS = 1_000;
+const CONFIG = { displayModeBar: false, responsive: true, scrollZoom: false, doubleClick: false };
+const PNG = { width: 1200, height: 600, scale: 2 };
+
+export function readJson(id) {
+  return JSON.parse(document.getElementById(id).textContent);
+}
+
+//: Plotly reads a little markup in texts; what people named must stay text.
+export function asText(value) {
+  return String(value).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+}
+
+//: Plotly shows times as they are written: write them in the viewer's time zone.
+export function localTime(milliseconds) {
+  const moment = new Date(milliseconds);
+  return new Date(milliseconds - moment.getTimezoneOffset() * 60_000).toISOString().slice(0, 23);
+}
+
+//: The way back from what an axis says.
+function fromLocalTime(axisMilliseconds) {
+  const moment = new Date(axisMilliseconds);
+  return axisMilliseconds + moment.getTimezoneOffset() * 60_000;
+}
+
+export function themeColour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+//: Puts a figure on the page; redraws at most once a second and not while nobody looks.
+export class Figure {
+  constructor(panel, figure) {
+    this.panel = panel;
+    this.canvas = panel.querySelector(".chart-canvas");
+    this.empty = panel.querySelector(".chart-empty");
+    this.table = panel.querySelector(".chart-table");
+    this.cursor = panel.querySelector(".chart-cursor");
+    this.figure = figure;
+    this.drawnAt = 0;
+    this.timer = null;
+    panel.querySelector("[data-chart-table]")?.addEventListener("click", (event) => this.toggleTable(event.currentTarget));
+    panel.querySelector("[data-chart-csv]")?.addEventListener("click", () => this.saveCsv());
+    panel.querySelector("[data-chart-png]")?.addEventListener("click", () => this.savePng());
+    document.addEventListener("visibilitychange", () => document.hidden || this.request());
+    document.addEventListener("tidepool:theme", () => this.draw());
+    addEventListener("resize", () => this.request());
+    this.followCursor();
+  }
+
+  request() {
+    if (this.timer !== null || document.hidden) return;
+    const wait = Math.max(0, this.drawnAt + REDRAW_MS - performance.now());
+    this.timer = setTimeout(() => {
+      this.timer = null;
+      this.draw();
+    }, wait);
+  }
+
+  draw() {
+    this.drawnAt = performance.now();
+    const isEmpty = !this.hasData();
+    this.empty.hidden = !isEmpty;
+    this.canvas.classList.toggle("invisible", isEmpty);
+    if (this.table && !this.table.hidden) this.fillTable();
+    if (isEmpty) return;
+    const layout = structuredClone(this.figure.layout);
+    this.prepare(layout);
+    colourAxes(layout);
+    window.Plotly.react(this.canvas, this.traces(), layout, CONFIG);
+    this.drawn();
+  }
+
+  hasData() {
+    return this.rows().length > 0;
+  }
+
+  prepare() {}
+
+  drawn() {}
+
+  //: Heads of the table; those that the server rendered unless a chart knows better.
+  columns() {
+    return [...this.table.querySelectorAll("th")].map((cell) => cell.textContent);
+  }
+
+  toggleTable(button) {
+    this.table.hidden = !this.table.hidden;
+    button.setAttribute("aria-pressed", String(!this.table.hidden));
+    this.canvas.hidden = !this.table.hidden;
+    if (this.table.hidden) this.draw();
+    else this.fillTable();
+  }
+
+  fillTable() {
+    const heads = this.columns().map((text) => {
+      const head = document.createElement("th");
+      head.scope = "col";
+      head.textContent = text;
+      return head;
+    });
+    this.table.querySelector("thead tr").replaceChildren(...heads);
+    this.table.querySelector("tbody").replaceChildren(...this.rows().slice(-MAX_POINTS).reverse().map((row) => {
+      const line = document.createElement("tr");
+      for (const value of row) line.insertCell().textContent = value ?? "";
+      return line;
+    }));
+  }
+
+  saveCsv() {
+    const lines = [this.columns(), ...this.rows()].map((row) => row.map(csvCell).join(","));
+    const address = URL.createObjectURL(new Blob([lines.join("\r\n")], { type: "text/csv" }));
+    save(address, `${this.fileName()}.csv`);
+    URL.revokeObjectURL(address);
+  }
+
+  //: On the page's ground: a picture without one cannot be read elsewhere.
+  async savePng() {
+    if (!this.hasData()) return;
+    const layout = structuredClone(this.figure.layout);
+    this.prepare(layout);
+    colourAxes(layout);
+    const title = { text: asText(`${document.title} – ${this.panel.querySelector("h2").textContent}`), x: 0.01, font: { size: 15 } };
+    const ground = themeColour("--surface");
+    Object.assign(layout, { title, paper_bgcolor: ground, plot_bgcolor: ground, margin: { ...layout.margin, t: 72 } });
+    const drawing = await window.Plotly.toImage({ data: this.traces(), layout }, { format: "svg", width: PNG.width, height: PNG.height });
+    save(await rastered(drawing), `${this.fileName()}.png`);
+  }
+
+  fileName() {
+    const job = document.querySelector("[data-job]")?.dataset.job;
+    return job && this.panel.closest("[data-job]") ? `job-${job}-${this.panel.dataset.chart}` : this.panel.dataset.chart;
+  }
+
+  // --- The cursor: charts of the same page show the same moment ---
+
+  followCursor() {
+    this.canvas.addEventListener("mousemove", (event) => this.say(this.momentAt(event)));
+    this.canvas.addEventListener("mouseleave", () => this.say(null));
+    document.addEventListener("tidepool:cursor", (event) => this.showCursor(event.detail));
+  }
+
+  say(at) {
+    document.dispatchEvent(new CustomEvent("tidepool:cursor", { detail: { at, from: this } }));
+  }
+
+  momentAt(event) {
+    const axis = this.canvas._fullLayout?.xaxis;
+    if (!axis) return null;
+    const place = event.clientX - this.canvas.getBoundingClientRect().left - axis._offset;
+    return place < 0 || place > axis._length ? null : this.toMoment(axis.p2c(place));
+  }
+
+  showCursor({ at, from }) {
+    const axis = this.canvas._fullLayout?.xaxis;
+    const value = at === null || from === this || !axis || this.canvas.hidden ? null : this.fromMoment(at);
+    const place = value === null ? -1 : axis.c2p(value);
+    this.cursor.hidden = place < 0 || place > (axis?._length ?? 0);
+    if (!this.cursor.hidden) this.cursor.style.left = `${axis._offset + place + this.canvas.offsetLeft}px`;
+  }
+
+  //: Between the numbers of the x axis (for times: of the viewer's zone) and moments.
+  toMoment(value) {
+    return fromLocalTime(value);
+  }
+
+  fromMoment(at) {
+    return Date.parse(`${localTime(at)}Z`);
+  }
+}
+
+//: Plotly's own way to a PNG loads a blob as an image, which the content security policy does not allow.
+async function rastered(drawing) {
+  const image = new Image();
+  image.src = drawing;
+  await image.decode();
+  const picture = document.createElement("canvas");
+  [picture.width, picture.height] = [PNG.width * PNG.scale, PNG.height * PNG.scale];
+  picture.getContext("2d").drawImage(image, 0, 0, picture.width, picture.height);
+  return picture.toDataURL("image/png");
+}
+
+function save(address, name) {
+  const link = document.createElement("a");
+  link.href = address;
+  link.download = name;
+  link.click();
+}
+
+//: A leading sign of a formula is defused: spreadsheets run formulas that come in text.
+export function csvCell(value) {
+  const text = String(value ?? "");
+  const safe = typeof value === "string" && /^\s*[=+\-@]|^[\t\r]/.test(text) ? `'${text}` : text;
+  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+}
+
+function colourAxes(layout) {
+  const grid = themeColour("--chart-grid");
+  layout.font.color = themeColour("--chart-ink");
+  layout.font.family = getComputedStyle(document.body).fontFamily;
+  layout.hoverlabel = { align: "left", bgcolor: themeColour("--chart-hover"), bordercolor: grid, font: { color: layout.font.color, size: 12 } };
+  for (const name of Object.keys(layout).filter((key) => /^[xy]axis/.test(key))) {
+    Object.assign(layout[name], { gridcolor: grid, linecolor: grid, fixedrange: true, automargin: true });
+    if (layout[name].showspikes) Object.assign(layout[name], { spikecolor: layout.font.color, spikethickness: 1, spikedash: "solid" });
+  }
+}
