@@ -26,6 +26,7 @@ from jobs.jobfolder import job_folder
 from jobs.models import Job, Journal, SlotClaim
 from jobs.queries import usable_checkpoints
 from jobs.states import JobState
+from jobs.validation import validation_of
 from workers.models import Host
 
 __all__ = ["EXPIRES_SECONDS", "announce_wish", "build_sync", "launch_spec", "resend_outstanding", "send_sync"]
@@ -76,7 +77,9 @@ def build_sync(host: str, acknowledged: Mapping[str, int] | None = None) -> Sync
     # Read first: a change that comes meanwhile has a higher revision and is sent for itself.
     revision = Host.objects.values_list("wish_revision", flat=True).get(name=host)
     held = SlotClaim.objects.filter(released_at__isnull=True, slot__host__name=host)
-    jobs = Job.objects.filter(pk__in=held.values("job")).select_related("owner", "model__model", "dataset")
+    jobs = Job.objects.filter(pk__in=held.values("job")).select_related(
+        "owner", "model__model", "dataset", "instance_group", "validation"
+    )
     claims: dict[int, list[SlotClaim]] = defaultdict(list)
     open_claims = SlotClaim.objects.filter(job__in=jobs, released_at__isnull=True).select_related("slot__host")
     for claim in open_claims.order_by("id"):
@@ -90,6 +93,7 @@ def launch_spec(job: Job) -> LaunchSpec:
     """How to run the job's script in its present incarnation; the same whenever it is asked for."""
     folder = job_folder(job)
     parameters = {**job.model.parameters, **job.parameters}
+    validation = validation_of(job)
     return LaunchSpec(
         folder=str(folder.incarnation(job.incarnation)),
         code_folder=str(folder.code),
@@ -112,6 +116,7 @@ def launch_spec(job: Job) -> LaunchSpec:
         stuck_seconds=settings.TIDEPOOL_STUCK_SECONDS,
         launch_seconds=settings.TIDEPOOL_LAUNCH_SECONDS,
         engine=cast(Literal["elastic", "fixed", "single"], str(job.model.engine)),
+        validate=cast(Literal["", "validation", "testing"], validation.split if validation else ""),
     )
 
 

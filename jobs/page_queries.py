@@ -11,6 +11,7 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.utils import timezone
 
+from jobs.curves import as_curves, thinned_metrics
 from jobs.logs import first_written
 from jobs.models import AllocationPoint, InstanceGroup, Job
 from jobs.queries import (
@@ -19,46 +20,36 @@ from jobs.queries import (
     event_list,
     job_as_json,
     job_state_as_json,
-    metric_series,
     rank_list,
     slot_map,
     visible_jobs,
 )
 from jobs.states import ACTIVE, HOLDING, TERMINAL, JobState
-from webapp.lib.charts import Band, Sample, Step
+from models_registry.models import RegisteredModel
+from webapp.lib.charts import Band, Step
+from webapp.lib.curves import Curve
 from webapp.lib.live import CLUSTER, current_seqs, job_topic
 
 __all__ = [
-    "CHART_METRICS",
     "CHART_WINDOW",
     "ClusterPage",
-    "JobFilter",
     "JobPage",
     "active_jobs",
     "cluster_live",
     "cluster_page",
-    "filtered_jobs",
     "job_live",
     "job_page",
     "jobs_using",
+    "models_proposing",
     "usable_groups",
 ]
 
 #: How far back the overview's chart can be turned.
 CHART_WINDOW = timedelta(hours=6)
-CHART_METRICS = ("loss", "test_loss", "accuracy", "test_accuracy")
 MAX_ACTIVE_JOBS = 50
 _CLUSTER_FIELDS = ("state", "slots", "target_slots", "min_slots", "max_slots", "priority", "progress")
 
 User = AbstractBaseUser | AnonymousUser
-
-
-@dataclass(frozen=True)
-class JobFilter:
-    #: "", "active", "finished" or one state.
-    state: str = ""
-    #: Part of the name of the job, its model, its dataset or its owner.
-    text: str = ""
 
 
 @dataclass
@@ -100,26 +91,7 @@ class ClusterPage:
 class JobPage:
     live: dict[str, Any]
     band: Band
-    samples: dict[str, list[Sample]]
-
-
-def filtered_jobs(user: User, wanted: JobFilter) -> QuerySet[Job]:
-    jobs = visible_jobs(user).order_by("-id")
-    if wanted.state == "active":
-        jobs = jobs.exclude(state__in=TERMINAL)
-    elif wanted.state == "finished":
-        jobs = jobs.filter(state__in=TERMINAL)
-    elif wanted.state:
-        jobs = jobs.filter(state=wanted.state)
-    text = wanted.text.strip()
-    if text and "\0" not in text:
-        jobs = jobs.filter(
-            Q(name__icontains=text)
-            | Q(model__model__name__icontains=text)
-            | Q(dataset__dataset__name__icontains=text)
-            | Q(owner__username__icontains=text)
-        )
-    return jobs
+    curves: dict[str, Curve]
 
 
 def active_jobs(user: User) -> list[Job]:
@@ -129,9 +101,14 @@ def active_jobs(user: User) -> list[Job]:
 
 
 def jobs_using(user: User, **version: Any) -> QuerySet[Job]:
-    """The viewer's newest jobs with any version of a dataset or model: `dataset=` or `model=`."""
+    """The viewer's newest trainings with any version of a dataset or model: `dataset=` or `model=`."""
     [(kind, row)] = version.items()
-    return visible_jobs(user).filter(**{f"{kind}__{kind}": row}).order_by("-id")[:20]
+    return visible_jobs(user).filter(**{f"{kind}__{kind}": row}, validation=None).order_by("-id")[:20]
+
+
+def models_proposing(dataset: str) -> QuerySet[RegisteredModel]:
+    """Models whose trainings are offered this dataset."""
+    return RegisteredModel.objects.filter(versions__default_dataset=dataset).distinct().order_by("name")[:20]
 
 
 def cluster_page(user: User) -> ClusterPage:
@@ -163,6 +140,18 @@ def cluster_live(user: User) -> dict[str, Any]:
 
 def job_live(job: Job) -> dict[str, Any]:
     """The whole of a job's page as JSON: `state` and `append` have the shape of the live events of its topic."""
+    live = _without_metrics(job)
+    live["append"]["metrics"] = [point for thinned in thinned_metrics(job).values() for point in thinned.points]
+    return live
+
+
+def job_page(job: Job) -> JobPage:
+    live = _without_metrics(job)  # the page's figure has them
+    return JobPage(live, _job_band(job, live), as_curves(thinned_metrics(job)))
+
+
+def _without_metrics(job: Job) -> dict[str, Any]:
+    # The number first: what is published meanwhile comes again, and changes nothing.
     topic = job_topic(job.pk)
     seq = current_seqs([topic])[topic]
     points = AllocationPoint.objects.filter(job=job).order_by("at", "id")
@@ -171,17 +160,12 @@ def job_live(job: Job) -> dict[str, Any]:
         "state": job_as_json(job),
         "append": {
             "allocation": [{"job": job.pk, **allocation_as_json(point)} for point in points],
-            "metrics": [point for name in CHART_METRICS for point in metric_series(job, name)],
+            "metrics": [],
             "events": event_list(job),
         },
         "ranks": rank_list(job),
         "log": first_written(job),
     }
-
-
-def job_page(job: Job) -> JobPage:
-    live = job_live(job)
-    return JobPage(live, _job_band(job, live), _job_samples(live))
 
 
 def usable_groups(user: User) -> list[InstanceGroup]:
@@ -198,13 +182,6 @@ def _job_band(job: Job, live: dict[str, Any]) -> Band:
         for point in live["append"]["allocation"]
     ]
     return Band(job.pk, job.name, steps)
-
-
-def _job_samples(live: dict[str, Any]) -> dict[str, list[Sample]]:
-    series: dict[str, list[Sample]] = {name: [] for name in CHART_METRICS}
-    for point in live["append"]["metrics"]:
-        series[point["name"]].append(Sample(point["step"], point["value"]))
-    return series
 
 
 def _alive() -> Q:

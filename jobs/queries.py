@@ -8,7 +8,9 @@ from typing import Any
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import QuerySet
 
+from jobs.curves import metric_as_json, thinned_points
 from jobs.models import AllocationPoint, Checkpoint, Job, JobEvent, MetricPoint, Rank, SlotClaim
+from jobs.states import UNDOABLE, Reason
 from webapp.lib.errors import NotFound
 from webapp.lib.live import without_nan
 from webapp.lib.time import iso
@@ -27,14 +29,13 @@ __all__ = [
     "metric_series",
     "rank_list",
     "slot_map",
+    "undoable_changes",
     "usable_checkpoints",
     "visible_jobs",
 ]
 
 #: What a user reads in place of the name of a job that is somebody else's.
 ANOTHER_USERS_TRAINING = "another user's training"
-#: A chart's line has at most this many points unless all are asked for.
-MAX_SERIES_POINTS = 600
 
 User = AbstractBaseUser | AnonymousUser
 
@@ -121,33 +122,49 @@ def metric_names(job: Job) -> list[str]:
 def metric_series(job: Job, name: str, every: int | None = None) -> list[dict[str, Any]]:
     """Every `every`-th value of a metric and always the last; without `every`, few enough for a chart."""
     points = MetricPoint.objects.filter(job=job, name=name).order_by("step")
+    if every is None:
+        return thinned_points(job, name).points
     rows = list(points.values_list("step", "epoch", "value", "at"))
-    stride = max(1, every) if every is not None else -(-len(rows) // MAX_SERIES_POINTS) or 1
-    kept = rows[::stride]
+    kept = rows[:: max(1, every)]
     if rows and kept[-1] != rows[-1]:
         kept.append(rows[-1])
-    return [
-        without_nan({"name": name, "step": step, "epoch": epoch, "value": value, "at": iso(at)})
-        for step, epoch, value, at in kept
-    ]
+    return [metric_as_json(name, *row) for row in kept]
 
 
 def rank_list(job: Job) -> list[dict[str, Any]]:
-    return [
-        {
-            "rank": rank.rank,
-            "wid": rank.wid,
-            "pid": rank.pid,
-            "started_at": iso(datetime.fromtimestamp(rank.started_at, UTC)),
-            "host": rank.host,
-            "slot": rank.slot,
-            "generation": rank.generation,
-            "incarnation": rank.incarnation,
-            "state": str(rank.state),
-            "exit": rank.exit or None,
-        }
-        for rank in Rank.objects.filter(job=job).order_by("incarnation", "id")
-    ]
+    """Every process that trained or trains, with what the GPU of those that are there does now."""
+    ranks = list(Rank.objects.filter(job=job).order_by("incarnation", "id"))
+    hosts = {rank.host for rank in ranks if not rank.exit}
+    slots = Slot.objects.filter(host__name__in=hosts).select_related("host", "reading")
+    gpus = {(slot.host.name, slot.index): _gpu_as_json(slot) for slot in slots}
+    return [_rank_as_json(rank, None if rank.exit else gpus.get((rank.host, rank.slot))) for rank in ranks]
+
+
+def _rank_as_json(rank: Rank, gpu: dict[str, Any] | None) -> dict[str, Any]:
+    return {
+        "rank": rank.rank,
+        "wid": rank.wid,
+        "pid": rank.pid,
+        "started_at": iso(datetime.fromtimestamp(rank.started_at, UTC)),
+        "host": rank.host,
+        "slot": rank.slot,
+        "generation": rank.generation,
+        "incarnation": rank.incarnation,
+        "state": str(rank.state),
+        "exit": rank.exit or None,
+        "gpu": gpu,
+    }
+
+
+def _gpu_as_json(slot: Slot) -> dict[str, Any]:
+    reading = getattr(slot, "reading", None)
+    return {
+        "model": slot.device_model,
+        "virtual": slot.virtual,
+        "utilisation_percent": reading.utilisation_percent if reading else None,
+        "memory_used_bytes": reading.memory_used_bytes if reading else None,
+        "memory_total_bytes": reading.memory_total_bytes if reading else None,
+    }
 
 
 def event_as_json(event: JobEvent) -> dict[str, Any]:
@@ -197,6 +214,13 @@ def _slot_as_json(slot: Slot, claim: SlotClaim | None, user: User) -> dict[str, 
         "memory_used_bytes": reading.memory_used_bytes if reading else None,
         "memory_total_bytes": reading.memory_total_bytes if reading else None,
     }
+
+
+def undoable_changes(job: Job) -> list[JobEvent]:
+    """The newest change of its priority and of its GPUs, where that is what it has now."""
+    changes = JobEvent.objects.filter(job=job, reason__in=list(UNDOABLE), detail__has_key="old").order_by("seq")
+    newest = {event.reason: event for event in changes}
+    return [event for event in newest.values() if event.detail["new"] == getattr(job, UNDOABLE[Reason(event.reason)])]
 
 
 def usable_checkpoints(job: Job) -> QuerySet[Checkpoint]:

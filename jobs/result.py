@@ -7,6 +7,10 @@ import stat
 import time
 import zipfile
 from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import IO
 
@@ -14,9 +18,12 @@ from jobs.jobfolder import PUBLISHED, job_folder
 from jobs.models import Checkpoint, Job
 from webapp.lib.errors import NotFound
 
-__all__ = ["checkpoint_chunks", "result_name", "zip_chunks"]
+__all__ = ["ResultFile", "checkpoint_chunks", "file_chunks", "log_chunks", "result_files", "result_name", "zip_chunks"]
 
 _CHUNK = 256 * 1024
+MAX_FILES = 1_000
+#: Logs have a page of their own.
+_SHOWN = tuple(name for name in PUBLISHED if name != "log")
 
 
 def result_name(job: Job) -> str:
@@ -39,6 +46,68 @@ def checkpoint_chunks(checkpoint: Checkpoint) -> Iterator[bytes]:
     if not path.is_dir():
         raise NotFound("The files of this checkpoint are gone: a newer one has taken its place.")
     return _zipped([(path.parent, (path.name,))])
+
+
+def log_chunks(job: Job) -> Iterator[bytes]:
+    """The logs of every incarnation."""
+    folder = job_folder(job)
+    lives = [f"incarnation-{number}" for number in range(1, job.incarnation + 1)]
+    present = [(folder.path / life, life) for life in lives if (folder.path / life / "log").is_dir()]
+    if not present:
+        raise NotFound("The job has no logs yet: wait until it has started.")
+    return _zipped([(path, ("log",)) for path, _ in present], tuple(f"{life}/" for _, life in present))
+
+
+@dataclass(frozen=True)
+class ResultFile:
+    #: Below the folder of the current incarnation.
+    path: str
+    size_bytes: int
+    modified_at: datetime
+
+
+def result_files(job: Job) -> list[ResultFile]:
+    """What the current incarnation has published so far, without its logs; the first of very many."""
+    current = job_folder(job).incarnation(job.incarnation)
+    if not job.incarnation or not current.is_dir():
+        return []
+    files = []
+    for name, descriptor in islice(_open_files(current, _SHOWN), MAX_FILES):
+        status = os.fstat(descriptor)
+        os.close(descriptor)
+        files.append(ResultFile(name, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC)))
+    return files
+
+
+def file_chunks(job: Job, path: str) -> Iterator[bytes]:
+    """One of `result_files`, as it is now. Raises NotFound for everything else."""
+    descriptor = _open_below(job_folder(job).incarnation(job.incarnation), path)
+    if descriptor is None:
+        raise NotFound("There is no such file among the results: it may have been replaced by a newer one.")
+    return _read_all(descriptor)
+
+
+def _read_all(descriptor: int) -> Iterator[bytes]:
+    with os.fdopen(descriptor, "rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            yield chunk
+
+
+def _open_below(top: Path, path: str) -> int | None:
+    """Folder by folder, so that none of them can be a link when it is passed."""
+    *folders, name = path.split("/")
+    if (folders or [name])[0] not in _SHOWN or any(not part or part.startswith(".") for part in (*folders, name)):
+        return None
+    with ExitStack() as opened:
+        try:
+            folder = os.open(top, os.O_RDONLY | os.O_DIRECTORY)
+            opened.callback(os.close, folder)
+            for part in folders:
+                folder = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+                opened.callback(os.close, folder)
+        except (OSError, ValueError):
+            return None
+        return _open_regular(name, folder)
 
 
 class _Sink:
@@ -64,12 +133,13 @@ class _Sink:
         return data
 
 
-def _zipped(sources: list[tuple[Path, tuple[str, ...]]]) -> Iterator[bytes]:
+def _zipped(sources: list[tuple[Path, tuple[str, ...]]], prefixes: tuple[str, ...] = ()) -> Iterator[bytes]:
+    """`prefixes`: what the names of each source begin with in the zip file."""
     sink = _Sink()
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:  # type: ignore[call-overload]
-        for top, names in sources:
+        for (top, names), prefix in zip(sources, prefixes or ("",) * len(sources), strict=True):
             for name, descriptor in _open_files(top, names):
-                with os.fdopen(descriptor, "rb") as stream, _entry(archive, name, descriptor) as target:
+                with os.fdopen(descriptor, "rb") as stream, _entry(archive, prefix + name, descriptor) as target:
                     while chunk := stream.read(_CHUNK):
                         target.write(chunk)
                         yield sink.take()
@@ -104,7 +174,7 @@ def _open_files(top: Path, names: tuple[str, ...]) -> Iterator[tuple[str, int]]:
 def _open_regular(name: str, folder: int) -> int | None:
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
-    except OSError:  # a link, or gone by now
+    except (OSError, ValueError):  # a link, gone by now, or no name
         return None
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor

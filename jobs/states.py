@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["ACTIVE", "HOLDING", "JOB_TRANSITIONS", "TERMINAL", "GenerationState", "JobState", "RankState", "Reason"]
+__all__ = [
+    "ACTIVE",
+    "HOLDING",
+    "JOB_TRANSITIONS",
+    "TERMINAL",
+    "UNDOABLE",
+    "GenerationState",
+    "JobState",
+    "RankState",
+    "Reason",
+]
 
 
 class JobState(StrEnum):
@@ -108,3 +118,7 @@ class Reason(StrEnum):
     CHECKPOINT_FAILED = "CHECKPOINT_FAILED"
     HALTED = "HALTED"
     HALT_TIMEOUT = "HALT_TIMEOUT"
+
+
+#: What records a change that can be undone -> the job's column that it changed.
+UNDOABLE = {Reason.PRIORITY_CHANGED: "priority", Reason.LIMIT_CHANGED: "max_slots"}

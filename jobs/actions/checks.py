@@ -9,12 +9,13 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from datasets.models import Dataset, DatasetVersion
+from datasets.queries import why_not_ready
 from jobs.jobfolder import job_folder
 from jobs.models import Checkpoint, InstanceGroup, Job
 from models_registry.models import RegisteredModel, RegisteredModelVersion
 from webapp.lib.errors import UserError
 from webapp.lib.names import checked_name
-from webapp.lib.parameters import checked_parameters
+from webapp.lib.parameters import checked_parameters, misfits
 from webapp.lib.references import by_reference
 from workers.queries import capacity
 
@@ -104,6 +105,9 @@ def find_dataset(problems: Problems, reference: int | str) -> DatasetVersion | N
         problems.add("dataset", f"There is no dataset {_shown(reference)}: register it, or pick one of the list.")
     elif not Path(version.path).exists():
         problems.add("dataset", f"The files of the dataset {_shown(reference)} are gone: register it again.")
+        return None
+    elif why := why_not_ready(version):
+        problems.add("dataset", why)
         return None
     return version
 
@@ -202,15 +206,18 @@ def check_range(problems: Problems, name: str, value: Any, least: int, most: int
     return False
 
 
-def check_parameters(problems: Problems, parameters: Any) -> None:
+def check_parameters(problems: Problems, parameters: Any, model: RegisteredModelVersion | None) -> None:
     try:
-        checked_parameters(parameters)
+        given = checked_parameters(parameters)
     except UserError as error:
         problems.add_all(error)
+        return
+    for sentence in misfits(given, model.parameters if model else {}).values():
+        problems.add("parameters", sentence)
 
 
 def check_code(problems: Problems, model: RegisteredModelVersion) -> None:
-    if not (Path(model.path) / model.entry_point).is_file():
+    if not (model.folder / model.entry_point).is_file():
         name = model.model.name
         problems.add("model", f"The file {model.entry_point} of the model {name} is gone: register the model again.")
 

@@ -16,6 +16,7 @@ from jobs.gangs import is_resumable
 from jobs.models import Job, Rank, SlotClaim
 from jobs.outcome import Verdict, restart_words
 from jobs.states import JobState, RankState, Reason
+from jobs.validation import keep_result
 from jobs.wake import wake_scheduler
 from webapp.lib import live
 from workers.models import Host
@@ -37,6 +38,7 @@ _ALL_GONE = "all its processes have ended"
 
 @transaction.atomic
 def finish_succeeded(job: Job, why: Why) -> None:
+    keep_result(job)
     _finish(job, JobState.SUCCEEDED, why, progress=1.0)
 
 

@@ -25,6 +25,8 @@ __all__ = ["HOST_NAME", "record_host", "release_vacated"]
 HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 #: A report that is older than the newest one by less than this came late; by more, the host's clock was set back.
 _LATE_SECONDS = 60.0
+#: A GPU that does less than this is idle.
+IDLE_BELOW_PERCENT = 5.0
 _READINGS_EVERY = timedelta(seconds=1)
 _RETURNING = (Host.State.OFFLINE, Host.State.LOST)
 
@@ -141,17 +143,28 @@ def _store_readings(
         return {}
     fields = ["utilisation_percent", "memory_used_bytes", "memory_total_bytes", "temperature_celsius", "power_watts"]
     readings = [
-        GpuReading(slot=slots[device.slot], at=now, **{name: getattr(device, name) for name in fields})
+        GpuReading(
+            slot=slots[device.slot],
+            at=now,
+            idle_since=_idle_since(slots[device.slot], device.utilisation_percent, now),
+            **{name: getattr(device, name) for name in fields},
+        )
         for device in devices
     ]
     GpuReading.objects.bulk_create(
-        readings, update_conflicts=True, unique_fields=["slot"], update_fields=["at", *fields]
+        readings, update_conflicts=True, unique_fields=["slot"], update_fields=["at", "idle_since", *fields]
     )
     return {
         f"{reading.slot.host.name}:{reading.slot.index}": {"utilisation_percent": reading.utilisation_percent}
         for reading in readings
         if _utilisation(slots[reading.slot.index]) != reading.utilisation_percent
     }
+
+
+def _idle_since(slot: Slot, utilisation_percent: float | None, now: datetime) -> datetime | None:
+    if utilisation_percent is None or utilisation_percent >= IDLE_BELOW_PERCENT:
+        return None
+    return (slot.reading.idle_since if hasattr(slot, "reading") else None) or now
 
 
 def _utilisation(slot: Slot) -> float | None:

@@ -18,6 +18,7 @@ from jobs.actions.transition import Why, lock_job, record
 from jobs.models import Job, Journal, Rank
 from jobs.outcome import reason_of
 from jobs.states import RankState, Reason
+from jobs.validation import validation_of
 
 __all__ = ["store_entries"]
 
@@ -212,6 +213,8 @@ def _finished(job: Job, data: dict[str, Any], host: str) -> None:
     Job.objects.filter(pk=job.pk).update(completed_incarnation=job.incarnation)
     job.completed_incarnation = job.incarnation
     text = f"Trained to the end: {finished.step} steps, {finished.epoch} epochs; the final weights are written."
+    if validation_of(job) is not None:
+        text = "Measured on the held-out samples; the result is written."
     record(job, Why(Reason.COMPLETED, text, "executor", {"step": finished.step, "epoch": finished.epoch}))
 
 

@@ -1,12 +1,9 @@
-"""What the owner of a job asks of it: cancel, hold back, let go on, more or fewer GPUs, another priority."""
+"""What the owner of a job asks of it: cancel, hold back, let go on. Priority and GPUs are in wishes.py."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.db import transaction
 
-from jobs.actions.checks import Problems, check_enough_virtual_ranks, check_priority, check_slots
 from jobs.actions.ending import finish_cancelled
 from jobs.actions.lifecycle import preempt, stop_ranks
 from jobs.actions.transition import StaleJob, Why, change, lock_job, record, transition
@@ -14,7 +11,7 @@ from jobs.models import Job
 from jobs.states import TERMINAL, JobState, Reason
 from jobs.wake import wake_scheduler
 
-__all__ = ["cancel", "change_max_slots", "change_priority", "resume", "suspend"]
+__all__ = ["cancel", "refuse_if_over", "resume", "suspend"]
 
 _HOLDING_NOTHING = (JobState.PENDING, JobState.SUSPENDED)
 _TRAINING = (JobState.STARTING, JobState.RUNNING)
@@ -31,7 +28,7 @@ def cancel(job_id: int, actor: str) -> Job:
     if job.state in _HOLDING_NOTHING:
         finish_cancelled(job, Why(Reason.CANCELLED_BY_USER, f"Cancelled by {actor}.", actor))
         return job
-    _refuse_if_over(job, "cancel")
+    refuse_if_over(job, "cancel")
     why = Why(Reason.CANCELLED_BY_USER, f"{actor} cancels it; its processes are told to end.", actor)
     transition(job, JobState.CANCELLING, why, target_slots=0, halt_until=None)
     stop_ranks(job)
@@ -44,7 +41,7 @@ def suspend(job_id: int, actor: str) -> Job:
     job = lock_job(job_id)
     if job.state == JobState.SUSPENDED:
         return job
-    _refuse_if_over(job, "suspend")
+    refuse_if_over(job, "suspend")
     text = f"{actor} holds it back."
     if not job.elastic and job.state in _TRAINING:
         text = f"{text} Its script gets SIGTERM and {job.instance_group.reclaim_grace_seconds} s to save."
@@ -77,49 +74,6 @@ def resume(job_id: int, actor: str) -> Job:
     return job
 
 
-@transaction.atomic
-def change_priority(job_id: int, priority: int, actor: str) -> Job:
-    job = lock_job(job_id)
-    problems = Problems()
-    check_priority(problems, priority)
-    problems.raise_if_any()
-    _refuse_if_over(job, "change the priority of")
-    if priority == job.priority:
-        return job
-    text = f"{actor} changes the priority from {job.priority} to {priority}."
-    why = Why(Reason.PRIORITY_CHANGED, text, actor, {"old": job.priority, "new": priority})
-    return _change_wish(job, why, priority=priority)
-
-
-@transaction.atomic
-def change_max_slots(job_id: int, max_slots: int, actor: str) -> Job:
-    """Let an elastic job have more or fewer GPUs from now on. Others need as many as they started with."""
-    job = lock_job(job_id)
-    _refuse_if_over(job, "change the GPUs of")
-    if not job.elastic and job.state not in _HOLDING_NOTHING:
-        raise StaleJob(f"Job {job.pk} is not elastic: suspend it before you change its GPUs.")
-    least = job.min_slots if job.elastic else max_slots
-    problems = Problems()
-    # Asking for less is always possible, even while hosts of the group are away.
-    check_slots(problems, least, max_slots, job.instance_group if max_slots > job.max_slots else None, job.model)
-    if job.virtual_ranks is not None:
-        check_enough_virtual_ranks(problems, "max_slots", job.virtual_ranks, max_slots)
-    problems.raise_if_any()
-    if max_slots == job.max_slots:
-        return job
-    text = f"{actor} changes its GPUs from at most {job.max_slots} to at most {max_slots}."
-    why = Why(Reason.LIMIT_CHANGED, text, actor, {"old": job.max_slots, "new": max_slots})
-    return _change_wish(job, why, min_slots=least, max_slots=max_slots)
-
-
-def _change_wish(job: Job, why: Why, **changes: Any) -> Job:
-    # The reason that the job shows stays: it says why it has what it has, until the scheduler has decided again.
-    change(job, **changes)
-    record(job, why)
-    wake_scheduler()
-    return job
-
-
-def _refuse_if_over(job: Job, verb: str) -> None:
+def refuse_if_over(job: Job, verb: str) -> None:
     if job.state in TERMINAL:
         raise StaleJob(f"Job {job.pk} is {job.state}: it is too late to {verb} it. Clone it to train again.")

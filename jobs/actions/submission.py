@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,10 +31,13 @@ from jobs.jobfolder import job_folder, stage
 from jobs.models import InstanceGroup, Job
 from jobs.queries import job_state_as_json
 from jobs.states import JobState, Reason
+from jobs.validation import validation_of
 from jobs.wake import wake_scheduler
 from models_registry.models import RegisteredModelVersion
+from webapp.lib import live
+from webapp.lib.errors import Conflict
 
-__all__ = ["Submission", "clone", "submit"]
+__all__ = ["Checked", "Submission", "check", "clone", "submit", "submit_again"]
 
 _ELASTIC = RegisteredModelVersion.Engine.ELASTIC
 _MAX_SEED = 2**63 - 1
@@ -71,7 +74,7 @@ class Submission:
 
 
 @dataclass(frozen=True)
-class _Checked:
+class Checked:
     """A submission without mistakes: rows in place of references."""
 
     owner: User
@@ -86,14 +89,20 @@ class _Checked:
     #: Folder that the code is copied from.
     code: Path
 
+    @property
+    def elastic(self) -> bool:
+        return self.model.engine == _ELASTIC
+
 
 def submit(submission: Submission, owner: User) -> Job:
     """Queue a job. Raises InvalidSubmission with a sentence for every field that does not fit."""
-    return _create(_check(submission, owner))
+    return _create(check(submission, owner))
 
 
 def clone(job: Job, owner: User) -> Job:
     """Queue the same training again, with the code as it was submitted."""
+    if validation_of(job) is not None:
+        raise Conflict("This run has validated a training: validate that one again, on its page.")
     given = Submission(
         name=job.name,
         model=job.model.model.name,
@@ -110,11 +119,28 @@ def clone(job: Job, owner: User) -> Job:
         checkpoint_seconds=job.checkpoint_seconds,
         checkpoints_kept=job.checkpoints_kept,
     )
-    checked = _check(given, owner)
-    return _create(replace(checked, model=job.model, dataset=job.dataset, code=job_folder(job).code))
+    return submit_again(job, given, owner, dataset=job.dataset)
 
 
-def _check(given: Submission, owner: User) -> _Checked:
+def submit_again(
+    job: Job,
+    given: Submission,
+    owner: User,
+    *,
+    dataset: DatasetVersion | None,
+    then: Callable[[Job], object] = lambda job: None,
+) -> Job:
+    """Queue a job with the code of another, as it was submitted.
+
+    dataset: the version; None: the newest of the one that is given. then: what else is stored with the new job.
+    """
+    checked = check(given, owner)
+    data = checked.dataset if dataset is None else dataset
+    return _create(replace(checked, model=job.model, dataset=data, code=job_folder(job).code), then)
+
+
+def check(given: Submission, owner: User) -> Checked:
+    """Raises InvalidSubmission with a sentence for every field that does not fit."""
     problems = Problems()
     name = problems.checked_name(given.name)
     model = find_model(problems, given.model)
@@ -134,7 +160,7 @@ def _check(given: Submission, owner: User) -> _Checked:
     assert dataset is not None
     assert group is not None
     assert priority is not None
-    return _Checked(
+    return Checked(
         owner=owner,
         name=name,
         model=model,
@@ -144,7 +170,7 @@ def _check(given: Submission, owner: User) -> _Checked:
         priority=priority,
         beginning=beginning,
         given=given,
-        code=Path(model.path),
+        code=model.folder,
     )
 
 
@@ -152,7 +178,7 @@ def _check_options(
     problems: Problems, given: Submission, priority: int | None, model: RegisteredModelVersion | None
 ) -> None:
     check_priority(problems, priority)
-    check_parameters(problems, given.parameters)
+    check_parameters(problems, given.parameters, model)
     check_exactness(problems, given.exactness, given.virtual_ranks, given.max_slots, model)
     check_range(problems, "seed", given.seed, 0, _MAX_SEED)
     if given.checkpoint_seconds is not None:
@@ -163,7 +189,7 @@ def _check_options(
         check_range(problems, "effective_batch_size", given.effective_batch_size, 1, _MAX_BATCH)
 
 
-def _create(checked: _Checked) -> Job:
+def _create(checked: Checked, then: Callable[[Job], object] = lambda job: None) -> Job:
     try:
         # Outside of the transaction: copying may take longer than others should wait for the database.
         folder = stage(checked.owner.get_username(), checked.model.model.name, checked.code)
@@ -176,6 +202,7 @@ def _create(checked: _Checked) -> Job:
         _bring_beginning(checked, folder.path)
         with transaction.atomic():
             job = _insert(checked)
+            then(job)
             folder.settle(job)
         return job
     except BaseException:  # whatever it was: nothing half created stays
@@ -183,7 +210,7 @@ def _create(checked: _Checked) -> Job:
         raise
 
 
-def _bring_beginning(checked: _Checked, folder: Path) -> None:
+def _bring_beginning(checked: Checked, folder: Path) -> None:
     if checked.beginning is None:
         return
     try:
@@ -194,7 +221,7 @@ def _bring_beginning(checked: _Checked, folder: Path) -> None:
         raise InvalidSubmission({name: [f"Its files cannot be taken over ({problem}): pick another one."]}) from error
 
 
-def _insert(checked: _Checked) -> Job:
+def _insert(checked: Checked) -> Job:
     why = Why(Reason.SUBMITTED, "Submitted; the scheduler looks for GPUs.", checked.owner.get_username())
     given, beginning = checked.given, checked.beginning
     job = Job.objects.create(
@@ -223,6 +250,8 @@ def _insert(checked: _Checked) -> Job:
     )
     record(job, why, old="")
     publish_in_cluster(job, job_state_as_json(job))
+    for topic in (live.JOBS, live.jobs_topic_of(job.owner_id)):
+        live.publish(topic, "append", {"jobs": [job.pk]})
     wake_scheduler()
     return job
 

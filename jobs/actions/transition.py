@@ -64,7 +64,7 @@ def change(job: Job, why: Why | None = None, **changes: Any) -> None:
 
 
 @transaction.atomic
-def record(job: Job, why: Why, *, old: str | None = None) -> None:
+def record(job: Job, why: Why, *, old: str | None = None) -> JobEvent:
     """Append an event. The caller holds the job's lock, so that numbers have neither gaps nor repeats."""
     newest = JobEvent.objects.filter(job=job).aggregate(seq=Max("seq"))["seq"] or 0
     event = JobEvent.objects.create(
@@ -79,6 +79,7 @@ def record(job: Job, why: Why, *, old: str | None = None) -> None:
         at=timezone.now(),
     )
     live.publish(live.job_topic(job.pk), "append", {"events": [event_as_json(event)]})
+    return event
 
 
 @transaction.atomic

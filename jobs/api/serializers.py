@@ -10,13 +10,14 @@ from rest_framework import serializers
 from jobs.actions.beginning import Weights
 from jobs.actions.groups import InstanceGroupSpec
 from jobs.actions.submission import Submission
-from jobs.logs import LogPiece
+from jobs.actions.wishes import Wish
 from jobs.models import Checkpoint, InstanceGroup, Job
 from jobs.queries import job_as_json
 from jobs.states import JobState
-from webapp.lib.rest import ObjectField, ReferenceField
+from webapp.lib.rest import ObjectField, ReferenceField, StrictSerializer
 
 __all__ = [
+    "AdviceOutput",
     "AllocationOutput",
     "CheckpointOutput",
     "EventOutput",
@@ -25,10 +26,9 @@ __all__ = [
     "JobChange",
     "JobInput",
     "JobOutput",
-    "LogOutput",
-    "LogQuery",
     "MetricOutput",
     "MetricQuery",
+    "PreviewOutput",
     "RankOutput",
 ]
 
@@ -64,7 +64,7 @@ class WeightsField(serializers.Field[Weights, Any, Any, Any]):
         return value
 
 
-class JobInput(serializers.Serializer[Submission]):
+class JobInput(StrictSerializer):
     """What fits together is judged by the action, which says everything that is wrong at once."""
 
     name = serializers.CharField(max_length=10_000, trim_whitespace=False)
@@ -118,20 +118,53 @@ class JobInput(serializers.Serializer[Submission]):
         return Submission(**self.validated_data)
 
 
-class JobChange(serializers.Serializer[Any]):
+class JobChange(StrictSerializer):
     priority = serializers.IntegerField(required=False)
     max_slots = serializers.IntegerField(required=False)
+    min_slots = serializers.IntegerField(required=False, help_text="Of an elastic job that waits or is suspended.")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if not attrs:
-            raise serializers.ValidationError("Give priority, max_slots or both: nothing else of a job can be changed.")
+            raise serializers.ValidationError(
+                "Give priority, max_slots or min_slots: nothing else of a job can be changed."
+            )
         return attrs
+
+    def wish(self) -> Wish:
+        return Wish(**self.validated_data)
 
 
 class ReasonOutput(serializers.Serializer[Any]):
     code = serializers.CharField()
     params = ObjectField()
     text = serializers.CharField()
+
+
+class SpanOutput(serializers.Serializer[Any]):
+    earliest_seconds = serializers.FloatField(help_text="From now.")
+    latest_seconds = serializers.FloatField(allow_null=True, help_text="null: no end of the wait can be told.")
+
+
+class EffectOutput(serializers.Serializer[Any]):
+    job = serializers.IntegerField()
+    name = serializers.CharField()
+    visible = serializers.BooleanField(help_text="Whether it is one of those that you may see.")
+    slots = serializers.IntegerField(help_text="What it would have otherwise.")
+    target_slots = serializers.IntegerField()
+
+
+class PreviewOutput(serializers.Serializer[Any]):
+    slots = serializers.IntegerField(help_text="What it holds after the scheduler's next turn.")
+    target_slots = serializers.IntegerField(help_text="What it gets once others have given GPUs back.")
+    before_slots = serializers.IntegerField(help_text="What it would have without the change.")
+    reason = ReasonOutput(allow_null=True, help_text="Of the scheduler's next turn.")
+    then = ReasonOutput(allow_null=True, help_text="Once others have given GPUs back, where it waits for that.")
+    others = EffectOutput(many=True, help_text="Who gets more or fewer GPUs; who loses most comes first.")
+    others_text = serializers.CharField()
+    start = SpanOutput(allow_null=True, help_text="null: nobody can say.")
+    start_text = serializers.CharField()
+    end = SpanOutput(allow_null=True)
+    end_text = serializers.CharField(allow_blank=True)
 
 
 class JobErrorOutput(serializers.Serializer[Any]):
@@ -173,6 +206,19 @@ class JobOutput(serializers.Serializer[Job]):
         return job_as_json(instance)
 
 
+class AdviceItem(serializers.Serializer[Any]):
+    code = serializers.CharField()
+    severity = serializers.ChoiceField(choices=["wrong", "warning", "hint"])
+    text = serializers.CharField(help_text="What is the matter, with the numbers.")
+    suggestions = serializers.ListField(child=serializers.CharField(), help_text="What to try, the likeliest first.")
+    params = ObjectField(help_text="What the sentence was made of.")
+
+
+class AdviceOutput(serializers.Serializer[Any]):
+    summary = serializers.CharField(help_text="What was looked at, or why there is nothing to say.")
+    advice = AdviceItem(many=True)
+
+
 class AllocationOutput(serializers.Serializer[Any]):
     at = serializers.DateTimeField()
     slots = serializers.IntegerField()
@@ -180,6 +226,14 @@ class AllocationOutput(serializers.Serializer[Any]):
     incarnation = serializers.IntegerField()
     reason = ReasonOutput()
     pause_ms = serializers.FloatField(allow_null=True)
+
+
+class GpuOutput(serializers.Serializer[Any]):
+    model = serializers.CharField()
+    virtual = serializers.BooleanField(help_text="A CPU process stands in for it.")
+    utilisation_percent = serializers.FloatField(allow_null=True)
+    memory_used_bytes = serializers.IntegerField(allow_null=True)
+    memory_total_bytes = serializers.IntegerField(allow_null=True)
 
 
 class RankOutput(serializers.Serializer[Any]):
@@ -193,6 +247,7 @@ class RankOutput(serializers.Serializer[Any]):
     incarnation = serializers.IntegerField()
     state = serializers.CharField()
     exit = ObjectField(allow_null=True)
+    gpu = GpuOutput(allow_null=True, help_text="What it does now; null for a rank that has ended.")
 
 
 class EventOutput(serializers.Serializer[Any]):
@@ -217,23 +272,6 @@ class MetricOutput(serializers.Serializer[Any]):
     epoch = serializers.IntegerField()
     value = serializers.FloatField(allow_null=True)
     at = serializers.DateTimeField()
-
-
-class LogQuery(serializers.Serializer[Any]):
-    rank = serializers.CharField(
-        default="", allow_blank=True, max_length=128, help_text="Rank id or number; absent: rank 0."
-    )
-    stream = serializers.ChoiceField(["stdout", "stderr"], default="stdout")
-    after = serializers.IntegerField(
-        default=None, min_value=0, max_value=2**62, help_text="Byte offset; absent: the end of the log."
-    )
-
-
-class LogOutput(serializers.Serializer[LogPiece]):
-    rank = serializers.CharField(allow_null=True)
-    stream = serializers.CharField()
-    text = serializers.CharField()
-    next = serializers.IntegerField(help_text="Offset to ask for next.")
 
 
 class CheckpointOutput(serializers.ModelSerializer[Checkpoint]):

@@ -1,19 +1,38 @@
 from django.urls import path
 
-from jobs.api import views
+from jobs.api import bulk, cluster, filters, insights, logs, validation_views, views
 
 urlpatterns = [
+    path("cluster/", cluster.Cluster.as_view(), name="cluster"),
+    path("cluster/trace/", cluster.ClusterTrace.as_view(), name="cluster-trace"),
+    path("cluster/trace.csv", cluster.ClusterTraceCsv.as_view(), name="cluster-trace-csv"),
     path("jobs/", views.JobList.as_view(), name="jobs"),
+    path("job-filters/", filters.SavedFilterList.as_view(), name="job-filters"),
+    path("job-filters/<int:filter_id>/", filters.SavedFilterDetail.as_view(), name="job-filter"),
+    path("jobs/bulk/", bulk.JobBulk.as_view(), name="job-bulk"),
+    path("jobs/export/", bulk.JobExport.as_view(), name="job-export"),
+    path("jobs/preview/", views.JobPreview.as_view(), name="job-preview"),
     path("jobs/<int:job>/", views.JobDetail.as_view(), name="job"),
     path("jobs/<int:job>/cancel/", views.JobCancel.as_view(), name="job-cancel"),
     path("jobs/<int:job>/suspend/", views.JobSuspend.as_view(), name="job-suspend"),
     path("jobs/<int:job>/resume/", views.JobResume.as_view(), name="job-resume"),
     path("jobs/<int:job>/clone/", views.JobClone.as_view(), name="job-clone"),
+    path("jobs/<int:job>/preview/", views.JobChangePreview.as_view(), name="job-change-preview"),
+    path("jobs/<int:job>/events/<int:seq>/undo/", views.JobUndo.as_view(), name="job-undo"),
     path("jobs/<int:job>/allocation/", views.JobAllocation.as_view(), name="job-allocation"),
+    path("jobs/<int:job>/advice/", views.JobAdvice.as_view(), name="job-advice"),
     path("jobs/<int:job>/ranks/", views.JobRanks.as_view(), name="job-ranks"),
     path("jobs/<int:job>/events/", views.JobEvents.as_view(), name="job-events"),
     path("jobs/<int:job>/metrics/", views.JobMetrics.as_view(), name="job-metrics"),
-    path("jobs/<int:job>/logs/", views.JobLogs.as_view(), name="job-logs"),
+    path("jobs/<int:job>/logs/", logs.JobLogs.as_view(), name="job-logs"),
+    path("jobs/<int:job>/logs/files/", logs.JobLogFiles.as_view(), name="job-log-files"),
+    path("jobs/<int:job>/logs/lines/", logs.JobLogLines.as_view(), name="job-log-lines"),
+    path("jobs/<int:job>/logs/search/", logs.JobLogSearch.as_view(), name="job-log-search"),
+    path("jobs/<int:job>/logs/download/", logs.JobLogDownload.as_view(), name="job-log-download"),
+    path("jobs/<int:job>/why/", insights.JobWhy.as_view(), name="job-why"),
+    path("jobs/<int:job>/eta/", insights.JobEta.as_view(), name="job-eta"),
+    path("jobs/<int:job>/files/", insights.JobFiles.as_view(), name="job-files"),
+    path("jobs/<int:job>/files/download/", insights.JobFileDownload.as_view(), name="job-file-download"),
     path("jobs/<int:job>/result/", views.JobResult.as_view(), name="job-result"),
     path("jobs/<int:job>/checkpoints/", views.JobCheckpoints.as_view(), name="job-checkpoints"),
     path(
@@ -21,6 +40,9 @@ urlpatterns = [
         views.JobCheckpointDownload.as_view(),
         name="job-checkpoint-download",
     ),
+    path("jobs/<int:job>/validations/", validation_views.JobValidations.as_view(), name="job-validations"),
+    path("models/<str:reference>/validations/", validation_views.ModelValidations.as_view(), name="model-validations"),
+    path("models/<str:reference>/trainings/", validation_views.ModelTrainings.as_view(), name="model-trainings"),
     path("instance-groups/", views.InstanceGroupList.as_view(), name="instance-groups"),
     path("instance-groups/<str:reference>/", views.InstanceGroupDetail.as_view(), name="instance-group"),
 ]

@@ -7,10 +7,9 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.core.handlers.asgi import ASGIRequest
-from django.db import transaction
 from django.http import StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import extend_schema
 from rest_framework.generics import GenericAPIView, ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -18,31 +17,48 @@ from rest_framework.serializers import BaseSerializer
 
 from jobs import actions, queries
 from jobs.actions.groups import create_instance_group
+from jobs.advice import job_advice
 from jobs.api import serializers
-from jobs.logs import read_log
+from jobs.api.listing import JobQuery
+from jobs.listing import job_page_of, parsed_filter
 from jobs.models import Checkpoint, InstanceGroup, Job
-from jobs.page_queries import JobFilter, filtered_jobs
+from jobs.previews import preview_change, preview_submission
 from jobs.result import checkpoint_chunks, result_name, zip_chunks
 from webapp.lib.references import by_reference
-from webapp.lib.rest import ListPages, NamedPages, Pages, found, require_staff, signed_in
+from webapp.lib.rest import (
+    KeysetPages,
+    ListPages,
+    NamedPages,
+    Pages,
+    found,
+    keyset_answer,
+    page_size_of,
+    require_staff,
+    signed_in,
+)
 
 __all__ = [
     "InstanceGroupDetail",
     "InstanceGroupList",
+    "JobAdvice",
     "JobAllocation",
     "JobCancel",
+    "JobChangePreview",
     "JobCheckpointDownload",
     "JobCheckpoints",
     "JobClone",
     "JobDetail",
     "JobEvents",
     "JobList",
-    "JobLogs",
     "JobMetrics",
+    "JobPreview",
     "JobRanks",
     "JobResult",
     "JobResume",
     "JobSuspend",
+    "JobUndo",
+    "JobView",
+    "file_response",
 ]
 
 
@@ -50,20 +66,13 @@ class JobList(ListAPIView[Job]):
     """One's own jobs, newest first (an administrator sees everybody's); POST submits one."""
 
     serializer_class = serializers.JobOutput
-    pagination_class = Pages
+    pagination_class = KeysetPages
 
-    def get_queryset(self) -> Any:
-        given = self.request.query_params
-        return filtered_jobs(self.request.user, JobFilter(given.get("state", ""), given.get("search", "")))
-
-    @extend_schema(
-        parameters=[
-            OpenApiParameter("state", description="A state, or `active` or `finished`."),
-            OpenApiParameter("search", description="Part of a name."),
-        ]
-    )
+    @extend_schema(parameters=[JobQuery])
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        return super().get(request, *args, **kwargs)
+        given = request.query_params.dict()
+        page = job_page_of(signed_in(request), parsed_filter(given), given, page_size_of(given))
+        return Response(keyset_answer(request, page, [queries.job_as_json(job) for job in page.rows]))
 
     @extend_schema(request=serializers.JobInput, responses={201: serializers.JobOutput})
     def post(self, request: Request) -> Response:
@@ -91,16 +100,40 @@ class JobDetail(JobView):
 
     @extend_schema(request=serializers.JobChange)
     def patch(self, request: Request, job: int) -> Response:
-        """Change the priority, the most slots, or both."""
+        """Change the priority, the most slots, the least of one that waits, or several of these."""
         given = serializers.JobChange(data=request.data)
         given.is_valid(raise_exception=True)
         self.job()
-        actor = signed_in(request).get_username()
-        with transaction.atomic():
-            if "priority" in given.validated_data:
-                actions.change_priority(job, given.validated_data["priority"], actor)
-            if "max_slots" in given.validated_data:
-                actions.change_max_slots(job, given.validated_data["max_slots"], actor)
+        actions.change_wish(job, given.wish(), signed_in(request).get_username())
+        return Response(queries.job_as_json(self.job()))
+
+
+class JobPreview(GenericAPIView[Job]):
+    @extend_schema(operation_id="jobs_preview", request=serializers.JobInput, responses=serializers.PreviewOutput)
+    def post(self, request: Request) -> Response:
+        """What would happen if this were submitted now. Nothing is written."""
+        given = serializers.JobInput(data=request.data)
+        given.is_valid(raise_exception=True)
+        return Response(preview_submission(given.submission(), signed_in(request)))
+
+
+class JobChangePreview(JobView):
+    @extend_schema(
+        operation_id="jobs_change_preview", request=serializers.JobChange, responses=serializers.PreviewOutput
+    )
+    def post(self, request: Request, job: int) -> Response:
+        """What would happen if the priority or the most slots were changed now. Nothing is written."""
+        given = serializers.JobChange(data=request.data)
+        given.is_valid(raise_exception=True)
+        return Response(preview_change(self.job(), given.wish(), signed_in(request)))
+
+
+class JobUndo(JobView):
+    @extend_schema(request=None, responses=serializers.JobOutput)
+    def post(self, request: Request, job: int, seq: int) -> Response:
+        """Restore the priority or the most slots that this event changed, unless it was changed again since."""
+        self.job()
+        actions.undo_change(job, seq, signed_in(request).get_username())
         return Response(queries.job_as_json(self.job()))
 
 
@@ -145,6 +178,13 @@ class JobAllocation(JobView):
         return Response(queries.allocation_series(self.job()))
 
 
+class JobAdvice(JobView):
+    @extend_schema(responses=serializers.AdviceOutput)
+    def get(self, request: Request, job: int) -> Response:
+        """What stands out in its curves, in words: divergence, overfitting, a plateau, GPUs without effect."""
+        return Response(serializers.AdviceOutput(job_advice(self.job())).data)
+
+
 class JobRanks(JobView):
     serializer_class = serializers.RankOutput
     pagination_class = ListPages
@@ -176,21 +216,13 @@ class JobMetrics(JobView):
         return self.listed([point for name in names for point in queries.metric_series(row, name, every)])
 
 
-class JobLogs(JobView):
-    @extend_schema(parameters=[serializers.LogQuery], responses=serializers.LogOutput)
-    def get(self, request: Request, job: int) -> Response:
-        asked = serializers.LogQuery(data=request.query_params)
-        asked.is_valid(raise_exception=True)
-        return Response(serializers.LogOutput(read_log(self.job(), **asked.validated_data)).data)
-
-
 class JobResult(JobView):
     @extend_schema(responses={(200, "application/zip"): OpenApiTypes.BINARY})
     def get(self, request: Request, job: int) -> StreamingHttpResponse:
         """Model, checkpoints, logs, metrics and the submitted code as a zip file."""
         row = self.job()
         chunks = zip_chunks(row)
-        return _zip_response(request, chunks, result_name(row))
+        return file_response(request, chunks, result_name(row))
 
 
 class JobCheckpoints(ListAPIView[Checkpoint]):
@@ -210,7 +242,7 @@ class JobCheckpointDownload(JobView):
         row = self.job()
         point = Checkpoint.objects.filter(job=row, pk=checkpoint).first()
         chunks = checkpoint_chunks(found(point, "checkpoint"))
-        return _zip_response(request, chunks, f"job-{row.pk}-step-{found(point, 'checkpoint').step}.zip")
+        return file_response(request, chunks, f"job-{row.pk}-step-{found(point, 'checkpoint').step}.zip")
 
 
 class InstanceGroupList(ListAPIView[InstanceGroup]):
@@ -237,9 +269,12 @@ class InstanceGroupDetail(GenericAPIView[InstanceGroup]):
         return Response(serializers.InstanceGroupOutput(found(group, "instance group")).data)
 
 
-def _zip_response(request: Request, chunks: Iterator[bytes], name: str) -> StreamingHttpResponse:
+def file_response(
+    request: Request, chunks: Iterator[bytes], name: str, content_type: str = "application/zip"
+) -> StreamingHttpResponse:
+    """A file to be saved, sent while it is read. `name` is one that a header can hold."""
     is_async = isinstance(request._request, ASGIRequest)
-    response = StreamingHttpResponse(_in_threads(chunks) if is_async else chunks, content_type="application/zip")
+    response = StreamingHttpResponse(_in_threads(chunks) if is_async else chunks, content_type=content_type)
     response["Content-Disposition"] = f'attachment; filename="{name}"'
     return response
 

@@ -6,7 +6,11 @@ from typing import Any
 
 from django import template
 
-from jobs.page_queries import jobs_using
+from jobs.models import Job
+from jobs.page_queries import jobs_using, models_proposing
+from jobs.validation import ClassScore, class_scores, validation_of, why_not_validated
+from jobs.validation_queries import problem_of, validations_of_job, validations_of_model
+from models_registry.models import RegisteredModel
 
 register = template.Library()
 
@@ -14,5 +18,51 @@ register = template.Library()
 @register.inclusion_tag("jobs/_used_by.html", takes_context=True)
 def used_by(context: dict[str, Any], **version: Any) -> dict[str, Any]:
     """The viewer's jobs with this dataset or model: `{% used_by dataset=dataset %}`."""
-    [kind] = version
-    return {"jobs": jobs_using(context["request"].user, **version), "kind": kind}
+    [(kind, row)] = version.items()
+    models = models_proposing(row.name) if kind == "dataset" else []
+    return {"jobs": jobs_using(context["request"].user, **version), "kind": kind, "models": models}
+
+
+_MAX_SHOWN = 50
+_SHADES = 5
+
+
+@register.inclusion_tag("jobs/_validations.html", takes_context=True)
+def validations_of_a_model(context: dict[str, Any], model: RegisteredModel) -> dict[str, Any]:
+    """What was measured of the viewer's trainings with a model."""
+    return {"rows": list(validations_of_model(context["request"].user, model)[:_MAX_SHOWN])}
+
+
+@register.inclusion_tag("jobs/_validations.html")
+def validations_of_a_training(job: Job) -> dict[str, Any]:
+    """What was measured of a training that may be seen, and how to ask for it; nothing for a run that validates."""
+    rows = list(validations_of_job(job)[:_MAX_SHOWN])
+    return {"rows": rows, "job": job, "why_not": why_not_validated(job)}
+
+
+@register.inclusion_tag("jobs/_validation_run.html")
+def measured_by(job: Job) -> dict[str, Any]:
+    """The result of a run that validates; nothing for a training."""
+    validation = validation_of(job)
+    return {"job": job, "validation": validation, "problem": problem_of(validation) if validation else None}
+
+
+@register.inclusion_tag("jobs/_confusion.html")
+def confusion(matrix: list[list[int]]) -> dict[str, Any]:
+    scores = class_scores(matrix)
+    rows: list[tuple[ClassScore, list[tuple[int, int]]]] = [
+        (score, [(count, _shade(count, score.samples)) for count in row])
+        for score, row in zip(scores, matrix, strict=True)
+    ]
+    return {"scores": scores, "rows": rows}
+
+
+@register.filter
+def unlocalized(value: float) -> str:
+    """As markup wants numbers."""
+    return f"{value:.3f}"
+
+
+def _shade(count: int, samples: int) -> int:
+    """0 for none, 1 to 5 for more and more of the row."""
+    return -(-count * _SHADES // samples) if samples else 0

@@ -11,16 +11,24 @@ from rest_framework.test import APIClient
 
 from datasets.models import Dataset
 from jobs.models import InstanceGroup, Job
-from models_registry.models import RegisteredModel
+from models_registry.models import ModelTemplate, RegisteredModel
 from tests.webapp.test_access import ADDRESSES
 from workers.models import ResourceGroup
 
 pytestmark = pytest.mark.django_db
 
 WRITES = {
-    "/api/v1/datasets/": ["name", "kind", "path", "description", "file"],
+    "/api/v1/datasets/": [
+        *("name", "kind", "path", "description", "file"),
+        *("training", "validation", "testing", "upload"),
+    ],
+    "/api/v1/uploads/": ["name", "size_bytes"],
+    "/api/v1/templates/": ["name", "framework", "path", "entry_point", "description", "file"],
+    "/api/v1/job-filters/": ["name", "parameters"],
     "/api/v1/models/": [
         "name",
+        "template",
+        "settings",
         "framework",
         "path",
         "entry_point",
@@ -87,6 +95,9 @@ def api(carol) -> APIClient:
 def _good(address: str, submission: dict[str, Any], home) -> dict[str, Any]:
     return {
         "/api/v1/datasets/": {"name": "new", "kind": "any", "path": str(home / "data/digits")},
+        "/api/v1/uploads/": {"name": "new.zip", "size_bytes": 10},
+        "/api/v1/templates/": {"name": "new", "path": str(home / "models/cnn")},
+        "/api/v1/job-filters/": {"name": "new", "parameters": "state=FAILED"},
         "/api/v1/models/": {"name": "new", "path": str(home / "models/cnn"), "entry_point": "main.py"},
         "/api/v1/jobs/": submission,
         "/api/v1/resource-groups/": {"name": "new"},
@@ -104,7 +115,9 @@ def _is_error(answer) -> None:
 
 
 def _rows() -> list[int]:
-    return [model.objects.count() for model in (Dataset, RegisteredModel, Job, ResourceGroup, InstanceGroup)]
+    return [
+        model.objects.count() for model in (Dataset, ModelTemplate, RegisteredModel, Job, ResourceGroup, InstanceGroup)
+    ]
 
 
 @pytest.mark.parametrize("address", WRITES)
@@ -169,7 +182,7 @@ def test_other_methods_and_bodies_are_refused_in_the_same_shape(api, address, me
         "/api/v1/hosts/nobody/",
         "/api/v1/resource-groups/nobody/",
         "/api/v1/instance-groups/nobody/",
-        "/api/v1/jobs/?cursor=nonsense",
+        "/api/v1/datasets/?cursor=nonsense",
     ],
 )
 def test_what_is_not_there_is_a_404_in_json(api, address):
@@ -239,14 +252,37 @@ def test_every_address_that_takes_a_body_is_in_the_table():
     commands = {address for address in posts if address.count("/") > 4}
     assert posts - commands == set(WRITES)
     assert {address.split("/")[-2] for address in commands} == {
+        "bulk",
         "cancel",
         "suspend",
         "resume",
         "clone",
+        "preview",
+        "undo",
         "token",
         "drain",
+        "take-again",
+        "validations",
+        "check",
     }
 
 
 def _takes_post(address: str) -> bool:
     return hasattr(resolve(address).func.cls, "post")
+
+
+def test_a_misspelt_field_is_refused_instead_of_left_out(alice_api, submission):
+    answer = alice_api.post("/api/v1/jobs/", {**submission, "max_slot": 2, "gpu_kind": "a"}, format="json")
+
+    assert answer.status_code == 400
+    assert answer.json()["fields"]["max_slot"] == ["There is no field 'max_slot' here: did you mean max_slots?"]
+    assert "there are name, model, dataset" in answer.json()["fields"]["gpu_kind"][0]
+    assert not Job.objects.exists()
+
+
+def test_a_change_of_something_else_is_refused(alice_api, alices_job):
+    answer = alice_api.patch(f"/api/v1/jobs/{alices_job.pk}/", {"priority": 7000, "max_slot": 2}, format="json")
+
+    assert answer.json()["fields"] == {"max_slot": ["There is no field 'max_slot' here: did you mean max_slots?"]}
+    alices_job.refresh_from_db()
+    assert alices_job.priority == 5000

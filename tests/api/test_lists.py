@@ -11,6 +11,7 @@ from tests.factories import (
     DatasetVersionFactory,
     InstanceGroupFactory,
     JobFactory,
+    ModelTemplateFactory,
     RegisteredModelVersionFactory,
     ResourceGroupFactory,
     host_with_slots,
@@ -18,13 +19,13 @@ from tests.factories import (
 
 pytestmark = pytest.mark.django_db
 
-LISTS = ["datasets/", "models/", "jobs/", "hosts/", "slots/", "resource-groups/", "instance-groups/"]
+LISTS = ["datasets/", "templates/", "models/", "jobs/", "hosts/", "slots/", "resource-groups/", "instance-groups/"]
 
 
 def _rows(number: int) -> None:
     for _ in range(number):
         DatasetVersionFactory()
-        RegisteredModelVersionFactory()
+        RegisteredModelVersionFactory(template=ModelTemplateFactory())
         JobFactory()
         group = ResourceGroupFactory(selection="static")
         InstanceGroupFactory(resource_group=group)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import signal
 import threading
 import time
-from types import FrameType
 from typing import Any
 
 import redis
@@ -22,6 +20,7 @@ from jobs.leadership import Leadership
 from jobs.scheduling.schedule import schedule
 from jobs.snapshots import snapshot
 from jobs.wake import WakeUps
+from webapp.lib.stopping import stop_at_signals
 
 __all__ = ["Command", "Scheduler"]
 
@@ -36,14 +35,7 @@ class Command(BaseCommand):
     help = "Divide the GPUs among the jobs until SIGTERM or SIGINT. Any number may run: one leads, the others stand by."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        stop = threading.Event()
-
-        def leave(number: int, frame: FrameType | None) -> None:
-            stop.set()
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, leave)
-        Scheduler(stop).run()
+        Scheduler(stop_at_signals()).run()
 
 
 class Scheduler:
