@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from drf_spectacular.renderers import OpenApiJsonRenderer
-from drf_spectacular.utils import OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from drf_spectacular.views import SpectacularAPIView
 from rest_framework import serializers
 from rest_framework.exceptions import NotFound
@@ -16,8 +16,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from webapp.files_api import Folders, UploadDetail, UploadList
 from webapp.lib.rest import signed_in
 from webapp.models import ApiToken
+from webapp.search import find
 from webapp.tokens import create_token, withdraw_token
 
 __all__ = ["urlpatterns"]
@@ -70,6 +72,30 @@ class Token(GenericAPIView[ApiToken]):
         return Response(status=204)
 
 
+class HitOutput(serializers.Serializer[Any]):
+    kind = serializers.ChoiceField(["job", "dataset", "model"])
+    id = serializers.IntegerField()
+    name = serializers.CharField()
+    note = serializers.CharField(help_text="What tells it from others of the same name.")
+    address = serializers.CharField(help_text="Of its page.")
+
+
+class SearchOutput(serializers.Serializer[Any]):
+    results = HitOutput(many=True)
+
+
+class Search(GenericAPIView[Any]):
+    """Jobs, datasets and models by a part of their name, the newest first, a few of each kind."""
+
+    serializer_class = SearchOutput
+    pagination_class = None
+
+    @extend_schema(parameters=[OpenApiParameter("q", str, description="Part of a name, or a job's number.")])
+    def get(self, request: Request) -> Response:
+        hits = find(signed_in(request), request.query_params.get("q", ""))
+        return Response({"results": HitOutput(hits, many=True).data})
+
+
 class Schema(SpectacularAPIView):
     """This API's own description."""
 
@@ -88,7 +114,11 @@ class Nothing(APIView):
 _v1: list[URLPattern | URLResolver] = [
     path("me/", Me.as_view(), name="me"),
     path("me/token/", Token.as_view(), name="token"),
+    path("search/", Search.as_view(), name="search"),
     path("schema/", Schema.as_view(), name="schema"),
+    path("folders/", Folders.as_view(), name="folders"),
+    path("uploads/", UploadList.as_view(), name="uploads"),
+    path("uploads/<int:upload>/", UploadDetail.as_view(), name="upload"),
     path("", include("datasets.api.urls")),
     path("", include("models_registry.api.urls")),
     path("", include("workers.api.urls")),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -14,10 +15,11 @@ from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 
+from jobs.logtail import LogTails, log_topic_parts, topic_log
 from jobs.queries import visible_jobs
 from webapp.lib.broker import connect_async
 from webapp.lib.hub import Client, Hub
-from webapp.lib.live import CLUSTER, LIVE_CHANNEL, current_seqs, job_topic
+from webapp.lib.live import CLUSTER, DATASETS, JOBS, LIVE_CHANNEL, current_seqs, job_topic, jobs_topic_of
 
 __all__ = ["LiveConsumer", "may_see"]
 
@@ -27,11 +29,14 @@ NOT_UNDERSTOOD = 4400
 TOO_SLOW = 1013
 
 RECHECK_SECONDS = 60.0
-MAX_TOPICS = 50
+MAX_TOPICS = 200
+
+logger = logging.getLogger(__name__)
 
 User = AbstractBaseUser | AnonymousUser
 #: One hub per event loop, that is per web process.
 _hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, Hub] = WeakKeyDictionary()
+_tails: WeakKeyDictionary[asyncio.AbstractEventLoop, LogTails] = WeakKeyDictionary()
 
 
 class LiveConsumer(AsyncWebsocketConsumer):
@@ -45,6 +50,13 @@ class LiveConsumer(AsyncWebsocketConsumer):
         self.topics: set[str] = set()
         self.tasks: list[asyncio.Task[None]] = []
 
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        # However it ends: `disconnect` would not be called after an error.
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._end()
+
     async def connect(self) -> None:
         # Accepted first: a refused handshake would not show the browser the close code.
         await self.accept()
@@ -52,25 +64,30 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self.close(NOT_LOGGED_IN)
             return
         self.hub = _hub_of_this_loop()
+        self.tails = _tails.setdefault(asyncio.get_running_loop(), LogTails())
         steps = [self._send_frames(), self._close_when_too_slow(), self._recheck_permissions()]
         self.tasks = [asyncio.create_task(step) for step in steps]
 
-    async def disconnect(self, code: int) -> None:
-        for task in self.tasks:
-            task.cancel()
-        for task in self.tasks:
-            with suppress(asyncio.CancelledError):
-                await task
+    async def _end(self) -> None:
+        """Leave nothing behind: a topic that a lost page still seems to watch keeps its events for ever."""
         if self.topics:
             self.hub.leave(self.client)
+            self.tails.leave(self.client)
+        for task in self.tasks:
+            task.cancel()
+        for error in await asyncio.gather(*self.tasks, return_exceptions=True):
+            # An OSError is a frame that was on its way to a browser that has gone.
+            if isinstance(error, Exception) and not isinstance(error, OSError):
+                logger.error("what served a websocket failed", exc_info=error)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         match _parsed(text_data):
-            case {"subscribe": str(topic), "after": int(after)} if len(self.topics) < MAX_TOPICS:
+            case {"subscribe": str(topic), "after": int(after)} if len(self.topics | {topic}) <= MAX_TOPICS:
                 await self._subscribe(topic, after)
             case {"unsubscribe": str(topic)}:
                 self.topics.discard(topic)
                 self.hub.unsubscribe(self.client, topic)
+                self.tails.unsubscribe(self.client, topic)
             case _:
                 await self.close(NOT_UNDERSTOOD)
 
@@ -79,7 +96,10 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self.close(NOT_ALLOWED)
             return
         self.topics.add(topic)
-        await self.hub.subscribe(self.client, topic, after)
+        if log_topic_parts(topic) is None:
+            await self.hub.subscribe(self.client, topic, after)
+        elif log := await database_sync_to_async(topic_log)(topic):
+            self.tails.subscribe(self.client, topic, log, max(0, after))
 
     async def _send_frames(self) -> None:
         while True:
@@ -103,11 +123,19 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
 @database_sync_to_async
 def may_see(user: User, topics: Iterable[str]) -> bool:
-    """All of these topics: everybody sees the cluster, a job's topic who may see the job."""
-    jobs = {topic for topic in topics if topic != CLUSTER}
-    numbers = {int(number) for number in (topic.removeprefix("job.") for topic in jobs) if number.isdecimal()}
-    visible = visible_jobs(user).filter(pk__in=numbers).values_list("pk", flat=True)
-    return jobs <= {job_topic(job) for job in visible}
+    """All of these: everybody sees cluster, datasets and the own new jobs, a job's and its logs' who may see it."""
+    free = {CLUSTER, DATASETS, jobs_topic_of(user.pk or 0), *([JOBS] if getattr(user, "is_staff", False) else [])}
+    numbers = {_job_of(topic) for topic in topics if topic not in free}
+    wanted = {number for number in numbers if number is not None}
+    return None not in numbers and visible_jobs(user).filter(pk__in=wanted).count() == len(wanted)
+
+
+def _job_of(topic: str) -> int | None:
+    if log := log_topic_parts(topic):
+        return log.job
+    number = topic.removeprefix("job.")
+    is_job = number.isascii() and number.isdecimal() and len(number) < 19 and topic == job_topic(int(number))
+    return int(number) if is_job else None
 
 
 async def _user_now(scope: dict[str, Any]) -> User:

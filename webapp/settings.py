@@ -187,6 +187,8 @@ SPECTACULAR_SETTINGS = {
     "COMPONENT_SPLIT_REQUEST": True,
     "ENUM_NAME_OVERRIDES": {
         "DatasetKind": "datasets.models.Dataset.Kind",
+        "DatasetVersionState": "datasets.models.DatasetVersion.State",
+        "JobState": "jobs.states.JobState",
         "ResourceGroupKind": "workers.models.ResourceGroup.Kind",
     },
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import URLPattern, URLResolver, include, path
 
+from jobs import cluster_views
 from webapp import views
 from webapp.health import healthz
 
@@ -13,6 +14,9 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("overview/live.json", views.overview_live, name="overview-live"),
     path("login/", LoginView.as_view(redirect_authenticated_user=True), name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),
+    path("cluster/", cluster_views.cluster, name="cluster"),
+    path("cluster/live.json", cluster_views.cluster_live_json, name="cluster-live"),
+    path("cluster/trace.json", cluster_views.cluster_trace_json, name="cluster-trace"),
     path("jobs/", include("jobs.urls")),
     path("datasets/", include("datasets.urls")),
     path("models/", include("models_registry.urls")),

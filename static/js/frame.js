@@ -1,6 +1,10 @@
 // What every page has: the theme menu, relative times, rows that are links, and tabs that can be shared.
 
-import { relativeTime } from "./words.js";
+import "./ask.js";
+import "./busy.js";
+import { showHelp } from "./help.js";
+import { showPalette } from "./palette.js";
+import { exactTime, relativeTime } from "./words.js";
 
 const systemDark = matchMedia("(prefers-color-scheme: dark)");
 
@@ -20,8 +24,9 @@ function applyTheme() {
 
 export function refreshTimes(root = document) {
   for (const time of root.querySelectorAll("time[data-relative]")) {
-    time.textContent = relativeTime(new Date(time.dateTime));
-    time.title = new Date(time.dateTime).toLocaleString();
+    const words = relativeTime(new Date(time.dateTime));
+    if (time.textContent !== words) time.textContent = words;
+    time.title = exactTime(new Date(time.dateTime));
   }
 }
 
@@ -34,7 +39,17 @@ function openRow(event) {
 
 function openTabOfAddress() {
   const tab = location.hash && document.querySelector(`[data-bs-toggle="tab"][href="${CSS.escape(location.hash)}"], [data-bs-toggle="tab"][data-bs-target="#${CSS.escape(location.hash.slice(1))}"]`);
-  if (tab) window.bootstrap.Tab.getOrCreateInstance(tab).show();
+  if (tab) tab.click(); // as a person would: Tabler listens
+}
+
+//: What the server says on a new page is not heard by itself: a screen reader only hears what changes.
+function readNoticesAloud() {
+  const words = [...document.querySelectorAll('[data-notice][role="status"]')].map((notice) => notice.firstChild.textContent);
+  if (!words.length) return;
+  const heard = document.createElement("span");
+  heard.className = "visually-hidden";
+  heard.textContent = words.join(" ");
+  document.getElementById("toasts").append(heard);
 }
 
 document.getElementById("theme-menu")?.addEventListener("click", (event) => {
@@ -43,6 +58,8 @@ document.getElementById("theme-menu")?.addEventListener("click", (event) => {
   localStorage.setItem("tidepool-theme", button.dataset.theme);
   applyTheme();
 });
+document.getElementById("show-palette")?.addEventListener("click", showPalette);
+document.getElementById("show-help")?.addEventListener("click", showHelp);
 systemDark.addEventListener("change", applyTheme);
 document.addEventListener("click", openRow);
 document.addEventListener("shown.bs.tab", (event) => {
@@ -55,3 +72,4 @@ applyTheme();
 refreshTimes();
 setInterval(refreshTimes, 10_000);
 openTabOfAddress();
+readNoticesAloud();

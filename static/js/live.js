@@ -9,6 +9,10 @@ const OPEN_MS = 4_000;
 //: A connection that lasts this long counts as good; until then each new one only adds to the failures.
 const STABLE_MS = 5_000;
 const MAX_BACKOFF_MS = 20_000;
+//: A tab that nobody has looked at for this long asks for nothing more until somebody does.
+const HIDDEN_MS = 10_000;
+//: How many topics a websocket may carry (`webapp/consumers.py`); a page with more goes without the rest.
+const MAX_TOPICS = 200;
 //: Close codes that no reconnecting helps against: not logged in, not allowed.
 const FINAL_CODES = new Set([4401, 4403]);
 //: WebSocket.OPEN, which a browser without websockets does not have.
@@ -30,9 +34,11 @@ function isObject(value) {
 }
 
 class Topic {
-  constructor({ name, seq, url, state = {}, onState = () => {}, onAppend = () => {}, onSnapshot = () => {} }) {
-    Object.assign(this, { name, seq, url, state, onState, onAppend, onSnapshot });
+  //: `read` answers what `url` would, where that takes more than one request.
+  constructor({ name, seq, url, read, state = {}, onState = () => {}, onAppend = () => {}, onSnapshot = () => {} }) {
+    Object.assign(this, { name, seq, url, state, onState, onAppend, onSnapshot, read: read ?? (() => fetchJson(url)) });
     this.fetching = false;
+    this.onFetched = () => {};
   }
 
   //: True unless the chain is broken.
@@ -53,9 +59,7 @@ class Topic {
     if (this.fetching) return;
     this.fetching = true;
     try {
-      const response = await fetch(this.url, { headers: { Accept: "application/json" } });
-      if (!response.ok) throw new Error(`${this.url} answered ${response.status}`);
-      const snapshot = await response.json();
+      const snapshot = await this.read();
       this.seq = snapshot.seq;
       this.state = snapshot.state;
       this.onSnapshot(snapshot);
@@ -64,7 +68,18 @@ class Topic {
     } finally {
       this.fetching = false;
     }
+    this.onFetched();
   }
+}
+
+//: Asking again does not help: logged out, or what the page shows may no longer be seen.
+class Refused extends Error {}
+
+export async function fetchJson(url) {
+  const response = await fetch(url, { headers: { Accept: "application/json" } });
+  if (response.redirected || [401, 403, 404].includes(response.status)) throw new Refused(url);
+  if (!response.ok) throw new Error(`${url} answered ${response.status}`);
+  return response.json();
 }
 
 class Connection {
@@ -73,21 +88,36 @@ class Connection {
     this.failures = 0;
     this.socket = null;
     this.poll = null;
-    addEventListener("pagehide", () => this.close());
-    addEventListener("pageshow", (event) => event.persisted && this.open());
+    this.retryTimer = null;
+    this.hiddenTimer = null;
+    this.hiddenMs = HIDDEN_MS;
+    this.isOver = false;
+    addEventListener("pagehide", () => this.rest());
+    addEventListener("pageshow", (event) => event.persisted && this.wake());
+    addEventListener("online", () => this.wake());
+    document.addEventListener("visibilitychange", () => this.followVisibility());
   }
 
   watch(options) {
     const topic = new Topic(options);
+    if (this.topics.size >= MAX_TOPICS) return topic;
     this.topics.set(topic.name, topic);
+    // What came while the page fetched was not applied: go on from what was fetched.
+    topic.onFetched = () => this.isOpen() && this.topics.has(topic.name) && this.subscribe(topic);
     if (this.isOpen()) this.subscribe(topic);
-    else if (!this.socket && !this.failures) this.open();
+    else if (!this.failures && !document.hidden) this.wake();
     return topic;
   }
 
   unwatch(name) {
     this.topics.delete(name);
     if (this.isOpen()) this.socket.send(JSON.stringify({ unsubscribe: name }));
+  }
+
+  followVisibility() {
+    clearTimeout(this.hiddenTimer);
+    if (document.hidden) this.hiddenTimer = setTimeout(() => this.rest(), this.hiddenMs);
+    else this.wake();
   }
 
   isOpen() {
@@ -106,6 +136,10 @@ class Connection {
     const slow = setTimeout(() => socket.close(), OPEN_MS);
     socket.addEventListener("open", () => {
       clearTimeout(slow);
+      if (this.socket !== socket) {
+        socket.close();
+        return;
+      }
       setTimeout(() => this.socket === socket && (this.failures = 0), STABLE_MS);
       this.stopPolling();
       showStatus("connected");
@@ -121,11 +155,21 @@ class Connection {
     });
   }
 
-  close() {
+  //: Asks for nothing until `wake`, which goes on after the number that each topic has.
+  rest() {
     const socket = this.socket;
     this.socket = null;
-    socket?.close();
+    this.failures = 0;
+    clearTimeout(this.retryTimer);
+    // One that is still being opened closes itself then: browsers complain when it is closed before.
+    if (socket?.readyState === OPEN) socket.close();
     this.stopPolling();
+  }
+
+  wake() {
+    if (this.socket || this.isOver || !this.topics.size) return;
+    clearTimeout(this.retryTimer);
+    this.open();
   }
 
   subscribe(topic) {
@@ -134,7 +178,7 @@ class Connection {
 
   receive(frame) {
     const topic = this.topics.get(frame.topic);
-    if (topic && !topic.apply(frame)) topic.fetch().catch(() => this.startPolling());
+    if (topic && !topic.apply(frame)) this.fetch(topic).then((answered) => answered || this.startPolling());
   }
 
   retry() {
@@ -142,23 +186,39 @@ class Connection {
     if (this.failures === 1) showStatus("reconnecting");
     else this.startPolling();
     const backoff = Math.min(MAX_BACKOFF_MS, 500 * 2 ** (this.failures - 1));
-    setTimeout(() => this.socket || this.open(), backoff * (0.5 + Math.random() / 2));
+    clearTimeout(this.retryTimer);
+    this.retryTimer = setTimeout(() => this.wake(), backoff * (0.5 + Math.random() / 2));
   }
 
   giveUp() {
-    this.stopPolling();
+    this.isOver = true;
+    this.rest();
     showStatus("off");
+  }
+
+  //: False if there was no answer. A topic that is refused is dropped; without any the page says that it is not live.
+  async fetch(topic) {
+    try {
+      await topic.fetch();
+    } catch (error) {
+      if (!(error instanceof Refused)) return false;
+      this.unwatch(topic.name);
+      if (!this.topics.size) this.giveUp();
+    }
+    return true;
   }
 
   startPolling() {
     showStatus("polling");
     if (this.poll) return;
     const turn = async () => {
+      const topics = [...this.topics.values()];
       if (!document.hidden) {
-        const answers = await Promise.allSettled([...this.topics.values()].map((topic) => topic.fetch()));
-        if (this.poll) this.judgePoll(answers.every((answer) => answer.status === "fulfilled"));
+        const answers = await Promise.all(topics.map((topic) => this.fetch(topic)));
+        if (this.poll) this.judgePoll(answers.every(Boolean));
       }
-      if (this.poll) this.poll = setTimeout(turn, POLL_MS);
+      // A page with many topics asks less often: each is a request.
+      if (this.poll) this.poll = setTimeout(turn, POLL_MS * Math.max(1, topics.length / 4));
     };
     this.poll = setTimeout(turn, 0);
   }

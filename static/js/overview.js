@@ -71,7 +71,10 @@ function slotElement(key, job) {
   fresh.dataset.slot = key;
   if (address) fresh.href = address;
   fresh.append(...old.childNodes);
+  const hadFocus = old === document.activeElement;
+  if (hadFocus && !address) fresh.tabIndex = -1;
   old.replaceWith(fresh);
+  if (hadFocus) fresh.focus({ preventScroll: true });
   return fresh;
 }
 

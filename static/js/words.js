@@ -2,6 +2,7 @@
 
 const UNITS = [["day", 86_400], ["h", 3_600], ["min", 60], ["s", 1]];
 
+//: The same rule as `relative` in webapp/lib/time.py, which renders it first.
 export function relativeTime(moment, now = new Date()) {
   const seconds = Math.round((now - moment) / 1000);
   if (!Number.isFinite(seconds)) return "";
@@ -14,6 +15,11 @@ export function relativeTime(moment, now = new Date()) {
     }
   }
   return "now";
+}
+
+//: In the viewer's zone, which it names: "21 Nov 2026, 14:05:09 CET".
+export function exactTime(moment) {
+  return moment.toLocaleString([], { dateStyle: "medium", timeStyle: "long" });
 }
 
 export function duration(milliseconds) {

@@ -20,11 +20,11 @@ pytestmark = pytest.mark.django_db
 _METHODS = ("get", "post", "put", "patch", "delete", "head", "options")
 
 
-def _addresses(resolver: URLResolver, prefix: str = "/") -> Iterator[str]:
+def _addresses(resolver: URLResolver, prefix: str = "/") -> Iterator[tuple[str, URLPattern]]:
     for pattern in resolver.url_patterns:
         address = prefix + _example(str(pattern.pattern))
         if isinstance(pattern, URLPattern):
-            yield address
+            yield address, pattern
         else:
             yield from _addresses(pattern, address)
 
@@ -38,12 +38,13 @@ def _example(pattern: str) -> str:
     return re.sub(r"<(str:)?\w+>", "name", pattern).removeprefix("^").removesuffix("$")
 
 
-ADDRESSES = sorted(set(_addresses(get_resolver())))
+ROUTES = list(_addresses(get_resolver()))
+ADDRESSES = sorted({address for address, _ in ROUTES})
 
 
 def test_the_addresses_are_those_of_the_site():
-    for address in ADDRESSES:
-        assert resolve(address)
+    for address, pattern in ROUTES:
+        assert resolve(address).func is pattern.callback, "another route than this one answers"
     assert {"/", "/jobs/1/", "/api/v1/jobs/1/cancel/", "/api/v1/datasets/name/", "/healthz", "/login/"} <= set(
         ADDRESSES
     )

@@ -107,6 +107,44 @@ async def test_owner_gets_the_events_of_a_job_and_everybody_the_clusters(hub: Hu
     assert not hub._topics
 
 
+async def test_a_browser_that_goes_while_a_frame_is_sent_is_forgotten(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(consumer: LiveConsumer, **frame: str) -> None:
+        sent.set()
+        raise ConnectionResetError
+
+    sent = asyncio.Event()
+    monkeypatch.setattr(LiveConsumer, "send", fail)
+    alice, _, _ = await cast()
+    browser = await connected(alice)
+    await browser.subscribe(CLUSTER)
+    await _until_watched(hub, 1)
+
+    hub.receive(Event(CLUSTER, 1, "state", {"slots": {}}))
+    await asyncio.wait_for(sent.wait(), DEADLINE_SECONDS)
+    await browser.leave()
+
+    assert not hub._topics
+
+
+async def test_a_websocket_that_ends_by_an_error_is_forgotten(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(user: User, topics: list[str]) -> bool:
+        raise RuntimeError("database is locked")
+
+    alice, _, _ = await cast()
+    browser = await connected(alice)
+    await browser.subscribe(CLUSTER)
+    await _until_watched(hub, 1)
+    monkeypatch.setattr(consumers, "may_see", fail)
+
+    await browser.subscribe(CLUSTER)
+    with pytest.raises(RuntimeError, match="database is locked"):
+        await browser.wait(DEADLINE_SECONDS)
+
+    assert not hub._topics
+
+
 @pytest.mark.parametrize("topic", ["job.{job}", "job.999", "job.", "job.1x", "nonsense", "group.1", "job.\u0663"])
 async def test_others_jobs_and_what_is_not_there_are_refused(hub: Hub, topic: str) -> None:
     _, bob, job = await cast()

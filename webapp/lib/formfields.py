@@ -11,7 +11,7 @@ from django.core.exceptions import ValidationError
 
 from webapp.lib.errors import UserError
 
-__all__ = ["ParametersField", "parameters_as_text", "show_error"]
+__all__ = ["ParametersField", "as_scalar", "parameters_as_text", "show_error"]
 
 
 class ParametersField(forms.CharField):
@@ -29,7 +29,7 @@ class ParametersField(forms.CharField):
                 raise ValidationError(f"Line {number} is not a parameter: write it as name = value.")
             if name in parameters:
                 raise ValidationError(f"Line {number} gives {name} a second time: keep one of them.")
-            parameters[name] = _scalar(text)
+            parameters[name] = as_scalar(text)
         return parameters
 
 
@@ -46,7 +46,8 @@ def show_error(form: forms.BaseForm, error: UserError) -> None:
         form.add_error(None, error.message)
 
 
-def _scalar(text: str) -> Any:
+def as_scalar(text: str) -> Any:
+    """Numbers, true and false as such; anything else is text."""
     try:
         value = json.loads(text)
     except ValueError:

@@ -1,9 +1,9 @@
 """Fan-out of live events to the websockets of one web process: one broker subscription, JSON encoded once per frame.
 
 The hub keeps a short history per watched topic. A flush sends every subscriber what it does not know yet: the first
-event at once, then at most one flush per topic in 500 ms. Subscribers that know the same number get the same encoded
-frames. Where numbers are missing (a lost event, a broker that was away, a page that is too old) the subscriber gets a
-`reset` and fetches the truth.
+event at once, then at most one flush per topic in 500 ms, in 100 ms where GPUs change hands. Subscribers that know the
+same number get the same encoded frames. Where numbers are missing (a lost event, a broker that was away, a page that is
+too old) the subscriber gets a `reset` and fetches the truth.
 
 Everything here runs on one event loop; nothing needs a lock.
 """
@@ -29,6 +29,9 @@ __all__ = ["Client", "Hub", "frames"]
 logger = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 0.5
+#: The same for what people wait for: who holds which GPU, and what becomes of a job. Steps and progress can wait.
+URGENT_SECONDS = 0.1
+_URGENT = frozenset({"allocation", "slots", "state"})
 #: How often numbers are compared with the database: finds events whose publication failed.
 AUDIT_SECONDS = 5.0
 RECONNECT_SECONDS = 1.0
@@ -104,10 +107,12 @@ class Hub:
         topic = self._topics.setdefault(name, _Topic())
         # Watched before the number is read, so that nothing falls between the two.
         topic.arriving += 1
+        before = topic.tip
         try:
             current = (await self._read_seqs([name]))[name]
         finally:
             topic.arriving -= 1
+        self._step_back(name, topic, before, current)
         self._learn_tip(topic, current)
         if after > current:  # from another database than ours
             client.send(json.dumps(_frame(name, after, current, "reset", {})))
@@ -136,13 +141,27 @@ class Hub:
         self._absorb(topic)
         if len(topic.early) > HISTORY_EVENTS:
             self._skip_to(topic, max(topic.early))
-        self._schedule(event.topic, topic)
+        self._schedule(event.topic, topic, URGENT_SECONDS if _URGENT & event.data.keys() else FLUSH_SECONDS)
 
     def _learn_tip(self, topic: _Topic, current: int) -> None:
         if topic.tip is None:
             topic.tip = current
         topic.early = {seq: event for seq, event in topic.early.items() if seq > topic.tip}
         self._absorb(topic)
+
+    def _step_back(self, name: str, topic: _Topic, before: int | None, current: int) -> None:
+        """Numbers only grow, unless another database has taken our one's place, as when a backup was restored.
+
+        before: the topic's number when the database was asked for `current`.
+        """
+        if before is None or current >= before:
+            return
+        topic.tip = current
+        topic.history.clear()
+        topic.early.clear()
+        for client, known in topic.known.items():
+            client.send(json.dumps(_frame(name, known, current, "reset", {})))
+            topic.known[client] = current
 
     def _absorb(self, topic: _Topic) -> None:
         while topic.tip is not None and topic.tip + 1 in topic.early:
@@ -156,10 +175,13 @@ class Hub:
         topic.early = {number: event for number, event in topic.early.items() if number > seq}
         self._absorb(topic)
 
-    def _schedule(self, name: str, topic: _Topic) -> None:
-        if topic.timer is None:
-            loop = asyncio.get_running_loop()
-            topic.timer = loop.call_at(topic.flushed_at + FLUSH_SECONDS, self._flush_due, name, topic)
+    def _schedule(self, name: str, topic: _Topic, pause_seconds: float) -> None:
+        due = topic.flushed_at + pause_seconds
+        if topic.timer is not None:
+            if topic.timer.when() <= due:
+                return
+            topic.timer.cancel()
+        topic.timer = asyncio.get_running_loop().call_at(due, self._flush_due, name, topic)
 
     def _flush_due(self, name: str, topic: _Topic) -> None:
         topic.timer = None
@@ -207,6 +229,9 @@ class Hub:
             except Exception:
                 logger.exception("live topics were not compared with the database")
                 continue
+            for name, seq in current.items():
+                if topic := self._topics.get(name):
+                    self._step_back(name, topic, behind[name], seq)
             self.catch_up({name: seq for name, seq in current.items() if self._stuck(name, behind[name])})
 
     def _stuck(self, name: str, tip_before: int | None) -> bool:
@@ -218,7 +243,7 @@ class Hub:
             topic = self._topics[name]
             if topic.tip is not None and seq > topic.tip:
                 self._skip_to(topic, seq)
-                self._schedule(name, topic)
+                self._schedule(name, topic, URGENT_SECONDS)
 
 
 def frames(name: str, history: Iterable[Event], known: int, tip: int) -> list[dict[str, Any]]:

@@ -22,13 +22,30 @@ from django.db.models import F
 from jobs.models import Topic
 from webapp.lib.broker import connect
 
-__all__ = ["CLUSTER", "LIVE_CHANNEL", "Event", "Kind", "current_seqs", "job_topic", "merge", "publish", "without_nan"]
+__all__ = [
+    "CLUSTER",
+    "DATASETS",
+    "JOBS",
+    "LIVE_CHANNEL",
+    "Event",
+    "Kind",
+    "current_seqs",
+    "job_topic",
+    "jobs_topic_of",
+    "merge",
+    "publish",
+    "without_nan",
+]
 
 logger = logging.getLogger(__name__)
 
 LIVE_CHANNEL = "tidepool.live"
 #: What everybody may see: who holds which slot, by job number. Never names or owners.
 CLUSTER = "cluster"
+#: Everybody, too: how far the check of each dataset's newest version is.
+DATASETS = "datasets"
+#: The number of each new job, for staff; others hear of their own, see `jobs_topic_of`.
+JOBS = "jobs"
 
 Kind = Literal["state", "append"]
 
@@ -49,6 +66,11 @@ class Event:
 
 def job_topic(job: int) -> str:
     return f"job.{job}"
+
+
+def jobs_topic_of(user: int) -> str:
+    """New jobs of one user, by number."""
+    return f"{JOBS}.{user}"
 
 
 def publish(topic: str, kind: Kind, data: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ from typing import Any
 
 from webapp.lib.errors import field_error
 
-__all__ = ["Scalar", "checked_parameters"]
+__all__ = ["Scalar", "checked_parameters", "kind_of", "misfits"]
 
 Scalar = str | int | float | bool
 
@@ -36,6 +37,24 @@ def checked_parameters(parameters: Any, *, field: str = "parameters") -> dict[st
         if not _is_scalar(value):
             raise field_error(field, f"The parameter {name} must be a short text, a finite number, true or false.")
     return dict(parameters)
+
+
+def kind_of(default: Scalar) -> str:
+    """What a parameter is, by the value that a model declares for it: "flag", "number" or "text"."""
+    if isinstance(default, bool):
+        return "flag"
+    return "number" if isinstance(default, int | float) else "text"
+
+
+def misfits(parameters: Mapping[str, Any], declared: Mapping[str, Scalar]) -> dict[str, str]:
+    """Name -> a sentence, for each value of another kind than the declared one. As text, anything goes."""
+    wanted = {"flag": "true or false", "number": "a number"}
+    found = {}
+    for name, value in parameters.items():
+        kind = kind_of(declared[name]) if name in declared else "text"
+        if kind != "text" and kind_of(value) != kind:
+            found[name] = f"The parameter {name} is {wanted[kind]}, such as {json.dumps(declared[name])}."
+    return found
 
 
 def _is_scalar(value: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from typing import IO, Any
 
 from django.contrib.auth.models import User
@@ -18,13 +19,16 @@ from rest_framework.parsers import BaseParser, FormParser, JSONParser, MultiPart
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.utils.urls import remove_query_param, replace_query_param
 
-from webapp.lib.errors import NotAllowed, NotFound, UserError
+from webapp.lib.errors import NotAllowed, NotFound, UserError, field_error
+from webapp.lib.keyset import AFTER, BEFORE, KeysetPage
 from webapp.lib.live import without_nan
 
 __all__ = [
     "PARSERS_WITH_FILES",
     "ErrorSerializer",
+    "KeysetPages",
     "ListPages",
     "NamedPages",
     "NumberedPages",
@@ -33,8 +37,11 @@ __all__ = [
     "ReferenceField",
     "StrictJSONParser",
     "StrictJSONRenderer",
+    "StrictSerializer",
     "error_response",
     "found",
+    "keyset_answer",
+    "page_size_of",
     "require_staff",
     "signed_in",
 ]
@@ -71,6 +78,45 @@ class NamedPages(Pages):
 
 class NumberedPages(Pages):
     ordering = "-number"
+
+
+class KeysetPages(Pages):
+    """Describes in the API's own description what `keyset_answer` makes."""
+
+    def get_schema_operation_parameters(self, view: Any) -> list[dict[str, Any]]:
+        words = {AFTER: "As `next` gives it.", BEFORE: "As `previous` gives it.", "page_size": "Rows, 1 to 1000."}
+        kinds = {"page_size": "integer"}
+        return [
+            {
+                "name": name,
+                "in": "query",
+                "required": False,
+                "description": text,
+                "schema": {"type": kinds.get(name, "string")},
+            }
+            for name, text in words.items()
+        ]
+
+
+def page_size_of(given: Mapping[str, str]) -> int:
+    """Rows on a page, as the address asks for."""
+    text = given.get("page_size", "")
+    if not text:
+        return Pages.page_size
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0):
+        raise field_error("page_size", "Ask for a number of rows from 1 to 1000.")
+    return min(int(text), Pages.max_page_size)
+
+
+def keyset_answer(request: Request, page: KeysetPage[Any], results: list[Any]) -> dict[str, Any]:
+    """A page as all lists answer: the addresses of its neighbours, and its rows."""
+    address = request.build_absolute_uri()
+    bare = remove_query_param(remove_query_param(address, AFTER), BEFORE)
+    return {
+        "next": replace_query_param(bare, AFTER, page.next) if page.next else None,
+        "previous": replace_query_param(bare, BEFORE, page.previous) if page.previous else None,
+        "results": results,
+    }
 
 
 class ListPages(LimitOffsetPagination):
@@ -132,6 +178,22 @@ class ObjectField(serializers.JSONField):
             except (ValueError, RecursionError):
                 self.fail("invalid")
         return data
+
+
+class StrictSerializer(serializers.Serializer[Any]):
+    """Refuses fields that it does not know: a misspelt one would otherwise be left out without a word."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        if isinstance(data, Mapping):
+            unknown = [str(name) for name in data if name not in self.fields]
+            if unknown:
+                raise exceptions.ValidationError({name: [self._sentence(name)] for name in unknown})
+        return super().to_internal_value(data)
+
+    def _sentence(self, name: str) -> str:
+        near = get_close_matches(name, list(self.fields), n=1)
+        advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(self.fields)}."
+        return f"There is no field {name[:80]!a} here: {advice}"
 
 
 PARSERS_WITH_FILES: list[type[BaseParser]] = [StrictJSONParser, FormParser, MultiPartParser]

@@ -17,7 +17,7 @@ from webapp.lib.archive import Limits, store_upload
 from webapp.lib.errors import UserError
 from webapp.lib.folders import resolve_under
 
-__all__ = ["Source", "Upload", "obtained"]
+__all__ = ["Source", "Upload", "new_upload_folder", "obtained", "slug", "upload_limits"]
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ def obtained(source: Source, roots: Sequence[Path], *, label: str, single: Seque
     if source.upload is None:
         yield resolve_under(source.path, roots)
         return
-    folder = roots[0] / "uploads" / f"{_slug(label)}-{secrets.token_hex(6)}"
-    store_upload(source.upload.content, source.upload.name, folder, _limits(), single=single)
+    folder = new_upload_folder(roots, label)
+    store_upload(source.upload.content, source.upload.name, folder, upload_limits(), single=single)
     try:
         yield folder
     except BaseException:
@@ -52,9 +52,14 @@ def obtained(source: Source, roots: Sequence[Path], *, label: str, single: Seque
         raise
 
 
-def _slug(label: str) -> str:
+def new_upload_folder(roots: Sequence[Path], label: str) -> Path:
+    """A path of its own for what will be unpacked there."""
+    return roots[0] / "uploads" / f"{slug(label)}-{secrets.token_hex(6)}"
+
+
+def slug(label: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-")[:60] or "upload"
 
 
-def _limits() -> Limits:
+def upload_limits() -> Limits:
     return Limits(max_bytes=settings.TIDEPOOL_UPLOAD_MAX_BYTES, max_files=settings.TIDEPOOL_UPLOAD_MAX_FILES)

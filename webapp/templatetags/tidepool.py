@@ -5,13 +5,16 @@ from __future__ import annotations
 from datetime import datetime
 
 from django import template
+from django.contrib.messages.storage.base import Message
 from django.forms import BoundField
 from django.templatetags.static import static
+from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from webapp.lib.charts import JobLook, job_look
-from webapp.lib.time import iso
+from webapp.lib.notices import Undo, undo_of
+from webapp.lib.time import iso, relative
 
 register = template.Library()
 
@@ -26,11 +29,12 @@ def icon(name: str) -> SafeString:
 
 @register.simple_tag
 def moment(at: datetime | None, empty: str = "never") -> SafeString | str:
-    """A time that the browser shows as "3 min ago", with the exact one on hover."""
+    """ "3 min ago", which the browser keeps right; the exact time in the viewer's zone on hover."""
     if at is None:
         return empty
     exact = at.strftime("%Y-%m-%d %H:%M:%S UTC")
-    return format_html('<time datetime="{}" title="{}" data-relative>{}</time>', iso(at), exact, exact)
+    words = relative(at, timezone.now())
+    return format_html('<time datetime="{}" title="{}" data-relative>{}</time>', iso(at), exact, words)
 
 
 @register.filter
@@ -51,6 +55,14 @@ def percent(value: float | str | None, digits: int = 0) -> str:
 
 
 @register.filter
+def figure(value: float | None) -> str:
+    """A number with the digits that people read: 0.1235, 12340."""
+    if value is None:
+        return "–"
+    return f"{value:.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.4g}"
+
+
+@register.filter
 def look(job: int) -> JobLook:
     """The colour, letter and pattern that a job has everywhere."""
     return job_look(job)
@@ -67,3 +79,9 @@ def control(field: BoundField) -> SafeString:
     """A form field's widget with the class that its kind needs."""
     kind = "form-select" if field.widget_type.endswith("select") else "form-control"
     return field.as_widget(attrs={"class": f"{kind} {field.field.widget.attrs.get('class', '')}".strip()})
+
+
+@register.filter
+def undo(message: Message) -> Undo | None:
+    """The form that takes back what the message says was done."""
+    return undo_of(message)

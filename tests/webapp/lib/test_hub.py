@@ -75,6 +75,22 @@ async def test_sends_the_first_event_at_once_and_joins_what_follows(hub: Hub) ->
     assert loop.time() - started >= hub_module.FLUSH_SECONDS * 0.9
 
 
+async def test_gpus_that_change_hands_do_not_wait_for_the_progress_of_others(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_module, "FLUSH_SECONDS", 10 * DEADLINE_SECONDS)
+    client = Client()
+    await hub.subscribe(client, CLUSTER, 0)
+    hub.receive(state(1, CLUSTER, jobs={"1": {"progress": 0.1}}))
+    await soon(client.next_frame())
+
+    hub.receive(state(2, CLUSTER, jobs={"1": {"progress": 0.2}}))
+    hub.receive(Event(CLUSTER, 3, "append", {"allocation": [{"job": 1}]}))
+
+    assert (await soon(client.next_frame()))["data"] == {"jobs": {"1": {"progress": 0.2}}}
+    assert (await soon(client.next_frame()))["data"] == {"allocation": [{"job": 1}]}
+
+
 async def test_puts_events_that_came_in_another_order_in_order(hub: Hub) -> None:
     client = Client()
     await hub.subscribe(client, "job.1", 0)
@@ -105,6 +121,20 @@ async def test_a_page_of_another_database_is_told_to_fetch(hub: Hub, numbers: Nu
     assert (await soon(client.next_frame()))["kind"] == "reset"
     hub.receive(state(3, step=3))
     assert (await soon(client.next_frame()))["data"] == {"step": 3}
+
+
+async def test_goes_on_with_the_smaller_numbers_of_a_database_that_was_restored(hub: Hub, numbers: Numbers) -> None:
+    numbers.newest["job.1"] = 37
+    early, late = Client(), Client()
+    await hub.subscribe(early, "job.1", 37)
+    numbers.newest["job.1"] = 2
+
+    await hub.subscribe(late, "job.1", 2)
+    hub.receive(state(3, step=3))
+
+    assert (await soon(early.next_frame()))["kind"] == "reset"
+    for client in (early, late):
+        assert (await soon(client.next_frame()))["data"] == {"step": 3}
 
 
 async def test_a_newcomer_gets_what_happened_since_its_page_was_made(hub: Hub, numbers: Numbers) -> None:

@@ -1,0 +1,152 @@
+// Ctrl-K: go to a page, a job, a dataset or a model by its name, or do what the page can do. A combobox with a list
+// (https://www.w3.org/WAI/ARIA/apg/patterns/combobox/): the focus stays in the field, arrows move the chosen option.
+
+const PAUSE_MS = 150;
+const dialog = document.getElementById("palette");
+const field = document.getElementById("palette-field");
+const list = document.getElementById("palette-list");
+const told = document.getElementById("palette-told");
+
+//: What the page itself offers, in this order; what is found by its name comes before.
+const GROUP_ORDER = ["On this page", "Go to", "Do"];
+const GROUPS = { job: "Jobs", dataset: "Datasets", model: "Models" };
+
+let options = [];
+let chosen = -1;
+let timer = null;
+let request = null;
+
+function pages() {
+  return [...document.querySelectorAll(".rail-nav a")].map((link) => ({ group: "Go to", name: link.textContent.trim(), address: link.href }));
+}
+
+//: Elements say by data-command what they do in words that stand alone: "Stop this training".
+function commands() {
+  const usable = [...document.querySelectorAll("[data-command]")].filter((element) => !element.closest("[hidden], :disabled, [aria-disabled=true]"));
+  return usable.map((element) => ({ group: element.closest("main") ? "On this page" : "Do", name: element.dataset.command, element }));
+}
+
+//: Each word must occur, in any order.
+function fits(option, text) {
+  const name = option.name.toLowerCase();
+  return text.toLowerCase().split(/\s+/).every((word) => name.includes(word));
+}
+
+function optionElement(option, number) {
+  const element = document.createElement("div");
+  element.id = `palette-option-${number}`;
+  element.setAttribute("role", "option");
+  element.setAttribute("aria-selected", "false");
+  const name = document.createElement("bdi");
+  name.textContent = option.name;
+  element.append(name);
+  if (option.note) {
+    const note = document.createElement("small");
+    note.textContent = option.note;
+    element.append(note);
+  }
+  element.addEventListener("click", (event) => run(option, event.ctrlKey || event.metaKey));
+  element.addEventListener("pointermove", () => choose(number));
+  return element;
+}
+
+function groupElement(name, members) {
+  const group = document.createElement("div");
+  group.setAttribute("role", "group");
+  const title = document.createElement("div");
+  title.id = `palette-${name.replaceAll(" ", "-")}`;
+  title.className = "palette-group";
+  title.setAttribute("role", "presentation");
+  title.textContent = name;
+  group.setAttribute("aria-labelledby", title.id);
+  group.append(title, ...members);
+  return group;
+}
+
+function show(found) {
+  options = found;
+  const groups = Map.groupBy(options.map((option, number) => [option, optionElement(option, number)]), ([{ group }]) => group);
+  list.replaceChildren(...[...groups].map(([name, members]) => groupElement(name, members.map(([, element]) => element))));
+  dialog.querySelector(".palette-none").hidden = options.length > 0;
+  told.textContent = options.length === 1 ? "1 result" : `${options.length} results`;
+  choose(options.length ? 0 : -1);
+}
+
+function choose(number) {
+  document.getElementById(`palette-option-${chosen}`)?.setAttribute("aria-selected", "false");
+  chosen = number;
+  const element = document.getElementById(`palette-option-${chosen}`);
+  element?.setAttribute("aria-selected", "true");
+  element?.scrollIntoView({ block: "nearest" });
+  if (element) field.setAttribute("aria-activedescendant", element.id);
+  else field.removeAttribute("aria-activedescendant");
+}
+
+function run(option, inNewTab) {
+  dialog.close();
+  if (option.element) option.element.click();
+  else if (inNewTab) open(option.address, "_blank", "noopener");
+  else location.assign(option.address);
+}
+
+async function find(text) {
+  request?.abort();
+  request = new AbortController();
+  const response = await fetch(`/api/v1/search/?q=${encodeURIComponent(text)}`, { headers: { Accept: "application/json" }, signal: request.signal });
+  if (!response.ok) throw new Error(`The search answered ${response.status}`);
+  const { results } = await response.json();
+  return results.map(({ kind, name, note, address }) => ({ group: GROUPS[kind], name, note, address }));
+}
+
+async function search() {
+  const text = field.value.trim();
+  const all = [...commands(), ...pages()];
+  const own = GROUP_ORDER.flatMap((name) => all.filter((option) => option.group === name && fits(option, text)));
+  if (!text) {
+    show(own);
+    return;
+  }
+  dialog.setAttribute("aria-busy", "true");
+  try {
+    const named = await find(text);
+    if (text === field.value.trim()) show([...named, ...own]);
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    show(own);
+    told.textContent = "The names could not be searched: the server does not answer. Pages and actions are shown.";
+  }
+  dialog.removeAttribute("aria-busy");
+}
+
+const KEYS = {
+  ArrowDown: () => choose((chosen + 1) % options.length),
+  ArrowUp: () => choose((chosen - 1 + options.length) % options.length),
+  Home: () => choose(0),
+  End: () => choose(options.length - 1),
+};
+
+function onKey(event) {
+  if (event.isComposing) return;
+  if (event.key === "Enter") {
+    event.preventDefault();
+    if (options[chosen]) run(options[chosen], event.ctrlKey || event.metaKey);
+  } else if (KEYS[event.key] && options.length) {
+    event.preventDefault();
+    KEYS[event.key]();
+  }
+}
+
+export function showPalette() {
+  if (dialog.open || document.querySelector("dialog[open]")) return;
+  field.value = "";
+  search();
+  dialog.showModal();
+  field.focus();
+}
+
+field?.addEventListener("keydown", onKey);
+field?.addEventListener("input", () => {
+  clearTimeout(timer);
+  timer = setTimeout(search, PAUSE_MS);
+});
+dialog?.addEventListener("click", (event) => event.target === dialog && dialog.close());

@@ -1,0 +1,78 @@
+"""Names, logs and errors of users are text on every page, and fit: markup, other directions, nothing visible, long."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page
+
+from datasets.models import Dataset
+from jobs.models import AllocationPoint, Job, JobEvent
+from models_registry.models import RegisteredModel
+from tests.scene import Scene
+from tests.sitemap import addresses
+from workers.models import Host
+
+MARKUP = "<img src=x onerror=\"window.hacked='name'\"><b>&amp;"
+HOSTILE = f"{MARKUP}\u202egnp.exe\u200b{'x' * 140}"
+#: Nothing of the kind is loaded, run, or turned into an element.
+HARM = """() => [
+    window.hacked ?? '',
+    document.querySelectorAll('img[src="x"], b b, script[src="x"]').length,
+    [...document.querySelectorAll('[onerror]')].length,
+]"""
+
+#: What sticks out of the window, but for what scrolls by itself.
+WIDE = """() => [...document.querySelectorAll('body *')].filter(element => {
+    for (let outer = element.parentElement; outer; outer = outer.parentElement) {
+        if (['auto', 'scroll', 'hidden'].includes(getComputedStyle(outer).overflowX)) return false;
+    }
+    return element.getBoundingClientRect().right > innerWidth + 1 && getComputedStyle(element).position !== 'fixed';
+}).slice(0, 4).map(element => element.outerHTML.slice(0, 90))"""
+
+
+def make_hostile(scene: Scene) -> None:
+    Job.objects.update(
+        name=HOSTILE,
+        reason_text=HOSTILE,
+        parameters={HOSTILE: HOSTILE},
+        error={"kind": HOSTILE, "message": HOSTILE, "traceback": HOSTILE},
+    )
+    for table in (Dataset, RegisteredModel):
+        for row in table.objects.all():
+            table.objects.filter(pk=row.pk).update(name=f"{row.pk}{HOSTILE}", description=HOSTILE)
+    AllocationPoint.objects.update(reason_text=HOSTILE)
+    JobEvent.objects.update(text=HOSTILE, actor=HOSTILE[:100])
+    for host in Host.objects.all():
+        Host.objects.filter(pk=host.pk).update(name=f"{host.pk}-{'h' * 90}")
+    Path(scene.model.path, scene.model.entry_point).write_text(f"# </pre></script>{HOSTILE}\n")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("width", [1440, 390])
+def test_texts_of_users_stay_texts_and_fit(page: Page, scene: Scene, complaints: list[str], width: int) -> None:
+    make_hostile(scene)
+    page.set_viewport_size({"width": width, "height": 900})
+    found = []
+    for address in addresses(scene):
+        page.goto(address)
+        page.wait_for_load_state("load")
+        harm = page.evaluate(HARM)
+        shown = page.evaluate("document.documentElement.scrollWidth")
+        if harm != ["", 0, 0] or shown > width:
+            found.append((address, harm, shown, page.evaluate(WIDE)))
+
+    assert found == []
+    assert [line for line in complaints if "404 (Not Found)" not in line] == []
+
+
+def test_the_palette_shows_names_as_text(page: Page, scene: Scene) -> None:
+    make_hostile(scene)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.keyboard.press("Control+k")
+    page.keyboard.type("onerror")
+    page.get_by_role("option", name="<img src=x").first.wait_for()
+
+    assert page.evaluate(HARM) == ["", 0, 0]
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -1,0 +1,68 @@
+"""What the palette finds: jobs, datasets and models by a part of their name, each only for who may see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.contrib.auth.models import User
+from django.db.models import Q
+from django.urls import reverse
+
+from datasets.queries import datasets
+from jobs.queries import visible_jobs
+from models_registry.queries import models
+
+__all__ = ["Hit", "find"]
+
+#: Of each kind: who needs more uses the list with its filter.
+HITS = 6
+MAX_LETTERS = 100
+
+
+@dataclass(frozen=True)
+class Hit:
+    #: "job", "dataset" or "model".
+    kind: str
+    id: int
+    name: str
+    #: What tells it from others of the same name.
+    note: str
+    #: Of its page.
+    address: str
+
+
+def find(user: User, text: str) -> list[Hit]:
+    """The newest of each kind whose name holds the text; a job also by its number. Nothing for no text."""
+    text = text.strip()
+    if not text or len(text) > MAX_LETTERS or "\0" in text:
+        return []
+    return [*_jobs(user, text), *_datasets(text), *_models(text)]
+
+
+def _jobs(user: User, text: str) -> list[Hit]:
+    wanted = Q(name__icontains=text)
+    if text.isascii() and text.isdigit() and len(text) <= 18:
+        wanted |= Q(pk=int(text))
+    found = visible_jobs(user).filter(wanted).order_by("-id")[:HITS]
+    return [
+        Hit(
+            "job", job.pk, job.name, f"{job.state.capitalize()}, number {job.pk}", reverse("jobs:detail", args=[job.pk])
+        )
+        for job in found
+    ]
+
+
+def _datasets(text: str) -> list[Hit]:
+    found = datasets().filter(name__icontains=text).order_by("-id")[:HITS]
+    return [
+        Hit("dataset", row.pk, row.name, f"Owner {row.owner.username}", reverse("datasets:detail", args=[row.pk]))
+        for row in found
+    ]
+
+
+def _models(text: str) -> list[Hit]:
+    found = models().filter(name__icontains=text).order_by("-id")[:HITS]
+    return [
+        Hit("model", row.pk, row.name, f"Owner {row.owner.username}", reverse("models:detail", args=[row.pk]))
+        for row in found
+    ]
