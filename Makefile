@@ -10,6 +10,7 @@ demo: setup   ## start everything on this machine and play the tutorial; ARGS="-
 test:         ## the whole suite; ARGS="tests/jobs -k submit" for a part
 	@scripts/test $(ARGS)
 
-test-full:    ## formatting, lint, types, the suite, and the tests against PostgreSQL and Redis
+test-full:    ## formatting, lint, types, the suite, the long tests, and those against PostgreSQL and Redis
 	@scripts/check --hypothesis-profile=exploring
-	@scripts/test-services
+	@.venv/bin/python -m pytest -m "long and not services"
+	@scripts/test-services -m services

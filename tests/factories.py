@@ -9,7 +9,7 @@ from django.utils import timezone
 from datasets.models import Dataset, DatasetVersion
 from jobs.models import InstanceGroup, Job, JobEvent, SlotClaim
 from jobs.states import JobState, Reason
-from models_registry.models import RegisteredModel, RegisteredModelVersion
+from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
 from workers.models import Host, ResourceGroup, Slot
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "InstanceGroupFactory",
     "JobEventFactory",
     "JobFactory",
+    "ModelTemplateFactory",
     "RegisteredModelFactory",
     "RegisteredModelVersionFactory",
     "ResourceGroupFactory",
@@ -55,6 +56,21 @@ class DatasetVersionFactory(factory.django.DjangoModelFactory):
     dataset = factory.SubFactory(DatasetFactory)
     number = factory.Sequence(lambda n: n + 1)
     path = factory.LazyAttribute(lambda version: f"{settings.TIDEPOOL_DATA_ROOTS[0]}/{version.dataset.name}")
+    state = DatasetVersion.State.READY
+    size_bytes = 4
+    file_count = 1
+
+
+class ModelTemplateFactory(factory.django.DjangoModelFactory):
+    class Meta:
+        model = ModelTemplate
+
+    name = factory.Sequence(lambda n: f"template-{n}")
+    owner = factory.SubFactory(UserFactory)
+    path = factory.LazyAttribute(lambda template: f"{settings.TIDEPOOL_MODEL_ROOTS[0]}/{template.name}")
+    entry_point = "main.py"
+    digest = "0" * 64
+    taken_at = factory.LazyFunction(timezone.now)
 
 
 class RegisteredModelFactory(factory.django.DjangoModelFactory):

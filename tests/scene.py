@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from django.conf import settings
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from datasets.inspection.inspect import inspect
+from datasets.inspection.layout import parts_of
 from datasets.models import DatasetVersion
 from jobs.models import AllocationPoint, Job, JobEvent, MetricPoint, Rank, SlotClaim
 from jobs.states import JobState, RankState, Reason
@@ -22,6 +26,7 @@ from tests.factories import (
     DatasetVersionFactory,
     InstanceGroupFactory,
     JobFactory,
+    ModelTemplateFactory,
     RegisteredModelFactory,
     RegisteredModelVersionFactory,
     ResourceGroupFactory,
@@ -35,16 +40,24 @@ __all__ = ["PASSWORD", "Scene", "build_scene", "user_who_can_log_in"]
 PASSWORD = "correct horse battery"
 CODE = '''"""Trains a small network on the digits."""
 
+import argparse
+
 from fabric_model import FabricModel
 
 
 def main() -> None:
-    FabricModel(model, datasets, loss, optimizer).train(epochs=5, batch_size=64, engines_number=8)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--learning-rate", type=float, default=0.001)
+    options = parser.parse_args()
+    FabricModel(model, datasets, loss, optimizer).train(options.epochs, batch_size=64, engines_number=8)
 
 
 if __name__ == "__main__":
     main()
 '''
+HELD_OUT = {"test_accuracy": 96.4, "test_loss": 0.11}
+PACE = {"samples_per_second": 1210.0, "learning_rate": 0.01}
 TRACEBACK = """Traceback (most recent call last):
   File "main.py", line 41, in <module>
     main()
@@ -64,6 +77,8 @@ class Scene:
     done: Job
     model: RegisteredModelVersion
     dataset: DatasetVersion
+    #: Alice's, too: a table that does not fit.
+    refused: DatasetVersion
 
 
 def user_who_can_log_in(name: str, **values: object) -> User:
@@ -101,14 +116,42 @@ def build_scene(now: datetime | None = None) -> Scene:
         submitted_at=now - timedelta(minutes=2),
     )
     JobFactory(**{**common, "owner": bob}, name="bobs-secret", reason_text="Waits for 1 GPU: none is free.")
-    return Scene(alice, first, second, waiting, failed, done, model, dataset)
+    return Scene(alice, first, second, waiting, failed, done, model, dataset, _refused(alice))
 
 
 def _dataset(owner: User) -> DatasetVersion:
     folder = Path(settings.TIDEPOOL_DATA_ROOTS[0], "digits")
     folder.mkdir(parents=True, exist_ok=True)
     dataset = DatasetFactory(name="digits", owner=owner, description="Handwritten digits, 8 by 8 pixels.")
-    return DatasetVersionFactory(dataset=dataset, number=1, path=str(folder), size_bytes=1_437_000, file_count=4)
+    found = _pictures(folder)
+    return DatasetVersionFactory(
+        dataset=dataset, number=1, path=str(folder), size_bytes=1_437_000, file_count=4, **found
+    )
+
+
+def _pictures(folder: Path) -> dict[str, Any]:
+    """Images in an array, and what a check says about them."""
+    labels = np.array([number % 4 for number in range(22)])
+    images = np.array([np.roll(np.arange(64.0), 9 * label).reshape(8, 8) for label in labels])
+    np.savez(folder / "train.npz", images=images, labels=labels)
+    np.savez(folder / "test.npz", images=images[:6], labels=labels[:6])
+    findings = inspect(parts_of(folder), "images").findings
+    return {"summary": findings.summary(), "samples": [asdict(sample) for sample in findings.samples]}
+
+
+def _refused(owner: User) -> DatasetVersion:
+    folder = Path(settings.TIDEPOOL_DATA_ROOTS[0], "measurements")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "train.csv").write_text("width,height,label\n1.5,2,cat\n2.5,,dog\n3.5,1\n")
+    findings = inspect(parts_of(folder), "csv").findings
+    return DatasetVersionFactory(
+        dataset=DatasetFactory(name="measurements", owner=owner, kind="csv"),
+        number=1,
+        path=str(folder),
+        state=DatasetVersion.State.INVALID,
+        problem="\n".join(findings.problems),
+        summary=findings.summary(),
+    )
 
 
 def _model(owner: User) -> RegisteredModelVersion:
@@ -116,8 +159,18 @@ def _model(owner: User) -> RegisteredModelVersion:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "main.py").write_text(CODE)
     model = RegisteredModelFactory(name="digits-cnn", owner=owner, description="A small convolutional network.")
+    template = ModelTemplateFactory(
+        name="digits-cnn", owner=owner, path=str(folder), digest="3f" * 32, description=model.description
+    )
     return RegisteredModelVersionFactory(
-        model=model, number=1, path=str(folder), parameters={"epochs": 20}, default_dataset="digits", digest="3f" * 32
+        model=model,
+        number=1,
+        template=template,
+        path=str(folder),
+        settings={"learning_rate": 0.001, "optimizer": "Adam"},
+        parameters={"learning-rate": 0.001, "epochs": 20},
+        default_dataset="digits",
+        digest="3f" * 32,
     )
 
 
@@ -133,7 +186,7 @@ def _first(common: dict, now: datetime, slots: list[Slot]) -> Job:
         step=820,
         epoch=12,
         progress=0.62,
-        final_metrics={"loss": 0.081, "accuracy": 97.1, "test_accuracy": 96.4},
+        final_metrics={"loss": 0.081, "accuracy": 97.1, **HELD_OUT, **PACE},
         reason_code=Reason.SHRUNK_FOR_FAIR_SHARE,
         reason_text="3 of 8 GPUs: T2 digits-cnn has twice your priority (10000 to 5000).",
         submitted_at=now - timedelta(minutes=10),
@@ -163,7 +216,7 @@ def _second(common: dict, now: datetime, slots: list[Slot]) -> Job:
         epoch=5,
         progress=0.28,
         priority=10000,
-        final_metrics={"loss": 0.4, "accuracy": 89.0},
+        final_metrics={"loss": 0.4, "accuracy": 89.0, **HELD_OUT, **PACE},
         reason_code=Reason.GREW_INTO_FREE_SLOTS,
         reason_text="5 of 8 GPUs: you have twice the priority of T1 digits-cnn (10000 to 5000).",
         submitted_at=now - timedelta(minutes=6.2),
@@ -188,7 +241,7 @@ def _done(common: dict, at: datetime) -> Job:
         step=600,
         epoch=9,
         progress=1.0,
-        final_metrics={"loss": 0.05, "accuracy": 98.2, "test_accuracy": 96.9},
+        final_metrics={"loss": 0.05, "accuracy": 98.2, **HELD_OUT, **PACE},
         reason_code=Reason.COMPLETED,
         reason_text="Completed: 9 epochs in 600 steps.",
         submitted_at=at,
@@ -266,6 +319,8 @@ def _metrics(job: Job, start: datetime, steps: int, per_epoch: int) -> None:
             loss = None
         accuracy = 100 * (1 - 0.9 * math.exp(-step / 120)) - noise.uniform(0, 3)
         rows += [("loss", step, epoch, loss, at), ("accuracy", step, epoch, accuracy, at)]
+        rows.append(("samples_per_second", step, epoch, 1200 + noise.uniform(-60, 60), at))
+        rows.append(("learning_rate", step, epoch, 0.01 if step < 500 else 0.001, at))
         if step % per_epoch == 0:
             rows.append(("test_accuracy", step, epoch, accuracy - 1, at))
             rows.append(("test_loss", step, epoch, (loss or 0.1) + 0.03, at))

@@ -8,22 +8,19 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 from urllib.request import urlopen
 
 import pytest
 from django.conf import settings as django_settings
-from django.db import connection
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
+from tests.processes import database_url, wait_until
 from tests.scene import PASSWORD, Scene, build_scene
 from webapp.embedded.broker import broker_command, find_broker, is_answering, socket_url
 
-START_SECONDS = 60.0
 #: Where Debian and others put it. Playwright's own download works as well.
 _CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
@@ -73,7 +70,7 @@ def site(broker_url: str, django_db_setup: None, tmp_path_factory: pytest.TempPa
         "DJANGO_SETTINGS_MODULE": "webapp.settings",
         "TIDEPOOL_HOME": str(django_settings.TIDEPOOL_HOME),
         "TIDEPOOL_BROKER_URL": broker_url,
-        "TIDEPOOL_DATABASE_URL": _database_url(),
+        "TIDEPOOL_DATABASE_URL": database_url(),
     }
     command = [
         sys.executable,
@@ -148,25 +145,9 @@ def log_in(page: Page, name: str) -> None:
     page.get_by_role("heading", name="Overview").wait_for()
 
 
-def wait_until(is_so: Callable[[], bool], what: str, seconds: float = START_SECONDS) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {seconds:g} s: {what}")
-        time.sleep(0.05)
-
-
 def _answers(address: str) -> bool:
     try:
         with urlopen(address, timeout=2) as response:
             return bool(response.status == 200)
     except OSError:
         return False
-
-
-def _database_url() -> str:
-    values = connection.settings_dict
-    if connection.vendor == "sqlite":
-        return f"sqlite:///{values['NAME']}"
-    login = f"{quote(values['USER'])}:{quote(values['PASSWORD'])}@{values['HOST']}:{values['PORT'] or 5432}"
-    return f"postgres://{login}/{values['NAME']}"

@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
     return Path(os.environ.get("TIDEPOOL_PICTURES", tmp_path))
 
 
-@pytest.mark.parametrize(("name", "address"), [("overview", "/"), ("job", "/jobs/{first}/")])
+@pytest.mark.parametrize(("name", "address"), [("overview", "/"), ("cluster", "/cluster/"), ("job", "/jobs/{first}/")])
 def test_takes_a_picture_of_drawn_charts(page: Page, scene: Scene, folder: Path, name: str, address: str) -> None:
     page.goto(address.format(first=scene.first.pk))
     for canvas in page.locator(".chart-canvas").all():

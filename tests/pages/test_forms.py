@@ -14,7 +14,6 @@ from datasets.models import Dataset
 from jobs.jobfolder import job_folder
 from jobs.models import Checkpoint, Job
 from jobs.states import JobState
-from models_registry.models import RegisteredModel
 from tests.factories import RegisteredModelVersionFactory
 from tests.scene import Scene
 
@@ -184,50 +183,15 @@ def test_registers_a_dataset_by_path(alices: Client, home: Path) -> None:
     folder.mkdir(exist_ok=True)
     (folder / "points.csv").write_text("1,2\n")
 
-    response = alices.post("/datasets/new/", {"name": "points", "kind": "csv", "path": str(folder)}, follow=True)
+    response = alices.post("/datasets/new/", {"name": "points", "kind": "csv", "training": str(folder)}, follow=True)
 
     dataset = Dataset.objects.get(name="points")
     assert (dataset.owner.username, dataset.versions.get().file_count) == ("alice", 1)
     assert str(folder) in response.content.decode()
 
 
-def test_registers_a_model_by_upload(alices: Client, home: Path) -> None:
-    archive = io.BytesIO()
-    with zipfile.ZipFile(archive, "w") as writer:
-        writer.writestr("train.py", "print('<script>alert(1)</script>')\n")
-    archive.seek(0)
-    archive.name = "model.zip"
-    values = {"name": "mine", "framework": "PyTorch", "engine": "elastic", "entry_point": "train.py", "file": archive}
-
-    response = alices.post("/models/new/", values, follow=True)
-
-    assert RegisteredModel.objects.get(name="mine").owner.username == "alice"
-    assert "print(&#x27;&lt;script&gt;alert(1)&lt;/script&gt;&#x27;)" in response.content.decode()
-
-
-@pytest.mark.parametrize(
-    ("values", "field", "sentence"),
-    [
-        ({"path": "/etc"}, "path", "outside the allowed folders"),
-        ({"path": "nowhere"}, "path", "nothing at this path"),
-        ({}, "path", "Give either a path on the server or a file"),
-        ({"path": "digits-cnn", "entry_point": "gone.py"}, "entry_point", "is not in the model"),
-    ],
-)
-def test_a_model_that_does_not_fit_is_not_registered(
-    scene: Scene, alices: Client, values: dict, field: str, sentence: str
-) -> None:
-    given = {"name": "mine", "framework": "PyTorch", "engine": "elastic", "entry_point": "main.py", **values}
-
-    content = alices.post("/models/new/", given).content.decode()
-
-    assert sentence in content
-    assert f'id="id_{field}_error"' in content
-    assert not RegisteredModel.objects.filter(name="mine").exists()
-
-
 def test_a_name_that_belongs_to_somebody_else_is_refused(scene: Scene, bobs: Client) -> None:
-    content = bobs.post("/datasets/new/", {"name": "digits", "kind": "any", "path": "digits"}).content.decode()
+    content = bobs.post("/datasets/new/", {"name": "digits", "kind": "any", "training": "digits"}).content.decode()
 
     assert "This name is taken." in content
 
@@ -246,12 +210,6 @@ def test_what_a_stop_means_is_said_before(scene: Scene, alices: Client, engine: 
 
 def test_an_elastic_training_is_not_told_about_signals(scene: Scene, alices: Client) -> None:
     assert "SIGTERM" not in alices.get(f"/jobs/{scene.first.pk}/").content.decode()
-
-
-def test_every_engine_is_offered(scene: Scene, alices: Client) -> None:
-    page = alices.get("/models/new/").content.decode()
-    for words in ("Elastic: grows and shrinks", "Fixed: all its GPUs", "Single: one process", "on SIGTERM"):
-        assert words in page
 
 
 def left_behind(scene: Scene) -> Checkpoint:

@@ -26,7 +26,15 @@ WHY = Why(Reason.GREW_INTO_FREE_SLOTS, "8 of 8 GPUs: nobody else wants them.", "
 
 
 def _grow(job: Job) -> None:
-    change(lock_job(job.pk), WHY, slots=8, target_slots=8, step=900, progress=0.7, final_metrics={"loss": 0.01})
+    change(
+        lock_job(job.pk),
+        WHY,
+        slots=8,
+        target_slots=8,
+        step=900,
+        progress=0.7,
+        final_metrics={**job.final_metrics, "loss": 0.01},
+    )
     add_point(job, WHY, at=timezone.now(), slots=8, generation=5, pause_ms=31.5)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from jobs.models import Job
 from tests.factories import (
     DatasetVersionFactory,
     JobFactory,
+    ModelTemplateFactory,
     RegisteredModelVersionFactory,
     UserFactory,
     host_with_slots,
@@ -43,7 +45,9 @@ def _more_datasets(scene: Scene) -> None:
 
 
 def _more_models(scene: Scene) -> None:
-    RegisteredModelVersionFactory.create_batch(5)
+    for version in RegisteredModelVersionFactory.create_batch(5):
+        version.template = ModelTemplateFactory()
+        version.save(update_fields=["template"])
 
 
 def _more_hosts(scene: Scene) -> None:
@@ -60,7 +64,11 @@ def _more_hosts(scene: Scene) -> None:
         ("/jobs/", _more_jobs),
         ("/datasets/", _more_datasets),
         ("/models/", _more_models),
+        ("/models/templates/", _more_models),
+        ("/models/new/", _more_models),
         ("/hosts/", _more_hosts),
+        ("/cluster/", _more_hosts),
+        ("/cluster/", _more_jobs),
     ],
 )
 def test_lists_cost_the_same_however_long_they_are(scene: Scene, alices: Client, path: str, more: Any) -> None:
@@ -75,15 +83,16 @@ def test_lists_cost_the_same_however_long_they_are(scene: Scene, alices: Client,
 def test_jobs_are_filtered_and_paged(scene: Scene, alices: Client) -> None:
     JobFactory.create_batch(60, owner=scene.alice, name="many", instance_group=scene.first.instance_group)
 
-    assert "Page 1 of 2" in alices.get("/jobs/").content.decode()
-    assert "digits-baseline" in alices.get("/jobs/?page=2").content.decode()
+    first = alices.get("/jobs/").content.decode()
+    [after] = re.findall(r'after=([^"&]+)" rel="next"', first)
+    assert "digits-baseline" in alices.get(f"/jobs/?after={after}").content.decode()
     assert "digits-baseline" in alices.get("/jobs/?state=SUCCEEDED").content.decode()
     assert "T1 digits-cnn" not in alices.get("/jobs/?state=finished").content.decode()
-    assert "T1 digits-cnn" in alices.get("/jobs/?state=active&q=T1").content.decode()
-    assert "No job of yours fits" in alices.get("/jobs/?q=no-such-name").content.decode()
+    assert "T1 digits-cnn" in alices.get("/jobs/?state=active&search=t1").content.decode()
+    assert "No job of yours fits" in alices.get("/jobs/?search=no-such-name").content.decode()
 
 
-@pytest.mark.parametrize("query", ["?page=0", "?page=x", "?state=NONSENSE", "?q=%00", "?q=%F0%9F%98%80"])
+@pytest.mark.parametrize("query", ["?page=0", "?page=x", "?after=", "?search=%F0%9F%98%80", "?state=&search=%20"])
 def test_odd_addresses_do_no_harm(alices: Client, query: str) -> None:
     assert alices.get(f"/jobs/{query}").status_code == 200
 
@@ -112,13 +121,17 @@ def test_empty_pages_teach_the_next_step(db: None, client: Client) -> None:
 
     assert "Train a model" in client.get("/jobs/").content.decode()
     assert "Register one" in client.get("/datasets/").content.decode()
-    assert "Register one" in client.get("/models/").content.decode()
+    assert "Add one" in client.get("/models/").content.decode()
+    for path in ("/models/templates/", "/models/new/"):
+        assert "Add a location" in client.get(path).content.decode()
     assert "No host has reported yet" in client.get("/hosts/").content.decode()
     assert "No host has reported yet" in client.get("/").content.decode()
     assert "ask an administrator" in client.get("/jobs/new/").content.decode()
 
 
-@pytest.mark.parametrize("path", ["/nowhere/", "/jobs/999999/", "/datasets/999999/", "/models/999999/"])
+@pytest.mark.parametrize(
+    "path", ["/nowhere/", "/jobs/999999/", "/datasets/999999/", "/models/999999/", "/models/templates/999999/"]
+)
 def test_what_is_not_there_is_said(alices: Client, path: str) -> None:
     response = alices.get(path)
 

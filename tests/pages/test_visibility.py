@@ -11,11 +11,16 @@ from django.test import Client
 from jobs.models import Job
 from tests.scene import Scene
 
-PAGES = ("/", "/jobs/", "/jobs/new/", "/datasets/", "/datasets/new/", "/models/", "/models/new/", "/hosts/")
+PAGES = (
+    *("/", "/cluster/", "/jobs/", "/jobs/new/", "/datasets/", "/datasets/new/", "/hosts/"),
+    *("/models/", "/models/new/", "/models/templates/", "/models/templates/new/"),
+)
 ALICES_NAMES = ("T1 digits-cnn", "T2 digits-cnn", "digits-wide", "digits-baseline", "digits-resume")
 
 
-@pytest.mark.parametrize("path", [*PAGES, "/overview/live.json", "/hosts/live.json"])
+@pytest.mark.parametrize(
+    "path", [*PAGES, "/overview/live.json", "/cluster/live.json", "/cluster/trace.json", "/hosts/live.json"]
+)
 def test_strangers_are_sent_to_the_log_in(path: str, scene: Scene, client: Client) -> None:
     response = client.get(path)
 
@@ -28,7 +33,19 @@ def test_every_page_is_shown_to_its_users(path: str, alices: Client) -> None:
     assert alices.get(path).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/", "/overview/live.json", "/jobs/", "/jobs/?q=digits"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/overview/live.json",
+        "/cluster/",
+        "/cluster/live.json",
+        "/cluster/trace.json",
+        "/jobs/",
+        "/jobs/?search=digits",
+        "/jobs/rows/",
+    ],
+)
 def test_bob_never_reads_the_names_of_alices_jobs(path: str, bobs: Client) -> None:
     content = bobs.get(path).content.decode()
 
