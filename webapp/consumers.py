@@ -100,6 +100,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
             await self.hub.subscribe(self.client, topic, after)
         elif log := await database_sync_to_async(topic_log)(topic):
             self.tails.subscribe(self.client, topic, log, max(0, after))
+        # Nothing new, said so that the page knows: from now on it misses nothing.
+        self.client.send(json.dumps({"topic": topic, "from_seq": after, "seq": after, "kind": "append", "data": {}}))
 
     async def _send_frames(self) -> None:
         while True:

@@ -39,6 +39,8 @@ class Topic {
     Object.assign(this, { name, seq, url, state, onState, onAppend, onSnapshot, read: read ?? (() => fetchJson(url)) });
     this.fetching = false;
     this.onFetched = () => {};
+    //: The server has answered the subscription: nothing is missed from there on.
+    this.isFollowed = false;
   }
 
   //: True unless the chain is broken.
@@ -111,7 +113,9 @@ class Connection {
 
   unwatch(name) {
     this.topics.delete(name);
-    if (this.isOpen()) this.socket.send(JSON.stringify({ unsubscribe: name }));
+    if (!this.isOpen()) return;
+    this.socket.send(JSON.stringify({ unsubscribe: name }));
+    this.settle();
   }
 
   followVisibility() {
@@ -142,7 +146,7 @@ class Connection {
       }
       setTimeout(() => this.socket === socket && (this.failures = 0), STABLE_MS);
       this.stopPolling();
-      showStatus("connected");
+      for (const topic of this.topics.values()) topic.isFollowed = false;
       for (const topic of this.topics.values()) this.subscribe(topic);
     });
     socket.addEventListener("message", (event) => this.receive(JSON.parse(event.data)));
@@ -178,7 +182,19 @@ class Connection {
 
   receive(frame) {
     const topic = this.topics.get(frame.topic);
-    if (topic && !topic.apply(frame)) this.fetch(topic).then((answered) => answered || this.startPolling());
+    if (!topic) return;
+    if (!topic.isFollowed) {
+      topic.isFollowed = true;
+      this.settle();
+    }
+    if (!topic.apply(frame)) this.fetch(topic).then((answered) => answered || this.startPolling());
+  }
+
+  //: Live is what follows all its topics.
+  settle() {
+    if (this.isOpen() && !this.poll && [...this.topics.values()].every((topic) => topic.isFollowed)) {
+      showStatus("connected");
+    }
   }
 
   retry() {
@@ -226,7 +242,7 @@ class Connection {
   judgePoll(answered) {
     if (answered && this.isOpen()) {
       this.stopPolling();
-      showStatus("connected");
+      this.settle();
     } else {
       showStatus(answered ? "polling" : "reconnecting");
     }

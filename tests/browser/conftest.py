@@ -15,7 +15,7 @@ from urllib.request import urlopen
 
 import pytest
 from django.conf import settings as django_settings
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.processes import database_url, wait_until
 from tests.scene import PASSWORD, Scene, build_scene
@@ -23,6 +23,10 @@ from webapp.embedded.broker import broker_command, find_broker, is_answering, so
 
 #: Where Debian and others put it. Playwright's own download works as well.
 _CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+
+#: How long a test waits for what shall appear: long, because a machine that runs the suite is busy.
+PATIENCE_MS = 30_000
+expect.set_options(timeout=PATIENCE_MS)
 
 # Playwright's loop runs in this thread; Django would refuse the database because of it.
 os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
@@ -112,7 +116,7 @@ def scene(transactional_db: None, home: Path, site: str, broker_url: str, settin
 @pytest.fixture
 def context(browser: Browser, site: str) -> Iterator[BrowserContext]:
     context = browser.new_context(base_url=site, viewport={"width": 1440, "height": 900})
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(PATIENCE_MS)
     yield context
     context.close()
 
@@ -143,6 +147,8 @@ def log_in(page: Page, name: str) -> None:
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Log in").click()
     page.get_by_role("heading", name="Overview").wait_for()
+    # The page's modules listen by then.
+    page.wait_for_load_state()
 
 
 def _answers(address: str) -> bool:

@@ -45,7 +45,7 @@ def violations(page: Page) -> list[tuple[str, str, str]]:
 
 def wait_for_charts(page: Page) -> None:
     for canvas in page.locator(".chart-canvas:not(.invisible)").all():
-        expect(canvas.locator(".main-svg").first).to_be_visible(timeout=15_000)
+        expect(canvas.locator(".main-svg").first).to_be_visible()
 
 
 def fits(page: Page, width: int) -> bool:

@@ -9,7 +9,7 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from jobs.models import Job, MetricPoint
-from tests.browser.test_live_pages import SOON_MS, make_steps, wait_for_step
+from tests.browser.test_live_pages import make_steps, wait_for_step
 from tests.scene import Scene
 from webapp.lib import live
 
@@ -110,4 +110,4 @@ def test_a_metric_reported_for_the_first_time_gets_a_line(page: Page, job: Job) 
     point = {"name": "f1", "step": 822, "epoch": 12, "value": 0.5, "at": now.isoformat()}
     live.publish(live.job_topic(job.pk), "append", {"metrics": [point]})
 
-    page.wait_for_function(f"() => {CURVES}.data.some(trace => trace.meta.metric === 'f1')", timeout=SOON_MS)
+    page.wait_for_function(f"() => {CURVES}.data.some(trace => trace.meta.metric === 'f1')")

@@ -14,7 +14,6 @@ from jobs.actions import Why
 from jobs.actions.allocation import add_point
 from jobs.models import AllocationPoint, SlotClaim
 from jobs.states import Reason
-from tests.browser.test_live_pages import SOON_MS
 from tests.scene import Scene
 from webapp.lib import live
 
@@ -54,20 +53,19 @@ def test_a_gpu_that_changes_hands_is_seen_at_once(cluster: Page, scene: Scene) -
         live.publish(live.CLUSTER, "state", {"slots": {"gpu-host-2:3": {"job": None, "vacating": False}}})
 
     free = cluster.locator("td[data-slot='gpu-host-2:3']")
-    expect(free).to_have_attribute("data-status", "free", timeout=SOON_MS)
+    expect(free).to_have_attribute("data-status", "free")
     expect(cluster.locator("#counts [data-status=free] b")).to_have_text("1")
     assert free.locator("a").count() == 0
 
 
-@pytest.mark.long  # fails at times after the other browser tests, never alone: the cause is not found yet
 def test_a_training_that_starts_appears_in_the_trace_with_its_reason(cluster: Page, scene: Scene) -> None:
     why = Why(Reason.GRANTED, "2 of 8 GPUs: the others are held.", "scheduler")
     add_point(scene.waiting, why, at=timezone.now() - timedelta(seconds=1), slots=2, generation=1)
 
     chart = cluster.locator(TRACE)
-    expect(chart.locator(".chart-canvas")).to_contain_text("digits-wide", timeout=SOON_MS)
+    expect(chart.locator(".chart-canvas")).to_contain_text("digits-wide")
     chart.get_by_role("button", name="Table").click()
-    expect(chart.locator("tbody")).to_contain_text("2 of 8 GPUs: the others are held.", timeout=SOON_MS)
+    expect(chart.locator("tbody")).to_contain_text("2 of 8 GPUs: the others are held.")
 
 
 def test_many_changes_are_means_and_the_file_has_all(cluster: Page, scene: Scene) -> None:
@@ -87,7 +85,7 @@ def test_many_changes_are_means_and_the_file_has_all(cluster: Page, scene: Scene
     chart = cluster.locator(TRACE)
     chart.get_by_role("button", name="1 h").click()
 
-    expect(chart.locator(".chart-note")).to_contain_text("each point is the mean of 13 s", timeout=SOON_MS)
+    expect(chart.locator(".chart-note")).to_contain_text("each point is the mean of 13 s")
     drawn = f"Math.max(...document.querySelector('{TRACE} .chart-canvas').data.map(trace => trace.x.length))"
     assert cluster.evaluate(drawn) <= 600
     with cluster.expect_download() as download:

@@ -119,8 +119,8 @@ def test_a_log_is_followed_as_it_is_written(page: Page, scene: Scene, results: N
     write_log(scene.first, 0, "epoch 2\n")
     write_log(scene.first, 1, "<img src=x onerror=alert(1)>\x1b]8;;http://evil\x07\n", "stderr")
 
-    expect(log).to_contain_text("epoch 2", timeout=15_000)
-    expect(log).to_contain_text("<img src=x onerror=alert(1)>", timeout=15_000)
+    expect(log).to_contain_text("epoch 2")
+    expect(log).to_contain_text("<img src=x onerror=alert(1)>")
     assert log.locator("img, a").count() == 0
     expect(log.locator(".log-line").filter(has_text="epoch 2")).to_have_count(1)
 
@@ -150,7 +150,6 @@ def test_scrolling_up_pauses_and_reads_back_in_constant_memory(page: Page, scene
     expect(log).to_contain_text("line 12000 ")
 
 
-@pytest.mark.long  # fails at times after the other browser tests, never alone: the cause is not found yet
 def test_a_search_finds_what_the_page_does_not_hold(page: Page, scene: Scene, results: None) -> None:
     filler = f"{'y' * 80}\n" * 5_000
     write_log(scene.first, 0, f"Needle one\n{filler}a \x1b[1mneed\x1b[0mle and a needle\n{filler}")
@@ -207,7 +206,7 @@ def test_events_are_filtered_and_say_who(page: Page, scene: Scene) -> None:
 
     actions.change_priority(scene.first.pk, 6000, "alice")
 
-    expect(events).to_have_text(re.compile("from 5000 to 6000.*by alice"), timeout=15_000)
+    expect(events).to_have_text(re.compile("from 5000 to 6000.*by alice"))
     page.get_by_label("Show", exact=True).select_option("")
     page.get_by_label("Containing").fill("nobody else")
     expect(page.locator("#event-count")).to_have_text("1 of 5 events")
@@ -220,6 +219,6 @@ def test_ranks_say_what_their_gpus_do_and_the_end_is_foreseen(page: Page, scene:
     expect(row.locator("[data-label=GPU]")).to_have_text("0 (virtual)")
     GpuReading.objects.update(utilisation_percent=42.0)
 
-    expect(row.locator("[data-label=Busy]")).to_have_text("42 %", timeout=15_000)
+    expect(row.locator("[data-label=Busy]")).to_have_text("42 %")
     expect(row.locator("[data-label=Memory]")).to_have_text("222 MB")
-    expect(page.locator("[data-field=eta]")).to_contain_text("left", timeout=15_000)
+    expect(page.locator("[data-field=eta]")).to_contain_text("left")

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from jobs.actions import change_priority
 from jobs.models import Checkpoint
 from tests.browser.test_accessibility import wait_for_charts
-from tests.browser.test_live_pages import SOON_MS, make_steps, open_job, wait_for_step
+from tests.browser.test_live_pages import make_steps, open_job, wait_for_step
 from tests.scene import Scene
 from webapp.lib import live
 
@@ -50,7 +50,7 @@ def test_nothing_moves_when_data_arrives(page: Page, scene: Scene, width: int) -
     for address in ("/", f"/jobs/{scene.first.pk}/", "/jobs/"):
         page.goto(address)
         wait_for_charts(page)
-        expect(page.locator("#live-dot")).to_have_attribute("data-status", "connected", timeout=SOON_MS)
+        expect(page.locator("#live-dot")).to_have_attribute("data-status", "connected")
         page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
         shifts = page.evaluate("window.shifts")
         found += [(address, "load", *shift) for shift in shifts if sum(value for value, _ in shifts) > MOST_AT_LOAD]
@@ -65,7 +65,6 @@ def test_nothing_moves_when_data_arrives(page: Page, scene: Scene, width: int) -
     assert found == []
 
 
-@pytest.mark.long  # fails at times after the other browser tests, never alone: the cause is not found yet
 def test_the_focus_stays_on_a_slot_that_changes_hands(page: Page, scene: Scene) -> None:
     page.goto("/")
     slot = page.locator("[data-slot='gpu-host-1:0']")
@@ -73,7 +72,7 @@ def test_the_focus_stays_on_a_slot_that_changes_hands(page: Page, scene: Scene) 
     expect(page.locator("#live-dot")).to_have_attribute("data-status", "connected")
     for holder, words in ((scene.second.pk, "T2 digits-cnn"), (None, "free"), (scene.first.pk, "T1 digits-cnn")):
         hand_over(scene, "gpu-host-1:0", holder)
-        expect(slot.locator(".slot-label")).to_have_text(words, timeout=SOON_MS)
+        expect(slot.locator(".slot-label")).to_have_text(words)
         expect(slot).to_be_focused()
 
 
@@ -89,7 +88,7 @@ def test_the_focus_stays_on_a_checkpoint_while_the_list_grows(page: Page, scene:
     link.focus()
     add(200)
 
-    expect(page.get_by_role("row").filter(has_text="200")).to_be_visible(timeout=SOON_MS)
+    expect(page.get_by_role("row").filter(has_text="200")).to_be_visible()
     expect(link).to_be_focused()
 
 
@@ -100,5 +99,5 @@ def test_a_change_elsewhere_leaves_the_focus_in_the_list_of_jobs(page: Page, sce
     link.focus()
     change_priority(scene.waiting.pk, 9000, "alice")
 
-    expect(page.get_by_role("row").filter(has_text="digits-wide")).to_contain_text("9000", timeout=SOON_MS)
+    expect(page.get_by_role("row").filter(has_text="digits-wide")).to_contain_text("9000")
     expect(link).to_be_focused()
