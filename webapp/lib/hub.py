@@ -75,7 +75,9 @@ class _Topic:
     #: Clients that are about to subscribe: they keep the topic watched.
     arriving: int = 0
     flushed_at: float = float("-inf")
-    timer: asyncio.TimerHandle | None = None
+    #: The next flush, and when it is due by the loop's clock. (uvloop's handle of a past time does not know it.)
+    timer: asyncio.Handle | None = None
+    due: float = 0.0
 
 
 class Hub:
@@ -178,9 +180,10 @@ class Hub:
     def _schedule(self, name: str, topic: _Topic, pause_seconds: float) -> None:
         due = topic.flushed_at + pause_seconds
         if topic.timer is not None:
-            if topic.timer.when() <= due:
+            if topic.due <= due:
                 return
             topic.timer.cancel()
+        topic.due = due
         topic.timer = asyncio.get_running_loop().call_at(due, self._flush_due, name, topic)
 
     def _flush_due(self, name: str, topic: _Topic) -> None:
@@ -209,6 +212,9 @@ class Hub:
                         self._receive_payload(payload)
             except (redis.RedisError, OSError) as error:
                 logger.warning("live events are not heard, trying again: %s", error)
+            except Exception:
+                # Pages would be silent for as long as this process lives.
+                logger.exception("what listens to live events failed, trying again")
             await asyncio.sleep(RECONNECT_SECONDS)
 
     def _receive_payload(self, payload: str | bytes) -> None:

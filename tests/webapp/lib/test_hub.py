@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,6 +57,46 @@ async def soon(awaitable: Awaitable[str]) -> dict[str, Any]:
 
 def state(seq: int, topic: str = "job.1", **data: Any) -> Event:
     return Event(topic, seq, "state", data)
+
+
+def test_events_that_come_before_a_flush_is_done_are_in_it_on_uvicorns_loop_too(numbers: Numbers) -> None:
+    """uvloop's handle of what is due at once has no `when`."""
+
+    async def watch() -> dict[str, Any]:
+        hub, client = Hub(numbers, silence), Client()
+        await hub.subscribe(client, CLUSTER, 0)
+        for seq in (1, 2, 3):
+            hub.receive(state(seq, CLUSTER, slots={f"host:{seq}": {"job": seq}}))
+        return await soon(client.next_frame())
+
+    frame = uvloop.run(watch())
+
+    assert (frame["from_seq"], frame["seq"]) == (0, 3)
+
+
+async def test_a_fault_in_what_listens_does_not_end_listening(
+    numbers: Numbers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    @asynccontextmanager
+    async def one_event() -> AsyncIterator[AsyncIterator[bytes]]:
+        async def events() -> AsyncIterator[bytes]:
+            yield json.dumps({"topic": "job.1", "seq": 1, "kind": "state", "data": {}}).encode()
+
+        yield events()
+
+    def fail(event: Event) -> None:
+        monkeypatch.setattr(hub, "receive", lambda event: heard.set())
+        raise AttributeError("a fault of ours")
+
+    hub, heard = Hub(numbers, one_event), asyncio.Event()
+    monkeypatch.setattr(hub_module, "RECONNECT_SECONDS", 0)
+    monkeypatch.setattr(hub, "receive", fail)
+    hub.start()
+
+    await asyncio.wait_for(heard.wait(), DEADLINE_SECONDS)
+    await hub.stop()
+
+    assert "a fault of ours" in caplog.text
 
 
 async def test_sends_the_first_event_at_once_and_joins_what_follows(hub: Hub) -> None:
