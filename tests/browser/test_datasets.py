@@ -23,7 +23,8 @@ from tests.webapp.lib.archives import tar_of
 @pytest.fixture(autouse=True)
 def nothing_to_complain(complaints: list[str]) -> Iterator[None]:
     yield
-    assert [line for line in complaints if "ERR_" not in line] == []
+    # 409 tells an upload that the server still writes the piece that was cut off: it asks where to go on.
+    assert [line for line in complaints if "ERR_" not in line and "409 (Conflict)" not in line] == []
 
 
 @pytest.fixture

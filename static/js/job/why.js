@@ -11,11 +11,16 @@ export function start(page, root) {
   const address = `/api/v1/jobs/${page.job}/`;
   let shown = "";
   let timer = null;
+  //: Grows when a change begins and when it ends: an answer from before would show again what was just changed.
+  let turn = 0;
+  let isChanging = false;
 
   async function read() {
-    if (!box.open) return;
+    if (!box.open || isChanging) return;
+    const asked = turn;
     try {
       const why = await fetchJson(`${address}why/`);
+      if (turn !== asked) return;
       showTerms(why.terms);
       showRemedies(why.remedies, change);
     } catch {
@@ -24,15 +29,28 @@ export function start(page, root) {
   }
 
   async function change(remedy, button) {
+    if (isChanging) return;
+    isChanging = true;
+    turn += 1;
     button.setAttribute("aria-disabled", "true");
+    button.replaceWith(await said(remedy));
+    isChanging = false;
+    turn += 1;
+  }
+
+  //: Ask for the change; what came of it, in words.
+  async function said(remedy) {
     const token = root.querySelector("[name=csrfmiddlewaretoken]").value;
-    const response = await fetch(address, {
-      method: "PATCH",
-      headers: { "Content-Type": "application/json", "X-CSRFToken": token },
-      body: JSON.stringify({ [remedy.kind]: remedy.value }),
-    });
-    if (response.ok) button.replaceWith("Done: the scheduler decides again.");
-    else button.replaceWith((await response.json()).error);
+    try {
+      const response = await fetch(address, {
+        method: "PATCH",
+        headers: { "Content-Type": "application/json", "X-CSRFToken": token },
+        body: JSON.stringify({ [remedy.kind]: remedy.value }),
+      });
+      return response.ok ? "Done: the scheduler decides again." : (await response.json()).error;
+    } catch {
+      return "There was no answer: load the page again.";
+    }
   }
 
   box.addEventListener("toggle", read);
