@@ -9,7 +9,9 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.urls import reverse
 
+from datasets.actions.checking import SINGLE_SUFFIXES
 from datasets.models import Dataset, DatasetVersion
+from webapp.lib.archive import ARCHIVE_SUFFIXES
 from webapp.lib.uploads import received
 from webapp.models import Upload
 
@@ -83,6 +85,7 @@ def unfinished_uploads(user: User) -> list[dict[str, Any]]:
     return [
         {"id": upload.pk, "name": upload.name, "size_bytes": upload.size_bytes, "offset": received(upload)}
         for upload in Upload.objects.filter(owner=user).order_by("-id")
+        if upload.name.lower().endswith((*ARCHIVE_SUFFIXES, *SINGLE_SUFFIXES))
     ]
 
 

@@ -133,6 +133,8 @@ class Job(models.Model):
     initial_checkpoint = models.ForeignKey(
         "Checkpoint", null=True, blank=True, on_delete=models.SET_NULL, related_name="continued_by"
     )
+    #: Name of the uploaded file of weights that it begins with; "": none.
+    initial_file = models.CharField(max_length=255, blank=True, default="")
 
     #: Life number; +1 at each start from nothing or from a checkpoint. 0: never started.
     incarnation = models.PositiveIntegerField(default=0)

@@ -15,6 +15,7 @@ from jobs.models import Checkpoint, InstanceGroup
 from jobs.queries import visible_jobs
 from models_registry.queries import models
 from webapp.lib.parameters import Scalar, kind_of
+from webapp.lib.uploads import WEIGHTS_SUFFIXES, finished
 from workers.queries import capacity
 
 __all__ = ["beginnings", "chosen_beginning", "declared_parameters", "train_choices", "usual_values"]
@@ -61,13 +62,15 @@ def usual_values(choices: dict[str, Any], model: str) -> dict[str, Any]:
 
 
 def beginnings(user: User) -> list[tuple[str, list[tuple[str, str]]]]:
-    """What the user's earlier trainings left to start from, as groups of choices."""
+    """What the user uploaded, or earlier trainings left, to start from: groups of choices."""
     jobs = visible_jobs(user).filter(validation=None).order_by("-id")
     trained = jobs.filter(Q(completed_incarnation__gt=0) | Q(checkpoints__problem="")).distinct()[:_MAX_BEGINNINGS]
     saved = Checkpoint.objects.filter(job__in=jobs, problem="").select_related("job").order_by("-job", "-step")
     weights = [(f"weights-{job.pk}", f"{job.name} ({job.pk}), after {job.step} steps") for job in trained]
     points = [(point.pk, f"{point.job.name} ({point.job_id}), step {point.step}") for point in saved[:_MAX_BEGINNINGS]]
+    files = [(f"upload-{file.pk}", file.name) for file in finished(user, WEIGHTS_SUFFIXES)]
     groups = [
+        ("The weights in a file that you uploaded", files),
         ("The weights of an earlier training", weights),
         ("Continue a checkpoint", [(f"checkpoint-{number}", words) for number, words in points]),
         ("Only the weights of a checkpoint", [(f"checkpointweights-{number}", words) for number, words in points]),
@@ -85,6 +88,8 @@ def chosen_beginning(value: str) -> dict[str, Any]:
             return {"checkpoint": int(number)}
         case "checkpointweights":
             return {"initial_weights": {"checkpoint": int(number)}}
+        case "upload":
+            return {"initial_weights": {"upload": int(number)}}
     return {}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from django.conf import settings
 from django.contrib import messages
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -25,6 +26,7 @@ from webapp.lib.errors import UserError
 from webapp.lib.formfields import show_error
 from webapp.lib.notices import Undo, say
 from webapp.lib.pages import login_user, or_404
+from webapp.lib.uploads import WEIGHTS_SUFFIXES
 
 __all__ = ["job_change_preview", "job_undo", "say_changed", "train", "train_preview"]
 
@@ -47,6 +49,8 @@ def train(request: HttpRequest) -> HttpResponse:
         "form": form,
         "choices": choices,
         "typed_parameters": form.typed_parameters,
+        "weights_suffixes": ",".join(WEIGHTS_SUFFIXES),
+        "max_bytes": settings.TIDEPOOL_UPLOAD_MAX_BYTES,
     }
     return render(request, "jobs/train.html", context)
 

@@ -1,12 +1,16 @@
-"""What a training begins with, where that is not nothing: a checkpoint to continue, or an earlier training's weights.
+"""What a training begins with, where that is not nothing: a checkpoint to continue, or weights.
+
+Weights are an earlier training's, those of one of its checkpoints, or an uploaded file.
 
 The files are linked into the new job's own folder when it is submitted, so they stay whatever becomes of the other.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +23,23 @@ from jobs.jobfolder import INITIAL, job_folder
 from jobs.models import Checkpoint, Job
 from jobs.queries import visible_jobs
 from models_registry.models import RegisteredModelVersion
+from webapp.lib.errors import UserError
+from webapp.lib.uploads import WEIGHTS_SUFFIXES, file_of, find_upload, finished_file
+from webapp.models import Upload
 
-__all__ = ["Beginning", "Weights", "bring", "final_weights", "find_beginning"]
+__all__ = ["WEIGHTS_WANTED", "Beginning", "Weights", "beginning_again", "bring", "final_weights", "find_beginning"]
 
-#: Id of a job, for those that it ended with; or `{"checkpoint": id}`, for those of one checkpoint.
+#: Id of a job, for those that it ended with; `{"checkpoint": id}`, for those of one checkpoint; or `{"upload": id}`.
 Weights: TypeAlias = int | Mapping[str, Any]
 
+WEIGHTS_WANTED = (
+    'Give the number of a job, or {"checkpoint": its number} for those of one checkpoint, or {"upload": its number} '
+    "for an uploaded file."
+)
+
 _FINAL_WEIGHTS = Path("model") / "train" / "model_epoch_final.pth"
+#: A longer description of the tensors than this is none.
+_MAX_HEADER_BYTES = 100 * 1024**2
 
 
 @dataclass(frozen=True)
@@ -36,6 +50,8 @@ class Beginning:
     #: Where it comes from: a checkpoint, a job, or a job's weights as one of its checkpoints has them.
     checkpoint: Checkpoint | None = None
     job: Job | None = None
+    #: How the user called it, where it is an uploaded file.
+    file_name: str = ""
 
 
 def find_beginning(
@@ -63,11 +79,21 @@ def find_beginning(
         return None if found is None else Beginning(_folder(found), Job.StartsFrom.CHECKPOINT, found)
     if not isinstance(weights, Mapping):
         return _weights_of(problems, weights, user)
+    if weights.keys() == {"upload"}:
+        return _uploaded(problems, weights["upload"], user)
     if weights.keys() != {"checkpoint"}:
-        problems.add(field, 'Give the number of a job, or {"checkpoint": its number} for those of one checkpoint.')
+        problems.add(field, WEIGHTS_WANTED)
         return None
     found = find_checkpoint(problems, field, weights["checkpoint"], user)
     return None if found is None else Beginning(_folder(found), Job.StartsFrom.WEIGHTS, found, found.job)
+
+
+def beginning_again(job: Job) -> Beginning | None:
+    """What this job began with, for another one."""
+    if job.starts_from == Job.StartsFrom.NOTHING:
+        return None
+    kind = Job.StartsFrom(job.starts_from)
+    return Beginning(job_folder(job).initial(), kind, job.initial_checkpoint, job.initial_job, job.initial_file)
 
 
 def final_weights(job: Job) -> Path | None:
@@ -80,7 +106,7 @@ def final_weights(job: Job) -> Path | None:
 
 def bring(beginning: Beginning, folder: Path) -> None:
     """Link the files into a job's folder that is being made. Raises OSError."""
-    target = folder / INITIAL / _name(beginning.source)
+    target = folder / INITIAL / _name(beginning)
     target.parent.mkdir()
     if beginning.source.is_dir():
         target.mkdir()
@@ -106,12 +132,61 @@ def _weights_of(problems: Problems, job_id: int | None, user: User) -> Beginning
     return None
 
 
+def _uploaded(problems: Problems, upload_id: Any, user: User) -> Beginning | None:
+    """The file stays an upload: other trainings may begin with it too, until uploads that nobody needs are removed."""
+    field = "initial_weights"
+    if isinstance(upload_id, bool) or not isinstance(upload_id, int):
+        problems.add(field, WEIGHTS_WANTED)
+        return None
+    try:
+        upload = find_upload(user, upload_id)
+        path = finished_file(upload)
+    except UserError as error:
+        problems.add(field, error.message)
+        return None
+    if problem := _problem_of(upload):
+        problems.add(field, problem)
+        return None
+    return Beginning(path, Job.StartsFrom.WEIGHTS, file_name=upload.name)
+
+
+def _problem_of(upload: Upload) -> str:
+    """Why the file holds no weights, as far as that is seen without loading it; "": none is seen."""
+    path, name = file_of(upload), upload.name.lower()
+    if name.endswith(".safetensors"):
+        return "" if _is_safetensors(path) else f"{upload.name} is no safetensors file: save it again and upload that."
+    if not name.endswith(WEIGHTS_SUFFIXES):
+        return f"{upload.name} is no file of weights: upload one of {', '.join(WEIGHTS_SUFFIXES)}."
+    try:
+        with zipfile.ZipFile(path) as archive:
+            is_saved = any(Path(entry).name == "data.pkl" for entry in archive.namelist())
+    except (zipfile.BadZipFile, OSError):
+        is_saved = False
+    if is_saved:
+        return ""
+    return f"{upload.name} is no file of torch.save: save the model's state_dict() with it and upload that."
+
+
+def _is_safetensors(path: Path) -> bool:
+    """Its format: eight bytes that tell the length of a JSON object, that object, and the tensors' bytes."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if not 2 <= length <= min(_MAX_HEADER_BYTES, path.stat().st_size - 8):
+            return False
+        try:
+            return isinstance(json.loads(file.read(length)), dict)
+        except (ValueError, RecursionError):
+            return False
+
+
 def _folder(checkpoint: Checkpoint) -> Path:
     return job_folder(checkpoint.job).path / checkpoint.path
 
 
-def _name(source: Path) -> str:
-    return source.name if source.is_dir() else "weights.pth"
+def _name(beginning: Beginning) -> str:
+    if beginning.source.is_dir():
+        return beginning.source.name
+    return "weights.safetensors" if beginning.file_name.lower().endswith(".safetensors") else "weights.pth"
 
 
 def _link(source: Path, target: Path) -> None:

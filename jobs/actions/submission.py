@@ -12,7 +12,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from datasets.models import DatasetVersion
-from jobs.actions.beginning import Beginning, Weights, bring, find_beginning
+from jobs.actions.beginning import Beginning, Weights, beginning_again, bring, find_beginning
 from jobs.actions.checks import (
     InvalidSubmission,
     Problems,
@@ -119,7 +119,7 @@ def clone(job: Job, owner: User) -> Job:
         checkpoint_seconds=job.checkpoint_seconds,
         checkpoints_kept=job.checkpoints_kept,
     )
-    return submit_again(job, given, owner, dataset=job.dataset)
+    return submit_again(job, given, owner, dataset=job.dataset, beginning=beginning_again(job))
 
 
 def submit_again(
@@ -128,15 +128,19 @@ def submit_again(
     owner: User,
     *,
     dataset: DatasetVersion | None,
+    beginning: Beginning | None = None,
     then: Callable[[Job], object] = lambda job: None,
 ) -> Job:
     """Queue a job with the code of another, as it was submitted.
 
-    dataset: the version; None: the newest of the one that is given. then: what else is stored with the new job.
+    dataset: the version; None: the newest of the one that is given. beginning: in place of one that is given.
+    then: what else is stored with the new job.
     """
     checked = check(given, owner)
     data = checked.dataset if dataset is None else dataset
-    return _create(replace(checked, model=job.model, dataset=data, code=job_folder(job).code), then)
+    begins = checked.beginning if beginning is None else beginning
+    again = replace(checked, model=job.model, dataset=data, code=job_folder(job).code, beginning=begins)
+    return _create(again, then)
 
 
 def check(given: Submission, owner: User) -> Checked:
@@ -244,6 +248,7 @@ def _insert(checked: Checked) -> Job:
         starts_from=beginning.kind if beginning else Job.StartsFrom.NOTHING,
         initial_checkpoint=beginning.checkpoint if beginning else None,
         initial_job=beginning.job if beginning else None,
+        initial_file=beginning.file_name if beginning else "",
         reason_code=why.reason,
         reason_text=why.text,
         submitted_at=timezone.now(),

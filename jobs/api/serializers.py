@@ -7,7 +7,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from jobs.actions.beginning import Weights
+from jobs.actions.beginning import WEIGHTS_WANTED, Weights
 from jobs.actions.groups import InstanceGroupSpec
 from jobs.actions.submission import Submission
 from jobs.actions.wishes import Wish
@@ -43,15 +43,19 @@ __all__ = [
                 "required": ["checkpoint"],
                 "additionalProperties": False,
             },
+            {
+                "type": "object",
+                "properties": {"upload": {"type": "integer"}},
+                "required": ["upload"],
+                "additionalProperties": False,
+            },
         ]
     }
 )
 class WeightsField(serializers.Field[Weights, Any, Any, Any]):
     """Whose weights. Whether there are such is the action's business."""
 
-    default_error_messages = {
-        "invalid": 'Give the number of a job, or {{"checkpoint": its number}} for those of one checkpoint.'
-    }
+    default_error_messages = {"invalid": WEIGHTS_WANTED.replace("{", "{{").replace("}", "}}")}
 
     def to_internal_value(self, data: Any) -> Weights:
         if isinstance(data, str) and data.isascii() and data.isdecimal() and len(data) < 20:
@@ -101,7 +105,8 @@ class JobInput(StrictSerializer):
         default=None,
         allow_null=True,
         help_text="Begin at step 0 with these weights: id of a job, for those it ended with (else its newest "
-        'checkpoint\'s); or `{"checkpoint": id}`, for those of that checkpoint.',
+        'checkpoint\'s); `{"checkpoint": id}`, for those of that checkpoint; or `{"upload": id}`, for a file that was '
+        "uploaded: the state_dict as torch.save wrote it, or safetensors.",
     )
     checkpoint_seconds = serializers.IntegerField(
         default=None,

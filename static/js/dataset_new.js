@@ -2,31 +2,24 @@
 
 import { readJson } from "./figure.js";
 import { browseInto } from "./folders.js";
-import { Sender } from "./upload.js";
-import { bytes } from "./words.js";
+import { UploadBox } from "./upload_box.js";
 
 const form = document.getElementById("dataset-form");
 const file = form.elements.file;
-const box = document.getElementById("upload");
 const unfinished = document.getElementById("unfinished");
 const token = form.elements.csrfmiddlewaretoken.value;
-let sender = null;
+const box = new UploadBox(document.getElementById("upload"), {
+  address: form.dataset.uploads,
+  token,
+  suffixes: form.dataset.suffixes.split(","),
+  maxBytes: Number(form.dataset.maxBytes),
+  resume: send,
+});
 let known = readJson("uploads");
 
 function showSource() {
   const chosen = form.elements.source.value;
   for (const part of form.querySelectorAll("[data-source]")) part.hidden = part.dataset.source !== chosen;
-}
-
-function say(name, words) {
-  box.querySelector(`[data-field="${name}"]`).textContent = words;
-}
-
-function showProgress({ sent, size, perSecond, words }) {
-  box.querySelector("progress").value = size ? sent / size : 0;
-  const left = perSecond > 0 ? `, about ${Math.ceil((size - sent) / perSecond)} s left` : "";
-  const speed = perSecond > 0 ? `, ${bytes(perSecond)}/s${left}` : "";
-  say("words", words || `${bytes(sent)} of ${bytes(size)} (${Math.floor((100 * sent) / size)} %)${speed}`);
 }
 
 //: An upload that is here in part goes on with the same file: browsers do not let a page open it again by itself.
@@ -40,52 +33,17 @@ function finish(id) {
   form.requestSubmit();
 }
 
-//: Said before the server is asked: it would refuse the same.
-function problemOf(chosen) {
-  const suffixes = form.dataset.suffixes.split(",");
-  if (!suffixes.some((suffix) => chosen.name.toLowerCase().endsWith(suffix))) return `A file of this kind is not taken: choose one of ${suffixes.join(", ")}.`;
-  if (chosen.size === 0) return "The file is empty: choose another one.";
-  if (chosen.size > Number(form.dataset.maxBytes)) return `The file has ${bytes(chosen.size)}, more than the server takes: put it into a folder on the server instead.`;
-  return "";
-}
-
 async function send() {
   const chosen = file.files[0];
-  const problem = problemOf(chosen);
-  box.hidden = false;
-  say("name", chosen.name);
-  say("words", "");
-  say("problem", problem);
-  box.querySelector("[data-pause]").hidden = Boolean(problem);
-  if (problem) return;
-  sender = new Sender({ address: form.dataset.uploads, token, file: chosen, begun: beginningOf(chosen), onProgress: showProgress });
-  try {
-    const id = await sender.run();
-    if (id !== null) finish(id);
-  } catch (error) {
-    say("words", "");
-    say("problem", error.message);
-  } finally {
-    sender = null;
-  }
+  const id = await box.send(chosen, beginningOf(chosen));
+  if (id !== null) finish(id);
 }
 
 function onSubmit(event) {
   const isUpload = form.elements.source.value === "upload";
   if (!isUpload || form.elements.upload.value || !file.files.length) return;
   event.preventDefault();
-  if (!sender) send();
-}
-
-function togglePause(button) {
-  if (!sender) {
-    send();
-  } else if (sender.isPaused) {
-    sender.resume();
-  } else {
-    sender.pause();
-  }
-  button.textContent = sender?.isPaused ? "Go on" : "Pause";
+  if (!box.isBusy) send();
 }
 
 async function giveUp(upload, item) {
@@ -128,8 +86,6 @@ form.addEventListener("change", (event) => {
   if (event.target === file) form.elements.upload.value = "";
 });
 form.addEventListener("submit", onSubmit, { capture: true });
-box.querySelector("[data-pause]").addEventListener("click", (event) => togglePause(event.currentTarget));
-addEventListener("beforeunload", (event) => sender && !sender.isPaused && event.preventDefault());
 for (const opener of form.querySelectorAll("[data-browse]")) {
   opener.addEventListener("click", () => browseInto(document.getElementById(opener.dataset.browse), opener.dataset.what, form.dataset.folders));
 }

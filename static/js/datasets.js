@@ -8,6 +8,7 @@ import { live } from "./live.js";
 const page = readJson("live-datasets");
 const one = document.getElementById("dataset");
 const OVER = new Set(["READY", "INVALID"]);
+let isLeaving = false;
 const UNITS = ["bytes", "KiB", "MiB", "GiB", "TiB"];
 
 //: The same words as the filter `size` of the templates.
@@ -44,7 +45,7 @@ async function showResult() {
 function showOne(news) {
   const shown = document.getElementById("dataset");
   if (news.state === "DELETED") {
-    location.assign("/datasets/");
+    if (!isLeaving) location.assign("/datasets/");
     return;
   }
   if (String(news.version) !== shown.dataset.version) return;
@@ -56,6 +57,9 @@ function showOne(news) {
   showState(shown, news.state);
   showProgress(shown, news.progress);
 }
+
+//: Who deletes it here is on the way to the list already, where a sentence about it is shown once.
+addEventListener("submit", () => (isLeaving = true));
 
 const ids = Object.keys(page.state);
 live.watch({

@@ -4,6 +4,7 @@
 import { setField } from "./fields.js";
 import { readJson } from "./figure.js";
 import { showBeside, watchPreview } from "./preview.js";
+import { offerUpload } from "./weights.js";
 
 const choices = readJson("train-choices");
 const typed = readJson("typed-parameters");
@@ -91,6 +92,7 @@ function followModel() {
 const ask = watchPreview(form, panel);
 field("model").addEventListener("change", followModel);
 form.addEventListener("input", showWords);
+offerUpload(form);
 showParameters();
 showWords();
 ask();

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
+import torch
 from playwright.sync_api import Page, expect
 
 from jobs.actions import Wish
@@ -47,6 +49,28 @@ def test_train_with_a_preview(page: Page, scene: Scene) -> None:
     page.get_by_role("heading", level=1, name=re.compile("digits-cnn-")).wait_for()
     job = Job.objects.latest("pk")
     assert (job.priority, job.max_slots, job.parameters) == (9999, 4, {"epochs": 3})
+
+
+def test_weights_are_uploaded_and_picked(page: Page, scene: Scene, tmp_path: Path) -> None:
+    torch.save({"weight": torch.ones(1000, 1000)}, tmp_path / "mine <b>.pth")
+    (tmp_path / "notes.odt").write_text("no weights")
+    page.goto("/jobs/new/")
+    page.get_by_label("Or upload weights").set_input_files(tmp_path / "notes.odt")
+    expect(page.locator("#weights [role=alert]")).to_contain_text("A file of this kind is not taken")
+    page.get_by_label("Or upload weights").set_input_files(tmp_path / "mine <b>.pth")
+    expect(page.get_by_label("Start from").locator("option:checked")).to_have_text("mine <b>.pth")
+    expect(page.locator("#upload")).to_be_hidden()
+
+    page.get_by_label("At most").fill("")
+    page.get_by_role("button", name="Start training").click()
+    expect(page.locator("#id_max_slots_error")).to_be_visible()
+    expect(page.get_by_label("Start from").locator("option:checked")).to_have_text("mine <b>.pth")
+    page.get_by_label("At most").fill("2")
+    page.get_by_role("button", name="Start training").click()
+
+    page.get_by_role("heading", level=1, name=re.compile("digits-cnn-")).wait_for()
+    expect(page.get_by_text("the uploaded file mine <b>.pth")).to_have_count(1)
+    assert Job.objects.latest("pk").starts_from == Job.StartsFrom.WEIGHTS
 
 
 def test_another_model_asks_for_its_own_parameters_and_leaves_what_was_typed(page: Page, scene: Scene) -> None:

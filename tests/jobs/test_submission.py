@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+from safetensors.torch import save
 
 from jobs import actions
 from jobs.actions import InvalidSubmission, Submission, submission
@@ -22,6 +25,8 @@ from models_registry.models import RegisteredModelVersion
 from tests.factories import JobFactory
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
+from webapp.lib import uploads
+from webapp.models import Upload
 
 pytestmark = pytest.mark.django_db
 
@@ -305,6 +310,77 @@ def test_a_job_continues_a_checkpoint_that_stays_for_it(submit: Submit) -> None:
         "state.json",
         "state.safetensors",
     ]
+
+
+def uploaded(owner: User, name: str, content: bytes) -> Upload:
+    upload = uploads.begin(owner, name, len(content))
+    uploads.append(upload, 0, io.BytesIO(content))
+    return upload
+
+
+def saved(kind: str) -> bytes:
+    weights = {"weight": torch.ones(2, 3)}
+    if kind == ".safetensors":
+        return save(weights)
+    file = io.BytesIO()
+    torch.save(weights, file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(("suffix", "expected"), [(".pth", "weights.pth"), (".safetensors", "weights.safetensors")])
+def test_a_job_begins_with_an_uploaded_file(submit: Submit, alice: User, suffix: str, expected: str) -> None:
+    upload = uploaded(alice, f"mine{suffix}", saved(suffix))
+    jobs = [submit(initial_weights={"upload": upload.pk}) for _ in range(2)]
+    uploads.discard(upload)
+    for job in jobs:
+        launch = launch_spec(job)
+        assert launch.initial_weights is not None
+        assert Path(launch.initial_weights).name == expected
+        assert Path(launch.initial_weights).read_bytes() == saved(suffix), "whatever becomes of the upload"
+        assert (job.starts_from, job.initial_job, job.initial_file) == ("weights", None, f"mine{suffix}")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("a.pth", b"no archive", "a.pth is no file of torch.save"),
+        ("a.safetensors", b"\xff" * 20, "a.safetensors is no safetensors file"),
+        ("a.safetensors", b"\x02\0\0\0\0\0\0\0[]", "a.safetensors is no safetensors file"),
+        ("a.csv", b"1,2", "a.csv is no file of weights"),
+    ],
+)
+def test_a_file_without_weights_is_refused(
+    submit: Submit, alice: User, name: str, content: bytes, sentence: str
+) -> None:
+    upload = uploaded(alice, name, content)
+    with pytest.raises(InvalidSubmission, match=sentence):
+        submit(initial_weights={"upload": upload.pk})
+
+
+def test_an_upload_of_somebody_else_or_half_of_one_is_refused(submit: Submit, alice: User, bob: User) -> None:
+    theirs, half = uploaded(bob, "a.pth", saved(".pth")), uploads.begin(alice, "b.pth", 9)
+    for upload, sentence in ((theirs.pk, "no such upload of yours"), (half.pk, "0 of 9 bytes"), ("1", "Give the num")):
+        with pytest.raises(InvalidSubmission, match=sentence):
+            submit(initial_weights={"upload": upload})
+
+
+def test_a_clone_begins_with_the_same(submit: Submit, alice: User) -> None:
+    before, point = trained(submit)
+    upload = uploaded(alice, "mine.pth", saved(".pth"))
+    jobs = [
+        submit(checkpoint=point.pk),
+        submit(initial_weights=before.pk),
+        submit(initial_weights={"upload": upload.pk}),
+    ]
+    shutil.rmtree(job_folder(before).path)
+    uploads.discard(upload)
+    for job in jobs:
+        again = actions.clone(job, alice)
+        assert [path.name for path in (job_folder(again).path / "initial").iterdir()] == [
+            path.name for path in (job_folder(job).path / "initial").iterdir()
+        ]
+        for field in ("starts_from", "initial_job", "initial_checkpoint", "initial_file"):
+            assert getattr(again, field) == getattr(job, field)
 
 
 def test_what_a_training_cannot_begin_with_is_said(submit: Submit, bob: User) -> None:

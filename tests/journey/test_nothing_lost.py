@@ -153,14 +153,27 @@ def test_a_training_that_was_suspended_goes_on_after_exactly_that_step(
     assert read == Counter(f"{epoch} {index}" for epoch in range(2) for index in range(samples))
 
 
-@pytest.mark.parametrize("source", ["result", "checkpoint"])
+def upload(api: httpx.Client, path: Path) -> int:
+    content = path.read_bytes()
+    begun = api.post("uploads/", json={"name": path.name, "size_bytes": len(content)}).raise_for_status().json()
+    headers = {"Content-Type": "application/octet-stream", "Upload-Offset": "0"}
+    api.patch(f"uploads/{begun['id']}/", content=content, headers=headers).raise_for_status()
+    return int(begun["id"])
+
+
+@pytest.mark.parametrize("source", ["result", "checkpoint", "upload"])
 def test_a_training_begins_with_the_weights_of_an_earlier_one(
     stack: RunningStack, resized: Training, source: str
 ) -> None:
     """With a learning rate of 0 they are its own in the end."""
     with stack.api() as api:
         point = min(api.get(f"jobs/{resized.id}/checkpoints/").json()["results"], key=lambda point: point["step"])
-        given = resized.id if source == "result" else {"checkpoint": point["id"]}
+        result = resized.folder / "incarnation-1" / "model/train/model_epoch_final.pth"
+        given = {
+            "result": resized.id,
+            "checkpoint": {"checkpoint": point["id"]},
+            "upload": {"upload": upload(api, result)},
+        }[source]
         options = {"epochs": 1, "learning-rate": 0.0}
         training = Training(
             api, stack.home, f"from-{source}", min_slots=2, max_slots=2, initial_weights=given, **options
@@ -169,8 +182,7 @@ def test_a_training_begins_with_the_weights_of_an_earlier_one(
         sizes = training.sizes
     folder = resized.folder / "incarnation-1"
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 10))
-    weights = "model/train/model_epoch_final.pth" if source == "result" else f"checkpoint/step-{point['step']:09d}"
-    load_weights(folder / weights, model)
+    load_weights(folder / f"checkpoint/step-{point['step']:09d}" if source == "checkpoint" else result, model)
     found = torch.load(training.folder / "current/model/train/model_epoch_final.pth", weights_only=True)
     assert all(torch.equal(found[name], tensor) for name, tensor in model.state_dict().items())
     steps = [record["step"] for record in training.lines("metrics.jsonl")]

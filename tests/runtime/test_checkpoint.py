@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tidepool.protocol import CHECKPOINT_SECONDS, LaunchSpec
 from tidepool.torch.checkpoint import CheckpointError, load_weights, read_checkpoint, write_files
 from tidepool.torch.checkpointer import CheckpointPolicy, StateCopy
@@ -55,6 +55,21 @@ def test_its_weights_alone_are_a_beginning_too(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     with pytest.raises(CheckpointError, match="is corrupt"):
         load_weights(path.parent, other.model)
+
+
+@pytest.mark.parametrize("name", ["weights.pth", "weights.safetensors"])
+def test_a_file_of_weights_is_a_beginning(tmp_path: Path, name: str) -> None:
+    saved, other = training(5), training(6)
+    path = tmp_path / name
+    if path.suffix == ".pth":
+        torch.save(saved.model.state_dict(), path)
+    else:
+        save_file(saved.model.state_dict(), path)
+    load_weights(path, other.model)
+    assert all(a.equal(b) for a, b in zip(other.model.parameters(), saved.model.parameters(), strict=True))
+    path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(CheckpointError, match="the initial weights cannot be read"):
+        load_weights(path, other.model)
 
 
 def test_its_tensors_are_a_safetensors_file_of_any_shape_and_type(tmp_path: Path) -> None:

@@ -25,11 +25,13 @@ from webapp.models import Upload
 __all__ = [
     "CHUNK_BYTES",
     "SUFFIXES",
+    "WEIGHTS_SUFFIXES",
     "append",
     "begin",
     "discard",
     "file_of",
     "find_upload",
+    "finished",
     "finished_file",
     "prune",
     "received",
@@ -42,8 +44,10 @@ _BUFFER = 256 * 1024
 #: Archives, and what some app takes as a single file.
 SUFFIXES = (
     ".zip", ".tar.gz", ".tgz", ".tar",
-    ".csv", ".tsv", ".json", ".jsonl", ".npy", ".npz", ".parquet", ".txt", ".py", ".safetensors",
+    ".csv", ".tsv", ".json", ".jsonl", ".npy", ".npz", ".parquet", ".txt", ".py", ".safetensors", ".pth", ".pt",
 )  # fmt: skip
+#: Those of them that hold the weights of a model.
+WEIGHTS_SUFFIXES = (".pth", ".pt", ".safetensors")
 _MAX_OPEN = 20
 #: An upload that has got nothing for so long is removed.
 KEPT = timedelta(days=2)
@@ -70,6 +74,12 @@ def find_upload(owner: User, upload_id: int) -> Upload:
     if upload is None:
         raise NotFound("There is no such upload of yours: it may be finished, or too old. Begin it again.")
     return upload
+
+
+def finished(owner: User, suffixes: tuple[str, ...]) -> list[Upload]:
+    """Uploads of which nothing is missing, newest first."""
+    uploads = [upload for upload in Upload.objects.filter(owner=owner) if upload.name.lower().endswith(suffixes)]
+    return [upload for upload in uploads if received(upload) == upload.size_bytes]
 
 
 def received(upload: Upload) -> int:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load
+from safetensors import SafetensorError
+from safetensors.torch import load, load_file
 
 from tidepool.torch.state import TrainingState
 from tidepool.torch.structure import unflatten
@@ -84,11 +85,17 @@ def load_weights(path: Path, model: torch.nn.Module) -> None:
         weights = _model_of(*_read(path))
     else:
         try:
-            weights = torch.load(path, map_location="cpu", weights_only=True)
-        except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
+            weights = _read_weights(path)
+        except (OSError, EOFError, RuntimeError, pickle.UnpicklingError, SafetensorError) as error:
             raise CheckpointError(f"the initial weights cannot be read: {error}") from error
     _check_fits(weights, model)
     model.load_state_dict(weights)
+
+
+def _read_weights(path: Path) -> Any:
+    if path.suffix == ".safetensors":
+        return load_file(path)
+    return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def _read(path: Path) -> tuple[str, list[torch.Tensor]]:
