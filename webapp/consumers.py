@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import random
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -112,6 +113,8 @@ class LiveConsumer(AsyncWebsocketConsumer):
         await self.close(TOO_SLOW)
 
     async def _recheck_permissions(self) -> None:
+        # Not all at once, where many pages came back at once.
+        await asyncio.sleep(self.recheck_seconds * random.random())
         while True:
             await asyncio.sleep(self.recheck_seconds)
             user = await _user_now(self.scope)
