@@ -114,7 +114,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
     async def _recheck_permissions(self) -> None:
         # Not all at once, where many pages came back at once.
-        await asyncio.sleep(self.recheck_seconds * random.random())
+        await asyncio.sleep(self.recheck_seconds * random.random())  # noqa: S311 (it spreads, it hides nothing)
         while True:
             await asyncio.sleep(self.recheck_seconds)
             user = await _user_now(self.scope)
