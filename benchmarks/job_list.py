@@ -39,27 +39,38 @@ def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--jobs", type=int, default=100_000)
     options = parser.parse_args()
+    show(with_database(lambda: measure(options.jobs)), options.json)
+
+
+def with_database(work: Callable[[], list[Result]]) -> list[Result]:
+    """Over a database of its own."""
     os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
     django.setup()
     from django.test.utils import setup_databases, teardown_databases
 
     databases = setup_databases(verbosity=0, interactive=False)
     try:
-        show(measure(options.jobs), options.json)
+        return work()
     finally:
         teardown_databases(databases, verbosity=0)
 
 
-def measure(jobs: int) -> list[Result]:
+def analysed() -> None:
+    """As a database is that is looked after."""
     from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute("VACUUM ANALYZE" if connection.vendor == "postgresql" else "PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def measure(jobs: int) -> list[Result]:
     from django.test import Client
 
     from tests.factories import UserFactory
     from tests.many_jobs import make_many_jobs
 
     make_many_jobs(jobs)
-    with connection.cursor() as cursor:
-        cursor.execute("VACUUM ANALYZE" if connection.vendor == "postgresql" else "PRAGMA wal_checkpoint(TRUNCATE)")
+    analysed()
     client = Client(headers={"host": "127.0.0.1"})
     user = UserFactory(is_staff=True)
     client.force_login(user)

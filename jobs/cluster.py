@@ -61,7 +61,7 @@ def cluster_live(user: User) -> dict[str, Any]:
 def _hosts(user: User, now: datetime) -> list[dict[str, Any]]:
     claims = {
         claim.slot_id: claim
-        for claim in SlotClaim.objects.filter(released_at__isnull=True).select_related("job__owner")
+        for claim in SlotClaim.objects.filter(released_at__isnull=True).order_by().select_related("job__owner")
     }
     hosts: dict[str, dict[str, Any]] = {}
     for slot in _slots():

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
-from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from jobs.curves import as_curves, thinned_metrics
@@ -18,23 +18,22 @@ from jobs.queries import (
     ANOTHER_USERS_TRAINING,
     allocation_as_json,
     event_list,
+    held_before,
     job_as_json,
-    job_state_as_json,
     rank_list,
     slot_map,
     visible_jobs,
 )
-from jobs.states import ACTIVE, HOLDING, TERMINAL, JobState
+from jobs.states import HOLDING, JobState
 from models_registry.models import RegisteredModel
 from webapp.lib.charts import Band, Step
 from webapp.lib.curves import Curve
-from webapp.lib.live import CLUSTER, current_seqs, job_topic
+from webapp.lib.live import CLUSTER, current_seqs, job_topic, without_nan
 
 __all__ = [
     "CHART_WINDOW",
     "ClusterPage",
     "JobPage",
-    "active_jobs",
     "cluster_live",
     "cluster_page",
     "job_live",
@@ -46,7 +45,10 @@ __all__ = [
 
 #: How far back the overview's chart can be turned.
 CHART_WINDOW = timedelta(hours=6)
+#: Of more changes than these the chart has the newest, and begins later.
+MAX_CHART_POINTS = 3000
 MAX_ACTIVE_JOBS = 50
+_MAX_USING = 20
 _CLUSTER_FIELDS = ("state", "slots", "target_slots", "min_slots", "max_slots", "priority", "progress")
 
 User = AbstractBaseUser | AnonymousUser
@@ -94,16 +96,13 @@ class JobPage:
     curves: dict[str, Curve]
 
 
-def active_jobs(user: User) -> list[Job]:
-    """The viewer's jobs that are not over: those that hold GPUs first, then those that wait, as the queue does."""
-    jobs = list(visible_jobs(user).exclude(state__in=TERMINAL).order_by("-priority", "submitted_at")[:MAX_ACTIVE_JOBS])
-    return sorted(jobs, key=lambda job: job.state not in HOLDING)
-
-
-def jobs_using(user: User, **version: Any) -> QuerySet[Job]:
+def jobs_using(user: User, **version: Any) -> list[Job]:
     """The viewer's newest trainings with any version of a dataset or model: `dataset=` or `model=`."""
     [(kind, row)] = version.items()
-    return visible_jobs(user).filter(**{f"{kind}__{kind}": row}, validation=None).order_by("-id")[:20]
+    # First the keys, in the order of an index; the wide rows are read of those that are shown.
+    using = visible_jobs(user).select_related(None).filter(**{f"{kind}__in": row.versions.all()}, validation=None)
+    keys = list(using.order_by("-submitted_at", "-id").values_list("pk", flat=True)[:_MAX_USING])
+    return list(visible_jobs(user).filter(pk__in=keys).order_by("-submitted_at", "-id"))
 
 
 def models_proposing(dataset: str) -> QuerySet[RegisteredModel]:
@@ -116,13 +115,14 @@ def cluster_page(user: User) -> ClusterPage:
     seq, job_seqs = current_seqs([CLUSTER])[CLUSTER], _job_seqs(user)
     hosts = [host for host in slot_map(user) if host["state"] != "OFFLINE"]
     points = _recent_allocation(timezone.now() - CHART_WINDOW)
-    mine = {job.pk: job for job in visible_jobs(user).filter(Q(pk__in={p.job_id for p in points}) | _alive())}
-    active = active_jobs(user)
+    jobs = _not_over(*_CLUSTER_FIELDS, "name")
+    mine = _names(user, points) | {job["pk"]: job["name"] for job in jobs if _sees(user, job)}
+    active = _active_jobs(user, jobs)
     live = {
         "seq": seq,
-        "state": {"slots": _slots(hosts), "jobs": _cluster_jobs(), "hosts": _hosts(hosts)},
+        "state": {"slots": _slots(hosts), "jobs": _cluster_jobs(jobs), "hosts": _hosts(hosts)},
         "append": {"allocation": [_point(point, point.job_id in mine) for point in points]},
-        "labels": {str(job.pk): job.name for job in mine.values()},
+        "labels": {str(job): name for job, name in mine.items()},
         "job_seqs": job_seqs,
     }
     return ClusterPage(
@@ -184,21 +184,44 @@ def _job_band(job: Job, live: dict[str, Any]) -> Band:
     return Band(job.pk, job.name, steps)
 
 
-def _alive() -> Q:
-    return ~Q(state__in=TERMINAL)
+def _not_over(*fields: str) -> list[dict[str, Any]]:
+    """Everybody's jobs that are not over, the oldest first. By the small index of them, however many are over: asked
+    for those of one owner, a database may well go through all that the owner ever had."""
+    jobs = Job.objects.filter(finished_at__isnull=True).order_by("submitted_at", "id")
+    return list(jobs.values("pk", "owner_id", *fields))
+
+
+def _sees(user: User, job: Mapping[str, Any]) -> bool:
+    return getattr(user, "is_staff", False) or job["owner_id"] == user.pk
+
+
+def _active_jobs(user: User, jobs: Iterable[Mapping[str, Any]]) -> list[Job]:
+    """The viewer's: those that hold GPUs first, then those that wait, as the queue does."""
+    line = sorted((job for job in jobs if _sees(user, job)), key=lambda job: -job["priority"])
+    numbers = [job["pk"] for job in line[:MAX_ACTIVE_JOBS]]
+    rows = visible_jobs(user).filter(pk__in=numbers).order_by("-priority", "submitted_at", "id")
+    return sorted(rows, key=lambda job: job.state not in HOLDING)
+
+
+def _names(user: User, points: Iterable[AllocationPoint]) -> dict[int, str]:
+    """Of the jobs of these points, as far as the user may see them."""
+    jobs = visible_jobs(user).select_related(None).order_by().filter(pk__in={point.job_id for point in points})
+    return dict(jobs.values_list("pk", "name"))
 
 
 def _job_seqs(user: User) -> dict[str, int]:
-    numbers = visible_jobs(user).filter(_alive()).order_by("-id").values_list("pk", flat=True)[:MAX_ACTIVE_JOBS]
-    topics = {job_topic(number): str(number) for number in numbers}
+    newest = [job["pk"] for job in _not_over() if _sees(user, job)][-MAX_ACTIVE_JOBS:]
+    topics = {job_topic(number): str(number) for number in newest}
     return {topics[topic]: seq for topic, seq in current_seqs(topics).items()}
 
 
 def _recent_allocation(since: datetime) -> list[AllocationPoint]:
-    """Every change since then, and of each job the last one before it: what it had when the window began."""
-    before = AllocationPoint.objects.filter(job=OuterRef("job"), at__lt=since).order_by("-at", "-id")
-    starting = Q(pk=Subquery(before.values("pk")[:1]), slots__gt=0)
-    return list(AllocationPoint.objects.filter(Q(at__gte=since) | starting).order_by("at", "id"))
+    """Every change since then, and what each job had before: however many trainings are over, it costs the same."""
+    newest = AllocationPoint.objects.filter(at__gte=since).order_by("-at", "-id")
+    points = list(newest[:MAX_CHART_POINTS])[::-1]
+    if len(points) == MAX_CHART_POINTS:
+        since = points[0].at
+    return [*held_before(since), *points]
 
 
 def _point(point: AllocationPoint, visible: bool) -> dict[str, Any]:
@@ -208,18 +231,17 @@ def _point(point: AllocationPoint, visible: bool) -> dict[str, Any]:
     return values
 
 
-def _bands(points: Iterable[AllocationPoint], mine: dict[int, Job]) -> list[Band]:
+def _bands(points: Iterable[AllocationPoint], mine: dict[int, str]) -> list[Band]:
     steps: dict[int, list[Step]] = {}
     for point in points:
         text = point.reason_text if point.job_id in mine else ""
         steps.setdefault(point.job_id, []).append(Step(point.at, point.slots, text, point.pause_ms))
-    return [Band(job, mine[job].name if job in mine else ANOTHER_USERS_TRAINING, steps[job]) for job in sorted(steps)]
+    return [Band(job, mine.get(job, ANOTHER_USERS_TRAINING), steps[job]) for job in sorted(steps)]
 
 
-def _cluster_jobs() -> dict[str, Any]:
-    """Everybody's jobs that are not over, by number: nothing that only their owner may know."""
-    jobs = Job.objects.filter(state__in=ACTIVE | HOLDING | {JobState.SUSPENDED}).order_by("id")
-    return {str(job.pk): {name: job_state_as_json(job)[name] for name in _CLUSTER_FIELDS} for job in jobs}
+def _cluster_jobs(jobs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """By number: nothing that only their owner may know."""
+    return {str(job["pk"]): without_nan({name: job[name] for name in _CLUSTER_FIELDS}) for job in jobs}
 
 
 def _slots(hosts: Iterable[dict[str, Any]]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
-from django.db.models import QuerySet
+from django.db.models import OuterRef, Q, QuerySet, Subquery
 
 from jobs.curves import metric_as_json, thinned_points
 from jobs.models import AllocationPoint, Checkpoint, Job, JobEvent, MetricPoint, Rank, SlotClaim
@@ -23,6 +23,7 @@ __all__ = [
     "event_as_json",
     "event_list",
     "get_visible_job",
+    "held_before",
     "job_as_json",
     "job_state_as_json",
     "metric_names",
@@ -115,6 +116,16 @@ def allocation_series(job: Job) -> list[dict[str, Any]]:
     return [allocation_as_json(point) for point in AllocationPoint.objects.filter(job=job).order_by("at", "id")]
 
 
+def held_before(moment: datetime) -> QuerySet[AllocationPoint]:
+    """Of each job that had GPUs then, its last change before; only jobs that were about then are looked at."""
+    before = AllocationPoint.objects.filter(job=OuterRef("pk"), at__lt=moment).order_by("-at", "-id")
+    started = Job.objects.filter(started_at__lt=moment).order_by().annotate(last=Subquery(before.values("pk")[:1]))
+    # Each of the two by an index of its own; of both together a database may read all jobs.
+    training, ended = (started.filter(about) for about in (Q(finished_at__isnull=True), Q(finished_at__gte=moment)))
+    last = training.values("last").union(ended.values("last"))
+    return AllocationPoint.objects.filter(pk__in=last, slots__gt=0).order_by("at", "id")
+
+
 def metric_names(job: Job) -> list[str]:
     return list(MetricPoint.objects.filter(job=job).order_by("name").values_list("name", flat=True).distinct())
 
@@ -185,7 +196,8 @@ def event_list(job: Job) -> list[dict[str, Any]]:
 def slot_map(user: User) -> list[dict[str, Any]]:
     """Who holds each slot, host by host. Other users' jobs have a number and nothing else."""
     claims = {
-        claim.slot_id: claim for claim in SlotClaim.objects.filter(released_at__isnull=True).select_related("job")
+        claim.slot_id: claim
+        for claim in SlotClaim.objects.filter(released_at__isnull=True).order_by().select_related("job")
     }
     hosts: dict[str, dict[str, Any]] = {}
     for slot in Slot.objects.select_related("host", "reading").order_by("host__name", "index"):

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
-from django.db.models import F, OuterRef, Q, Subquery
+from django.db.models import F
 
-from jobs.models import AllocationPoint, Job
-from jobs.queries import ANOTHER_USERS_TRAINING, visible_jobs
+from jobs.models import AllocationPoint
+from jobs.queries import ANOTHER_USERS_TRAINING, held_before, visible_jobs
 from webapp.lib.charts import Band, Step
 from workers.models import Host, Slot
 
@@ -59,7 +59,8 @@ def cluster_trace(user: User, end: datetime, minutes: int) -> Trace:
     changes = _changes(start)
     if len(changes) == MAX_CHANGES:
         start = changes[0].at
-    by_job = _by_job([*_held_before(start), *changes])
+    held = [Change(*row) for row in held_before(start).values_list("job_id", "at", "slots")]
+    by_job = _by_job([*held, *changes])
     areas = {job: _area(steps, start, end) for job, steps in by_job.items()}
     shown = sorted(areas, key=lambda job: (-areas[job], job))[: MAX_BANDS if len(areas) <= MAX_BANDS else MAX_BANDS - 1]
     others = sorted(areas.keys() - set(shown))
@@ -124,15 +125,6 @@ def _changes(start: datetime) -> list[Change]:
     rows = AllocationPoint.objects.filter(at__gte=start).order_by("-at", "-id")[:MAX_CHANGES]
     values = rows.values_list("job_id", "at", "slots", "reason_text", "pause_ms")
     return [Change(*row) for row in values][::-1]
-
-
-def _held_before(start: datetime) -> list[Change]:
-    """What each job had when the time begins, if it had anything."""
-    alive = Job.objects.filter(Q(finished_at__isnull=True) | Q(finished_at__gte=start), started_at__lt=start)
-    before = AllocationPoint.objects.filter(job=OuterRef("pk"), at__lt=start).order_by("-at", "-id")
-    last = alive.annotate(last=Subquery(before.values("pk")[:1])).values("last")
-    held = AllocationPoint.objects.filter(pk__in=last, slots__gt=0).order_by("at", "id")
-    return [Change(job, at, slots) for job, at, slots in held.values_list("job_id", "at", "slots")]
 
 
 def _by_job(changes: Iterable[Change]) -> dict[int, list[Change]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from datasets.models import Dataset
 from jobs.gangs import stop_words
@@ -20,7 +20,7 @@ from workers.queries import capacity
 
 __all__ = ["beginnings", "chosen_beginning", "declared_parameters", "train_choices", "usual_values"]
 
-#: As many of the newest trainings, and of their checkpoints, are offered to start from.
+#: As many of the newest trainings, and of the checkpoints of those, are offered to start from.
 _MAX_BEGINNINGS = 100
 
 _SHARING = {
@@ -63,11 +63,14 @@ def usual_values(choices: dict[str, Any], model: str) -> dict[str, Any]:
 
 def beginnings(user: User) -> list[tuple[str, list[tuple[str, str]]]]:
     """What the user uploaded, or earlier trainings left, to start from: groups of choices."""
-    jobs = visible_jobs(user).filter(validation=None).order_by("-id")
-    trained = jobs.filter(Q(completed_incarnation__gt=0) | Q(checkpoints__problem="")).distinct()[:_MAX_BEGINNINGS]
-    saved = Checkpoint.objects.filter(job__in=jobs, problem="").select_related("job").order_by("-job", "-step")
-    weights = [(f"weights-{job.pk}", f"{job.name} ({job.pk}), after {job.step} steps") for job in trained]
-    points = [(point.pk, f"{point.job.name} ({point.job_id}), step {point.step}") for point in saved[:_MAX_BEGINNINGS]]
+    has_checkpoint = Exists(Checkpoint.objects.filter(job=OuterRef("pk"), problem=""))
+    jobs = visible_jobs(user).filter(Q(completed_incarnation__gt=0) | has_checkpoint, validation=None)
+    # In the order of an index: of very many trainings only the newest are read.
+    trained = jobs.order_by("-submitted_at", "-id").values_list("pk", "name", "step")[:_MAX_BEGINNINGS]
+    names = {job: name for job, name, _ in trained}
+    saved = Checkpoint.objects.filter(job__in=names, problem="").order_by("-job_id", "-step")[:_MAX_BEGINNINGS]
+    weights = [(f"weights-{job}", f"{name} ({job}), after {step} steps") for job, name, step in trained]
+    points = [(point.pk, f"{names[point.job_id]} ({point.job_id}), step {point.step}") for point in saved]
     files = [(f"upload-{file.pk}", file.name) for file in finished(user, WEIGHTS_SUFFIXES)]
     groups = [
         ("The weights in a file that you uploaded", files),

@@ -7,21 +7,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import accumulate, islice
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 from django.contrib.auth.models import User
 from django.utils import timezone
 
 from datasets.models import Dataset, DatasetVersion
-from jobs.models import InstanceGroup, Job
-from jobs.states import TERMINAL, JobState, Reason
+from jobs.models import AllocationPoint, Checkpoint, InstanceGroup, Job, SlotClaim
+from jobs.states import HOLDING, TERMINAL, JobState, Reason
 from models_registry.models import RegisteredModel, RegisteredModelVersion
-from tests.factories import InstanceGroupFactory, ResourceGroupFactory
+from tests.factories import InstanceGroupFactory, ResourceGroupFactory, host_with_slots
+from workers.models import Slot
 
-__all__ = ["make_many_jobs"]
+__all__ = ["make_courses", "make_many_jobs"]
 
 OWNERS, MODELS, DATASETS, GROUPS = 40, 25, 12, 4
 YEARS = timedelta(days=730)
+SLOTS_PER_HOST = 8
+_CODE = Path(__file__).parent / "journey" / "models" / "recorder"
 #: Of the newest jobs, those that may still be about.
 NEWEST = 400
 _LATELY = {
@@ -32,6 +36,7 @@ _LATELY = {
     JobState.FAILED: 10,
 }
 _LONG_AGO = {JobState.SUCCEEDED: 72, JobState.FAILED: 17, JobState.CANCELLED: 11}
+_Row = TypeVar("_Row")
 _WORDS = ("baseline", "wide", "deep", "sweep", "ablation", "finetune", "resume", "debug", "large-batch", "cosine")
 _WEIGHTS = list(accumulate(1 / (place + 1) for place in range(100)))
 _TRACEBACK = "Traceback (most recent call last):\n" + '  File "main.py", line 41, in main\n    step()\n' * 8
@@ -45,12 +50,66 @@ class _Cast:
     groups: list[InstanceGroup]
 
 
-def make_many_jobs(count: int, *, seed: int = 0, now: datetime | None = None) -> None:
-    """`user-000` owns the most of them, each next user fewer; nearly all of them are over."""
+def make_many_jobs(count: int, *, seed: int = 0, now: datetime | None = None, newest: int = NEWEST) -> None:
+    """`user-000` owns the most of them, each next user fewer; all are over but some of the `newest`."""
     dice, cast, now = random.Random(seed), _cast(), now or timezone.now()
-    jobs = (_job(dice, cast, number, count, now) for number in range(count))
+    jobs = (
+        _job(dice, cast, count - number <= newest, now - YEARS * (1 - (number + 1) / count), number)
+        for number in range(count)
+    )
     for batch in _batches(jobs, 2000):
         Job.objects.bulk_create(batch)
+
+
+def make_courses(*, seed: int = 0, now: datetime | None = None) -> None:
+    """What became of all jobs: how their GPUs changed, checkpoints of those that succeeded, who held and holds what."""
+    dice, now = random.Random(seed), now or timezone.now()
+    holding = list(Job.objects.filter(state__in=HOLDING))
+    for number in range(1 + len(holding) // SLOTS_PER_HOST):
+        host_with_slots(f"gpu-{number:02}", SLOTS_PER_HOST)
+    slots = list(Slot.objects.order_by("pk"))
+    started = Job.objects.filter(started_at__isnull=False).order_by("pk")
+    for batch in _batches(started.iterator(chunk_size=2000), 2000):
+        AllocationPoint.objects.bulk_create(point for job in batch for point in _points(dice, job, now))
+        Checkpoint.objects.bulk_create(_checkpoint(job) for job in batch if job.state == JobState.SUCCEEDED)
+        SlotClaim.objects.bulk_create(_claim(job, dice.choice(slots)) for job in batch if job.finished_at)
+    SlotClaim.objects.bulk_create(_claim(job, slot) for slot, job in zip(slots, holding, strict=False))
+
+
+def _claim(job: Job, slot: Slot) -> SlotClaim:
+    return SlotClaim(slot=slot, job=job, incarnation=1, claimed_at=job.started_at, released_at=job.finished_at)
+
+
+def _points(dice: random.Random, job: Job, now: datetime) -> Iterator[AllocationPoint]:
+    """One at its start, some while it runs, and one at its end."""
+    assert job.started_at is not None
+    changes = dice.randint(0, 6)
+    length = (job.finished_at or now) - job.started_at
+    moments = [job.started_at, *sorted(job.started_at + length * dice.random() for _ in range(changes))]
+    for generation, at in enumerate(moments, start=1):
+        yield _point(job, at, generation, dice.randint(1, job.max_slots))
+    if job.finished_at:
+        yield _point(job, job.finished_at, len(moments) + 1, 0)
+
+
+def _point(job: Job, at: datetime, generation: int, slots: int) -> AllocationPoint:
+    return AllocationPoint(
+        job=job,
+        at=at,
+        slots=slots,
+        incarnation=1,
+        generation=generation,
+        reason_code=Reason.REBALANCED,
+        reason_text="4 of 8 GPUs: shared by priority with 11 other trainings (5000 of 63000 in all).",
+        pause_ms=21.5,
+    )
+
+
+def _checkpoint(job: Job) -> Checkpoint:
+    return Checkpoint(
+        job=job, incarnation=1, step=job.step, epoch=1, path="c", size_bytes=1, sha256="0" * 64,
+        created_at=job.finished_at,
+    )  # fmt: skip
 
 
 def _cast() -> _Cast:
@@ -64,11 +123,14 @@ def _cast() -> _Cast:
     return _Cast(
         owners,
         RegisteredModelVersion.objects.bulk_create(
-            RegisteredModelVersion(model=model, number=number, path="/", entry_point="main.py", digest="0" * 64)
+            RegisteredModelVersion(model=model, number=number, path=str(_CODE), entry_point="train.py", digest="0" * 64)
             for model in models
             for number in (1, 2, 3)
         ),
-        DatasetVersion.objects.bulk_create(DatasetVersion(dataset=dataset, number=1, path="/") for dataset in datasets),
+        DatasetVersion.objects.bulk_create(
+            DatasetVersion(dataset=dataset, number=1, path="/", state="READY", size_bytes=4, file_count=1)
+            for dataset in datasets
+        ),
         [
             InstanceGroupFactory(name=f"group-{number}", resource_group=ResourceGroupFactory(name=f"hosts-{number}"))
             for number in range(GROUPS)
@@ -76,9 +138,8 @@ def _cast() -> _Cast:
     )
 
 
-def _job(dice: random.Random, cast: _Cast, number: int, count: int, now: datetime) -> Job:
-    submitted = now - YEARS * (1 - (number + 1) / count)
-    chances = _LATELY if count - number <= NEWEST else _LONG_AGO
+def _job(dice: random.Random, cast: _Cast, is_new: bool, submitted: datetime, number: int) -> Job:
+    chances = _LATELY if is_new else _LONG_AGO
     state = dice.choices(list(chances), weights=list(chances.values()))[0]
     return Job(
         name=f"{dice.choice(_WORDS)}-{dice.choice(_WORDS)}-{number % 977}",
@@ -119,6 +180,6 @@ def _pick(dice: random.Random, rows: list[Any]) -> Any:
     return dice.choices(rows, cum_weights=_WEIGHTS[: len(rows)])[0]
 
 
-def _batches(jobs: Iterator[Job], size: int) -> Iterator[list[Job]]:
-    while batch := list(islice(jobs, size)):
+def _batches(rows: Iterator[_Row], size: int) -> Iterator[list[_Row]]:
+    while batch := list(islice(rows, size)):
         yield batch

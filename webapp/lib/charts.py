@@ -83,8 +83,6 @@ def job_look(job: int) -> JobLook:
 def tide_figure(bands: Sequence[Band], capacity: int, *, pool: bool) -> dict[str, Any]:
     """GPUs over time. `pool`: bands are stacked and what is free is hatched; else one job under its limit."""
     figure = go.Figure(layout=layout())
-    for band in bands:
-        figure.add_trace(_band_trace(band))
     if pool:
         figure.add_trace(_free_trace())
     figure.add_trace(_capacity_trace(capacity, "GPUs in the pool" if pool else "Most that it may have"))
@@ -93,7 +91,10 @@ def tide_figure(bands: Sequence[Band], capacity: int, *, pool: bool) -> dict[str
     figure.update_yaxes(title_text="GPUs", rangemode="tozero", tick0=0, dtick=_tick_step(capacity), zeroline=False)
     figure.update_yaxes(range=[0, max(1, capacity) * 1.1])
     figure.update_layout(meta={**_NEW_BANDS, "kind": "tide", "capacity": capacity, "pool": pool}, hovermode="closest")
-    return as_json(figure)
+    values = as_json(figure)
+    # Plotly's checks take longer than all else on a page of many jobs; what a band is made of is checked once, below.
+    values["data"] = [*map(_band_trace, bands), *values["data"]]
+    return values
 
 
 def layout() -> go.Layout:
@@ -110,22 +111,23 @@ def layout() -> go.Layout:
     )
 
 
-def _band_trace(band: Band) -> go.Scatter:
+def _band_trace(band: Band) -> dict[str, Any]:
     look = job_look(band.job) if band.job else _SEVERAL
-    return go.Scatter(
-        x=[iso(step.at) for step in band.steps],
-        y=[step.slots for step in band.steps],
-        customdata=[[step.text, step.pause_ms] for step in band.steps],
+    return {
+        "type": "scatter",
+        "x": [iso(step.at) for step in band.steps],
+        "y": [step.slots for step in band.steps],
+        "customdata": [[step.text, step.pause_ms] for step in band.steps],
         # Plotly reads a little markup in names, and people name jobs.
-        name=escape(f"{look.letter} · {band.label}" if band.job else band.label, quote=False),
-        meta={"kind": "band", "job": band.job, "label": band.label},
-        mode="lines",
-        line={"shape": "hv", "width": 0, "color": look.colour},
-        fillcolor=look.colour,
-        fillpattern=_fill_pattern(look),
-        stackgroup="gpus",
-        hoverinfo="skip",
-    )
+        "name": escape(f"{look.letter} · {band.label}" if band.job else band.label, quote=False),
+        "meta": {"kind": "band", "job": band.job, "label": band.label},
+        "mode": "lines",
+        "line": {"shape": "hv", "width": 0, "color": look.colour},
+        "fillcolor": look.colour,
+        "fillpattern": _fill_pattern(look),
+        "stackgroup": "gpus",
+        "hoverinfo": "skip",
+    }
 
 
 def _fill_pattern(look: JobLook) -> dict[str, Any]:
@@ -135,7 +137,7 @@ def _fill_pattern(look: JobLook) -> dict[str, Any]:
 
 
 #: What the browser makes bands of jobs from that start while the page is open.
-_NEW_BANDS = {"colours": list(_COLOURS), "band": _band_trace(Band(0, "", ())).to_plotly_json()}
+_NEW_BANDS = {"colours": list(_COLOURS), "band": go.Scatter(_band_trace(Band(0, "", ()))).to_plotly_json()}
 
 
 def _free_trace() -> go.Scatter:

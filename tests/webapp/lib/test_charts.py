@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import plotly.graph_objects as go
 import pytest
 
 from webapp.lib.charts import Band, Step, job_look, tide_figure
@@ -30,6 +31,12 @@ def test_the_pool_has_a_band_per_job_with_its_reasons() -> None:
     assert first["fillcolor"] != second["fillcolor"]
     assert [len(traces(figure, kind)) for kind in ("free", "capacity", "changes")] == [1, 1, 1]
     assert figure["layout"]["yaxis"]["title"]["text"] == "GPUs"
+
+
+def test_every_part_of_a_figure_is_one_that_plotly_knows() -> None:
+    bands = [Band(job, "T", [Step(START, job, "why", 1.5), Step(START, 0.5)]) for job in range(40)]
+
+    go.Figure(tide_figure(bands, 8, pool=True))
 
 
 def test_one_job_has_no_free_gpus() -> None:
