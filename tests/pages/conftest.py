@@ -32,6 +32,22 @@ def carols(scene: Scene, carol: User) -> Client:
     return _logged_in(carol)
 
 
+@pytest.fixture
+def training(scene: Scene) -> dict[str, object]:
+    """What the Train form sends."""
+    return {
+        "model": scene.model.model_id,
+        "dataset": scene.dataset.dataset_id,
+        "name": "mine",
+        "instance_group": scene.first.instance_group_id,
+        "min_slots": 1,
+        "max_slots": 8,
+        "priority": 5000,
+        "parameters": "",
+        "exactness": "sum",
+    }
+
+
 def _logged_in(user: User) -> Client:
     client = Client()
     client.force_login(user)

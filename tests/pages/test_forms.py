@@ -18,23 +18,9 @@ from tests.factories import RegisteredModelVersionFactory
 from tests.scene import Scene
 
 
-@pytest.fixture
-def training(scene: Scene) -> dict[str, object]:
-    return {
-        "model": scene.model.model_id,
-        "dataset": scene.dataset.dataset_id,
-        "name": "mine",
-        "instance_group": scene.first.instance_group_id,
-        "min_slots": 1,
-        "max_slots": 8,
-        "priority": 5000,
-        "parameters": "epochs = 3\nlearning_rate = 0.05\nlabel = a = b\nfast = true",
-        "exactness": "sum",
-    }
-
-
 def test_train_submits_what_was_typed(training: dict, alices: Client) -> None:
-    response = alices.post("/jobs/new/", training)
+    parameters = "epochs = 3\nlearning_rate = 0.05\nlabel = a = b\nfast = true"
+    response = alices.post("/jobs/new/", {**training, "parameters": parameters})
 
     job = Job.objects.get(name="mine")
     assert response.headers["Location"] == f"/jobs/{job.pk}/"

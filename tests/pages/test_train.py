@@ -9,21 +9,6 @@ from jobs.models import Job, JobEvent
 from tests.scene import Scene
 
 
-@pytest.fixture
-def training(scene: Scene) -> dict[str, object]:
-    return {
-        "model": scene.model.model_id,
-        "dataset": scene.dataset.dataset_id,
-        "name": "mine",
-        "instance_group": scene.first.instance_group_id,
-        "min_slots": 1,
-        "max_slots": 8,
-        "priority": 5000,
-        "parameters": "",
-        "exactness": "sum",
-    }
-
-
 @pytest.mark.parametrize(
     ("typed", "parameters"), [("7", {"epochs": 7}), ("20", {}), ("", {}), (" 1.5 ", {"epochs": 1.5})]
 )
