@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from jobs.comparison import MAX_JOBS, MIN_JOBS, compared_metrics, compared_settings, quantities_of
+from jobs.comparison import (
+    MAX_JOBS,
+    MIN_JOBS,
+    Compared,
+    compared_live,
+    compared_metrics,
+    compared_settings,
+    quantities_of,
+)
 from jobs.list_views import job_numbers
+from jobs.models import Job
 from jobs.queries import visible_jobs
+from jobs.states import TERMINAL
 from webapp.lib.comparison import comparison_figure
+from webapp.lib.live import current_seqs, job_topic
 from webapp.lib.pages import or_404
 
-__all__ = ["job_compare"]
+__all__ = ["job_compare", "job_compare_curves", "job_compare_tables"]
 
 
 @require_safe
@@ -28,12 +39,44 @@ def job_compare(request: HttpRequest) -> HttpResponse:
     if not MIN_JOBS <= len(numbers) <= MAX_JOBS:
         status = 400 if request.GET.get("jobs") else 200
         return render(request, "jobs/compare.html", {**context, "count": len(numbers)}, status=status)
-    found = {job.pk: job for job in visible_jobs(request.user).filter(pk__in=numbers)}
-    jobs = [or_404(found.get(number)) for number in numbers]
+    # The numbers first: what is published meanwhile comes again, and changes nothing.
+    seqs = current_seqs([job_topic(number) for number in numbers])
+    jobs = _jobs(request, numbers)
     context |= {
         "jobs": jobs,
+        "live": compared_live(jobs, seqs),
         "figure": comparison_figure(quantities_of(jobs)),
         "columns": ("Training", "Quantity", "Step", "Seconds since its start", "Value"),
-        "tables": [("Settings and parameters", compared_settings(jobs)), ("Results", compared_metrics(jobs))],
+        "tables": _tables(jobs),
+        "are_over": all(job.state in TERMINAL for job in jobs),
     }
     return render(request, "jobs/compare.html", context)
+
+
+@require_safe
+def job_compare_curves(request: HttpRequest) -> JsonResponse:
+    """The figure anew: when a line begins, GPUs change hands, or a training starts again."""
+    return JsonResponse(comparison_figure(quantities_of(_asked_jobs(request))))
+
+
+@require_safe
+def job_compare_tables(request: HttpRequest) -> HttpResponse:
+    """The tables anew, as a part of the page."""
+    jobs = _asked_jobs(request)
+    return render(request, "jobs/_compared.html", {"jobs": jobs, "tables": _tables(jobs)})
+
+
+def _asked_jobs(request: HttpRequest) -> list[Job]:
+    numbers = job_numbers(request.GET.get("jobs", ""))
+    if not MIN_JOBS <= len(numbers) <= MAX_JOBS:
+        raise Http404
+    return _jobs(request, numbers)
+
+
+def _jobs(request: HttpRequest, numbers: list[int]) -> list[Job]:
+    found = {job.pk: job for job in visible_jobs(request.user).filter(pk__in=numbers)}
+    return [or_404(found.get(number)) for number in numbers]
+
+
+def _tables(jobs: list[Job]) -> list[tuple[str, list[Compared]]]:
+    return [("Settings and parameters", compared_settings(jobs)), ("Results", compared_metrics(jobs))]

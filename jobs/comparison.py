@@ -1,4 +1,8 @@
-"""Several jobs side by side: their curves, and what they were told and what came out, differences marked."""
+"""Several jobs side by side: their curves, and what they were told and what came out, differences marked.
+
+`static/js/compare.js` adds new points to the lines, by the same rules, and fetches what it cannot know: a line that
+begins, GPUs that change hands, a training that starts again.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,22 @@ from typing import Any
 from jobs.curves import Thinned, thinned_points
 from jobs.models import AllocationPoint, Job
 from webapp.lib.comparison import Line, Point, Quantity
+from webapp.lib.live import job_topic
+from webapp.lib.time import iso
 
-__all__ = ["MAX_JOBS", "MIN_JOBS", "Compared", "compared_metrics", "compared_settings", "quantities_of"]
+__all__ = [
+    "MAX_JOBS",
+    "MIN_JOBS",
+    "Compared",
+    "compared_live",
+    "compared_metrics",
+    "compared_settings",
+    "quantities_of",
+]
 
 MIN_JOBS, MAX_JOBS = 2, 8
+#: Points of one quantity, over all jobs: a browser redraws them while the jobs train.
+_MAX_POINTS = 1200
 #: Title of a row -> the metrics that it may show: of each job the first that it has.
 _ROWS = {
     "Loss": ("loss",),
@@ -39,14 +55,30 @@ class Compared:
         return len(set(self.values)) > 1
 
 
+def compared_live(jobs: Sequence[Job], seqs: Mapping[str, int]) -> dict[str, Any]:
+    """What the page follows: the topic of each job, and what of it is not in the figure."""
+    return {
+        "jobs": [
+            {
+                "job": job.pk,
+                "seq": seqs[job_topic(job.pk)],
+                "state": job.state,
+                "incarnation": job.incarnation,
+                "started_at": iso(job.started_at),
+                "submitted_at": iso(job.submitted_at),
+            }
+            for job in jobs
+        ],
+        "rows": {name: title for title, names in _ROWS.items() for name in names},
+    }
+
+
 def quantities_of(jobs: Sequence[Job]) -> list[Quantity]:
     """What is drawn: the metrics that these jobs reported, and the GPUs that they had."""
-    metrics = {job.pk: _metrics(job) for job in jobs}
-    rows = [
-        Quantity(title, [Line(job.pk, job.name, _points(job, metrics[job.pk].get(title))) for job in jobs])
-        for title in _ROWS
-    ]
-    gpus = [Line(job.pk, job.name, _gpus(job, metrics[job.pk].get("Loss"))) for job in jobs]
+    most = _MAX_POINTS // len(jobs)
+    metrics = {job.pk: _metrics(job, most) for job in jobs}
+    rows = [Quantity(title, [_line(job, metrics[job.pk].get(title), most) for job in jobs]) for title in _ROWS]
+    gpus = [Line(job.pk, job.name, _gpus(job, metrics[job.pk])) for job in jobs]
     return [*rows, Quantity("GPUs", gpus, is_stepped=True)]
 
 
@@ -87,30 +119,37 @@ def _word(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _metrics(job: Job) -> dict[str, Thinned]:
-    """By the row that shows it."""
+def _metrics(job: Job, most: int) -> dict[str, tuple[str, Thinned]]:
+    """By the row that shows it: its name, and its points."""
     chosen = {title: next((name for name in names if name in job.final_metrics), "") for title, names in _ROWS.items()}
-    return {title: thinned_points(job, name) for title, name in chosen.items() if name}
+    return {title: (name, thinned_points(job, name, most)) for title, name in chosen.items() if name}
 
 
-def _points(job: Job, metric: Thinned | None) -> list[Point]:
-    start = job.started_at or job.submitted_at
+def _line(job: Job, metric: tuple[str, Thinned] | None, most: int) -> Line:
+    if metric is None:
+        return Line(job.pk, job.name)
+    name, thinned = metric
+    return Line(job.pk, job.name, _points(job, thinned), metric=name, every=thinned.every, most=most)
+
+
+def _points(job: Job, metric: Thinned) -> list[Point]:
     return [
-        Point(point["step"], (datetime.fromisoformat(point["at"]) - start).total_seconds(), point["value"])
-        for point in (metric.points if metric else [])
+        Point(point["step"], _seconds(job, datetime.fromisoformat(point["at"])), point["value"])
+        for point in metric.points
     ]
 
 
-def _gpus(job: Job, metric: Thinned | None) -> list[Point]:
+def _gpus(job: Job, metrics: Mapping[str, tuple[str, Thinned]]) -> list[Point]:
     """Changes are known by their time: their step is that of the last point drawn before."""
-    steps = _points(job, metric)
+    steps = max((_points(job, thinned) for _, thinned in metrics.values()), key=len, default=[])
     times = [point.seconds for point in steps]
-    start = job.started_at or job.submitted_at
     points = []
     for change in AllocationPoint.objects.filter(job=job).order_by("at", "id"):
-        seconds = (change.at - start).total_seconds()
+        seconds = _seconds(job, change.at)
         place = bisect_right(times, seconds)
         points.append(Point(steps[place - 1].step if place else 0, seconds, float(change.slots)))
-    if points and steps and steps[-1].seconds > points[-1].seconds:
-        points.append(Point(steps[-1].step, steps[-1].seconds, points[-1].value))
     return points
+
+
+def _seconds(job: Job, at: datetime) -> float:
+    return (at - (job.started_at or job.submitted_at)).total_seconds()

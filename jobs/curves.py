@@ -43,19 +43,19 @@ def thinned_metrics(job: Job) -> dict[str, Thinned]:
     return {name: thinned_points(job, name) for name in chart_metrics(job)}
 
 
-def thinned_points(job: Job, name: str) -> Thinned:
+def thinned_points(job: Job, name: str, most: int = MAX_POINTS) -> Thinned:
     """Of each span of steps the first value that is there, and the last value of all."""
     points = MetricPoint.objects.filter(job=job, name=name)
     seen = points.aggregate(count=Count("pk"), first=Min("step"), last=Max("step"))
     if not seen["count"]:
         return Thinned()
-    every = -(-seen["count"] // MAX_POINTS)
+    every = -(-seen["count"] // most)
     if every > 1:
         # The distance of two values: 1 where each step has one, an epoch's steps where each epoch has one.
         distance = -(-(seen["last"] - seen["first"] + 1) // seen["count"])
         into_span = Mod(F("step") - seen["first"], every * distance)
         points = points.annotate(into_span=into_span).filter(Q(into_span__lt=distance) | Q(step=seen["last"]))
-    rows = points.order_by("step").values_list("step", "epoch", "value", "at")[: 2 * MAX_POINTS]
+    rows = points.order_by("step").values_list("step", "epoch", "value", "at")[: 2 * most]
     return Thinned([metric_as_json(name, *row) for row in rows], every)
 
 

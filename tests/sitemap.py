@@ -53,6 +53,8 @@ NOT_PAGES = {
     "jobs:train-preview": "JSON",
     "jobs:change-preview": "JSON",
     "jobs:undo": "takes a form",
+    "jobs:compare-curves": "JSON",
+    "jobs:compare-tables": "a part of the comparison",
     "jobs:rows": "a part of the list",
     "jobs:stop-question": "JSON",
     "jobs:save-filter": "takes a form, shows the list",

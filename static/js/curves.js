@@ -152,19 +152,19 @@ export class MetricsChart extends Figure {
   }
 }
 
-function asLine(trace) {
+export function asLine(trace, most = MAX_POINTS) {
   const points = trace.x.map((step, index) => ({ step, value: trace.y[index], at: trace.customdata[index] }));
-  return { trace, points, every: trace.meta.every, skipped: 0 };
+  return { trace, points, every: trace.meta.every, most, skipped: 0 };
 }
 
 //: Of `every` values that come one is kept; the newest is shown whatever it is. False if it is known.
-function addPoint(line, step, value, at) {
+export function addPoint(line, step, value, at) {
   const last = line.points.at(-1)?.step ?? -1;
   if (step <= last) return false;
   if (line.skipped > 0) line.points.pop();
   line.skipped = (line.skipped + 1) % line.every;
   line.points.push({ step, value, at });
-  if (line.points.length > 1.1 * MAX_POINTS) {
+  if (line.points.length > 1.1 * line.most) {
     line.points = line.points.filter((_, index) => index % 2 === 0 || index === line.points.length - 1);
     line.every *= 2;
   }

@@ -2,6 +2,8 @@
 
 export const MAX_POINTS = 600;
 const REDRAW_MS = 1_000;
+//: A figure that takes long to draw is drawn less often: drawing never takes more than this part of the time.
+const DRAWING_PART = 0.1;
 const CONFIG = { displayModeBar: false, responsive: true, scrollZoom: false, doubleClick: false };
 const PNG = { width: 1200, height: 600, scale: 2 };
 
@@ -40,6 +42,7 @@ export class Figure {
     this.cursor = panel.querySelector(".chart-cursor");
     this.figure = figure;
     this.drawnAt = 0;
+    this.drawingMs = 0;
     this.timer = null;
     panel.querySelector("[data-chart-table]")?.addEventListener("click", (event) => this.toggleTable(event.currentTarget));
     panel.querySelector("[data-chart-csv]")?.addEventListener("click", () => this.saveCsv());
@@ -52,7 +55,8 @@ export class Figure {
 
   request() {
     if (this.timer !== null || document.hidden) return;
-    const wait = Math.max(0, this.drawnAt + REDRAW_MS - performance.now());
+    const pause = Math.max(REDRAW_MS, this.drawingMs / DRAWING_PART);
+    const wait = Math.max(0, this.drawnAt + pause - performance.now());
     this.timer = setTimeout(() => {
       this.timer = null;
       this.draw();
@@ -70,6 +74,7 @@ export class Figure {
     this.prepare(layout);
     colourAxes(layout);
     window.Plotly.react(this.canvas, this.traces(), layout, CONFIG);
+    this.drawingMs = performance.now() - this.drawnAt;
     this.drawn();
   }
 

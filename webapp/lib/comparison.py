@@ -14,7 +14,8 @@ from webapp.lib.charts import as_json, job_look, layout
 
 __all__ = ["Line", "Point", "Quantity", "comparison_figure"]
 
-_GAP = 0.03
+#: Above each row, for its title.
+_GAP = 0.045
 _DASHES = ("solid", "dash", "dot", "dashdot")
 
 
@@ -32,6 +33,11 @@ class Line:
     job: int
     label: str
     points: Sequence[Point] = field(default_factory=list)
+    #: What the points are values of; empty where they are no metric, or there is none yet.
+    metric: str = ""
+    #: One point in so many is here, and more than so many are not drawn.
+    every: int = 1
+    most: int = 0
 
 
 @dataclass(frozen=True)
@@ -52,26 +58,35 @@ def comparison_figure(quantities: Sequence[Quantity]) -> dict[str, Any]:
         for line in row.lines:
             figure.add_trace(_trace(line, row, number, dashes[line.job], is_named=line.job not in shown))
             shown |= {line.job} if line.points else set()
-    height = (1 + _GAP) / max(1, len(rows))
+    height = 1 / max(1, len(rows))
     axes = {
-        f"yaxis{number if number > 1 else ''}": {
-            "title": {"text": row.title},
-            "domain": [max(0, 1 - number * height + _GAP), 1 - (number - 1) * height],
+        _axis("yaxis", number): {
+            "domain": [max(0, 1 - number * height), 1 - (number - 1) * height - _GAP],
             "rangemode": "tozero",
             "zeroline": False,
             "nticks": 4,
         }
-        for number, row in enumerate(rows, start=1)
+        for number in range(1, len(rows) + 1)
     }
-    last = f"y{len(rows) if len(rows) > 1 else ''}"
     figure.update_layout(
-        xaxis={"anchor": last, "rangemode": "tozero", "zeroline": False},
+        annotations=[_row_title(row.title, number) for number, row in enumerate(rows, start=1)],
+        xaxis={"anchor": _axis("y", max(1, len(rows))), "rangemode": "tozero", "zeroline": False},
         legend={"groupclick": "togglegroup"},
         hovermode="closest",
         meta={"kind": "comparison"},
         **axes,
     )
     return as_json(figure)
+
+
+def _axis(name: str, number: int) -> str:
+    return name if number == 1 else f"{name}{number}"
+
+
+def _row_title(title: str, number: int) -> dict[str, Any]:
+    """Above its row: beside low rows, upright titles would run into each other."""
+    place = {"x": 0, "xref": "paper", "xanchor": "left", "y": 1, "yref": f"{_axis('y', number)} domain"}
+    return {**place, "yanchor": "bottom", "text": f"<b>{title}</b>", "showarrow": False, "font": {"size": 12}}
 
 
 def _dashes(jobs: set[int]) -> dict[int, str]:
@@ -93,7 +108,14 @@ def _trace(line: Line, row: Quantity, number: int, dash: str, *, is_named: bool)
         customdata=[round(point.seconds, 1) for point in line.points],
         # Plotly reads a little markup in names, and people name jobs.
         name=escape(f"{look.letter} · {line.label}", quote=False),
-        meta={"job": line.job, "label": line.label, "title": row.title},
+        meta={
+            "job": line.job,
+            "label": line.label,
+            "title": row.title,
+            "metric": line.metric,
+            "every": line.every,
+            "most": line.most,
+        },
         legendgroup=str(line.job),
         showlegend=is_named and bool(line.points),
         mode="lines",
@@ -101,5 +123,5 @@ def _trace(line: Line, row: Quantity, number: int, dash: str, *, is_named: bool)
         connectgaps=False,
         hovertemplate="%{y:.4g}",
         xaxis="x",
-        yaxis=f"y{number if number > 1 else ''}",
+        yaxis=_axis("y", number),
     )

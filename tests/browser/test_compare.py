@@ -1,0 +1,156 @@
+"""The page that compares trainings: it moves by itself, and its titles stand apart."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import transaction
+from django.utils import timezone
+from playwright.sync_api import Page, expect
+
+from jobs.actions import Why, cancel
+from jobs.actions.allocation import add_point
+from jobs.actions.metrics import store_steps
+from jobs.actions.transition import change, lock_job
+from jobs.models import Job
+from jobs.states import JobState, Reason
+from tests.browser.test_live_pages import make_steps
+from tests.browser.test_steadiness import COLLECT, MOST
+from tests.factories import JobFactory
+from tests.scene import Scene
+from webapp.lib.charts import job_look
+
+CANVAS = "document.querySelector('[data-chart=comparison] .chart-canvas')"
+LAST_STEP = f"""([job, title, step]) => {CANVAS}?.data?.some(({{ meta, x }}) =>
+    meta.job === job && meta.title === title && x.at(-1) === step)"""
+#: Boxes of the titles and of the numbers at the axes, as they are drawn.
+BOXES = """() => [...document.querySelectorAll('[data-chart=comparison] :is(.annotation, .ytick, .xtick, .g-xtitle)')]
+    .map(element => [element.textContent, element.getBoundingClientRect()])
+    .filter(([text]) => text)
+    .map(([text, { left, top, right, bottom }]) => ({ text, left, top, right, bottom }))"""
+
+
+@pytest.fixture(autouse=True)
+def nothing_to_complain(complaints: list[str]) -> object:
+    yield
+    assert complaints == []
+
+
+def open_both(page: Page, *jobs: Job) -> None:
+    page.goto(f"/jobs/compare/?jobs={','.join(str(job.pk) for job in jobs)}")
+    expect(page.locator("#live-dot")).to_have_attribute("data-status", "connected")
+
+
+def wait_for(page: Page, job: Job, title: str, step: int) -> None:
+    page.wait_for_function(LAST_STEP, arg=[job.pk, title, step])
+
+
+def cell(page: Page, name: str, column: int) -> str:
+    return f"//table[contains(@class, 'compared')]//tr[th[starts-with(normalize-space(), '{name}')]]/td[{column}]"
+
+
+def test_new_points_and_results_appear_by_themselves(page: Page, scene: Scene) -> None:
+    page.add_init_script(COLLECT)
+    open_both(page, scene.second, scene.first)
+    page.wait_for_function(f"() => {CANVAS}?.data?.length > 0")
+    shifts = len(page.evaluate("window.shifts"))
+
+    make_steps(scene.first, 821, 826)
+
+    wait_for(page, scene.first, "Loss", 826)
+    wait_for(page, scene.first, "GPUs", 826)
+    expect(page.locator(cell(page, "Steps", 2))).to_have_text("826")
+    moved = page.evaluate("window.shifts")[shifts:]
+    assert sum(value for value, _ in moved) < MOST, moved
+
+
+def test_gpus_that_change_hands_and_states_appear(page: Page, scene: Scene) -> None:
+    open_both(page, scene.first, scene.second)
+    why = Why(Reason.GREW_INTO_FREE_SLOTS, "7 of 8 GPUs.", "scheduler")
+
+    add_point(scene.first, why, at=timezone.now(), slots=7, generation=5)
+    page.wait_for_function(
+        f"job => {CANVAS}.data.some(({{ meta, y }}) => meta.job === job && meta.title === 'GPUs' && y.at(-1) === 7)",
+        arg=scene.first.pk,
+    )
+
+    cancel(scene.first.pk, "alice")
+    expect(page.locator(f"th[data-job='{scene.first.pk}'] .state").first).to_have_attribute("data-state", "CANCELLING")
+
+
+def test_the_first_step_of_all_makes_the_first_line(page: Page, scene: Scene) -> None:
+    jobs = [JobFactory(owner=scene.alice, started_at=timezone.now(), state=JobState.RUNNING) for _ in range(2)]
+    open_both(page, *jobs)
+    empty = page.locator("[data-chart=comparison] .chart-empty")
+    expect(empty).to_contain_text("curves appear by themselves once one has")
+
+    with transaction.atomic():
+        at = timezone.now().timestamp()
+        store_steps(lock_job(jobs[0].pk), [{"step": 1, "epoch": 1, "at": at, "loss": 0.5, "grip": 1.0}])
+
+    wait_for(page, jobs[0], "Loss", 1)
+    expect(empty).to_be_hidden()
+    expect(page.locator(cell(page, "grip", 1))).to_have_text("1")
+    expect(page.locator(cell(page, "grip", 2))).to_have_text("–")
+
+
+def test_a_training_that_starts_anew_is_drawn_anew(page: Page, scene: Scene) -> None:
+    open_both(page, scene.first, scene.second)
+    with transaction.atomic():
+        started = timezone.now() - timezone.timedelta(hours=1)
+        change(lock_job(scene.first.pk), incarnation=scene.first.incarnation + 1, started_at=started)
+
+    page.get_by_role("button", name="By time").click()
+    page.wait_for_function(
+        f"job => Math.max(...{CANVAS}.data.find(({{ meta }}) => meta.job === job).x) > 55", arg=scene.first.pk
+    )
+
+
+def test_polling_shows_them_where_websockets_do_not_get_through(page: Page, scene: Scene) -> None:
+    page.add_init_script("window.WebSocket = class { constructor() { throw new Error('blocked'); } };")
+    page.goto(f"/jobs/compare/?jobs={scene.first.pk},{scene.second.pk}")
+    expect(page.locator("#live-dot")).to_have_attribute("data-status", "polling")
+
+    make_steps(scene.first, 821, 823)
+
+    wait_for(page, scene.first, "Loss", 823)
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("axis", ["By step", "By time"])
+def test_titles_neither_touch_each_other_nor_the_numbers(page: Page, scene: Scene, width: int, axis: str) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    open_both(page, scene.first, scene.second)
+    page.get_by_role("button", name=axis).click()
+    page.wait_for_function(f"() => {CANVAS}?.querySelectorAll('.annotation').length >= 5")
+
+    boxes = page.evaluate(BOXES)
+    texts = [box["text"] for box in boxes]
+    assert {"Loss", "Accuracy (%)", "Test accuracy (%)", "GPUs"} <= set(texts)
+    overlaps = [
+        (one["text"], other["text"])
+        for place, one in enumerate(boxes)
+        for other in boxes[place + 1 :]
+        if one["left"] < other["right"]
+        and other["left"] < one["right"]
+        and one["top"] < other["bottom"]
+        and other["top"] < one["bottom"]
+    ]
+    assert overlaps == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_colour_of_a_job_is_seen_on_the_ground(page: Page, scene: Scene, theme: str) -> None:
+    page.add_init_script(f"localStorage.setItem('tidepool-theme', '{theme}')")
+    open_both(page, scene.first, scene.second)
+
+    least = page.evaluate(
+        """async colours => {
+            const { contrast, seenOn } = await import('/static/js/colours.js');
+            const ground = getComputedStyle(document.documentElement).getPropertyValue('--surface').trim();
+            return Math.min(...colours.map(colour => contrast(seenOn(ground, colour), ground)));
+        }""",
+        [job_look(job).colour for job in range(1, 13)],
+    )
+    assert least >= 3
+    ground = page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--surface').trim()")
+    assert (ground == "#ffffff") == (theme == "light")
