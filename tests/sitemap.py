@@ -69,6 +69,7 @@ NOT_PAGES = {
     "models:delete-template": "takes a form",
     "models:take-again": "takes a form",
     "workers:hosts-live": "JSON",
+    "workers:hosts-panels": "a part of the page",
     "logout": "takes a form",
     "healthz": "JSON",
 }

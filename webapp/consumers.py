@@ -20,7 +20,7 @@ from jobs.logtail import LogTails, log_topic_parts, topic_log
 from jobs.queries import visible_jobs
 from webapp.lib.broker import connect_async
 from webapp.lib.hub import Client, Hub
-from webapp.lib.live import CLUSTER, DATASETS, JOBS, LIVE_CHANNEL, current_seqs, job_topic, jobs_topic_of
+from webapp.lib.live import CLUSTER, DATASETS, HOSTS, JOBS, LIVE_CHANNEL, current_seqs, job_topic, jobs_topic_of
 
 __all__ = ["LiveConsumer", "may_see"]
 
@@ -128,8 +128,10 @@ class LiveConsumer(AsyncWebsocketConsumer):
 
 @database_sync_to_async
 def may_see(user: User, topics: Iterable[str]) -> bool:
-    """All of these: everybody sees cluster, datasets and the own new jobs, a job's and its logs' who may see it."""
-    free = {CLUSTER, DATASETS, jobs_topic_of(user.pk or 0), *([JOBS] if getattr(user, "is_staff", False) else [])}
+    """All of these: all see cluster, datasets, hosts and their own new jobs, a job's and its logs' who may see it."""
+    free = {CLUSTER, DATASETS, HOSTS, jobs_topic_of(user.pk or 0)}
+    if getattr(user, "is_staff", False):
+        free.add(JOBS)
     numbers = {_job_of(topic) for topic in topics if topic not in free}
     wanted = {number for number in numbers if number is not None}
     return None not in numbers and visible_jobs(user).filter(pk__in=wanted).count() == len(wanted)

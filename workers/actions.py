@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from django.db import transaction
 
 from webapp.lib.errors import Conflict, field_error
-from webapp.lib.live import CLUSTER, publish
+from webapp.lib.live import CLUSTER, HOSTS, publish
 from webapp.lib.names import checked_name
 from workers.models import Host, ResourceGroup
-from workers.queries import attributes
+from workers.queries import attributes, hosts_now
 from workers.slot_formula import Formula, FormulaError, parse
 
-__all__ = ["ResourceGroupSpec", "create_resource_group", "drain_host", "resume_host", "retire_host"]
+__all__ = ["ResourceGroupSpec", "create_resource_group", "drain_host", "publish_hosts", "resume_host", "retire_host"]
 
 #: (old, new) -> who may cause it here. Reports of executors cause the others.
 _HOST_TRANSITIONS = {
@@ -85,8 +86,16 @@ def _change_host(name: str, verb: str) -> None:
 def _write_host_state(name: str, old: list[Host.State], new: Host.State) -> bool:
     changed = Host.objects.filter(name=name, state__in=old).update(state=new) == 1
     if changed:
-        publish(CLUSTER, "state", {"hosts": {name: {"state": new.value}}})
+        publish_hosts([name])
     return changed
+
+
+def publish_hosts(names: Sequence[str]) -> None:
+    """Tell everybody that these hosts have another state."""
+    told = hosts_now(names)
+    if told:
+        publish(CLUSTER, "state", {"hosts": {name: {"state": host["state"]} for name, host in told.items()}})
+        publish(HOSTS, "state", told)
 
 
 def _members(spec: ResourceGroupSpec) -> list[Host]:

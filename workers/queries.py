@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db.models import Prefetch, QuerySet
 
+from webapp.lib.live import HOSTS, current_seqs
 from webapp.lib.references import by_reference
 from webapp.lib.time import iso
 from workers.models import Host, ResourceGroup, Slot
@@ -19,6 +20,7 @@ __all__ = [
     "find_resource_group",
     "hosts",
     "hosts_live",
+    "hosts_now",
     "offered_slots",
     "resource_groups",
     "slots",
@@ -32,17 +34,30 @@ def hosts() -> QuerySet[Host]:
 
 
 def hosts_live() -> dict[str, Any]:
-    """What the page of the hosts fetches again and again."""
+    """All hosts as their page shows and fetches them."""
+    seq = current_seqs([HOSTS])[HOSTS]
+    return {"seq": seq, "state": {host.name: _host_as_json(host) for host in hosts()}, "append": {}}
+
+
+def hosts_now(names: Iterable[str]) -> dict[str, Any]:
+    """Some of them, as a live event tells of them."""
+    return {host.name: _host_as_json(host) for host in hosts().filter(name__in=list(names))}
+
+
+def _host_as_json(host: Host) -> dict[str, Any]:
+    facts = ("address", "ncpus", "memory_bytes", "ngpus", "virtual")
     return {
-        host.name: {"state": str(host.state), "last_report_at": iso(host.last_report_at), "slots": _readings(host)}
-        for host in hosts()
+        "state": str(host.state),
+        "last_report_at": iso(host.last_report_at),
+        **{name: getattr(host, name) for name in facts},
+        "slots": {str(slot.index): _slot_as_json(slot) for slot in host.slots.all()},
     }
 
 
-def _readings(host: Host) -> dict[str, Any]:
-    shown = ("utilisation_percent", "memory_used_bytes", "memory_total_bytes")
-    readings = {slot.index: getattr(slot, "reading", None) for slot in host.slots.all()}
-    return {str(index): {name: getattr(reading, name, None) for name in shown} for index, reading in readings.items()}
+def _slot_as_json(slot: Slot) -> dict[str, Any]:
+    shown = ("utilisation_percent", "memory_used_bytes", "memory_total_bytes", "temperature_celsius", "power_watts")
+    reading = getattr(slot, "reading", None)
+    return {"device_model": slot.device_model, **{name: getattr(reading, name, None) for name in shown}}
 
 
 def find_host(reference: int | str) -> Host | None:

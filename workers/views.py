@@ -8,13 +8,20 @@ from django.views.decorators.http import require_safe
 
 from workers.queries import hosts, hosts_live
 
-__all__ = ["host_list", "host_list_live"]
+__all__ = ["host_list", "host_list_live", "host_list_panels"]
 
 
 @require_safe
 def host_list(request: HttpRequest) -> HttpResponse:
-    context = {"section": "hosts", "crumbs": [("Hosts", None)], "hosts": hosts().order_by("name"), "live": hosts_live()}
+    # Its number first: what is published meanwhile comes again, and changes nothing.
+    context = {"section": "hosts", "crumbs": [("Hosts", None)], "live": hosts_live(), "hosts": hosts().order_by("name")}
     return render(request, "workers/hosts.html", context)
+
+
+@require_safe
+def host_list_panels(request: HttpRequest) -> HttpResponse:
+    """The panels anew, as a part of the page: when a host comes, or is another machine than it was."""
+    return render(request, "workers/_hosts.html", {"hosts": hosts().order_by("name")})
 
 
 @require_safe

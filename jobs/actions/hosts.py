@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,6 +20,7 @@ from jobs.models import SlotClaim
 from jobs.wake import wake_scheduler
 from webapp.lib import live
 from workers.models import GpuReading, Host, Slot
+from workers.queries import hosts_now
 
 __all__ = ["HOST_NAME", "record_host", "release_vacated"]
 
@@ -29,6 +31,14 @@ _LATE_SECONDS = 60.0
 IDLE_BELOW_PERCENT = 5.0
 _READINGS_EVERY = timedelta(seconds=1)
 _RETURNING = (Host.State.OFFLINE, Host.State.LOST)
+
+
+@dataclass(frozen=True)
+class _News:
+    """What is new about a host: for the cluster's topic, and whether the page of the hosts shows it."""
+
+    in_cluster: dict[str, Any] = field(default_factory=dict)
+    is_shown: bool = False
 
 
 def record_host(report: Report, now: datetime) -> Host:
@@ -42,9 +52,11 @@ def record_host(report: Report, now: datetime) -> Host:
                 wish_revision=report.applied_revision
             )
             host.wish_revision = raise_wishes([host.pk])[host.pk]
-        if news:
-            live.publish(live.CLUSTER, "state", news)
-        if "hosts" in news:
+        if news.in_cluster:
+            live.publish(live.CLUSTER, "state", news.in_cluster)
+        if news.is_shown:
+            live.publish(live.HOSTS, "state", hosts_now([host.name]))
+        if "hosts" in news.in_cluster:
             wake_scheduler()
     return host
 
@@ -71,12 +83,12 @@ def release_vacated(report: Report) -> None:
 
 
 @transaction.atomic
-def _store(report: Report, now: datetime) -> tuple[Host, dict[str, Any]]:
-    """The host's row, and what is new about it for the cluster topic."""
+def _store(report: Report, now: datetime) -> tuple[Host, _News]:
+    """The host's row, and what is new about it."""
     host, _ = Host.objects.select_for_update().get_or_create(name=report.host)
     if 0 < host.reported_at - report.at < _LATE_SECONDS:
-        return host, {}
-    old_state = host.state
+        return host, _News()
+    old_state, old_report_at = host.state, host.last_report_at
     _store_facts(host, report, now)
     slots = _ensure_slots(host, report.devices)
     readings = _store_readings(slots, report.devices, now)
@@ -84,7 +96,12 @@ def _store(report: Report, now: datetime) -> tuple[Host, dict[str, Any]]:
     news: dict[str, Any] = {"slots": readings} if readings else {}
     if host.state != old_state:
         news["hosts"] = {host.name: {"state": str(host.state), "virtual": host.virtual}}
-    return host, news
+    return host, _News(news, is_shown=host.state != old_state or _is_due(old_report_at, now))
+
+
+def _is_due(last: datetime | None, now: datetime) -> bool:
+    """True for the first report in each second: they come faster than anybody looks."""
+    return last is None or int(last.timestamp()) != int(now.timestamp())
 
 
 def _store_facts(host: Host, report: Report, now: datetime) -> None:

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.utils import timezone
+from tidepool.protocol import Report, from_json
 
 from jobs import actions
 from jobs.actions import Why
 from jobs.actions.allocation import add_point
 from jobs.actions.claims import open_claims, release_claims
+from jobs.actions.ending import requeue_interrupted
+from jobs.actions.hosts import record_host
+from jobs.actions.lost_hosts import Watch, reap_lost_hosts
 from jobs.actions.transition import change, lock_job
 from jobs.models import Job
 from jobs.page_queries import cluster_live, job_live
 from jobs.states import Reason
+from tests.jobs.cluster import FakeHost
 from tests.scene import Scene
 from webapp.lib import live
 from webapp.lib.hub import frames
-from webapp.lib.live import CLUSTER, Event, job_topic, merge
+from webapp.lib.live import CLUSTER, HOSTS, Event, job_topic, merge
+from workers.actions import drain_host, retire_host
+from workers.models import Host
+from workers.queries import hosts_live
 
 WHY = Why(Reason.GREW_INTO_FREE_SLOTS, "8 of 8 GPUs: nobody else wants them.", "scheduler", {"free": 3})
 
@@ -133,3 +142,55 @@ def test_the_clusters_topic_says_nothing_about_whose_jobs_they_are(
     assert said != "[]"
     for secret in ("alice", "digits", "nobody else"):
         assert secret not in said
+
+
+def _drain(scene: Scene) -> None:
+    drain_host("gpu-host-1")
+
+
+def _retire(scene: Scene) -> None:
+    retire_host("gpu-host-2")
+
+
+def _report(scene: Scene) -> None:
+    FakeHost("gpu-host-1").send()
+
+
+def _first_report(scene: Scene) -> None:
+    FakeHost("gpu-host-9", slots=2).send()
+
+
+def _fall_silent(scene: Scene) -> None:
+    Host.objects.filter(name="gpu-host-2").update(last_report_at=timezone.now() - timedelta(hours=1))
+    reap_lost_hosts(Watch(), timezone.now())
+
+
+def _stop(scene: Scene) -> None:
+    requeue_interrupted()
+
+
+@pytest.mark.parametrize("act", [_drain, _retire, _report, _first_report, _fall_silent, _stop])
+def test_the_hosts(
+    act: Callable[[Scene], None], scene: Scene, sent: list[Event], django_capture_on_commit_callbacks: Any
+) -> None:
+    old = hosts_live()
+
+    with django_capture_on_commit_callbacks(execute=True):
+        act(scene)
+
+    now, fresh = followed(old, HOSTS, sent, {}), hosts_live()
+    assert now == fresh
+    assert now["seq"] > old["seq"]
+
+
+def test_the_topic_of_the_hosts_is_told_once_a_second(
+    scene: Scene, sent: list[Event], django_capture_on_commit_callbacks: Any
+) -> None:
+    host = FakeHost("gpu-host-1")
+    start = timezone.now().replace(microsecond=0) + timedelta(seconds=5)
+    with django_capture_on_commit_callbacks(execute=True):
+        for milliseconds in (0, 400, 800, 1200, 1600):
+            now = start + timedelta(milliseconds=milliseconds)
+            record_host(from_json(Report, host.report(at=now.timestamp())), now)
+
+    assert len([event for event in sent if event.topic == HOSTS]) == 2

@@ -25,6 +25,7 @@ from webapp.lib.broker import connect
 __all__ = [
     "CLUSTER",
     "DATASETS",
+    "HOSTS",
     "JOBS",
     "LIVE_CHANNEL",
     "Event",
@@ -44,6 +45,8 @@ LIVE_CHANNEL = "tidepool.live"
 CLUSTER = "cluster"
 #: Everybody, too: how far the check of each dataset's newest version is.
 DATASETS = "datasets"
+#: Everybody, too: what each host is and what its GPUs do, by its name.
+HOSTS = "hosts"
 #: The number of each new job, for staff; others hear of their own, see `jobs_topic_of`.
 JOBS = "jobs"
 
