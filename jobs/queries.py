@@ -10,7 +10,7 @@ from django.db.models import OuterRef, Q, QuerySet, Subquery
 
 from jobs.curves import metric_as_json, thinned_points
 from jobs.models import AllocationPoint, Checkpoint, Job, JobEvent, MetricPoint, Rank, SlotClaim
-from jobs.states import UNDOABLE, Reason
+from jobs.states import UNDOABLE, JobState, Reason
 from webapp.lib.errors import NotFound
 from webapp.lib.live import without_nan
 from webapp.lib.time import iso
@@ -20,6 +20,8 @@ __all__ = [
     "ANOTHER_USERS_TRAINING",
     "allocation_as_json",
     "allocation_series",
+    "changed_field",
+    "changes_of",
     "event_as_json",
     "event_list",
     "get_visible_job",
@@ -228,11 +230,23 @@ def _slot_as_json(slot: Slot, claim: SlotClaim | None, user: User) -> dict[str, 
     }
 
 
+def changed_field(event: JobEvent) -> str:
+    """The column that an undoable event changed. Those of former versions do not say it: their reason tells."""
+    former = "priority" if event.reason == Reason.PRIORITY_CHANGED else "max_slots"
+    return str(event.detail.get("field", former))
+
+
+def changes_of(job: Job) -> QuerySet[JobEvent]:
+    """The events that changed something and can be undone, the oldest first."""
+    return JobEvent.objects.filter(job=job, reason__in=UNDOABLE.values(), detail__has_key="old").order_by("seq")
+
+
 def undoable_changes(job: Job) -> list[JobEvent]:
     """The newest change of its priority and of its GPUs, where that is what it has now."""
-    changes = JobEvent.objects.filter(job=job, reason__in=list(UNDOABLE), detail__has_key="old").order_by("seq")
-    newest = {event.reason: event for event in changes}
-    return [event for event in newest.values() if event.detail["new"] == getattr(job, UNDOABLE[Reason(event.reason)])]
+    newest = {changed_field(event): event for event in changes_of(job)}
+    if job.state not in (JobState.PENDING, JobState.SUSPENDED):
+        newest.pop("min_slots", None)  # too late: see `check_wish`
+    return [event for field, event in newest.items() if event.detail["new"] == getattr(job, field)]
 
 
 def usable_checkpoints(job: Job) -> QuerySet[Checkpoint]:

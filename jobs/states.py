@@ -120,5 +120,9 @@ class Reason(StrEnum):
     HALT_TIMEOUT = "HALT_TIMEOUT"
 
 
-#: What records a change that can be undone -> the job's column that it changed.
-UNDOABLE = {Reason.PRIORITY_CHANGED: "priority", Reason.LIMIT_CHANGED: "max_slots"}
+#: A job's column whose change can be undone -> what records that. The event names the column in its detail.
+UNDOABLE = {
+    "min_slots": Reason.LIMIT_CHANGED,
+    "priority": Reason.PRIORITY_CHANGED,
+    "max_slots": Reason.LIMIT_CHANGED,
+}

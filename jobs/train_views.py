@@ -7,7 +7,6 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib import messages
-from django.db import transaction
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -76,9 +75,7 @@ def job_undo(request: HttpRequest, job_id: int) -> HttpResponse:
     job = or_404(visible_jobs(request.user).filter(pk=job_id).first())
     numbers = [int(word) for word in request.POST.get("events", "").split() if word.isdecimal() and len(word) < 10]
     try:
-        with transaction.atomic():
-            for number in numbers:
-                actions.undo_change(job.pk, number, request.user.get_username())
+        actions.undo_changes(job.pk, numbers, request.user.get_username())
     except UserError as error:
         messages.error(request, error.message)
     else:

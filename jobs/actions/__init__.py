@@ -5,7 +5,7 @@ validation.py              validate: queue a run that measures a trained model
 owner.py                   cancel, suspend, resume
 bulk.py                    the same for many jobs
 saved_filters.py           names for filters of the list
-wishes.py                  change and undo the change of priority and most GPUs
+wishes.py                  change and undo the change of priority, most and fewest GPUs
 plans.py, lifecycle.py     apply a plan: start, resize, preempt
 hosts.py, journals.py, metrics.py, judgement.py   what reports of executors change
 ending.py, lost_hosts.py, standstill.py   how jobs end or are queued again
@@ -27,7 +27,7 @@ from jobs.actions.standstill import slots_in_use, stop_trainings
 from jobs.actions.submission import Submission, clone, submit
 from jobs.actions.transition import StaleJob, Why
 from jobs.actions.validation import ValidationRequest, validate
-from jobs.actions.wishes import Wish, change_max_slots, change_priority, change_wish, undo_change
+from jobs.actions.wishes import Wish, change_max_slots, change_priority, change_wish, undo_change, undo_changes
 
 __all__ = [
     "ClaimLost",
@@ -58,5 +58,6 @@ __all__ = [
     "submit",
     "suspend",
     "undo_change",
+    "undo_changes",
     "validate",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -10,12 +10,12 @@ from django.contrib.auth.models import User
 
 from jobs.actions.checks import Problems, check_priority
 from jobs.actions.owner import cancel
-from jobs.actions.wishes import change_priority
-from jobs.models import Job
+from jobs.actions.wishes import Wish, change_wish, undo_changes
+from jobs.models import JobEvent
 from jobs.queries import get_visible_job
 from webapp.lib.errors import UserError, field_error
 
-__all__ = ["MAX_JOBS", "Outcome", "Refusal", "cancel_many", "change_priority_of_many"]
+__all__ = ["MAX_JOBS", "Outcome", "Refusal", "cancel_many", "change_priority_of_many", "undo_many"]
 
 MAX_JOBS = 200
 
@@ -33,21 +33,33 @@ class Refusal:
 class Outcome:
     done: list[int] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)
+    #: Of those done: the events by which it can be undone.
+    changes: dict[int, list[int]] = field(default_factory=dict)
 
 
 def cancel_many(jobs: Sequence[int], user: User) -> Outcome:
     """Stop these jobs for good, as far as they are the user's and not over."""
-    return _each(jobs, user, partial(cancel, actor=user.get_username()))
+
+    def stop(job_id: int) -> list[JobEvent]:
+        cancel(job_id, user.get_username())
+        return []
+
+    return _each(jobs, user, stop)
 
 
 def change_priority_of_many(jobs: Sequence[int], priority: int, user: User) -> Outcome:
     problems = Problems()
     check_priority(problems, priority)
     problems.raise_if_any()
-    return _each(jobs, user, partial(change_priority, priority=priority, actor=user.get_username()))
+    return _each(jobs, user, partial(change_wish, wish=Wish(priority=priority), actor=user.get_username()))
 
 
-def _each(jobs: Sequence[int], user: User, act: Callable[[int], Job]) -> Outcome:
+def undo_many(changes: Mapping[int, Sequence[int]], user: User) -> Outcome:
+    """Take back what these events changed: of each job all, or nothing if it was changed again since."""
+    return _each(list(changes), user, lambda job_id: undo_changes(job_id, changes[job_id], user.get_username()))
+
+
+def _each(jobs: Sequence[int], user: User, act: Callable[[int], list[JobEvent]]) -> Outcome:
     if not jobs:
         raise field_error("jobs", "Choose at least one training.")
     if len(jobs) > MAX_JOBS:
@@ -57,9 +69,11 @@ def _each(jobs: Sequence[int], user: User, act: Callable[[int], Job]) -> Outcome
         name = ""
         try:
             name = get_visible_job(user, job_id).name
-            act(job_id)
+            events = act(job_id)
         except UserError as error:
             outcome.refused.append(Refusal(job_id, name, error.message, error.code))
         else:
             outcome.done.append(job_id)
+            if events:
+                outcome.changes[job_id] = [event.seq for event in events]
     return outcome

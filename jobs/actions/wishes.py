@@ -1,7 +1,8 @@
-"""Priority and most GPUs of a job that is not over: changed, and changed back."""
+"""Priority, most and fewest GPUs of a job that is not over: changed, and changed back."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +12,12 @@ from jobs.actions.checks import Problems, check_enough_virtual_ranks, check_prio
 from jobs.actions.owner import refuse_if_over
 from jobs.actions.transition import StaleJob, Why, change, lock_job, record
 from jobs.models import Job, JobEvent
-from jobs.states import UNDOABLE, JobState, Reason
+from jobs.queries import changed_field, changes_of
+from jobs.states import UNDOABLE, JobState
 from jobs.wake import wake_scheduler
 from webapp.lib.errors import NotFound
 
-__all__ = ["Wish", "change_max_slots", "change_priority", "change_wish", "check_wish", "undo_change"]
+__all__ = ["Wish", "change_max_slots", "change_priority", "change_wish", "check_wish", "undo_change", "undo_changes"]
 
 #: What is said of a change, and of its undoing.
 _WORDS = {
@@ -23,6 +25,10 @@ _WORDS = {
     "max_slots": (
         "its GPUs from at most {old} to at most {new}",
         "its GPUs go from at most {old} back to at most {new}",
+    ),
+    "min_slots": (
+        "its GPUs from at least {old} to at least {new}",
+        "its GPUs go from at least {old} back to at least {new}",
     ),
 }
 
@@ -63,17 +69,20 @@ def check_wish(job: Job, wish: Wish) -> dict[str, Any]:
         if wish.priority != job.priority:
             changes["priority"] = wish.priority
     if wish.max_slots is not None:
-        changes |= _check_max_slots(problems, job, wish.max_slots)
+        least = job.min_slots if wish.min_slots is None else wish.min_slots
+        changes |= _check_max_slots(problems, job, wish.max_slots, least)
     if wish.min_slots is not None and wish.min_slots != job.min_slots:
-        changes |= _check_min_slots(problems, job, wish.min_slots, changes.get("max_slots", job.max_slots))
+        changes |= _check_min_slots(job, wish.min_slots)
+        if wish.max_slots is None:
+            check_slots(problems, wish.min_slots, job.max_slots, None, job.model)
     problems.raise_if_any()
     return changes
 
 
-def _check_max_slots(problems: Problems, job: Job, max_slots: int) -> dict[str, Any]:
+def _check_max_slots(problems: Problems, job: Job, max_slots: int, min_slots: int) -> dict[str, Any]:
     if not job.elastic and job.state not in (JobState.PENDING, JobState.SUSPENDED) and max_slots != job.max_slots:
         raise StaleJob(f"Job {job.pk} is not elastic: suspend it before you change its GPUs.")
-    least = job.min_slots if job.elastic else max_slots
+    least = min_slots if job.elastic else max_slots
     # Asking for less is always possible, even while hosts of the group are away.
     check_slots(problems, least, max_slots, job.instance_group if max_slots > job.max_slots else None, job.model)
     if job.virtual_ranks is not None:
@@ -83,47 +92,58 @@ def _check_max_slots(problems: Problems, job: Job, max_slots: int) -> dict[str, 
     return {"max_slots": max_slots} if job.elastic else {"min_slots": least, "max_slots": max_slots}
 
 
-def _check_min_slots(problems: Problems, job: Job, min_slots: int, max_slots: int) -> dict[str, Any]:
+def _check_min_slots(job: Job, min_slots: int) -> dict[str, Any]:
     if not job.elastic or job.state not in (JobState.PENDING, JobState.SUSPENDED):
         raise StaleJob(f"Job {job.pk} has started or is not elastic: its minimum stays. Suspend an elastic job first.")
-    check_slots(problems, min_slots, max_slots, None, job.model)
     return {"min_slots": min_slots}
 
 
-@transaction.atomic
 def undo_change(job_id: int, seq: int, actor: str) -> Job:
     """Restore what the event `seq` changed, unless the same has been changed again since."""
+    undo_changes(job_id, [seq], actor)
+    return Job.objects.get(pk=job_id)
+
+
+@transaction.atomic
+def undo_changes(job_id: int, seqs: Sequence[int], actor: str) -> list[JobEvent]:
+    """Restore what these events changed, all of it or nothing; the events that say so."""
     job = lock_job(job_id)
-    event = JobEvent.objects.filter(job=job, seq=seq, reason__in=list(UNDOABLE)).first()
-    if event is None or "old" not in event.detail:
-        raise NotFound(f"Event {seq} of job {job_id} changed neither its priority nor its GPUs: nothing to undo.")
-    field = UNDOABLE[Reason(event.reason)]
-    later = JobEvent.objects.filter(job=job, seq__gt=seq, reason=event.reason, detail__has_key="old").last()
-    if later is not None or getattr(job, field) != event.detail["new"]:
-        by = f" by {later.actor}" if later else ""
+    changes = {event.seq: event for event in changes_of(job)}
+    undone: dict[str, JobEvent] = {}
+    for seq in seqs:
+        event = changes.get(seq)
+        if event is None:
+            raise NotFound(f"Event {seq} of job {job_id} changed neither its priority nor its GPUs: nothing to undo.")
+        _refuse_if_changed_again(job, event, changes.values())
+        undone[changed_field(event)] = event
+    wish = Wish(**{field: event.detail["old"] for field, event in undone.items()})
+    return _change(job, check_wish(job, wish), actor, {field: event.seq for field, event in undone.items()})
+
+
+def _refuse_if_changed_again(job: Job, event: JobEvent, changes: Iterable[JobEvent]) -> None:
+    field = changed_field(event)
+    later = [other for other in changes if other.seq > event.seq and changed_field(other) == field]
+    if later or getattr(job, field) != event.detail["new"]:
+        by = f" by {later[-1].actor}" if later else ""
         raise StaleJob(f"It has been changed again since{by}, to {getattr(job, field)}: change it by hand.")
-    _change(job, check_wish(job, Wish(**{field: event.detail["old"]})), actor, undoes=seq)
-    return job
 
 
-def _change(job: Job, changes: dict[str, Any], actor: str, *, undoes: int | None = None) -> list[JobEvent]:
+def _change(job: Job, changes: dict[str, Any], actor: str, undoes: Mapping[str, int] | None = None) -> list[JobEvent]:
     if not changes:
         return []
-    before = {field: getattr(job, field) for field in (*UNDOABLE.values(), "min_slots")}
+    before = {field: getattr(job, field) for field in UNDOABLE}
     # The reason that the job shows stays: it says why it has what it has, until the scheduler has decided again.
     change(job, **changes)
+    # Of others than elastic jobs the minimum goes with the maximum, and is no change of its own.
+    fields = [field for field in UNDOABLE if field in changes and (job.elastic or field != "min_slots")]
     events = []
-    if "min_slots" in changes and job.elastic:
-        text = f"{actor} changes its GPUs from at least {before['min_slots']} to at least {changes['min_slots']}."
-        record(job, Why(Reason.LIMIT_CHANGED, text, actor, {"min_slots": changes["min_slots"]}))
-    for reason, field in UNDOABLE.items():
-        if field in changes:
-            detail = {"old": before[field], "new": changes[field]}
-            changed, undone = _WORDS[field]
-            if undoes is None:
-                events.append(record(job, Why(reason, f"{actor} changes {changed.format(**detail)}.", actor, detail)))
-            else:
-                text = f"{actor} undoes a change: {undone.format(**detail)}."
-                events.append(record(job, Why(reason, text, actor, {**detail, "undoes": undoes})))
+    for field in fields:
+        detail = {"field": field, "old": before[field], "new": changes[field]}
+        changed, undone = _WORDS[field]
+        text = f"{actor} changes {changed.format(**detail)}."
+        if undoes and field in undoes:
+            text = f"{actor} undoes a change: {undone.format(**detail)}."
+            detail["undoes"] = undoes[field]
+        events.append(record(job, Why(UNDOABLE[field], text, actor, detail)))
     wake_scheduler()
     return events

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from django.contrib.auth.models import User
 from django.http import StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
@@ -13,7 +14,7 @@ from rest_framework.generics import GenericAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from jobs.actions.bulk import MAX_JOBS, cancel_many, change_priority_of_many
+from jobs.actions.bulk import MAX_JOBS, Outcome, cancel_many, change_priority_of_many, undo_many
 from jobs.api.listing import JobQuery
 from jobs.api.views import file_response
 from jobs.export import COLUMNS, job_row
@@ -26,14 +27,27 @@ from webapp.lib.rest import signed_in
 __all__ = ["JobBulk", "JobExport"]
 
 _BIGGEST_ID = 2**63 - 1
+_BIGGEST_EVENT = 2**31 - 1
+#: One of each thing that can be undone.
+_MOST_EVENTS = 3
+
+
+class ChangeField(serializers.Serializer[Any]):
+    job = serializers.IntegerField(min_value=1, max_value=_BIGGEST_ID)
+    events = serializers.ListField(
+        child=serializers.IntegerField(min_value=1, max_value=_BIGGEST_EVENT), min_length=1, max_length=_MOST_EVENTS
+    )
 
 
 class BulkInput(serializers.Serializer[Any]):
-    action = serializers.ChoiceField(["cancel", "priority"])
+    action = serializers.ChoiceField(["cancel", "priority", "undo"])
     jobs = serializers.ListField(
-        child=serializers.IntegerField(min_value=1, max_value=_BIGGEST_ID), help_text=f"Ids, at most {MAX_JOBS}."
+        child=serializers.IntegerField(min_value=1, max_value=_BIGGEST_ID),
+        default=list,
+        help_text=f"Ids, at most {MAX_JOBS}, for the actions `cancel` and `priority`.",
     )
     priority = serializers.IntegerField(required=False, help_text="1 to 10000, for the action `priority`.")
+    changes = ChangeField(many=True, default=list, help_text="As they were answered, for the action `undo`.")
 
 
 class RefusalOutput(serializers.Serializer[Any]):
@@ -46,6 +60,7 @@ class RefusalOutput(serializers.Serializer[Any]):
 class BulkOutput(serializers.Serializer[Any]):
     done = serializers.ListField(child=serializers.IntegerField())
     refused = RefusalOutput(many=True)
+    changes = ChangeField(many=True, help_text="What the action `undo` takes to undo it.")
 
 
 class JobBulk(GenericAPIView[Job]):
@@ -53,15 +68,26 @@ class JobBulk(GenericAPIView[Job]):
 
     @extend_schema(request=BulkInput, responses=BulkOutput)
     def post(self, request: Request) -> Response:
-        """Stop many jobs, or give them a priority. Those that refuse are listed with the reason; the others go on."""
+        """Stop many jobs, give them a priority, or undo that. Those that refuse are listed, the others go on."""
         given = BulkInput(data=request.data)
         given.is_valid(raise_exception=True)
-        values, user = given.validated_data, signed_in(request)
-        if values["action"] == "cancel":
-            return Response(BulkOutput(asdict(cancel_many(values["jobs"], user))).data)
-        if "priority" not in values:
-            raise field_error("priority", "Give the priority that they shall have.")
-        return Response(BulkOutput(asdict(change_priority_of_many(values["jobs"], values["priority"], user))).data)
+        outcome = _carried_out(given.validated_data, signed_in(request))
+        changes = [{"job": job, "events": events} for job, events in outcome.changes.items()]
+        return Response(BulkOutput({**asdict(outcome), "changes": changes}).data)
+
+
+def _carried_out(values: dict[str, Any], user: User) -> Outcome:
+    match values["action"]:
+        case "cancel":
+            return cancel_many(values["jobs"], user)
+        case "undo":
+            changes: dict[int, list[int]] = {}
+            for change in values["changes"]:
+                changes.setdefault(change["job"], []).extend(change["events"])
+            return undo_many(changes, user)
+    if "priority" not in values:
+        raise field_error("priority", "Give the priority that they shall have.")
+    return change_priority_of_many(values["jobs"], values["priority"], user)
 
 
 class JobExport(GenericAPIView[Job]):

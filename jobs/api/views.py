@@ -131,7 +131,7 @@ class JobChangePreview(JobView):
 class JobUndo(JobView):
     @extend_schema(request=None, responses=serializers.JobOutput)
     def post(self, request: Request, job: int, seq: int) -> Response:
-        """Restore the priority or the most slots that this event changed, unless it was changed again since."""
+        """Restore the priority, the most or the fewest slots that this event changed, unless changed again since."""
         self.job()
         actions.undo_change(job, seq, signed_in(request).get_username())
         return Response(queries.job_as_json(self.job()))

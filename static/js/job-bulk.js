@@ -71,11 +71,19 @@ function showRefused(what, answer) {
   refused.append(head, list);
 }
 
+//: Takes back what was answered; those that were changed again since stay as they are, and are listed.
+async function undo(changes) {
+  const answer = await send({ action: "undo", changes });
+  showRefused("not changed back", answer);
+  refreshSoon(0);
+  return answer.done.length ? `${trainings(answer.done.length)} ${answer.done.length === 1 ? "has its" : "have their"} former priority again.` : "None was changed back.";
+}
+
 async function act(button, body, done, not) {
   try {
     const answer = await whileBusy(button, () => send(body));
     if (!answer) return;
-    if (answer.done.length) say(`${trainings(answer.done.length)} ${done}`);
+    if (answer.done.length) say(`${trainings(answer.done.length)} ${done}`, { undo: answer.changes.length ? () => undo(answer.changes) : null });
     showRefused(not, answer);
     chooseAll(false);
     refreshSoon(0);

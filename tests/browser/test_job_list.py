@@ -136,6 +136,27 @@ def test_chooses_by_keyboard_and_sets_the_priority(page: Page, scene: Scene) -> 
     expect(page.get_by_role("heading", level=1)).to_contain_text("digits-wide")
 
 
+def test_a_priority_that_many_were_given_is_taken_back(page: Page, scene: Scene) -> None:
+    open_list(page)
+    for name in ("T1 digits-cnn", "T2 digits-cnn"):
+        page.get_by_label(f"Choose {name}").check()
+    page.get_by_role("spinbutton", name="Priority").fill("6500")
+    page.get_by_role("button", name="Set priority", exact=True).click()
+    page.get_by_role("button", name="Set the priority of 2 trainings").click()
+    expect(page.get_by_text("2 trainings have the priority 6500 now.")).to_be_visible()
+    change_priority(scene.second.pk, 100, "carol")
+
+    page.get_by_role("button", name="Undo").click()
+
+    expect(page.get_by_text("1 training has its former priority again.")).to_be_visible()
+    expect(page.locator("#refused")).to_contain_text("1 training not changed back:")
+    expect(page.locator("#refused")).to_contain_text(
+        "“T2 digits-cnn”: It has been changed again since by carol, to 100: change it by hand."
+    )
+    for job, priority in ((scene.first, "5000"), (scene.second, "100")):
+        expect(page.locator(f'tr[data-job="{job.pk}"] [data-field=priority]')).to_have_text(priority)
+
+
 def test_what_was_chosen_stays_chosen_when_rows_come(page: Page, scene: Scene) -> None:
     open_list(page)
     page.get_by_label("Choose T1 digits-cnn").check()

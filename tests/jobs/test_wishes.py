@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from django.utils import timezone
 
-from jobs.actions import StaleJob, Wish, change_wish, undo_change
+from jobs.actions import StaleJob, Wish, change_wish, undo_change, undo_changes
 from jobs.models import Job, JobEvent
+from jobs.queries import undoable_changes
 from jobs.states import JobState, Reason
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
@@ -75,4 +76,61 @@ def test_it_is_too_late_once_the_job_is_over(cluster: Cluster, submit: Submit) -
 def test_a_change_to_what_it_is_writes_nothing(cluster: Cluster, submit: Submit) -> None:
     job = submit()
     change_wish(job.pk, Wish(priority=job.priority, max_slots=job.max_slots), "alice")
+    assert JobEvent.objects.filter(job=job).count() == 1
+
+
+def test_a_changed_minimum_is_undone(cluster: Cluster, submit: Submit) -> None:
+    job = submit(min_slots=4)
+    change_wish(job.pk, Wish(min_slots=2), "alice")
+    assert [event.text for event in undoable_changes(Job.objects.get(pk=job.pk))] == [
+        "alice changes its GPUs from at least 4 to at least 2."
+    ]
+
+    assert undo_change(job.pk, newest(job).seq, "carol").min_slots == 4
+    assert newest(job).text == "carol undoes a change: its GPUs go from at least 2 back to at least 4."
+
+
+def test_minimum_and_maximum_are_undone_as_one(cluster: Cluster, submit: Submit) -> None:
+    """One after the other, the minimum would be above the maximum in between."""
+    job = submit(min_slots=6, max_slots=8)
+    events = change_wish(job.pk, Wish(min_slots=2, max_slots=4), "alice")
+
+    undone = undo_changes(job.pk, [event.seq for event in events], "alice")
+
+    job.refresh_from_db()
+    assert (job.min_slots, job.max_slots) == (6, 8)
+    assert [event.detail["undoes"] for event in undone] == [event.seq for event in events]
+
+
+def test_a_later_change_of_the_maximum_leaves_that_of_the_minimum_undoable(cluster: Cluster, submit: Submit) -> None:
+    job = submit(min_slots=4)
+    change_wish(job.pk, Wish(min_slots=2), "alice")
+    minimum = newest(job)
+    change_wish(job.pk, Wish(max_slots=6), "carol")
+
+    assert undo_change(job.pk, minimum.seq, "alice").min_slots == 4
+
+
+def test_the_minimum_of_a_job_that_has_started_is_not_offered(cluster: Cluster, submit: Submit) -> None:
+    job = submit(min_slots=4)
+    change_wish(job.pk, Wish(min_slots=2), "alice")
+    cluster.turn()
+    job.refresh_from_db()
+
+    assert undoable_changes(job) == []
+    with pytest.raises(StaleJob, match="its minimum stays"):
+        undo_change(job.pk, JobEvent.objects.get(job=job, detail__field="min_slots").seq, "alice")
+
+
+def test_changes_that_former_versions_recorded_are_undone(cluster: Cluster, submit: Submit) -> None:
+    job = submit()
+    [event] = change_wish(job.pk, Wish(max_slots=4), "alice")
+    JobEvent.objects.filter(pk=event.pk).update(detail={"old": 8, "new": 4})
+
+    assert undo_change(job.pk, event.seq, "alice").max_slots == 8
+
+
+def test_nothing_is_undone_by_no_event(cluster: Cluster, submit: Submit) -> None:
+    job = submit()
+    assert undo_changes(job.pk, [], "alice") == []
     assert JobEvent.objects.filter(job=job).count() == 1

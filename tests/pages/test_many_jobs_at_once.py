@@ -58,6 +58,37 @@ def test_gives_many_jobs_a_priority(scene: Scene) -> None:
     assert Job.objects.get(pk=scene.first.pk).priority == 7500
 
 
+def test_a_priority_that_many_were_given_is_undone_by_job(scene: Scene, carol: User) -> None:
+    alice, jobs = api_of("alice"), [scene.first.pk, scene.second.pk, scene.waiting.pk]
+    changes = bulk(alice, action="priority", priority=7500, jobs=jobs).json()["changes"]
+    assert [change["job"] for change in changes] == jobs
+    bulk(api_of("carol"), action="priority", priority=100, jobs=[scene.second.pk])
+
+    answer = bulk(alice, action="undo", changes=changes).json()
+
+    assert answer["done"] == [scene.first.pk, scene.waiting.pk]
+    [refusal] = answer["refused"]
+    assert (refusal["job"], refusal["name"], refusal["code"]) == (scene.second.pk, "T2 digits-cnn", "stale_job")
+    assert refusal["error"] == "It has been changed again since by carol, to 100: change it by hand."
+    priorities = [Job.objects.get(pk=job).priority for job in jobs]
+    assert priorities == [5000, 100, 3000]
+
+
+def test_what_had_the_priority_already_is_nothing_to_undo(scene: Scene) -> None:
+    answer = bulk(api_of("alice"), action="priority", priority=3000, jobs=[scene.waiting.pk]).json()
+
+    assert (answer["done"], answer["changes"]) == ([scene.waiting.pk], [])
+
+
+def test_a_stranger_undoes_nothing(scene: Scene) -> None:
+    changes = bulk(api_of("alice"), action="priority", priority=7500, jobs=[scene.first.pk]).json()["changes"]
+
+    answer = bulk(api_of("bob"), action="undo", changes=changes).json()
+
+    assert (answer["done"], answer["refused"][0]["code"]) == ([], "not_found")
+    assert Job.objects.get(pk=scene.first.pk).priority == 7500
+
+
 def test_an_administrator_may_and_a_stranger_may_not(scene: Scene, carol: User) -> None:
     assert bulk(api_of("bob"), action="cancel", jobs=[scene.first.pk]).json()["done"] == []
     assert states(scene.first) == [JobState.RUNNING]
@@ -77,6 +108,10 @@ def test_an_administrator_may_and_a_stranger_may_not(scene: Scene, carol: User) 
         {"action": "delete", "jobs": [1]},
         {"action": "priority", "jobs": [1]},
         {"action": "priority", "jobs": [1], "priority": 0},
+        {"action": "undo"},
+        {"action": "undo", "changes": [{"job": 1}]},
+        {"action": "undo", "changes": [{"job": 1, "events": []}]},
+        {"action": "undo", "changes": [{"job": 1, "events": [10**12]}]},
     ],
 )
 def test_a_wish_that_does_not_fit_changes_nothing(scene: Scene, wrong: dict[str, Any]) -> None:
