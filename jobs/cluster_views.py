@@ -58,7 +58,7 @@ def _minutes(request: HttpRequest) -> int:
 
 
 def _figure(trace: Trace) -> dict[str, Any]:
-    figure = tide_figure(trace.bands, trace.capacity, pool=True)
+    figure = tide_figure(trace.bands, trace.capacity, pool=True, capacities=trace.capacities)
     figure["layout"]["meta"] |= {
         "mean_seconds": trace.mean_seconds,
         "count": trace.count,

@@ -13,6 +13,7 @@ from jobs.models import AllocationPoint
 from jobs.queries import ANOTHER_USERS_TRAINING, held_before, visible_jobs
 from webapp.lib.charts import Band, Step
 from workers.models import Host, Slot
+from workers.queries import capacity_since
 
 __all__ = ["WINDOWS", "Change", "Trace", "all_changes", "cluster_trace", "means", "summed"]
 
@@ -43,6 +44,8 @@ class Trace:
     end: datetime
     #: GPUs of the hosts that are there now.
     capacity: int
+    #: The same as it was: from the start, or from where history begins.
+    capacities: Sequence[Step]
     bands: Sequence[Band]
     #: The newest ones with what the viewer may read of them; `label` by job.
     changes: Sequence[Change]
@@ -54,7 +57,7 @@ class Trace:
 
 
 def cluster_trace(user: User, end: datetime, minutes: int) -> Trace:
-    """Four queries, whatever the cluster did."""
+    """Five queries, whatever the cluster did."""
     start = end - timedelta(minutes=minutes)
     changes = _changes(start)
     if len(changes) == MAX_CHANGES:
@@ -77,7 +80,7 @@ def cluster_trace(user: User, end: datetime, minutes: int) -> Trace:
         mean_seconds = (end - start).total_seconds() / BUCKETS
         bands = [Band(band.job, band.label, means(band.steps, start, end)) for band in bands]
     readable = [change if change.job in labels else _without_reason(change) for change in newest]
-    return Trace(start, end, _capacity(), bands, readable, labels, len(changes), mean_seconds)
+    return Trace(start, end, _capacity(), _capacities(start), bands, readable, labels, len(changes), mean_seconds)
 
 
 def all_changes(user: User, start: datetime) -> Iterator[tuple[Change, str]]:
@@ -152,6 +155,15 @@ def _without_reason(change: Change) -> Change:
 
 def _labels(user: User, jobs: Iterable[int]) -> dict[int, str]:
     return dict(visible_jobs(user).filter(pk__in=jobs).values_list("pk", "name"))
+
+
+def _capacities(start: datetime) -> list[Step]:
+    by_host: dict[int, list[Change]] = {}
+    for point in capacity_since(start):
+        by_host.setdefault(point.host_id, []).append(Change(0, point.at, point.slots))
+    steps = [Step(change.at, change.slots) for change in summed(by_host.values())]
+    before = [Step(start, step.slots) for step in steps if step.at <= start][-1:]
+    return [*before, *(step for step in steps if step.at > start)][-MAX_STEPS:]
 
 
 def _capacity() -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import factory
 from django.conf import settings
 from django.utils import timezone
@@ -10,7 +12,7 @@ from datasets.models import Dataset, DatasetVersion
 from jobs.models import InstanceGroup, Job, JobEvent, SlotClaim
 from jobs.states import JobState, Reason
 from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
-from workers.models import Host, ResourceGroup, Slot
+from workers.models import CapacityPoint, Host, ResourceGroup, Slot
 
 __all__ = [
     "DatasetFactory",
@@ -169,8 +171,9 @@ class SlotClaimFactory(factory.django.DjangoModelFactory):
 
 
 def host_with_slots(name: str = "gpu-host-1", slots: int = 4) -> Host:
-    """An online virtual host and its slots."""
+    """An online virtual host and its slots, which the pool has had for two days."""
     host = HostFactory(name=name, ngpus=slots)
+    CapacityPoint.objects.create(host=host, at=timezone.now() - timedelta(days=2), slots=slots)
     for index in range(slots):
         SlotFactory(host=host, index=index)
     return host

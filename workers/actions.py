@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from django.db import transaction
+from django.utils import timezone
 
 from webapp.lib.errors import Conflict, field_error
 from webapp.lib.live import CLUSTER, HOSTS, publish
 from webapp.lib.names import checked_name
-from workers.models import Host, ResourceGroup
+from workers.models import CapacityPoint, Host, ResourceGroup
 from workers.queries import attributes, hosts_now
 from workers.slot_formula import Formula, FormulaError, parse
 
-__all__ = ["ResourceGroupSpec", "create_resource_group", "drain_host", "publish_hosts", "resume_host", "retire_host"]
+__all__ = [
+    "ResourceGroupSpec",
+    "create_resource_group",
+    "drain_host",
+    "record_capacity",
+    "resume_host",
+    "retire_host",
+    "tell_of_hosts",
+]
 
 #: (old, new) -> who may cause it here. Reports of executors cause the others.
 _HOST_TRANSITIONS = {
@@ -86,16 +96,30 @@ def _change_host(name: str, verb: str) -> None:
 def _write_host_state(name: str, old: list[Host.State], new: Host.State) -> bool:
     changed = Host.objects.filter(name=name, state__in=old).update(state=new) == 1
     if changed:
-        publish_hosts([name])
+        tell_of_hosts([name])
     return changed
 
 
-def publish_hosts(names: Sequence[str]) -> None:
-    """Tell everybody that these hosts have another state."""
+@transaction.atomic
+def tell_of_hosts(names: Sequence[str]) -> None:
+    """Call it when these hosts have another state: writes down what the pool has of them, and tells everybody."""
+    for host in Host.objects.filter(name__in=names).order_by("pk"):
+        record_capacity(host, timezone.now())
     told = hosts_now(names)
     if told:
         publish(CLUSTER, "state", {"hosts": {name: {"state": host["state"]} for name, host in told.items()}})
         publish(HOSTS, "state", told)
+
+
+def record_capacity(host: Host, at: datetime) -> None:
+    """Write down how many slots the pool has of a host from now on, if that is another number than before.
+
+    The caller has changed the host's row in the same transaction, so that nobody else does at once.
+    """
+    slots = 0 if host.state == Host.State.OFFLINE else host.slots.filter(index__lt=host.ngpus).count()
+    newest = host.capacity_points.order_by("-at", "-id").values_list("slots", flat=True).first()
+    if slots != (newest or 0):
+        CapacityPoint.objects.create(host=host, at=at, slots=slots)
 
 
 def _members(spec: ResourceGroupSpec) -> list[Host]:

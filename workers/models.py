@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 
-__all__ = ["GpuReading", "Host", "ResourceGroup", "Slot"]
+__all__ = ["CapacityPoint", "GpuReading", "Host", "ResourceGroup", "Slot"]
 
 
 class Host(models.Model):
@@ -57,6 +57,21 @@ class Slot(models.Model):
 
     def __str__(self) -> str:
         return f"{self.host.name}:{self.index}"
+
+
+class CapacityPoint(models.Model):
+    """From `at` on the pool has so many slots of this host: none once it has left. Written when that changes."""
+
+    host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="capacity_points")
+    at = models.DateTimeField()
+    slots = models.PositiveIntegerField()
+
+    class Meta:
+        ordering = ["at", "id"]
+        indexes = [
+            models.Index(fields=["host", "at"], name="capacity_by_host"),
+            models.Index(fields=["at"], name="capacity_by_time"),
+        ]
 
 
 class GpuReading(models.Model):

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
-from django.db.models import Prefetch, QuerySet
+from django.db.models import OuterRef, Prefetch, Q, QuerySet, Subquery
 
 from webapp.lib.live import HOSTS, current_seqs
 from webapp.lib.references import by_reference
 from webapp.lib.time import iso
-from workers.models import Host, ResourceGroup, Slot
+from workers.models import CapacityPoint, Host, ResourceGroup, Slot
 from workers.slot_formula import Attributes, FormulaError, parse
 
 __all__ = [
     "attributes",
     "capacity",
+    "capacity_since",
     "find_host",
     "find_resource_group",
     "hosts",
@@ -87,6 +89,13 @@ def offered_slots(group: ResourceGroup, every_host: Iterable[Host]) -> dict[str,
         listed = {host.pk for host in group.hosts.all()}
         members = [host for host in every_host if host.pk in listed]
     return {host.name: slots_of_host(group, host) for host in members if host.state != Host.State.OFFLINE}
+
+
+def capacity_since(start: datetime) -> list[CapacityPoint]:
+    """Every change of what the pool has of a host since then, and of each host the last one before; by time."""
+    before = CapacityPoint.objects.filter(host=OuterRef("pk"), at__lt=start).order_by("-at", "-id")
+    last = Host.objects.annotate(last=Subquery(before.values("pk")[:1])).values("last")
+    return list(CapacityPoint.objects.filter(Q(at__gte=start) | Q(pk__in=last)).order_by("at", "id"))
 
 
 def slots_of_host(group: ResourceGroup, host: Host) -> int:

@@ -19,6 +19,7 @@ from jobs.actions.transition import lock_job
 from jobs.models import SlotClaim
 from jobs.wake import wake_scheduler
 from webapp.lib import live
+from workers.actions import record_capacity
 from workers.models import GpuReading, Host, Slot
 from workers.queries import hosts_now
 
@@ -88,11 +89,14 @@ def _store(report: Report, now: datetime) -> tuple[Host, _News]:
     host, _ = Host.objects.select_for_update().get_or_create(name=report.host)
     if 0 < host.reported_at - report.at < _LATE_SECONDS:
         return host, _News()
-    old_state, old_report_at = host.state, host.last_report_at
+    old_state, old_ngpus, old_report_at = host.state, host.ngpus, host.last_report_at
     _store_facts(host, report, now)
-    slots = _ensure_slots(host, report.devices)
+    slots = {slot.index: slot for slot in host.slots.select_related("reading")}
+    has_more = _ensure_slots(host, slots, report.devices)
     readings = _store_readings(slots, report.devices, now)
     _decide_state(host, report)
+    if has_more or (host.state, host.ngpus) != (old_state, old_ngpus):
+        record_capacity(host, now)
     news: dict[str, Any] = {"slots": readings} if readings else {}
     if host.state != old_state:
         news["hosts"] = {host.name: {"state": str(host.state), "virtual": host.virtual}}
@@ -135,8 +139,9 @@ def _knows_all(host: Host, ranks: Sequence[RankStatus]) -> bool:
     return all((rank.job, rank.incarnation, rank.slot) in known for rank in ranks)
 
 
-def _ensure_slots(host: Host, devices: Sequence[DeviceReading]) -> dict[int, Slot]:
-    slots = {slot.index: slot for slot in host.slots.select_related("reading")}
+def _ensure_slots(host: Host, slots: dict[int, Slot], devices: Sequence[DeviceReading]) -> bool:
+    """Adds to `slots`, by index, those that the host reports for the first time; True if there are any."""
+    known = len(slots)
     for device in devices:
         facts = {
             "device_model": device.model[:128],
@@ -148,7 +153,7 @@ def _ensure_slots(host: Host, devices: Sequence[DeviceReading]) -> dict[int, Slo
             slots[device.slot] = Slot.objects.create(host=host, index=device.slot, **facts)
         elif any(getattr(slot, name) != value for name, value in facts.items()):
             Slot.objects.filter(pk=slot.pk).update(**facts)
-    return slots
+    return len(slots) > known
 
 
 def _store_readings(

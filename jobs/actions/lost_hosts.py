@@ -21,7 +21,7 @@ from jobs.actions.judgement import judge_job
 from jobs.actions.transition import Why, change, lock_job, record
 from jobs.models import Job, Rank, SlotClaim
 from jobs.states import HOLDING, JobState, RankState, Reason
-from workers.actions import publish_hosts
+from workers.actions import tell_of_hosts
 from workers.models import Host
 
 __all__ = ["Watch", "reap_lost_hosts"]
@@ -64,7 +64,7 @@ def _mark_lost(host: Host) -> None:
     marked = Host.objects.filter(pk=host.pk, state=host.state, last_report_at=host.last_report_at)
     if marked.update(state=Host.State.LOST):
         logger.warning("host=%s is lost: its last report came at %s", host.name, host.last_report_at)
-        publish_hosts([host.name])
+        tell_of_hosts([host.name])
 
 
 def _move_leads(host: Host) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +18,7 @@ from rest_framework.views import APIView
 from jobs.api.views import file_response
 from jobs.cluster import STATUSES, cluster_live
 from jobs.trace import WINDOWS, all_changes, cluster_trace
+from webapp.lib.charts import Step
 from webapp.lib.csv_text import Cell, csv_chunks
 from webapp.lib.rest import ObjectField
 from webapp.lib.time import iso
@@ -73,6 +74,7 @@ class TraceOutput(serializers.Serializer[Any]):
     start = serializers.CharField()
     end = serializers.CharField()
     capacity = serializers.IntegerField()
+    capacities = TraceStep(many=True, help_text="The capacity as it was, from where its history begins.")
     changes = serializers.IntegerField(help_text="How many there were.")
     mean_seconds = serializers.FloatField(allow_null=True, help_text="Each step is a mean over so many seconds.")
     bands = TraceBand(many=True)
@@ -90,16 +92,15 @@ class ClusterTrace(APIView):
     def get(self, request: Request) -> Response:
         """How many GPUs each job had over time; means where there were too many changes to draw."""
         trace = cluster_trace(request.user, timezone.now(), _minutes(request))
-        bands = [
-            {
-                "job": band.job,
-                "label": band.label,
-                "steps": [{"at": iso(step.at), "slots": step.slots} for step in band.steps],
-            }
-            for band in trace.bands
-        ]
-        shown = {"start": iso(trace.start), "end": iso(trace.end), "capacity": trace.capacity, "changes": trace.count}
-        return Response(TraceOutput({**shown, "mean_seconds": trace.mean_seconds, "bands": bands}).data)
+        bands = [{"job": band.job, "label": band.label, "steps": _steps(band.steps)} for band in trace.bands]
+        shown: dict[str, Any] = {
+            "start": iso(trace.start),
+            "end": iso(trace.end),
+            "capacity": trace.capacity,
+            "changes": trace.count,
+        }
+        shown |= {"capacities": _steps(trace.capacities), "mean_seconds": trace.mean_seconds, "bands": bands}
+        return Response(TraceOutput(shown).data)
 
 
 class ClusterTraceCsv(APIView):
@@ -112,6 +113,10 @@ class ClusterTraceCsv(APIView):
             for change, name in all_changes(request.user, start)
         )
         return file_response(request, csv_chunks(CSV_HEAD, rows), "cluster-trace.csv", "text/csv; charset=utf-8")
+
+
+def _steps(steps: Iterable[Step]) -> list[dict[str, Any]]:
+    return [{"at": iso(step.at), "slots": step.slots} for step in steps]
 
 
 def _minutes(request: Request) -> int:

@@ -18,7 +18,7 @@ export class TideChart extends Figure {
     this.windowMs = windowMs;
     this.endOf = endOf;
     this.pool = figure.layout.meta.pool;
-    this.capacity = figure.layout.meta.capacity;
+    this.takeCapacity(figure);
     this.bands = new Map();
     for (const trace of figure.data.filter((trace) => trace.meta.kind === "band")) this.addBand(trace);
     // What moves at the right edge is time: no event says so.
@@ -30,6 +30,25 @@ export class TideChart extends Figure {
   addBand(trace) {
     const steps = trace.x.map((at, index) => ({ at: Date.parse(at), slots: trace.y[index], text: trace.customdata[index][0], pause: trace.customdata[index][1] }));
     this.bands.set(trace.meta.job, { trace, steps });
+  }
+
+  //: `past` is null where only the present one is known.
+  takeCapacity(figure) {
+    const trace = figure.data.find((one) => one.meta.kind === "capacity");
+    this.capacity = figure.layout.meta.capacity;
+    this.past = figure.layout.meta.has_past_capacity ? trace.x.map((at, index) => ({ at: Date.parse(at), slots: trace.y[index] })) : null;
+  }
+
+  capacityAt(at) {
+    return this.past ? heightAt(this.past, at) : this.capacity;
+  }
+
+  //: The line: from the left edge, or from where its history begins.
+  capacityLine(start, end) {
+    if (!this.past) return { x: [start, end], y: [this.capacity, this.capacity] };
+    if (!this.past.length) return { x: [], y: [] };
+    const moments = [Math.max(start, this.past[0].at), ...this.past.map(({ at }) => at).filter((at) => at > start && at < end), end];
+    return { x: moments, y: moments.map((at) => this.capacityAt(at)) };
   }
 
   //: A step as live events and the allocation endpoint give it; known ones change nothing.
@@ -85,9 +104,11 @@ export class TideChart extends Figure {
 
   rows() {
     const [start, end] = this.range();
-    return this.visible([start, end]).flatMap(({ trace, steps }) => steps.filter((step) => step.at >= start).map((step) => ({ trace, step })))
-      .sort((one, other) => one.step.at - other.step.at)
-      .map(({ trace, step }) => [new Date(step.at).toLocaleString(), trace.meta.label, step.slots, step.text, step.pause === null || step.pause === undefined ? "" : Math.round(step.pause)]);
+    const changes = this.visible([start, end]).flatMap(({ trace, steps }) => steps.map((step) => ({ ...step, label: trace.meta.label })));
+    const pool = (this.past ?? []).map((step) => ({ ...step, label: "All GPUs of the pool", text: "", pause: null }));
+    return [...changes, ...pool].filter(({ at }) => at >= start)
+      .sort((one, other) => one.at - other.at)
+      .map(({ at, label, slots, text, pause }) => [new Date(at).toLocaleString(), label, slots, text, pause === null || pause === undefined ? "" : Math.round(pause)]);
   }
 
   prepare(layout) {
@@ -96,13 +117,15 @@ export class TideChart extends Figure {
     document.dispatchEvent(new CustomEvent("tidepool:times", { detail: [start, end] }));
     // A job may have had more than it may have now.
     const highest = this.pool ? 0 : Math.max(0, ...[...this.bands.values()].flatMap(({ steps }) => steps.map((step) => step.slots)));
-    layout.yaxis.range = [0, Math.max(1, this.capacity, highest) * 1.1];
+    const capacity = Math.max(this.capacity, ...(this.past ?? []).map(({ slots }) => slots));
+    layout.yaxis.range = [0, Math.max(1, capacity, highest) * 1.1];
   }
 
   traces() {
     const [start, end] = this.range();
     const bands = foldSmall(this.visible([start, end]));
-    const grid = times(bands, start, end);
+    const grid = times([...bands, { steps: this.past ?? [] }], start, end);
+    const line = this.capacityLine(start, end);
     const total = grid.map(() => 0);
     const drawn = [];
     this.changes = { x: [], y: [], text: [], colours: [], words: [] };
@@ -113,8 +136,8 @@ export class TideChart extends Figure {
       this.mark(this.changes, band, grid, total, start);
     }
     for (const trace of this.figure.data) {
-      if (trace.meta.kind === "free") drawn.push({ ...trace, x: grid.map(localTime), y: total.map((used) => Math.max(0, this.capacity - used)) });
-      if (trace.meta.kind === "capacity") drawn.push({ ...trace, name: trace.name.replace(/\d+$/, this.capacity), x: [localTime(start), localTime(end)], y: [this.capacity, this.capacity] });
+      if (trace.meta.kind === "free") drawn.push({ ...trace, x: grid.map(localTime), y: total.map((used, index) => Math.max(0, this.capacityAt(grid[index]) - used)) });
+      if (trace.meta.kind === "capacity") drawn.push({ ...trace, name: trace.name.replace(/\d+$/, this.capacity), x: line.x.map(localTime), y: line.y });
       if (trace.meta.kind === "changes") drawn.push({ ...trace, x: this.changes.x, y: this.changes.y, text: this.changes.text, marker: { ...trace.marker, color: this.changes.colours } });
     }
     return drawn;

@@ -163,7 +163,7 @@ function show(snapshot) {
 class Trace extends TideChart {
   take(figure) {
     this.figure = figure;
-    this.capacity = figure.layout.meta.capacity;
+    this.takeCapacity(figure);
     this.bands.clear();
     for (const trace of figure.data.filter((one) => one.meta.kind === "band")) this.addBand(trace);
     this.draw();
@@ -246,7 +246,10 @@ live.watch({
   name: "cluster",
   seq: page.seq,
   url: "/cluster/live.json",
-  onState: (state, news) => news.slots && soon(askGrid, SOON_MS),
+  onState: (state, news) => {
+    if (news.slots || news.hosts) soon(askGrid, SOON_MS);
+    if (news.hosts) soon(askTrace, SOON_MS);
+  },
   onAppend: ({ allocation = [] }) => {
     for (const point of allocation) if (!trace.means() && trace.addStep(point.job, point)) continue;
     if (allocation.length) soon(askTrace, SOON_MS);

@@ -16,6 +16,8 @@ from jobs.models import AllocationPoint, SlotClaim
 from jobs.states import Reason
 from tests.scene import Scene
 from webapp.lib import live
+from workers.actions import retire_host
+from workers.models import CapacityPoint
 
 TRACE = "[data-chart=cluster-trace]"
 
@@ -66,6 +68,23 @@ def test_a_training_that_starts_appears_in_the_trace_with_its_reason(cluster: Pa
     expect(chart.locator(".chart-canvas")).to_contain_text("digits-wide")
     chart.get_by_role("button", name="Table").click()
     expect(chart.locator("tbody")).to_contain_text("2 of 8 GPUs: the others are held.")
+
+
+def test_the_capacity_steps_where_a_host_left_and_free_is_what_was_free_then(cluster: Page, scene: Scene) -> None:
+    now = timezone.now()
+    came = CapacityPoint.objects.get(host__name="gpu-host-2")
+    CapacityPoint.objects.filter(pk=came.pk).update(at=now - timedelta(minutes=10))
+    cluster.reload()
+    line = f"document.querySelector('{TRACE} .chart-canvas').data.find(({{ meta }}) => meta.kind === 'capacity')"
+    cluster.wait_for_function(f"() => {line}?.y.join() === '4,8,8'")
+    expect(cluster.locator("#live-dot")).to_have_attribute("data-status", "connected")
+
+    retire_host("gpu-host-2")
+
+    cluster.wait_for_function(f"() => {line}.y.join() === '4,8,4,4'")
+    expect(cluster.locator("#counts [data-status=offline] b")).to_have_text("4")
+    cluster.locator(TRACE).get_by_role("button", name="Table").click()
+    expect(cluster.locator(f"{TRACE} tbody tr", has_text="All GPUs of the pool")).to_have_count(2)
 
 
 def test_many_changes_are_means_and_the_file_has_all(cluster: Page, scene: Scene) -> None:

@@ -13,8 +13,9 @@ from django.test.utils import CaptureQueriesContext
 from jobs.models import AllocationPoint, Job
 from jobs.states import Reason
 from jobs.trace import BUCKETS, MAX_BANDS, MAX_STEPS, Change, all_changes, cluster_trace, means, summed
-from tests.factories import JobFactory, host_with_slots
+from tests.factories import HostFactory, JobFactory, host_with_slots
 from webapp.lib.charts import Step
+from workers.models import CapacityPoint
 
 END = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -83,6 +84,27 @@ def test_a_window_begins_with_what_each_job_had_then(alice: User) -> None:
     assert over.pk not in {band.job for band in trace.bands}
 
 
+def offered(name: str, points: list[tuple[float, int]]) -> None:
+    host = HostFactory(name=name, ngpus=8)
+    for minutes, slots in points:
+        CapacityPoint.objects.create(host=host, at=at(minutes), slots=slots)
+
+
+def test_the_capacity_is_that_of_each_time(alice: User) -> None:
+    offered("one", [(300, 2), (200, 8), (90, 4), (20, 0), (10, 4)])
+    offered("two", [(30, 8)])
+
+    steps = cluster_trace(alice, END, 60).capacities
+
+    assert [(step.at, step.slots) for step in steps] == [(at(60), 4), (at(30), 12), (at(20), 8), (at(10), 12)]
+
+
+def test_the_capacity_begins_where_its_history_does(alice: User) -> None:
+    offered("one", [(30, 8)])
+    assert cluster_trace(alice, END, 15).capacities == [Step(at(15), 8)]
+    assert cluster_trace(alice, END, 60).capacities == [Step(at(30), 8)]
+
+
 def test_others_see_the_gpus_but_neither_names_nor_reasons(alice: User, bob: User, carol: User) -> None:
     job_with(alice, [(20, 3)], name="secret")
 
@@ -108,7 +130,7 @@ def test_ten_thousand_changes_become_few_points_by_as_many_queries(alice: User) 
     with CaptureQueriesContext(connection) as after:
         trace = cluster_trace(alice, END, 60)
 
-    assert len(after) == len(before) == 4
+    assert len(after) == len(before) == 5
     assert trace.count == 10_000 + 3 * len(few)
     assert trace.mean_seconds == pytest.approx(3600 / BUCKETS)
     assert len(trace.bands) == MAX_BANDS

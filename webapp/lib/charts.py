@@ -80,17 +80,24 @@ def job_look(job: int) -> JobLook:
     return JobLook(hue, colour, ink, chr(ord("A") + (job - 1) % 26), (job + job // len(_COLOURS)) % _PATTERNS)
 
 
-def tide_figure(bands: Sequence[Band], capacity: int, *, pool: bool) -> dict[str, Any]:
-    """GPUs over time. `pool`: bands are stacked and what is free is hatched; else one job under its limit."""
+def tide_figure(
+    bands: Sequence[Band], capacity: int, *, pool: bool, capacities: Sequence[Step] | None = None
+) -> dict[str, Any]:
+    """GPUs over time. `pool`: bands are stacked and what is free is hatched; else one job under its limit.
+
+    capacities: the capacity as it was, where that is known; without them the line is that of now.
+    """
     figure = go.Figure(layout=layout())
     if pool:
         figure.add_trace(_free_trace())
-    figure.add_trace(_capacity_trace(capacity, "GPUs in the pool" if pool else "Most that it may have"))
+    label = "GPUs in the pool" if pool else "Most that it may have"
+    figure.add_trace(_capacity_trace(capacity, label, capacities or ()))
     figure.add_trace(_changes_trace())
     figure.update_xaxes(type="date", title_text="Time of day", hoverformat="%H:%M:%S", tickformatstops=_TICK_FORMATS)
     figure.update_yaxes(title_text="GPUs", rangemode="tozero", tick0=0, dtick=_tick_step(capacity), zeroline=False)
     figure.update_yaxes(range=[0, max(1, capacity) * 1.1])
-    figure.update_layout(meta={**_NEW_BANDS, "kind": "tide", "capacity": capacity, "pool": pool}, hovermode="closest")
+    meta = {"kind": "tide", "capacity": capacity, "has_past_capacity": capacities is not None, "pool": pool}
+    figure.update_layout(meta={**_NEW_BANDS, **meta}, hovermode="closest")
     values = as_json(figure)
     # Plotly's checks take longer than all else on a page of many jobs; what a band is made of is checked once, below.
     values["data"] = [*map(_band_trace, bands), *values["data"]]
@@ -155,14 +162,14 @@ def _free_trace() -> go.Scatter:
     )
 
 
-def _capacity_trace(capacity: int, label: str) -> go.Scatter:
+def _capacity_trace(capacity: int, label: str, capacities: Sequence[Step]) -> go.Scatter:
     return go.Scatter(
-        x=[],
-        y=[],
+        x=[iso(step.at) for step in capacities],
+        y=[step.slots for step in capacities],
         name=f"{label}: {capacity}",
         meta={"kind": "capacity"},
         mode="lines",
-        line={"width": 1.5, "dash": "dot", "color": "#868e96"},
+        line={"width": 1.5, "dash": "dot", "color": "#868e96", "shape": "hv"},
         hoverinfo="skip",
     )
 
