@@ -3,11 +3,14 @@
 
 import { seenOn } from "./colours.js";
 import { addPoint, asLine } from "./curves.js";
+import { mayName, placeEnds } from "./ends.js";
 import { showState } from "./fields.js";
 import { Figure, readJson, themeColour } from "./figure.js";
 import { live } from "./live.js";
 
 const MINUTE = 60;
+//: A letter at the end of a line takes this beside the plot.
+const LETTER_PX = 32;
 //: Many changes at once are one fetch.
 const SOON_MS = 1_000;
 //: Points of the figure have their seconds with one digit.
@@ -88,7 +91,19 @@ class Comparison extends Figure {
   }
 
   prepare(layout) {
+    if (mayName([page.jobs.length])) layout.margin.r = LETTER_PX;
     layout.xaxis.title = { text: this.byTime ? "Minutes since its start" : "Step (optimizer updates)" };
+  }
+
+  //: The letter that the legend and the tables have for the training.
+  drawn() {
+    const ground = themeColour("--surface");
+    const ends = this.lines.flatMap((line) => {
+      const last = this.pointsOf(line).findLast(({ value }) => value !== null);
+      const { name, yaxis, line: look } = line.trace;
+      return last ? [{ axis: yaxis, x: this.byTime ? last.at / MINUTE : last.step, value: last.value, text: name[0], colour: seenOn(ground, look.color) }] : [];
+    });
+    placeEnds(this.panel.querySelector(".chart-ends"), this.canvas, mayName([page.jobs.length]) ? ends : []);
   }
 
   //: Each training has a time of its own: no moment is shared with another chart.

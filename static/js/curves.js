@@ -1,11 +1,15 @@
 // The curves of a training: rows one above the other that share the axis, by step or by time.
 
+import { mayName, placeEnds } from "./ends.js";
 import { Figure, localTime, MAX_POINTS, themeColour } from "./figure.js";
 
 //: Between two rows, as a part of the height.
 const ROW_GAP = 0.05;
 const LINE_COLOURS = ["--chart-first", "--chart-third", "--chart-fourth"];
 const REFETCH_MS = 1_000;
+//: Names at the ends of lines take this beside the plot, where it stays wide.
+const NAMES_PX = 92;
+const WIDE_PX = 640;
 
 export class MetricsChart extends Figure {
   constructor(panel, figure) {
@@ -84,6 +88,7 @@ export class MetricsChart extends Figure {
 
   //: Rows with a line share the height: Plotly cannot place an axis that has none.
   prepare(layout) {
+    if (this.namesEnds()) layout.margin.r = NAMES_PX;
     const filled = new Set(this.filled().map(({ trace }) => trace.yaxis));
     const rows = layout.meta.rows.map((row, index) => ({ ...row, axis: index ? `y${index + 1}` : "y" })).filter(({ axis }) => filled.has(axis));
     const weights = rows.reduce((sum, { weight }) => sum + weight, 0);
@@ -105,13 +110,31 @@ export class MetricsChart extends Figure {
     if (this.timeRange) layout.xaxis.range = this.timeRange.map(localTime);
   }
 
+  namesEnds() {
+    const rows = new Map();
+    for (const { trace } of this.filled()) rows.set(trace.yaxis, (rows.get(trace.yaxis) ?? 0) + 1);
+    return this.canvas.clientWidth >= WIDE_PX && mayName([...rows.values()]);
+  }
+
+  ends() {
+    if (!this.namesEnds()) return [];
+    return this.filled().flatMap(({ trace, points }) => {
+      const value = points.findLast((point) => point.value !== null)?.value;
+      return value === undefined ? [] : [{ axis: trace.yaxis, value, text: trace.meta.end, colour: this.colourOf(trace) }];
+    });
+  }
+
+  colourOf(trace) {
+    return themeColour(trace.mode === "lines" ? LINE_COLOURS[trace.meta.place % LINE_COLOURS.length] : "--chart-second");
+  }
+
   filled() {
     return [...this.lines.values()].filter(({ points }) => points.length > 0);
   }
 
   traces() {
     return this.filled().map(({ trace, points }) => {
-      const colour = themeColour(trace.mode === "lines" ? LINE_COLOURS[trace.meta.place % LINE_COLOURS.length] : "--chart-second");
+      const colour = this.colourOf(trace);
       return {
         ...trace,
         x: points.map(({ step, at }) => (this.byTime ? localTime(at) : step)),
@@ -146,6 +169,7 @@ export class MetricsChart extends Figure {
   }
 
   drawn() {
+    placeEnds(this.panel.querySelector(".chart-ends"), this.canvas, this.ends());
     const every = Math.max(1, ...[...this.lines.values()].map((line) => line.every));
     const parts = [every > 1 ? `Shown: one step in ${every}.` : "", this.leftOut.size ? `Not drawn: ${[...this.leftOut].join(", ")}.` : ""];
     this.note.textContent = parts.filter(Boolean).join(" ");

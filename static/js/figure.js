@@ -95,6 +95,7 @@ export class Figure {
     this.table.hidden = !this.table.hidden;
     button.setAttribute("aria-pressed", String(!this.table.hidden));
     this.canvas.hidden = !this.table.hidden;
+    this.panel.querySelector(".chart-ends").hidden = this.canvas.hidden;
     if (this.table.hidden) this.draw();
     else this.fillTable();
   }

@@ -111,3 +111,25 @@ def test_a_metric_reported_for_the_first_time_gets_a_line(page: Page, job: Job) 
     live.publish(live.job_topic(job.pk), "append", {"metrics": [point]})
 
     page.wait_for_function(f"() => {CURVES}.data.some(trace => trace.meta.metric === 'f1')")
+
+
+ENDS = """chart => [...document.querySelectorAll(`[data-chart=${chart}] .chart-ends span`)]
+    .map(name => name.textContent)"""
+
+
+def test_lines_that_share_a_row_have_their_names_at_their_ends(page: Page, job: Job) -> None:
+    page.wait_for_function(f"() => ({ENDS})('metrics').length === 4")
+    assert page.evaluate(ENDS, "metrics") == ["Training", "Test", "Training", "Test"]
+    boxes = [name.bounding_box() for name in page.locator("[data-chart=metrics] .chart-ends span").all()]
+    for one, other in zip(boxes[::2], boxes[1::2], strict=True):
+        assert one
+        assert other
+        assert abs(one["y"] - other["y"]) >= 13
+    page.locator("[data-chart=metrics]").get_by_role("button", name="Table").click()
+    expect(page.locator("[data-chart=metrics] .chart-ends")).to_be_hidden()
+
+
+def test_on_a_narrow_window_the_legend_names_the_lines_alone(page: Page, job: Job) -> None:
+    page.set_viewport_size({"width": 390, "height": 900})
+    page.wait_for_function(f"() => ({ENDS})('metrics').length === 0")
+    expect(page.locator("[data-chart=metrics] .legend")).to_contain_text("Test loss")

@@ -154,3 +154,11 @@ def test_every_colour_of_a_job_is_seen_on_the_ground(page: Page, scene: Scene, t
     assert least >= 3
     ground = page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--surface').trim()")
     assert (ground == "#ffffff") == (theme == "light")
+
+
+def test_lines_end_with_the_letter_of_their_training(page: Page, scene: Scene) -> None:
+    open_both(page, scene.first, scene.second)
+    names = page.locator("[data-chart=comparison] .chart-ends span")
+    expect(names.first).to_be_visible()
+    letters = {job_look(job.pk).letter for job in (scene.first, scene.second)}
+    assert set(names.all_text_contents()) == letters

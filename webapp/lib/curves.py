@@ -126,6 +126,12 @@ def _label(name: str) -> str:
     return f"Training {words}" if metric in {"loss", "accuracy"} else words.capitalize()
 
 
+def _end(name: str) -> str:
+    """What stands at the end of its line: what tells it from the others of its row."""
+    data, metric = held_out_part(name)
+    return data or (metric.removeprefix(f"{_RATE}/") if metric.startswith(f"{_RATE}/") else "Training")
+
+
 def _axis(name: str, number: int) -> str:
     return name if number == 1 else f"{name}{number}"
 
@@ -146,7 +152,7 @@ def _trace(name: str, label: str, curve: Curve, number: int, place: int) -> go.S
         y=[sample.value for sample in curve.samples],
         customdata=[sample.at and round(sample.at.timestamp() * 1000) for sample in curve.samples],
         name=label,
-        meta={"kind": "metric", "metric": name, "place": place, "every": curve.every},
+        meta={"kind": "metric", "metric": name, "place": place, "every": curve.every, "end": _end(name)},
         mode="lines+markers" if is_held_out else "lines",
         marker={"size": 5},
         line={
