@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings as django_settings
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from jobs import actions
 from jobs.jobfolder import job_folder
@@ -148,6 +148,40 @@ def test_scrolling_up_pauses_and_reads_back_in_constant_memory(page: Page, scene
     assert lines.count() <= 2_000
     page.get_by_role("button", name="Go to the end and follow").click()
     expect(log).to_contain_text("line 12000 ")
+
+
+def test_scrolling_while_another_log_loads_leaves_that_one_followed(page: Page, scene: Scene, results: None) -> None:
+    for rank in (0, 1):
+        write_log(scene.first, rank, "".join(f"rank {rank} line {number}\n" for number in range(1, 201)))
+    open_job(page, scene.first, "#logs")
+    page.get_by_label("Stream").select_option("stdout")
+    log, box = page.get_by_role("log", name="Log"), page.locator("#log-text")
+    expect(log).to_contain_text("rank 1 line 200")
+    second = Rank.objects.filter(job=scene.first).order_by("id")[1]
+    held: list[Route] = []
+    page.route("**/logs/lines/**", lambda route: held.append(route))
+    page.get_by_label("Rank", exact=True).select_option(f"1/{second.wid}")
+    expect(page.get_by_role("link", name="Download this log")).to_be_visible()
+    box.evaluate("box => new Promise(done => { box.onscroll = done; box.scrollTop = 0; })")
+    for route in held:
+        route.continue_()
+    page.unroute("**/logs/lines/**")
+
+    expect(page.locator("#log-note")).to_have_text("")
+    expect(page.get_by_role("button", name="Follow", exact=True)).to_have_attribute("aria-pressed", "true")
+    write_log(scene.first, 1, "rank 1 line 201\n")
+    expect(log.get_by_text("rank 1 line 201")).to_be_in_viewport()
+
+
+def test_a_log_that_cannot_be_read_says_so(page: Page, scene: Scene, results: None, complaints: list[str]) -> None:
+    write_log(scene.first, 0, "epoch 1\n")
+    open_job(page, scene.first, "#logs")
+    expect(page.get_by_role("log", name="Log")).to_contain_text("epoch 1")
+    page.route("**/logs/lines/**", lambda route: route.abort())
+    page.get_by_label("Stream").select_option("stderr")
+
+    expect(page.locator("#log-note")).to_have_text("The log could not be read: choose it again.")
+    complaints.clear()  # the browser's own, about the answers that were cut off
 
 
 def test_a_search_finds_what_the_page_does_not_hold(page: Page, scene: Scene, results: None) -> None:

@@ -20,7 +20,9 @@ export function start(page, root) {
 
 class Logs {
   constructor(page, root) {
-    Object.assign(this, { page, root, logs: [], watched: new Map(), isFollowing: true, place: null, reading: 0, isPicked: false });
+    Object.assign(this, { page, root, logs: [], watched: new Map(), isFollowing: true, place: null, isPicked: false });
+    //: Counts what was asked for, and which of that stands in the view: until it comes, the view holds the former.
+    Object.assign(this, { reading: 0, shown: 0 });
     this.address = `/api/v1/jobs/${page.job}/logs/`;
     this.choice = document.getElementById("log-rank");
     this.stream = document.getElementById("log-stream");
@@ -47,7 +49,7 @@ class Logs {
   open() {
     if (!isShown("logs")) this.unwatchAll();
     else if (!this.hasOpened) this.readList().catch(() => {});
-    else if (this.isFollowing) this.showEnd().catch(() => {});
+    else if (this.isFollowing) this.showEnd().catch(() => this.sayUnread());
   }
 
   async readList() {
@@ -61,7 +63,7 @@ class Logs {
     const isNew = logs.map(keyOf).join() !== this.logs.map(keyOf).join();
     this.logs = logs;
     this.showChoices();
-    if (isNew && this.isFollowing) await this.showEnd();
+    if ((isNew || this.shown !== this.reading) && this.isFollowing) await this.showEnd();
   }
 
   showChoices() {
@@ -106,7 +108,7 @@ class Logs {
     this.isFollowing = on;
     this.follow.setAttribute("aria-pressed", String(on));
     this.follow.querySelector("span").textContent = on ? "Follow" : "Go to the end and follow";
-    if (on) this.showEnd().catch(() => {});
+    if (on) this.showEnd().catch(() => this.sayUnread());
   }
 
   // --- The end of what is chosen, live ---
@@ -118,6 +120,7 @@ class Logs {
     this.place = null;
     const pieces = await Promise.all(logs.slice(0, MAX_FOLLOWED).map(async (log) => ({ log, ...(await this.lines(log, {})) })));
     if (turn !== this.reading) return;
+    this.shown = turn;
     this.view.showEnds(pieces, { many: logs.length > 1, empty: this.nothingWritten() });
     if (logs.length === 1) this.place = { log: logs[0], start: pieces[0].start, next: pieces[0].next };
     this.note(logs);
@@ -130,6 +133,10 @@ class Logs {
     if (logs.length > 1) parts.push("The end of each log, then new lines as they come. Choose one rank and stream to read back.");
     if (logs.length > MAX_FOLLOWED) parts.push(`The first ${MAX_FOLLOWED} of ${logs.length} logs are followed.`);
     document.getElementById("log-note").textContent = parts.join(" ");
+  }
+
+  sayUnread() {
+    if (this.shown !== this.reading) document.getElementById("log-note").textContent = "The log could not be read: choose it again.";
   }
 
   nothingWritten() {
@@ -196,12 +203,15 @@ class Logs {
     const before = at ? await this.lines(log, { before: at }) : null;
     const after = await this.lines(log, { after: at });
     if (turn !== this.reading) return;
+    this.shown = turn;
     this.place = { log, start: before ? before.start : 0, next: after.next };
     this.view.showPlace(log, [...(before?.lines ?? []), ...after.lines], after.unfinished);
     document.getElementById("log-note").textContent = `${nameOf(log)}, ${log.stream}.`;
   }
 
+  //: Only what was asked for can be scrolled by its reader: the former log's place says nothing about it.
   async onScroll() {
+    if (this.shown !== this.reading) return;
     const { box } = this.view;
     const atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < EDGE_PX / 2;
     if (this.isFollowing && !atEnd && this.view.movedUp()) {
