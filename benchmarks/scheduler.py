@@ -21,7 +21,7 @@ from dataclasses import replace
 from benchmarks.results import Result, arguments, result, show
 from jobs.scheduling.forecast import Work, forecast
 from jobs.scheduling.preview import preview, with_job
-from jobs.scheduling.schedule import decision_of, schedule
+from jobs.scheduling.schedule import schedule
 from jobs.scheduling.snapshot import GroupView, JobView, PolicyName, SlotRef, SlotView, Snapshot
 from tests.scheduling.cluster import SimulatedCluster
 
@@ -70,8 +70,7 @@ def previews() -> list[Result]:
         for _ in range(REPEATS):
             begun = time.process_time()
             with_it = with_job(without, new)
-            preview(without, with_it, new.id)
-            forecast(decision_of(with_it, "research"), new.id, works)
+            forecast(preview(without, with_it, new.id).decision, new.id, works)
             times.append(1000 * (time.process_time() - begun))
         found.append(result(f"preview: {waiting:,} wait for 8", "ms", times))
     return found

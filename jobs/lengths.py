@@ -10,7 +10,7 @@ from typing import Any
 
 from jobs.models import AllocationPoint, Job
 from jobs.scheduling.forecast import Work
-from jobs.states import JobState
+from jobs.states import ACTIVE, JobState
 
 __all__ = ["Length", "NewTraining", "lengths"]
 
@@ -19,6 +19,8 @@ _MAX_EARLIER = 5
 _MAX_ROWS = 500
 #: Less progress says too little: the first steps wait for data, compilers and other ranks.
 _LEAST_PROGRESS = 0.02
+#: Columns of a job that make a `NewTraining`: values, because very many jobs may wait.
+_TRAINING = ("model__model", "dataset__dataset", "model__parameters", "parameters")
 
 
 @dataclass(frozen=True)
@@ -50,40 +52,37 @@ class _Spent:
 
 def lengths(trainings: Mapping[int, NewTraining], now: datetime) -> dict[int, Length]:
     """What is left of active jobs, by id, and of `trainings` that are not submitted yet. Who is missing is unknown."""
-    active = Job.objects.filter(state__in=[JobState.PENDING, JobState.STARTING, JobState.RUNNING])
-    rows = list(active.select_related("model", "dataset").defer("reason_params", "reason_text", "error"))
-    telling = [job for job in rows if job.state == JobState.RUNNING and (job.progress or 0) >= _LEAST_PROGRESS]
-    spent = _spent([job.pk for job in telling], now)
-    found = {
-        job.pk: _left([spent[job.pk].times((1 - job.progress) / job.progress)], 0)  # type: ignore[operator]
-        for job in telling
-        if job.pk in spent
-    }
-    asked = {job.pk: _as_training(job) for job in rows if job.pk not in found} | dict(trainings)
+    active = Job.objects.filter(state__in=sorted(ACTIVE), finished_at__isnull=True).order_by()
+    rows = list(active.values_list("pk", "state", "progress", *_TRAINING))
+    telling = {pk: told for pk, state, told, *_ in rows if state == JobState.RUNNING and (told or 0) >= _LEAST_PROGRESS}
+    spent = _spent([*telling], now)
+    found = {pk: _left([spent[pk].times((1 - told) / told)], 0) for pk, told in telling.items() if pk in spent}
+    asked = {pk: _as_training(progress, *row) for pk, _, progress, *row in rows if pk not in found} | dict(trainings)
     return found | _by_earlier(asked, now)
 
 
-def _as_training(job: Job) -> NewTraining:
-    parameters = {**job.model.parameters, **job.parameters}
-    return NewTraining(job.model.model_id, job.dataset.dataset_id, parameters, job.progress or 0.0)
+def _as_training(
+    progress: float | None, model: int, dataset: int, usual: Mapping[str, Any], own: Mapping[str, Any]
+) -> NewTraining:
+    return NewTraining(model, dataset, {**usual, **own}, progress or 0.0)
 
 
 def _by_earlier(asked: Mapping[int, NewTraining], now: datetime) -> dict[int, Length]:
     earlier = _earlier({(training.model, training.dataset) for training in asked.values()})
-    spent = _spent([job.pk for jobs in earlier.values() for job in jobs], now)
+    spent = _spent([pk for same in earlier.values() for pk in same], now)
     found = {}
     for key, training in asked.items():
         told = [
-            spent[job.pk].times(_as_long(training, job) * (1 - training.progress))
-            for job in earlier[training.model, training.dataset]
-            if job.pk in spent
+            spent[pk].times(_as_long(training, done) * (1 - training.progress))
+            for pk, done in earlier[training.model, training.dataset].items()
+            if pk in spent
         ]
         if told:
             found[key] = _left(told, len(told))
     return found
 
 
-def _earlier(pairs: Iterable[tuple[int, int]]) -> dict[tuple[int, int], list[Job]]:
+def _earlier(pairs: Iterable[tuple[int, int]]) -> dict[tuple[int, int], dict[int, NewTraining]]:
     """The newest trainings of each model and dataset that came to their end."""
     wanted = set(pairs)
     jobs = Job.objects.filter(
@@ -91,18 +90,18 @@ def _earlier(pairs: Iterable[tuple[int, int]]) -> dict[tuple[int, int], list[Job
         model__model__in={model for model, _ in wanted},
         dataset__dataset__in={dataset for _, dataset in wanted},
     )
-    found: dict[tuple[int, int], list[Job]] = defaultdict(list)
-    for job in jobs.select_related("model", "dataset").order_by("-id")[:_MAX_ROWS]:
-        same = found[job.model.model_id, job.dataset.dataset_id]
+    found: dict[tuple[int, int], dict[int, NewTraining]] = defaultdict(dict)
+    for pk, *row in jobs.order_by("-id").values_list("pk", *_TRAINING)[:_MAX_ROWS]:
+        done = _as_training(None, *row)
+        same = found[done.model, done.dataset]
         if len(same) < _MAX_EARLIER:
-            same.append(job)
+            same[pk] = done
     return found
 
 
-def _as_long(training: NewTraining, earlier: Job) -> float:
+def _as_long(training: NewTraining, earlier: NewTraining) -> float:
     """Twice the epochs take twice as long. Other parameters are taken to cost the same."""
-    before = {**earlier.model.parameters, **earlier.parameters}.get("epochs")
-    epochs = training.parameters.get("epochs")
+    before, epochs = earlier.parameters.get("epochs"), training.parameters.get("epochs")
     if isinstance(epochs, int) and isinstance(before, int) and epochs > 0 and before > 0:
         return epochs / before
     return 1.0
@@ -110,7 +109,7 @@ def _as_long(training: NewTraining, earlier: Job) -> float:
 
 def _spent(jobs: Sequence[int], now: datetime) -> dict[int, _Spent]:
     """Seconds in which each job trained, and the GPU-seconds of those."""
-    points = AllocationPoint.objects.filter(job__in=jobs).order_by("job", "at", "id")
+    points = AllocationPoint.objects.filter(job__in=jobs).order_by("job_id", "at", "id")
     series: dict[int, list[tuple[datetime, int]]] = defaultdict(list)
     for job, at, slots in points.values_list("job", "at", "slots"):
         series[job].append((at, slots))

@@ -18,7 +18,6 @@ from jobs.queries import ANOTHER_USERS_TRAINING, visible_jobs
 from jobs.scheduling.forecast import Span, forecast
 from jobs.scheduling.plan import Explanation
 from jobs.scheduling.preview import Effect, Preview, preview, with_changes, with_job
-from jobs.scheduling.schedule import decision_of
 from jobs.scheduling.snapshot import JobView, Snapshot
 from jobs.snapshots import snapshot
 from jobs.states import ACTIVE
@@ -81,8 +80,7 @@ def _answer(asked: _Asked, user: User, now: datetime) -> dict[str, Any]:
     seen = preview(asked.without, asked.with_it, asked.job)
     others = _others(seen, user)
     known = lengths(asked.new, now)
-    group = next(view.group for view in asked.with_it.jobs if view.id == asked.job)
-    times = forecast(decision_of(asked.with_it, group), asked.job, {job: known[job].work for job in known})
+    times = forecast(seen.decision, asked.job, {job: known[job].work for job in known})
     told_by = known[asked.job].earlier if asked.job in known else None
     return {
         "slots": len(seen.line.slots),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 from django.db.models import Exists, OuterRef
 
@@ -19,6 +19,10 @@ from workers.queries import offered_slots
 __all__ = ["snapshot"]
 
 _ELASTIC = RegisteredModelVersion.Engine.ELASTIC
+_JOB_VIEW = (
+    "pk", "name", "instance_group__name", "state", "priority", "submitted_at", "min_slots", "max_slots",
+    "model__engine", "owner",
+)  # fmt: skip
 
 
 def snapshot(now: datetime, cycle: int = 0) -> Snapshot:
@@ -46,31 +50,24 @@ def _group_view(group: InstanceGroup) -> GroupView:
 
 
 def _slot_views() -> tuple[SlotView, ...]:
+    # Values, not models: there are very many slots and jobs, and each cycle reads them all.
     hosts = list(Host.objects.all())
     offers = _offers(hosts)
-    claims = {claim.slot_id: claim for claim in SlotClaim.objects.filter(released_at__isnull=True)}
-    by_host = {host.pk: host for host in hosts}
+    open_claims = SlotClaim.objects.filter(released_at__isnull=True).order_by()
+    claims = {slot: (job, at is not None) for slot, job, at in open_claims.values_list("slot", "job", "vacating_at")}
+    by_host = {host.pk: (host.name, host.state, offers[host.name]) for host in hosts}
     views = []
-    for slot in Slot.objects.all():
-        host, claim = by_host[slot.host_id], claims.get(slot.pk)
-        names = tuple(name for name, count in offers[host.name] if slot.index < count)
-        if not names and claim is None:
+    for pk, host, index in Slot.objects.order_by().values_list("pk", "host", "index"):
+        name, state, offered = by_host[host]
+        names = tuple(group for group, count in offered if index < count)
+        held_by, vacating = claims.get(pk, (None, False))
+        if not names and held_by is None:
             continue
-        views.append(
-            SlotView(
-                ref=SlotRef(host.name, slot.index),
-                resource_groups=names,
-                claimable=host.state == Host.State.ONLINE or (host.state == Host.State.LOST and _is_kept(claim)),
-                held_by=claim.job_id if claim else None,
-                vacating=claim is not None and claim.vacating_at is not None,
-            )
-        )
+        # Silence takes nothing from a job: its ranks there may well train on, until it is taken off the host.
+        is_kept = held_by is not None and not vacating
+        claimable = state == Host.State.ONLINE or (state == Host.State.LOST and is_kept)
+        views.append(SlotView(SlotRef(name, index), names, claimable, held_by, vacating))
     return tuple(sorted(views, key=lambda view: view.ref))
-
-
-def _is_kept(claim: SlotClaim | None) -> bool:
-    """Silence takes nothing from a job: its ranks there may well train on, until it is taken off the host."""
-    return claim is not None and claim.vacating_at is None
 
 
 def _offers(hosts: Iterable[Host]) -> dict[str, list[tuple[str, int]]]:
@@ -86,21 +83,11 @@ def _offers(hosts: Iterable[Host]) -> dict[str, list[tuple[str, int]]]:
 def _job_views() -> tuple[JobView, ...]:
     # A job that waits while processes of its former life still end cannot start yet.
     ending = SlotClaim.objects.filter(job=OuterRef("pk"), released_at__isnull=True)
-    jobs = Job.objects.filter(state__in=sorted(ACTIVE)).annotate(holds=Exists(ending))
-    rows = jobs.select_related("model", "instance_group").order_by("pk")
-    return tuple(_job_view(job) for job in rows if not (job.state == JobState.PENDING and job.holds))
+    jobs = Job.objects.filter(state__in=sorted(ACTIVE), finished_at__isnull=True).annotate(holds=Exists(ending))
+    rows = jobs.order_by("pk").values_list("holds", *_JOB_VIEW)
+    return tuple(_job_view(*row) for holds, *row in rows if not (row[3] == JobState.PENDING and holds))
 
 
-def _job_view(job: Job) -> JobView:
-    return JobView(
-        id=job.pk,
-        name=job.name,
-        group=job.instance_group.name,
-        state=job.state,  # type: ignore[arg-type]
-        priority=job.priority,
-        submitted_at=job.submitted_at.timestamp(),
-        min_slots=job.min_slots,
-        max_slots=job.max_slots,
-        elastic=job.model.engine == _ELASTIC,
-        owner=job.owner_id,
-    )
+def _job_view(*row: Any) -> JobView:
+    pk, name, group, state, priority, submitted_at, least, most, engine, owner = row
+    return JobView(pk, name, group, state, priority, submitted_at.timestamp(), least, most, engine == _ELASTIC, owner)

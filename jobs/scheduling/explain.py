@@ -16,7 +16,7 @@ from jobs.scheduling.plan import Explanation
 from jobs.scheduling.snapshot import JobView
 from jobs.states import Reason
 
-__all__ = ["explain"]
+__all__ = ["explain", "explain_one"]
 
 _MAX_GIVERS = 5
 
@@ -26,8 +26,16 @@ def explain(decision: Decision, placed: Mapping[int, Placed]) -> dict[int, Expla
     crowd = crowd_of(decision, placed)
     result = {job: _settled(crowd.views[job], decision) for job in decision.settled}
     for demand in decision.demands:
-        result[demand.id] = _explain_one(_Case(crowd, demand))
+        result[demand.id] = _explain_case(_Case(crowd, demand))
     return result
+
+
+def explain_one(decision: Decision, placed: Mapping[int, Placed], job: int) -> Explanation:
+    """The same sentence, of one job alone."""
+    crowd = crowd_of(decision, placed)
+    if job in decision.settled:
+        return _settled(crowd.views[job], decision)
+    return _explain_case(_Case(crowd, decision.demands[crowd.places[job]]))
 
 
 @dataclass(frozen=True)
@@ -53,13 +61,15 @@ class _Case:
     def before(self) -> int:
         """How many slots it holds and has not been told to give back."""
         pool = self.decision.pool
-        return len(pool.held.get(self.me.id, ())) + len(pool.away.get(self.me.id, ()))
+        return len(pool.held.get(self.demand.id, ())) + len(pool.away.get(self.demand.id, ()))
 
     @property
     def moving_off(self) -> list[str]:
         """Hosts that take nothing new and that it leaves in this turn."""
-        away = self.decision.pool.away.get(self.me.id, ())
-        vacate = set(self.placed.vacate) if away else ()
+        away = self.decision.pool.away.get(self.demand.id)
+        if not away:
+            return []
+        vacate = set(self.placed.vacate)
         return sorted({ref.host for ref in away if ref in vacate})
 
     @property
@@ -103,7 +113,7 @@ class _Case:
         }
 
 
-def _explain_one(case: _Case) -> Explanation:
+def _explain_case(case: _Case) -> Explanation:
     if case.placed.target == 0:
         return _stopped(case) if case.demand.running else _waiting(case)
     if not case.demand.running and not case.placed.claim:

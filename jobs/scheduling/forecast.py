@@ -66,13 +66,13 @@ def _play(decision: Decision, job: int, works: Mapping[int, Work], *, quick: boo
     demands = {demand.id: demand for demand in decision.demands}
     left = dict.fromkeys(demands, 1.0)
     start, now = None, 0.0
-    for _ in range(max(_MIN_ENDS, min(_MAX_ENDS, _MAX_DECIDED // max(1, len(demands))))):
-        shares = shares_of(decision.pool.group, demands.values(), decision.capacity)
+    shares: Mapping[int, int] = decision.shares
+    for turn in range(max(_MIN_ENDS, min(_MAX_ENDS, _MAX_DECIDED // max(1, len(demands))))):
+        if turn:
+            shares = shares_of(decision.pool.group, demands.values(), decision.capacity)
         if shares.get(job) and start is None:
             start = now
-        rates = {
-            i: works[i].rate(shares[i], quick=quick) for i in sorted(demands.keys() & works.keys()) if shares.get(i)
-        }
+        rates = {i: works[i].rate(share, quick=quick) for i, share in shares.items() if share and i in works}
         if not rates:
             break
         seconds, first = min((left[i] / rate, i) for i, rate in rates.items())
@@ -87,4 +87,6 @@ def _play(decision: Decision, job: int, works: Mapping[int, Work], *, quick: boo
 
 
 def _served(demand: Demand, share: int) -> Demand:
+    if demand.held == share and demand.running == (share > 0):
+        return demand
     return replace(demand, running=share > 0, held=share)

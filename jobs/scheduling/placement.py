@@ -29,6 +29,11 @@ class Placed:
         """How many slots of the target are still to be given back by others."""
         return self.target - len(self.kept) - len(self.claim)
 
+    @property
+    def preempt(self) -> bool:
+        """It is stopped, and waits again."""
+        return self.target == 0 and bool(self.vacate)
+
 
 def place(decision: Decision) -> dict[int, Placed]:
     """Slots for every job of the group, in the order in which they are served."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jobs.scheduling.plan import Explanation, JobPlan, Plan
-from jobs.scheduling.schedule import schedule
+from jobs.scheduling.decision import Decision
+from jobs.scheduling.placement import Placed
+from jobs.scheduling.plan import Explanation, JobPlan
+from jobs.scheduling.schedule import decided
 from jobs.scheduling.snapshot import JobView, SlotRef, SlotView, Snapshot
 
 __all__ = ["Effect", "Preview", "preview", "turned", "with_changes", "with_job"]
@@ -32,6 +34,8 @@ class Preview:
     before: int
     #: In order of job id; only jobs that get more or fewer.
     others: tuple[Effect, ...]
+    #: What the next plan decides for the job's group.
+    decision: Decision
 
 
 def with_job(snapshot: Snapshot, job: JobView) -> Snapshot:
@@ -43,37 +47,33 @@ def with_changes(snapshot: Snapshot, job: int, **fields: Any) -> Snapshot:
 
 
 def preview(without: Snapshot, with_it: Snapshot, job: int) -> Preview:
-    """`with_it` is `without` plus the job or its change."""
-    former = {line.job: line.target for line in schedule(without).jobs}
-    plan = schedule(with_it)
-    [line] = [line for line in plan.jobs if line.job == job]
-    return Preview(line, _then(with_it, plan, line), former.get(job, 0), tuple(_effects(former, plan, job)))
+    """`with_it` is `without` plus the job or its change. Only this job's sentences are made."""
+    former = {other: placed.target for other, placed in decided(without).placed.items()}
+    turn = decided(with_it)
+    line, placed = turn.line(job), turn.placed
+    then = _then(with_it, placed, job) if line.target and not line.slots else None
+    return Preview(line, then, former.get(job, 0), tuple(_effects(former, placed, job)), turn.decision(job))
 
 
-def _effects(former: dict[int, int], plan: Plan, job: int) -> Iterator[Effect]:
-    for line in plan.jobs:
-        if line.job != job and line.target != former[line.job]:
-            yield Effect(line.job, former[line.job], line.target)
+def _effects(former: Mapping[int, int], placed: Mapping[int, Placed], job: int) -> Iterator[Effect]:
+    for other in sorted(placed):
+        if other != job and placed[other].target != former[other]:
+            yield Effect(other, former[other], placed[other].target)
 
 
-def _then(snapshot: Snapshot, plan: Plan, line: JobPlan) -> Explanation | None:
-    if not line.target or line.slots:
-        return None
-    later = turned(turned(snapshot, plan), Plan(()))
-    [then] = [after for after in schedule(later).jobs if after.job == line.job]
-    return then.reason
+def _then(snapshot: Snapshot, placed: Mapping[int, Placed], job: int) -> Explanation:
+    return decided(turned(turned(snapshot, placed), {})).line(job).reason
 
 
-def turned(snapshot: Snapshot, plan: Plan) -> Snapshot:
-    """One cycle later: what the plan claims and vacates is claimed and vacating, what was being given back is free."""
+def turned(snapshot: Snapshot, placed: Mapping[int, Placed | JobPlan]) -> Snapshot:
+    """One cycle later: what was claimed and vacated is claimed and vacating, what was being given back is free."""
     known = {view.id for view in snapshot.jobs}
-    claims = {ref: line.job for line in plan.jobs for ref in line.claim}
-    vacated = {ref for line in plan.jobs for ref in line.vacate}
-    lines = {line.job: line for line in plan.jobs}
+    claims = {ref: job for job, slots in placed.items() for ref in slots.claim}
+    vacated = {ref for slots in placed.values() for ref in slots.vacate}
     return replace(
         snapshot,
         slots=tuple(_slot_after(slot, known, claims, vacated) for slot in snapshot.slots),
-        jobs=tuple(_job_after(view, lines.get(view.id)) for view in snapshot.jobs),
+        jobs=tuple(_job_after(view, placed.get(view.id)) for view in snapshot.jobs),
     )
 
 
@@ -85,7 +85,7 @@ def _slot_after(slot: SlotView, known: set[int], claims: dict[SlotRef, int], vac
     return replace(slot, vacating=True) if slot.ref in vacated else slot
 
 
-def _job_after(view: JobView, line: JobPlan | None) -> JobView:
-    if line is None or not (line.preempt or line.claim):
+def _job_after(view: JobView, placed: Placed | JobPlan | None) -> JobView:
+    if placed is None or not (placed.preempt or placed.claim):
         return view
-    return replace(view, state="PENDING" if line.preempt else "RUNNING")
+    return replace(view, state="PENDING" if placed.preempt else "RUNNING")

@@ -8,7 +8,7 @@ from typing import Literal
 
 from jobs.scheduling.plan import JobPlan
 from jobs.scheduling.preview import with_changes
-from jobs.scheduling.schedule import schedule
+from jobs.scheduling.schedule import decided
 from jobs.scheduling.snapshot import JobView, Snapshot
 from jobs.scheduling.wording import gpus, label
 
@@ -123,7 +123,7 @@ def _starts(line: JobPlan, after: JobPlan) -> bool:
 
 
 def _line(snapshot: Snapshot, job: int) -> JobPlan:
-    return next(line for line in schedule(snapshot).jobs if line.job == job)
+    return decided(snapshot).line(job)
 
 
 def _first(low: int, high: int, holds: Callable[[int], bool], direction: Literal[1, -1]) -> int | None:

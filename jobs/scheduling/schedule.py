@@ -13,40 +13,63 @@ once they are free. A job that waits is started only when at least its minimum c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from jobs.scheduling.decision import Decision, decide
-from jobs.scheduling.explain import explain
+from jobs.scheduling.explain import explain, explain_one
 from jobs.scheduling.placement import Placed, given_back, place
 from jobs.scheduling.plan import Explanation, JobPlan, Plan
 from jobs.scheduling.pool import Pool, pool_of
 from jobs.scheduling.snapshot import SlotRef, Snapshot
 
-__all__ = ["decision_of", "schedule"]
+__all__ = ["Turn", "decided", "schedule"]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """All that a plan decides, before it is put into words: enough for who asks about one job."""
+
+    #: The decision of each group that has jobs and the slots of those, in the order in which they were decided.
+    groups: tuple[tuple[Decision, Mapping[int, Placed]], ...]
+
+    @property
+    def placed(self) -> dict[int, Placed]:
+        """The slots of every job of the snapshot."""
+        return {job: slots for _, placed in self.groups for job, slots in placed.items()}
+
+    def decision(self, job: int) -> Decision:
+        """Of the job's group."""
+        return next(decision for decision, placed in self.groups if job in placed)
+
+    def line(self, job: int) -> JobPlan:
+        """The job's line of the plan."""
+        decision, placed = next(group for group in self.groups if job in group[1])
+        return _line(job, placed[job], explain_one(decision, placed, job))
 
 
 def schedule(snapshot: Snapshot) -> Plan:
     lines: list[JobPlan] = []
-    for decision, placed in _decided(snapshot):
+    for decision, placed in decided(snapshot).groups:
         reasons = explain(decision, placed)
         lines += [_line(job, placed[job], reasons[job]) for job in placed]
     return Plan(jobs=tuple(sorted(lines, key=lambda line: line.job)))
 
 
-def decision_of(snapshot: Snapshot, group: str) -> Decision:
-    """What the next plan decides for one group."""
-    return next(decision for decision, _ in _decided(snapshot) if decision.pool.group.name == group)
-
-
-def _decided(snapshot: Snapshot) -> Iterator[tuple[Decision, dict[int, Placed]]]:
-    unknown = {job.group for job in snapshot.jobs} - {group.name for group in snapshot.groups}
+def decided(snapshot: Snapshot) -> Turn:
+    asking = {job.group for job in snapshot.jobs}
+    unknown = asking - {group.name for group in snapshot.groups}
     assert not unknown, f"jobs of groups that the snapshot lacks: {sorted(unknown)}"
     counted_on: set[SlotRef] = set()
+    groups: list[tuple[Decision, Mapping[int, Placed]]] = []
     for group in sorted(snapshot.groups, key=lambda group: group.name):
+        if group.name not in asking:
+            continue
         decision = decide(pool_of(snapshot, group, counted_on))
         placed = place(decision)
-        yield decision, placed
+        groups.append((decision, placed))
         counted_on |= _counted_on(decision.pool, placed)
+    return Turn(tuple(groups))
 
 
 def _line(job: int, placed: Placed, reason: Explanation) -> JobPlan:
@@ -56,7 +79,7 @@ def _line(job: int, placed: Placed, reason: Explanation) -> JobPlan:
         slots=placed.kept + placed.claim,
         claim=placed.claim,
         vacate=placed.vacate,
-        preempt=placed.target == 0 and bool(placed.vacate),
+        preempt=placed.preempt,
         reason=reason,
     )
 

@@ -88,7 +88,7 @@ class SimulatedCluster:
     def turn(self) -> Plan:
         """One cycle. What was being given back before it is free after it."""
         plan = self.scheduler(self.snapshot)
-        self.snapshot = turned(self.snapshot, plan)
+        self.snapshot = turned(self.snapshot, lines(plan))
         self.plans.append(plan)
         return plan
 

@@ -98,7 +98,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "a stopped job is only shrunk": (
         "schedule.py",
-        "preempt=placed.target == 0 and bool(placed.vacate)",
+        "preempt=placed.preempt",
         "preempt=False",
     ),
     "the sentence compares the wrong way round": (

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jobs.scheduling.forecast import Forecast, Span, Work, forecast
 from jobs.scheduling.preview import Effect, preview, with_changes, with_job
-from jobs.scheduling.schedule import decision_of
+from jobs.scheduling.schedule import decided, schedule
 from jobs.scheduling.snapshot import Snapshot
 from tests.scheduling.cluster import Policy, SimulatedCluster, group, hold, job, lines, running, slots, targets
 from tests.scheduling.strategies import snapshots
@@ -18,6 +18,13 @@ from tests.scheduling.strategies import snapshots
 thorough = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 FULL = hold(slots(4, 4), {"h1:0-3": 1, "h2:0-3": 1})
+
+
+@thorough
+@given(snapshots())
+def test_one_jobs_line_alone_is_its_line_of_the_plan(snapshot: Snapshot) -> None:
+    turn = decided(snapshot)
+    assert tuple(turn.line(job) for job in sorted(turn.placed)) == schedule(snapshot).jobs
 
 
 @thorough
@@ -69,7 +76,7 @@ def exactly(gpu_seconds: float, seconds: float) -> Work:
 
 
 def foreseen(snapshot: Snapshot, number: int, works: dict[int, Work]) -> Forecast:
-    return forecast(decision_of(snapshot, "g"), number, works)
+    return forecast(decided(snapshot).decision(number), number, works)
 
 
 @pytest.mark.parametrize("policy", ["fifo", "priority", "fairshare"])
@@ -115,7 +122,7 @@ def test_a_played_cluster_starts_the_job_when_it_was_foreseen(snapshot: Snapshot
     lengths = {view.id: float(data.draw(st.integers(1, 50)) * 10 + view.id) for view in snapshot.jobs}
     works = {number: Work((1e-9, 1e12), (seconds, seconds)) for number, seconds in lengths.items()}
     works = {number: Work((1e6, 1e6 * 1e-6), work.seconds) for number, work in works.items()}
-    seen = forecast(decision_of(snapshot, "a"), 50, works)
+    seen = forecast(decided(snapshot).decision(50), 50, works)
 
     cluster, now, left = SimulatedCluster(snapshot), 0.0, dict(lengths)
     while True:
