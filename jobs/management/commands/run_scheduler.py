@@ -20,6 +20,7 @@ from jobs.leadership import Leadership
 from jobs.scheduling.schedule import schedule
 from jobs.snapshots import snapshot
 from jobs.wake import WakeUps
+from webapp.lib.collector import without_collector
 from webapp.lib.stopping import stop_at_signals
 
 __all__ = ["Command", "Scheduler"]
@@ -52,7 +53,8 @@ class Scheduler:
         """Until told to stop; a cycle that fails is logged, and the next one comes later and later."""
         while not self._stop.is_set():
             try:
-                self.turn()
+                with without_collector():
+                    self.turn()
                 self._failures = 0
             except Exception:
                 self._failures += 1
