@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ SEARCH_SECONDS = 5.0
 _CHUNK_BYTES = 1024**2
 #: A longer line is searched in parts; a match over the border of two is not found.
 _MAX_LINE_BYTES = 4 * 1024**2
+_COLOURS = re.compile(rb"\x1b\[[0-9;:]{0,200}m")
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ def search_logs(
     A to z match A to Z. Matches do not overlap and do not span lines.
     """
     wanted = needle.encode().lower()
+    if b"\n" in wanted:
+        return Matches(0, True, None)
     deadline = clock() + SEARCH_SECONDS
     count, match = 0, None
     for log in logs:
@@ -73,8 +77,9 @@ def _chunks(descriptor: int | None) -> Iterator[tuple[int, bytes]]:
 
 
 def _count(data: bytes, wanted: bytes) -> int:
-    if _is_plain(data):
-        return data.lower().count(wanted)
+    shown = _without_colours(data)
+    if _is_plain(shown):
+        return shown.lower().count(wanted)
     return sum(_count_in_line(line, wanted) for line in data.split(b"\n"))
 
 
@@ -90,8 +95,21 @@ def _locate(log: Log, start: int, data: bytes, wanted: bytes, number: int) -> Ma
 
 
 def _count_in_line(line: bytes, wanted: bytes) -> int:
-    seen = line if _is_plain(line) else visible(line).encode()
-    return seen.lower().count(wanted)
+    return _shown(line).lower().count(wanted)
+
+
+def _shown(line: bytes) -> bytes:
+    """What people see of it. All but rare lines take a short way: a log may have gigabytes."""
+    shown = _without_colours(line.rstrip(b"\r"))
+    if _is_plain(shown):
+        return shown
+    if b"\x1b" not in line:  # a progress bar: each return begins the line anew
+        return shown.rpartition(b"\r")[2]
+    return visible(line).encode()
+
+
+def _without_colours(data: bytes) -> bytes:
+    return _COLOURS.sub(b"", data).replace(b"\r\n", b"\n") if not _is_plain(data) else data
 
 
 def _is_plain(data: bytes) -> bool:

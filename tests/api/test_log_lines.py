@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from itertools import accumulate
 
 import pytest
 from django.db import connection
@@ -115,6 +116,34 @@ def test_matches_are_counted_across_the_pieces_in_which_a_log_is_read(alices_job
     assert (found.count, found.is_complete) == (6_000, True)
     assert found.match
     assert (found.match.at, found.match.nth) == (len(line) * 2_499, 1)
+
+
+#: As written, and how often "needle" is seen in it.
+SEEN = [
+    ("needle", 1),
+    ("ne\x1b[31medle\x1b[0m NEEDLE", 2),
+    ("windows needle\r", 1),
+    ("needle 10 %\rneedle 20 %\r30 % needle", 1),
+    ("needle 10 %\r100 %", 0),
+    ("needle \x1b[32m10 %\x1b[0m\r\x1b[32m100 %\x1b[0m", 0),
+    ("\x1b]0;needle\x07title", 0),
+    ("\x1b[2Kne\x1b[1Gedle", 1),
+]
+
+
+def test_what_is_searched_is_what_people_see(alices_job, logs):
+    (logs.incarnation(2) / "log" / "h.0.1.h" / "stdout").write_bytes("".join(f"{line}\n" for line, _ in SEEN).encode())
+    chosen = log_list(alices_job, incarnation=2, rank="h.0.1", stream="stdout")
+
+    places = [search_logs(chosen, "needle", number).match for number in range(1, 8)]
+
+    starts = list(accumulate((len(line.encode()) + 1 for line, _ in SEEN), initial=0))
+    expected = [(starts[place], nth) for place, (_, count) in enumerate(SEEN) for nth in range(count)]
+    assert [(match.at, match.nth) for match in places if match] == expected
+
+
+def test_a_text_over_two_lines_is_nowhere(alice_api, alices_job, logs):
+    assert _get(alice_api, alices_job, "search", q="1\nError").json()["count"] == 0
 
 
 def test_a_search_that_takes_too_long_says_so(alices_job, logs):
