@@ -37,15 +37,19 @@ class Eta:
     text: str
 
 
-def eta(steps: Sequence[StepTime], changes: Sequence[Change], progress: float | None) -> Eta:
+def eta(steps: Sequence[StepTime], changes: Sequence[Change], progress: float | None, *, counted: str = "steps") -> Eta:
     """From the newest steps, in order of time, on as many GPUs as now; else from those before the last change.
 
     After a change of size its speed lies between unchanged and in proportion to the GPUs.
+    counted: what a report of how far it is stands for.
     """
+    too_few = Eta(None, None, f"no estimate before {LEAST_STEPS} {counted}")
     if progress is None:
         return Eta(None, None, "no estimate: its script does not say how far it is")
     if not changes or not changes[-1].slots:
         return Eta(None, None, "no estimate while it does not train")
+    if progress <= 0:
+        return too_few
     now = changes[-1]
     here = _rates([step for step in steps if step.at > now.at])
     if here is not None:
@@ -54,15 +58,13 @@ def eta(steps: Sequence[StepTime], changes: Sequence[Change], progress: float | 
     since = before.at if before else now.at
     former = _rates([step for step in steps if since < step.at <= now.at])
     if before is None or former is None:
-        return Eta(None, None, f"no estimate before {LEAST_STEPS} steps")
+        return too_few
     in_proportion = now.slots / before.slots
     text = f"from its speed on {_gpus(before.slots)}, until {_gpus(now.slots)} have done {LEAST_STEPS} steps"
     return _range(steps, progress, former[0] * min(1.0, in_proportion), former[1] * max(1.0, in_proportion), text)
 
 
 def _range(steps: Sequence[StepTime], progress: float, slowest: float, fastest: float, text: str) -> Eta:
-    if progress <= 0:
-        return Eta(None, None, f"no estimate before {LEAST_STEPS} steps")
     left = steps[-1].step * (1 - progress) / progress
     return Eta(left / fastest, left / slowest, text)
 

@@ -15,6 +15,7 @@ from jobs.scheduling.remedies import remedies
 from jobs.scheduling.terms import terms
 from jobs.snapshots import snapshot
 from jobs.states import ACTIVE, JobState
+from jobs.validation import validation_of
 
 __all__ = ["time_left", "why"]
 
@@ -58,6 +59,8 @@ def _eta(job: Job) -> Eta:
         return Eta(None, None, "")
     points = AllocationPoint.objects.filter(job=job).order_by("-at", "-id").values_list("at", "slots")[:_CHANGES]
     changes = [Change(at.timestamp(), slots) for at, slots in reversed(points)]
+    if validation_of(job) is not None:
+        return eta(_step_times(job), changes, job.progress or 0.0, counted="reports of how much is measured")
     return eta(_step_times(job), changes, job.progress)
 
 

@@ -21,6 +21,7 @@ from jobs.page_queries import job_live, job_page
 from jobs.queries import undoable_changes, visible_jobs
 from jobs.refusals import refusals_by_state
 from jobs.train_views import say_changed
+from jobs.validation import validation_of
 from webapp.lib.charts import tide_figure
 from webapp.lib.curves import curves_figure
 from webapp.lib.errors import UserError
@@ -53,6 +54,8 @@ _NO_STEP = "No step is done yet. Loss and accuracy appear after the first one."
 _NO_STEP_OVER = "It did no step, so there is no loss or accuracy."
 #: Of a script that is not elastic: a single process may have a session.
 _NO_METRICS = "Its script reports no steps, so there is nothing to draw: what it prints is in its log."
+_NO_SPEED = "Nothing is measured yet. How many samples it measures in a second appears here."
+_NO_SPEED_OVER = "It did not measure any sample, so there is no speed to draw."
 
 
 @require_safe
@@ -130,9 +133,15 @@ def _job_page(request: HttpRequest, job: Job, form: ChangeForm) -> HttpResponse:
         "advice": job_advice(job, page.curves),
         "metrics": curves_figure(page.curves, reverse("jobs:curves", args=[job.pk])),
         "tide_columns": TIDE_COLUMNS,
-        "no_metrics": _NO_STEP if job.elastic else _NO_METRICS,
-        "no_metrics_over": _NO_STEP_OVER if job.elastic else _NO_METRICS,
+        **_words_of_no_metrics(job),
     }
     if not job.elastic:
         context["stop_words"] = stop_words(job.instance_group, resumable=is_resumable(job))
     return render(request, "jobs/detail.html", context)
+
+
+def _words_of_no_metrics(job: Job) -> dict[str, str]:
+    now, over = (_NO_STEP, _NO_STEP_OVER) if job.elastic else (_NO_METRICS, _NO_METRICS)
+    if validation_of(job) is not None:
+        now, over = _NO_SPEED, _NO_SPEED_OVER
+    return {"no_metrics": now, "no_metrics_over": over}

@@ -14,6 +14,7 @@ from jobs.gangs import has_saved_since, is_resumable
 from jobs.models import Generation, Job, Journal, Rank
 from jobs.outcome import Facts, Failure, RankEnd, judge
 from jobs.states import HOLDING, GenerationState, JobState
+from jobs.validation import validation_of
 
 __all__ = ["judge_job", "metrics_journal"]
 
@@ -48,14 +49,16 @@ def _facts(job: Job) -> Facts:
     if last is not None and (completed or (lost and live)):
         # Others never had the state, or the training got past their ends.
         ended = [rank for rank in ended if rank.wid in _members(last)]
-    step = max([job.step, *(step for rank in ended if (step := _step_of(rank)))])
+    # A run that validates begins anew each time: what it had measured brings it no further.
+    trains = validation_of(job) is None
+    step = max([job.step, *(step for rank in ended if (step := _step_of(rank)))]) if trains else 0
     return Facts(
         state=JobState(job.state),
         completed=completed,
         live=len(live),
         ends=tuple(_end(rank.host, rank.exit) for rank in ended),
         unstarted=sum(place not in newest for place in kept),
-        stepped=_made_progress(job, ranks),
+        stepped=trains and _made_progress(job, ranks),
         fruitless_starts=job.fruitless_starts,
         open_claims=len(claims),
         lost=lost,

@@ -14,6 +14,7 @@ from tidepool.protocol import ProtocolError, from_json
 
 from jobs.actions.transition import change
 from jobs.models import Job, MetricPoint
+from jobs.validation import validation_of
 from webapp.lib import live
 from webapp.lib.time import iso
 
@@ -59,7 +60,8 @@ def store_steps(job: Job, records: Sequence[dict[str, Any]]) -> None:
         epoch=last.epoch,
         progress=_progress(job, last.progress),
         final_metrics={**job.final_metrics, **newest},
-        fruitless_starts=0,
+        # A run that validates begins anew after a loss, however much it had measured.
+        fruitless_starts=0 if validation_of(job) is None else job.fruitless_starts,
     )
 
 

@@ -40,7 +40,7 @@ class Why:
 
 def lock_job(job_id: int) -> Job:
     """The job's row as it is now, locked until the caller's transaction ends. Lock jobs in order of id, hosts after."""
-    jobs = Job.objects.select_related("owner", "model__model", "dataset__dataset", "instance_group")
+    jobs = Job.objects.select_related("owner", "model__model", "dataset__dataset", "instance_group", "validation")
     return jobs.select_for_update(of=("self",)).get(pk=job_id)
 
 

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 from django.conf import settings as django_settings
+from django.utils import timezone
 from playwright.sync_api import Page, Route, expect
 
 from jobs import actions
+from jobs.actions.metrics import store_steps
 from jobs.jobfolder import job_folder
-from jobs.models import InstanceGroup, Job, Rank, SlotClaim
+from jobs.models import InstanceGroup, Job, MetricPoint, Rank, SlotClaim, Validation
 from jobs.states import JobState, Reason
 from tests.scene import Scene
 from workers.models import GpuReading
@@ -181,6 +183,7 @@ def test_a_log_that_cannot_be_read_says_so(page: Page, scene: Scene, results: No
     page.get_by_label("Stream").select_option("stderr")
 
     expect(page.locator("#log-note")).to_have_text("The log could not be read: choose it again.")
+    page.unroute("**/logs/lines/**")
     complaints.clear()  # the browser's own, about the answers that were cut off
 
 
@@ -256,3 +259,21 @@ def test_ranks_say_what_their_gpus_do_and_the_end_is_foreseen(page: Page, scene:
     expect(row.locator("[data-label=Busy]")).to_have_text("42 %")
     expect(row.locator("[data-label=Memory]")).to_have_text("222 MB")
     expect(page.locator("[data-field=eta]")).to_contain_text("left")
+
+
+def test_a_validation_shows_how_many_samples_are_measured(page: Page, scene: Scene) -> None:
+    Validation.objects.create(job=scene.first, trained=scene.done, split="testing")
+    Job.objects.filter(pk=scene.first.pk).update(step=0, progress=None, final_metrics={})
+    MetricPoint.objects.filter(job=scene.first).delete()
+    open_job(page, scene.first)
+    measured = page.get_by_role("region", name="Validation of")
+    expect(measured).to_contain_text("no sample yet")
+    expect(page.locator("#live-dot")).to_have_attribute("data-status", "connected")
+
+    now = timezone.now().timestamp()
+    record = {"step": 1280, "epoch": 0, "at": now, "progress": 1280 / 70_001, "samples_per_second": 2560.0}
+    store_steps(Job.objects.get(pk=scene.first.pk), [record])
+
+    expect(measured).to_contain_text("1280 of 70001 samples")
+    expect(measured.get_by_role("progressbar")).to_have_js_property("value", 1280 / 70_001)
+    expect(page.locator(".job-figures")).to_contain_text("2 %1280 of 70001 samples")

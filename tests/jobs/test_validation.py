@@ -12,8 +12,10 @@ from django.contrib.auth.models import User
 from jobs import actions
 from jobs.actions import ValidationRequest
 from jobs.dispatch import build_sync
+from jobs.insights import time_left
 from jobs.jobfolder import job_folder
 from jobs.models import Job, Validation
+from jobs.outcome import MAX_FRUITLESS_STARTS
 from jobs.states import JobState
 from jobs.train_page import beginnings
 from jobs.validation import class_scores, parsed_result, why_not_validated
@@ -81,6 +83,44 @@ def test_the_result_is_kept(cluster: Cluster, trained: Job, alice: User) -> None
     assert problem_of(validation) is None
     text = validation.job.events.order_by("seq").values_list("text", flat=True)
     assert "Measured on the held-out samples; the result is written." in list(text)
+
+
+def test_how_much_is_measured_is_told_while_it_measures(cluster: Cluster, trained: Job, alice: User) -> None:
+    job = actions.validate(trained, ValidationRequest(), alice).job
+    cluster.turn()
+    cluster.train(job, plain=True)
+    job.refresh_from_db()
+    assert time_left(job)["text"] == "no estimate before 10 reports of how much is measured"
+
+    cluster.log_step(job, 30, samples_per_second=60.0)
+    cluster.report()
+
+    job.refresh_from_db()
+    assert (job.state, job.step, job.progress) == (JobState.RUNNING, 30, 0.3)
+    cluster.log_step(job, 100, samples_per_second=60.0)
+    cluster.finish(job, step=0)
+    cluster.settle()
+    job.refresh_from_db()
+    assert (job.state, job.step, job.progress) == (JobState.SUCCEEDED, 100, 1.0)
+
+
+def test_one_that_is_killed_while_it_measures_is_not_started_for_ever(
+    cluster: Cluster, trained: Job, alice: User
+) -> None:
+    job = actions.validate(trained, ValidationRequest(), alice).job
+    for life in range(1, MAX_FRUITLESS_STARTS + 1):
+        cluster.turn()
+        cluster.train(job, plain=True)
+        cluster.log_step(job, 10 * life, samples_per_second=60.0)
+        cluster.report()
+        for rank in cluster.ranks(job):
+            cluster.hosts[rank.wid.split(".")[0]].end(rank.slot, signal=9)
+        cluster.report()
+        cluster.settle()
+        job.refresh_from_db()
+        assert (job.state, job.incarnation) == (
+            (JobState.FAILED, life) if life == MAX_FRUITLESS_STARTS else (JobState.PENDING, life)
+        )
 
 
 @pytest.mark.parametrize("written", [None, "{", "[]", json.dumps({**RESULT, "accuracy": 101}), "[" * 100_000])

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 import torch
+from tidepool.torch.metrics import MetricsFile
+from tidepool.torch.validation import Measuring
 from torch.nn.functional import cross_entropy, mse_loss
 
 from tests.runtime.lab import SCRIPTS, Lab, wait_for
@@ -64,9 +66,22 @@ def test_it_measures_what_the_trained_model_answers(
         assert result["accuracy"] == pytest.approx(100 * (outputs.argmax(1) == labels).double().mean().item())
         assert sum(map(sum, result["confusion"])) == count
         assert [sum(row) for row in result["confusion"]] == labels.bincount(minlength=3).tolist()
-        assert lab.steps() == []
+        [record] = lab.steps()
+        assert (record["step"], record["progress"]) == (count, 1.0)
         assert not (lab.folder / WEIGHTS).exists()
         assert "after the loop" in next(lab.folder.glob("log/*/stdout")).read_text()
+
+
+def test_it_tells_now_and_then_how_many_samples_are_measured(tmp_path: Path) -> None:
+    seconds = 0.0
+    measuring = Measuring(MetricsFile(tmp_path), 1000, clock=lambda: seconds)
+    for _ in range(10):
+        seconds += 0.2
+        measuring.add(100)
+    records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [record["step"] for record in records] == [300, 600, 900, 1000]
+    assert [record["progress"] for record in records] == [0.3, 0.6, 0.9, 1.0]
+    assert [record["samples_per_second"] for record in records] == pytest.approx([500.0] * 4)
 
 
 def test_a_script_with_one_held_out_set_is_measured_on_that(make_lab: Callable[..., Lab], trained: Path) -> None:

@@ -234,10 +234,14 @@ class Session:
         width: int,
         batch_size: int = 256,
         collate_fn: Collate | None = None,
+        on_batch: Callable[[int], None] | None = None,
     ) -> list[float]:
-        """Sum `measure(batch)` (a tensor of `width` numbers) over a whole dataset, each rank doing its share."""
+        """Sum `measure(batch)` (a tensor of `width` numbers) over a whole dataset, each rank doing its share.
+
+        on_batch: called after each batch of this rank, with how many samples it had.
+        """
         while True:
-            sums = self._sum_parts(dataset, measure, width, batch_size, collate_fn)
+            sums = self._sum_parts(dataset, measure, width, batch_size, collate_fn, on_batch)
             try:
                 self._group.wait(self._group.all_reduce(sums))
                 fault("sum-result", self._transitions.wid, CommunicationError)
@@ -256,6 +260,7 @@ class Session:
         width: int,
         batch_size: int,
         collate_fn: Collate | None,
+        on_batch: Callable[[int], None] | None,
     ) -> torch.Tensor:
         """A row for each part of the dataset, float64, zeros for others' parts. It leaves no trace in the buffers."""
         sums = torch.zeros(self.virtual_ranks or self.world_size, width, dtype=torch.float64)
@@ -265,6 +270,8 @@ class Session:
                 for start, end in part.pieces:
                     batch = self.to_device(collate(dataset, list(range(start, end)), collate_fn))
                     sums[part.number] += measure(batch).cpu().double()
+                    if on_batch is not None:
+                        on_batch(end - start)
         return sums
 
     def to_device(self, value: Any) -> Any:
@@ -450,7 +457,7 @@ class Session:
         if self._held_out is None:
             raise cannot_validate()
         self._join()
-        result = measured(self, self._held_out, split)
+        result = measured(self, self._held_out, split, self._metrics)
         self._finish(lambda folder: write_result(folder, result))
 
     def _finish(self, write: Callable[[Path], None]) -> None:

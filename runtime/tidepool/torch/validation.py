@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,16 +13,28 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch.utils.data import Dataset
 
-from tidepool.torch.data import Collate, collate
+from tidepool.torch.data import Collate, collate, sized
+from tidepool.torch.metrics import MetricsFile
 
 if TYPE_CHECKING:
     from tidepool.torch.session import Session
 
-__all__ = ["HELD_OUT", "MAX_CLASSES", "RESULT_FILE", "HeldOut", "cannot_validate", "measured", "write_result"]
+__all__ = [
+    "HELD_OUT",
+    "MAX_CLASSES",
+    "RESULT_FILE",
+    "HeldOut",
+    "Measuring",
+    "cannot_validate",
+    "measured",
+    "write_result",
+]
 
 RESULT_FILE = "validation.json"
 #: The name of a split that is the script's only held-out one.
 HELD_OUT = "held-out"
+#: Between two records of how far it is, the last one aside.
+RECORD_SECONDS = 0.5
 #: More classes make no confusion matrix: nobody reads so many rows.
 MAX_CLASSES = 100
 
@@ -46,6 +59,33 @@ class HeldOut:
         return wanted, self.dataset(wanted)
 
 
+class Measuring:
+    """Writes down how many samples are measured, where a training writes its steps."""
+
+    def __init__(self, metrics: MetricsFile, total: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._metrics = metrics
+        self._total = total
+        self._clock = clock
+        self._done = 0
+        self._recorded, self._recorded_at = 0, clock()
+
+    def add(self, samples: int) -> None:
+        self._done += samples
+        seconds = self._clock() - self._recorded_at
+        if seconds < RECORD_SECONDS and self._done < self._total:
+            return
+        record = {
+            "step": self._done,
+            "epoch": 0,
+            "at": time.time(),
+            # Not rounded: how many there are is told by this and `step`.
+            "progress": self._done / self._total,
+            "samples_per_second": round((self._done - self._recorded) / max(seconds, 1e-6), 3),
+        }
+        self._metrics.write([record])
+        self._recorded, self._recorded_at = self._done, self._recorded_at + seconds
+
+
 def cannot_validate() -> RuntimeError:
     return RuntimeError(
         "This script does not say what to measure it on: call session.validate_on(dataset, loss) before"
@@ -53,7 +93,7 @@ def cannot_validate() -> RuntimeError:
     )
 
 
-def measured(session: Session, held_out: HeldOut, wanted: str) -> dict[str, Any]:
+def measured(session: Session, held_out: HeldOut, wanted: str, metrics: MetricsFile) -> dict[str, Any]:
     """Split, samples, mean loss; accuracy in percent and the confusion matrix where outputs are scores of classes.
 
     confusion[i][j]: samples of class i that were answered by j. The loss is None where it is not finite.
@@ -76,7 +116,10 @@ def measured(session: Session, held_out: HeldOut, wanted: str) -> dict[str, Any]
                 sums[3:] += torch.bincount(truth * classes + answers, minlength=classes * classes)
         return sums
 
-    loss, samples, correct, *pairs = session.sum_over(dataset, measure, width=width, collate_fn=held_out.collate_fn)
+    measuring = Measuring(metrics, sized(dataset))
+    loss, samples, correct, *pairs = session.sum_over(
+        dataset, measure, width=width, collate_fn=held_out.collate_fn, on_batch=measuring.add
+    )
     mean = loss / samples
     rows = [[round(n) for n in pairs[i * classes : (i + 1) * classes]] for i in range(classes)] if pairs else None
     return {

@@ -22,6 +22,7 @@ export function start(page, root) {
       setField(root, "reason", state.reason.text);
       for (const name of ["slots", "max_slots", "step", "epoch", "priority"]) setField(root, name, String(state[name]));
       showProgress(root, state.progress);
+      if (state.step && state.progress) setField(root, "measured", `${state.step} of ${Math.round(state.step / state.progress)} samples`);
       showNumbers(root, state.final_metrics ?? {});
       showError(state.error);
       showMoment(root, "started_at", state.started_at);
