@@ -16,14 +16,27 @@ from typing import IO
 
 from jobs.jobfolder import PUBLISHED, job_folder
 from jobs.models import Checkpoint, Job
+from models_registry import queries as registry
+from models_registry.queries import CodeFile, Shown
 from webapp.lib.errors import NotFound
 
-__all__ = ["ResultFile", "checkpoint_chunks", "file_chunks", "log_chunks", "result_files", "result_name", "zip_chunks"]
+__all__ = [
+    "ResultFile",
+    "checkpoint_chunks",
+    "code_files",
+    "file_chunks",
+    "log_chunks",
+    "result_files",
+    "result_name",
+    "shown_code",
+    "zip_chunks",
+]
 
 _CHUNK = 256 * 1024
+_CODE = "_submitted_code"
 MAX_FILES = 1_000
 #: Logs have a page of their own.
-_SHOWN = tuple(name for name in PUBLISHED if name != "log")
+_RESULTS = tuple(name for name in PUBLISHED if name != "log")
 
 
 def result_name(job: Job) -> str:
@@ -38,7 +51,7 @@ def zip_chunks(job: Job) -> Iterator[bytes]:
     current = folder.incarnation(job.incarnation)
     if not job.incarnation or not current.is_dir():
         raise NotFound("The job has no results yet: wait until it has started.")
-    return _zipped([(current, PUBLISHED), (folder.path, ("_submitted_code",))])
+    return _zipped([(current, PUBLISHED), (folder.path, (_CODE,))])
 
 
 def checkpoint_chunks(checkpoint: Checkpoint) -> Iterator[bytes]:
@@ -71,20 +84,49 @@ def result_files(job: Job) -> list[ResultFile]:
     current = job_folder(job).incarnation(job.incarnation)
     if not job.incarnation or not current.is_dir():
         return []
-    files = []
-    for name, descriptor in islice(_open_files(current, _SHOWN), MAX_FILES):
-        status = os.fstat(descriptor)
-        os.close(descriptor)
-        files.append(ResultFile(name, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC)))
-    return files
+    return [
+        ResultFile(name, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+        for name, status in islice(_statuses(current, _RESULTS), MAX_FILES)
+    ]
 
 
 def file_chunks(job: Job, path: str) -> Iterator[bytes]:
     """One of `result_files`, as it is now. Raises NotFound for everything else."""
-    descriptor = _open_below(job_folder(job).incarnation(job.incarnation), path)
+    descriptor = _open_below(job_folder(job).incarnation(job.incarnation), path, _RESULTS)
     if descriptor is None:
         raise NotFound("There is no such file among the results: it may have been replaced by a newer one.")
     return _read_all(descriptor)
+
+
+def code_files(job: Job) -> list[CodeFile]:
+    """Of the copy that its ranks run in, as it is now, by name; none where it is gone."""
+    folder = job_folder(job)
+    if not folder.code.is_dir():
+        return []
+    before = f"{_CODE}/{folder.code_name}/"
+    found = islice(_statuses(folder.path, (_CODE,)), registry.MAX_FILES)
+    return sorted(
+        (CodeFile(name.removeprefix(before), status.st_size) for name, status in found), key=lambda file: file.name
+    )
+
+
+def shown_code(job: Job, name: str) -> Shown | None:
+    """One of `code_files`."""
+    folder = job_folder(job)
+    descriptor = _open_below(folder.path, f"{_CODE}/{folder.code_name}/{name}", (_CODE,))
+    if descriptor is None:
+        return None
+    with os.fdopen(descriptor, "rb") as stream:
+        return Shown(name, registry.text_of(stream), os.fstat(descriptor).st_size)
+
+
+def _statuses(top: Path, names: tuple[str, ...]) -> Iterator[tuple[str, os.stat_result]]:
+    """Without names that are no UTF-8: they cannot be shown, nor asked for."""
+    for name, descriptor in _open_files(top, names):
+        status = os.fstat(descriptor)
+        os.close(descriptor)
+        if name.encode(errors="ignore").decode() == name:
+            yield name, status
 
 
 def _read_all(descriptor: int) -> Iterator[bytes]:
@@ -93,10 +135,10 @@ def _read_all(descriptor: int) -> Iterator[bytes]:
             yield chunk
 
 
-def _open_below(top: Path, path: str) -> int | None:
-    """Folder by folder, so that none of them can be a link when it is passed."""
+def _open_below(top: Path, path: str, names: tuple[str, ...]) -> int | None:
+    """Below one of `names`, folder by folder, so that none of them can be a link when it is passed."""
     *folders, name = path.split("/")
-    if (folders or [name])[0] not in _SHOWN or any(not part or part.startswith(".") for part in (*folders, name)):
+    if (folders or [name])[0] not in names or any(not part or part.startswith(".") for part in (*folders, name)):
         return None
     with ExitStack() as opened:
         try:

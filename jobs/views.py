@@ -20,8 +20,10 @@ from jobs.models import Job
 from jobs.page_queries import job_live, job_page
 from jobs.queries import undoable_changes, visible_jobs
 from jobs.refusals import refusals_by_state
+from jobs.result import code_files, shown_code
 from jobs.train_views import say_changed
 from jobs.validation import validation_of
+from models_registry.queries import versions
 from webapp.lib.charts import tide_figure
 from webapp.lib.curves import curves_figure
 from webapp.lib.errors import UserError
@@ -40,7 +42,8 @@ JOB_TABS = (
     ("ranks", "Ranks"),
     ("events", "Events"),
     ("results", "Results & checkpoints"),
-    ("settings", "Parameters & code"),
+    ("settings", "Parameters"),
+    ("code", "Code"),
 )
 
 #: What buttons of a job's page do, and what is said when it is done.
@@ -60,6 +63,7 @@ _NO_SPEED_OVER = "It did not measure any sample, so there is no speed to draw."
 
 @require_safe
 def job_detail(request: HttpRequest, job_id: int) -> HttpResponse:
+    """`?file=` shows another file of its code than the entry point."""
     job = or_404(visible_jobs(request.user).filter(pk=job_id).first())
     return _job_page(request, job, ChangeForm(initial={"priority": job.priority, "max_slots": job.max_slots}))
 
@@ -134,6 +138,9 @@ def _job_page(request: HttpRequest, job: Job, form: ChangeForm) -> HttpResponse:
         "metrics": curves_figure(page.curves, reverse("jobs:curves", args=[job.pk])),
         "tide_columns": TIDE_COLUMNS,
         **_words_of_no_metrics(job),
+        "files": code_files(job),
+        "shown": shown_code(job, request.GET.get("file", job.model.entry_point)),
+        "newest": versions(job.model.model)[0].number,
     }
     if not job.elastic:
         context["stop_words"] = stop_words(job.instance_group, resumable=is_resumable(job))

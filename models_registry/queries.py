@@ -6,6 +6,7 @@ import filecmp
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import IO
 
 from django.db.models import Count, OuterRef, Prefetch, QuerySet, Subquery
 
@@ -14,6 +15,7 @@ from webapp.lib.folders import regular_files
 from webapp.lib.references import by_reference
 
 __all__ = [
+    "MAX_FILES",
     "CodeFile",
     "Shown",
     "code_files",
@@ -25,11 +27,12 @@ __all__ = [
     "read_text",
     "shown_file",
     "templates",
+    "text_of",
     "versions",
 ]
 
 _SHOWN_BYTES = 256 * 1024
-_MAX_FILES = 500
+MAX_FILES = 500
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ def find_version(model: RegisteredModel, number: int) -> RegisteredModelVersion 
 
 def code_files(folder: Path) -> list[CodeFile]:
     """The regular files by name, at most 500; none where the folder is gone."""
-    return [CodeFile(name, file.stat().st_size) for name, file in islice(regular_files(folder), _MAX_FILES)]
+    return [CodeFile(name, file.stat().st_size) for name, file in islice(regular_files(folder), MAX_FILES)]
 
 
 def shown_file(folder: Path, name: str) -> Shown | None:
@@ -100,9 +103,14 @@ def read_text(file: Path) -> str | None:
     """Its beginning, or None for what is no text."""
     try:
         with file.open("rb") as stream:
-            content = stream.read(_SHOWN_BYTES)
+            return text_of(stream)
     except OSError:
         return None
+
+
+def text_of(stream: IO[bytes]) -> str | None:
+    """As `read_text`, of a file that is open."""
+    content = stream.read(_SHOWN_BYTES)
     return None if b"\0" in content else content.decode("utf-8", "replace")
 
 

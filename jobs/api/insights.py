@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from django.http import StreamingHttpResponse
@@ -13,10 +14,11 @@ from rest_framework.response import Response
 
 from jobs.api.views import JobView, file_response
 from jobs.insights import time_left, why
-from jobs.result import file_chunks, result_files
-from webapp.lib.rest import ListPages, signed_in
+from jobs.result import code_files, file_chunks, result_files, shown_code
+from models_registry.api.serializers import FilesOutput
+from webapp.lib.rest import ListPages, found, signed_in
 
-__all__ = ["JobEta", "JobFileDownload", "JobFiles", "JobWhy"]
+__all__ = ["JobCode", "JobEta", "JobFileDownload", "JobFiles", "JobWhy"]
 
 
 class TermOutput(serializers.Serializer[Any]):
@@ -55,6 +57,12 @@ class FileQuery(serializers.Serializer[Any]):
     path = serializers.CharField(max_length=4096, trim_whitespace=False)
 
 
+class CodeQuery(serializers.Serializer[Any]):
+    file = serializers.CharField(
+        default="", max_length=4096, trim_whitespace=False, help_text="Whose text is wanted; absent: none."
+    )
+
+
 class JobWhy(JobView):
     @extend_schema(responses=WhyOutput)
     def get(self, request: Request, job: int) -> Response:
@@ -90,3 +98,15 @@ class JobFileDownload(JobView):
         chunks = file_chunks(self.job(), path)
         name = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "-_.") else "_" for letter in path)
         return file_response(request, chunks, name[-120:], "application/octet-stream")
+
+
+class JobCode(JobView):
+    @extend_schema(parameters=[CodeQuery], responses=FilesOutput)
+    def get(self, request: Request, job: int) -> Response:
+        """The files that were submitted, as its ranks see them now, and the text of one."""
+        asked = CodeQuery(data=request.query_params)
+        asked.is_valid(raise_exception=True)
+        row, name = self.job(), asked.validated_data["file"]
+        shown = found(shown_code(row, name), "file") if name else None
+        listed = [asdict(file) for file in code_files(row)]
+        return Response({"files": listed, "text": shown.text if shown else None})

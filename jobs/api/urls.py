@@ -33,6 +33,7 @@ urlpatterns = [
     path("jobs/<int:job>/eta/", insights.JobEta.as_view(), name="job-eta"),
     path("jobs/<int:job>/files/", insights.JobFiles.as_view(), name="job-files"),
     path("jobs/<int:job>/files/download/", insights.JobFileDownload.as_view(), name="job-file-download"),
+    path("jobs/<int:job>/code/", insights.JobCode.as_view(), name="job-code"),
     path("jobs/<int:job>/result/", views.JobResult.as_view(), name="job-result"),
     path("jobs/<int:job>/checkpoints/", views.JobCheckpoints.as_view(), name="job-checkpoints"),
     path(

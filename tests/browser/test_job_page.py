@@ -23,7 +23,7 @@ from workers.models import GpuReading
 
 #: Of the web process, which was started before any test made a home of its own.
 SITE_HOME = Path(django_settings.TIDEPOOL_HOME)
-TABS = ("Overview", "Logs", "Ranks", "Events", "Results & checkpoints", "Parameters & code")
+TABS = ("Overview", "Logs", "Ranks", "Events", "Results & checkpoints", "Parameters", "Code")
 
 
 @pytest.fixture(autouse=True)
@@ -277,3 +277,18 @@ def test_a_validation_shows_how_many_samples_are_measured(page: Page, scene: Sce
     expect(measured).to_contain_text("1280 of 70001 samples")
     expect(measured.get_by_role("progressbar")).to_have_js_property("value", 1280 / 70_001)
     expect(page.locator(".job-figures")).to_contain_text("2 %1280 of 70001 samples")
+
+
+def test_the_code_that_was_submitted_is_read_in_its_tab(page: Page, scene: Scene, results: None) -> None:
+    folder = job_folder(scene.first).code
+    (folder / "layers").mkdir(parents=True)
+    (folder / "main.py").write_text("import layers  # <b>not markup</b>\n")
+    (folder / "layers" / "conv.py").write_text("width = 64\n")
+    open_job(page, scene.first)
+    page.get_by_role("tab", name="Code").click()
+    code = page.get_by_role("tabpanel", name="Code")
+    expect(code.get_by_role("region", name="Text of main.py")).to_have_text("import layers  # <b>not markup</b>\n")
+    code.get_by_role("link", name="layers/conv.py").click()
+
+    expect(code.get_by_role("region", name="Text of layers/conv.py")).to_have_text("width = 64\n")
+    expect(page.get_by_role("tab", name="Code")).to_have_attribute("aria-selected", "true")
