@@ -82,6 +82,14 @@ def test_order_of_the_address_is_the_order_of_the_columns(scene: Scene, alices: 
     assert heads[:2] == [str(scene.second.pk), str(scene.first.pk)]
 
 
+def test_a_trainings_page_leads_to_those_that_it_can_be_compared_with(scene: Scene, alices: Client) -> None:
+    link = "/jobs/?model=digits-cnn"
+    assert f'href="{link}"' in alices.get(f"/jobs/{scene.first.pk}/").content.decode()
+    content = alices.get(link).content.decode()
+    assert scene.first.name in content
+    assert scene.second.name in content
+
+
 @pytest.mark.parametrize("query", ["", "?jobs=", "?jobs=1", "?jobs=x,y", "?jobs=1,1", "?jobs=1,2,3,4,5,6,7,8,9"])
 def test_two_to_eight_are_asked_for(scene: Scene, alices: Client, query: str) -> None:
     answer = alices.get(f"/jobs/compare/{query}")
