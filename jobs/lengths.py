@@ -53,12 +53,17 @@ class _Spent:
 def lengths(trainings: Mapping[int, NewTraining], now: datetime) -> dict[int, Length]:
     """What is left of active jobs, by id, and of `trainings` that are not submitted yet. Who is missing is unknown."""
     active = Job.objects.filter(state__in=sorted(ACTIVE), finished_at__isnull=True).order_by()
-    rows = list(active.values_list("pk", "state", "progress", *_TRAINING))
+    rows = list(active.values_list("pk", "state", "progress", "validation", *_TRAINING))
     telling = {pk: told for pk, state, told, *_ in rows if state == JobState.RUNNING and (told or 0) >= _LEAST_PROGRESS}
     spent = _spent([*telling], now)
     found = {pk: _left([spent[pk].times((1 - told) / told)], 0) for pk, told in telling.items() if pk in spent}
-    asked = {pk: _as_training(progress, *row) for pk, _, progress, *row in rows if pk not in found} | dict(trainings)
-    return found | _by_earlier(asked, now)
+    # How long a training took says nothing of a run that only measures.
+    asked = {
+        pk: _as_training(progress, *row)
+        for pk, _, progress, validation, *row in rows
+        if pk not in found and validation is None
+    }
+    return found | _by_earlier(asked | dict(trainings), now)
 
 
 def _as_training(
@@ -87,6 +92,7 @@ def _earlier(pairs: Iterable[tuple[int, int]]) -> dict[tuple[int, int], dict[int
     wanted = set(pairs)
     jobs = Job.objects.filter(
         state=JobState.SUCCEEDED,
+        validation=None,
         model__model__in={model for model, _ in wanted},
         dataset__dataset__in={dataset for _, dataset in wanted},
     )

@@ -13,7 +13,7 @@ from django.utils import timezone
 from jobs.actions import InvalidSubmission, Submission, Wish, change_wish, suspend
 from jobs.actions.transition import StaleJob
 from jobs.management.commands.run_scheduler import Scheduler
-from jobs.models import AllocationPoint, Job, JobEvent, SchedulerLease, SlotClaim
+from jobs.models import AllocationPoint, Job, JobEvent, SchedulerLease, SlotClaim, Validation
 from jobs.previews import preview_change, preview_submission
 from jobs.states import JobState
 from tests.factories import JobFactory
@@ -130,6 +130,7 @@ def test_earlier_trainings_tell_how_long_it_takes(
     cluster.turn()
     ended(job, 600, 8, parameters={"epochs": 2})
     ended(job, 660, 8, parameters={"epochs": 2})
+    Validation.objects.create(job=ended(job, 5, 1, parameters={"epochs": 2}), trained=job)
     Job.objects.filter(pk=job.pk).update(state=JobState.CANCELLED, finished_at=timezone.now())
     SlotClaim.objects.all().delete()
 
