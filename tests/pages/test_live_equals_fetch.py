@@ -153,6 +153,8 @@ def _retire(scene: Scene) -> None:
 
 
 def _report(scene: Scene) -> None:
+    # The page hears the first report of each second.
+    Host.objects.filter(name="gpu-host-1").update(last_report_at=timezone.now() - timedelta(seconds=1))
     FakeHost("gpu-host-1").send()
 
 
