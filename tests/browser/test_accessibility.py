@@ -24,6 +24,11 @@ RULES = {
 }
 #: Name -> theme, width and height.
 LOOKS = {"light": ("light", 1440, 900), "dark": ("dark", 1440, 900), "narrow": ("light", 390, 844)}
+#: Every chart that is shown is as wide as its place.
+FILLED = """() => [...document.querySelectorAll('.chart-canvas:not(.invisible)')]
+    .filter(canvas => canvas.clientWidth && canvas.querySelector('.main-svg'))
+    .every(canvas => Math.abs(canvas.querySelector('.main-svg').getBoundingClientRect().width - canvas.clientWidth) < 2)
+"""
 #: The page for an unknown address answers with that.
 NOT_FOUND = "Failed to load resource: the server responded with a status of 404 (Not Found)"
 
@@ -49,9 +54,10 @@ def wait_for_charts(page: Page) -> None:
 
 
 def fits(page: Page, width: int) -> bool:
-    """Charts take a moment to follow a window that changed."""
+    """Charts take a moment to follow a window that changed, and then fill their places."""
     try:
-        page.wait_for_function("width => document.documentElement.scrollWidth <= width", arg=width, timeout=10_000)
+        page.wait_for_function("width => document.documentElement.scrollWidth <= width", arg=width)
+        page.wait_for_function(FILLED)
     except TimeoutError:
         return False
     return True
@@ -71,10 +77,10 @@ def looks_of(page: Page, address: str) -> list[tuple[object, ...]]:
     wait_for_charts(page)
     for look, (_, width, _) in LOOKS.items():
         look_at(page, look)
+        if not fits(page, width):
+            found.append((address, look, "is wider than the window, or a chart than its place"))
         take_picture(page, address, look)
         found += [(address, look, *violation) for violation in violations(page)]
-        if not fits(page, width):
-            found.append((address, look, "is wider than the window"))
     return found
 
 
