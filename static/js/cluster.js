@@ -49,14 +49,14 @@ function more(slot) {
 function fillCell(cell, slot) {
   const head = element("div", "gpu-head");
   head.append(jobMark(slot.job, { free: slot.job === null }), element("span", "gpu-name", slot.job === null ? words[slot.status] : slot.label));
-  const last = element("div", "gpu-more", slot.job === null ? slot.model : more(slot));
+  const last = element("div", "gpu-more", slot.job === null ? slot.model : [slot.owner, more(slot)].filter(Boolean).join(" · "));
   const box = document.createElement(slot.visible ? "a" : "div");
   if (slot.visible) {
     box.href = `/jobs/${slot.job}/`;
     box.tabIndex = -1;
   }
   box.append(head, busy(slot), last);
-  box.title = [slot.label, slot.owner && `of ${slot.owner}`, slot.model, last.textContent].filter(Boolean).join(", ");
+  box.title = [slot.label, slot.model, last.textContent].filter(Boolean).join(", ");
   const holder = String(slot.job ?? "");
   cell.classList.toggle("changed", cell.dataset.job !== undefined && cell.dataset.job !== holder);
   cell.dataset.job = holder;

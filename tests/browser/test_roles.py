@@ -83,6 +83,8 @@ def test_a_stranger_to_the_groups_may_look_and_is_told_whom_to_ask(as_: As, team
 
 def test_an_administrator_sees_everybodys_trainings_and_may_stop_them(as_: As, team: Scene) -> None:
     page = as_("carol")
+    page.goto("/cluster/")
+    expect(page.locator("[data-slot='gpu-host-1:0']")).to_contain_text("alice · ")
     page.goto("/jobs/?owner=alice")
     page.get_by_role("link", name="T2 digits-cnn").click()
     page.get_by_role("button", name="Stop training").click()
