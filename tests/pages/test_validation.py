@@ -88,6 +88,7 @@ def test_the_result_is_on_the_runs_and_the_models_page(scene: Scene, alices: Cli
         page = alices.get(path).content.decode()
         for words in ("75.0 %", "0.5124", "held-out", '<table class="table confusion">', "50.0 %"):
             assert words in page, path
+        assert ("<div hidden>" in page) == (path == f"/jobs/{validation.job_id}/"), "what measures has no curves"
     assert "digits-baseline" not in bobs.get(model).content.decode()
     assert bobs.get(f"/jobs/{scene.done.pk}/validate/").status_code == 404
     assert bobs.post(f"/jobs/{scene.done.pk}/validate/", _asked(scene)).status_code == 404
