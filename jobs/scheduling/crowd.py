@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain
 
 from jobs.scheduling.decision import Decision
 from jobs.scheduling.demand import Demand
-from jobs.scheduling.placement import Placed, given_back
+from jobs.scheduling.placement import Placed, handed_over
 from jobs.scheduling.policies import fairshare
 from jobs.scheduling.snapshot import JobView
 
-__all__ = ["Crowd", "Served", "crowd_of"]
+__all__ = ["Around", "Crowd", "Served", "crowd_of"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,16 @@ class Served:
 
 
 @dataclass(frozen=True)
+class Around:
+    """Beyond the group itself."""
+
+    #: Every job of the snapshot.
+    views: Mapping[int, JobView]
+    #: Jobs of other groups -> how many slots, useful to this group, they give back from this turn on.
+    foreign: Mapping[int, int]
+
+
+@dataclass(frozen=True)
 class Crowd:
     decision: Decision
     placed: Mapping[int, Placed]
@@ -47,6 +57,7 @@ class Crowd:
     first_served: tuple[Demand, ...]
     #: Under fair share, the least that each job gets which takes part; see `fairshare.floors`.
     floors: Mapping[int, int]
+    floors_slots: int
     #: Holder -> how many slots, useful to this group, it is giving back from this turn on.
     givers: Mapping[int, int]
     givers_slots: int
@@ -65,41 +76,41 @@ class Crowd:
         return first if place < self.places[demand.id] else None
 
 
-def crowd_of(decision: Decision, placed: Mapping[int, Placed]) -> Crowd:
+def crowd_of(decision: Decision, placed: Mapping[int, Placed], around: Around) -> Crowd:
     demands, shares, group = decision.demands, decision.shares, decision.pool.group
-    served = [demand for demand in demands if demand.id in shares]
-    givers = _givers(decision, placed)
-    floors: dict[int, int] = {}
+    served = [(demand, shares[demand.id]) for demand in demands if demand.id in shares]
+    givers = _givers(decision, placed, around.foreign)
+    floors: Mapping[int, int] = {}
     if group.policy == "fairshare":
         floors = fairshare.floors(demands, decision.capacity, preemption=group.preemption)
     return Crowd(
         decision=decision,
         placed=placed,
-        views={job.id: job for job in decision.pool.jobs},
+        views=around.views,
         served=Served(
             len(served),
-            sum(demand.priority for demand in served),
-            sum(shares[demand.id] for demand in served),
-            sum(demand.max_slots for demand in served),
-            sum(shares[demand.id] == demand.max_slots for demand in served),
+            sum(demand.priority for demand, _ in served),
+            sum(share for _, share in served),
+            sum(demand.max_slots for demand, _ in served),
+            sum(share == demand.max_slots for demand, share in served),
         ),
-        first_served=tuple(islice(served, 2)),
+        first_served=tuple(demand for demand, _ in served[:2]),
         floors=floors,
+        floors_slots=sum(floors.values()),
         givers=givers,
         givers_slots=sum(givers.values()),
-        free_left=len(decision.pool.free) - sum(len(slots.claim) for slots in placed.values()),
+        free_left=decision.pool.free_count - sum(len(slots.claim) for slots in placed.values()),
         firm=_firm(decision),
         first_waiting=_first_waiting(decision),
         places={demand.id: place for place, demand in enumerate(demands)},
     )
 
 
-def _givers(decision: Decision, placed: Mapping[int, Placed]) -> dict[int, int]:
-    pool = decision.pool
-    givers = {holder: len(refs) for holder, refs in pool.coming.items()}
-    for job, slots in placed.items():
-        if vacated := len(given_back(pool, job, slots)):
-            givers[job] = givers.get(job, 0) + vacated
+def _givers(decision: Decision, placed: Mapping[int, Placed], foreign: Mapping[int, int]) -> dict[int, int]:
+    givers = {holder: len(refs) for holder, refs in decision.pool.coming.items()}
+    own = {job: len(refs) for job, refs in handed_over(decision.pool.held, placed).items()}
+    for job, count in chain(foreign.items(), own.items()):
+        givers[job] = givers.get(job, 0) + count
     return dict(sorted(givers.items()))
 
 

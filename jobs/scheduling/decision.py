@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from jobs.scheduling.demand import Demand, Order, by_priority, by_submission
+from jobs.scheduling.demand import Demand
 from jobs.scheduling.policies import fairshare, fifo, priority
-from jobs.scheduling.pool import Pool, demand_of
+from jobs.scheduling.pool import Pool
+from jobs.scheduling.reclaim import Reclaimed, reclaim
 from jobs.scheduling.snapshot import GroupView
+from jobs.scheduling.standing import Standing
 
 __all__ = ["Decision", "decide", "shares_of"]
 
@@ -27,12 +29,26 @@ class Decision:
     #: Jobs that keep exactly what they hold, because some of it is on a host that takes nothing new: fixed-size jobs,
     #: which finish there, and elastic ones whose minimum fits nowhere else.
     settled: frozenset[int]
+    #: Jobs that are stopped because other groups have a right to their slots.
+    reclaimed: frozenset[int] = frozenset()
+    #: Jobs that wait because their group is stopped.
+    closed: frozenset[int] = frozenset()
+    #: What the group may have beside others on the same slots. None: it is alone there.
+    standing: Standing | None = None
+
+    @property
+    def used(self) -> int:
+        """Slots in service that its jobs have once everything has changed hands."""
+        return sum(self.shares.values()) + sum(len(self.pool.held.get(job, ())) for job in self.settled)
 
 
-def decide(pool: Pool) -> Decision:
-    settled = {job.id for job in pool.jobs if not job.elastic and pool.away.get(job.id)}
+def decide(pool: Pool, room: int, *, beside_others: bool = False) -> Decision:
+    """`room`: how many slots in service the group's jobs may have together. `beside_others`: others want the rest."""
+    fixed = {job.id for job in pool.jobs if not job.elastic}
+    settled = {job for job in pool.away if job in fixed} - pool.displaced.keys()
+    evicted = fixed & pool.displaced.keys()
     while True:
-        decision = _decide_without(settled, pool)
+        decision = _decide_without(settled, evicted, pool, room, beside_others=beside_others)
         stranded = {
             demand.id
             for demand in decision.demands
@@ -40,16 +56,32 @@ def decide(pool: Pool) -> Decision:
         }
         if not stranded:
             return decision
-        settled |= stranded
+        evicted |= (stranded & pool.displaced.keys()) - pool.protected
+        settled |= stranded - evicted
 
 
-def _decide_without(settled: set[int], pool: Pool) -> Decision:
-    order: Order = by_submission if pool.group.policy == "fifo" else by_priority
-    capacity = pool.capacity - sum(len(pool.held.get(job, ())) for job in settled)
-    demands = sorted((demand_of(job, pool) for job in pool.jobs if job.id not in settled), key=order)
-    return Decision(pool, capacity, tuple(demands), shares_of(pool.group, demands, capacity), frozenset(settled))
+def _decide_without(settled: set[int], evicted: set[int], pool: Pool, room: int, *, beside_others: bool) -> Decision:
+    group = pool.group
+    capacity = room - sum(len(pool.held.get(job, ())) for job in settled)
+    demands = [demand for demand in pool.demands if demand.id not in settled]
+    closed: frozenset[int] = frozenset()
+    if not group.started:
+        closed = frozenset(demand.id for demand in demands if not demand.running)
+        demands = [demand for demand in demands if demand.running]
+    reclaimed = Reclaimed(tuple(demands), frozenset())
+    if beside_others:
+        reclaimed = reclaim(group, demands, capacity, evicted)
+    return Decision(
+        pool=pool,
+        capacity=capacity,
+        demands=reclaimed.demands,
+        shares=shares_of(group, reclaimed.demands, capacity),
+        settled=frozenset(settled),
+        reclaimed=reclaimed.stopped,
+        closed=closed,
+    )
 
 
 def shares_of(group: GroupView, demands: Iterable[Demand], capacity: int) -> dict[int, int]:
-    """What the group's policy gives; see `jobs.scheduling.policies`. In any order of `demands`."""
+    """What the group's policy gives to `demands`, in the order in which they are served."""
     return _POLICIES[group.policy](tuple(demands), capacity, preemption=group.preemption)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from jobs.scheduling import wording
-from jobs.scheduling.crowd import Crowd, Served, crowd_of
+from jobs.scheduling.crowd import Around, Crowd, Served, crowd_of
 from jobs.scheduling.decision import Decision
 from jobs.scheduling.demand import Demand
 from jobs.scheduling.placement import Placed
@@ -21,56 +20,47 @@ __all__ = ["explain", "explain_one"]
 _MAX_GIVERS = 5
 
 
-def explain(decision: Decision, placed: Mapping[int, Placed]) -> dict[int, Explanation]:
+def explain(decision: Decision, placed: Mapping[int, Placed], around: Around) -> dict[int, Explanation]:
     """One explanation for each job of `placed`."""
-    crowd = crowd_of(decision, placed)
-    result = {job: _settled(crowd.views[job], decision) for job in decision.settled}
-    for demand in decision.demands:
-        result[demand.id] = _explain_case(_Case(crowd, demand))
-    return result
+    crowd = crowd_of(decision, placed, around)
+    return {job: _explain(crowd, job) for job in placed}
 
 
-def explain_one(decision: Decision, placed: Mapping[int, Placed], job: int) -> Explanation:
+def explain_one(decision: Decision, placed: Mapping[int, Placed], around: Around, job: int) -> Explanation:
     """The same sentence, of one job alone."""
-    crowd = crowd_of(decision, placed)
+    return _explain(crowd_of(decision, placed, around), job)
+
+
+def _explain(crowd: Crowd, job: int) -> Explanation:
+    decision, place = crowd.decision, crowd.places.get(job)
+    if place is not None:
+        return _explain_case(_Case(crowd, decision.demands[place]))
     if job in decision.settled:
         return _settled(crowd.views[job], decision)
-    return _explain_case(_Case(crowd, decision.demands[crowd.places[job]]))
+    return _closed(decision) if job in decision.closed else _reclaimed(decision, job)
 
 
-@dataclass(frozen=True)
 class _Case:
     """One job of the group, and all that a sentence about it may speak of. Nothing here looks at every other job."""
 
-    crowd: Crowd
-    demand: Demand
-
-    @property
-    def decision(self) -> Decision:
-        return self.crowd.decision
-
-    @property
-    def placed(self) -> Placed:
-        return self.crowd.placed[self.demand.id]
-
-    @property
-    def me(self) -> JobView:
-        return self.crowd.views[self.demand.id]
-
-    @property
-    def before(self) -> int:
-        """How many slots it holds and has not been told to give back."""
-        pool = self.decision.pool
-        return len(pool.held.get(self.demand.id, ())) + len(pool.away.get(self.demand.id, ()))
+    def __init__(self, crowd: Crowd, demand: Demand) -> None:
+        pool = crowd.decision.pool
+        self.crowd = crowd
+        self.decision = crowd.decision
+        self.demand = demand
+        self.me = crowd.views[demand.id]
+        self.placed = crowd.placed[demand.id]
+        #: What the policy gives it.
+        self.mine = crowd.decision.shares.get(demand.id, 0)
+        self.away = pool.away.get(demand.id, ())
+        #: How many slots it holds and has not been told to give back.
+        self.before = len(pool.held.get(demand.id, ())) + len(self.away)
+        self.is_fair_share = pool.group.policy == "fairshare"
 
     @property
     def moving_off(self) -> list[str]:
         """Hosts that take nothing new and that it leaves in this turn."""
-        away = self.decision.pool.away.get(self.demand.id)
-        if not away:
-            return []
-        vacate = set(self.placed.vacate)
-        return sorted({ref.host for ref in away if ref in vacate})
+        return sorted({ref.host for ref in set(self.away).intersection(self.placed.vacate)}) if self.away else []
 
     @property
     def others(self) -> Served:
@@ -84,17 +74,9 @@ class _Case:
         return next((demand for demand in self.crowd.first_served if demand.id != self.demand.id), None)
 
     @property
-    def is_fair_share(self) -> bool:
-        return self.decision.pool.group.policy == "fairshare"
-
-    @property
     def preemption(self) -> bool:
         """Whether this group's policy may take slots from running jobs."""
         return self.decision.pool.group.preemption and self.decision.pool.group.policy != "fifo"
-
-    @property
-    def mine(self) -> int:
-        return self.share(self.demand)
 
     def share(self, demand: Demand) -> int:
         return self.decision.shares.get(demand.id, 0)
@@ -125,43 +107,48 @@ def _explain_case(case: _Case) -> Explanation:
 
 
 def _share(case: _Case) -> Explanation:
-    target, capacity, missing = case.placed.target, case.decision.capacity, case.placed.missing
+    placed, demand, capacity = case.placed, case.demand, case.decision.capacity
+    target, missing, moving_off = placed.target, placed.missing, case.moving_off
     rule, because, figures = _because(case)
     params: dict[str, Any] = {
         "target": target,
         "capacity": capacity,
         "before": case.before,
-        "claimed": len(case.placed.claim),
+        "claimed": len(placed.claim),
         "missing": missing,
         "priority": case.me.priority,
-        "min_slots": case.demand.min_slots,
-        "max_slots": case.demand.max_slots,
+        "min_slots": demand.min_slots,
+        "max_slots": demand.max_slots,
         "rule": rule,
-        **figures,
     }
+    params |= figures
     text = f"{target} of {wording.gpus(capacity)}: {because}"
-    if case.moving_off:
-        params["moving_off"] = case.moving_off
-        text += f"; moves off {wording.listed(case.moving_off, 'hosts')}"
-    if case.placed.leaving:
-        params["leaving"] = sorted({ref.host for ref in case.placed.leaving})
+    if target < demand.max_slots:
+        text += _beside_others(case.decision, params)
+    if moving_off:
+        params["moving_off"] = moving_off
+        text += f"; moves off {wording.listed(moving_off, 'hosts')}"
+    if placed.leaving:
+        params["leaving"] = sorted({ref.host for ref in placed.leaving})
         text += f"; leaves {wording.listed(params['leaving'], 'hosts')} once other GPUs are free"
     if missing:
         givers, named = _givers(case)
         params |= givers
         verb = "is" if missing == 1 else "are"
         text += f"; {missing} of them {verb} being given back by {named}"
-    return Explanation(_code(case), params, text + ".")
+    return Explanation(_code(case, moving_off), params, text + ".")
 
 
-def _code(case: _Case) -> Reason:
+def _code(case: _Case, moving_off: list[str]) -> Reason:
     target, before = case.placed.target, case.before
     if not case.demand.running:
         return Reason.GRANTED
     if target < before and before > case.demand.max_slots == target:
         return Reason.LIMIT_CHANGED
-    if case.moving_off:
+    if moving_off:
         return Reason.REBALANCED
+    if target < before and _gives_back(case.decision):
+        return Reason.RECLAIMED_BY_OWNER
     if target < before:
         return Reason.SHRUNK_FOR_FAIR_SHARE if case.is_fair_share else Reason.PREEMPTED_BY_PRIORITY
     if target > before:
@@ -169,15 +156,36 @@ def _code(case: _Case) -> Reason:
     return Reason.UNCHANGED
 
 
+def _gives_back(decision: Decision) -> bool:
+    return decision.standing is not None and decision.standing.gives_back > 0
+
+
+def _beside_others(decision: Decision, params: dict[str, Any]) -> str:
+    """What its group has beside others, if that is less than its jobs could use. Its figures go into `params`."""
+    standing = decision.standing
+    if standing is None or standing.used >= standing.wants or standing.room >= standing.total:
+        return ""
+    params |= {
+        "group_room": standing.room,
+        "group_total": standing.total,
+        "group_weight": standing.weight,
+        "group_deserved": round(float(standing.deserved), 2),
+    }
+    if standing.quota is None:
+        return f"; its group has {standing.room} of {wording.gpus(standing.total)}, by its weight of {standing.weight}"
+    params["group_quota"] = standing.quota
+    rule = f"by its quota of {standing.quota} and its weight of {standing.weight}"
+    return f"; its group has {standing.room} of {wording.gpus(standing.total)}, {rule}"
+
+
 _Because = tuple[str, str, dict[str, Any]]
 
 
 def _because(case: _Case) -> _Because:
     """The first rule that holds: its name, its words, its figures."""
-    policy = _fair_share_rules if case.is_fair_share else _in_order_rules
     if case.placed.target == case.demand.max_slots:
         return _at_maximum(case)
-    return policy(case)
+    return _fair_share_rules(case) if case.is_fair_share else _in_order_rules(case)
 
 
 def _at_maximum(case: _Case) -> _Because:
@@ -258,6 +266,22 @@ def _settled(me: JobView, decision: Decision) -> Explanation:
     return Explanation(Reason.UNCHANGED, params, text)
 
 
+def _reclaimed(decision: Decision, job: int) -> Explanation:
+    """Other groups have a right to what it holds, and its own keeps too little for it."""
+    pool = decision.pool
+    before = len(pool.held.get(job, ())) + len(pool.away.get(job, ()))
+    params: dict[str, Any] = {"target": 0, "before": before, "rule": "reclaimed"}
+    why = _beside_others(decision, params) or "; others of its group's GPUs are free for it"
+    text = f"Stops for now and gives back {wording.gpus(before)}: other groups are entitled to them{why}."
+    return Explanation(Reason.RECLAIMED_BY_OWNER, params, text)
+
+
+def _closed(decision: Decision) -> Explanation:
+    name = decision.pool.group.name
+    text = f"Waits: its instance group {name} is stopped, and nothing starts there until it is started."
+    return Explanation(Reason.GROUP_STOPPED, {"target": 0, "group": name, "rule": "closed"}, text)
+
+
 # --- jobs without slots ----------------------------------------------------------------------------------------------
 
 
@@ -296,8 +320,18 @@ def _waiting(case: _Case) -> Explanation:
 
 def _too_large(case: _Case) -> Explanation:
     need, capacity = case.demand.min_slots, case.decision.capacity
-    text = f"Needs {wording.gpus(need)} at once: its group has {capacity} to share now."
-    return Explanation(Reason.GANG_TOO_LARGE_NOW, {"min_slots": need, "capacity": capacity, "rule": "too_large"}, text)
+    params = {"min_slots": need, "capacity": capacity, "rule": "too_large"}
+    beside = _beside_others(case.decision, params).removeprefix("; ")
+    text = f"Needs {wording.gpus(need)} at once: {beside or f'its group has {capacity} to share now'}."
+    return Explanation(_waits_for_group(case) or Reason.GANG_TOO_LARGE_NOW, params, text)
+
+
+def _waits_for_group(case: _Case) -> Reason | None:
+    """It would fit, if its group had not all that it owns already."""
+    standing = case.decision.standing
+    if standing is None or standing.quota is None or not standing.quota <= standing.room < standing.wants:
+        return None
+    return Reason.OVER_QUOTA if case.demand.min_slots <= standing.total else None
 
 
 def _behind(case: _Case, ahead: Demand) -> Explanation:
@@ -313,16 +347,18 @@ def _in_line(case: _Case) -> Explanation:
     capacity, need = case.decision.capacity, case.demand.min_slots
     by_priority = case.decision.pool.group.policy == "priority" and case.preemption
     if case.is_fair_share:
-        taken = sum(case.crowd.floors.values())
+        taken = case.crowd.floors_slots
     else:
         taken = case.crowd.firm[case.me.priority] if by_priority else case.others.slots
     missing = need - (capacity - taken)
     whose = "are the least that other trainings need" if case.is_fair_share and case.preemption else "are taken"
-    text = f"Waits for {missing} more {wording.gpus_word(missing)}: it needs {need}, and {taken} of {capacity} {whose}."
+    text = f"Waits for {missing} more {wording.gpus_word(missing)}: it needs {need}, and {taken} of {capacity} {whose}"
     params = {"missing": missing, "min_slots": need, "taken": taken, "capacity": capacity, "rule": "in_line"}
+    text += _beside_others(case.decision, params)
     first = case.first_other
     higher = by_priority and first is not None and first.priority > case.me.priority
-    return Explanation(Reason.BEHIND_HIGHER_PRIORITY if higher else Reason.WAITING_FOR_SLOTS, params, text)
+    code = Reason.BEHIND_HIGHER_PRIORITY if higher else _waits_for_group(case) or Reason.WAITING_FOR_SLOTS
+    return Explanation(code, params, f"{text}.")
 
 
 def _givers(case: _Case) -> tuple[dict[str, Any], str]:

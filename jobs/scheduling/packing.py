@@ -4,26 +4,33 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from heapq import heapify, heappop, heappush
+from itertools import groupby
+from operator import attrgetter
 
 from jobs.scheduling.snapshot import SlotRef
 
-__all__ = ["SlotsByHost"]
+__all__ = ["SlotsByHost", "by_host"]
+
+_HOST = attrgetter("host")
+
+
+def by_host(refs: Iterable[SlotRef]) -> dict[str, tuple[SlotRef, ...]]:
+    return {host: tuple(there) for host, there in groupby(sorted(refs), key=_HOST)}
 
 
 class SlotsByHost:
     """What is taken is gone. Hosts are found by their size: taking costs the same however many there are."""
 
-    def __init__(self, refs: Iterable[SlotRef]) -> None:
-        self._slots: dict[str, list[SlotRef]] = defaultdict(list)
-        for ref in sorted(refs):
-            self._slots[ref.host].append(ref)
+    def __init__(self, slots: Mapping[str, tuple[SlotRef, ...]]) -> None:
+        """`slots` of each host in order; see `by_host`."""
+        self._slots = dict(slots)
         self._count = sum(map(len, self._slots.values()))
         #: Size -> heap of hosts. A host that has become smaller since stays where it was, until it comes to the top.
         self._hosts: dict[int, list[str]] = defaultdict(list)
-        for host, slots in self._slots.items():
-            self._hosts[len(slots)].append(host)
+        for host, there in self._slots.items():
+            self._hosts[len(there)].append(host)
         for hosts in self._hosts.values():
             heapify(hosts)
         self._sizes = sorted(self._hosts)
@@ -40,11 +47,10 @@ class SlotsByHost:
         return near + self._take_anywhere(count - len(near))
 
     def _take_on(self, hosts: Iterable[str], count: int) -> list[SlotRef]:
-        free = [ref for host in hosts for ref in self._slots.get(host, ())]
+        free = {host: self._slots[host] for host in hosts if self._slots.get(host)}
         if not free:
             return []
-        own = SlotsByHost(free)
-        chosen = own._take_anywhere(count)
+        chosen = SlotsByHost(free)._take_anywhere(count)
         for host, taken in Counter(ref.host for ref in chosen).items():
             self._remove(host, taken)
         return chosen

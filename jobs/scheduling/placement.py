@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jobs.scheduling.decision import Decision
-from jobs.scheduling.packing import SlotsByHost
-from jobs.scheduling.pool import Pool
+from jobs.scheduling.demand import Demand
+from jobs.scheduling.packing import SlotsByHost, by_host
+from jobs.scheduling.pool import ByJob, Pool
 from jobs.scheduling.snapshot import SlotRef
 
-__all__ = ["Placed", "choose_kept", "given_back", "place"]
+__all__ = ["Placed", "choose_kept", "handed_over", "place"]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Placed:
     """The slots of one job: what it keeps and claims now, and what it gives back."""
 
@@ -39,6 +40,7 @@ def place(decision: Decision) -> dict[int, Placed]:
     """Slots for every job of the group, in the order in which they are served."""
     pool = decision.pool
     placed = {job: _settle(pool, job) for job in sorted(decision.settled)}
+    placed |= {job: _stop(pool, job) for job in sorted(decision.reclaimed | decision.closed)}
     free = SlotsByHost(pool.free)
     for demand in decision.demands:
         target = decision.shares.get(demand.id, 0)
@@ -47,7 +49,7 @@ def place(decision: Decision) -> dict[int, Placed]:
         if not demand.running and wanted < demand.min_slots:
             wanted = 0
         claim = free.take(wanted, beside=kept)
-        placed[demand.id] = _leave(pool, demand.id, target, kept=kept, claim=claim)
+        placed[demand.id] = _leave(pool, demand, target, kept=kept, claim=claim)
     return placed
 
 
@@ -56,24 +58,33 @@ def _settle(pool: Pool, job: int) -> Placed:
     return Placed(target=len(kept), kept=kept, claim=(), vacate=())
 
 
-def _leave(pool: Pool, job: int, target: int, *, kept: list[SlotRef], claim: list[SlotRef]) -> Placed:
-    """Slots on hosts that take nothing new are kept only as long as the target is not reached without them."""
-    held, away = pool.held.get(job, ()), pool.away.get(job, ())
+def _stop(pool: Pool, job: int) -> Placed:
+    vacate = tuple(sorted(pool.held.get(job, ()) + pool.away.get(job, ())))
+    return Placed(target=0, kept=(), claim=(), vacate=vacate)
+
+
+def _leave(pool: Pool, demand: Demand, target: int, *, kept: tuple[SlotRef, ...], claim: list[SlotRef]) -> Placed:
+    """Slots on hosts that take nothing new are kept only as long as the target is not reached without them; those that
+    another group is to have, only as long as the minimum is not."""
+    held, away = pool.held.get(demand.id, ()), pool.away.get(demand.id, ())
     if not away and len(kept) == len(held):
         return Placed(target, held, tuple(claim), vacate=())
-    leaving = choose_kept(away, target - len(kept) - len(claim))
+    needed = min(target, demand.min_slots) if demand.id in pool.displaced else target
+    leaving = choose_kept(away, needed - len(kept) - len(claim))
     vacate = tuple(sorted(set(held + away).difference(kept, leaving)))
-    return Placed(target, tuple(sorted(kept + leaving)), tuple(claim), vacate, tuple(leaving))
+    return Placed(target, tuple(sorted(kept + leaving)), tuple(claim), vacate, leaving)
 
 
-def given_back(pool: Pool, job: int, placed: Placed) -> list[SlotRef]:
-    """Of what it vacates, what other jobs of the group may have: slots in service, in order."""
-    if not placed.vacate:
-        return []
-    in_service = set(pool.held.get(job, ()))
-    return [ref for ref in placed.vacate if ref in in_service]
+def handed_over(held: ByJob, placed: Mapping[int, Placed]) -> dict[int, list[SlotRef]]:
+    """Job -> what it vacates of the slots in service that it holds, in order. Only jobs that vacate any."""
+    found = {}
+    for job, slots in placed.items():
+        if slots.vacate:
+            in_service = set(held.get(job, ()))
+            found[job] = [ref for ref in slots.vacate if ref in in_service]
+    return {job: refs for job, refs in found.items() if refs}
 
 
-def choose_kept(held: Sequence[SlotRef], count: int) -> list[SlotRef]:
-    """The `count` slots that a shrinking job keeps, so that the hosts it leaves are left whole."""
-    return sorted(held if count >= len(held) else SlotsByHost(held).take(count))
+def choose_kept(held: tuple[SlotRef, ...], count: int) -> tuple[SlotRef, ...]:
+    """The `count` slots that a shrinking job keeps, so that the hosts it leaves are left whole. `held` is in order."""
+    return held if count >= len(held) else tuple(sorted(SlotsByHost(by_host(held)).take(count)))

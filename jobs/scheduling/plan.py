@@ -11,7 +11,7 @@ from jobs.states import Reason
 __all__ = ["Explanation", "JobPlan", "Plan", "plan_from_json", "plan_to_json"]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Explanation:
     code: Reason
     #: Numbers and names that `text` was made of; a test recomputes the text's arithmetic from them. JSON values only.
@@ -20,7 +20,7 @@ class Explanation:
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class JobPlan:
     job: int
     #: How many slots the job shall have once everything that is being vacated has changed hands.

@@ -1,11 +1,10 @@
 """One turn of the scheduler: from what there is to what shall be.
 
-Groups are decided in order of name, each over the slots of its resource group that no other group holds or counts on.
-Within a group:
-
-1. its policy says how many slots each job gets (decision.py, policies/);
-2. shrinking jobs choose what to keep, growing and starting jobs claim what is free now (placement.py);
-3. every job gets a sentence that says why (explain.py).
+1. instance groups that use the same slots get parts of them by quota and weight (division.py, entitlement.py);
+2. in each group its policy says how many slots each job gets of the group's part (decision.py, policies/);
+3. shrinking jobs choose what to keep, growing and starting jobs claim what is free now (placement.py), one group after
+   the other, those below their part before those that borrow, none of them what another one counts on;
+4. every job gets a sentence that says why (explain.py).
 
 A plan claims only what is free. Slots that are being given back count in the targets, and are claimed by a later turn,
 once they are free. A job that waits is started only when at least its minimum can be claimed at once.
@@ -14,24 +13,34 @@ once they are free. A job that waits is started only when at least its minimum c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from operator import attrgetter
 
-from jobs.scheduling.decision import Decision, decide
+from jobs.scheduling.crowd import Around
+from jobs.scheduling.decision import Decision
+from jobs.scheduling.division import divide
 from jobs.scheduling.explain import explain, explain_one
-from jobs.scheduling.placement import Placed, given_back, place
+from jobs.scheduling.placement import Placed, handed_over, place
 from jobs.scheduling.plan import Explanation, JobPlan, Plan
-from jobs.scheduling.pool import Pool, pool_of
-from jobs.scheduling.snapshot import SlotRef, Snapshot
+from jobs.scheduling.pool import Pool, Survey, confine, survey
+from jobs.scheduling.snapshot import JobView, SlotRef, Snapshot
 
 __all__ = ["Turn", "decided", "schedule"]
+
+_BY_JOB = attrgetter("job")
 
 
 @dataclass(frozen=True)
 class Turn:
     """All that a plan decides, before it is put into words: enough for who asks about one job."""
 
-    #: The decision of each group that has jobs and the slots of those, in the order in which they were decided.
+    seen: Survey
+    #: The decision of each group that has jobs and the slots of those, in the order in which they were placed.
     groups: tuple[tuple[Decision, Mapping[int, Placed]], ...]
+    #: Group -> job -> slots in service that it vacates.
+    handed_over: Mapping[str, Mapping[int, list[SlotRef]]]
+    views: Mapping[int, JobView]
 
     @property
     def placed(self) -> dict[int, Placed]:
@@ -45,31 +54,56 @@ class Turn:
     def line(self, job: int) -> JobPlan:
         """The job's line of the plan."""
         decision, placed = next(group for group in self.groups if job in group[1])
-        return _line(job, placed[job], explain_one(decision, placed, job))
+        return _line(job, placed[job], explain_one(decision, placed, self.around(decision), job))
+
+    def around(self, decision: Decision) -> Around:
+        """What the group's sentences may say of other groups: what comes from them."""
+        classes, group = self.seen.classes, decision.pool.group
+        foreign: dict[int, int] = {}
+        for giver, jobs in self.handed_over.items() if decision.standing is not None else ():
+            if giver != group.name:
+                for job, refs in jobs.items():
+                    count = sum(group.resource_group in classes[ref] for ref in refs) if classes else len(refs)
+                    foreign |= {job: count} if count else {}
+        return Around(self.views, foreign)
 
 
 def schedule(snapshot: Snapshot) -> Plan:
     lines: list[JobPlan] = []
-    for decision, placed in decided(snapshot).groups:
-        reasons = explain(decision, placed)
-        lines += [_line(job, placed[job], reasons[job]) for job in placed]
-    return Plan(jobs=tuple(sorted(lines, key=lambda line: line.job)))
+    turn = decided(snapshot)
+    for decision, placed in turn.groups:
+        reasons = explain(decision, placed, turn.around(decision))
+        lines += [_line(job, slots, reasons[job]) for job, slots in placed.items()]
+    return Plan(jobs=tuple(sorted(lines, key=_BY_JOB)))
 
 
 def decided(snapshot: Snapshot) -> Turn:
-    asking = {job.group for job in snapshot.jobs}
-    unknown = asking - {group.name for group in snapshot.groups}
-    assert not unknown, f"jobs of groups that the snapshot lacks: {sorted(unknown)}"
-    counted_on: set[SlotRef] = set()
+    seen = left = survey(snapshot)
+    decisions = divide(seen)
     groups: list[tuple[Decision, Mapping[int, Placed]]] = []
-    for group in sorted(snapshot.groups, key=lambda group: group.name):
-        if group.name not in asking:
-            continue
-        decision = decide(pool_of(snapshot, group, counted_on))
+    vacated: dict[str, Mapping[int, list[SlotRef]]] = {}
+    for name in sorted(decisions, key=lambda name: (_has_its_part(decisions[name]), name)):
+        decision = decisions[name]
+        if left is not seen:
+            decision = replace(decision, pool=_less(left, decision.pool))
         placed = place(decision)
         groups.append((decision, placed))
-        counted_on |= _counted_on(decision.pool, placed)
-    return Turn(tuple(groups))
+        if decision.standing is not None:
+            vacated[name] = handed_over(seen.held.get(name, {}), placed)
+            if counted_on := _counted_on(decision.pool, placed):
+                left = left.without(counted_on)
+    return Turn(seen, tuple(groups), vacated, {job.id: job for job in snapshot.jobs})
+
+
+def _has_its_part(decision: Decision) -> bool:
+    standing = decision.standing
+    return standing is not None and standing.held >= standing.deserved
+
+
+def _less(left: Survey, pool: Pool) -> Pool:
+    """The same pool with what groups before this one have left."""
+    less = left.pool(pool.group)
+    return less if pool.allotted is None else confine(replace(less, allotted=pool.allotted), left.classes)
 
 
 def _line(job: int, placed: Placed, reason: Explanation) -> JobPlan:
@@ -94,8 +128,9 @@ def _counted_on(pool: Pool, placed: Mapping[int, Placed]) -> set[SlotRef]:
     if not missing:
         return claimed
     own = {job.id for job in pool.jobs}
-    vacated = [ref for job in sorted(placed) for ref in given_back(pool, job, placed[job])]
+    vacated = handed_over(pool.held, placed)
+    returning = [ref for job in sorted(vacated) for ref in vacated[job]]
     holders = sorted(pool.coming, key=lambda holder: (holder not in own, holder))
-    coming = [ref for holder in holders for ref in pool.coming[holder]]
-    unclaimed = [ref for ref in pool.free if ref not in claimed]
-    return claimed | set((vacated + coming + unclaimed)[:missing])
+    coming = (ref for holder in holders for ref in pool.coming[holder])
+    unclaimed = (ref for refs in pool.free.values() for ref in refs if ref not in claimed)
+    return claimed.union(islice(chain(returning, coming, unclaimed), missing))

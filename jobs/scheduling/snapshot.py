@@ -18,7 +18,7 @@ class SlotRef(NamedTuple):
     index: int  # type: ignore[assignment]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class SlotView:
     ref: SlotRef
     #: Names of the resource groups that offer this slot.
@@ -41,9 +41,20 @@ class GroupView:
     resource_group: str
     policy: PolicyName
     preemption: bool
-    #: None: no quota. (Quotas and weights between groups are decided from the fourth round on.)
+    #: GPUs that it owns; None: no quota.
     quota: int | None = None
+    #: Its part of what is over the quotas.
     weight: int = 1
+    #: May use more than its quota.
+    borrows: bool = True
+    #: Others may use what it leaves of its quota.
+    lends: bool = True
+    #: How long a job of it may keep what another group takes back.
+    reclaim_grace_seconds: int = 0
+    #: No job of it is stopped before it has run this long; it may be shrunk at any time.
+    minimum_run_seconds: int = 0
+    #: False: nothing that waits in it starts.
+    started: bool = True
 
 
 @dataclass(frozen=True)
@@ -62,6 +73,8 @@ class JobView:
     elastic: bool = True
     #: For sentences only: a job is named to its own owner, and is "another user's training" to everybody else.
     owner: int | None = None
+    #: Unix seconds: since when it has held slots without being stopped. None: it waits, or nothing hangs on it.
+    started_at: float | None = None
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,11 @@ _NAMES = {
     "target": "GPUs that it shall have",
     "claimed": "Of these, claimed now",
     "missing": "GPUs that it lacks for now",
+    "group_total": "GPUs that its instance group shares with others",
+    "group_quota": "Of these, its group's quota",
+    "group_weight": "Its group's weight for what is over the quotas",
+    "group_deserved": "Its group's part by quota and weight, before it is made whole",
+    "group_room": "What its group may have now",
 }
 _EVEN_IF_ZERO = frozenset({"capacity", "free", "target", "before"})
 
@@ -41,7 +46,7 @@ def terms(params: Mapping[str, Any]) -> list[Term]:
     rows = [
         Term(name, str(params[key]))
         for key, name in _NAMES.items()
-        if isinstance(params.get(key), int) and (params[key] or key in _EVEN_IF_ZERO)
+        if isinstance(params.get(key), int | float) and (params[key] or key in _EVEN_IF_ZERO)
     ]
     rows += [_other(other) for other in params.get("others", ())]
     rows += [

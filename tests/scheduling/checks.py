@@ -6,6 +6,7 @@ from collections import Counter
 
 from jobs.scheduling.plan import JobPlan, Plan
 from jobs.scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
+from jobs.states import Reason
 
 
 def check_plan(snapshot: Snapshot, plan: Plan) -> None:
@@ -18,7 +19,8 @@ def check_plan(snapshot: Snapshot, plan: Plan) -> None:
         if line.job not in staying:
             _check_limits(snapshot, view, line)
         _check_no_move_without_cause(snapshot, view, line)
-        assert not line.preempt or _may_stop(snapshot, plan, view)
+        assert not line.preempt or _may_stop(snapshot, plan, view, line)
+        assert group_of(snapshot, view).started or held(snapshot, view) or not line.target
     _check_capacity(snapshot, plan)
     if len(snapshot.groups) == 1:
         _check_nothing_idle(snapshot, plan)
@@ -81,16 +83,32 @@ def _check_limits(snapshot: Snapshot, job: JobView, line: JobPlan) -> None:
 def _check_no_move_without_cause(snapshot: Snapshot, job: JobView, line: JobPlan) -> None:
     good, away = held(snapshot, job, in_service=True), held(snapshot, job, in_service=False)
     from_good = set(line.vacate) & good
-    assert len(from_good) == max(0, len(good) - line.target)
-    if line.claim:
-        assert set(line.vacate) <= away
+    assert len(from_good) >= max(0, len(good) - line.target)
+    # Only for a group that can go nowhere else does one leave slots that it could keep.
+    if len({group.resource_group for group in snapshot.groups}) == 1:
+        assert len(from_good) == max(0, len(good) - line.target)
+        assert not line.claim or set(line.vacate) <= away
     group = group_of(snapshot, job)
     if from_good and (group.policy == "fifo" or not group.preemption):
-        assert line.target == job.max_slots
+        assert line.target == job.max_slots or taken_back(line) or line.reason.code == Reason.REBALANCED
 
 
-def _may_stop(snapshot: Snapshot, plan: Plan, job: JobView) -> bool:
+def taken_back(line: JobPlan) -> bool:
+    """It has less because other groups have a right to what its own holds."""
+    return line.reason.code == Reason.RECLAIMED_BY_OWNER
+
+
+def protected(snapshot: Snapshot, job: JobView) -> bool:
+    since = snapshot.at - group_of(snapshot, job).minimum_run_seconds
+    return job.started_at is not None and job.started_at > since
+
+
+def _may_stop(snapshot: Snapshot, plan: Plan, job: JobView, line: JobPlan) -> bool:
     group = group_of(snapshot, job)
+    if protected(snapshot, job):
+        return False
+    if taken_back(line):
+        return len(snapshot.groups) > 1
     gets = {line.job for line in plan.jobs if line.target}
     higher = [j for j in snapshot.jobs if j.group == job.group and j.priority > job.priority and j.id in gets]
     return group.policy == "priority" and group.preemption and bool(higher)

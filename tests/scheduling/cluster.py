@@ -15,8 +15,10 @@ Scheduler = Callable[[Snapshot], Plan]
 Policy = Literal["fifo", "priority", "fairshare"]
 
 
-def group(policy: Policy = "fairshare", *, preemption: bool = True, name: str = "g", rg: str = "rg") -> GroupView:
-    return GroupView(name=name, resource_group=rg, policy=policy, preemption=preemption)
+def group(
+    policy: Policy = "fairshare", *, preemption: bool = True, name: str = "g", rg: str = "rg", **terms: Any
+) -> GroupView:
+    return GroupView(name=name, resource_group=rg, policy=policy, preemption=preemption, **terms)
 
 
 def job(number: int, priority: int = 5000, *, least: int = 1, most: int = 8, **fields: Any) -> JobView:

@@ -11,7 +11,7 @@ ENDING = 99
 
 
 @st.composite
-def snapshots(draw: st.DrawFn, max_groups: int = 2, max_jobs: int = 5) -> Snapshot:
+def snapshots(draw: st.DrawFn, max_groups: int = 3, max_jobs: int = 5) -> Snapshot:
     groups = draw(_groups(max_groups))
     numbers = range(1, draw(st.integers(0, max_jobs)) + 1)
     group_of = {number: draw(st.sampled_from(groups)) for number in numbers}
@@ -22,13 +22,19 @@ def snapshots(draw: st.DrawFn, max_groups: int = 2, max_jobs: int = 5) -> Snapsh
 
 @st.composite
 def _groups(draw: st.DrawFn, most: int) -> tuple[GroupView, ...]:
-    names = "ab"[: draw(st.integers(1, most))]
+    names = "abc"[: draw(st.integers(1, most))]
     return tuple(
         GroupView(
             name=name,
             resource_group=draw(st.sampled_from(["r1", "r2"])),
             policy=draw(st.sampled_from(["fairshare", "fairshare", "priority", "fifo"])),
             preemption=draw(st.booleans()),
+            quota=draw(st.sampled_from([None, None, 1, 3, 6])),
+            weight=draw(st.integers(1, 3)),
+            borrows=draw(st.integers(0, 4)) > 0,
+            lends=draw(st.integers(0, 4)) > 0,
+            minimum_run_seconds=draw(st.sampled_from([0, 0, 60])),
+            started=draw(st.integers(0, 6)) > 0,
         )
         for name in names
     )
@@ -63,4 +69,5 @@ def _job(draw: st.DrawFn, number: int, group: GroupView, slots: tuple[SlotView, 
         max_slots=draw(st.integers(least, 10)) if elastic else least,
         elastic=elastic,
         owner=draw(st.sampled_from([1, 2])),
+        started_at=draw(st.sampled_from([10.0, 90.0])) if held else None,
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jobs.scheduling import snapshot as snapshot_module
-from jobs.scheduling.snapshot import JobView, SlotView, Snapshot
+from jobs.scheduling.snapshot import GroupView, JobView, SlotView, Snapshot
 from jobs.states import Reason
 from tests.scheduling.checks import check_plan
 from tests.scheduling.cluster import Policy, Scheduler, SimulatedCluster, group, hold, job, lines, running, slots
@@ -27,58 +27,112 @@ Loader = Callable[[Mutant | None], Scheduler]
 MUTANTS: dict[str, Mutant] = {
     "rounding by priority instead of the largest fraction": (
         "policies/fairshare.py",
-        "(-exact.rest.get(demand.id, 0), by_priority(demand))",
-        "by_priority(demand)",
+        "sorted(exact.rest, key=exact.rest.__getitem__, reverse=True)",
+        "list(exact.rest)",
     ),
-    "the remainder is lost": ("policies/fairshare.py", "line[:remainder]", "line[:0]"),
-    "no maximum": (
+    "the remainder is lost": ("policies/fairshare.py", "[:remainder]", "[:0]"),
+    "no maximum": ("policies/fairshare.py", "if left * d.priority > d.max_slots * total", "if False"),
+    "no minimum": ("policies/fairshare.py", "if left * d.priority < least[d.id] * total", "if False"),
+    "running minimums no longer come first": ("policies/fairshare.py", "if 0 < need <= spare:", "if False:"),
+    "shrinks without preemption": (
         "policies/fairshare.py",
-        "d.max_slots * total) for d in unclamped",
-        "left * total) for d in unclamped",
+        "if preemption else demand.kept",
+        "if True else demand.kept",
     ),
-    "no minimum": (
-        "policies/fairshare.py",
-        "max(wish[d.id], least[d.id] * total)",
-        "wish[d.id]",
-    ),
-    "running minimums no longer come first": (
-        "policies/fairshare.py",
-        "(not demand.running, by_priority(demand))",
-        "by_priority(demand)",
-    ),
-    "shrinks without preemption": ("policies/fairshare.py", "if preemption else d.kept", "if True else d.kept"),
     "waiting jobs are overtaken": (
         "policies/fairshare.py",
-        "        elif not demand.running and demand.min_slots <= capacity:\n            break\n",
+        "        elif demand.min_slots <= capacity:\n            break\n",
         "",
     ),
-    "lower priority first": ("demand.py", "(-demand.priority,", "(demand.priority,"),
+    "lower priority first": ("demand.py", "key=_PRIORITY, reverse=True", "key=_PRIORITY"),
     "later submission first": (
         "demand.py",
-        "return (demand.submitted_at, demand.id)",
-        "return (-demand.submitted_at, demand.id)",
+        "key=_SUBMITTED_AT)",
+        "key=_SUBMITTED_AT, reverse=True)",
     ),
     "fifo shrinks": ("policies/fifo.py", "demand.id: demand.kept for", "demand.id: demand.min_slots for"),
     "priority stops without preemption": ("policies/priority.py", "if not preemption:", "if False:"),
     "equals stop each other": (
         "policies/priority.py",
-        "more = min(demand.kept - given[demand.id], left)",
+        "more = max(0, min(demand.kept - given[demand.id], left))",
         "more = 0",
     ),
-    "slots being given back are free": ("pool.py", "        elif offered:", "        elif False:"),
-    "slots being given back are forgotten": ("pool.py", " + sum(map(len, self.coming.values()))", ""),
+    "slots being given back are free": (
+        "pool.py",
+        "by_holder[slot.held_by]",
+        "by_holder[None if slot.vacating else slot.held_by]",
+    ),
+    "slots being given back are forgotten": ("pool.py", " + _count(self.coming)", ""),
     "slots being given back are still held": ("pool.py", " and not slot.vacating", ""),
-    "lost and draining hosts are used": ("pool.py", "slot.claimable and resource_group", "resource_group"),
-    "other resource groups are used": ("pool.py", " and resource_group in slot.resource_groups", ""),
-    "another group's reserve is taken": ("pool.py", " and ref not in counted_on", ""),
+    "lost and draining hosts are used": ("pool.py", "if claimable and class_of[names]:", "if class_of[names]:"),
+    "nobody moves off lost and draining hosts": ("pool.py", " if slot.claimable else _NOWHERE", ""),
+    "other resource groups are used": ("pool.py", "if group.resource_group in offered]", "if True]"),
+    "another group's reserve is taken": ("pool.py", "if ref not in taken)", "if True)"),
+    "quotas do not come first": ("entitlement.py", "level = _raised(claimants, level, owned, sizes)\n", "\n"),
+    "weights do not count": (
+        "entitlement.py",
+        "_Rise(one, Fraction(one.most), one.weight)",
+        "_Rise(one, Fraction(one.most), 1)",
+    ),
+    "borrows without leave": ("entitlement.py", "min(self.wants, self.quota) if limited", "self.wants if limited"),
+    "a quota that is not lent is lent": (
+        "entitlement.py",
+        "return self.quota if not self.lends",
+        "return 0 if not self.lends",
+    ),
+    "parts are rounded down and the rest is lost": (
+        "entitlement.py",
+        "            result = raised\n",
+        "            pass\n",
+    ),
+    "an unused part is not lent": (
+        "division.py",
+        "        self._lend_to_who_wants_more()\n        self._lend_to_who_can_use_it()\n",
+        "",
+    ),
+    "stops for slots that nobody has a right to": ("division.py", "        self._lend_to_who_would_be_stopped()\n", ""),
+    "stops a job before its minimum run time": ("reclaim.py", " and not demand.protected", ""),
+    "preempts a job before its minimum run time": ("policies/priority.py", " or demand.protected", ""),
+    "a higher priority counts on what is protected": (
+        "policies/priority.py",
+        "capacity - reserved - sum(given.values())",
+        "capacity - sum(given.values())",
+    ),
+    "stops the oldest job of the highest priority": (
+        "reclaim.py",
+        "for demand in reversed(running):",
+        "for demand in running:",
+    ),
+    "stops more than it must": ("reclaim.py", "        if excess + demand.least <= 0:", "        if False:"),
+    "stops before it shrinks": (
+        "reclaim.py",
+        "sum(demand.least for demand in running) - capacity",
+        "sum(demand.kept for demand in running) - capacity",
+    ),
+    "a borrower without preemption keeps all": (
+        "reclaim.py",
+        "if sum(demand.kept for demand in running) > capacity:",
+        "if False:",
+    ),
+    "what others may only have there is held on to": ("pool.py", "if excess.get(classes[ref], 0) > 0:", "if False:"),
+    "a stopped group starts jobs": ("decision.py", "if not group.started:", "if False:"),
+    "borrowers claim before who is below its part": (
+        "schedule.py",
+        "(_has_its_part(decisions[name]), name)",
+        "(not _has_its_part(decisions[name]), name)",
+    ),
     "free slots are reserved before returning ones": (
         "schedule.py",
-        "(vacated + coming + unclaimed)",
-        "(unclaimed + vacated + coming)",
+        "chain(returning, coming, unclaimed)",
+        "chain(unclaimed, returning, coming)",
     ),
     "starts below its minimum": ("placement.py", "wanted < demand.min_slots", "wanted < 1"),
     "one slot for two jobs": ("packing.py", "after = before[count:]", "after = before[max(0, count - 1) :]"),
-    "fixed sizes are moved": ("decision.py", "if not job.elastic and pool.away.get(job.id)", "if False"),
+    "fixed sizes are moved": (
+        "decision.py",
+        "settled = {job for job in pool.away if job in fixed} - pool.displaced.keys()",
+        "settled: set[int] = set()",
+    ),
     "moves though its minimum fits nowhere": ("decision.py", "        if not stranded:\n", "        if True:\n"),
     "shrinking leaves pieces of every host": (
         "packing.py",
@@ -131,12 +185,14 @@ def check_scheduler(schedule: Scheduler) -> None:
             check_reasons(before, plan)
     _check_sizes(schedule)
     _check_places(schedule)
+    _check_groups(schedule)
 
 
 def _telling_snapshots() -> Iterator[Snapshot]:
     full = hold(slots(4, 4), {"h1:0-3": 1, "h2:0-3": 1})
     halves = hold(slots(4, 4), {"h1:0-3": 1, "h2:0-3": 2})
     drained = tuple(replace(slot, claimable=slot.ref.host == "h2") for slot in full)
+    closing = tuple(replace(slot, claimable=slot.ref.host == "h2") for slot in slots(4, 4))
     policies: tuple[Policy, ...] = ("fairshare", "priority", "fifo")
     for policy in policies:
         for preemption in (True, False):
@@ -146,12 +202,14 @@ def _telling_snapshots() -> Iterator[Snapshot]:
             yield Snapshot(0.0, groups, halves, (running(job(1)), running(job(2, 9000)), job(3, 7000, least=6)))
             yield Snapshot(0.0, groups, drained, (running(job(1, least=5)), job(2)))
             yield Snapshot(0.0, groups, drained, (running(job(1, most=8, elastic=False)), job(2)))
+            yield Snapshot(0.0, groups, closing, (job(1), job(2)))
             yield Snapshot(0.0, groups, full, (job(2, least=3), job(3)))
             yield Snapshot(0.0, groups, slots(4, 4), (job(1, most=3), job(2, 9000, most=3), job(3)))
     other = tuple(
         replace(slot, resource_groups=("rg", "x") if slot.ref.host == "h2" else ("x",)) for slot in slots(4, 4)
     )
     yield Snapshot(0.0, (group(),), other, (job(1),))
+    yield Snapshot(0.0, (group(), group(name="x", rg="x")), other, (job(1), job(2, group="x")))
 
 
 def _check_sizes(schedule: Scheduler) -> None:
@@ -187,7 +245,7 @@ def _check_places(schedule: Scheduler) -> None:
     grown = lines(schedule(Snapshot(0.0, (group(),), growing, (running(job(1, most=3)),))))[1]
     assert {ref.host for ref in grown.slots} == {"h2"}
     assert grown.reason.code == Reason.GREW_INTO_FREE_SLOTS
-    groups = (group(name="a"), group(name="b"))
+    groups = (group(name="a", quota=4), group(name="b"))
     held = hold(slots(5), {"h1:0-2": 1})
     held = tuple(replace(slot, vacating=slot.held_by == 1 and slot.ref.index > 0) for slot in held)
     jobs = (running(job(1, group="a", most=1)), job(2, group="a", least=3, most=3), job(3, group="b"))
@@ -195,6 +253,105 @@ def _check_places(schedule: Scheduler) -> None:
     plan = schedule(shared)
     check_plan(shared, plan)
     assert {line.job: line.target for line in plan.jobs} == {1: 1, 2: 3, 3: 1}
+    assert len(lines(plan)[3].claim) == 1
+
+
+def _check_groups(schedule: Scheduler) -> None:
+    """Quotas, weights, loans, and what comes back of them."""
+    a, b = group(name="a"), group(name="b")
+    mine, other = job(1, group="a"), job(2, group="b")
+    free, full = slots(4, 4), hold(slots(4, 4), {"h1:0-3": 1, "h2:0-3": 1})
+    assert _parts(schedule, free, (a, b), mine, other) == {1: 4, 2: 4}
+    assert _parts(schedule, free, (replace(a, quota=6), b), mine, other) == {1: 7, 2: 1}
+    assert _parts(schedule, free, (replace(a, weight=3), b), mine, other) == {1: 6, 2: 2}
+    assert _parts(schedule, slots(4, 5), (replace(a, weight=2), b), mine, other) == {1: 6, 2: 3}
+    assert _parts(schedule, slots(4, 3), (a, b), mine, other) == {1: 4, 2: 3}
+    assert _parts(schedule, slots(4, 3), (a, replace(b, weight=2)), mine, other) == {1: 2, 2: 5}
+    assert _parts(schedule, free, (replace(a, started=False),), mine) == {1: 0}
+    assert _parts(schedule, free, (replace(a, quota=2, borrows=False), b), mine, job(2, group="b", most=3)) == {
+        1: 2,
+        2: 3,
+    }
+    assert _parts(schedule, free, (replace(a, quota=3, lends=False), b), other) == {2: 5}
+    assert _parts(schedule, free, (a, b), mine, job(2, group="b", least=5, most=5)) == {1: 8, 2: 0}
+    assert _parts(schedule, free, (a, replace(b, started=False)), mine, other) == {1: 8, 2: 0}
+    for policy in ("fifo", "priority", "fairshare"):
+        borrower = replace(a, policy=policy, preemption=False)
+        assert _parts(schedule, full, (borrower, b), running(mine), other) == {1: 4, 2: 4}
+    _check_stops(schedule, a, replace(b, quota=6))
+
+
+def _check_stops(schedule: Scheduler, a: GroupView, b: GroupView) -> None:
+    pairs = hold(slots(4, 4), {"h1:0-1": 1, "h1:2-3": 2, "h2:0-3": 3})
+    first, second = (running(job(n, group="a", least=2, most=2, elastic=False)) for n in (1, 2))
+    third = running(job(3, 9000, group="a", least=1, most=4))
+    waits = job(4, group="b", most=6)
+    assert _parts(schedule, pairs, (a, b), first, second, third, waits) == {1: 0, 2: 0, 3: 2, 4: 6}
+    assert _parts(schedule, pairs, (a, replace(b, quota=5)), first, second, third, replace(waits, max_slots=5)) == {
+        1: 2, 2: 0, 3: 1, 4: 5,
+    }  # fmt: skip
+    new = replace(second, started_at=-1.0)
+    kept = replace(a, minimum_run_seconds=60)
+    old = [replace(view, started_at=-99.0) for view in (first, third)]
+    assert _parts(schedule, pairs, (kept, replace(b, quota=5)), old[0], new, old[1], replace(waits, max_slots=5)) == {
+        1: 0, 2: 2, 3: 1, 4: 5,
+    }  # fmt: skip
+    ranked = Snapshot(
+        0.0, (replace(kept, policy="priority"),), pairs, (old[0], new, old[1], job(5, 10000, group="a", least=8))
+    )
+    check_plan(ranked, schedule(ranked))
+    assert lines(schedule(ranked))[2].target == 2
+    grows = hold(slots(4, 4), {"h1:0-3": 1})
+    gang = job(2, group="b", least=8, most=8)
+    assert _parts(schedule, grows, (a, b), running(job(1, group="a", most=4, least=4)), gang) == {1: 4, 2: 0}
+    _check_disturbance(schedule, a, b)
+
+
+def _check_disturbance(schedule: Scheduler, a: GroupView, b: GroupView) -> None:
+    """No more is stopped or moved than must be, and who is below its part claims first."""
+    pairs = hold(slots(4, 5), {"h1:0-1": 1, "h1:2-3": 2})
+    mine = tuple(running(job(n, group="b", least=2, most=2, elastic=False)) for n in (1, 2))
+    theirs = tuple(job(n, group="a", least=2, most=2, elastic=False) for n in (3, 4))
+    groups = (a, replace(b, quota=None), group(name="c"))
+    kept = _parts(schedule, pairs, groups, *mine, *theirs, job(5, group="c"))
+    assert kept == {1: 2, 2: 2, 3: 2, 4: 0, 5: 3}
+    held = hold(slots(4, 4), {"h1:0-3": 1, "h2:0": 2})
+    large, small = (running(job(n, group="a", least=size, most=size, elastic=False)) for n, size in ((1, 4), (2, 1)))
+    assert _parts(schedule, held, (a, replace(b, quota=7)), large, small, job(3, group="b", most=7)) == {
+        1: 0,
+        2: 1,
+        3: 7,
+    }
+    strict = replace(a, policy="priority", minimum_run_seconds=60)
+    new = replace(running(job(1, group="a", least=2, most=2)), started_at=-1.0)
+    early = hold(slots(4, 4), {"h1:0-1": 1})
+    assert _parts(schedule, early, (strict, replace(b, quota=8)), new, job(2, group="b")) == {1: 2, 2: 6}
+    over = hold(slots(4, 2), {"h1:0-2": 1, "h1:3": 2})
+    jobs = (running(job(1, 1, group="a", least=3, most=3, elastic=False)), running(job(2, group="a")))
+    plan = lines(schedule(Snapshot(0.0, (a, replace(b, quota=4)), over, (*jobs, job(3, group="b", most=4)))))
+    assert (plan[1].preempt, plan[2].target, len(plan[2].claim), len(plan[3].claim)) == (True, 2, 0, 2)
+    _check_overlap(schedule)
+
+
+def _check_overlap(schedule: Scheduler) -> None:
+    """Who can go elsewhere leaves a host to a group that cannot."""
+    offers = {"h1": ("x",), "h2": ("rg", "x")}
+    shared = tuple(replace(slot, resource_groups=offers[slot.ref.host]) for slot in hold(slots(4, 4), {"h2:0-3": 2}))
+    jobs = (job(1, group="a", most=4), running(job(2, group="b", most=4)))
+    cluster = SimulatedCluster(Snapshot(0.0, (group(name="a"), group(name="b", rg="x")), shared, jobs), schedule)
+    cluster.settle()
+    assert {ref.host for ref in cluster.held(1)} == {"h2"}
+    assert {ref.host for ref in cluster.held(2)} == {"h1"}
+
+
+def _parts(
+    schedule: Scheduler, held: tuple[SlotView, ...], groups: tuple[GroupView, ...], *jobs: JobView
+) -> dict[int, int]:
+    snapshot = Snapshot(0.0, groups, held, jobs)
+    plan = schedule(snapshot)
+    check_plan(snapshot, plan)
+    check_reasons(snapshot, plan)
+    return {line.job: line.target for line in plan.jobs}
 
 
 def _sizes(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobs.scheduling.demand import Demand
+from jobs.scheduling.demand import Demand, by_priority, by_submission
 from jobs.scheduling.policies import fairshare, fifo, priority
 
 
@@ -125,14 +125,14 @@ PRIORITY: Table = [
 
 @table(FAIR_SHARE)
 def test_fairshare(demands: list[Demand], capacity: int, preemption: bool, expected: dict[int, int]) -> None:
-    assert fairshare.shares(demands, capacity, preemption=preemption) == expected
+    assert fairshare.shares(by_priority(demands), capacity, preemption=preemption) == expected
 
 
 @table(FIFO)
 def test_fifo(demands: list[Demand], capacity: int, preemption: bool, expected: dict[int, int]) -> None:
-    assert fifo.shares(demands, capacity, preemption=preemption) == expected
+    assert fifo.shares(by_submission(demands), capacity, preemption=preemption) == expected
 
 
 @table(PRIORITY)
 def test_priority(demands: list[Demand], capacity: int, preemption: bool, expected: dict[int, int]) -> None:
-    assert priority.shares(demands, capacity, preemption=preemption) == expected
+    assert priority.shares(by_priority(demands), capacity, preemption=preemption) == expected

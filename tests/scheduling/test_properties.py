@@ -10,7 +10,7 @@ from typing import TypeVar
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jobs.scheduling.demand import Demand
+from jobs.scheduling.demand import Demand, by_priority
 from jobs.scheduling.plan import plan_from_json, plan_to_json
 from jobs.scheduling.policies import fairshare
 from jobs.scheduling.schedule import schedule
@@ -21,7 +21,7 @@ from tests.scheduling.cluster import SimulatedCluster
 from tests.scheduling.strategies import snapshots
 
 Item = TypeVar("Item")
-thorough = settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+thorough = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @thorough
@@ -76,7 +76,7 @@ def demands(draw: st.DrawFn) -> list[Demand]:
 @thorough
 @given(demands(), st.integers(1, 30))
 def test_whole_shares_are_the_exact_shares_rounded(asked: list[Demand], capacity: int) -> None:
-    shares = fairshare.shares(asked, capacity, preemption=True)
+    shares = fairshare.shares(by_priority(asked), capacity, preemption=True)
     served = [demand for demand in asked if demand.id in shares]
     total = min(capacity, sum(demand.max_slots for demand in served))
     assert sum(shares.values()) == (total if served else 0)

@@ -112,7 +112,7 @@ def test_a_fixed_size_job_says_so() -> None:
 # --- arithmetic ------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(snapshots())
 def test_the_arithmetic_of_every_sentence_is_true(snapshot: Snapshot) -> None:
     check_reasons(snapshot, schedule(snapshot))
@@ -185,16 +185,22 @@ def _check_code(snapshot: Snapshot, line: JobPlan) -> None:
         starts = (
             {Reason.GRANTED}
             if line.claim
-            else {Reason.WAITING_FOR_SLOTS, Reason.BEHIND_HIGHER_PRIORITY, Reason.GANG_TOO_LARGE_NOW}
+            else {
+                Reason.WAITING_FOR_SLOTS,
+                Reason.BEHIND_HIGHER_PRIORITY,
+                Reason.GANG_TOO_LARGE_NOW,
+                Reason.OVER_QUOTA,
+                Reason.GROUP_STOPPED,
+            }
         )
         assert code in starts
     elif line.preempt:
-        assert code == Reason.PREEMPTED_BY_PRIORITY
+        assert code in {Reason.PREEMPTED_BY_PRIORITY, Reason.RECLAIMED_BY_OWNER}
     elif line.target > before:
         assert code in {Reason.GREW_INTO_FREE_SLOTS, Reason.REBALANCED}
     else:
         shrunk = {Reason.SHRUNK_FOR_FAIR_SHARE, Reason.PREEMPTED_BY_PRIORITY, Reason.LIMIT_CHANGED, Reason.REBALANCED}
-        assert code in shrunk
+        assert code in shrunk | {Reason.RECLAIMED_BY_OWNER}
 
 
 def _capacity(snapshot: Snapshot, plan: Plan) -> int:
@@ -212,6 +218,14 @@ def _check_sentence(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
     if match := re.match(r"(\d+) of (\d+) GPUs?: ", text):
         assert (int(match[1]), int(match[2])) == (line.target, params["capacity"])
         _check_why(snapshot, plan, line)
+        _check_group(snapshot, plan, line)
+    elif line.reason.code == Reason.GROUP_STOPPED:
+        assert not group_of(snapshot, job).started
+        assert not line.target
+    elif params["rule"] == "reclaimed":
+        assert line.preempt
+        assert int(re.findall(r"gives back (\d+)", text)[0]) == len(line.vacate) == len(held(snapshot, job))
+        _check_group(snapshot, plan, line)
     elif text.startswith("Waits: "):
         missing, target = map(int, re.findall(r"\d+", text)[:2])
         assert (target, missing) == (line.target, target - params["free"])
@@ -222,18 +236,38 @@ def _check_sentence(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
         assert missing == need - (capacity - taken) > 0
         assert (need, capacity) == (job.min_slots, params["capacity"])
         assert taken <= sum(other.target for other in plan.jobs)
+        _check_group(snapshot, plan, line)
     elif match := re.match(r"Waits behind .* needs (\d+) GPUs?\.", text):
         [other] = params["others"]
         assert (other["slots"], int(match[1])) == (0, other["min_slots"])
-    elif match := re.match(r"Needs (\d+) GPUs? at once: its group has (\d+) to share now\.", text):
-        assert (int(match[1]), int(match[2])) == (job.min_slots, params["capacity"])
-        assert job.min_slots > params["capacity"]
+    elif match := re.match(r"Needs (\d+) GPUs? at once: its group has (\d+)", text):
+        assert int(match[1]) == job.min_slots > params["capacity"]
+        assert int(match[2]) in {params["capacity"], params.get("group_room")}
+        _check_group(snapshot, plan, line)
     elif match := re.match(r"Stops for now and gives back (\d+) GPUs?: ", text):
         assert line.preempt
         assert int(match[1]) == len(line.vacate) == len(held(snapshot, job))
     else:
         assert re.match(r"(\d+) GPUs?: stays, though ", text)
         assert int(text.split()[0]) == line.target == len(held(snapshot, job))
+
+
+def _check_group(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
+    """What is said of its group beside others: its own terms, and no more than it then has."""
+    match = re.search(
+        r"its group has (\d+) of (\d+) GPUs?, by its (?:quota of (\d+) and its )?weight of (\d+)", line.reason.text
+    )
+    params, group = line.reason.params, group_of(snapshot, job_of(snapshot, line))
+    assert bool(match) == ("group_room" in params)
+    if match:
+        quota = None if match[3] is None else int(match[3])
+        assert (quota, int(match[4])) == (group.quota, group.weight)
+        assert (int(match[1]), int(match[2])) == (params["group_room"], params["group_total"])
+        members = [other for other in plan.jobs if job_of(snapshot, other).group == group.name]
+        assert (
+            sum(other.target for other in members if other.job not in settled(snapshot, plan)) <= params["group_room"]
+        )
+        assert params["group_room"] < params["group_total"] <= sum(offered(slot, group) for slot in snapshot.slots)
 
 
 def _others(snapshot: Snapshot, plan: Plan, line: JobPlan) -> list[JobView]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from jobs.scheduling.demand import Demand, by_priority
+from jobs.scheduling.demand import Demand
 
 __all__ = ["floors", "shares"]
 
@@ -17,20 +17,26 @@ __all__ = ["floors", "shares"]
 def shares(demands: Sequence[Demand], capacity: int, *, preemption: bool) -> dict[int, int]:
     least = floors(demands, capacity, preemption=preemption)
     admitted = [demand for demand in demands if demand.id in least]
-    return _in_whole_slots(admitted, _fill(admitted, least, capacity))
+    return _in_whole_slots(_fill(admitted, least, capacity))
 
 
 def floors(demands: Sequence[Demand], capacity: int, *, preemption: bool) -> dict[int, int]:
     """The least that each job gets which takes part; the others wait. Running jobs come first, then (priority, age)."""
-    line = sorted(demands, key=lambda demand: (not demand.running, by_priority(demand)))
-    least = {d.id: min(d.kept, d.min_slots) if preemption else d.kept for d in line if d.running}
+    running = [demand for demand in demands if demand.running]
+    least = {demand.id: demand.least if preemption else demand.kept for demand in running}
     spare = capacity - sum(least.values())
-    for demand in line:
-        need = demand.min_slots - least.get(demand.id, 0)
-        if need <= spare:
-            least[demand.id] = max(demand.min_slots, least.get(demand.id, 0))
-            spare -= max(need, 0)
-        elif not demand.running and demand.min_slots <= capacity:
+    for demand in running:
+        need = demand.min_slots - least[demand.id]
+        if 0 < need <= spare:
+            least[demand.id] = demand.min_slots
+            spare -= need
+    for demand in demands:
+        if demand.running:
+            continue
+        if demand.min_slots <= spare:
+            least[demand.id] = demand.min_slots
+            spare -= demand.min_slots
+        elif demand.min_slots <= capacity:
             break
     return least
 
@@ -39,7 +45,8 @@ def floors(demands: Sequence[Demand], capacity: int, *, preemption: bool) -> dic
 class _Exact:
     """Shares before rounding: the whole of each, and what is left of it in parts of `denominator`."""
 
-    whole: Mapping[int, int]
+    whole: dict[int, int]
+    #: Of the jobs that are at no limit, in the order in which they are served.
     rest: Mapping[int, int]
     denominator: int
 
@@ -52,29 +59,29 @@ def _fill(admitted: Sequence[Demand], least: Mapping[int, int], capacity: int) -
     """
     left = min(capacity, sum(demand.max_slots for demand in admitted))
     whole: dict[int, int] = {}
-    unclamped = list(admitted)
+    unclamped = admitted
     while unclamped:
+        # A job's wish is `left * priority / total`: compared in parts of `total`, everything is whole.
         total = sum(demand.priority for demand in unclamped)
-        # In parts of `total`: wished, and as far as the limits allow.
-        wish = {d.id: left * d.priority for d in unclamped}
-        allowed = {d.id: min(max(wish[d.id], least[d.id] * total), d.max_slots * total) for d in unclamped}
-        excess = sum(allowed.values()) - left * total
-        if excess == 0:
-            parts = {job: divmod(share, total) for job, share in allowed.items()}
-            whole |= {job: part[0] for job, part in parts.items()}
-            return _Exact(whole, {job: part[1] for job, part in parts.items()}, total)
-        done = {job: share // total for job, share in allowed.items() if (share - wish[job]) * excess > 0}
+        low = {d.id: least[d.id] for d in unclamped if left * d.priority < least[d.id] * total}
+        high = {d.id: d.max_slots for d in unclamped if left * d.priority > d.max_slots * total}
+        if not low and not high:
+            break
+        wished = left * sum(d.priority for d in unclamped if d.id in low or d.id in high)
+        excess = (sum(low.values()) + sum(high.values())) * total - wished
+        done = low if excess > 0 else high if excess < 0 else low | high
         whole |= done
         left -= sum(done.values())
         unclamped = [demand for demand in unclamped if demand.id not in done]
-    return _Exact(whole, {}, 1)
+    total = sum(demand.priority for demand in unclamped)
+    parts = {demand.id: divmod(left * demand.priority, total) for demand in unclamped}
+    whole |= {job: part for job, (part, _) in parts.items()}
+    return _Exact(whole, {job: rest for job, (_, rest) in parts.items()}, max(1, total))
 
 
-def _in_whole_slots(admitted: Sequence[Demand], exact: _Exact) -> dict[int, int]:
-    """Round down; the remainder goes to the largest fractions, ties by (priority, submission, id)."""
-    whole = dict(exact.whole)
+def _in_whole_slots(exact: _Exact) -> dict[int, int]:
+    """Round down; the remainder goes to the largest fractions, of equal ones to who is served first."""
     remainder = sum(exact.rest.values()) // exact.denominator
-    line = sorted(admitted, key=lambda demand: (-exact.rest.get(demand.id, 0), by_priority(demand)))
-    for demand in line[:remainder]:
-        whole[demand.id] += 1
-    return whole
+    for job in sorted(exact.rest, key=exact.rest.__getitem__, reverse=True)[:remainder]:
+        exact.whole[job] += 1
+    return exact.whole

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jobs.scheduling.demand import Demand, by_submission
+from jobs.scheduling.demand import Demand
 from jobs.scheduling.policies.in_order import serve
 
 __all__ = ["shares"]
@@ -13,4 +13,4 @@ __all__ = ["shares"]
 def shares(demands: Sequence[Demand], capacity: int, *, preemption: bool) -> dict[int, int]:
     """Preemption changes nothing here: what is held is kept until its holder ends."""
     kept = {demand.id: demand.kept for demand in demands if demand.running}
-    return serve(sorted(demands, key=by_submission), kept, capacity - sum(kept.values()), capacity)
+    return serve(demands, kept, capacity - sum(kept.values()), capacity)

@@ -14,7 +14,7 @@ def serve(line: Sequence[Demand], given: Mapping[int, int], spare: int, capacity
 
     Ends at the first job that waits although it would fit into `capacity`: nobody behind it may take what it waits for.
     """
-    result = dict(given)
+    result, spare = dict(given), max(0, spare)
     for demand in line:
         has = result.get(demand.id, 0)
         gets = has + min(demand.max_slots - has, spare)
