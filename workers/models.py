@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 
-__all__ = ["CapacityPoint", "GpuReading", "Host", "ResourceGroup", "Slot"]
+__all__ = ["CapacityPoint", "GpuReading", "Host", "JoinToken", "ResourceGroup", "Slot"]
 
 
 class Host(models.Model):
@@ -25,6 +25,11 @@ class Host(models.Model):
     memory_bytes = models.BigIntegerField(default=0)
     #: Its GPUs are CPU processes that stand in for GPUs.
     virtual = models.BooleanField(default=False)
+    #: None: the host does not tell.
+    nprocs = models.PositiveIntegerField(null=True)
+    ncores = models.PositiveIntegerField(null=True)
+    nthreads = models.PositiveIntegerField(null=True)
+    swap_bytes = models.BigIntegerField(null=True)
     #: Changes with each start of the executor.
     boot = models.CharField(max_length=64, blank=True, default="")
     last_report_at = models.DateTimeField(null=True, blank=True)
@@ -33,10 +38,19 @@ class Host(models.Model):
     #: Revision of the wish that the control plane wants carried out, and the newest one that the executor has.
     wish_revision = models.PositiveBigIntegerField(default=0)
     applied_revision = models.PositiveBigIntegerField(default=0)
+    #: An administrator took it from the lists; its history stays. None again once it comes back.
+    removed_at = models.DateTimeField(null=True)
+    #: While removed: the start of its executor whose reports are not listened to. "": it comes back with any report.
+    removed_boot = models.CharField(max_length=64, blank=True, default="")
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         ordering = ["name"]
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(removed_at=None) | models.Q(state="OFFLINE"), name="host_removed_offers_nothing"
+            )
+        ]
 
     def __str__(self) -> str:
         return self.name
@@ -75,7 +89,7 @@ class CapacityPoint(models.Model):
 
 
 class GpuReading(models.Model):
-    """The newest reading of a slot's device (one row per slot; history comes with usage timelines)."""
+    """The newest reading of a slot's device: one row per slot. What they add up to is in jobs/usage."""
 
     slot = models.OneToOneField(Slot, on_delete=models.CASCADE, related_name="reading")
     at = models.DateTimeField()
@@ -86,6 +100,12 @@ class GpuReading(models.Model):
     memory_total_bytes = models.BigIntegerField(null=True)
     temperature_celsius = models.FloatField(null=True)
     power_watts = models.FloatField(null=True)
+    #: What is being added up: the claim of `jobs` that it counts for, the beginning of its quarter of an hour, and how
+    #: long the device was busy and idle in it so far. Written down and begun anew when either changes.
+    counted_claim = models.PositiveBigIntegerField(null=True)
+    counted_from = models.DateTimeField(null=True)
+    busy_ms = models.PositiveIntegerField(default=0)
+    idle_ms = models.PositiveIntegerField(default=0)
 
 
 class ResourceGroup(models.Model):
@@ -93,7 +113,7 @@ class ResourceGroup(models.Model):
 
     class Selection(models.TextChoices):
         STATIC = "static"  # the hosts listed
-        DYNAMIC = "dynamic"  # every host
+        DYNAMIC = "dynamic"  # every host that meets the requirement
 
     class Kind(models.TextChoices):
         GPU = "gpu"  # slots that ranks may hold
@@ -105,6 +125,8 @@ class ResourceGroup(models.Model):
     #: Slots per host: a formula over host attributes, such as `ngpus` or `ncpus*2` (see slot_formula.py).
     slot_rule = models.CharField(max_length=200, default="ngpus")
     selection = models.CharField(max_length=16, choices=Selection, default=Selection.DYNAMIC)
+    #: Of a dynamic selection: an expression such as `ngpus > 0`. "": every host.
+    requirement = models.CharField(max_length=200, blank=True, default="")
     hosts = models.ManyToManyField(Host, blank=True, related_name="static_groups")
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -113,3 +135,18 @@ class ResourceGroup(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class JoinToken(models.Model):
+    """Lets so many machines more become hosts. Only its digest is stored; the row goes with its last use."""
+
+    #: sha256 of the token, which is random enough to need no slow hash.
+    digest = models.CharField(max_length=64, unique=True)
+    hosts_left = models.PositiveIntegerField()
+    expires_at = models.DateTimeField()
+    created_by = models.CharField(max_length=150)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [models.CheckConstraint(condition=models.Q(hosts_left__gt=0), name="join_token_has_uses")]

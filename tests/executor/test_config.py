@@ -43,3 +43,16 @@ def test_says_which_variable_is_no_number() -> None:
 
 def test_two_homes_have_two_marks() -> None:
     assert executor_config(COMPLETE).mark != executor_config({**COMPLETE, "TIDEPOOL_HOME": "/srv/other"}).mark
+
+
+def test_the_brokers_address_comes_from_a_file_if_one_is_named(tmp_path: Path) -> None:
+    (tmp_path / "url").write_text("redis://executor:secret@broker/0\n")
+    named = {**COMPLETE, "TIDEPOOL_BROKER_URL": "", "TIDEPOOL_BROKER_URL_FILE": str(tmp_path / "url")}
+    assert executor_config(named).broker_url == "redis://executor:secret@broker/0"
+    for file in ("/nowhere", "/dev/null"):
+        with pytest.raises(ConfigError, match="TIDEPOOL_BROKER_URL_FILE"):
+            executor_config({**named, "TIDEPOOL_BROKER_URL_FILE": file})
+
+
+def test_an_empty_number_of_virtual_slots_means_real_gpus() -> None:
+    assert executor_config({**COMPLETE, "TIDEPOOL_VIRTUAL_SLOTS": ""}).virtual_slots is None

@@ -7,15 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tidepool import procfs
 from tidepool.journal import Journal
 from tidepool.protocol import LaunchSpec
 
 from tests.executor.embedded import Host, job_wish
-from tests.runtime.process_tree import launch_spec, until
-
-pytestmark = pytest.mark.timeout(120)
+from tests.runtime.process_tree import launch_spec
+from tests.waiting import wait_until
 
 TRAIN_FOREVER = "import time\nwhile True:\n    time.sleep(0.05)\n"
 
@@ -34,11 +32,11 @@ def test_lead_host_has_one_coordinator_and_ends_it_with_the_job(host: Host, tmp_
     launch = launch_spec(tmp_path, TRAIN_FOREVER)
     host.wish(job_wish(launch, [0], lead=True))
     host.until_running(1)
-    found = until(lambda: place(launch))
+    found = wait_until(lambda: place(launch))
     [coordinator] = coordinators(host)
     assert found["pid"] == coordinator.pid
     host.wish(job_wish(launch, [0], lead=True, stop=True))
-    until(lambda: not host.processes())
+    wait_until(lambda: not host.processes())
 
 
 def test_a_host_that_does_not_lead_has_none(host: Host, tmp_path: Path) -> None:
@@ -51,11 +49,11 @@ def test_coordinator_killed_is_started_again_and_no_rank_ends(host: Host, tmp_pa
     launch = launch_spec(tmp_path, TRAIN_FOREVER)
     host.wish(job_wish(launch, [0], lead=True))
     before = host.until_running(1).ranks
-    until(lambda: place(launch))
+    wait_until(lambda: place(launch))
     [first] = coordinators(host)
     procfs.kill(first)
-    second = until(lambda: [each for each in coordinators(host) if each.pid != first.pid])
-    until(lambda: (place(launch) or {}).get("pid") == second[0].pid)
+    second = wait_until(lambda: [each for each in coordinators(host) if each.pid != first.pid])
+    wait_until(lambda: (place(launch) or {}).get("pid") == second[0].pid)
     assert host.until_running(1).ranks == before
 
 
@@ -63,7 +61,7 @@ def test_coordinator_outlives_executor_and_is_found_again(host: Host, tmp_path: 
     launch = launch_spec(tmp_path, TRAIN_FOREVER)
     host.wish(job_wish(launch, [0], lead=True))
     host.until_running(1)
-    until(lambda: place(launch))
+    wait_until(lambda: place(launch))
     before = coordinators(host)
     host.kill()
     host.start()
@@ -86,7 +84,7 @@ def test_coordinator_ends_where_the_lead_moves_away(host: Host, tmp_path: Path) 
     wish = job_wish(launch_spec(tmp_path, TRAIN_FOREVER), [0], lead=True)
     host.wish(wish)
     before = host.until_running(1).ranks
-    until(lambda: coordinators(host))
+    wait_until(lambda: coordinators(host))
     host.wish(replace(wish, target_revision=2, lead=False))
-    until(lambda: not coordinators(host))
+    wait_until(lambda: not coordinators(host))
     assert host.until_running(1).ranks == before

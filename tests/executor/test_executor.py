@@ -8,13 +8,11 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from tidepool import procfs
 
 from tests.executor.embedded import Broker, Host, job_wish
-from tests.runtime.process_tree import launch_spec, until
-
-pytestmark = pytest.mark.timeout(120)
+from tests.runtime.process_tree import launch_spec
+from tests.waiting import wait_until
 
 TRAIN_FOREVER = "import time\nwhile True:\n    time.sleep(0.05)\n"
 #: Ends with 3 as soon as a file named "end" is in its folder.
@@ -34,7 +32,7 @@ def test_carries_out_a_wish_and_stops_what_is_absent_from_the_next(host: Host, t
     host.wish()
     report = host.until(lambda report: report.applied_revision == 2 and not report.ranks)
     assert [entry.data["signal"] for entry in host.until_exited(2)] == [signal.SIGTERM] * 2
-    until(lambda: not host.processes())
+    wait_until(lambda: not host.processes())
 
 
 def test_repeated_late_and_older_wishes_change_nothing(host: Host, tmp_path: Path) -> None:
@@ -68,7 +66,7 @@ def test_executor_restarted_while_a_rank_trains_adopts_it_and_its_exit_code(host
     host.signal(signal.SIGTERM)
     assert procfs.alive(rank.pid, rank.started_at)
     (tmp_path / "code" / "end").touch()  # it ends while nobody watches
-    until(lambda: not procfs.alive(rank.pid, rank.started_at))
+    wait_until(lambda: not procfs.alive(rank.pid, rank.started_at))
     host.start()
     [exited] = host.until_exited(1)
     assert (exited.data["pid"], exited.data["code"]) == (rank.pid, 3)
@@ -102,7 +100,7 @@ def test_nursery_killed_ranks_live_and_a_new_one_forks(whole_host: Host, tmp_pat
 def test_keeper_killed_its_ranks_die_with_a_record_and_start_again(host: Host, tmp_path: Path) -> None:
     host.wish(job_wish(launch_spec(tmp_path, GRANDCHILD), [0]))
     [rank] = host.until_running(1).ranks
-    until(lambda: len(procfs.marked(f"{host.config.mark}.3.1.rank")) == 2)
+    wait_until(lambda: len(procfs.marked(f"{host.config.mark}.3.1.rank")) == 2)
     before = host.processes()
     [keeper] = procfs.marked(f"{host.config.mark}.3.1.keeper")
     procfs.kill(keeper)
@@ -133,7 +131,7 @@ def test_processes_that_no_record_knows_are_ended_once_a_wish_says_so(host: Host
     host.until(lambda report: len(host.boots) == 2)
     assert host.processes()
     host.wish()
-    until(lambda: not host.processes())
+    wait_until(lambda: not host.processes())
 
 
 def test_another_installation_is_left_alone(host: Host, broker: Broker, tmp_path: Path) -> None:
@@ -158,14 +156,14 @@ def test_lifeline_owner_killed_nothing_is_left(broker: Broker, tmp_path: Path) -
     try:
         host.wish(job_wish(launch_spec(tmp_path, GRANDCHILD), [0]))
         host.until_running(1)
-        until(lambda: len(host.processes()) == 3)
+        wait_until(lambda: len(host.processes()) == 3)
         nursery = procfs.find(host.nursery_pid())
         assert nursery is not None
         everything = [*host.processes(), nursery]
     finally:
         os.close(writing)
         os.close(reading)
-    until(lambda: not any(procfs.alive(process.pid, process.started_at) for process in everything))
+    wait_until(lambda: not any(procfs.alive(process.pid, process.started_at) for process in everything))
     assert host.ended() != 0
     host.close()
 
@@ -176,7 +174,7 @@ def test_broker_outage_costs_no_rank_and_no_entry(broker: Broker, host: Host, tm
     broker.stop()
     try:
         (tmp_path / "code" / "end").touch()
-        until(lambda: not procfs.alive(rank.pid, rank.started_at))
+        wait_until(lambda: not procfs.alive(rank.pid, rank.started_at))
     finally:
         broker.start()
     [exited] = host.until_exited(1)

@@ -91,6 +91,20 @@ def test_a_lost_report_is_sent_again_though_news_keep_coming(journals: Journals,
     assert taken == [1, 2, 3, 4]
 
 
+def test_what_could_not_be_sent_is_taken_again_at_once(journals: Journals, wish: JobWish) -> None:
+    journals.follow(wish)
+    record(wish, "rank_started", "rank_exited")
+    first = journals.take(500)
+    journals.acknowledge({KEEPER: 1})
+    record(wish, "rank_started")
+    second = journals.take(500)
+    assert [entry.number for entry in second] == [3]
+    journals.put_back(second)
+    assert numbers(journals) == [3]
+    journals.put_back(first)
+    assert numbers(journals) == [2, 3], "the first is stored, and is not sent again"
+
+
 def test_who_answers_late_is_not_flooded(journals: Journals, wish: JobWish, clock: Clock) -> None:
     journals.follow(wish)
     record(wish, "rank_started")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ from tidepool import procfs
 from tidepool.protocol import RankStatus
 
 from workers.executor.config import ExecutorConfig
-from workers.executor.probe import GpuProbe, VirtualProbe, make_probe
+from workers.executor.probe import GpuProbe, VirtualProbe, make_probe, processors
 
 
 def not_supported(*arguments: Any) -> Any:
@@ -112,3 +113,18 @@ def test_a_virtual_gpus_utilisation_is_its_ranks_cpu_time_over_wall_time(monkeyp
 def test_configuration_decides_which_devices_are_meant(tmp_path: Any, virtual_slots: int | None, kind: type) -> None:
     config = ExecutorConfig(tmp_path, "host-a", "", virtual_slots, "127.0.0.1", None)
     assert isinstance(make_probe(config), kind)
+
+
+def test_processors_cores_and_threads_are_counted(tmp_path: Path) -> None:
+    for number in range(16):
+        topology = tmp_path / f"cpu{number}" / "topology"
+        topology.mkdir(parents=True)
+        (topology / "physical_package_id").write_text(f"{number % 2}\n")
+        (topology / "core_id").write_text(f"{number // 2 % 4}\n")
+    assert processors(tmp_path) == {"nprocs": 2, "ncores": 4, "nthreads": 2}
+
+
+def test_a_kernel_that_does_not_tell_of_its_processors_is_asked_no_more(tmp_path: Path) -> None:
+    assert processors(tmp_path) == {}
+    (tmp_path / "cpu0" / "topology").mkdir(parents=True)
+    assert processors(tmp_path / "nowhere") == {}

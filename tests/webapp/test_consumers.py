@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -15,13 +15,15 @@ from django.contrib.sessions.backends.db import SessionStore
 
 from jobs.models import Job
 from tests.factories import JobFactory, UserFactory
+from tests.waiting import PATIENCE_SECONDS
 from webapp import consumers
+from webapp.accounts import actions
 from webapp.consumers import LiveConsumer
 from webapp.lib.hub import Hub
-from webapp.lib.live import CLUSTER, Event, current_seqs, job_topic
+from webapp.lib.live import ACCOUNTS, CLUSTER, JOBS, Event, current_seqs, job_topic
+from webapp.lib.roles import Role
 
 pytestmark = pytest.mark.django_db(transaction=True)
-DEADLINE_SECONDS = 30.0
 
 
 class Browser(ApplicationCommunicator):
@@ -32,7 +34,7 @@ class Browser(ApplicationCommunicator):
 
     async def connect(self) -> None:
         await self.send_input({"type": "websocket.connect"})
-        assert (await self.receive_output(DEADLINE_SECONDS))["type"] == "websocket.accept"
+        assert (await self.receive_output(PATIENCE_SECONDS))["type"] == "websocket.accept"
 
     async def say(self, text: str) -> None:
         await self.send_input({"type": "websocket.receive", "text": text})
@@ -48,17 +50,17 @@ class Browser(ApplicationCommunicator):
             pass
 
     async def frame(self) -> dict[str, Any]:
-        return json.loads((await self.receive_output(DEADLINE_SECONDS))["text"])
+        return json.loads((await self.receive_output(PATIENCE_SECONDS))["text"])
 
     async def close_code(self) -> int:
         """Reads until the server closes."""
-        while (message := await self.receive_output(DEADLINE_SECONDS))["type"] != "websocket.close":
+        while (message := await self.receive_output(PATIENCE_SECONDS))["type"] != "websocket.close":
             pass
         return int(message["code"])
 
     async def leave(self) -> None:
         await self.send_input({"type": "websocket.disconnect", "code": 1000})
-        await self.wait(DEADLINE_SECONDS)
+        await self.wait(PATIENCE_SECONDS)
 
 
 @pytest.fixture
@@ -130,7 +132,7 @@ async def test_a_browser_that_goes_while_a_frame_is_sent_is_forgotten(
     await browser.follow(CLUSTER)
 
     hub.receive(Event(CLUSTER, 1, "state", {"slots": {}}))
-    await asyncio.wait_for(sent.wait(), DEADLINE_SECONDS)
+    await asyncio.wait_for(sent.wait(), PATIENCE_SECONDS)
     await browser.leave()
 
     assert not hub._topics
@@ -147,7 +149,7 @@ async def test_a_websocket_that_ends_by_an_error_is_forgotten(hub: Hub, monkeypa
 
     await browser.subscribe(CLUSTER)
     with pytest.raises(RuntimeError, match="database is locked"):
-        await browser.wait(DEADLINE_SECONDS)
+        await browser.wait(PATIENCE_SECONDS)
 
     assert not hub._topics
 
@@ -204,3 +206,53 @@ async def test_a_log_out_ends_the_socket(hub: Hub, monkeypatch: pytest.MonkeyPat
     await SessionStore(session.session_key).aflush()
 
     assert await browser.close_code() == 4401
+
+
+@pytest.mark.parametrize("act", [actions.deactivate, actions.reset_password])
+async def test_who_is_shut_out_loses_the_socket_at_once(hub: Hub, act: Callable[[User, int], object]) -> None:
+    """Not at the next of the checks that come each minute: the change itself is heard."""
+    alice, bob, _ = await cast()
+    carol = await database_sync_to_async(UserFactory)(username="carol", is_staff=True)
+    hers, his = [await connected(user, await session_of(user)) for user in (alice, bob)]
+    for browser in (hers, his):
+        await browser.follow(CLUSTER)
+
+    await database_sync_to_async(act)(carol, alice.pk)
+    hub.receive(Event(ACCOUNTS, 1, "append", {"users": [alice.pk]}))
+
+    assert await asyncio.wait_for(hers.close_code(), 1.0) == 4401
+    hub.receive(Event(CLUSTER, 1, "state", {"slots": {}}))
+    assert (await his.frame())["topic"] == CLUSTER
+    await his.leave()
+
+
+async def test_who_was_shut_out_during_the_handshake_loses_the_socket(hub: Hub) -> None:
+    alice, _, _ = await cast()
+    carol = await database_sync_to_async(UserFactory)(username="carol", is_staff=True)
+    session = await session_of(alice)
+    await database_sync_to_async(actions.deactivate)(carol, alice.pk)
+
+    browser = await connected(alice, session)
+
+    assert await asyncio.wait_for(browser.close_code(), 1.0) == 4401
+
+
+async def test_who_is_no_administrator_any_more_hears_no_more_of_all_jobs(hub: Hub) -> None:
+    carol = await database_sync_to_async(UserFactory)(username="carol", is_staff=True)
+    dora = await database_sync_to_async(UserFactory)(username="dora", is_staff=True)
+    browser = await connected(carol, await session_of(carol))
+    await browser.follow(JOBS)
+
+    await database_sync_to_async(actions.change_role)(dora, carol.pk, Role.DATA_SCIENTIST)
+    hub.receive(Event(ACCOUNTS, 1, "append", {"users": [carol.pk]}))
+
+    assert await asyncio.wait_for(browser.close_code(), 1.0) == 4403
+
+
+async def test_nobody_subscribes_to_what_happens_to_accounts(hub: Hub) -> None:
+    alice, _, _ = await cast()
+    browser = await connected(alice)
+
+    await browser.subscribe(ACCOUNTS)
+
+    assert await browser.close_code() == 4403

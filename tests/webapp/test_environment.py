@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from webapp.environment import Environment, secret_key
+from webapp.environment import Environment, secret_key, with_secrets
 
 
 @pytest.mark.parametrize(
@@ -68,3 +68,17 @@ def test_a_home_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(ImproperlyConfigured, match=r"TIDEPOOL_HOME|let this user own it"):
         secret_key(tmp_path / "file" / "secret-key")
+
+
+def test_secrets_come_from_files(tmp_path):
+    (tmp_path / "url").write_text("postgres://pool:safe@db/tide\n")
+    given = {"URL_FILE": str(tmp_path / "url"), "OTHER_FILE": "", "HOME": "/"}
+    assert with_secrets(given, ["URL_FILE", "OTHER_FILE"]) == {"URL": "postgres://pool:safe@db/tide", "HOME": "/"}
+
+
+@pytest.mark.parametrize(
+    "given", [{"X_FILE": "/nowhere"}, {"X_FILE": "/dev/null"}, {"X_FILE": "/etc/hosts", "X": "here"}]
+)
+def test_a_secret_that_cannot_be_had_is_refused_by_name(given):
+    with pytest.raises(ImproperlyConfigured, match=r"^X_FILE .*\.$"):
+        with_secrets(given, ["X_FILE"])

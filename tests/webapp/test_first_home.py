@@ -35,6 +35,15 @@ def test_filling_twice(home):
     assert (settings.TIDEPOOL_MODEL_ROOTS[0] / "digits-cnn" / "elastic-main.py").is_file()
 
 
+def test_without_the_examples_it_is_as_after_an_installation(home):
+    fill_home("a long password", examples=False)
+    assert User.objects.get().is_superuser
+    assert list(ResourceGroup.objects.values_list("name", flat=True)) == ["ComputeHosts"]
+    assert not InstanceGroup.objects.exists()
+    assert not DatasetVersion.objects.exists()
+    assert not RegisteredModelVersion.objects.exists()
+
+
 def test_the_digits_are_the_same_each_time(tmp_path):
     write_digits(tmp_path / "one")
     write_digits(tmp_path / "two")

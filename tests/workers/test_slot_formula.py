@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from workers.slot_formula import MAX_SLOTS, Attributes, FormulaError, parse
 
-HOST = Attributes(ncpus=8, ngpus=4, maxmem=65536)
+HOST = Attributes(ncpus=8, ngpus=4, maxmem=65536, nprocs=2, ncores=2, nthreads=2)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,10 @@ HOST = Attributes(ncpus=8, ngpus=4, maxmem=65536)
         ("ngpus * (maxmem >= 65536)", 4),
         ("ngpus * (ncpus < 8)", 0),
         ("1.9", 1),
+        ("nprocs * ncores * nthreads", 8),
+        ("ngpus and ncpus", 1),
+        ("ngpus * (ncpus > 4 or maxmem > 100000)", 4),
+        ("virtual or ngpus > 8", 0),
     ],
 )
 def test_a_rule_gives_these_slots(rule, slots):
@@ -49,7 +53,12 @@ def test_a_rule_gives_these_slots(rule, slots):
         ("ngpus ncpus", 7),
         ("ngpus $ 2", 7),
         ("2 ** 3", 4),
-        ("nprocs", 1),
+        ("nsockets", 1),
+        ("ngpus and", 10),
+        ("ngpus > 0 and ncpu > 4", 15),
+        ("not", 4),
+        ("ngpus & ncpus", 7),
+        ("not " * 30 + "1", 85),
         ("ncpus.real", 6),
         ("__import__('os')", 1),
         ("(ngpus", 7),
@@ -72,6 +81,34 @@ def test_a_mistake_is_named_with_its_position(rule, position):
         parse(rule)
     assert caught.value.position == position
     assert f"(at character {position})" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("requirement", "is_met"),
+    [
+        ("ngpus > 0", True),
+        ("ngpus > 0 and not virtual", True),
+        ("ngpus > 0 && !(ncpus == 8)", False),
+        ("ngpus > 4 || ncpus > 4 and nthreads == 1", False),
+        ("not ngpus or ncpus", True),
+        ("not not 3", True),
+        ("virtual and 1 / 0", False),
+        ("0.5", True),
+    ],
+)
+def test_a_host_meets_a_requirement(requirement, is_met):
+    assert parse(requirement).is_met(HOST) is is_met
+
+
+def test_what_is_not_known_is_answered_with_what_there_is():
+    with pytest.raises(FormulaError, match="use ngpus, ncpus, nprocs, ncores, nthreads, maxmem, maxswp, virtual, min"):
+        parse("nsockets")
+
+
+def test_what_a_host_does_not_report_is_named():
+    with pytest.raises(FormulaError, match="this host does not report maxswp") as caught:
+        parse("ngpus + maxswp").slots(HOST)
+    assert caught.value.position == 9
 
 
 @pytest.mark.parametrize("rule", ["1 / 0", "ngpus % (ncpus - 8)", "1000000*1000000*1000000", "maxmem"])
@@ -101,6 +138,11 @@ _words = st.sampled_from(
         ">=",
         "2",
         "0",
+        "and",
+        "not",
+        "||",
+        "!",
+        "nthreads",
     ]
 )
 

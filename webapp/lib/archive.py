@@ -17,14 +17,14 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from webapp.lib.errors import UserError, field_error
 
-__all__ = ["ARCHIVE_SUFFIXES", "Limits", "store_upload"]
+__all__ = ["ARCHIVE_SUFFIXES", "Limits", "store_upload", "store_uploads"]
 
 _CHUNK = 64 * 1024
 _MEBIBYTE = 1024**2
@@ -63,11 +63,32 @@ def store_upload(upload: IO[bytes], name: str, destination: Path, limits: Limits
 
     `single` lists the suffixes of files that are taken as they are.
     """
+    store_uploads([(upload, name)], destination, limits, single=single)
+
+
+def store_uploads(
+    uploads: Sequence[tuple[IO[bytes], str]],
+    destination: Path,
+    limits: Limits,
+    *,
+    single: Iterable[str],
+    unwrap: bool = False,
+) -> None:
+    """The same with several, by their content and name, side by side and below the same caps.
+
+    unwrap: where the first is a single folder that holds everything, that is the destination.
+    """
     scratch = destination.with_name(f".incoming-{secrets.token_hex(8)}")
-    scratch.mkdir(parents=True, mode=0o755)
+    folder = scratch / "content"
+    folder.mkdir(parents=True, mode=0o755)
+    budget = _Budget(limits, uploaded_bytes=sum(_size(upload) for upload, _ in uploads))
+    name = ""
     try:
-        _fill(scratch, upload, name, limits, tuple(single))
-        scratch.rename(destination)
+        for number, (upload, name) in enumerate(uploads):
+            _fill(folder, upload, name, budget, tuple(single))
+            if unwrap and number == 0:
+                folder = _wrapped(folder)
+        folder.rename(destination)
     except UserError:
         raise
     except _BROKEN as error:
@@ -76,11 +97,16 @@ def store_upload(upload: IO[bytes], name: str, destination: Path, limits: Limits
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _fill(folder: Path, upload: IO[bytes], name: str, limits: Limits, single: tuple[str, ...]) -> None:
-    budget = _Budget(limits, uploaded_bytes=_size(upload))
+def _wrapped(folder: Path) -> Path:
+    inner = [path for path in folder.iterdir() if not path.name.startswith("._")]  # those macOS puts beside them
+    return inner[0] if len(inner) == 1 and inner[0].is_dir() else folder
+
+
+def _fill(folder: Path, upload: IO[bytes], name: str, budget: _Budget, single: tuple[str, ...]) -> None:
+    before = budget.files
     lowered = name.lower()
     if lowered.endswith(".zip"):
-        entries = _zip_entries(upload, limits)
+        entries = _zip_entries(upload, budget.limits)
     elif lowered.endswith(_TAR_SUFFIXES):
         entries = _tar_entries(upload, budget)
     elif lowered.endswith(single):
@@ -90,7 +116,7 @@ def _fill(folder: Path, upload: IO[bytes], name: str, limits: Limits, single: tu
         raise _refused(f"The file {name!r} is of a kind that is not taken: upload one of {kinds}.")
     for entry in entries:
         _write(folder, entry, budget)
-    if not budget.files:
+    if budget.files == before:
         raise _refused(f"The archive {name!r} holds no file.")
 
 
@@ -103,7 +129,7 @@ class _Entry:
 
 class _Budget:
     def __init__(self, limits: Limits, *, uploaded_bytes: int) -> None:
-        self._limits = limits
+        self.limits = limits
         self._uploaded_bytes = max(uploaded_bytes, 1)
         self._entries = 0
         self.files = 0
@@ -112,14 +138,14 @@ class _Budget:
     def count_entry(self, *, is_file: bool) -> None:
         self._entries += 1
         self.files += is_file
-        if self._entries > self._limits.max_files:
-            raise _refused(f"The archive has more than {self._limits.max_files} entries: split it.")
+        if self._entries > self.limits.max_files:
+            raise _refused(f"The archive has more than {self.limits.max_files} entries: split it.")
 
     def count_bytes(self, number: int) -> None:
         self._bytes += number
-        if self._bytes > self._limits.max_bytes:
-            raise _refused(f"The archive is larger than {self._limits.max_bytes} bytes when unpacked.")
-        if self._bytes > 10 * _MEBIBYTE and self._bytes > self._limits.max_ratio * self._uploaded_bytes:
+        if self._bytes > self.limits.max_bytes:
+            raise _refused(f"The archive is larger than {self.limits.max_bytes} bytes when unpacked.")
+        if self._bytes > 10 * _MEBIBYTE and self._bytes > self.limits.max_ratio * self._uploaded_bytes:
             raise _refused("The archive grows suspiciously when unpacked: upload it uncompressed.")
 
 

@@ -17,7 +17,7 @@ import plotly.graph_objects as go
 
 from webapp.lib.time import iso
 
-__all__ = ["Band", "JobLook", "Step", "as_json", "job_look", "layout", "tide_figure"]
+__all__ = ["SEVERAL", "Band", "JobLook", "Step", "as_json", "fill_pattern", "job_look", "layout", "tide_figure"]
 
 #: Okabe and Ito's hues and four more by lightness, ordered so that jobs submitted one after the other look different.
 _COLOURS = (
@@ -49,7 +49,7 @@ class JobLook:
 
 
 #: Of jobs that are shown as one band.
-_SEVERAL = JobLook(0, "#868e96", "#000000", "", 0)
+SEVERAL = JobLook(0, "#868e96", "#000000", "", 0)
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def layout() -> go.Layout:
 
 
 def _band_trace(band: Band) -> dict[str, Any]:
-    look = job_look(band.job) if band.job else _SEVERAL
+    look = job_look(band.job) if band.job else SEVERAL
     return {
         "type": "scatter",
         "x": [iso(step.at) for step in band.steps],
@@ -131,13 +131,13 @@ def _band_trace(band: Band) -> dict[str, Any]:
         "mode": "lines",
         "line": {"shape": "hv", "width": 0, "color": look.colour},
         "fillcolor": look.colour,
-        "fillpattern": _fill_pattern(look),
+        "fillpattern": fill_pattern(look),
         "stackgroup": "gpus",
         "hoverinfo": "skip",
     }
 
 
-def _fill_pattern(look: JobLook) -> dict[str, Any]:
+def fill_pattern(look: JobLook) -> dict[str, Any]:
     """The pattern that the job has in the slot map."""
     shade = {"fgcolor": look.ink, "bgcolor": look.colour, "fgopacity": 0.16, "fillmode": "replace"}
     return {"shape": _PATTERN_SHAPES[look.pattern], "size": 9, "solidity": 0.3, **shade}

@@ -112,8 +112,12 @@ class Hub:
         before = topic.tip
         try:
             current = (await self._read_seqs([name]))[name]
-        finally:
+        except BaseException:
+            # Also a browser that goes meanwhile: nobody else would forget the topic.
             topic.arriving -= 1
+            self.unsubscribe(client, name)
+            raise
+        topic.arriving -= 1
         self._step_back(name, topic, before, current)
         self._learn_tip(topic, current)
         if after > current:  # from another database than ours

@@ -23,14 +23,17 @@ from jobs.models import Topic
 from webapp.lib.broker import connect
 
 __all__ = [
+    "ACCOUNTS",
     "CLUSTER",
     "DATASETS",
+    "GROUPS",
     "HOSTS",
     "JOBS",
     "LIVE_CHANNEL",
     "Event",
     "Kind",
     "current_seqs",
+    "hold",
     "job_topic",
     "jobs_topic_of",
     "merge",
@@ -41,12 +44,16 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 LIVE_CHANNEL = "tidepool.live"
+#: Ids of users whose role, password or activity changed: websockets ask again who they belong to. No browser hears it.
+ACCOUNTS = "accounts"
 #: What everybody may see: who holds which slot, by job number. Never names or owners.
 CLUSTER = "cluster"
 #: Everybody, too: how far the check of each dataset's newest version is.
 DATASETS = "datasets"
 #: Everybody, too: what each host is and what its GPUs do, by its name.
 HOSTS = "hosts"
+#: Everybody, too: the revision of each instance group, by its number; None once it is deleted.
+GROUPS = "groups"
 #: The number of each new job, for staff; others hear of their own, see `jobs_topic_of`.
 JOBS = "jobs"
 
@@ -82,6 +89,16 @@ def publish(topic: str, kind: Kind, data: dict[str, Any]) -> None:
     with transaction.atomic():
         event = Event(topic, _next_seq(topic), kind, data)
         transaction.on_commit(partial(_send, event))
+
+
+def hold(*topics: str) -> None:
+    """Lock these topics until the caller's transaction ends, where it will lock other rows before it publishes."""
+    locked = Topic.objects.select_for_update().filter(name__in=topics).order_by("name")
+    known = set(locked.values_list("name", flat=True))
+    missing = [Topic(name=topic) for topic in topics if topic not in known]
+    if missing:
+        Topic.objects.bulk_create(missing, ignore_conflicts=True)
+        list(locked)
 
 
 def current_seqs(topics: Iterable[str]) -> dict[str, int]:

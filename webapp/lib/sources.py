@@ -13,7 +13,7 @@ from typing import IO
 
 from django.conf import settings
 
-from webapp.lib.archive import Limits, store_upload
+from webapp.lib.archive import Limits, store_uploads
 from webapp.lib.errors import UserError
 from webapp.lib.folders import resolve_under
 
@@ -28,10 +28,14 @@ class Upload:
 
 @dataclass(frozen=True)
 class Source:
-    """Exactly one of the two."""
+    """A path, or an upload."""
 
     path: str = ""
     upload: Upload | None = None
+    #: Put beside the upload.
+    more: Sequence[Upload] = ()
+    #: Of an upload that is one folder with everything in it, the content.
+    unwrap: bool = False
 
 
 @contextmanager
@@ -44,7 +48,8 @@ def obtained(source: Source, roots: Sequence[Path], *, label: str, single: Seque
         yield resolve_under(source.path, roots)
         return
     folder = new_upload_folder(roots, label)
-    store_upload(source.upload.content, source.upload.name, folder, upload_limits(), single=single)
+    uploads = [(upload.content, upload.name) for upload in (source.upload, *source.more)]
+    store_uploads(uploads, folder, upload_limits(), single=single, unwrap=source.unwrap)
     try:
         yield folder
     except BaseException:

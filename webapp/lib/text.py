@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-__all__ = ["storable"]
+__all__ = ["shown_text", "storable"]
 
 #: PostgreSQL has no NUL, and UTF-8 no half of a surrogate pair.
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+_MOST_SHOWN = 100
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -21,3 +22,8 @@ def storable(value: Any) -> Any:
     if isinstance(value, list):
         return [storable(inner) for inner in value]
     return value
+
+
+def shown_text(text: str) -> str:
+    """As it was sent, but short and on one line: for sentences about it."""
+    return text[:_MOST_SHOWN] if text.isprintable() else ascii(text[:_MOST_SHOWN])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-__all__ = ["iso", "relative"]
+from django.utils.dateparse import parse_date, parse_datetime
+
+__all__ = ["duration", "iso", "parsed_moment", "relative"]
 
 _UNITS = (("day", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
@@ -16,6 +18,16 @@ def iso(moment: datetime | None) -> str | None:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
+def duration(seconds: float) -> str:
+    """ "12 s", "3 min 5 s", "2 h 10 min": the same rule as `duration` in static/js/words.js."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
 def relative(moment: datetime, now: datetime) -> str:
     """ "3 min ago", "in 2 h", "now": the same rule as `relativeTime` in static/js/words.js."""
     seconds = round((now - moment).total_seconds())
@@ -25,3 +37,12 @@ def relative(moment: datetime, now: datetime) -> str:
     count = abs(seconds) // size
     words = f"{count} {unit}{'s' if unit == 'day' and count > 1 else ''}"
     return f"{words} ago" if seconds > 0 else f"in {words}"
+
+
+def parsed_moment(text: str) -> datetime:
+    """A day in UTC, or a moment, in UTC unless it says otherwise. ValueError or OverflowError where it is none."""
+    day = parse_date(text) if len(text) == len("2026-03-01") else None
+    moment = datetime(day.year, day.month, day.day) if day else parse_datetime(text.replace(" ", "+"))
+    if moment is None:
+        raise ValueError(text)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)

@@ -7,10 +7,11 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from webapp.lib.rest import StrictSerializer
 from workers.actions import ResourceGroupSpec
 from workers.models import GpuReading, Host, ResourceGroup, Slot
 
-__all__ = ["HostOutput", "ResourceGroupInput", "ResourceGroupOutput", "SlotOutput"]
+__all__ = ["HostOutput", "ResourceGroupChange", "ResourceGroupInput", "ResourceGroupOutput", "SlotOutput"]
 
 
 class ReadingOutput(serializers.ModelSerializer[GpuReading]):
@@ -48,6 +49,10 @@ class HostOutput(serializers.ModelSerializer[Host]):
             "ncpus",
             "ngpus",
             "memory_bytes",
+            "swap_bytes",
+            "nprocs",
+            "ncores",
+            "nthreads",
             "virtual",
             "last_report_at",
             "slots",
@@ -58,18 +63,28 @@ class HostOutput(serializers.ModelSerializer[Host]):
         return [slot.index for slot in host.slots.all()]
 
 
-class ResourceGroupInput(serializers.Serializer[ResourceGroupSpec]):
-    name = serializers.CharField(max_length=10_000, trim_whitespace=False)
+class _ResourceGroupRule(StrictSerializer):
     slot_rule = serializers.CharField(max_length=1000, default="ngpus", help_text="Such as `ngpus` or `ncpus*2`.")
-    kind = serializers.ChoiceField(ResourceGroup.Kind.choices, default=ResourceGroup.Kind.GPU)
     selection = serializers.ChoiceField(ResourceGroup.Selection.choices, default=ResourceGroup.Selection.DYNAMIC)
     description = serializers.CharField(max_length=200, default="", allow_blank=True)
+    requirement = serializers.CharField(
+        max_length=1000, default="", allow_blank=True, help_text="Dynamic only, such as `ngpus > 0`; empty: every host."
+    )
     hosts = serializers.ListField(
         child=serializers.CharField(max_length=64), default=list, max_length=10_000, help_text="Names; static only."
     )
 
+
+class ResourceGroupInput(_ResourceGroupRule):
+    name = serializers.CharField(max_length=10_000, trim_whitespace=False)
+    kind = serializers.ChoiceField(ResourceGroup.Kind.choices, default=ResourceGroup.Kind.GPU)
+
     def spec(self) -> ResourceGroupSpec:
         return ResourceGroupSpec(**self.validated_data)
+
+
+class ResourceGroupChange(_ResourceGroupRule):
+    """All that can be changed; what is left out stays."""
 
 
 class ResourceGroupOutput(serializers.ModelSerializer[ResourceGroup]):
@@ -79,4 +94,4 @@ class ResourceGroupOutput(serializers.ModelSerializer[ResourceGroup]):
 
     class Meta:
         model = ResourceGroup
-        fields = ["id", "name", "description", "kind", "slot_rule", "selection", "hosts", "created_at"]
+        fields = ["id", "name", "description", "kind", "slot_rule", "selection", "requirement", "hosts", "created_at"]

@@ -14,7 +14,7 @@ from tidepool.protocol import Report, to_json
 from workers.executor.config import executor_config
 from workers.executor.journals import Journals
 from workers.executor.probe import make_probe
-from workers.executor.report import Reporter
+from workers.executor.report import Delivery, Reporter
 from workers.executor.supervisor import Supervisor
 from workers.executor.tasks import add_tasks
 
@@ -23,8 +23,6 @@ __all__ = ["app"]
 _REPORT_TASK = "jobs.tasks.ingest_report"
 _REPORT_QUEUE = "control"
 _REPORT_EXPIRES_SECONDS = 30
-#: As many reports waiting say that the control plane is behind.
-_REPORTS_WAITING_MANY = 20
 #: Nobody reads them: more would only fill the broker's memory, and the next report says everything again.
 _REPORTS_WAITING_LIMIT = 200
 _SOCKET_SECONDS = 2.0
@@ -83,21 +81,21 @@ class _ReportSender:
         self._celery = celery
         self._connection: Any = None  # kombu has no types
 
-    def send(self, report: Report) -> bool:
-        """Whether many reports wait already. Raises OSError where the broker cannot be reached."""
+    def send(self, report: Report) -> Delivery:
+        """Raises OSError where the broker cannot be reached."""
         try:
             return self._send(report)
         except (OperationalError, OSError) as error:
             self._close()
             raise ConnectionError(str(error)) from error
 
-    def _send(self, report: Report) -> bool:
+    def _send(self, report: Report) -> Delivery:
         if self._connection is None:
             self._connection = self._celery.connection_for_write()
             self._connection.ensure_connection(max_retries=1, interval_start=0, timeout=_SOCKET_SECONDS)
         waiting = self._waiting(self._connection)
         if waiting >= _REPORTS_WAITING_LIMIT:
-            return True
+            return Delivery(sent=False, waiting=waiting)
         self._celery.send_task(
             _REPORT_TASK,
             args=[to_json(report)],
@@ -107,7 +105,7 @@ class _ReportSender:
             retry=False,
             connection=self._connection,
         )
-        return waiting >= _REPORTS_WAITING_MANY
+        return Delivery(sent=True, waiting=waiting)
 
     def _waiting(self, connection: Any) -> int:
         try:

@@ -31,6 +31,8 @@ class ExecutorConfig:
     lifeline_fd: int | None
     #: Slots that a real GPU is offered as.
     slots_per_gpu: int = 1
+    #: Touched by each report that reached the broker, for health checks.
+    alive_file: Path | None = None
 
     @property
     def run_folder(self) -> Path:
@@ -44,17 +46,33 @@ class ExecutorConfig:
 
 
 def executor_config(environment: Mapping[str, str] = os.environ) -> ExecutorConfig:
-    virtual_slots = environment.get("TIDEPOOL_VIRTUAL_SLOTS")
+    virtual_slots = environment.get("TIDEPOOL_VIRTUAL_SLOTS") or None
     lifeline_fd = environment.get("TIDEPOOL_LIFELINE_FD")
+    alive_file = environment.get("TIDEPOOL_ALIVE_FILE")
     return ExecutorConfig(
         home=Path(_required(environment, "TIDEPOOL_HOME")).resolve(),
         host=_required(environment, "TIDEPOOL_HOST_NAME"),
-        broker_url=_required(environment, "TIDEPOOL_BROKER_URL"),
+        broker_url=_broker_url(environment),
         virtual_slots=None if virtual_slots is None else _number("TIDEPOOL_VIRTUAL_SLOTS", virtual_slots),
         address=environment.get("TIDEPOOL_ADDRESS", "127.0.0.1"),
         lifeline_fd=None if lifeline_fd is None else _number("TIDEPOOL_LIFELINE_FD", lifeline_fd),
         slots_per_gpu=_slots_per_gpu(environment.get("TIDEPOOL_SLOTS_PER_GPU", "1")),
+        alive_file=Path(alive_file) if alive_file else None,
     )
+
+
+def _broker_url(environment: Mapping[str, str]) -> str:
+    """It holds a password: from a file it stands in no environment."""
+    file = environment.get("TIDEPOOL_BROKER_URL_FILE")
+    if not file:
+        return _required(environment, "TIDEPOOL_BROKER_URL")
+    try:
+        url = Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"TIDEPOOL_BROKER_URL_FILE cannot be read ({error}): let this user read it") from None
+    if not url:
+        raise ConfigError(f"TIDEPOOL_BROKER_URL_FILE names {file}, which is empty: write the broker's URL into it")
+    return url
 
 
 def _slots_per_gpu(text: str) -> int:

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,10 @@ class JournalTail:
                 self._unanswered_since = self._clock()
             self._sent = lines[-1].number
         return [JournalEntry(self.name, line.number, line.kind, line.data) for line in lines]
+
+    def put_back(self, number: int) -> None:
+        """That entry was taken and never left: it and those behind it are to be taken again."""
+        self._sent = max(self.acknowledged, min(self._sent, number - 1))
 
     def acknowledge(self, number: int) -> None:
         if number > self.acknowledged:
@@ -174,6 +178,13 @@ class Journals:
             for position, tail in enumerate(tails):
                 entries += tail.take((limit - len(entries)) // (len(tails) - position))
             return entries
+
+    def put_back(self, entries: Sequence[JournalEntry]) -> None:
+        """Their report was not sent: the next one has them, which otherwise would wait for an answer to this one."""
+        with self._guard:
+            for entry in entries:
+                if tail := self._tails.get(entry.journal):
+                    tail.put_back(entry.number)
 
     def _with_news(self) -> list[JournalTail]:
         found = []

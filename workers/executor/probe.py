@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,9 +16,10 @@ from tidepool.slots import gpu_of
 
 from workers.executor.config import ExecutorConfig
 
-__all__ = ["VIRTUAL_MODEL", "GpuProbe", "VirtualProbe", "make_probe"]
+__all__ = ["VIRTUAL_MODEL", "GpuProbe", "VirtualProbe", "make_probe", "processors"]
 
 VIRTUAL_MODEL = "virtual GPU (CPU)"
+_CPUS = Path("/sys/devices/system/cpu")
 
 T = TypeVar("T")
 
@@ -106,16 +108,41 @@ def make_probe(config: ExecutorConfig) -> VirtualProbe | GpuProbe:
 
 
 def _facts(address: str, *, ngpus: int, virtual: bool) -> HostFacts:
+    memory = _memory()
     return HostFacts(
-        address=address, ncpus=os.cpu_count() or 1, ngpus=ngpus, memory_bytes=_memory_bytes(), virtual=virtual
+        address=address,
+        ncpus=os.cpu_count() or 1,
+        ngpus=ngpus,
+        memory_bytes=memory["MemTotal"],
+        virtual=virtual,
+        swap_bytes=memory.get("SwapTotal"),
+        **processors(_CPUS),
     )
 
 
-def _memory_bytes() -> int:
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemTotal:"):
-            return int(line.split()[1]) * 1024
-    raise RuntimeError("/proc/meminfo tells no total")
+@cache
+def processors(cpus: Path) -> Mapping[str, int]:
+    """How many processors, cores of each and threads of each core there are, by the kernel's folder of its CPUs.
+
+    Nothing where it does not tell, as in many a container. Processors are taken to be alike.
+    """
+    try:
+        places = [
+            ((topology / "physical_package_id").read_text().strip(), (topology / "core_id").read_text().strip())
+            for topology in cpus.glob("cpu[0-9]*/topology")
+        ]
+    except OSError:
+        return {}
+    cores, sockets = set(places), {package for package, _ in places}
+    if not places:
+        return {}
+    return {"nprocs": len(sockets), "ncores": len(cores) // len(sockets), "nthreads": len(places) // len(cores)}
+
+
+def _memory() -> dict[str, int]:
+    """What /proc/meminfo tells in kB, in bytes."""
+    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+    return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if words[-1] == "kB"}
 
 
 def _or_none(ask: Callable[..., T], *arguments: Any, default: T | None = None) -> T | None:

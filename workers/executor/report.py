@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 from tidepool.protocol import DeviceReading, Report
 
@@ -19,7 +20,7 @@ from workers.executor.journals import Journals
 from workers.executor.probe import GpuProbe, VirtualProbe
 from workers.executor.supervisor import Observation
 
-__all__ = ["Reporter"]
+__all__ = ["Delivery", "Reporter"]
 
 logger = logging.getLogger(__name__)
 
@@ -28,12 +29,21 @@ _TICK_SECONDS = 0.1
 _STEPS_INTERVAL_SECONDS = 0.4
 _HEARTBEAT_SECONDS = 1.0
 _OUTAGE_BACKOFF_SECONDS = 1.0
-#: While the control plane is behind: more reports would only wait longer, and each says everything.
-_CONGESTION_SECONDS = 3.0
+#: While the control plane is behind, more reports would only wait longer, and each says everything.
+_SECONDS_PER_REPORT_WAITING = 0.2
+_LONGEST_PAUSE_SECONDS = 3.0
+#: So many are on their way at any time.
+_USUALLY_WAITING = 2
+
+
+class Delivery(NamedTuple):
+    sent: bool
+    #: Reports of all hosts that the control plane has not taken yet.
+    waiting: int
 
 
 class Reporter:
-    """`send` delivers one report or raises OSError, and tells whether many wait; `observe` is the supervisor's."""
+    """`send` delivers one report or raises OSError; `observe` is the supervisor's."""
 
     def __init__(
         self,
@@ -42,7 +52,7 @@ class Reporter:
         journals: Journals,
         *,
         observe: Callable[[], Observation | None],
-        send: Callable[[Report], bool],
+        send: Callable[[Report], Delivery],
     ) -> None:
         self._config = config
         self._probe = probe
@@ -55,7 +65,7 @@ class Reporter:
         self._devices_at = 0.0
         self._sent_at = 0.0
         self._failing = False
-        self._congested = False
+        self._pause_seconds = 0.0
         self._changed = threading.Event()
         self._leaving = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reporter", daemon=True)
@@ -93,19 +103,26 @@ class Reporter:
 
     def _deliver(self, report: Report) -> None:
         try:
-            self._congested = self._send(report)
+            sent, waiting = self._send(report)
+            too_many = max(0, waiting - _USUALLY_WAITING)
+            self._pause_seconds = min(_LONGEST_PAUSE_SECONDS, too_many * _SECONDS_PER_REPORT_WAITING)
+            if not sent:
+                self._journals.put_back(report.entries)
         except OSError as error:
+            self._journals.put_back(report.entries)
             if not self._failing:
                 logger.warning("host=%s: the broker cannot be reached: %s", self._config.host, error)
             self._failing = True
             return
+        if self._config.alive_file is not None:
+            self._config.alive_file.touch()
         if self._failing:
             logger.info("host=%s: the broker can be reached again", self._config.host)
         self._failing = False
 
     def _due(self) -> bool:
         age = time.monotonic() - self._sent_at
-        if self._congested and age < _CONGESTION_SECONDS:
+        if age < self._pause_seconds:
             return False
         if age >= _HEARTBEAT_SECONDS or self._changed.is_set() or self._journals.urgent_news():
             return True

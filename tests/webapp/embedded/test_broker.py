@@ -9,7 +9,7 @@ import psutil
 import pytest
 import redis
 
-from tests.webapp.embedded.waiting import wait_until
+from tests.waiting import wait_until
 from webapp.embedded import broker
 
 

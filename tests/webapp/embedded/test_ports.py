@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import socket
+from argparse import ArgumentTypeError
 
 import pytest
 
@@ -45,3 +46,34 @@ def test_a_name_is_not_an_address() -> None:
 def test_addresses_of_the_sixth_version_are_bracketed() -> None:
     assert ports.site_url("::1", 8000) == "http://[::1]:8000"
     assert ports.site_url("127.0.0.1", 8123) == "http://127.0.0.1:8123"
+
+
+def test_wmlas_ports_are_told_by_scheme() -> None:
+    assert [str(listener) for listener in ports.parse_listeners(ports.WMLA_PORTS)] == ports.WMLA_PORTS.split(",")
+    (listener,) = ports.parse_listeners(" https:443 ")
+    assert (listener.is_tls, listener.url("::1")) == (True, "https://[::1]:443")
+
+
+@pytest.mark.parametrize("text", ["", "8643", "ftp:21", "https:", "https:0", "http:65536", "http:８280", "http:8280,"])
+def test_what_is_no_port_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ArgumentTypeError, match="is not a port: write http:8280 or https:8643"):
+        ports.parse_listeners(text)
+
+
+def test_a_port_is_named_once() -> None:
+    with pytest.raises(ArgumentTypeError, match="names a port twice"):
+        ports.parse_listeners("https:8643,http:8643")
+
+
+def test_one_of_several_ports_in_use_is_named_with_the_option_that_chooses_others() -> None:
+    with socket.socket() as free, socket.socket() as holder:
+        for each in (free, holder):
+            each.bind(("127.0.0.1", 0))
+        holder.listen()
+        taken = holder.getsockname()[1]
+        listeners = ports.parse_listeners(f"http:{free.getsockname()[1]},https:{taken}")
+        free.close()
+        with pytest.raises(
+            ports.AddressRefused, match=rf"Port {taken} is in use: .* --wmla-ports http:1\d+,https:1\d+"
+        ):
+            ports.check_ports("127.0.0.1", listeners)

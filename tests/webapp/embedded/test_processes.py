@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.webapp.embedded.waiting import wait_until
+from tests.waiting import wait_until
 from webapp.embedded.processes import Children, ChildSpec
 
 SLEEPS = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]

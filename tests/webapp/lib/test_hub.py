@@ -13,11 +13,10 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.waiting import PATIENCE_SECONDS
 from webapp.lib import hub as hub_module
 from webapp.lib.hub import APPEND_ITEMS, HISTORY_EVENTS, Client, Hub, frames
 from webapp.lib.live import CLUSTER, Event, merge
-
-DEADLINE_SECONDS = 5.0
 
 
 class Numbers:
@@ -52,7 +51,7 @@ async def hub(numbers: Numbers) -> AsyncIterator[Hub]:
 
 
 async def soon(awaitable: Awaitable[str]) -> dict[str, Any]:
-    return json.loads(await asyncio.wait_for(awaitable, DEADLINE_SECONDS))
+    return json.loads(await asyncio.wait_for(awaitable, PATIENCE_SECONDS))
 
 
 def state(seq: int, topic: str = "job.1", **data: Any) -> Event:
@@ -93,7 +92,7 @@ async def test_a_fault_in_what_listens_does_not_end_listening(
     monkeypatch.setattr(hub, "receive", fail)
     hub.start()
 
-    await asyncio.wait_for(heard.wait(), DEADLINE_SECONDS)
+    await asyncio.wait_for(heard.wait(), PATIENCE_SECONDS)
     await hub.stop()
 
     assert "a fault of ours" in caplog.text
@@ -119,7 +118,7 @@ async def test_sends_the_first_event_at_once_and_joins_what_follows(hub: Hub) ->
 async def test_gpus_that_change_hands_do_not_wait_for_the_progress_of_others(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub_module, "FLUSH_SECONDS", 10 * DEADLINE_SECONDS)
+    monkeypatch.setattr(hub_module, "FLUSH_SECONDS", 10 * PATIENCE_SECONDS)
     client = Client()
     await hub.subscribe(client, CLUSTER, 0)
     hub.receive(state(1, CLUSTER, jobs={"1": {"progress": 0.1}}))

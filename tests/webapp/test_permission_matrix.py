@@ -1,0 +1,326 @@
+"""Every method of every address is asked for in every role, and answers as tests/permissions.py says."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.contrib.messages import ERROR, get_messages
+from django.db import transaction
+from django.http import HttpResponse
+from django.test import Client, override_settings
+from django.urls import URLPattern, URLResolver, get_resolver, reverse
+from django.utils import timezone
+
+from jobs.actions.wishes import Wish, change_wish
+from jobs.jobfolder import job_folder
+from jobs.models import Checkpoint, InstanceGroup, Job, SavedFilter, Validation
+from jobs.usage.models import GpuPrice
+from jobs.wmla.lookup import identities, submitted
+from jobs.wmla.view import csrf_token_of
+from tests.factories import (
+    DatasetVersionFactory,
+    HostFactory,
+    JobFactory,
+    ModelTemplateFactory,
+    RegisteredModelVersionFactory,
+    ResourceGroupFactory,
+    UserFactory,
+)
+from tests.permissions import IN, LOGIN, MISSING, NOBODY, REFUSED, ROLES, RULES, Rule, rule_of
+from tests.scene import Scene, build_scene
+from webapp.accounts import actions
+from webapp.accounts.tokens import make_token
+from webapp.lib.roles import Role, viewers
+from webapp.models import Upload
+from workers.models import Host, JoinToken
+
+pytestmark = pytest.mark.django_db
+
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+NO_SUCH_METHOD = "no such method"
+#: Public for the middleware; their views ask for a token of their own.
+ASK_THEMSELVES = {"metrics"}
+
+
+@dataclass(frozen=True)
+class Route:
+    name: str
+    #: As Django writes it, such as `jobs/<int:job_id>/`.
+    pattern: str
+    parameters: tuple[str, ...]
+    methods: frozenset[str]
+
+    @property
+    def is_api(self) -> bool:
+        return self.name.startswith(("api:", "wmla:"))
+
+
+def _routes(resolver: URLResolver, prefix: str = "", namespace: str = "") -> Iterator[Route]:
+    for each in resolver.url_patterns:
+        pattern = prefix + str(each.pattern)
+        if isinstance(each, URLResolver):
+            inner = f"{namespace}{each.namespace}:" if each.namespace else namespace
+            yield from _routes(each, pattern, inner)
+        elif each.name:
+            parameters = re.findall(r"<(?:\w+:)?(\w+)>", pattern)
+            yield Route(namespace + each.name, pattern, tuple(parameters), frozenset(_methods(each)))
+
+
+def _methods(pattern: URLPattern) -> set[str]:
+    """What a view says that it serves: the methods of a class, or the list in Django's `require_http_methods`."""
+    view: Any = pattern.callback
+    if cls := getattr(view, "cls", None) or getattr(view, "view_class", None):
+        return {
+            method for method in METHODS if method.lower() in cls.http_method_names and hasattr(cls, method.lower())
+        }
+    while view is not None:
+        for cell in getattr(view, "__closure__", None) or ():
+            if isinstance(cell.cell_contents, list):
+                return set(cell.cell_contents) & set(METHODS)
+        view = getattr(view, "__wrapped__", None)
+    return set(METHODS)
+
+
+ROUTES = {route.name: route for route in _routes(get_resolver())}
+LINES = sorted(f"{method} {route.name}" for route in ROUTES.values() for method in route.methods)
+
+
+def test_every_method_of_every_address_has_its_line() -> None:
+    missing = sorted(set(LINES) - set(RULES))
+    gone = sorted(set(RULES) - set(LINES))
+    assert missing == [], "add a line with the audience that it is for to RULES in tests/permissions.py"
+    assert gone == [], "take these lines out of tests/permissions.py: there is nothing like them any more"
+
+
+def test_only_the_answer_for_unknown_addresses_has_no_name() -> None:
+    def unnamed(resolver: URLResolver) -> Iterator[str]:
+        for each in resolver.url_patterns:
+            if isinstance(each, URLResolver):
+                yield from unnamed(each)
+            elif not each.name:
+                yield each.lookup_str
+
+    assert list(unnamed(get_resolver())) == ["webapp.api.Nothing", *["jobs.wmla.view.Nothing"] * 5]
+
+
+def _is_public(route: Route) -> bool:
+    lines = [f"{method} {route.name}" for method in route.methods]
+    return all(line in RULES and rule_of(line).audience[0] == IN for line in lines)
+
+
+@dataclass(frozen=True)
+class World:
+    scene: Scene
+    users: dict[str, User | None]
+    #: Session keys by role.
+    sessions: dict[str, str]
+    #: What stands for a parameter of an address: by its name, by that after the address's first word, or by a rule's.
+    values: dict[str, Any]
+
+    def named(self, value: Any) -> Any:
+        return self.values.get(value, value) if isinstance(value, str) else value
+
+
+@pytest.fixture(scope="module")
+def world(django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """One cluster for all, in a transaction around those of the tests: what a request changes is rolled back."""
+    home = tmp_path_factory.mktemp("home")
+    folders = {"TIDEPOOL_HOME": home, "TIDEPOOL_RESULTS_ROOT": home / "results"}
+    roots = {f"TIDEPOOL_{kind}_ROOTS": [home / name] for kind, name in (("DATA", "data"), ("MODEL", "models"))}
+    for name in ("data", "models", "results"):
+        (home / name).mkdir()
+    with django_db_blocker.unblock(), override_settings(**folders, **roots), transaction.atomic():
+        yield _built(home)
+        transaction.set_rollback(True)
+
+
+def _built(home: Path) -> World:
+    scene = build_scene()
+    users: dict[str, User | None] = {
+        "nobody": None,
+        "viewer": UserFactory(username="victor"),
+        "stranger": UserFactory(username="dave"),
+        "owner": scene.alice,
+        "group admin": UserFactory(username="gail"),
+        "cluster admin": UserFactory(username="carol", is_staff=True),
+    }
+    users["viewer"].groups.add(viewers())
+    scene.first.instance_group.admins.add(users["group admin"])
+    sessions = {}
+    for role, user in users.items():
+        client = Client()
+        if user is not None:
+            client.force_login(user)
+            sessions[role] = client.session.session_key
+    _write_files(scene.first)
+    return World(scene, users, sessions, _values(scene, users["cluster admin"]))
+
+
+def _write_files(job: Job) -> None:
+    """What a training leaves on disk."""
+    folder = job_folder(job)
+    current = folder.start_incarnation(1)
+    rank = job.ranks.order_by("rank")[0]
+    log = current / "log" / f"{rank.wid}.{rank.host}"
+    log.mkdir()
+    (log / "stdout").write_text("loss 0.1\n")
+    (current / "metrics.jsonl").write_text("{}\n")
+    (current / "checkpoint" / "step-1").mkdir()
+    (current / "checkpoint" / "step-1" / "state.json").write_text("{}")
+    folder.code.mkdir(parents=True)
+    (folder.code / "main.py").write_text("x = 1\n")
+
+
+def _values(scene: Scene, carol: User) -> dict[str, Any]:
+    alice, eve = scene.alice, UserFactory(username="eve")
+    ivan = UserFactory(username="ivan")
+    actions.deactivate(carol, ivan.pk)
+    invitation = actions.invite(carol, "nina", Role.DATA_SCIENTIST)
+    _, _, link, secret, _ = invitation.path.split("/")
+    dataset = DatasetVersionFactory(dataset__owner=alice, dataset__name="unused", number=1).dataset
+    DatasetVersionFactory(dataset=dataset, number=2)
+    template = ModelTemplateFactory(name="unused", owner=alice)
+    model = RegisteredModelVersionFactory(model__owner=alice, model__name="unused", number=1).model
+    upload = Upload.objects.create(key="u" * 32, owner=alice, name="a.zip", size_bytes=3)
+    spare = ResourceGroupFactory(name="spare")
+    price = GpuPrice.objects.create(gpu_model="H200", valid_from=timezone.now().date(), per_hour=2)
+    removed = HostFactory(name="removed", state=Host.State.OFFLINE, removed_at=timezone.now())
+    joining = JoinToken.objects.create(
+        digest="0" * 64, hosts_left=1, expires_at=timezone.now() + timedelta(hours=1), created_by="carol"
+    )
+    [changed] = change_wish(scene.first.pk, Wish(priority=6000), "alice")
+    checkpoint = Checkpoint.objects.create(
+        job=scene.first,
+        incarnation=1,
+        step=1,
+        epoch=0,
+        path="incarnation-1/checkpoint/step-1",
+        size_bytes=1,
+        sha256="0" * 64,
+        created_at=timezone.now(),
+    )
+    ids, rank = identities(), scene.first.ranks.order_by("rank")[0]
+    kept = SavedFilter.objects.create(owner=alice, name="failed", parameters="state=FAILED")
+    return {
+        "job_id": scene.first.pk, "job": scene.first.pk, 
+        "exec_id": f"wmla-{scene.first.pk}",
+        "second job": scene.second.pk, "seq": changed.seq, "checkpoint": checkpoint.pk, "filter_id": kept.pk,
+        "dataset_id": scene.dataset.dataset_id, "index": 0,
+        "template_id": scene.model.template_id, "model_id": scene.model.model_id,
+        "group_id": scene.first.instance_group_id, "upload": upload.pk,
+        "user_id": eve.pk, "token_id": make_token(alice, "ci", None).row.pk, "token": alice.api_tokens.get().pk,
+        "users token": make_token(eve, "ci", None).row.pk, "users token_id": eve.api_tokens.get().pk,
+        "host_id": scene.first.claims.all()[0].slot.host_id, "number": 1, "usage number": price.pk, "price": price.pk,
+        "resource-groups group_id": scene.first.instance_group.resource_group_id,
+        "unused resource group": spare.pk, "spec": json.dumps({"name": "again", "slot_rule": "ngpus"}),
+        "join-tokens token": joining.pk, "removed host": removed.name,
+        "revision": InstanceGroup.objects.get(pk=scene.first.instance_group_id).revision,
+        "link_id": link, "secret": secret,
+        "users reference": "eve", "datasets reference": "digits", "templates reference": "digits-cnn",
+        "models reference": "digits-cnn", "hosts reference": "gpu-host-1",
+        "resource-groups reference": "ComputeHostsGPU", "instance-groups reference": "sig-elastic",
+        "unused dataset": dataset.pk, "refused dataset": scene.refused.dataset_id,
+        "unused template": template.pk, "unused model": model.pk,
+        "sig_id": ids.group_id(scene.first.instance_group_id), "application_id": ids.driver_id(submitted(scene.first)),
+        "executor_id": ids.executor_id(rank.job_id, rank.incarnation, rank.wid, 0), "stream": "stdout",
+        "plan": "sig-elastic", "resource_group": "ComputeHostsGPU",
+        "dataset": "digits", "template": "digits-cnn", "model": "digits-cnn", "file": "main.py",
+        "training": scene.first.name, "validation": _validation(scene),
+        "deactivated user": ivan.pk, "invited user": invitation.user.pk,
+    }  # fmt: skip
+
+
+def _validation(scene: Scene) -> str:
+    """The name of one that waits."""
+    terms = {name: getattr(scene.done, name) for name in ("owner", "model", "dataset", "instance_group")}
+    job = JobFactory(**terms, name="measured", max_slots=1)
+    Validation.objects.create(job=job, trained=scene.done)
+    return job.name
+
+
+def _address(world: World, route: Route, rule: Rule) -> str:
+    kind = route.pattern.removeprefix("api/v1/").split("/")[0]
+    values = {}
+    for name in route.parameters:
+        chosen = world.named(rule.args[name]) if name in rule.args else None
+        values[name] = chosen or world.values.get(f"{kind} {name}", world.values.get(name))
+        assert values[name] is not None, f"say in _values what {name!r} of {route.name} stands for, or in its rule"
+    query = rule.query.format_map(world.values)
+    return f"{reverse(route.name, kwargs=values)}{'?' if query else ''}{query}"
+
+
+def _rule_like(route: Route) -> Rule:
+    """Any of its rules: they know what stands in its address."""
+    lines = [f"{method} {route.name}" for method in sorted(route.methods)]
+    return next((rule_of(line) for line in lines if line in RULES), Rule(()))
+
+
+def _outcome(world: World, route: Route, method: str, rule: Rule, role: str) -> str:
+    """Of one request, whose changes are undone."""
+    client = Client(raise_request_exception=False)
+    if role in world.sessions:
+        client.cookies["tidepool_session"] = world.sessions[role]
+    body = {name: world.named(value) for name, value in rule.body.items()}
+    # What Conductor's addresses ask for beside the cookie.
+    sent: dict[str, Any] = {"headers": {"X-CSRFToken": csrf_token_of(world.sessions.get(role, ""))}}
+    if route.is_api and method not in ("GET", "HEAD"):
+        sent |= {"content_type": "application/json", "data": json.dumps(body)}
+    elif method == "POST":
+        sent |= {"data": body}
+    with transaction.atomic():
+        response = getattr(client, method.lower())(_address(world, route, rule), **sent)
+        if response.streaming:
+            b"".join(response.streaming_content)  # then it is closed
+        transaction.set_rollback(True)
+    return _read(response)
+
+
+def _read(response: HttpResponse) -> str:
+    status = response.status_code
+    if status == 401 or (status == 302 and response["Location"].startswith("/login/?next=")):
+        return LOGIN
+    if status in (403, 404, 405):
+        return {403: REFUSED, 404: MISSING, 405: NO_SUCH_METHOD}[status]
+    # What a page refuses, it says on the next one.
+    if status == 302 and any(message.level >= ERROR for message in get_messages(response.wsgi_request)):
+        return REFUSED
+    # 503: without a broker the site is not well, and says so to everybody.
+    return IN if (status < 500 and status != 429) or status == 503 else f"status {status}"
+
+
+@pytest.mark.parametrize("line", sorted(set(LINES) & set(RULES)))
+def test_each_role_gets_what_it_may(world: World, line: str) -> None:
+    method, _, name = line.partition(" ")
+    rule = rule_of(line)
+
+    answers = {role: _outcome(world, ROUTES[name], method, rule, role) for role in ROLES}
+    assert answers == dict(zip(ROLES, rule.audience, strict=True))
+
+
+@pytest.mark.parametrize("name", sorted(ROUTES))
+def test_methods_without_a_line_are_served_to_nobody(world: World, name: str) -> None:
+    route, rule = ROUTES[name], _rule_like(ROUTES[name])
+    role = "nobody" if _is_public(route) else "cluster admin"
+    others = [method for method in METHODS if method not in route.methods]
+
+    answers = {method: _outcome(world, route, method, rule, role) for method in others}
+    assert answers == dict.fromkeys(others, LOGIN if rule.audience == NOBODY else NO_SUCH_METHOD)
+
+
+@pytest.mark.parametrize("name", sorted(name for name, route in ROUTES.items() if not _is_public(route)))
+def test_strangers_get_in_by_no_method(world: World, name: str) -> None:
+    """Also not by those that frameworks answer by themselves."""
+    route, rule = ROUTES[name], _rule_like(ROUTES[name])
+    methods = (*METHODS, "HEAD", "OPTIONS")
+
+    answers = {method: _outcome(world, route, method, rule, "nobody") for method in methods}
+    allowed = {LOGIN} if name not in ASK_THEMSELVES else {LOGIN, NO_SUCH_METHOD}
+    assert set(answers.values()) <= allowed, answers

@@ -1,0 +1,166 @@
+"""A zip file whose size is known before its first byte is made: files are stored as they are, read as they are sent.
+
+For clients that read the size from a header and show how far a download has come.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import IO
+
+__all__ = ["SizedZip", "ZipEntry", "ZipSink"]
+
+_CHUNK = 256 * 1024
+#: More files are opened again when their turn has come: a process has only so many descriptors.
+_KEPT_OPEN = 128
+#: 1980, in Unix seconds.
+_ZIP_BEGINS = 315_619_200
+
+_LOCAL, _ZIP64_SIZES, _DESCRIPTOR = 30, 20, 24
+_CENTRAL, _EXTRA, _NUMBER = 46, 4, 8
+_END, _ZIP64_END = 22, 76
+
+
+@dataclass(frozen=True)
+class ZipEntry:
+    """A regular file, opened by whoever found it. Its descriptor becomes the zip's."""
+
+    name: str
+    descriptor: int
+    #: Opens it again as safely as it was found; None: it is gone.
+    reopen: Callable[[], int | None]
+
+
+@dataclass(frozen=True)
+class _File:
+    name: str
+    size_bytes: int
+    #: Device and number: the same file, whatever its name leads to by now.
+    identity: tuple[int, int]
+    modified: tuple[int, int, int, int, int, int]
+    #: None: it is opened again.
+    stream: IO[bytes] | None
+    reopen: Callable[[], int | None]
+
+    def opened(self) -> IO[bytes]:
+        if self.stream is not None:
+            return self.stream
+        descriptor = self.reopen()
+        if descriptor is None:
+            raise OSError(f"{self.name} has gone while the zip was sent")
+        stream = os.fdopen(descriptor, "rb")
+        if _identity(os.fstat(descriptor)) != self.identity:
+            stream.close()
+            raise OSError(f"{self.name} has been replaced while the zip was sent")
+        return stream
+
+
+class SizedZip:
+    """To be made, asked for its size, and iterated once or closed."""
+
+    def __init__(self, entries: Iterable[ZipEntry]) -> None:
+        self._open = ExitStack()
+        self._files: list[_File] = []
+        try:
+            for entry in entries:
+                self._files.append(self._taken(entry))
+        except BaseException:
+            self.close()
+            raise
+        self.size_bytes = _size_of(self._files)
+
+    def _taken(self, entry: ZipEntry) -> _File:
+        stream, status = os.fdopen(entry.descriptor, "rb"), os.fstat(entry.descriptor)
+        is_kept = len(self._files) < _KEPT_OPEN
+        if is_kept:
+            self._open.enter_context(stream)
+        else:
+            stream.close()
+        year, month, day, hour, minute, second, *_ = time.gmtime(max(status.st_mtime, _ZIP_BEGINS))
+        modified = (year, month, day, hour, minute, second)
+        kept = stream if is_kept else None
+        return _File(_storable(entry.name), status.st_size, _identity(status), modified, kept, entry.reopen)
+
+    def close(self) -> None:
+        self._open.close()
+
+    def chunks(self) -> Iterator[bytes]:
+        """Raises OSError in the middle where a file has become shorter, or has gone and was not kept open: what was
+        sent is then cut short, which the receiver notices by the size."""
+        sink = ZipSink()
+        try:
+            with zipfile.ZipFile(sink, "w", zipfile.ZIP_STORED) as archive:  # type: ignore[call-overload]
+                for file in self._files:
+                    with file.opened() as stream:
+                        yield from _copied(archive, sink, file, stream)
+            yield sink.take()
+        finally:
+            self.close()
+
+
+def _copied(archive: zipfile.ZipFile, sink: ZipSink, file: _File, stream: IO[bytes]) -> Iterator[bytes]:
+    left = file.size_bytes
+    with archive.open(_info(file), "w", force_zip64=True) as target:
+        while left:
+            chunk = stream.read(min(_CHUNK, left))
+            if not chunk:
+                raise OSError(f"{file.name} has become shorter while it was sent")
+            left -= len(chunk)
+            target.write(chunk)
+            yield sink.take()
+
+
+def _info(file: _File) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(file.name, file.modified)
+    info.external_attr = 0o644 << 16
+    return info
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _storable(name: str) -> str:
+    """Without bytes that are no UTF-8."""
+    return name.encode("utf-8", "replace").decode()
+
+
+def _size_of(files: list[_File]) -> int:
+    """As `zipfile` writes it to what cannot seek: 64-bit sizes behind each file, in the directory where needed."""
+    limit = zipfile.ZIP64_LIMIT
+    offset = directory = 0
+    for file in files:
+        name = len(file.name.encode())
+        numbers = (2 if file.size_bytes > limit else 0) + (1 if offset > limit else 0)
+        directory += _CENTRAL + name + (_EXTRA + _NUMBER * numbers if numbers else 0)
+        offset += _LOCAL + name + _ZIP64_SIZES + file.size_bytes + _DESCRIPTOR
+    is_large = len(files) > zipfile.ZIP_FILECOUNT_LIMIT or offset > limit or directory > limit
+    return offset + directory + _END + (_ZIP64_END if is_large else 0)
+
+
+class ZipSink:
+    """What a `ZipFile` writes to: it collects what was written since the last look."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._position = 0
+
+    def write(self, data: bytes) -> int:
+        self._parts.append(bytes(data))
+        self._position += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._position
+
+    def flush(self) -> None:
+        pass
+
+    def take(self) -> bytes:
+        data, self._parts = b"".join(self._parts), []
+        return data

@@ -1,0 +1,236 @@
+"""Makes this machine a GPU host: exchanges a join token, checks the shared folders, and becomes the executor.
+
+`python -m workers.executor.join --url https://gpus.example.org --token join_...`
+
+What the token was exchanged for is kept below the home, so that the same command starts the host again later.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import socket
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, NoReturn
+
+from kombu.connection import Connection
+from kombu.exceptions import OperationalError
+from tidepool.protocol import PROTOCOL_VERSION
+
+__all__ = ["JoinError", "Joined", "Place", "check_folders", "executor_command", "executor_environment", "join"]
+
+_ANSWER_SECONDS = 30.0
+_BROKER_SECONDS = 5.0
+#: Not for an executor, whatever else the machine is.
+_NOT_FOR_EXECUTORS = ("TIDEPOOL_BROKER_URL", "TIDEPOOL_DATABASE_URL", "TIDEPOOL_DATABASE_URL_FILE")
+
+
+class JoinError(RuntimeError):
+    """This machine is no host yet; the sentence says what to do."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where this machine's executor keeps what it needs."""
+
+    home: Path
+    host: str
+
+    @property
+    def folder(self) -> Path:
+        return self.home / "run" / self.host
+
+    @property
+    def joined_file(self) -> Path:
+        return self.folder / "joined.json"
+
+    @property
+    def broker_file(self) -> Path:
+        return self.folder / "broker-url"
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What the site said, without the broker's address and password, which lie in a file of their own."""
+
+    url: str
+    host: str
+    results: str
+    data_roots: list[str]
+    mark: str
+    protocol: int
+
+
+def join(url: str, token: str, place: Place) -> Joined:
+    """Exchange the token. Keeps what it was exchanged for before anything else can fail."""
+    try:
+        place.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Before the token is used up, where that would be for nothing.
+        _write_private(place.folder / "trial", "")
+        (place.folder / "trial").unlink()
+    except OSError as error:
+        raise JoinError(f"{place.folder} cannot be written ({error.strerror}): let this user own it.") from None
+    answer = _ask(url, token, place.host)
+    joined = Joined(url=url, **{field.name: answer[field.name] for field in fields(Joined) if field.name != "url"})
+    _write_private(place.broker_file, answer["broker_url"])
+    _write_private(place.joined_file, json.dumps(asdict(joined)))
+    return joined
+
+
+def earlier(url: str, place: Place) -> Joined | None:
+    """What this machine was told when it joined this site under this name."""
+    if not (place.joined_file.exists() and place.broker_file.exists()):
+        return None
+    joined = Joined(**json.loads(place.joined_file.read_text(encoding="utf-8")))
+    return joined if (joined.url, joined.host) == (url, place.host) else None
+
+
+def check_folders(joined: Joined) -> None:
+    """Trainings find their files by the same names on every host."""
+    results = Path(joined.results)
+    try:
+        mark = (results / ".tidepool").read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise JoinError(
+            f"{results} is not the folder that all hosts share ({error.strerror}): mount it there on this machine, too."
+        ) from None
+    if mark != joined.mark:
+        raise JoinError(f"{results} is another folder here than on the site: mount the shared one there.")
+    trial = results / f".trial-{joined.host}-{secrets.token_hex(4)}"
+    try:
+        trial.write_bytes(b"")
+        trial.unlink()
+    except OSError as error:
+        raise JoinError(f"{results} cannot be written here ({error.strerror}): use the user who owns it.") from None
+    for root in joined.data_roots:
+        if not os.access(root, os.R_OK | os.X_OK):
+            raise JoinError(f"The datasets' folder {root} cannot be read here: mount it on this machine, too.")
+
+
+def check_broker(url: str) -> None:
+    parts = urllib.parse.urlsplit(url)
+    where = f"{parts.hostname}:{parts.port}" if parts.hostname else parts.path
+    try:
+        with Connection(url, connect_timeout=_BROKER_SECONDS) as connection:  # type: ignore[no-untyped-call]
+            connection.ensure_connection(max_retries=1, interval_start=0, timeout=_BROKER_SECONDS)
+    except (OperationalError, OSError) as error:
+        raise JoinError(
+            f"The broker at {where} does not let this machine in ({error}): open that port to it, or join again with "
+            "a new token (--again) if the password has changed."
+        ) from None
+
+
+def executor_command(host: str) -> list[str]:
+    queue = ["-P", "threads", "-c", "2", "-Q", f"host.{host}", "-n", f"{host}@tidepool"]
+    quiet = ["--loglevel", "INFO", "--without-gossip", "--without-mingle", "--without-heartbeat"]
+    return [sys.executable, "-m", "celery", "-A", "workers.executor.app", "worker", *queue, *quiet]
+
+
+def executor_environment(place: Place, address: str, virtual_slots: int | None) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_EXECUTORS}
+    slots = {} if virtual_slots is None else {"TIDEPOOL_VIRTUAL_SLOTS": str(virtual_slots)}
+    return {
+        **kept,
+        **slots,
+        "TIDEPOOL_HOME": str(place.home),
+        "TIDEPOOL_HOST_NAME": place.host,
+        "TIDEPOOL_ADDRESS": address,
+        "TIDEPOOL_BROKER_URL_FILE": str(place.broker_file),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def _ask(url: str, token: str, host: str) -> dict[str, Any]:
+    request = urllib.request.Request(  # noqa: S310 (the scheme was checked)
+        f"{url}/api/v1/join/",
+        data=json.dumps({"token": token, "host": host}).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    try:
+        # A proxy set for downloads has no business between a host and its site.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request, timeout=_ANSWER_SECONDS) as answer:
+            said: dict[str, Any] = json.load(answer)
+    except urllib.error.HTTPError as error:
+        raise JoinError(_sentence(error)) from None
+    except (OSError, ValueError) as error:
+        raise JoinError(f"{url} does not answer as Tidepool does ({error}): is it the site's address?") from None
+    if said.get("protocol") != PROTOCOL_VERSION:
+        raise JoinError(f"{url} runs another version of Tidepool: use the same one on this machine.")
+    return said
+
+
+def _sentence(error: urllib.error.HTTPError) -> str:
+    try:
+        return str(json.load(error)["error"])
+    except (ValueError, KeyError, TypeError):
+        return f"The site refuses with status {error.code}: is it the site's address?"
+
+
+def _write_private(file: Path, text: str) -> None:
+    scratch = file.with_name(f"{file.name}.new")
+    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(text)
+    scratch.replace(file)
+
+
+def _own_address(url: str) -> str:
+    """By which this machine reaches the site: others reach it there, unless they are told otherwise."""
+    parts = urllib.parse.urlsplit(url)
+    family, kind, protocol, _, place = socket.getaddrinfo(parts.hostname, parts.port or 80, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.connect(place)  # sends nothing
+        return str(probe.getsockname()[0])
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="workers.executor.join", description=__doc__.partition("\n")[0])
+    parser.add_argument("--url", required=True, help="address of the site")
+    token = parser.add_mutually_exclusive_group(required=True)
+    token.add_argument("--token", help="from an administrator: manage.py join_token")
+    token.add_argument("--token-file", type=Path, help="file that holds it")
+    parser.add_argument("--name", default="", help="what the host shall be called (default: this machine's name)")
+    parser.add_argument("--address", default="", help="where the other hosts reach this one")
+    parser.add_argument("--home", type=Path, default=Path.home() / ".tidepool", help="folder for sockets and records")
+    parser.add_argument("--virtual-slots", type=int, help="offer so many CPU processes instead of GPUs")
+    parser.add_argument("--again", action="store_true", help="use the token although this machine has joined before")
+    return parser.parse_args()
+
+
+def _run(given: argparse.Namespace) -> NoReturn:
+    url = given.url.rstrip("/")
+    if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+        raise JoinError(f"{url!r} is not the address of a site: give one such as https://gpus.example.org.")
+    place = Place(given.home.resolve(), given.name or socket.gethostname().partition(".")[0])
+    joined = None if given.again else earlier(url, place)
+    if joined is None:
+        try:
+            token = given.token or given.token_file.read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise JoinError(f"{given.token_file} cannot be read ({error.strerror}).") from None
+        joined = join(url, token, place)
+    check_folders(joined)
+    check_broker(place.broker_file.read_text(encoding="utf-8"))
+    sys.stdout.write(f"{place.host} joins {url}.\n")
+    sys.stdout.flush()
+    environment = executor_environment(place, given.address or _own_address(url), given.virtual_slots)
+    os.execve(sys.executable, executor_command(place.host), environment)  # noqa: S606 (this process becomes it)
+
+
+def main() -> None:
+    try:
+        _run(_arguments())
+    except JoinError as error:
+        sys.exit(f"join: {error}")
+
+
+if __name__ == "__main__":
+    main()

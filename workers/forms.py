@@ -1,0 +1,163 @@
+"""Forms of resource groups and join tokens. Actions check what is given; forms carry it and place errors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from django import forms
+
+from webapp.lib.errors import UserError
+from webapp.lib.formfields import show_error
+from workers.actions import ResourceGroupSpec
+from workers.models import ResourceGroup
+from workers.slot_formula import ATTRIBUTES, FormulaError, parse
+
+__all__ = ["JoinForm", "ResourceGroupForm", "caret", "initial_of"]
+
+NUMBER, ATTRIBUTE, FORMULA = "number", "attribute", "formula"
+_RULES = [(NUMBER, "A fixed number"), (ATTRIBUTE, "Attribute × number"), (FORMULA, "Advanced formula")]
+#: Kind of rule -> its fields; a mistake in the slot rule belongs to the last.
+_RULE_FIELDS = {NUMBER: ("number",), ATTRIBUTE: ("attribute", "factor"), FORMULA: ("formula",)}
+_SELECTIONS = [(ResourceGroup.Selection.DYNAMIC, "Dynamic"), (ResourceGroup.Selection.STATIC, "Static (List of Names)")]
+_KINDS = [
+    (ResourceGroup.Kind.GPU, "GPUs, which trainings hold"),
+    (ResourceGroup.Kind.SERVICE, "CPU slots, which are only shown"),
+]
+#: Of these the middle kind of rule is made.
+_COUNTED = ("ncpus", "ngpus", "nprocs", "ncores", "nthreads")
+_PRODUCT = re.compile(rf"({'|'.join(_COUNTED)}) ?\* ?([0-9]+)")
+_RADIO = {"class": "form-check-input"}
+_MONO = {"class": "font-monospace", "spellcheck": "false", "autocomplete": "off", "autocapitalize": "none"}
+
+
+class JoinForm(forms.Form):
+    hosts = forms.IntegerField(label="Machines", initial=1, help_text="How many may join by it.")
+    hours = forms.FloatField(label="Hours", initial=24, help_text="How long it is good for.")
+
+
+class ResourceGroupForm(forms.Form):
+    name = forms.CharField(label="Resource group name", max_length=1000, help_text="How instance groups refer to it.")
+    description = forms.CharField(required=False, max_length=200)
+    kind = forms.ChoiceField(
+        label="Its slots are", choices=_KINDS, initial=ResourceGroup.Kind.GPU, help_text="It stays what it is made as."
+    )
+    rule = forms.ChoiceField(label="Slots per host", choices=_RULES, initial=FORMULA, widget=forms.RadioSelect(_RADIO))
+    number = forms.IntegerField(label="Slots on each host", min_value=0, initial=1)
+    attribute = forms.ChoiceField(
+        label="Attribute", choices=[(name, f"Number of {ATTRIBUTES[name]}") for name in _COUNTED]
+    )
+    factor = forms.IntegerField(label="times", min_value=0, initial=1)
+    formula = forms.CharField(
+        label="Formula", max_length=1000, strip=False, initial="ngpus", widget=forms.TextInput(_MONO),
+        help_text="Such as ngpus, which gives a slot for each GPU, or min(ngpus, 4).",
+    )  # fmt: skip
+    selection = forms.ChoiceField(
+        label="Resource Selection Method", choices=_SELECTIONS, initial=ResourceGroup.Selection.DYNAMIC,
+        widget=forms.RadioSelect(_RADIO),
+    )  # fmt: skip
+    requirement = forms.CharField(
+        required=False, max_length=1000, strip=False, widget=forms.TextInput(_MONO),
+        help_text="Which hosts are members, such as ngpus > 0 and not virtual. Empty: every host.",
+    )  # fmt: skip
+    #: Boxes of the table of hosts; the action says which of them there are not.
+    hosts = forms.MultipleChoiceField(required=False)
+
+    def __init__(
+        self, *args: Any, group: ResourceGroup | None = None, names: Sequence[str] = (), **kwargs: Any
+    ) -> None:
+        """`group`: the one that is changed, whose name and kind stay. `names`: hosts that there are."""
+        super().__init__(*args, **kwargs)
+        self._group = group
+        hosts = self.fields["hosts"]
+        assert isinstance(hosts, forms.MultipleChoiceField)
+        hosts.choices = [(name, name) for name in names]
+        hosts.error_messages["invalid_choice"] = "There is no host %(value)s any more: look at the list again."
+        for kind, fields in _RULE_FIELDS.items():
+            for name in fields:
+                self.fields[name].required = not self.is_bound or self._typed("rule") == kind
+        if group is not None:
+            del self.fields["name"], self.fields["kind"]
+
+    @property
+    def slot_rule(self) -> str:
+        """As it is typed now, whatever is wrong with other fields."""
+        kind = self._typed("rule")
+        if kind == NUMBER:
+            return self._typed("number")
+        if kind == ATTRIBUTE:
+            return f"{self._typed('attribute')}*{self._typed('factor')}"
+        return self._typed("formula")
+
+    def draft(self) -> ResourceGroupSpec:
+        """What is typed, as far as it says what the group offers; for a look at it before it is stored."""
+        return ResourceGroupSpec(
+            name=self._group.name if self._group else "draft",
+            slot_rule=self.slot_rule,
+            kind=self._group.kind if self._group else self._typed("kind"),
+            selection=self._typed("selection"),
+            requirement=self._typed("requirement"),
+            hosts=self._chosen_hosts(),
+        )
+
+    def spec(self) -> ResourceGroupSpec:
+        """What a valid form asks for."""
+        given = self.cleaned_data
+        return ResourceGroupSpec(
+            name=self._group.name if self._group else given["name"],
+            slot_rule=self.slot_rule,
+            kind=self._group.kind if self._group else given["kind"],
+            selection=given["selection"],
+            description=given["description"],
+            requirement=given["requirement"],
+            hosts=given["hosts"],
+        )
+
+    def show(self, error: UserError) -> None:
+        """An action's error, beside the field that it is about."""
+        rule_field = _RULE_FIELDS.get(self._typed("rule"), ("formula",))[-1]
+        fields = {rule_field if name == "slot_rule" else name: said for name, said in error.fields.items()}
+        show_error(self, UserError(error.message, fields=fields))
+
+    @property
+    def carets(self) -> dict[str, str]:
+        """Field -> its text with a mark under the character where it goes wrong."""
+        texts = {"requirement": self._typed("requirement")}
+        if self._typed("rule") == FORMULA:
+            texts["formula"] = self._typed("formula")
+        marked = {name: caret(text) for name, text in texts.items() if text.strip()}
+        return {name: text for name, text in marked.items() if text}
+
+    def _typed(self, name: str) -> str:
+        if self.is_bound:
+            return str(self.data.get(self.add_prefix(name), ""))
+        return str(self.get_initial_for_field(self.fields[name], name) or "")
+
+    def _chosen_hosts(self) -> list[str]:
+        if not self.is_bound:
+            return list(self.initial.get("hosts", []))
+        getlist = getattr(self.data, "getlist", None)
+        return list(getlist("hosts")) if getlist else list(self.data.get("hosts", []))
+
+
+def caret(text: str) -> str:
+    """Two lines, the second with ^ under the character at which the first cannot be read; "" if it can."""
+    try:
+        parse(text)
+    except FormulaError as error:
+        return f"{text.replace(chr(9), ' ')}\n{' ' * (error.position - 1)}^"
+    return ""
+
+
+def initial_of(spec: ResourceGroupSpec) -> dict[str, Any]:
+    """A stored group's values as the form has them."""
+    product = _PRODUCT.fullmatch(spec.slot_rule)
+    if spec.slot_rule.isascii() and spec.slot_rule.isdecimal():
+        rule: dict[str, Any] = {"rule": NUMBER, "number": spec.slot_rule}
+    elif product:
+        rule = {"rule": ATTRIBUTE, "attribute": product[1], "factor": product[2]}
+    else:
+        rule = {"rule": FORMULA, "formula": spec.slot_rule}
+    same = {name: getattr(spec, name) for name in ("description", "selection", "requirement", "hosts")}
+    return {**same, **rule}

@@ -1,0 +1,157 @@
+"""How a machine becomes a host: an administrator makes a token, and it is exchanged for what an executor needs."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
+from django.db.models import F
+from django.utils import timezone
+from tidepool.protocol import PROTOCOL_VERSION
+
+from webapp.lib import audit
+from webapp.lib.errors import Conflict, NotAllowed, NotFound, field_error
+from workers.host_names import HOST_NAME
+from workers.models import Host, JoinToken
+
+__all__ = [
+    "MOST_HOSTS",
+    "MOST_HOURS",
+    "Invitation",
+    "create_join_token",
+    "join_command",
+    "join_command_of_containers",
+    "redeem",
+    "withdraw_join_token",
+]
+
+MOST_HOSTS = 1000
+MOST_HOURS = 24 * 30
+#: In the folder of results: who sees the same number there sees the same folder.
+_MARK = ".tidepool"
+
+
+@dataclass(frozen=True)
+class Invitation:
+    """What an executor needs to know. It holds the broker's password, and no other secret."""
+
+    host: str
+    broker_url: str
+    results: str
+    data_roots: list[str]
+    #: What the file `.tidepool` in the folder of results holds.
+    mark: str
+    protocol: int = PROTOCOL_VERSION
+
+
+@transaction.atomic
+def create_join_token(actor: AbstractBaseUser | str, *, hosts: int = 1, hours: float = 24) -> tuple[str, JoinToken]:
+    """A token for so many hosts. This is the only time that it can be read."""
+    if not 1 <= hosts <= MOST_HOSTS:
+        raise field_error("hosts", f"A token is for 1 to {MOST_HOSTS} hosts.")
+    if not 0 < hours <= MOST_HOURS:
+        raise field_error("hours", f"A token is good for {MOST_HOURS} hours at most, and for more than none.")
+    _executors_broker()
+    now = timezone.now()
+    JoinToken.objects.filter(expires_at__lte=now).delete()
+    token = f"join_{secrets.token_urlsafe(32)}"
+    row = JoinToken.objects.create(
+        digest=_digest(token),
+        hosts_left=hosts,
+        expires_at=now + timedelta(hours=hours),
+        created_by=actor if isinstance(actor, str) else actor.get_username(),
+    )
+    after = {"hosts": hosts, "expires_at": row.expires_at}
+    audit.record(actor, "made", kind="join token", key=row.pk, name=f"join token {row.pk}", after=after)
+    return token, row
+
+
+def join_command(site: str, token: str) -> str:
+    """What a machine runs that has a checkout and its packages. `site`: its address, as the machine reaches it."""
+    return f"python -m workers.executor.join --url {site} --token {token}"
+
+
+def join_command_of_containers(site: str, token: str) -> str:
+    variables = f"TIDEPOOL_URL={site} TIDEPOOL_JOIN_TOKEN={token} TIDEPOOL_POOL=/mnt/pool"
+    return f"{variables} docker compose -f docker/executor.yml up -d --build"
+
+
+@transaction.atomic
+def withdraw_join_token(actor: AbstractBaseUser, pk: int) -> None:
+    row = JoinToken.objects.select_for_update().filter(pk=pk).first()
+    if row is None:
+        raise NotFound("There is no such join token: it has expired, or every host that it was for has joined.")
+    before = {"hosts": row.hosts_left, "expires_at": row.expires_at}
+    audit.record(actor, "withdrew", kind="join token", key=pk, name=f"join token {pk}", before=before)
+    row.delete()
+
+
+@transaction.atomic
+def redeem(token: str, host: str) -> Invitation:
+    """Count one host of the token."""
+    if not HOST_NAME.fullmatch(host):
+        raise field_error("host", "A host is called by letters, digits, dots, dashes and underscores, at most 64.")
+    row = JoinToken.objects.select_for_update().filter(digest=_digest(token), expires_at__gt=timezone.now()).first()
+    if row is None:
+        raise NotAllowed(
+            "The join token is wrong, has expired, was withdrawn or is used up: ask an administrator for a new one.",
+            code="join_token",
+        )
+    _refuse_name_in_use(host)
+    invitation = Invitation(
+        host=host,
+        broker_url=_executors_broker(),
+        results=str(settings.TIDEPOOL_RESULTS_ROOT),
+        data_roots=[str(root) for root in settings.TIDEPOOL_DATA_ROOTS],
+        mark=_mark(Path(settings.TIDEPOOL_RESULTS_ROOT)),
+    )
+    if row.hosts_left == 1:
+        row.delete()
+    else:
+        JoinToken.objects.filter(pk=row.pk).update(hosts_left=F("hosts_left") - 1)
+    audit.record(f"join token {row.pk}", "admitted", kind="host", key=host, name=host)
+    return invitation
+
+
+def _refuse_name_in_use(host: str) -> None:
+    since = timezone.now() - timedelta(seconds=settings.TIDEPOOL_LEASE_SECONDS)
+    if Host.objects.exclude(state=Host.State.OFFLINE).filter(name=host, last_report_at__gt=since).exists():
+        raise Conflict(
+            f"A host {host} reports already: choose another name, or stop its executor first.",
+            fields={"host": ["This name is taken."]},
+        )
+
+
+def _executors_broker() -> str:
+    if not settings.TIDEPOOL_EXECUTOR_BROKER_URL:
+        raise Conflict(
+            "Hosts cannot join yet: set TIDEPOOL_EXECUTOR_BROKER_URL to the broker's address for other machines, and "
+            "start the site again."
+        )
+    return str(settings.TIDEPOOL_EXECUTOR_BROKER_URL)
+
+
+def _mark(results: Path) -> str:
+    """What tells this folder from every other one; made once."""
+    file = results / _MARK
+    scratch = results / f"{_MARK}.{os.getpid()}.{secrets.token_hex(4)}"
+    if not file.exists():
+        scratch.write_text(f"{secrets.token_hex(16)}\n", encoding="ascii")
+        try:
+            os.link(scratch, file)
+        except FileExistsError:  # another process was first
+            pass
+        finally:
+            scratch.unlink()
+    return file.read_text(encoding="ascii").strip()
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()

@@ -1,0 +1,31 @@
+"""`manage.py join_token`: lets a machine, or several, become GPU hosts."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from webapp.lib.errors import UserError
+from workers.join_tokens import create_join_token, join_command
+
+
+class Command(BaseCommand):
+    help = "Make a token with which machines join as GPU hosts, and show the command that they run."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--hosts", type=int, default=1, help="how many machines may use it (default 1)")
+        parser.add_argument("--hours", type=float, default=24.0, help="how long it is good for (default 24)")
+        parser.add_argument(
+            "--url", default="http://127.0.0.1:8000", help="the site's address, as the machine reaches it"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            token, row = create_join_token("join_token", hosts=options["hosts"], hours=options["hours"])
+        except UserError as error:
+            raise CommandError(error.message) from None
+        machines = "One machine" if row.hosts_left == 1 else f"{row.hosts_left} machines"
+        self.stderr.write(f"{machines} may join until {row.expires_at:%Y-%m-%d %H:%M} UTC, by this command:")
+        self.stdout.write(join_command(options["url"], token))
