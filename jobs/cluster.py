@@ -74,8 +74,8 @@ def _hosts(user: User, now: datetime) -> list[dict[str, Any]]:
 
 
 def _slots() -> Sequence[Slot]:
-    slots = Slot.objects.select_related("host", "reading").order_by("host__name", "index")
-    return [slot for slot in slots if slot.index < slot.host.ngpus]
+    slots = Slot.objects.filter(host__removed_at=None).select_related("host", "reading")
+    return [slot for slot in slots.order_by("host__name", "index") if slot.index < slot.host.ngpus]
 
 
 def _slot(slot: Slot, claim: SlotClaim | None, user: User, now: datetime) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The one door to the executors: builds each host's whole wish from the database and sends it.
+"""The one door to Celery's queues, so to the executors: builds each host's whole wish from the database and sends it.
 
 A wish is level-triggered. Losing one, doubling one or sending one to a broker that is down changes nothing:
 `resend_outstanding` says it again until the host's reports show that it was carried out.
@@ -22,14 +22,24 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 from tidepool.protocol import JobWish, LaunchSpec, Member, Sync, to_json
 
-from jobs.jobfolder import job_folder
+from jobs.jobfolder import INITIAL, TRAIN_DIR, job_folder
 from jobs.models import Job, Journal, SlotClaim
 from jobs.queries import usable_checkpoints
 from jobs.states import JobState
 from jobs.validation import validation_of
+from jobs.wmla.launch import launch_environment
+from models_registry.settings import settings_in
 from workers.models import Host
 
-__all__ = ["EXPIRES_SECONDS", "announce_wish", "build_sync", "launch_spec", "resend_outstanding", "send_sync"]
+__all__ = [
+    "EXPIRES_SECONDS",
+    "announce_wish",
+    "build_sync",
+    "launch_spec",
+    "resend_outstanding",
+    "send_roll_up",
+    "send_sync",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -51,16 +61,21 @@ def send_sync(host: str, acknowledged: Mapping[str, int] | None = None) -> None:
     """Tell a host everything. `acknowledged` adds journals that the database does not know."""
     sync = build_sync(host, acknowledged)
     try:
-        current_app.send_task(
-            "executor.sync",
-            args=[to_json(sync)],
-            queue=f"host.{host}",
-            expires=EXPIRES_SECONDS,
-            ignore_result=True,
-            retry=False,
-        )
+        _send("executor.sync", [to_json(sync)], f"host.{host}")
     except (OperationalError, OSError) as error:
         logger.warning("host=%s revision=%s was not sent, it is said again: %s", host, sync.revision, error)
+
+
+def send_roll_up() -> None:
+    """Have the control worker add up the usage of what is over."""
+    try:
+        _send("jobs.tasks.roll_up_usage", [], settings.CELERY_TASK_DEFAULT_QUEUE)
+    except (OperationalError, OSError) as error:
+        logger.warning("usage is not added up yet, it is asked for again: %s", error)
+
+
+def _send(task: str, args: list[Any], queue: str) -> None:
+    current_app.send_task(task, args=args, queue=queue, expires=EXPIRES_SECONDS, ignore_result=True, retry=False)
 
 
 def resend_outstanding() -> list[str]:
@@ -98,9 +113,9 @@ def launch_spec(job: Job) -> LaunchSpec:
         folder=str(folder.incarnation(job.incarnation)),
         code_folder=str(folder.code),
         entry_point=job.model.entry_point,
-        arguments=[word for name, value in parameters.items() for word in (f"--{name}", _argument(value))],
+        arguments=[*_arguments({**_folder_arguments(job), **parameters}), *job.arguments],
         data_dir=job.dataset.path,
-        environment={},
+        environment=launch_environment(job),
         compat=list(job.model.compat),
         min_slots=job.min_slots,
         max_slots=job.first_max_slots or job.max_slots,
@@ -117,6 +132,7 @@ def launch_spec(job: Job) -> LaunchSpec:
         launch_seconds=settings.TIDEPOOL_LAUNCH_SECONDS,
         engine=cast(Literal["elastic", "fixed", "single"], str(job.model.engine)),
         validate=cast(Literal["", "validation", "testing"], validation.split if validation else ""),
+        settings={**job.model.settings, **settings_in(parameters)},
     )
 
 
@@ -139,6 +155,19 @@ def _job_wish(job: Job, claims: list[SlotClaim], host: str) -> JobWish:
         grace_seconds=float(job.instance_group.reclaim_grace_seconds),
         halt=halt,
     )
+
+
+def _folder_arguments(job: Job) -> dict[str, str]:
+    """WMLA's `--train_dir` and `--weights`, each for a script that declares it."""
+    folder = job_folder(job)
+    folders = {"train_dir": str(folder.incarnation(job.incarnation) / TRAIN_DIR)}
+    if job.starts_from == Job.StartsFrom.WEIGHTS:
+        folders["weights"] = str(folder.path / INITIAL)
+    return {name: path for name, path in folders.items() if name in job.model.folder_arguments}
+
+
+def _arguments(parameters: Mapping[str, Any]) -> list[str]:
+    return [word for name, value in parameters.items() for word in (f"--{name}", _argument(value))]
 
 
 def _argument(value: Any) -> str:

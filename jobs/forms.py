@@ -30,7 +30,9 @@ class TrainForm(forms.Form):
         label="At least", initial=1, help_text="It waits until this many GPUs are free for it."
     )
     max_slots = forms.IntegerField(
-        label="At most", initial=8, help_text="It grows up to this many while it trains, without stopping."
+        label="At most",
+        initial=8,
+        help_text="It grows up to this many while it trains, without stopping. WMLA: max number of workers.",
     )
     priority = forms.IntegerField(
         initial=5000, help_text=f"1 to {MAX_PRIORITY}. Twice the priority means twice the GPUs, where both want them."

@@ -18,14 +18,16 @@ from django.conf import settings
 
 from jobs.models import Job
 
-__all__ = ["INITIAL", "PUBLISHED", "JobFolder", "StagedFolder", "job_folder", "safe_name", "stage"]
+__all__ = ["INITIAL", "PUBLISHED", "TRAIN_DIR", "JobFolder", "StagedFolder", "job_folder", "safe_name", "stage"]
 
 #: What the current incarnation publishes beside its folder.
 PUBLISHED = ("log", "checkpoint", "model", "metrics.jsonl", "plans.jsonl", "val_dict_list.json")
 _FORMER = "incarnation-*/checkpoint"
 #: Below a job's folder: the checkpoint or weights that it begins with.
 INITIAL = "initial"
-_CREATED_AT_START = ("log", "checkpoint", "model", "journal")
+#: In an incarnation's folder: trained weights, as WMLA's `--train_dir`.
+TRAIN_DIR = "model/train"
+_CREATED_AT_START = ("log", "checkpoint", TRAIN_DIR, "journal")
 _IGNORED_CODE = shutil.ignore_patterns("__pycache__", ".git", "*.pyc")
 #: Leaves room below the 255 bytes that file systems allow for a name.
 _MAX_NAME_BYTES = 120
@@ -88,6 +90,7 @@ class StagedFolder:
         # Left by a database that is gone: kept, under another name.
         with suppress(FileNotFoundError):
             target.rename(target.with_name(f"{target.name}.replaced-{uuid.uuid4().hex[:8]}"))
+            _remove_links(target)
         self.path.rename(target)
 
     def discard(self, job: Job | None = None) -> None:
@@ -127,6 +130,13 @@ def _user_root(job: Job) -> Path:
 
 def _user_folder(user_name: str) -> Path:
     return Path(settings.TIDEPOOL_RESULTS_ROOT) / safe_name(user_name) / "batchworkdir"
+
+
+def _remove_links(target: Path) -> None:
+    """Those beside a job's folder, by which scripts for WMLA find it: the next job of this number is another one."""
+    for entry in target.parent.iterdir():
+        if entry.is_symlink() and entry.readlink() == Path(target.name, "current"):
+            entry.unlink(missing_ok=True)
 
 
 def _replace_link(link: Path, target: str) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
@@ -13,9 +15,17 @@ from django.db.models.functions import Now
 
 from jobs.models import SchedulerLease
 
-__all__ = ["LEASE_SECONDS", "Leadership"]
+__all__ = ["LEASE_SECONDS", "Leadership", "Spent"]
 
 LEASE_SECONDS = 3.0
+
+
+@dataclass(frozen=True)
+class Spent:
+    """On one cycle: how long it took, and when its plan was carried out."""
+
+    seconds: float
+    decided_at: datetime
 
 
 class Leadership:
@@ -25,9 +35,12 @@ class Leadership:
         self._holder = holder or f"{socket.gethostname()}:{os.getpid()}"
         self.epoch: int | None = None
 
-    def renew(self) -> int | None:
-        """Keep the lead, or take it over once it has expired; returns the epoch to write plans with."""
-        if self.epoch is not None and not self._extend(self.epoch):
+    def renew(self, spent: Spent | None = None) -> int | None:
+        """Keep the lead, or take it over once it has expired; returns the epoch to write plans with.
+
+        spent: on the cycle before, to be written down in passing.
+        """
+        if self.epoch is not None and not self._extend(self.epoch, spent):
             self.epoch = None
         if self.epoch is None:
             self.epoch = self._take_over()
@@ -42,9 +55,16 @@ class Leadership:
     def _mine(self, epoch: int) -> QuerySet[SchedulerLease]:
         return SchedulerLease.objects.filter(pk=1, epoch=epoch, holder=self._holder)
 
-    def _extend(self, epoch: int) -> bool:
+    def _extend(self, epoch: int, spent: Spent | None) -> bool:
+        counted: dict[str, Any] = {}
+        if spent is not None:
+            counted = {
+                "decided_at": spent.decided_at,
+                "cycles": F("cycles") + 1,
+                "cycles_seconds": F("cycles_seconds") + spent.seconds,
+            }
         # An expired lease that nobody has taken over is still ours: the epoch says so.
-        return self._mine(epoch).update(expires_at=_expiry()) == 1
+        return self._mine(epoch).update(expires_at=_expiry(), **counted) == 1
 
     @transaction.atomic
     def _take_over(self) -> int | None:

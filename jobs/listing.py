@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import Q, QuerySet
 from django.utils import timezone
-from django.utils.dateparse import parse_date, parse_datetime
 
 from datasets.models import DatasetVersion
 from jobs.models import Job
@@ -21,6 +20,7 @@ from models_registry.models import RegisteredModelVersion
 from webapp.lib.errors import UserError
 from webapp.lib.keyset import AFTER, BEFORE, KeysetPage, Order, keyset_page, parsed_cursor
 from webapp.lib.live import JOBS, jobs_topic_of
+from webapp.lib.time import parsed_moment
 
 __all__ = [
     "ACTIVE",
@@ -43,15 +43,6 @@ _CHUNK = 1000
 User = AbstractBaseUser | AnonymousUser
 
 
-def _moment(text: str) -> datetime:
-    """A day in UTC, or a moment, in UTC unless it says otherwise."""
-    day = parse_date(text) if len(text) == len("2026-03-01") else None
-    moment = datetime(day.year, day.month, day.day) if day else parse_datetime(text.replace(" ", "+"))
-    if moment is None:
-        raise ValueError(text)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
-
-
 def _text(text: str) -> str:
     if "\0" in text or any(0xD800 <= ord(letter) <= 0xDFFF for letter in text):
         raise ValueError(text)
@@ -60,14 +51,14 @@ def _text(text: str) -> str:
 
 #: Each has an index (see Job.Meta).
 ORDERS = {
-    "newest": Order("submitted_at", descending=True, parse=_moment),
-    "oldest": Order("submitted_at", descending=False, parse=_moment),
+    "newest": Order("submitted_at", descending=True, parse=parsed_moment),
+    "oldest": Order("submitted_at", descending=False, parse=parsed_moment),
     "name": Order("name_folded", descending=False, parse=_text),
     "-name": Order("name_folded", descending=True, parse=_text),
     "priority": Order("priority", descending=True, parse=int),
     "-priority": Order("priority", descending=False, parse=int),
     #: Only what is over.
-    "ended": Order("finished_at", descending=True, parse=_moment),
+    "ended": Order("finished_at", descending=True, parse=parsed_moment),
 }
 
 
@@ -156,7 +147,7 @@ def all_pages(user: User, wanted: JobFilter) -> Iterator[Job]:
 def _parsed(name: str, text: str) -> Any:
     if name in _MOMENTS:
         try:
-            return _moment(text)
+            return parsed_moment(text)
         except (ValueError, OverflowError):
             raise ValueError(
                 "This is no moment: write a day as 2026-03-01, or a moment as 2026-03-01T12:00Z."

@@ -16,9 +16,22 @@ from jobs.jobfolder import job_folder
 from jobs.models import Generation, Job, Rank
 from webapp.lib.errors import NotFound
 
-__all__ = ["MAX_LOG_BYTES", "STREAMS", "Log", "LogPiece", "Stream", "find_log", "first_written", "log_list", "read_log"]
+__all__ = [
+    "MAX_LOG_BYTES",
+    "STREAMS",
+    "Log",
+    "LogPiece",
+    "Stream",
+    "find_log",
+    "first_written",
+    "log_content",
+    "log_list",
+    "log_of",
+    "read_log",
+]
 
 MAX_LOG_BYTES = 64 * 1024
+_CHUNK = 256 * 1024
 
 Stream = Literal["stdout", "stderr"]
 STREAMS: tuple[Stream, ...] = get_args(Stream)
@@ -89,7 +102,7 @@ def log_list(job: Job, *, incarnation: int | None = None, rank: str = "", stream
         found = _find_rank(job, rank, incarnation)
         rows = rows.filter(pk=found.pk) if found else rows.none()
     streams = [name for name in STREAMS if stream in ("", name)]
-    return [_log(job, row, name) for row in rows for name in streams]
+    return [log_of(job, row, name) for row in rows for name in streams]
 
 
 def find_log(job: Job, *, incarnation: int | None, rank: str, stream: Stream) -> Log:
@@ -97,7 +110,55 @@ def find_log(job: Job, *, incarnation: int | None, rank: str, stream: Stream) ->
     row = _find_rank(job, rank, incarnation)
     if row is None:
         raise NotFound("The job has no rank yet: wait until it has started.")
-    return _log(job, row, stream)
+    return log_of(job, row, stream)
+
+
+def log_of(job: Job, row: Rank, stream: Stream) -> Log:
+    return Log(
+        incarnation=row.incarnation,
+        wid=row.wid,
+        host=row.host,
+        stream=stream,
+        rank=row.rank,
+        generation=row.generation,
+        has_ended=bool(row.exit),
+        path=_file(job, row, stream),
+        inside=job_folder(job).path,
+    )
+
+
+def log_content(log: Log, last_lines: int | None = None) -> Iterator[bytes]:
+    """What it holds now, or the end of it; what is written while it is sent is left out."""
+    with log.opened() as descriptor:
+        if descriptor is None:
+            return
+        size = os.fstat(descriptor).st_size
+        position = 0 if last_lines is None else _start_of_last(descriptor, size, last_lines)
+        while position < size:
+            data = os.pread(descriptor, min(_CHUNK, size - position), position)
+            if not data:
+                return
+            position += len(data)
+            yield data
+
+
+def _start_of_last(descriptor: int, size: int, lines: int) -> int:
+    """Where the last `lines` lines begin; one that has not ended counts."""
+    if lines <= 0:
+        return size
+    # The newline at the very end begins no line.
+    end, wanted = size - 1, lines
+    while end > 0:
+        start = max(0, end - _CHUNK)
+        data = os.pread(descriptor, end - start, start)
+        found = data.count(b"\n")
+        if found >= wanted:
+            position = len(data)
+            for _ in range(wanted):
+                position = data.rfind(b"\n", 0, position)
+            return start + position + 1
+        end, wanted = start, wanted - found
+    return 0
 
 
 def first_written(job: Job) -> dict[str, str] | None:
@@ -112,20 +173,6 @@ def first_written(job: Job) -> dict[str, str] | None:
             if file.is_file() and file.stat().st_size:
                 return {"rank": row.wid, "stream": stream}
     return {"rank": first.wid, "stream": "stdout"}
-
-
-def _log(job: Job, row: Rank, stream: Stream) -> Log:
-    return Log(
-        incarnation=row.incarnation,
-        wid=row.wid,
-        host=row.host,
-        stream=stream,
-        rank=row.rank,
-        generation=row.generation,
-        has_ended=bool(row.exit),
-        path=_file(job, row, stream),
-        inside=job_folder(job).path,
-    )
 
 
 def _file(job: Job, row: Rank, stream: Stream) -> Path:

@@ -9,6 +9,7 @@ from django.db.models import F, Q
 
 from datasets.models import DatasetVersion
 from jobs.states import TERMINAL, GenerationState, JobState, RankState, Reason
+from jobs.usage.models import GpuActivity, GpuPrice, UsageBucket, UsageMark, UsageName
 from models_registry.models import RegisteredModelVersion
 from workers.models import ResourceGroup, Slot
 
@@ -16,6 +17,8 @@ __all__ = [
     "AllocationPoint",
     "Checkpoint",
     "Generation",
+    "GpuActivity",
+    "GpuPrice",
     "InstanceGroup",
     "Job",
     "JobEvent",
@@ -26,6 +29,9 @@ __all__ = [
     "SchedulerLease",
     "SlotClaim",
     "Topic",
+    "UsageBucket",
+    "UsageMark",
+    "UsageName",
     "Validation",
 ]
 
@@ -66,24 +72,59 @@ class InstanceGroup(models.Model):
         PRIORITY = "priority"
         FAIRSHARE = "fairshare"
 
+    class State(models.TextChoices):
+        #: Made, and not yet deployed: nobody can submit to it.
+        REGISTERED = "REGISTERED"
+        STARTED = "STARTED"
+        #: Nothing new starts in it; what runs goes on.
+        STOPPED = "STOPPED"
+
     name = models.CharField(max_length=64, unique=True)
+    description = models.CharField(max_length=200, blank=True, default="")
+    #: Name of the preset that it was made from, or "".
+    template = models.CharField(max_length=64, blank=True, default="")
+    state = models.CharField(max_length=16, choices=State, default=State.STARTED)
+    #: +1 with each change by an administrator: a form knows by it that it is out of date.
+    revision = models.PositiveIntegerField(default=1)
     resource_group = models.ForeignKey(ResourceGroup, on_delete=models.PROTECT, related_name="instance_groups")
     policy = models.CharField(max_length=16, choices=Policy, default=Policy.FAIRSHARE)
     preemption = models.BooleanField(default=False)
     reclaim_grace_seconds = models.PositiveIntegerField(default=10)
+    #: No job is stopped for others before it has run this long; it may be shrunk.
+    minimum_run_seconds = models.PositiveIntegerField(default=0)
     default_priority = models.PositiveIntegerField(default=5000)
-    #: GPUs that it owns (None: no quota) and its part of what is left over. Decided upon from the fourth round on.
+    lowest_priority = models.PositiveIntegerField(default=1)
+    highest_priority = models.PositiveIntegerField(default=10000)
+    #: GPUs that it owns (None: no quota) and its part of what is left over.
     quota = models.PositiveIntegerField(null=True, blank=True)
     weight = models.PositiveIntegerField(default=1)
+    #: May use more than its quota; others may use what it leaves of its quota.
+    borrows = models.BooleanField(default=True)
+    lends = models.BooleanField(default=True)
     #: Recorded; they take effect only under isolation.
     execution_user = models.CharField(max_length=64, blank=True, default="")
     deployment_directory = models.CharField(max_length=4096, blank=True, default="")
     #: Who may submit here. Empty: every user.
     members = models.ManyToManyField(settings.AUTH_USER_MODEL, blank=True, related_name="instance_groups")
+    #: Who may change how its jobs share, and its members, beside the administrators of the cluster.
+    admins = models.ManyToManyField(settings.AUTH_USER_MODEL, blank=True, related_name="administered_groups")
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         ordering = ["name"]
+        constraints = [
+            models.CheckConstraint(condition=Q(weight__gte=1), name="instance_group_weight"),
+            models.CheckConstraint(
+                condition=Q(lowest_priority__gte=1)
+                & Q(default_priority__gte=F("lowest_priority"))
+                & Q(highest_priority__gte=F("default_priority"))
+                & Q(highest_priority__lte=10000),
+                name="instance_group_priorities_in_order",
+            ),
+            models.CheckConstraint(
+                condition=Q(state__in=["REGISTERED", "STARTED", "STOPPED"]), name="instance_group_state"
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.name
@@ -115,6 +156,14 @@ class Job(models.Model):
     max_slots = models.PositiveIntegerField()
     priority = models.PositiveIntegerField(default=5000, validators=[MinValueValidator(1), MaxValueValidator(10000)])
     parameters = models.JSONField(default=dict)
+    #: Words that reach the script behind its parameters, in this order and as they are.
+    arguments = models.JSONField(default=list)
+    #: In what way it was submitted, `jobs.wmla.identities.Dialect`: WMLA's clients know it by other ids and words.
+    dialect = models.CharField(max_length=16, blank=True, default="")
+    #: The `args` of such a submission, as they came; "" for one of our own.
+    submitted_args = models.TextField(blank=True, default="")
+    #: Deleted by a client of WMLA's, to which it is gone since then. What was used is never forgotten, so it stays.
+    hidden_at = models.DateTimeField(null=True, blank=True)
     exactness = models.CharField(max_length=16, choices=Exactness, default=Exactness.SUM)
     #: Parts that each step is computed in, where it is BITWISE: fixed, because the results depend on it.
     virtual_ranks = models.PositiveIntegerField(null=True, blank=True)
@@ -269,7 +318,10 @@ class SlotClaim(models.Model):
     """A slot held by a job, until its process is gone."""
 
     slot = models.ForeignKey(Slot, on_delete=models.PROTECT, related_name="claims")
-    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="claims")
+    #: What was used is never forgotten: a job that held a GPU is not deleted.
+    job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="claims")
+    #: What the slot was when it was claimed: another GPU may be put in its place.
+    gpu_model = models.CharField(max_length=128, blank=True, default="")
     incarnation = models.PositiveIntegerField()
     claimed_at = models.DateTimeField()
     #: Set when the job shall give it back; `vacate_revision` is the host's wish revision that says so.
@@ -286,6 +338,8 @@ class SlotClaim(models.Model):
         ]
         indexes = [
             models.Index(fields=["job"], condition=Q(released_at__isnull=True), name="open_claims_of_job"),
+            models.Index(fields=["claimed_at"], name="claims_by_start"),
+            models.Index(fields=["released_at"], name="claims_by_end"),
         ]
 
 
@@ -414,6 +468,10 @@ class SchedulerLease(models.Model):
     epoch = models.PositiveBigIntegerField(default=0)
     holder = models.CharField(max_length=255, blank=True, default="")
     expires_at = models.DateTimeField(null=True)
+    #: When the newest plan was carried out, how many there were, and how long they took in all: for /metrics.
+    decided_at = models.DateTimeField(null=True)
+    cycles = models.PositiveBigIntegerField(default=0)
+    cycles_seconds = models.FloatField(default=0)
 
     class Meta:
         constraints = [models.CheckConstraint(condition=Q(id=1), name="scheduler_lease_single_row")]

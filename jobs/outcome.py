@@ -112,6 +112,8 @@ class Facts:
     gang: bool = False
     #: Of a gang: its next start continues from CHECKPOINT_DIR.
     resumable: bool = False
+    #: Why it is being stopped, where the scheduler does that.
+    stopped_for: Reason = Reason.PREEMPTED_BY_PRIORITY
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,7 @@ def _judge_preempted(facts: Facts) -> Verdict | None:
         return None
     if facts.after_stop == JobState.SUSPENDED:
         return Verdict(JobState.SUSPENDED, Reason.SUSPENDED_BY_USER, "Held back; resume it to let it continue.")
-    return Verdict(JobState.PENDING, Reason.PREEMPTED_BY_PRIORITY, "Stopped; it continues once slots are free for it.")
+    return Verdict(JobState.PENDING, facts.stopped_for, "Stopped; it continues once slots are free for it.")
 
 
 def _judge_gang(facts: Facts) -> Verdict | None:
@@ -203,7 +205,7 @@ def _judge_preempted_gang(facts: Facts) -> Verdict | None:
         text = f"Held back; once it is resumed, {restart_words(facts.resumable)}."
         return Verdict(JobState.SUSPENDED, Reason.SUSPENDED_BY_USER, text)
     text = f"Stopped; once GPUs are free for it, {restart_words(facts.resumable)}."
-    return Verdict(JobState.PENDING, Reason.PREEMPTED_BY_PRIORITY, text)
+    return Verdict(JobState.PENDING, facts.stopped_for, text)
 
 
 def _success(facts: Facts) -> Verdict:

@@ -169,8 +169,8 @@ def _without_metrics(job: Job) -> dict[str, Any]:
 
 
 def usable_groups(user: User) -> list[InstanceGroup]:
-    """Where the user may submit: a group without members is everybody's."""
-    groups = InstanceGroup.objects.order_by("name")
+    """Where the user may submit now: a group without members is everybody's."""
+    groups = InstanceGroup.objects.filter(state=InstanceGroup.State.STARTED).order_by("name")
     if not getattr(user, "is_staff", False):
         groups = groups.filter(Q(members=None) | Q(members=user.pk)).distinct()
     return list(groups)

@@ -15,6 +15,7 @@ from webapp.lib.errors import NotFound
 from webapp.lib.live import without_nan
 from webapp.lib.time import iso
 from workers.models import Slot
+from workers.queries import slots
 
 __all__ = [
     "ANOTHER_USERS_TRAINING",
@@ -202,7 +203,7 @@ def slot_map(user: User) -> list[dict[str, Any]]:
         for claim in SlotClaim.objects.filter(released_at__isnull=True).order_by().select_related("job")
     }
     hosts: dict[str, dict[str, Any]] = {}
-    for slot in Slot.objects.select_related("host", "reading").order_by("host__name", "index"):
+    for slot in slots().order_by("host__name", "index"):
         host = slot.host
         entry = hosts.setdefault(
             host.name, {"host": host.name, "state": str(host.state), "virtual": host.virtual, "slots": []}

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO
@@ -19,16 +20,20 @@ from jobs.models import Checkpoint, Job
 from models_registry import queries as registry
 from models_registry.queries import CodeFile, Shown
 from webapp.lib.errors import NotFound
+from webapp.lib.sized_zip import SizedZip, ZipEntry, ZipSink
 
 __all__ = [
     "ResultFile",
     "checkpoint_chunks",
     "code_files",
+    "driver_logs",
     "file_chunks",
     "log_chunks",
+    "log_file",
     "result_files",
     "result_name",
     "shown_code",
+    "sized_zip",
     "zip_chunks",
 ]
 
@@ -47,11 +52,24 @@ def result_name(job: Job) -> str:
 
 def zip_chunks(job: Job) -> Iterator[bytes]:
     """What the current incarnation published, and the code that was submitted. Links are left out."""
+    return _zipped(_sources(job))
+
+
+def sized_zip(job: Job) -> SizedZip:
+    """The same, not compressed: its size is known before it is sent."""
+    return SizedZip(
+        ZipEntry(name, descriptor, partial(_open_below, top, name, names, even_hidden=True))
+        for top, names in _sources(job)
+        for name, descriptor in _open_files(top, names)
+    )
+
+
+def _sources(job: Job) -> list[tuple[Path, tuple[str, ...]]]:
     folder = job_folder(job)
     current = folder.incarnation(job.incarnation)
     if not job.incarnation or not current.is_dir():
         raise NotFound("The job has no results yet: wait until it has started.")
-    return _zipped([(current, PUBLISHED), (folder.path, (_CODE,))])
+    return [(current, PUBLISHED), (folder.path, (_CODE,))]
 
 
 def checkpoint_chunks(checkpoint: Checkpoint) -> Iterator[bytes]:
@@ -135,10 +153,23 @@ def _read_all(descriptor: int) -> Iterator[bytes]:
             yield chunk
 
 
-def _open_below(top: Path, path: str, names: tuple[str, ...]) -> int | None:
+def log_file(job: Job, incarnation: int, path: str) -> int | None:
+    """The descriptor of a file that this incarnation logged, to be closed; None where there is none."""
+    return _open_below(job_folder(job).incarnation(incarnation), path, ("log", "metrics.jsonl"))
+
+
+def driver_logs(job: Job, incarnation: int) -> list[str]:
+    """Below the folder of the incarnation: what the drivers of scripts written for WMLA printed, by name."""
+    log = job_folder(job).incarnation(incarnation) / "log"
+    return sorted(f"log/{path.parent.name}/stdout" for path in log.glob("driver*/stdout"))
+
+
+def _open_below(top: Path, path: str, names: tuple[str, ...], *, even_hidden: bool = False) -> int | None:
     """Below one of `names`, folder by folder, so that none of them can be a link when it is passed."""
     *folders, name = path.split("/")
-    if (folders or [name])[0] not in names or any(not part or part.startswith(".") for part in (*folders, name)):
+    if (folders or [name])[0] not in names or any(not part or part in (".", "..") for part in (*folders, name)):
+        return None
+    if not even_hidden and any(part.startswith(".") for part in (*folders, name)):
         return None
     with ExitStack() as opened:
         try:
@@ -152,32 +183,9 @@ def _open_below(top: Path, path: str, names: tuple[str, ...]) -> int | None:
         return _open_regular(name, folder)
 
 
-class _Sink:
-    """Collects what the zip writer has written since the last look."""
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        self._position = 0
-
-    def write(self, data: bytes) -> int:
-        self._parts.append(bytes(data))
-        self._position += len(data)
-        return len(data)
-
-    def tell(self) -> int:
-        return self._position
-
-    def flush(self) -> None:
-        pass
-
-    def take(self) -> bytes:
-        data, self._parts = b"".join(self._parts), []
-        return data
-
-
 def _zipped(sources: list[tuple[Path, tuple[str, ...]]], prefixes: tuple[str, ...] = ()) -> Iterator[bytes]:
     """`prefixes`: what the names of each source begin with in the zip file."""
-    sink = _Sink()
+    sink = ZipSink()
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:  # type: ignore[call-overload]
         for (top, names), prefix in zip(sources, prefixes or ("",) * len(sources), strict=True):
             for name, descriptor in _open_files(top, names):
@@ -190,7 +198,7 @@ def _zipped(sources: list[tuple[Path, tuple[str, ...]]], prefixes: tuple[str, ..
 
 def _entry(archive: zipfile.ZipFile, name: str, descriptor: int) -> IO[bytes]:
     modified = time.gmtime(max(os.fstat(descriptor).st_mtime, 315_619_200))  # zip begins in 1980
-    info = zipfile.ZipInfo(name, modified[:6])
+    info = zipfile.ZipInfo(name.encode("utf-8", "replace").decode(), modified[:6])
     info.compress_type = zipfile.ZIP_DEFLATED
     info.external_attr = 0o644 << 16
     return archive.open(info, "w", force_zip64=True)

@@ -1,4 +1,4 @@
-"""The one door through which executors report. Celery calls it; everything it changes is in `jobs.actions`."""
+"""What Celery calls: the one door through which executors report, and sums of usage. All changes are in actions."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from celery import shared_task
 from django.utils import timezone
 from tidepool.protocol import ProtocolError, Report, from_json
 
-from jobs.actions.hosts import HOST_NAME, record_host, release_vacated
+from jobs.actions.hosts import record_host, release_vacated
 from jobs.actions.journals import store_entries
 from jobs.dispatch import send_sync
+from jobs.usage.actions import roll_up
 from webapp.lib.text import storable
+from workers.host_names import HOST_NAME
 from workers.models import Host
 
-__all__ = ["ingest_report"]
+__all__ = ["ingest_report", "roll_up_usage"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,3 +43,9 @@ def ingest_report(values: dict[str, Any]) -> None:
     behind = host.state in _RETURNING and not report.leaving and host.applied_revision < host.wish_revision
     if report.entries or behind:
         send_sync(host.name, unknown)
+
+
+@shared_task(name="jobs.tasks.roll_up_usage", ignore_result=True)  # type: ignore[untyped-decorator]
+def roll_up_usage() -> None:
+    """Add up the usage of the hours that are over. Called too often, or by several at once, it does nothing."""
+    roll_up(timezone.now())

@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.db.models import Exists, OuterRef, Q
 
 from datasets.models import Dataset
+from jobs.actions.checks import MAX_PRIORITY
 from jobs.gangs import stop_words
 from jobs.models import Checkpoint, InstanceGroup
 from jobs.queries import visible_jobs
@@ -47,7 +48,7 @@ def declared_parameters() -> dict[str, dict[str, Scalar]]:
     return {str(model.pk): model.latest[0].parameters for model in newest if model.latest}
 
 
-def usual_values(choices: dict[str, Any], model: str) -> dict[str, Any]:
+def usual_values(choices: dict[str, Any], model: str, group: str = "") -> dict[str, Any]:
     """What is filled in: the model asked for, or the only one, its usual dataset, and as much as the group has."""
     known = choices["models"]
     if model not in known:
@@ -56,8 +57,9 @@ def usual_values(choices: dict[str, Any], model: str) -> dict[str, Any]:
     if model:
         choices["proposed_name"] = values["name"] = f"{known[model]['name']}-{choices['stamp']}"
     if choices["groups"]:
-        group = next(iter(choices["groups"].values()))
-        values |= {"max_slots": max(1, group["capacity"]), "priority": group["priority"]}
+        chosen = group if group in choices["groups"] else next(iter(choices["groups"]))
+        usual = choices["groups"][chosen]
+        values |= {"instance_group": chosen, "max_slots": max(1, usual["capacity"]), "priority": usual["priority"]}
     return values
 
 
@@ -114,8 +116,16 @@ def _group(group: InstanceGroup) -> dict[str, Any]:
     return {
         "name": group.name,
         "capacity": capacity(group.resource_group),
-        "sharing": _SHARING[InstanceGroup.Policy(group.policy)],
+        "sharing": f"{_SHARING[InstanceGroup.Policy(group.policy)]}{_bounds(group)}",
+        "lowest_priority": group.lowest_priority,
+        "highest_priority": group.highest_priority,
         "preemption": group.preemption,
         "stopping": stop_words(group),
         "priority": group.default_priority,
     }
+
+
+def _bounds(group: InstanceGroup) -> str:
+    if (group.lowest_priority, group.highest_priority) == (1, MAX_PRIORITY):
+        return ""
+    return f" It allows priorities from {group.lowest_priority} to {group.highest_priority}."

@@ -107,7 +107,7 @@ def _train_form(request: HttpRequest, data: Any, groups: list[InstanceGroup], **
 
 
 def _train_initial(request: HttpRequest, choices: dict[str, Any]) -> dict[str, Any]:
-    usual = usual_values(choices, request.GET.get("model", ""))
+    usual = usual_values(choices, request.GET.get("model", ""), request.GET.get("group", ""))
     wanted = {"dataset": request.GET["dataset"]} if request.GET.get("dataset", "").isdecimal() else {}
     return {"name": choices["proposed_name"], **usual, **wanted, "start_from": request.GET.get("start_from", "")}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 
 from django.contrib import messages
@@ -133,6 +134,7 @@ def _job_page(request: HttpRequest, job: Job, form: ChangeForm) -> HttpResponse:
         "tabs": JOB_TABS,
         "refusals": refusals_by_state(),
         "parameters": parameters_as_text(job.parameters),
+        "arguments": shlex.join(job.arguments),
         "tide": tide_figure([page.band], job.max_slots, pool=False),
         "advice": job_advice(job, page.curves),
         "metrics": curves_figure(page.curves, reverse("jobs:curves", args=[job.pk])),

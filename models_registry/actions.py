@@ -17,6 +17,7 @@ from models_registry.code import COMPAT_MODULES, inspect_code
 from models_registry.keeping import Code, drop_unused, kept_code
 from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
 from models_registry.settings import checked_settings, told
+from webapp.lib import audit
 from webapp.lib.errors import Conflict, NotAllowed, field_error
 from webapp.lib.names import checked_name
 from webapp.lib.ownership import refuse_foreign
@@ -96,7 +97,7 @@ def take_again(template: ModelTemplate, user: User) -> ModelTemplate:
 @transaction.atomic
 def delete_template(template: ModelTemplate, user: User) -> None:
     _refuse_others(user, template, "template")
-    folder = template.folder
+    folder, number = template.folder, template.pk
     try:
         template.delete()
     except ProtectedError as error:
@@ -105,11 +106,15 @@ def delete_template(template: ModelTemplate, user: User) -> None:
         )
         shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         raise Conflict(f"The template {template.name} stays: it is what {shown} was made of.") from error
+    _record_deleted(user, number, template, "template")
     transaction.on_commit(partial(drop_unused, [folder]))
 
 
-def register(owner: User, registration: ModelRegistration) -> RegisteredModelVersion:
-    """A new model, or the next version of one that belongs to `owner`."""
+def register(owner: User, registration: ModelRegistration, *, reuse: bool = False) -> RegisteredModelVersion:
+    """A new model, or the next version of one that belongs to `owner`.
+
+    reuse: a version that has the same files and terms already is the one.
+    """
     name = checked_name(registration.name)
     parameters = checked_parameters(registration.parameters)
     settings = checked_settings(registration.settings)
@@ -130,14 +135,27 @@ def register(owner: User, registration: ModelRegistration) -> RegisteredModelVer
             default_dataset=registration.default_dataset,
             **asdict(code),
         )
-        return _store(owner, registration, name, version)
+        same = _same_as(version, name) if reuse else None
+        if same is None:
+            return _store(owner, registration, name, version)
+    drop_unused([Path(version.copy)])
+    return same
+
+
+def _same_as(new: RegisteredModelVersion, name: str) -> RegisteredModelVersion | None:
+    """The newest version of the model that is no other than this."""
+    facts = ("digest", "entry_point", "engine", "framework", "compat", "settings", "parameters", "default_dataset")
+    same = {fact: getattr(new, fact) for fact in facts}
+    versions = RegisteredModelVersion.objects.filter(model__name=name, digest=new.digest).exclude(digest="")
+    there = versions.select_related("model").order_by("-number")
+    return next((row for row in there if {fact: getattr(row, fact) for fact in facts} == same), None)
 
 
 @transaction.atomic
 def delete_model(model: RegisteredModel, user: User) -> None:
     """Its versions too. Refused while trainings name one of them."""
     _refuse_others(user, model, "model")
-    folders = [version.folder for version in model.versions.all()]
+    folders, number = [version.folder for version in model.versions.all()], model.pk
     try:
         model.delete()
     except ProtectedError as error:
@@ -146,6 +164,7 @@ def delete_model(model: RegisteredModel, user: User) -> None:
         raise Conflict(
             f"The model {model.name} stays: {words} started with it, and would lose what they ran."
         ) from error
+    _record_deleted(user, number, model, "model")
     transaction.on_commit(partial(drop_unused, folders))
 
 
@@ -179,6 +198,11 @@ def _store(
     version.number = newest.number + 1 if newest else 1
     version.save(force_insert=True)
     return version
+
+
+def _record_deleted(user: User, number: int, row: ModelTemplate | RegisteredModel, what: str) -> None:
+    before = {"owner": row.owner.get_username()}
+    audit.record(user, "deleted", kind=what, key=number, name=row.name, before=before)
 
 
 def _refuse_others(user: User, row: ModelTemplate | RegisteredModel, what: str) -> None:

@@ -14,11 +14,22 @@ from webapp.lib.folders import regular_files
 __all__ = ["COMPAT_MODULES", "CodeFacts", "checked_entry_point", "inspect_code"]
 
 #: Compatibility folder -> what a script imports when it is written for that system.
-COMPAT_MODULES = {"wmla": frozenset({"fabric_model", "pyedt", "pth_parameter_mgr"})}
+COMPAT_MODULES = {
+    "wmla": frozenset(
+        {
+            *("emetrics", "fabric_model", "monitor_pth", "pyedt", "pth_parameter_mgr"),
+            # What says, when it is imported, that it is not here.
+            *("inference_helper", "monitor_tf", "redhareapi", "tf_parameter_mgr"),
+        }
+    )
+}
+#: What WMLA passes to each script: where to save the trained model, and where weights to begin with are.
+FOLDER_ARGUMENTS = frozenset({"train_dir", "weights"})
 
 _DECLARING = frozenset({"add_argument", "option"})
 _LONG_NAME = re.compile(r"--[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _FABRIC = frozenset({"fabric_model", "pyedt"})
+_MANAGER = "pth_parameter_mgr"
 _CANDIDATES_SHOWN = 5
 _MAX_SOURCE_BYTES = 4 * 1024**2
 
@@ -34,6 +45,15 @@ class CodeFacts:
     elastic: bool = False
     #: It says what it is measured on: a FabricModel does, and a Session with `validate_on`.
     can_validate: bool = False
+    #: It ends at an option that it does not declare: by `parse_args`, and nowhere `parse_known_args`.
+    refuses_unknown_options: bool = False
+    #: It imports WMLA's `pth_parameter_mgr`, which tells it every setting.
+    asks_manager: bool = False
+
+    @property
+    def folder_arguments(self) -> list[str]:
+        """Those of WMLA's arguments for folders that it declares."""
+        return sorted({argument.name for argument in self.arguments} & FOLDER_ARGUMENTS)
 
 
 @dataclass
@@ -78,6 +98,8 @@ def inspect_code(folder: Path, entry_point: str) -> CodeFacts:
         arguments=list(found.arguments.values()),
         elastic=fabric or "tidepool" in found.modules,
         can_validate=fabric or "validate_on" in found.names,
+        asks_manager=_MANAGER in found.modules,
+        refuses_unknown_options="parse_args" in found.names and "parse_known_args" not in found.names,
     )
 
 

@@ -9,7 +9,7 @@ from django import forms
 from django.forms import BoundField
 
 from models_registry.models import ModelTemplate, RegisteredModelVersion
-from models_registry.settings import SETTINGS, Argument, Setting, told
+from models_registry.settings import SETTINGS, Argument, Setting, own_parameters, told
 from webapp.lib.formfields import ParametersField, parameters_as_text
 
 __all__ = ["LocationForm", "ModelForm", "initial_of"]
@@ -63,7 +63,12 @@ class ModelForm(forms.Form):
     )  # fmt: skip
 
     def __init__(
-        self, *args: Any, arguments: Sequence[Argument], codes: Iterable[tuple[str, str]] = (), **kwargs: Any
+        self,
+        *args: Any,
+        arguments: Sequence[Argument],
+        asks_manager: bool = False,
+        codes: Iterable[tuple[str, str]] = (),
+        **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         code = self.fields["code"]
@@ -72,7 +77,7 @@ class ModelForm(forms.Form):
         if not code.choices:
             del self.fields["code"]
         for setting in SETTINGS:
-            self.fields[setting.name] = _field(setting, arguments)
+            self.fields[setting.name] = _field(setting, arguments, asks_manager)
 
     def chosen_settings(self) -> dict[str, Any]:
         return {setting.name: self.cleaned_data[setting.name] for setting in SETTINGS}
@@ -90,8 +95,7 @@ class ModelForm(forms.Form):
 
 def initial_of(version: RegisteredModelVersion, arguments: Sequence[Argument]) -> dict[str, Any]:
     """A version's values as the form has them."""
-    by_settings = {each.argument: each.given for each in told(version.settings, arguments)}
-    own = {name: value for name, value in version.parameters.items() if by_settings.get(name) != value}
+    own = own_parameters(version.parameters, version.settings, arguments)
     return {
         "description": version.model.description,
         "engine": version.engine,
@@ -101,10 +105,9 @@ def initial_of(version: RegisteredModelVersion, arguments: Sequence[Argument]) -
     }
 
 
-def _field(setting: Setting, arguments: Sequence[Argument]) -> forms.Field:
+def _field(setting: Setting, arguments: Sequence[Argument], asks_manager: bool) -> forms.Field:
     wanted = _argument(setting, arguments)
-    reaches = f"Reaches the script as --{wanted.name}." if wanted else "The script does not ask for it."
-    words = f"{setting.help} {reaches}"
+    words = f"{setting.help} {_way(wanted, asks_manager)}"
     if setting.kind == "choice":
         choices = [("", "As the script has it"), *((choice, choice) for choice in setting.choices)]
         return forms.ChoiceField(label=setting.label, required=False, choices=choices, help_text=words)
@@ -113,6 +116,12 @@ def _field(setting: Setting, arguments: Sequence[Argument]) -> forms.Field:
         attrs={"inputmode": "text" if setting.kind == "list" else "decimal", "placeholder": default}
     )
     return forms.CharField(label=setting.label, required=False, max_length=1000, help_text=words, widget=widget)
+
+
+def _way(wanted: Argument | None, asks_manager: bool) -> str:
+    ways = [f"as --{wanted.name}"] if wanted else []
+    ways += ["by pth_parameter_mgr"] if asks_manager else []
+    return f"Reaches the script {' and '.join(ways)}." if ways else "The script does not ask for it."
 
 
 def _argument(setting: Setting, arguments: Sequence[Argument]) -> Argument | None:

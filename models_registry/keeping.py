@@ -30,6 +30,7 @@ class Code:
     entry_point: str
     digest: str
     compat: list[str]
+    folder_arguments: list[str]
 
 
 @contextmanager
@@ -41,7 +42,7 @@ def kept_code(
     compat: None: told from what the code imports.
     """
     if not isinstance(source, Source):
-        yield Code(source.path, str(source.folder), source.entry_point, source.digest, _compat(source.folder, compat))
+        yield _code(Path(source.path), source.folder, source.entry_point, compat, digest=source.digest)
         return
     with obtained(source, settings.TIDEPOOL_MODEL_ROOTS, label=label, single=(".py",)) as folder:
         script = _checked(folder, entry_point)
@@ -100,10 +101,13 @@ def _copied(folder: Path, label: str) -> Iterator[Path]:
         raise
 
 
-def _code(path: Path, folder: Path, entry_point: str, compat: list[str] | None) -> Code:
-    digest = folder_facts(folder).digest
-    return Code(str(path), str(folder), entry_point, digest, _compat(folder, compat))
-
-
-def _compat(folder: Path, given: list[str] | None) -> list[str]:
-    return inspect_code(folder, "").compat if given is None else sorted(set(given))
+def _code(path: Path, folder: Path, entry_point: str, compat: list[str] | None, *, digest: str = "") -> Code:
+    facts = inspect_code(folder, "")
+    return Code(
+        path=str(path),
+        copy=str(folder),
+        entry_point=entry_point,
+        digest=digest or folder_facts(folder).digest,
+        compat=facts.compat if compat is None else sorted(set(compat)),
+        folder_arguments=facts.folder_arguments,
+    )

@@ -27,6 +27,8 @@ class KeptCode(models.Model):
     digest = models.CharField(max_length=64)
     #: Compatibility modules on a rank's path, such as ["wmla"].
     compat = models.JSONField(default=list)
+    #: Those of WMLA's arguments for folders that the script declares: `train_dir`, `weights`.
+    folder_arguments = models.JSONField(default=list)
 
     class Meta:
         abstract = True

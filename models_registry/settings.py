@@ -14,7 +14,7 @@ from typing import Any, Literal
 from webapp.lib.errors import field_error
 from webapp.lib.parameters import Scalar
 
-__all__ = ["SETTINGS", "Argument", "Setting", "Told", "checked_settings", "told"]
+__all__ = ["SETTINGS", "Argument", "Setting", "Told", "checked_settings", "own_parameters", "settings_in", "told"]
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,19 @@ def told(settings: Mapping[str, Scalar], arguments: Sequence[Argument]) -> list[
     """Which argument carries each setting, if the script declares one that takes the value."""
     by_spelling = {_plain(argument.name): argument for argument in reversed(arguments)}
     return [_told(_BY_NAME[name], value, by_spelling) for name, value in settings.items() if name in _BY_NAME]
+
+
+def own_parameters(
+    parameters: Mapping[str, Scalar], settings: Mapping[str, Scalar], arguments: Sequence[Argument]
+) -> dict[str, Scalar]:
+    """A version's parameters without those that its settings give."""
+    by_settings = {each.argument: each.given for each in told(settings, arguments)}
+    return {name: value for name, value in parameters.items() if by_settings.get(name) != value}
+
+
+def settings_in(parameters: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """Those of a training's parameters that are settings by name: they go before the model's."""
+    return {name: value for name, value in parameters.items() if name in _BY_NAME}
 
 
 def _told(setting: Setting, value: Scalar, by_spelling: Mapping[str, Argument]) -> Told:

@@ -70,7 +70,12 @@ def model_add(request: HttpRequest, template_id: int) -> HttpResponse:
     """Add model: of a template's code."""
     template = or_404(_template(template_id))
     facts = inspect_code(template.folder, template.entry_point)
-    form = ModelForm(request.POST or None, arguments=facts.arguments, initial=_usual(template, facts))
+    form = ModelForm(
+        request.POST or None,
+        arguments=facts.arguments,
+        asks_manager=facts.asks_manager,
+        initial=_usual(template, facts),
+    )
     version = _registered(request, form, template, template.framework)
     if version is not None:
         messages.success(request, _added(version))
@@ -86,7 +91,7 @@ def model_clone(request: HttpRequest, model_id: int) -> HttpResponse:
     [newest] = model.latest  # type: ignore[attr-defined]  # see queries.models
     facts = inspect_code(newest.folder, newest.entry_point)
     initial = {**initial_of(newest, facts.arguments), "name": f"{model.name}-copy"}
-    form = ModelForm(request.POST or None, arguments=facts.arguments, initial=initial)
+    form = ModelForm(request.POST or None, arguments=facts.arguments, asks_manager=facts.asks_manager, initial=initial)
     version = _registered(request, form, newest, newest.framework)
     if version is not None:
         messages.success(request, _added(version))
@@ -107,7 +112,9 @@ def model_change(request: HttpRequest, model_id: int) -> HttpResponse:
     facts = inspect_code(source.folder, source.entry_point)
     initial = {**initial_of(newest, facts.arguments), "name": model.name, "code": _KEEP}
     data = {**request.POST.dict(), "name": model.name} if request.method == "POST" else None
-    form = ModelForm(data, arguments=facts.arguments, codes=_codes(newest), initial=initial)
+    form = ModelForm(
+        data, arguments=facts.arguments, asks_manager=facts.asks_manager, codes=_codes(newest), initial=initial
+    )
     form.fields["name"].disabled = True
     version = _registered(request, form, source, newest.framework)
     if version is not None:

@@ -13,6 +13,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.db.models import Q
 
 from datasets.actions.checking import SINGLE_SUFFIXES, check_at_once_if_small
 from datasets.actions.checks import announce
@@ -23,11 +24,14 @@ from webapp.lib.folders import resolve_under
 from webapp.lib.names import checked_name
 from webapp.lib.ownership import refuse_foreign
 from webapp.lib.sources import Source, new_upload_folder, obtained, slug
+from webapp.lib.text import storable
 from webapp.lib.uploads import find_upload, finished_file
 from webapp.models import Upload
 
-__all__ = ["DatasetRegistration", "register"]
+__all__ = ["DatasetRegistration", "register", "version_at"]
 
+#: Leaves room for what is put behind it.
+_MAX_MADE_NAME = 80
 _ONE_SOURCE = "Give one of: a folder on the server, or a file to upload."
 
 
@@ -73,6 +77,43 @@ def register(owner: User, registration: DatasetRegistration) -> DatasetVersion:
     with _files(owner, registration, name) as files:
         version = _store(owner, registration, name, files)
     return check_at_once_if_small(version)
+
+
+def version_at(owner: User, path: str) -> DatasetVersion:
+    """The newest version of whatever dataset has its files at `path`; where there is none, of a new one of `owner`.
+
+    Its check does not matter where nothing is asked of its files: an empty folder is what a script downloads to.
+    path: as in a registration; "": the whole data folder, which nobody looks into.
+    """
+    folder = _resolved(path, "data_path") if path.strip("/.") else Path(settings.TIDEPOOL_DATA_ROOTS[0])
+    there = DatasetVersion.objects.select_related("dataset").filter(path=str(folder))
+    unfit = Q(state=DatasetVersion.State.INVALID) & ~Q(dataset__kind=Dataset.Kind.ANY)
+    known = there.exclude(unfit).order_by("-pk").first()
+    if known is not None:
+        return known
+    if not path.strip("/."):
+        return _whole_data_folder(owner, folder)
+    return register(owner, DatasetRegistration(_free_name(owner, folder), Source(path=str(folder))))
+
+
+@transaction.atomic
+def _whole_data_folder(owner: User, folder: Path) -> DatasetVersion:
+    dataset = Dataset.objects.create(
+        name=_free_name(owner, Path("data-folder")), owner=owner, description="The whole data folder."
+    )
+    facts = {"state": DatasetVersion.State.READY, "size_bytes": 0, "file_count": 0}
+    version = DatasetVersion.objects.create(dataset=dataset, number=1, path=str(folder), **facts)
+    announce(version)
+    return version
+
+
+def _free_name(owner: User, folder: Path) -> str:
+    """The folder's name, or one made of it that no dataset has."""
+    name = storable(folder.name)[:_MAX_MADE_NAME].strip(" .") or "data"
+    wanted = [name, f"{name}-{owner.get_username()}"]
+    wanted += [f"{name}-{secrets.token_hex(4)}"]
+    taken = set(Dataset.objects.filter(name__in=wanted).values_list("name", flat=True))
+    return next(each for each in wanted if each not in taken)
 
 
 @contextmanager

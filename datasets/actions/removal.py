@@ -15,6 +15,7 @@ from django.db.models import ProtectedError
 
 from datasets.actions.checks import announce
 from datasets.models import Dataset, DatasetVersion
+from webapp.lib import audit
 from webapp.lib.errors import Conflict, NotAllowed
 from webapp.lib.live import DATASETS, publish
 
@@ -33,6 +34,7 @@ def delete_dataset(user: User, dataset: Dataset) -> None:
         dataset.delete()
     except ProtectedError as error:
         raise _in_use(dataset.name, error) from error
+    audit.record(user, "deleted", kind="dataset", key=number, name=dataset.name, before=_owned(dataset))
     publish(DATASETS, "state", {str(number): {"state": "DELETED"}})
     transaction.on_commit(partial(_remove_files, versions))
 
@@ -48,6 +50,8 @@ def delete_version(user: User, version: DatasetVersion) -> None:
         version.delete()
     except ProtectedError as error:
         raise _in_use(f"Version {version.number} of {dataset.name}", error) from error
+    before = {"version": version.number, **_owned(dataset)}
+    audit.record(user, "deleted a version of", kind="dataset", key=dataset.pk, name=dataset.name, before=before)
     announce(dataset.versions.order_by("-number")[0])
     transaction.on_commit(partial(_remove_files, [version]))
 
@@ -66,6 +70,10 @@ def check_again(user: User, version: DatasetVersion) -> None:
 def _require_owner(user: User, dataset: Dataset) -> None:
     if dataset.owner_id != user.pk and not user.is_staff:
         raise NotAllowed(f"Only the owner of {dataset.name} and administrators may change it: ask them.")
+
+
+def _owned(dataset: Dataset) -> dict[str, str]:
+    return {"owner": dataset.owner.get_username()}
 
 
 def _in_use(what: str, error: ProtectedError) -> Conflict:

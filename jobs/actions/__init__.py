@@ -9,6 +9,7 @@ wishes.py                  change and undo the change of priority, most and fewe
 plans.py, lifecycle.py     apply a plan: start, resize, preempt
 hosts.py, journals.py, metrics.py, judgement.py   what reports of executors change
 ending.py, lost_hosts.py, standstill.py   how jobs end or are queued again
+restoring.py               what a database older than the folders has to learn from them
 transition.py, claims.py, allocation.py   the steps that all of these are made of
 """
 
@@ -23,6 +24,7 @@ from jobs.actions.ending import (
 )
 from jobs.actions.lifecycle import mark_running, preempt, resize, start
 from jobs.actions.owner import cancel, resume, suspend
+from jobs.actions.restoring import catch_up_with_folders
 from jobs.actions.standstill import slots_in_use, stop_trainings
 from jobs.actions.submission import Submission, clone, submit
 from jobs.actions.transition import StaleJob, Why
@@ -38,6 +40,7 @@ __all__ = [
     "Why",
     "Wish",
     "cancel",
+    "catch_up_with_folders",
     "change_max_slots",
     "change_priority",
     "change_wish",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,16 @@ from jobs.jobfolder import job_folder
 from jobs.models import Checkpoint, InstanceGroup, Job
 from models_registry.models import RegisteredModel, RegisteredModelVersion
 from webapp.lib.errors import UserError
-from webapp.lib.names import checked_name
+from webapp.lib.names import MAX_NAME_LENGTH, checked_name
 from webapp.lib.parameters import checked_parameters, misfits
-from webapp.lib.references import by_reference
+from webapp.lib.references import by_reference, is_storable
 from workers.queries import capacity
 
 __all__ = [
     "MAX_PRIORITY",
     "InvalidSubmission",
     "Problems",
+    "check_arguments",
     "check_code",
     "check_enough_virtual_ranks",
     "check_exactness",
@@ -38,6 +39,9 @@ __all__ = [
 
 MAX_PRIORITY = 10_000
 MAX_VIRTUAL_RANKS = 1024
+#: Of what a script is given beside its parameters: words, and characters of all of them.
+_MAX_ARGUMENTS = 1000
+_MAX_ARGUMENTS_TEXT = 64 * 1024
 _MAX_INTEGER = 2**31 - 1
 _FIELD_WORDS = {
     "min_slots": "The least number of GPUs",
@@ -75,22 +79,29 @@ class Problems:
             for sentence in sentences:
                 self.add(field, sentence)
 
-    def checked_name(self, name: Any) -> str:
+    def checked_name(self, name: Any, *, limit: int = MAX_NAME_LENGTH) -> str:
         if not isinstance(name, str):
             self.add("name", "Give it a name.")
             return ""
         try:
-            return checked_name(name)
+            return checked_name(name, limit=limit)
         except UserError as error:
             self.add_all(error)
             return ""
+
+    @property
+    def fields(self) -> dict[str, list[str]]:
+        return self._fields
 
     def raise_if_any(self) -> None:
         if self._fields:
             raise InvalidSubmission(self._fields)
 
 
-def find_model(problems: Problems, reference: int | str) -> RegisteredModelVersion | None:
+def find_model(problems: Problems, reference: int | str | RegisteredModelVersion) -> RegisteredModelVersion | None:
+    """The newest version of the model that is named; a version stands for itself."""
+    if isinstance(reference, RegisteredModelVersion):
+        return reference
     model = by_reference(RegisteredModel.objects.all(), reference)
     version = model.versions.select_related("model").order_by("-number").first() if model else None
     if version is None:
@@ -98,22 +109,29 @@ def find_model(problems: Problems, reference: int | str) -> RegisteredModelVersi
     return version
 
 
-def find_dataset(problems: Problems, reference: int | str) -> DatasetVersion | None:
-    dataset = by_reference(Dataset.objects.all(), reference)
-    version = dataset.versions.select_related("dataset").order_by("-number").first() if dataset else None
+def find_dataset(problems: Problems, reference: int | str | DatasetVersion) -> DatasetVersion | None:
+    """The newest version of the dataset that is named. A version stands for itself, whatever its check says."""
+    version = reference if isinstance(reference, DatasetVersion) else _newest_version(reference)
     if version is None:
         problems.add("dataset", f"There is no dataset {_shown(reference)}: register it, or pick one of the list.")
     elif not Path(version.path).exists():
-        problems.add("dataset", f"The files of the dataset {_shown(reference)} are gone: register it again.")
+        problems.add("dataset", f"The files of the dataset {_shown(version.dataset.name)} are gone: register it again.")
         return None
+    elif version is reference:
+        return version
     elif why := why_not_ready(version):
         problems.add("dataset", why)
         return None
     return version
 
 
+def _newest_version(reference: int | str) -> DatasetVersion | None:
+    dataset = by_reference(Dataset.objects.all(), reference)
+    return dataset.versions.select_related("dataset").order_by("-number").first() if dataset else None
+
+
 def find_group(problems: Problems, reference: int | str, user: User) -> InstanceGroup | None:
-    """An instance group without members is everybody's."""
+    """An instance group without members is everybody's. One that is not started takes no trainings."""
     group = by_reference(InstanceGroup.objects.select_related("resource_group"), reference)
     members = set(group.members.values_list("pk", flat=True)) if group else set()
     if group is None or (members and user.pk not in members and not user.is_staff):
@@ -121,6 +139,13 @@ def find_group(problems: Problems, reference: int | str, user: User) -> Instance
             "instance_group", f"There is no instance group {_shown(reference)} that you may use: pick another."
         )
         return None
+    if group.state != InstanceGroup.State.STARTED:
+        is_stopped = group.state == InstanceGroup.State.STOPPED
+        problems.add(
+            "instance_group",
+            f"{group.name} is {'stopped' if is_stopped else 'not started yet'} and takes no trainings: pick another "
+            "instance group, or ask an administrator to start it.",
+        )
     return group
 
 
@@ -193,9 +218,15 @@ def check_enough_virtual_ranks(problems: Problems, name: str, virtual_ranks: int
         )
 
 
-def check_priority(problems: Problems, priority: int | None) -> None:
-    if priority is not None:
-        check_range(problems, "priority", priority, 1, MAX_PRIORITY)
+def check_priority(problems: Problems, priority: int | None, group: InstanceGroup | None = None) -> None:
+    """In the range of all priorities, and in that of the instance group."""
+    if priority is None or not check_range(problems, "priority", priority, 1, MAX_PRIORITY) or group is None:
+        return
+    if not group.lowest_priority <= priority <= group.highest_priority:
+        problems.add(
+            "priority",
+            f"{group.name} allows priorities from {group.lowest_priority} to {group.highest_priority}, not {priority}.",
+        )
 
 
 def check_range(problems: Problems, name: str, value: Any, least: int, most: int) -> bool:
@@ -214,6 +245,17 @@ def check_parameters(problems: Problems, parameters: Any, model: RegisteredModel
         return
     for sentence in misfits(given, model.parameters if model else {}).values():
         problems.add("parameters", sentence)
+
+
+def check_arguments(problems: Problems, arguments: Sequence[Any]) -> None:
+    if not all(isinstance(word, str) for word in arguments):
+        problems.add("arguments", "Give the arguments as a list of texts, one for each word.")
+    elif len(arguments) > _MAX_ARGUMENTS or sum(map(len, arguments)) > _MAX_ARGUMENTS_TEXT:
+        problems.add(
+            "arguments", f"Give at most {_MAX_ARGUMENTS} arguments, with {_MAX_ARGUMENTS_TEXT} characters in all."
+        )
+    elif not all(map(is_storable, arguments)):
+        problems.add("arguments", "An argument has a NUL or half a character: no process can be given that.")
 
 
 def check_code(problems: Problems, model: RegisteredModelVersion) -> None:

@@ -10,7 +10,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from jobs.dispatch import announce_wish
-from jobs.models import Job, SlotClaim, Topic
+from jobs.models import Job, SlotClaim
 from jobs.wake import wake_scheduler
 from webapp.lib import live
 from workers.models import Host, Slot
@@ -57,7 +57,10 @@ def hosts_of_incarnation(job: Job) -> set[int]:
 def claim_slots(job: Job, slots: Sequence[Slot], incarnation: int) -> list[SlotClaim]:
     """Hold `slots` for the job. The unique constraint decides between two that want the same slot."""
     now = timezone.now()
-    claims = [SlotClaim(slot=slot, job=job, incarnation=incarnation, claimed_at=now) for slot in slots]
+    claims = [
+        SlotClaim(slot=slot, gpu_model=slot.device_model, job=job, incarnation=incarnation, claimed_at=now)
+        for slot in slots
+    ]
     try:
         with transaction.atomic():
             SlotClaim.objects.bulk_create(claims)
@@ -99,7 +102,7 @@ def raise_wishes(hosts: Iterable[int]) -> dict[int, int]:
     wanted = sorted(set(hosts))
     # Locks are taken in one order everywhere, so that no two transactions wait for each other: jobs by id, then the
     # cluster topic (which nearly everything publishes to), then hosts by id.
-    list(Topic.objects.select_for_update().filter(name=live.CLUSTER))
+    live.hold(live.CLUSTER)
     # One update per host keeps that order.
     for host in wanted:
         Host.objects.filter(pk=host).update(wish_revision=F("wish_revision") + 1)

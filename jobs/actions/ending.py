@@ -18,7 +18,7 @@ from jobs.outcome import Verdict, restart_words
 from jobs.states import JobState, RankState, Reason
 from jobs.validation import keep_result
 from jobs.wake import wake_scheduler
-from workers.actions import tell_of_hosts
+from workers.actions import write_host_states
 from workers.models import Host
 
 __all__ = [
@@ -109,9 +109,7 @@ def _interrupt(job: Job, why: Why) -> bool:
 
 def _hosts_offline() -> None:
     known = Host.objects.filter(state__in=(Host.State.ONLINE, Host.State.LOST))
-    names = list(known.values_list("name", flat=True))
-    known.update(state=Host.State.OFFLINE)
-    tell_of_hosts(names)
+    write_host_states(known, Host.State.OFFLINE)
 
 
 def _finish(job: Job, new: JobState, why: Why, **changes: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,15 +16,15 @@ from jobs.actions.judgement import judge_job
 from jobs.actions.lifecycle import keep_lead
 from jobs.actions.transition import lock_job
 from jobs.models import SlotClaim
+from jobs.usage.recording import COUNTED, count_activity
 from jobs.wake import wake_scheduler
 from webapp.lib import live
 from workers.actions import record_capacity
 from workers.models import GpuReading, Host, Slot
-from workers.queries import hosts_now
+from workers.queries import held_slots, hosts_now
 
-__all__ = ["HOST_NAME", "record_host", "release_vacated"]
+__all__ = ["record_host", "release_vacated"]
 
-HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 #: A report that is older than the newest one by less than this came late; by more, the host's clock was set back.
 _LATE_SECONDS = 60.0
 #: A GPU that does less than this is idle.
@@ -48,6 +47,7 @@ def record_host(report: Report, now: datetime) -> Host:
     # Not in the same transaction: live topics are locked before hosts (see raise_wishes).
     with transaction.atomic():
         if report.applied_revision > host.wish_revision:
+            live.hold(live.CLUSTER)
             # The executor remembers more than the database: go on above it, or it would drop every wish.
             Host.objects.filter(pk=host.pk, wish_revision__lt=report.applied_revision).update(
                 wish_revision=report.applied_revision
@@ -87,7 +87,7 @@ def release_vacated(report: Report) -> None:
 def _store(report: Report, now: datetime) -> tuple[Host, _News]:
     """The host's row, and what is new about it."""
     host, _ = Host.objects.select_for_update().get_or_create(name=report.host)
-    if 0 < host.reported_at - report.at < _LATE_SECONDS:
+    if 0 < host.reported_at - report.at < _LATE_SECONDS or not _listens(host, report):
         return host, _News()
     old_state, old_ngpus, old_report_at = host.state, host.ngpus, host.last_report_at
     _store_facts(host, report, now)
@@ -103,6 +103,17 @@ def _store(report: Report, now: datetime) -> tuple[Host, _News]:
     return host, _News(news, is_shown=host.state != old_state or _is_due(old_report_at, now))
 
 
+def _listens(host: Host, report: Report) -> bool:
+    """False while an administrator has removed it and the same executor still reports; any other brings it back."""
+    if host.removed_at is None:
+        return True
+    if (report.leaving or report.boot == host.removed_boot) and not held_slots(host):
+        return False  # unless a training was given one of its slots at the last moment
+    host.removed_at, host.removed_boot = None, ""
+    host.save(update_fields=["removed_at", "removed_boot"])
+    return True
+
+
 def _is_due(last: datetime | None, now: datetime) -> bool:
     """True for the first report in each second: they come faster than anybody looks."""
     return last is None or int(last.timestamp()) != int(now.timestamp())
@@ -113,9 +124,12 @@ def _store_facts(host: Host, report: Report, now: datetime) -> None:
     host.address, host.ncpus, host.ngpus = facts.address, facts.ncpus, facts.ngpus
     host.memory_bytes, host.virtual, host.boot = facts.memory_bytes, facts.virtual, report.boot
     host.last_report_at, host.reported_at, host.applied_revision = now, report.at, report.applied_revision
+    host.nprocs, host.ncores, host.nthreads = facts.nprocs, facts.ncores, facts.nthreads
+    host.swap_bytes = facts.swap_bytes
     host.save(
         update_fields=[
             *("address", "ncpus", "ngpus", "memory_bytes", "virtual", "boot"),
+            *("nprocs", "ncores", "nthreads", "swap_bytes"),
             *("last_report_at", "reported_at", "applied_revision"),
         ]
     )
@@ -163,6 +177,7 @@ def _store_readings(
     newest = max((slot.reading.at for slot in slots.values() if hasattr(slot, "reading")), default=None)
     if not devices or (newest is not None and now - newest < _READINGS_EVERY):
         return {}
+    counted = count_activity(slots, devices, now, IDLE_BELOW_PERCENT)
     fields = ["utilisation_percent", "memory_used_bytes", "memory_total_bytes", "temperature_celsius", "power_watts"]
     readings = [
         GpuReading(
@@ -170,11 +185,15 @@ def _store_readings(
             at=now,
             idle_since=_idle_since(slots[device.slot], device.utilisation_percent, now),
             **{name: getattr(device, name) for name in fields},
+            **counted[device.slot],
         )
         for device in devices
     ]
     GpuReading.objects.bulk_create(
-        readings, update_conflicts=True, unique_fields=["slot"], update_fields=["at", "idle_since", *fields]
+        readings,
+        update_conflicts=True,
+        unique_fields=["slot"],
+        update_fields=["at", "idle_since", *fields, *COUNTED],
     )
     return {
         f"{reading.slot.host.name}:{reading.slot.index}": {"utilisation_percent": reading.utilisation_percent}

@@ -13,7 +13,7 @@ from jobs.actions.transition import lock_job
 from jobs.gangs import has_saved_since, is_resumable
 from jobs.models import Generation, Job, Journal, Rank
 from jobs.outcome import Facts, Failure, RankEnd, judge
-from jobs.states import HOLDING, GenerationState, JobState
+from jobs.states import HOLDING, GenerationState, JobState, Reason
 from jobs.validation import validation_of
 
 __all__ = ["judge_job", "metrics_journal"]
@@ -71,7 +71,13 @@ def _facts(job: Job) -> Facts:
         after_stop=JobState(job.after_stop or JobState.PENDING),
         gang=not job.elastic,
         resumable=not job.elastic and is_resumable(job),
+        stopped_for=_stopped_for(job),
     )
+
+
+def _stopped_for(job: Job) -> Reason:
+    is_reclaimed = job.reason_code == Reason.RECLAIMED_BY_OWNER
+    return Reason.RECLAIMED_BY_OWNER if is_reclaimed else Reason.PREEMPTED_BY_PRIORITY
 
 
 def _made_progress(job: Job, ranks: Iterable[Rank]) -> bool:

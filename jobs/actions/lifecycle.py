@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from jobs.actions.allocation import add_point
 from jobs.actions.claims import claim_slots, hosts_of, open_claims, raise_wishes, vacate_claims
+from jobs.actions.restoring import look_for_newer_checkpoints
 from jobs.actions.transition import Why, change, record, transition
 from jobs.gangs import carry_checkpoints
 from jobs.jobfolder import job_folder
@@ -27,6 +28,7 @@ def start(job: Job, slots: Sequence[Slot], target: int, why: Why) -> None:
     incarnation = job.incarnation + 1
     now = timezone.now()
     claims = claim_slots(job, slots, incarnation)
+    look_for_newer_checkpoints(job)
     resumed = _resume_point(job)
     first_start = job.started_at is None
     job_folder(job).start_incarnation(incarnation)

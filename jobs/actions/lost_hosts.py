@@ -21,7 +21,7 @@ from jobs.actions.judgement import judge_job
 from jobs.actions.transition import Why, change, lock_job, record
 from jobs.models import Job, Rank, SlotClaim
 from jobs.states import HOLDING, JobState, RankState, Reason
-from workers.actions import tell_of_hosts
+from workers.actions import write_host_states
 from workers.models import Host
 
 __all__ = ["Watch", "reap_lost_hosts"]
@@ -59,12 +59,10 @@ def reap_lost_hosts(watch: Watch, now: datetime) -> Watch:
     return Watch(well_since)
 
 
-@transaction.atomic
 def _mark_lost(host: Host) -> None:
-    marked = Host.objects.filter(pk=host.pk, state=host.state, last_report_at=host.last_report_at)
-    if marked.update(state=Host.State.LOST):
+    unheard = Host.objects.filter(pk=host.pk, state=host.state, last_report_at=host.last_report_at)
+    if write_host_states(unheard, Host.State.LOST):
         logger.warning("host=%s is lost: its last report came at %s", host.name, host.last_report_at)
-        tell_of_hosts([host.name])
 
 
 def _move_leads(host: Host) -> None:

@@ -6,6 +6,7 @@ from django.db import transaction
 
 from jobs.actions.ending import finish_cancelled
 from jobs.actions.lifecycle import preempt, stop_ranks
+from jobs.actions.oversight import record_for_another
 from jobs.actions.transition import StaleJob, Why, change, lock_job, record, transition
 from jobs.models import Job
 from jobs.states import TERMINAL, JobState, Reason
@@ -25,6 +26,7 @@ def cancel(job_id: int, actor: str) -> Job:
     job = lock_job(job_id)
     if job.state in (JobState.CANCELLING, JobState.CANCELLED):
         return job
+    record_for_another(job, actor, "cancelled")
     if job.state in _HOLDING_NOTHING:
         finish_cancelled(job, Why(Reason.CANCELLED_BY_USER, f"Cancelled by {actor}.", actor))
         return job
@@ -42,6 +44,7 @@ def suspend(job_id: int, actor: str) -> Job:
     if job.state == JobState.SUSPENDED:
         return job
     refuse_if_over(job, "suspend")
+    record_for_another(job, actor, "suspended")
     text = f"{actor} holds it back."
     if not job.elastic and job.state in _TRAINING:
         text = f"{text} Its script gets SIGTERM and {job.instance_group.reclaim_grace_seconds} s to save."
@@ -70,6 +73,7 @@ def resume(job_id: int, actor: str) -> Job:
         record(job, why)
     else:
         raise StaleJob(f"Job {job.pk} is {job.state}: only a suspended job can be resumed.")
+    record_for_another(job, actor, "resumed")
     wake_scheduler()
     return job
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from jobs.actions.beginning import Beginning, Weights, beginning_again, bring, f
 from jobs.actions.checks import (
     InvalidSubmission,
     Problems,
+    check_arguments,
     check_code,
     check_exactness,
     check_parameters,
@@ -47,11 +48,11 @@ _MAX_KEPT = 1000
 
 @dataclass(frozen=True)
 class Submission:
-    """What a user asks for. References are names or ids."""
+    """What a user asks for. References are names or ids; a version may stand for itself."""
 
     name: str
-    model: int | str
-    dataset: int | str
+    model: int | str | RegisteredModelVersion
+    dataset: int | str | DatasetVersion
     instance_group: int | str
     max_slots: int
     min_slots: int = 1
@@ -59,6 +60,8 @@ class Submission:
     priority: int | None = None
     #: Each reaches the script as `--name value`, over the model's own.
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    #: Words that reach the script behind these, in this order and as they are.
+    arguments: Sequence[str] = ()
     exactness: str = Job.Exactness.SUM
     #: Only where it is bitwise. None: the smallest power of two that is enough for `max_slots`.
     virtual_ranks: int | None = None
@@ -71,6 +74,9 @@ class Submission:
     #: Most seconds between two checkpoints, 0 for none, and how many stay. None: the script decides.
     checkpoint_seconds: int | None = None
     checkpoints_kept: int | None = None
+    #: One of `jobs.wmla.identities.Dialect`, and the `args` of such a submission.
+    dialect: str = ""
+    submitted_args: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,9 +100,12 @@ class Checked:
         return self.model.engine == _ELASTIC
 
 
-def submit(submission: Submission, owner: User) -> Job:
-    """Queue a job. Raises InvalidSubmission with a sentence for every field that does not fit."""
-    return _create(check(submission, owner))
+def submit(submission: Submission, owner: User, then: Callable[[Job], object] = lambda job: None) -> Job:
+    """Queue a job. Raises InvalidSubmission with a sentence for every field that does not fit.
+
+    then: what else is stored with the new job.
+    """
+    return _create(check(submission, owner), then)
 
 
 def clone(job: Job, owner: User) -> Job:
@@ -112,6 +121,7 @@ def clone(job: Job, owner: User) -> Job:
         max_slots=job.max_slots,
         priority=job.priority,
         parameters=job.parameters,
+        arguments=job.arguments,
         exactness=job.exactness,
         virtual_ranks=job.virtual_ranks,
         effective_batch_size=job.effective_batch_size,
@@ -153,7 +163,7 @@ def check(given: Submission, owner: User) -> Checked:
     min_slots = given.min_slots if model is None or model.engine == _ELASTIC else given.max_slots
     check_slots(problems, min_slots, given.max_slots, group, model)
     priority = given.priority if given.priority is not None or group is None else group.default_priority
-    _check_options(problems, given, priority, model)
+    _check_options(problems, given, priority, group, model)
     beginning = find_beginning(
         problems, checkpoint=given.checkpoint, weights=given.initial_weights, user=owner, model=model
     )
@@ -179,10 +189,15 @@ def check(given: Submission, owner: User) -> Checked:
 
 
 def _check_options(
-    problems: Problems, given: Submission, priority: int | None, model: RegisteredModelVersion | None
+    problems: Problems,
+    given: Submission,
+    priority: int | None,
+    group: InstanceGroup | None,
+    model: RegisteredModelVersion | None,
 ) -> None:
-    check_priority(problems, priority)
+    check_priority(problems, priority, group)
     check_parameters(problems, given.parameters, model)
+    check_arguments(problems, given.arguments)
     check_exactness(problems, given.exactness, given.virtual_ranks, given.max_slots, model)
     check_range(problems, "seed", given.seed, 0, _MAX_SEED)
     if given.checkpoint_seconds is not None:
@@ -239,6 +254,9 @@ def _insert(checked: Checked) -> Job:
         max_slots=given.max_slots,
         priority=checked.priority,
         parameters=dict(given.parameters),
+        arguments=list(given.arguments),
+        dialect=given.dialect,
+        submitted_args=given.submitted_args,
         exactness=given.exactness,
         virtual_ranks=_virtual_ranks(given),
         effective_batch_size=given.effective_batch_size,

@@ -24,6 +24,8 @@ class ValidationRequest:
     split: str = Validation.Split.VALIDATION
     instance_group: int | str | None = None
     priority: int | None = None
+    #: Of the run. None: made of the training's.
+    name: str | None = None
 
 
 def validate(trained: Job, request: ValidationRequest, owner: User) -> Validation:
@@ -33,13 +35,14 @@ def validate(trained: Job, request: ValidationRequest, owner: User) -> Validatio
     if why := why_not_validated(trained):
         raise Conflict(why)
     given = Submission(
-        name=f"Validate {trained.name}"[:MAX_NAME_LENGTH],
+        name=f"Validate {trained.name}"[:MAX_NAME_LENGTH] if request.name is None else request.name,
         model=trained.model.model.name,
         dataset=trained.dataset.dataset.name if request.dataset is None else request.dataset,
         instance_group=trained.instance_group.name if request.instance_group is None else request.instance_group,
         max_slots=1,
         priority=trained.priority if request.priority is None else request.priority,
         parameters=trained.parameters,
+        arguments=trained.arguments,
         seed=trained.seed,
         effective_batch_size=trained.effective_batch_size,
         checkpoint_seconds=0,

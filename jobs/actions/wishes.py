@@ -9,6 +9,7 @@ from typing import Any
 from django.db import transaction
 
 from jobs.actions.checks import Problems, check_enough_virtual_ranks, check_priority, check_slots
+from jobs.actions.oversight import record_for_another
 from jobs.actions.owner import refuse_if_over
 from jobs.actions.transition import StaleJob, Why, change, lock_job, record
 from jobs.models import Job, JobEvent
@@ -65,7 +66,7 @@ def check_wish(job: Job, wish: Wish) -> dict[str, Any]:
     problems, changes = Problems(), dict[str, Any]()
     refuse_if_over(job, "change the priority or the GPUs of")
     if wish.priority is not None:
-        check_priority(problems, wish.priority)
+        check_priority(problems, wish.priority, job.instance_group)
         if wish.priority != job.priority:
             changes["priority"] = wish.priority
     if wish.max_slots is not None:
@@ -134,6 +135,8 @@ def _change(job: Job, changes: dict[str, Any], actor: str, undoes: Mapping[str, 
     before = {field: getattr(job, field) for field in UNDOABLE}
     # The reason that the job shows stays: it says why it has what it has, until the scheduler has decided again.
     change(job, **changes)
+    old = {field: before[field] for field in UNDOABLE if field in changes}
+    record_for_another(job, actor, "changed", before=old, after={field: changes[field] for field in old})
     # Of others than elastic jobs the minimum goes with the maximum, and is no change of its own.
     fields = [field for field in UNDOABLE if field in changes and (job.elastic or field != "min_slots")]
     events = []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -17,7 +15,7 @@ from rest_framework.response import Response
 from jobs.api.views import JobView, file_response
 from jobs.jobfolder import safe_name
 from jobs.loglines import Lines, lines_after, lines_before
-from jobs.logs import STREAMS, Log, LogPiece, find_log, log_list, read_log
+from jobs.logs import STREAMS, Log, LogPiece, find_log, log_content, log_list, read_log
 from jobs.logsearch import MAX_NEEDLE, Match, search_logs
 from jobs.logtail import log_topic
 from jobs.models import Job
@@ -27,7 +25,6 @@ from webapp.lib.rest import ListPages
 __all__ = ["JobLogDownload", "JobLogFiles", "JobLogLines", "JobLogSearch", "JobLogs"]
 
 _MAX_OFFSET = 2**62
-_CHUNK = 256 * 1024
 
 
 class RankQuery(serializers.Serializer[Any]):
@@ -181,7 +178,7 @@ class JobLogDownload(JobView):
         if not asked["rank"]:
             return file_response(request, log_chunks(row), result_name(row).replace(".zip", "-logs.zip"))
         log = find_log(row, incarnation=asked["incarnation"], rank=asked["rank"], stream=asked["stream"])
-        return file_response(request, _content(log), _file_name(row, log), "text/plain; charset=utf-8")
+        return file_response(request, log_content(log), _file_name(row, log), "text/plain; charset=utf-8")
 
 
 def _asked(query: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
@@ -220,18 +217,6 @@ def _match_as_json(match: Match) -> dict[str, Any]:
         "at": match.at,
         "nth": match.nth,
     }
-
-
-def _content(log: Log) -> Iterator[bytes]:
-    """What it holds now: what is written while it is sent is left out."""
-    with log.opened() as descriptor:
-        position, size = 0, os.fstat(descriptor).st_size if descriptor is not None else 0
-        while descriptor is not None and position < size:
-            data = os.pread(descriptor, min(_CHUNK, size - position), position)
-            if not data:
-                return
-            position += len(data)
-            yield data
 
 
 def _file_name(job: Job, log: Log) -> str:

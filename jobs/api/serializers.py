@@ -8,10 +8,9 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from jobs.actions.beginning import WEIGHTS_WANTED, Weights
-from jobs.actions.groups import InstanceGroupSpec
 from jobs.actions.submission import Submission
 from jobs.actions.wishes import Wish
-from jobs.models import Checkpoint, InstanceGroup, Job
+from jobs.models import Checkpoint, Job
 from jobs.queries import job_as_json
 from jobs.states import JobState
 from webapp.lib.rest import ObjectField, ReferenceField, StrictSerializer
@@ -21,8 +20,6 @@ __all__ = [
     "AllocationOutput",
     "CheckpointOutput",
     "EventOutput",
-    "InstanceGroupInput",
-    "InstanceGroupOutput",
     "JobChange",
     "JobInput",
     "JobOutput",
@@ -79,6 +76,11 @@ class JobInput(StrictSerializer):
     max_slots = serializers.IntegerField()
     priority = serializers.IntegerField(default=None, allow_null=True, help_text="1 to 10000.")
     parameters = ObjectField(default=dict, help_text="Each reaches the script as `--name value`.")
+    arguments = serializers.ListField(
+        child=serializers.CharField(allow_blank=True, trim_whitespace=False),
+        default=list,
+        help_text="Words that reach the script behind these, in this order.",
+    )
     exactness = serializers.ChoiceField(
         Job.Exactness.choices,
         default=Job.Exactness.SUM,
@@ -283,22 +285,3 @@ class CheckpointOutput(serializers.ModelSerializer[Checkpoint]):
     class Meta:
         model = Checkpoint
         fields = ["id", "incarnation", "step", "epoch", "path", "size_bytes", "sha256", "problem", "created_at"]
-
-
-class InstanceGroupInput(serializers.Serializer[InstanceGroupSpec]):
-    name = serializers.CharField(max_length=10_000, trim_whitespace=False)
-    resource_group = ReferenceField()
-    policy = serializers.ChoiceField(InstanceGroup.Policy.choices, default=InstanceGroup.Policy.FAIRSHARE)
-    preemption = serializers.BooleanField(default=False)
-    default_priority = serializers.IntegerField(default=5000)
-
-    def spec(self) -> InstanceGroupSpec:
-        return InstanceGroupSpec(**self.validated_data)
-
-
-class InstanceGroupOutput(serializers.ModelSerializer[InstanceGroup]):
-    resource_group = serializers.CharField(source="resource_group.name")
-
-    class Meta:
-        model = InstanceGroup
-        fields = ["id", "name", "resource_group", "policy", "preemption", "default_priority", "created_at"]

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from jobs.api import bulk, cluster, filters, insights, logs, validation_views, views
+from jobs.api import bulk, cluster, fair_share, filters, groups, insights, logs, usage, validation_views, views
 
 urlpatterns = [
     path("cluster/", cluster.Cluster.as_view(), name="cluster"),
@@ -44,6 +44,15 @@ urlpatterns = [
     path("jobs/<int:job>/validations/", validation_views.JobValidations.as_view(), name="job-validations"),
     path("models/<str:reference>/validations/", validation_views.ModelValidations.as_view(), name="model-validations"),
     path("models/<str:reference>/trainings/", validation_views.ModelTrainings.as_view(), name="model-trainings"),
-    path("instance-groups/", views.InstanceGroupList.as_view(), name="instance-groups"),
-    path("instance-groups/<str:reference>/", views.InstanceGroupDetail.as_view(), name="instance-group"),
+    path("usage/", usage.Usage.as_view(), name="usage"),
+    path("gpu-prices/", usage.GpuPriceList.as_view(), name="gpu-prices"),
+    path("gpu-prices/<int:price>/", usage.GpuPriceDetail.as_view(), name="gpu-price"),
+    path("fair-share/", fair_share.FairShare.as_view(), name="fair-share"),
+    path("instance-groups/", groups.InstanceGroupList.as_view(), name="instance-groups"),
+    path("instance-groups/<str:reference>/", groups.InstanceGroupDetail.as_view(), name="instance-group"),
+    path("instance-groups/<str:reference>/start/", groups.InstanceGroupStart.as_view(), name="instance-group-start"),
+    path("instance-groups/<str:reference>/stop/", groups.InstanceGroupStop.as_view(), name="instance-group-stop"),
+    path(
+        "instance-groups/<str:reference>/preview/", groups.InstanceGroupPreview.as_view(), name="instance-group-preview"
+    ),
 ]

@@ -1,4 +1,4 @@
-"""`/api/v1/jobs/` and `instance-groups/`."""
+"""`/api/v1/jobs/`."""
 
 from __future__ import annotations
 
@@ -16,30 +16,24 @@ from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
 
 from jobs import actions, queries
-from jobs.actions.groups import create_instance_group
 from jobs.advice import job_advice
 from jobs.api import serializers
 from jobs.api.listing import JobQuery
 from jobs.listing import job_page_of, parsed_filter
-from jobs.models import Checkpoint, InstanceGroup, Job
+from jobs.models import Checkpoint, Job
 from jobs.previews import preview_change, preview_submission
 from jobs.result import checkpoint_chunks, result_name, zip_chunks
-from webapp.lib.references import by_reference
 from webapp.lib.rest import (
     KeysetPages,
     ListPages,
-    NamedPages,
     Pages,
     found,
     keyset_answer,
     page_size_of,
-    require_staff,
     signed_in,
 )
 
 __all__ = [
-    "InstanceGroupDetail",
-    "InstanceGroupList",
     "JobAdvice",
     "JobAllocation",
     "JobCancel",
@@ -243,30 +237,6 @@ class JobCheckpointDownload(JobView):
         point = Checkpoint.objects.filter(job=row, pk=checkpoint).first()
         chunks = checkpoint_chunks(found(point, "checkpoint"))
         return file_response(request, chunks, f"job-{row.pk}-step-{found(point, 'checkpoint').step}.zip")
-
-
-class InstanceGroupList(ListAPIView[InstanceGroup]):
-    serializer_class = serializers.InstanceGroupOutput
-    pagination_class = NamedPages
-
-    def get_queryset(self) -> Any:
-        return InstanceGroup.objects.select_related("resource_group")
-
-    @extend_schema(request=serializers.InstanceGroupInput, responses={201: serializers.InstanceGroupOutput})
-    def post(self, request: Request) -> Response:
-        require_staff(request)
-        given = serializers.InstanceGroupInput(data=request.data)
-        given.is_valid(raise_exception=True)
-        group = create_instance_group(given.spec())
-        return Response(serializers.InstanceGroupOutput(group).data, status=201)
-
-
-class InstanceGroupDetail(GenericAPIView[InstanceGroup]):
-    serializer_class = serializers.InstanceGroupOutput
-
-    def get(self, request: Request, reference: str) -> Response:
-        group = by_reference(InstanceGroup.objects.select_related("resource_group"), reference)
-        return Response(serializers.InstanceGroupOutput(found(group, "instance group")).data)
 
 
 def file_response(

@@ -12,7 +12,8 @@ from rest_framework.test import APIClient
 from datasets.models import Dataset
 from jobs.models import InstanceGroup, Job
 from models_registry.models import ModelTemplate, RegisteredModel
-from tests.webapp.test_access import ADDRESSES
+from tests.sitemap import api_addresses
+from workers.join_tokens import create_join_token
 from workers.models import ResourceGroup
 
 pytestmark = pytest.mark.django_db
@@ -23,6 +24,8 @@ WRITES = {
         *("training", "validation", "testing", "upload"),
     ],
     "/api/v1/uploads/": ["name", "size_bytes"],
+    "/api/v1/join-tokens/": ["hosts", "hours"],
+    "/api/v1/join/": ["token", "host"],
     "/api/v1/templates/": ["name", "framework", "path", "entry_point", "description", "file"],
     "/api/v1/job-filters/": ["name", "parameters"],
     "/api/v1/models/": [
@@ -48,14 +51,22 @@ WRITES = {
         "max_slots",
         "priority",
         "parameters",
+        "arguments",
         "exactness",
         "virtual_ranks",
         "checkpoint",
         "seed",
         "effective_batch_size",
     ],
-    "/api/v1/resource-groups/": ["name", "slot_rule", "kind", "selection", "description", "hosts"],
-    "/api/v1/instance-groups/": ["name", "resource_group", "policy", "preemption", "default_priority"],
+    "/api/v1/resource-groups/": ["name", "slot_rule", "kind", "selection", "description", "requirement", "hosts"],
+    "/api/v1/instance-groups/": [
+        *("name", "template", "deploy", "parameters", "members", "admins", "description"),
+        *("resource_group", "policy", "preemption", "reclaim_grace_seconds", "minimum_run_seconds"),
+        *("quota", "weight", "borrows", "lends", "default_priority", "lowest_priority", "highest_priority"),
+        *("execution_user", "deployment_directory"),
+    ],
+    "/api/v1/gpu-prices/": ["gpu_model", "valid_from", "per_hour"],
+    "/api/v1/users/": ["username", "role"],
 }
 
 #: As JSON text, so that everything a client can send is here.
@@ -93,15 +104,20 @@ def api(carol) -> APIClient:
 
 
 def _good(address: str, submission: dict[str, Any], home) -> dict[str, Any]:
+    if address == "/api/v1/join/":
+        return {"token": create_join_token("carol")[0], "host": "gpu-9"}
     return {
         "/api/v1/datasets/": {"name": "new", "kind": "any", "path": str(home / "data/digits")},
         "/api/v1/uploads/": {"name": "new.zip", "size_bytes": 10},
+        "/api/v1/join-tokens/": {"hosts": 1},
         "/api/v1/templates/": {"name": "new", "path": str(home / "models/cnn")},
         "/api/v1/job-filters/": {"name": "new", "parameters": "state=FAILED"},
         "/api/v1/models/": {"name": "new", "path": str(home / "models/cnn"), "entry_point": "main.py"},
         "/api/v1/jobs/": submission,
         "/api/v1/resource-groups/": {"name": "new"},
         "/api/v1/instance-groups/": {"name": "new", "resource_group": "ComputeHostsGPU"},
+        "/api/v1/gpu-prices/": {"gpu_model": "NVIDIA H200", "valid_from": "2026-01-01", "per_hour": "2.50"},
+        "/api/v1/users/": {"username": "erin"},
     }[address]
 
 
@@ -153,7 +169,7 @@ def test_a_body_that_is_too_large_is_refused(api, group):
     _is_error(api.generic("POST", "/api/v1/jobs/", body, content_type="application/json"))
 
 
-@pytest.mark.parametrize("address", [address for address in ADDRESSES if address.startswith("/api/v1/")])
+@pytest.mark.parametrize("address", api_addresses())
 @pytest.mark.parametrize("method", ["put", "patch", "delete", "post"])
 def test_other_methods_and_bodies_are_refused_in_the_same_shape(api, address, method):
     answer = getattr(api, method)(address, "x", content_type="text/csv")
@@ -248,7 +264,7 @@ def test_all_mistakes_of_a_submission_are_said_at_once(api, submission):
 
 
 def test_every_address_that_takes_a_body_is_in_the_table():
-    posts = {address for address in ADDRESSES if address.startswith("/api/v1/") and _takes_post(address)}
+    posts = {address for address in api_addresses() if _takes_post(address)}
     commands = {address for address in posts if address.count("/") > 4}
     assert posts - commands == set(WRITES)
     assert {address.split("/")[-2] for address in commands} == {
@@ -260,10 +276,18 @@ def test_every_address_that_takes_a_body_is_in_the_table():
         "preview",
         "undo",
         "token",
+        "tokens",
+        "password",
+        "reset-password",
+        "activate",
+        "deactivate",
         "drain",
+        "restore",
         "take-again",
         "validations",
         "check",
+        "start",
+        "stop",
     }
 
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 def files(alices_job, tmp_path):
     Job.objects.filter(pk=alices_job.pk).update(incarnation=1)
     folder = job_folder(alices_job).start_incarnation(1)
-    (folder / "model" / "train").mkdir()
+    (folder / "model" / "train").mkdir(exist_ok=True)
     (folder / "model" / "train" / "weights.safetensors").write_bytes(b"weights")
     (folder / "metrics.jsonl").write_text("{}\n")
     (folder / "coordinator.json").write_text("secret")

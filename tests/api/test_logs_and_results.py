@@ -129,7 +129,7 @@ def test_a_log_that_leads_elsewhere_is_not_read(alice_api, alices_job, started, 
 
 @pytest.fixture
 def results(started, tmp_path):
-    (started / "model" / "train").mkdir(parents=True)
+    (started / "model" / "train").mkdir(parents=True, exist_ok=True)
     (started / "model" / "train" / "weights.safetensors").write_bytes(os.urandom(3_000_000))
     (started / "metrics.jsonl").write_text('{"step": 1}\n')
     (started / "coordinator.json").write_text("{}")

@@ -58,7 +58,14 @@ def test_what_is_shared_is_read_by_everybody(submission, alice_api, bob_api, wha
 
 
 @pytest.mark.parametrize(
-    "what", ["resource-groups/", "instance-groups/", "hosts/gpu-host-9/drain/", "hosts/gpu-host-9/resume/"]
+    "what",
+    [
+        "resource-groups/",
+        "instance-groups/",
+        "hosts/gpu-host-9/drain/",
+        "hosts/gpu-host-9/resume/",
+        "hosts/gpu-host-9/restore/",
+    ],
 )
 def test_groups_and_hosts_are_changed_by_staff_only(alice_api, what):
     HostFactory(name="gpu-host-9")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.utils import timezone
 from kombu.exceptions import OperationalError
 from pytest_django import DjangoCaptureOnCommitCallbacks
@@ -14,6 +16,7 @@ from jobs import actions, dispatch
 from jobs.dispatch import build_sync, resend_outstanding, send_sync
 from jobs.jobfolder import job_folder
 from jobs.models import Checkpoint, Job, Journal
+from jobs.wmla.lookup import identities, submitted
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
 from workers.models import Host
@@ -63,7 +66,14 @@ def test_a_wish_says_everything(cluster: Cluster, submit: Submit) -> None:
     assert launch.entry_point == "main.py"
     assert launch.arguments == ["--epochs", "5", "--lr", "0.1", "--augment", "true"]
     assert launch.data_dir == job.dataset.path
-    assert (launch.compat, launch.environment, launch.checkpoints) == (["wmla"], {}, [])
+    assert (launch.compat, launch.checkpoints) == (["wmla"], [])
+    assert launch.environment == {
+        "DLI_DRIVER_ID": identities().driver_id(submitted(job)),
+        "DLI_EXECID": f"wmla-{job.pk}",
+        "DLI_DATA_FS": str(Path(job.dataset.path).parent),
+        "DLI_RESULT_FS": str(settings.TIDEPOOL_RESULTS_ROOT),
+        "DLI_CS_DATASTORE_META": f"type=fs,data_path={Path(job.dataset.path).name}",
+    }
     assert (launch.min_slots, launch.max_slots, launch.effective_batch_size) == (1, 6, None)
     assert (launch.seed, launch.exactness, launch.virtual_ranks) == (7, "sum", None)
     [elsewhere] = build_sync("gpu-host-2").jobs

@@ -11,10 +11,10 @@ import pytest
 
 from jobs.logs import Log
 from jobs.logtail import MAX_BEHIND_BYTES, LogTails, LogTopic, log_topic_parts
+from tests.waiting import PATIENCE_SECONDS
 from webapp.lib.hub import Client
 
 TOPIC = "log.7.1.stdout.gpu-host-1.0.1"
-DEADLINE_SECONDS = 10.0
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def write(log: Log, text: str) -> None:
 
 
 async def frame(client: Client) -> dict[str, Any]:
-    frame: dict[str, Any] = json.loads(await asyncio.wait_for(client.next_frame(), DEADLINE_SECONDS))
+    frame: dict[str, Any] = json.loads(await asyncio.wait_for(client.next_frame(), PATIENCE_SECONDS))
     return frame
 
 

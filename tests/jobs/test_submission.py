@@ -195,7 +195,11 @@ def test_a_folder_left_by_another_database_is_kept_aside(submit: Submit) -> None
     left = job_folder(first).path.with_name(str(first.pk + 1))
     left.mkdir()
     (left / "precious").write_text("result")
+    stale, other = left.with_name("alice-1-2"), left.with_name(f"wmla-{first.pk}")
+    stale.symlink_to(f"{left.name}/current")
+    other.symlink_to(f"{first.pk}/current")
     second = submit()
+    assert (stale.is_symlink(), other.is_symlink()) == (False, True), "the new job is not found by the old one's id"
     assert not (job_folder(second).path / "precious").exists()
     [kept] = left.parent.glob(f"{second.pk}.replaced-*")
     assert (kept / "precious").read_text() == "result"
@@ -268,7 +272,7 @@ def trained(submit: Submit, *, final: bool = True, step: int = 7) -> tuple[Job, 
         (folder / "checkpoint" / f"step-{step}" / name).write_text(name)
     Job.objects.filter(pk=job.pk).update(incarnation=1, completed_incarnation=1 if final else 0)
     if final:
-        (folder / "model" / "train").mkdir()
+        (folder / "model" / "train").mkdir(exist_ok=True)
         (folder / "model" / "train" / "model_epoch_final.pth").write_text("weights")
     path = f"incarnation-1/checkpoint/step-{step}"
     point = Checkpoint.objects.create(
@@ -287,6 +291,21 @@ def test_a_job_begins_with_the_weights_of_an_earlier_one(submit: Submit, final: 
     assert (Path(launch.initial_weights).name, launch.initial_checkpoint) == (expected, None)
     assert Path(launch.initial_weights).exists(), "whatever becomes of the earlier job"
     assert (job.starts_from, job.initial_job) == ("weights", before)
+
+
+def test_a_script_of_wmla_gets_the_forms_values_and_the_folders_that_it_declares(submit: Submit) -> None:
+    before, _ = trained(submit, final=True)
+    job = submit(initial_weights=before.pk, parameters={"epochs": 3})
+    RegisteredModelVersion.objects.filter(pk=job.model_id).update(
+        settings={"optimizer": "Adam", "epochs": 9}, folder_arguments=["train_dir", "weights"]
+    )
+    job.refresh_from_db()
+    launch = launch_spec(job)
+    folder = job_folder(job)
+    assert launch.settings == {"optimizer": "Adam", "epochs": 3}, "the training's own go before the model's"
+    arguments = dict(zip(launch.arguments[::2], launch.arguments[1::2], strict=True))
+    assert arguments["--train_dir"] == f"{folder.incarnation(job.incarnation)}/model/train"
+    assert [path.name for path in Path(arguments["--weights"]).iterdir()] == ["weights.pth"]
 
 
 def test_a_job_begins_with_the_weights_of_one_checkpoint(submit: Submit) -> None:

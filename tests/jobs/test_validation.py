@@ -39,7 +39,7 @@ def trained(cluster: Cluster, submit: Submit, code: RegisteredModelVersion) -> J
     cluster.turn()
     cluster.train(job)
     weights = job_folder(job).incarnation(1) / "model" / "train"
-    weights.mkdir(parents=True)
+    weights.mkdir(parents=True, exist_ok=True)
     (weights / "model_epoch_final.pth").write_bytes(b"weights")
     cluster.finish(job)
     cluster.settle()

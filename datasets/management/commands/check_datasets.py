@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from datasets.actions.checking import Stopped, check
 from datasets.actions.checks import ClaimLost, claim_next, give_back
+from webapp.lib.alive import still_alive
 from webapp.lib.stopping import stop_at_signals
 from webapp.lib.uploads import prune
 
@@ -48,6 +49,7 @@ class Checker:
             try:
                 is_idle = not self.turn()
                 self._failures = 0
+                still_alive()
             except Exception:
                 self._failures += 1
                 is_idle = True
@@ -63,13 +65,18 @@ class Checker:
         if claim is None:
             return False
         try:
-            version = check(claim, self._stop.is_set)
+            version = check(claim, self._asked_to_stop)
             logger.info("dataset=%s version=%s state=%s", version.dataset_id, version.number, version.state)
         except Stopped:
             give_back(claim)
         except ClaimLost as error:
             logger.warning("dataset=%s %s", claim.version.dataset_id, error)
         return True
+
+    def _asked_to_stop(self) -> bool:
+        """Asked all the time while a version is read, which may take hours."""
+        still_alive()
+        return self._stop.is_set()
 
     def _prune(self) -> None:
         if time.monotonic() - self._pruned_at < _PRUNE_SECONDS:

@@ -15,11 +15,12 @@ from django.utils import timezone
 from jobs.actions.halts import give_up_halts
 from jobs.actions.lost_hosts import Watch, reap_lost_hosts
 from jobs.actions.plans import LeadershipLost, apply
-from jobs.dispatch import resend_outstanding
-from jobs.leadership import Leadership
+from jobs.dispatch import resend_outstanding, send_roll_up
+from jobs.leadership import Leadership, Spent
 from jobs.scheduling.schedule import schedule
 from jobs.snapshots import snapshot
 from jobs.wake import WakeUps
+from webapp.lib.alive import still_alive
 from webapp.lib.collector import without_collector
 from webapp.lib.stopping import stop_at_signals
 
@@ -29,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 CYCLE_SECONDS = 1.0
 RESEND_SECONDS = 2.0
+ROLL_UP_SECONDS = 60.0
 _MAX_BACKOFF_SECONDS = 30.0
 
 
@@ -47,7 +49,10 @@ class Scheduler:
         self._watch = Watch()
         self._cycle = 0
         self._resent_at = 0.0
+        self._rolled_up_at = -ROLL_UP_SECONDS
         self._failures = 0
+        #: On the newest cycle, to be written down with the next renewal of the lead.
+        self._spent: Spent | None = None
 
     def run(self) -> None:
         """Until told to stop; a cycle that fails is logged, and the next one comes later and later."""
@@ -56,6 +61,7 @@ class Scheduler:
                 with without_collector():
                     self.turn()
                 self._failures = 0
+                still_alive()
             except Exception:
                 self._failures += 1
                 logger.exception("cycle=%s failed; the next one tries again", self._cycle)
@@ -66,7 +72,9 @@ class Scheduler:
 
     def turn(self) -> None:
         """One cycle, if this process leads."""
-        epoch = self._leadership.renew()
+        begun = time.monotonic()
+        epoch = self._leadership.renew(self._spent)
+        self._spent = None
         if epoch is None:
             self._watch = Watch()
             return
@@ -80,9 +88,13 @@ class Scheduler:
         except LeadershipLost as error:
             logger.warning("cycle=%s its plan is void: %s", self._cycle, error)
             return
+        self._spent = Spent(time.monotonic() - begun, timezone.now())
         if time.monotonic() - self._resent_at >= RESEND_SECONDS:
             self._resent_at = time.monotonic()
             resend_outstanding()
+        if time.monotonic() - self._rolled_up_at >= ROLL_UP_SECONDS:
+            self._rolled_up_at = time.monotonic()
+            send_roll_up()
 
     def _wait(self) -> None:
         if self._failures:

@@ -14,7 +14,7 @@ from django.db import OperationalError, ProgrammingError
 from jobs.tutorial import moments
 from jobs.tutorial.client import Api, ApiError
 from jobs.tutorial.play import MomentMissed, Tutorial
-from webapp.tokens import create_token
+from webapp.accounts.tokens import create_token
 
 _USER = "tutorial"
 

@@ -1,0 +1,31 @@
+"""What WMLA's clients call deleting: the job is stopped, and such clients see it no more."""
+
+from __future__ import annotations
+
+from django.db import transaction
+from django.utils import timezone
+
+from jobs.actions.oversight import record_for_another
+from jobs.actions.owner import cancel
+from jobs.actions.transition import Why, change, lock_job, record
+from jobs.models import Job
+from jobs.states import TERMINAL, JobState, Reason
+
+__all__ = ["hide"]
+
+
+@transaction.atomic
+def hide(job_id: int, actor: str) -> Job:
+    """Doing it again changes nothing."""
+    job = lock_job(job_id)
+    if job.hidden_at is not None:
+        return job
+    if job.state not in TERMINAL:
+        job = cancel(job_id, actor)
+    else:
+        record_for_another(job, actor, "deleted")
+    change(job, hidden_at=timezone.now())
+    text = f"{actor} deletes it for clients of WMLA's interface. It stays here, with what it used."
+    reason = Reason(job.reason_code) if job.state in (*TERMINAL, JobState.CANCELLING) else Reason.CANCELLED_BY_USER
+    record(job, Why(reason, text, actor))
+    return job

@@ -1,0 +1,234 @@
+"""`/api/v1/instance-groups/`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework import serializers
+from rest_framework.generics import GenericAPIView, ListAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from jobs.actions import groups as actions
+from jobs.groups.deployment import deployment
+from jobs.groups.preview import preview_group_change
+from jobs.groups.queries import find_visible_group, visible_groups
+from jobs.groups.terms import TERMS
+from jobs.models import InstanceGroup
+from jobs.wmla_parameters import Given, ParameterError, read_values
+from webapp.lib.errors import field_error
+from webapp.lib.rest import NamedPages, ObjectField, ReferenceField, StrictSerializer, found, signed_in
+from webapp.lib.roles import require_cluster_admin
+
+__all__ = [
+    "InstanceGroupDetail",
+    "InstanceGroupList",
+    "InstanceGroupPreview",
+    "InstanceGroupStart",
+    "InstanceGroupStop",
+]
+
+_NAMES = "User names."
+
+
+class TermsInput(StrictSerializer):
+    """The terms that are given; what fits is judged by the action."""
+
+    description = serializers.CharField(required=False, allow_blank=True, trim_whitespace=False)
+    resource_group = ReferenceField(required=False)
+    policy = serializers.ChoiceField(InstanceGroup.Policy.choices, required=False)
+    preemption = serializers.BooleanField(required=False)
+    reclaim_grace_seconds = serializers.IntegerField(required=False)
+    minimum_run_seconds = serializers.IntegerField(
+        required=False, help_text="No training is stopped for others before; it may be shrunk."
+    )
+    quota = serializers.IntegerField(required=False, allow_null=True, help_text="GPUs; null: none.")
+    weight = serializers.IntegerField(required=False, help_text="Its part of what is over all quotas.")
+    borrows = serializers.BooleanField(required=False, help_text="May use more than its quota.")
+    lends = serializers.BooleanField(required=False, help_text="Others may use what it leaves of its quota.")
+    default_priority = serializers.IntegerField(required=False)
+    lowest_priority = serializers.IntegerField(required=False)
+    highest_priority = serializers.IntegerField(required=False)
+    execution_user = serializers.CharField(required=False, allow_blank=True, trim_whitespace=False)
+    deployment_directory = serializers.CharField(required=False, allow_blank=True, trim_whitespace=False)
+    members = serializers.ListField(child=serializers.CharField(), required=False, help_text=f"{_NAMES} None: all.")
+    admins = serializers.ListField(child=serializers.CharField(), required=False, help_text=_NAMES)
+    parameters = ObjectField(
+        required=False, help_text="Parameters of WMLA, such as SPARK_EGO_ENABLE_PREEMPTION, instead of these fields."
+    )
+
+
+class CreateInput(TermsInput):
+    name = serializers.CharField(max_length=10_000, trim_whitespace=False)
+    resource_group = ReferenceField()
+    template = serializers.CharField(required=False, allow_blank=True, default="", help_text="Here or of WMLA.")
+    deploy = serializers.BooleanField(default=True, help_text="Start it, if any of its hosts is ready.")
+
+
+class ChangeInput(TermsInput):
+    revision = serializers.IntegerField(
+        required=False, help_text="As it was read: refused with 409 if the group has been changed since."
+    )
+
+
+class DeploymentOutput(serializers.Serializer[Any]):
+    ready = serializers.IntegerField(help_text="Hosts that are reachable and offer GPUs.")
+    blocked = serializers.IntegerField(help_text="Hosts that are not.")
+    slots = serializers.IntegerField()
+    text = serializers.CharField()
+
+
+class InstanceGroupOutput(serializers.ModelSerializer[InstanceGroup]):
+    resource_group = serializers.CharField(source="resource_group.name")
+    members: Any = serializers.SlugRelatedField(slug_field="username", many=True, read_only=True)
+    admins: Any = serializers.SlugRelatedField(slug_field="username", many=True, read_only=True)
+
+    class Meta:
+        model = InstanceGroup
+        fields = ["id", "name", "state", "template", "revision", *(term.column for term in TERMS), "created_at"]
+
+
+class WrittenOutput(InstanceGroupOutput):
+    deployment = DeploymentOutput(read_only=True)
+    without_effect = serializers.ListField(
+        child=serializers.CharField(), read_only=True, help_text="Sentences about given parameters that change nothing."
+    )
+
+    class Meta(InstanceGroupOutput.Meta):
+        fields = [*InstanceGroupOutput.Meta.fields, "deployment", "without_effect"]
+
+
+class GroupEffectOutput(serializers.Serializer[Any]):
+    job = serializers.IntegerField()
+    name = serializers.CharField()
+    visible = serializers.BooleanField(help_text="False: it is another user's, without its name.")
+    group = serializers.CharField()
+    what = serializers.ChoiceField(["stops", "shrinks", "waits", "gains", "starts"])
+    before_slots = serializers.IntegerField()
+    after_slots = serializers.IntegerField()
+
+
+class GroupPreviewOutput(serializers.Serializer[Any]):
+    changes = serializers.ListField(child=serializers.CharField())
+    text = serializers.CharField()
+    moves = serializers.IntegerField(help_text="GPUs that get another holder, or none.")
+    effects = GroupEffectOutput(many=True)
+    more = serializers.IntegerField(help_text="Effects that are not listed.")
+    notes = serializers.ListField(child=serializers.CharField())
+
+
+class InstanceGroupList(ListAPIView[InstanceGroup]):
+    """Those that one may submit to or administers; for cluster admins, all."""
+
+    serializer_class = InstanceGroupOutput
+    pagination_class = NamedPages
+
+    def get_queryset(self) -> Any:
+        return visible_groups(self.request.user).prefetch_related("members", "admins")
+
+    @extend_schema(request=CreateInput, responses={201: WrittenOutput})
+    def post(self, request: Request) -> Response:
+        require_cluster_admin(request.user)
+        values = _checked(CreateInput, request)
+        given = _parameters(values)
+        spec = actions.InstanceGroupSpec(
+            values.pop("name"), values.pop("resource_group"), values.pop("template"), _joined(values, given)
+        )
+        make = actions.create_and_deploy if values.pop("deploy") else actions.create_instance_group
+        return _written(make(spec, signed_in(request)), given, status=201)
+
+
+class InstanceGroupDetail(GenericAPIView[InstanceGroup]):
+    serializer_class = InstanceGroupOutput
+
+    def get(self, request: Request, reference: str) -> Response:
+        return Response(InstanceGroupOutput(_group(request, reference)).data)
+
+    @extend_schema(request=ChangeInput, responses=WrittenOutput)
+    def patch(self, request: Request, reference: str) -> Response:
+        """All that is given, or nothing."""
+        group, values = _group(request, reference), _checked(ChangeInput, request)
+        given, revision = _parameters(values), values.pop("revision", None)
+        change = actions.change_instance_group(group.pk, _joined(values, given), signed_in(request), revision=revision)
+        return _written(change.group, given)
+
+    @extend_schema(responses={204: OpenApiResponse(description="It is deleted.")})
+    def delete(self, request: Request, reference: str) -> Response:
+        """Refused where it has trainings, over or not."""
+        actions.delete_instance_group(_group(request, reference).pk, signed_in(request))
+        return Response(status=204)
+
+
+class InstanceGroupStart(GenericAPIView[InstanceGroup]):
+    """Its trainings may begin. Refused where none of its hosts is ready."""
+
+    serializer_class = InstanceGroupOutput
+
+    @extend_schema(request=None, responses=InstanceGroupOutput)
+    def post(self, request: Request, reference: str) -> Response:
+        group = actions.start_instance_group(_group(request, reference).pk, signed_in(request))
+        return Response(InstanceGroupOutput(group).data)
+
+
+class InstanceGroupStop(GenericAPIView[InstanceGroup]):
+    """It takes no trainings and starts none that waits; those that run go on."""
+
+    serializer_class = InstanceGroupOutput
+
+    @extend_schema(request=None, responses=InstanceGroupOutput)
+    def post(self, request: Request, reference: str) -> Response:
+        group = actions.stop_instance_group(_group(request, reference).pk, signed_in(request))
+        return Response(InstanceGroupOutput(group).data)
+
+
+class InstanceGroupPreview(GenericAPIView[InstanceGroup]):
+    """What a change would do to the trainings now. Nothing is written."""
+
+    serializer_class = GroupPreviewOutput
+
+    @extend_schema(request=ChangeInput, responses=GroupPreviewOutput)
+    def post(self, request: Request, reference: str) -> Response:
+        group, values = _group(request, reference), _checked(ChangeInput, request)
+        given = _parameters(values)
+        values.pop("revision", None)
+        return Response(
+            GroupPreviewOutput(preview_group_change(group, _joined(values, given), signed_in(request))).data
+        )
+
+
+def _group(request: Request, reference: str) -> InstanceGroup:
+    group: InstanceGroup = found(find_visible_group(request.user, reference), "instance group")
+    return group
+
+
+def _checked(kind: type[TermsInput], request: Request) -> dict[str, Any]:
+    given = kind(data=request.data)
+    given.is_valid(raise_exception=True)
+    return dict(given.validated_data)
+
+
+def _parameters(values: dict[str, Any]) -> Given:
+    """What the parameters among these say; they are taken out."""
+    texts = values.pop("parameters", {})
+    if not isinstance(texts, Mapping) or not all(isinstance(text, str | int) for text in texts.values()):
+        raise field_error("parameters", "Give an object of names and values.")
+    try:
+        return read_values({name: str(text) for name, text in texts.items()})
+    except ParameterError as error:
+        raise field_error("parameters", str(error)) from error
+
+
+def _joined(values: Mapping[str, Any], given: Given) -> dict[str, Any]:
+    columns = {term.column for term in TERMS}
+    terms = {name: value for name, value in values.items() if name in columns}
+    if twice := sorted(terms.keys() & given.terms.keys()):
+        raise field_error("parameters", f"They give {twice[0]}, which is given by its own field, too: keep one.")
+    return {**terms, **given.terms}
+
+
+def _written(group: InstanceGroup, given: Given, status: int = 200) -> Response:
+    group.deployment = deployment(group.resource_group)  # type: ignore[attr-defined]
+    group.without_effect = given.sentences  # type: ignore[attr-defined]
+    return Response(WrittenOutput(group).data, status=status)

@@ -1,0 +1,31 @@
+"""`manage.py after_restore`: once, after the database was restored from a backup and before anything starts on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.sessions.models import Session
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from jobs import actions
+from jobs.models import SchedulerLease
+from workers.models import JoinToken
+
+
+class Command(BaseCommand):
+    help = (
+        "Queue every job that the backup saw running, continue above what the folders know, and withdraw what may have "
+        "been withdrawn since: sessions and join tokens."
+    )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if SchedulerLease.objects.filter(expires_at__gt=timezone.now()).exists():
+            raise CommandError("A scheduler leads: stop web, scheduler, control and checker first.")
+        queued = actions.requeue_interrupted()
+        caught_up = actions.catch_up_with_folders()
+        sessions, _ = Session.objects.all().delete()
+        tokens, _ = JoinToken.objects.all().delete()
+        self.stdout.write(f"{queued} jobs that ran wait again; of {caught_up} the folders knew more than the backup.")
+        self.stdout.write(f"{sessions} sessions and {tokens} join tokens are withdrawn.")
+        self.stdout.write("What was changed since the backup is as it was: look at users, API tokens and the queue.")

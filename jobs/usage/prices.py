@@ -1,0 +1,82 @@
+"""Prices of GPU-hours: made, replaced and removed by administrators of the cluster, each change with who and what."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal, InvalidOperation
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from jobs.models import GpuPrice
+from webapp.lib.audit import record
+from webapp.lib.errors import NotFound, field_error
+from webapp.lib.roles import require_cluster_admin
+from webapp.lib.text import storable
+from workers.models import Slot
+
+__all__ = ["known_models", "prices", "remove_price", "set_price"]
+
+_DIGITS = Decimal("0.0001")
+_MOST = Decimal("99999999.9999")
+_FIRST, _LAST = date(2000, 1, 1), date(2100, 1, 1)
+
+
+def prices() -> list[GpuPrice]:
+    return list(GpuPrice.objects.order_by("gpu_model", "-valid_from"))
+
+
+def known_models() -> list[str]:
+    """GPUs that are or were priced: what the form offers."""
+    models = set(Slot.objects.order_by().values_list("device_model", flat=True).distinct())
+    return sorted({*models, *(price.gpu_model for price in GpuPrice.objects.all())} - {""})
+
+
+@transaction.atomic
+def set_price(actor: User, gpu_model: str, valid_from: date, per_hour: str | Decimal) -> GpuPrice:
+    """From a day on, in UTC; the prices before it stay what they were. The same day again replaces its price."""
+    require_cluster_admin(actor)
+    model = str(storable(gpu_model)).strip()
+    if not model or len(model) > 128:
+        raise field_error("gpu_model", "Name the GPU model as the page of the hosts does, such as NVIDIA H200.")
+    if not _FIRST <= valid_from < _LAST:
+        raise field_error("valid_from", "Choose a day between 2000 and 2100.")
+    amount = _amount(per_hour)
+    before = GpuPrice.objects.select_for_update().filter(gpu_model=model, valid_from=valid_from).first()
+    price, _ = GpuPrice.objects.update_or_create(gpu_model=model, valid_from=valid_from, defaults={"per_hour": amount})
+    record(
+        actor,
+        "changed" if before else "set",
+        kind="GPU price",
+        key=price.pk,
+        name=model,
+        before=_values(before) if before else None,
+        after=_values(price),
+    )
+    return price
+
+
+@transaction.atomic
+def remove_price(actor: User, number: int) -> GpuPrice:
+    """From its day on the price before it counts, or none."""
+    require_cluster_admin(actor)
+    price = GpuPrice.objects.select_for_update().filter(pk=number).first()
+    if price is None:
+        raise NotFound("There is no such price: somebody removed it already.")
+    record(actor, "removed", kind="GPU price", key=number, name=price.gpu_model, before=_values(price))
+    price.delete()
+    return price
+
+
+def _amount(given: str | Decimal) -> Decimal:
+    try:
+        amount = Decimal(str(given).strip().replace(",", ".")).quantize(_DIGITS)
+    except InvalidOperation:
+        raise field_error("per_hour", "A price is a number, such as 2.50.") from None
+    if not 0 <= amount <= _MOST:
+        raise field_error("per_hour", "A price is 0 or more, and below 100 million.")
+    return amount
+
+
+def _values(price: GpuPrice) -> dict[str, object]:
+    return {"valid_from": price.valid_from, "per_hour": price.per_hour}

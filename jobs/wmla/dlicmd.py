@@ -1,0 +1,884 @@
+#!/usr/bin/env python3
+"""Trainings from the command line, by the options that WMLA's dlicmd.py has.
+
+One file, Python 3.8 or later, nothing to install. A server hands it out at /ui/tools/dlicmd.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import difflib
+import getpass
+import http.client
+import io
+import json
+import os
+import shlex
+import shutil
+import ssl
+import sys
+import tarfile
+import tempfile
+import time
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Callable, Iterator, Mapping, NoReturn, Sequence
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+BASE = "/platform/rest/deeplearning/v1"
+TIMEOUT_SECONDS = 60.0
+#: Of a run that `--app-wait` follows: it is asked again after so long, twice that, and so on.
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.25, 5.0
+ALIVE = ("SUBMITTED", "PENDING_CRD_SCHEDULER", "RUNNING")
+ENDED_WELL = "FINISHED"
+ENDED = (ENDED_WELL, "KILLED", "ERROR", "FAILED")
+NOT_PACKED = ("__pycache__", ".git", ".ipynb_checkpoints")
+CHUNK = 256 * 1024
+QUOTE = "_QUOTE_"
+#: Applications that are asked for at once; and the answer where there are no more.
+PAGE, BEHIND_THE_END = 1000, 416
+
+USAGE = "dlicmd.py --<command> [connection options] [options of the training] [-- arguments of the script]"
+EXAMPLES = """
+examples:
+  Log on once; the logon is kept in ~/.dlicmd, readable by you alone, and the host need not be named again:
+    dlicmd.py --logon --rest-host tidepool.example.org --rest-port 8000 --username alice
+  Which frameworks are there, and how is each started?
+    dlicmd.py --dl-frameworks -o custom-columns=NAME:.name,WHAT:.description
+  Train the folder mnist/ on up to 4 GPUs; --epochs is an argument of the script:
+    dlicmd.py --exec-start edtPyTorch --model-dir mnist --model-main train.py \\
+      --cs-datastore-meta type=fs,data_path=mnist --numWorker 4 -- --epochs 10
+  Follow it, read what it says, fetch what it made:
+    dlicmd.py --exec-get-all -o custom-columns=ID:.id,STATE:.state
+    dlicmd.py --app-wait wmla-12
+    dlicmd.py --exec-trainlogs wmla-12
+    dlicmd.py --exec-trainresult wmla-12
+
+exit codes:
+  0  it is done          1  the server refused, cannot be reached, or the run did not end well
+  2  the command line does not fit          130  interrupted by Ctrl-C
+
+JSON goes to standard output, what went wrong to standard error.
+"""
+
+
+class Problem(Exception):
+    """A sentence for standard error.
+
+    Problem (exit code 1)
+    ├── Refused: the server answered so
+    └── Misuse (2): the command line does not fit
+    """
+
+    exit_code = 1
+
+
+class Refused(Problem):
+    def __init__(self, sentence: str, status: int) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class Misuse(Problem):
+    exit_code = 2
+
+
+# --- The server -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Server:
+    """A host that has answered, and how it is told who asks."""
+
+    address: str
+    tls: ssl.SSLContext
+    headers: Mapping[str, str]
+    #: Of `--query-args`: added to the address of each request.
+    query: tuple[tuple[str, str], ...] = ()
+    says_requests: bool = False
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Body | None = None,
+        accept: str = "application/json",
+    ) -> http.client.HTTPResponse:
+        """The answer, whose content is still to be read. Raises Problem for all but 2xx."""
+        pairs = [*(query or {}).items(), *self.query]
+        target = path + ("?" + urlencode(pairs, quote_via=quote) if pairs else "")
+        headers = {"Accept": accept, "Connection": "close", **self.headers}
+        if body is not None:
+            headers.update({"Content-Type": body.content_type, "Content-Length": str(body.size)})
+        if self.says_requests:
+            note(f"{method} {self.address}{target}")
+        try:
+            answer = _exchange(_connection(self.address, self.tls), method, target, headers, body)
+        except (OSError, http.client.HTTPException) as error:
+            raise Problem(f"{self.address} stopped answering ({error}): is the server up?") from error
+        if not 200 <= answer.status < 300:
+            with answer:
+                raise Refused(_refusal(answer, self.address), answer.status)
+        return answer
+
+    def json(self, method: str, path: str, query: Mapping[str, str] | None = None) -> Any:
+        with self.ask(method, path, query) as answer:
+            return _parsed(answer.read(), self.address)
+
+    def tell(self, method: str, path: str) -> None:
+        """Have something done that answers nothing."""
+        with self.ask(method, path) as answer:
+            answer.read()
+
+
+@dataclass(frozen=True)
+class Body:
+    content_type: str
+    size: int
+    parts: Iterator[bytes]
+
+
+def _exchange(
+    connection: http.client.HTTPConnection, method: str, target: str, headers: Mapping[str, str], body: Body | None
+) -> http.client.HTTPResponse:
+    # A server may refuse before it has read everything, and close: its answer is there all the same.
+    with suppress(BrokenPipeError, ConnectionResetError):
+        connection.request(method, target, body=None if body is None else body.parts, headers=dict(headers))
+    return connection.getresponse()
+
+
+def _connection(address: str, tls: ssl.SSLContext) -> http.client.HTTPConnection:
+    parts = urlsplit(address)
+    assert parts.hostname is not None
+    if parts.scheme == "https":
+        return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=TIMEOUT_SECONDS, context=tls)
+    return http.client.HTTPConnection(parts.hostname, parts.port, timeout=TIMEOUT_SECONDS)
+
+
+def _parsed(content: bytes, address: str) -> Any:
+    try:
+        return json.loads(content) if content else None
+    except ValueError as error:
+        raise Problem(f"{address} answered with something that is no JSON: is Tidepool there?") from error
+
+
+def _refusal(answer: http.client.HTTPResponse, address: str) -> str:
+    text = answer.read(CHUNK).decode("utf-8", "replace").strip()
+    with suppress(ValueError, TypeError, KeyError):
+        text = str(json.loads(text)["error"])
+    if answer.status in (301, 302, 307, 308):
+        return f"{address} sends on to {answer.getheader('Location')}: name that by --rest-host."
+    if answer.status == 401:
+        advice = f"You are not logged on at {address}: dlicmd.py --logon --rest-host HOST --username NAME"
+        return f"{advice}\n{_printable(text)}".strip()
+    return _printable(text) or f"{address} answered {answer.status} {answer.reason}."
+
+
+def _printable(text: str) -> str:
+    """What a server says, without what a terminal would obey."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text[:4000])
+
+
+def found_server(options: argparse.Namespace, logons: Logons) -> Server:
+    """The first of https and http that answers. No password and no token is sent before."""
+    tried = []
+    for address in _addresses(options, logons):
+        tls = _tls(options, logons.of(address))
+        connection = _connection(address, tls)
+        with closing(connection):
+            try:
+                _exchange(connection, "GET", f"{BASE}/conf", {}, None).read()
+            except ssl.SSLCertVerificationError as error:
+                raise Problem(_untrusted(address, error)) from error
+            except (OSError, http.client.HTTPException) as error:
+                tried.append(f"{address} ({error})")
+                continue
+        return Server(
+            address=address,
+            tls=tls,
+            headers=_credentials(options, logons.of(address)),
+            query=tuple(parse_qsl(options.query_args, keep_blank_values=True)),
+            says_requests=options.debug_level == "debug",
+        )
+    raise Problem(f"Nothing answers at {' or '.join(tried)}: check --rest-host and --rest-port.")
+
+
+def _tls(options: argparse.Namespace, logon: dict[str, str] | None) -> ssl.SSLContext:
+    cacert = options.cacert or (logon or {}).get("cacert") or None
+    try:
+        context = ssl.create_default_context(cafile=cacert)
+    except (OSError, ssl.SSLError) as error:
+        raise Misuse(f"--cacert {cacert} cannot be used ({error}): name a file of PEM certificates.") from error
+    if options.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _untrusted(address: str, error: ssl.SSLCertVerificationError) -> str:
+    return (
+        f"The certificate of {address} is not trusted ({error.verify_message}). If your administrator made it, get it "
+        "from them and add --cacert FILE. With --insecure nothing is checked: whoever answers gets your password."
+    )
+
+
+def _addresses(options: argparse.Namespace, logons: Logons) -> list[str]:
+    if not options.rest_host:
+        if not logons.last:
+            raise Misuse("Name the server by --rest-host, and its port by --rest-port.")
+        return [logons.last]
+    host = options.rest_host if "://" in options.rest_host else f"//{options.rest_host}"
+    if host.count(":") > 2 and "[" not in host:
+        host = host.replace("//", "//[", 1) + "]"
+    try:
+        parts = urlsplit(host)
+        port = options.rest_port or parts.port
+    except ValueError as error:
+        raise Misuse(f"--rest-host {options.rest_host} is no host: {error}.") from error
+    if not parts.hostname or parts.scheme not in ("", "http", "https"):
+        raise Misuse(f"--rest-host {options.rest_host} is no host: give a name such as tidepool.example.org.")
+    name = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    found = [f"{scheme}://{name}" + (f":{port}" if port else "") for scheme in ("https", "http")]
+    # Where one has logged on by https before, a connection that is not encrypted is somebody else's doing.
+    is_pinned = parts.scheme == "https" or logons.of(found[0]) is not None
+    return found[1:] if parts.scheme == "http" else found[:1] if is_pinned else found
+
+
+def _credentials(options: argparse.Namespace, logon: dict[str, str] | None) -> dict[str, str]:
+    if options.jwt_token:
+        if not (options.jwt_token.isascii() and options.jwt_token.isprintable()):
+            raise Misuse("--jwt-token has characters that no token has: copy it again.")
+        return {"X-Auth-Token": options.jwt_token}
+    if options.username:
+        pair = f"{options.username}:{_password(options)}".encode()
+        return {"Authorization": "Basic " + base64.b64encode(pair).decode()}
+    return {"X-Auth-Token": logon["token"]} if logon and options.command != "logon" else {}
+
+
+def _password(options: argparse.Namespace) -> str:
+    if options.password == "-":  # noqa: S105 - no password, but a request for one
+        return sys.stdin.readline().rstrip("\r\n")
+    if options.password is None and not sys.stdin.isatty():
+        raise Misuse("Give --password, or --password - to have it read from standard input.")
+    if options.password is None:
+        options.password = getpass.getpass(f"Password of {options.username}: ")
+    return str(options.password)
+
+
+# --- Logons that are kept ---------------------------------------------------------------------------------------------
+
+
+class Logons:
+    """~/.dlicmd: of each server the token and the file of `--cacert`, and the server that was logged on to last."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        kept: Any = {}
+        with suppress(OSError, ValueError):  # none yet, or not ours
+            kept = json.loads(path.read_text("utf-8"))
+        kept = kept if isinstance(kept, dict) and isinstance(kept.get("logons"), dict) else {}
+        self._kept: dict[str, dict[str, str]] = kept.get("logons", {})
+        self.last: str = str(kept.get("last", ""))
+
+    def of(self, address: str) -> dict[str, str] | None:
+        logon = self._kept.get(address)
+        return logon if isinstance(logon, dict) and isinstance(logon.get("token"), str) else None
+
+    def keep(self, address: str, token: str, cacert: str | None) -> None:
+        trusted = {"cacert": str(Path(cacert).resolve())} if cacert else {}
+        self._kept[address], self.last = {"token": token, **trusted}, address
+        self._write()
+
+    def drop(self, address: str) -> None:
+        self._kept.pop(address, None)
+        self.last = "" if self.last == address else self.last
+        self._write()
+
+    def _write(self) -> None:
+        scratch = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+        try:
+            # Never readable by others, not even for a moment.
+            with open(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+                json.dump({"logons": self._kept, "last": self.last}, file)
+            scratch.replace(self._path)
+        except OSError as error:
+            with suppress(OSError):
+                scratch.unlink()
+            raise Problem(f"The logon cannot be kept in {self._path} ({error.strerror}): make room for it.") from error
+
+
+def claims_of(token: str) -> dict[str, Any]:
+    """What a JWT says of itself, unverified: that is the server's business. {} for another kind of token."""
+    with suppress(ValueError, IndexError):
+        middle = token.split(".")[1]
+        claims = json.loads(base64.urlsafe_b64decode(middle + "=" * (-len(middle) % 4)))
+        return claims if isinstance(claims, dict) else {}
+    return {}
+
+
+def _validity(token: str) -> str:
+    ends = claims_of(token).get("exp")
+    if not isinstance(ends, (int, float)):
+        return ""
+    at = time.strftime("%Y-%m-%d %H:%M", time.localtime(ends))
+    hours = (ends - time.time()) / 3600
+    return f"until {at} ({hours:.1f} h)" if hours > 0 else f"ended at {at}: log on again"
+
+
+# --- Commands ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Call:
+    """One command as it was given."""
+
+    server: Server
+    options: argparse.Namespace
+    logons: Logons
+    #: The command's own value: an id, a framework, ids.
+    value: Any
+    #: What is not ours, in order; and what stands behind `--`.
+    others: list[str]
+    script: list[str]
+
+    @property
+    def path(self) -> str:
+        return quote(str(self.value), safe="")
+
+
+def logon(call: Call) -> int:
+    token = call.options.jwt_token
+    if not token and not call.options.username:
+        raise Misuse("Say who logs on: --username NAME (the password is asked for), or --jwt-token TOKEN.")
+    if token:
+        call.server.json("GET", f"{BASE}/status")  # refused unless the token is good
+    else:
+        answer = call.server.json("GET", "/auth/v1/logon")
+        token = answer.get("accessToken") if isinstance(answer, dict) else None
+    if not isinstance(token, str):
+        raise Problem(f"{call.server.address} gave no token: is Tidepool there?")
+    claims = claims_of(token)
+    name = claims.get("username") or claims.get("sub") or call.options.username or "the token's owner"
+    call.logons.keep(call.server.address, token, call.options.cacert)
+    parts = urlsplit(call.server.address)
+    if parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
+        note("The connection is not encrypted: who can listen on the way can read your password.")
+    print(_printable(f"Logged on at {call.server.address} as {name} {_validity(token)}".strip()))
+    return 0
+
+
+def logoff(call: Call) -> int:
+    call.logons.drop(call.server.address)
+    call.server.tell("POST", "/auth/v1/logoff")
+    print(f"Logged off at {call.server.address}")
+    return 0
+
+
+def status(call: Call) -> int:
+    kept = call.logons.of(call.server.address)
+    if kept and _validity(kept["token"]):
+        note(f"Logged on {_validity(kept['token'])}")
+    return shown(call, call.server.json("GET", f"{BASE}/status"))
+
+
+def getter(path: str, **query: str) -> Callable[[Call], int]:
+    def get(call: Call) -> int:
+        return shown(call, call.server.json("GET", BASE + path.format(call.path), query))
+
+    return get
+
+
+def teller(method: str, path: str, done: str) -> Callable[[Call], int]:
+    def tell(call: Call) -> int:
+        for value in call.value if isinstance(call.value, list) else [call.value]:
+            call.server.tell(method, BASE + path.format(quote(str(value), safe="")))
+            print(done.format(value))
+        return 0
+
+    return tell
+
+
+def exec_start(call: Call) -> int:
+    options = call.options
+    # With -o, standard output is for a program: what people like to see goes elsewhere.
+    say = note if options.output else print
+    folder, main = options.model_dir, options.model_main
+    arguments = ["--exec-start", str(call.value)]
+    if folder:
+        arguments += ["--model-dir", Path(folder).resolve().name]
+    if main:
+        arguments += ["--model-main", main if folder else Path(main).name]
+    arguments += [*unmarked(call.others), *(["--", *unmarked(call.script)] if call.script else [])]
+    query = {"args": " ".join(shlex.quote(argument) for argument in arguments)}
+    if options.ig:
+        query["sigName"] = options.ig
+    say("Copying files and directories ...")
+    with tempfile.TemporaryFile() as content:
+        name = packed(folder, main, content)
+        body = form_with_file(name, content)
+        say(f"Content size: {_size(content.seek(0, os.SEEK_END))}")
+        content.seek(0)
+        with call.server.ask("POST", f"{BASE}/execs/", query, body) as answer:
+            started = _parsed(answer.read(), call.server.address)
+    if not isinstance(started, dict) or "id" not in started:
+        raise Problem(f"{call.server.address} did not say which training it has started: see --exec-get-all.")
+    return shown(call, {"execId": started["id"], "appId": started.get("appId", started["id"])})
+
+
+def unmarked(words: Sequence[str]) -> list[str]:
+    """Between two marks stands one word with its blanks, as WMLA's users had to write it. Here each word is quoted."""
+    found: list[str] = []
+    is_open = False
+    for word in words:
+        if is_open:
+            found[-1] += f" {word}"
+        else:
+            found.append(word)
+        is_open ^= word.count(QUOTE) % 2 == 1
+    if is_open:
+        raise Misuse(f"A {QUOTE} has no second one behind it: see the end of {found[-1]}.")
+    return [word.replace(QUOTE, "") for word in found]
+
+
+def packed(folder: str | None, main: str | None, into: IO[bytes]) -> str:
+    """Write what is sent: the folder as <name>.modelDir.tar, compressed; or the one script. Its file name."""
+    if not folder:
+        if not main or not Path(main).is_file():
+            raise Misuse("Say what shall train: --model-dir FOLDER --model-main SCRIPT, or --model-main FILE.py alone.")
+        with open(main, "rb") as script:
+            shutil.copyfileobj(script, into)
+        return Path(main).name
+    top = Path(folder).resolve()
+    if not top.is_dir():
+        raise Misuse(f"--model-dir {folder} is no folder.")
+    if not main:
+        raise Misuse(f"Say which script of {folder} is run: --model-main SCRIPT.")
+    if not (top / main).is_file():
+        raise Misuse(f"--model-main {main} is not in {folder}: name it relative to that folder.")
+    # Links are followed to files, so that what arrives is plain.
+    with tarfile.open(fileobj=into, mode="w:gz", dereference=True) as archive:
+        for parent, folders, files in os.walk(str(top)):
+            folders[:] = sorted(name for name in folders if name not in NOT_PACKED)
+            for file in (Path(parent, name) for name in sorted(files)):
+                if file.is_file():
+                    archive.add(str(file), Path(top.name, file.relative_to(top)).as_posix(), recursive=False)
+                else:
+                    note(f"Left out, because it is no file: {file}")
+    return f"{top.name}.modelDir.tar"
+
+
+def form_with_file(name: str, content: IO[bytes]) -> Body:
+    """A form with the one part `file`, read while it is sent."""
+    boundary = base64.urlsafe_b64encode(os.urandom(24)).decode()
+    shown_name = name.replace("\\", "\\\\").replace('"', '\\"').replace("\r", "").replace("\n", "")
+    head = (
+        f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{shown_name}"\r\n'
+        "Content-Type: application/octet-stream\r\n\r\n"
+    ).encode()
+    tail = f"\r\n--{boundary}--\r\n".encode()
+    size = len(head) + content.seek(0, os.SEEK_END) + len(tail)
+
+    def parts() -> Iterator[bytes]:
+        yield head
+        content.seek(0)
+        yield from iter(lambda: content.read(CHUNK), b"")
+        yield tail
+
+    return Body(f"multipart/form-data; boundary={boundary}", size, parts())
+
+
+def train_log(kind: str) -> Callable[[Call], int]:
+    def print_log(call: Call) -> int:
+        copied(call.server.ask("GET", f"{BASE}/execs/{call.path}/log", {"logType": kind}, accept="text/plain"))
+        return 0
+
+    return print_log
+
+
+def run_log(stream: str, *, of_exec: bool) -> Callable[[Call], int]:
+    """What the driver and each executor wrote to a stream. `launcherlog` is the driver's alone."""
+
+    def print_logs(call: Call) -> int:
+        app = call.value
+        if of_exec:
+            started = call.server.json("GET", f"{BASE}/execs/{call.path}")
+            app = started.get("appId", app) if isinstance(started, dict) else app
+        rows = call.server.json("GET", f"{BASE}/scheduler/applications", {"applicationid": app})
+        if not isinstance(rows, list) or not rows:
+            raise Problem(f"There is no application {app}: see --app-get-all and --app-history-get-all.")
+        count = 0 if stream == "launcherlog" else len(rows[0].get("executors") or [])
+        logs = ["driver", *(f"executor/{number}" for number in range(1, count + 1))]
+        code = 0
+        for log in logs:
+            print(f"*** {log.replace('/', ' ')} {stream}", flush=True)
+            address = f"{BASE}/scheduler/applications/{quote(str(app), safe='')}/{log}/logs/{stream}"
+            try:
+                copied(call.server.ask("GET", address, accept="text/plain"))
+            except Problem as problem:  # the others may be there
+                note(f"dlicmd.py: {problem}")
+                code = problem.exit_code
+        return code
+
+    return print_logs
+
+
+def copied(answer: http.client.HTTPResponse) -> None:
+    with answer:
+        shutil.copyfileobj(answer, sys.stdout.buffer, CHUNK)
+    sys.stdout.buffer.flush()
+
+
+def train_result(call: Call) -> int:
+    with call.server.ask("GET", f"{BASE}/execs/{call.path}/result", accept="application/octet-stream") as answer:
+        told = answer.getheader("Content-Disposition", "")
+        fields = dict(part.strip().partition("=")[::2] for part in told.split(";"))
+        # The server proposes a name, and no place.
+        proposed = Path(fields.get("filename", "").strip('"')).name.lstrip(".")
+        target = Path(proposed or "result.zip")
+        scratch = target.with_name(f".{target.name}.{os.getpid()}")
+        try:
+            with scratch.open("xb") as file:
+                shutil.copyfileobj(answer, file, CHUNK)
+                received = file.tell()
+            if fields.get("size", "").isdigit() and int(fields["size"]) != received:
+                raise Problem(f"Only {received} of {fields['size']} bytes came: fetch the result again.")
+            scratch.replace(target)
+        except (OSError, http.client.HTTPException) as error:
+            raise Problem(f"{target} cannot be saved ({error}): fetch the result again.") from error
+        finally:
+            with suppress(OSError):
+                scratch.unlink()
+    print(f"Train result is saved to {target}")
+    return 0
+
+
+def applications(states: Sequence[str]) -> Callable[[Call], int]:
+    def get(call: Call) -> int:
+        return shown(call, _applications(call, states))
+
+    return get
+
+
+def _applications(call: Call, states: Sequence[str]) -> list[dict[str, Any]]:
+    """The newest first. A server answers no more than a page of them at once."""
+    start, wanted = call.options.app_search_start, call.options.app_search_length
+    found: list[dict[str, Any]] = []
+    while len(found) < wanted:
+        length = min(PAGE, wanted - len(found))
+        query = {"start": str(start + len(found)), "length": str(length), "sort": "-submit_time"}
+        try:
+            rows = _rows(
+                call.server.json("GET", f"{BASE}/scheduler/engine/applications", {**query, "state": ",".join(states)})
+            )
+        except Refused as refused:
+            if refused.status == BEHIND_THE_END and found:
+                break
+            raise
+        found += rows
+        if len(rows) < length:
+            break
+    return found
+
+
+def _rows(answer: Any) -> list[dict[str, Any]]:
+    """Of a list, or of what stands for itself."""
+    return [row for row in (answer if isinstance(answer, list) else [answer]) if isinstance(row, dict)]
+
+
+def app_get(call: Call) -> int:
+    return shown(call, _application(call))
+
+
+def _application(call: Call) -> dict[str, Any]:
+    rows = _rows(call.server.json("GET", f"{BASE}/scheduler/engine/applications/{call.path}"))
+    if not rows:
+        raise Problem(f"There is no application {call.value}: see --app-get-all and --app-history-get-all.")
+    return rows[0]
+
+
+def app_wait(call: Call) -> int:
+    pause, known = FIRST_PAUSE_SECONDS, ""
+    while True:
+        row = _application(call)
+        state = str(row.get("state", ""))
+        if state != known:
+            note(f"{call.value}: {_printable(state)}")
+            pause, known = FIRST_PAUSE_SECONDS, state
+        if state in ENDED:
+            shown(call, row)
+            return 0 if state == ENDED_WELL else 1
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+
+def app_stop_all(call: Call) -> int:
+    for row in _applications(call, ALIVE):
+        call.server.tell("PUT", f"{BASE}/scheduler/applications/{quote(str(row.get('id')), safe='')}/stop")
+        print(_printable(f"Stopping {row.get('id')}"))
+    return 0
+
+
+def app_analyze(call: Call) -> int:
+    """How long the applications of the last hours waited and ran."""
+    hours = float(call.value)
+    now = time.time()
+    rows = _applications(call, (*ALIVE, *ENDED))
+    rows = [row for row in rows if float(row.get("submit_time") or 0) >= now - 3600 * hours]
+    waits = [row["start_time"] - row["submit_time"] for row in rows if row.get("start_time")]
+    runs = [(row.get("end_time") or now) - row["start_time"] for row in rows if row.get("start_time")]
+    states = [str(row.get("state")) for row in rows]
+    found = {
+        "hours": hours,
+        "applications": len(rows),
+        "by_state": {state: states.count(state) for state in sorted(set(states))},
+        "mean_wait_seconds": round(sum(waits) / len(waits), 1) if waits else None,
+        "mean_run_seconds": round(sum(runs) / len(runs), 1) if runs else None,
+    }
+    return shown(call, found)
+
+
+# --- Output -----------------------------------------------------------------------------------------------------------
+
+
+def note(sentence: str) -> None:
+    print(sentence, file=sys.stderr)
+
+
+def shown(call: Call, value: Any) -> int:
+    """As `-o` asks."""
+    _, _, columns = (call.options.output or "json").partition("=")
+    if not columns:
+        print(json.dumps(value, indent=2))
+        return 0
+    pairs = [column.partition(":") for column in columns.split(",")]
+    rows = [[head for head, _, _ in pairs]]
+    for item in value if isinstance(value, list) else [value]:
+        rows.append([_cell(item, path if colon else head) for head, colon, path in pairs])
+    widths = [max(len(row[index]) for row in rows) for index in range(len(pairs))]
+    for row in rows:
+        print("   ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+    return 0
+
+
+def _cell(item: Any, path: str) -> str:
+    for name in path.strip(".").split("."):
+        item = item.get(name) if isinstance(item, dict) else None
+    text = "<none>" if item is None else item if isinstance(item, str) else json.dumps(item)
+    return _printable(text).replace("\n", " ")
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "K", "M"):
+        if count < 1024:
+            return f"{count:.0f}{unit}" if unit == "B" else f"{count:.1f}{unit}"
+        count /= 1024
+    return f"{count:.1f}G"
+
+
+# --- The command line -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Command:
+    help: str
+    run: Callable[[Call], int]
+    #: What its value is called; "": it takes none.
+    value: str = ""
+    #: argparse's: "+" for several, "?" where it may be left out.
+    count: str | None = None
+
+
+_NO_SEARCH = (
+    "There is no search for hyperparameters on this server: start a training for each choice by --exec-start, and "
+    "compare them on the page Jobs."
+)
+_NO_SERVING = "Trained models are not served here: fetch the model by --exec-trainresult."
+_NO_KUBERNETES = "Trainings do not run on Kubernetes here, so it has no objects of theirs: see --app-get-all."
+_STOPPING, _DELETED = "Stopping {}", "Deleted {}"
+
+COMMANDS: dict[str, Command] = {
+    "logon": Command("log on by --username or --jwt-token, and keep the logon in ~/.dlicmd", logon),
+    "logoff": Command("end the logon and forget it", logoff),
+    "status": Command("what the server says of itself, and until when you are logged on", status),
+    "dl-frameworks": Command(
+        "the frameworks that --exec-start knows, and how each is used", getter("/execs/frameworks")
+    ),
+    "exec-start": Command("start a training", exec_start, "FRAMEWORK"),
+    "exec-get-all": Command("your trainings, the newest first", getter("/execs", sort_by="id:desc")),
+    "exec-get": Command("one training", getter("/execs/{}"), "ID"),
+    "exec-stop": Command("stop a training", teller("POST", "/execs/{}/stop", _STOPPING), "ID"),
+    "exec-delete": Command("stop a training, and list it no more", teller("DELETE", "/execs/{}", _DELETED), "ID"),
+    "exec-delete-all": Command("the same of all of yours", teller("DELETE", "/execs", "Deleted all of yours")),
+    "exec-launcherlogs": Command("how it was started", run_log("launcherlog", of_exec=True), "ID"),
+    "exec-outlogs": Command("standard output of driver and executors", run_log("stdout", of_exec=True), "ID"),
+    "exec-errlogs": Command("standard error of driver and executors", run_log("stderr", of_exec=True), "ID"),
+    "exec-trainlogs": Command("what the training wrote", train_log("outerrlog"), "ID"),
+    "exec-trainoutlogs": Command("of that, standard output", train_log("outlog"), "ID"),
+    "exec-trainerrlogs": Command("of that, standard error", train_log("errlog"), "ID"),
+    "exec-trainresult": Command("save the result as a zip file in this folder", train_result, "ID"),
+    "app-get-all": Command("applications that wait or run", applications(ALIVE)),
+    "app-history-get-all": Command("applications that are over", applications(ENDED)),
+    "app-get": Command("one application", app_get, "ID"),
+    "app-wait": Command("wait until it is over; exit code 0 only if it ended well", app_wait, "ID"),
+    "app-stop": Command("stop these", teller("PUT", "/scheduler/applications/{}/stop", _STOPPING), "ID", "+"),
+    "app-stop-all": Command("stop all of yours that wait or run", app_stop_all),
+    "app-analyze": Command("waiting and running times of the last hours (2)", app_analyze, "HOURS", "?"),
+    "app-launcherlogs": Command("as exec-launcherlogs", run_log("launcherlog", of_exec=False), "ID"),
+    "app-outlogs": Command("as exec-outlogs", run_log("stdout", of_exec=False), "ID"),
+    "app-errlogs": Command("as exec-errlogs", run_log("stderr", of_exec=False), "ID"),
+    "rp-get-all": Command("the resource plans: instance groups and their shares", getter("/resplans/resplantree")),
+    "rp-get": Command("one of them", getter("/resplans/resplan/{}"), "NAME"),
+    "rp-delete": Command("delete one", teller("DELETE", "/resplans/resplan/{}", _DELETED), "NAME"),
+}
+#: Of WMLA's: known, so that who asks is told.
+ABSENT = {
+    **{f"hpo-{verb}": _NO_SEARCH for verb in ("start", "get", "stop", "restart", "delete")},
+    **{f"hpo-{verb}": _NO_SEARCH for verb in ("get-all", "delete-all")},
+    **{f"hpo-algorithm-{verb}": _NO_SEARCH for verb in ("get-all", "get", "delete")},
+    **dict.fromkeys(("pj-get-all", "k8s-obj-get", "k8s-obj-get-all"), _NO_KUBERNETES),
+    "exec-deploy": _NO_SERVING,
+}
+#: Ways to say what shall train that there are not here.
+ABSENT_OPTIONS = ("--user-cmd", "--pbmodel-name", "--pbmodel-cmd")
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        if message.endswith("is required"):  # it would name all of them
+            raise Misuse("Say what to do, such as --status or --exec-get-all: dlicmd.py -h lists the commands.")
+        raise Misuse(f"{message[:1].upper()}{message[1:]}. See dlicmd.py -h.")
+
+
+def parser() -> argparse.ArgumentParser:
+    made = _Parser(
+        prog="dlicmd.py",
+        usage=USAGE,
+        description="Start trainings, follow them, and fetch what they made.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    commands = made.add_argument_group("commands").add_mutually_exclusive_group(required=True)
+    for name, command in COMMANDS.items():
+        if command.value:
+            more: dict[str, Any] = {"metavar": command.value, "nargs": command.count}
+            more.update({"const": "2", "type": _hours} if command.count == "?" else {})
+        else:
+            more = {"action": "store_true"}
+        commands.add_argument(f"--{name}", help=command.help, **more)
+    for name in ABSENT:
+        commands.add_argument(f"--{name}", help=argparse.SUPPRESS, nargs="*", metavar="ID")
+    _add_connection(made.add_argument_group("connection options"))
+    training = made.add_argument_group(
+        "options of the training",
+        "Of --exec-start. What is not named here goes to the server as it stands: --dl-frameworks says what there is, "
+        "such as --numWorker N and --cs-datastore-meta type=fs,data_path=PATH.",
+    )
+    training.add_argument("--model-dir", metavar="FOLDER", help="packed and sent, without links to folders")
+    training.add_argument("--model-main", metavar="SCRIPT", help="what is run, relative to that folder")
+    training.add_argument("--ig", metavar="GROUP", help="the instance group; without it, the server chooses")
+    applications = made.add_argument_group("options of --app-get-all and --app-history-get-all")
+    applications.add_argument("--app-search-start", metavar="N", type=int, default=0, help="leave out so many (0)")
+    applications.add_argument(
+        "--app-search-length", metavar="N", type=int, default=10000, help="show at most so many (10000)"
+    )
+    return made
+
+
+def _add_connection(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--rest-host", "--master-host", metavar="HOST", help="default: where you logged on last; or https://HOST:PORT"
+    )
+    group.add_argument(
+        "--rest-port", "--dli-rest-port", metavar="PORT", type=_port, help="default: 443, then 80 where that is closed"
+    )
+    group.add_argument("--username", metavar="NAME", help="instead of a kept logon")
+    group.add_argument("--password", metavar="WORD", help="asked for if absent; -: read from standard input")
+    group.add_argument("--jwt-token", metavar="TOKEN", help="instead of a user name: a token of the server")
+    group.add_argument(
+        "--cacert", metavar="FILE", help="trust these certificates, for a server with one of its own; kept by --logon"
+    )
+    group.add_argument("--insecure", action="store_true", help="check no certificate: for trying things out only")
+    group.add_argument("--query-args", metavar="A=B&C=D", default="", help="added to the address of each request")
+    group.add_argument("-o", "--output", metavar="FORMAT", type=_format, help="json, or custom-columns=HEAD:.field,...")
+    group.add_argument(
+        "--debug-level", choices=["debug", "info", "warn", "error"], default="info", help="debug: tell each request"
+    )
+
+
+def _port(text: str) -> int:
+    """-1 is what scripts for Cloud Pak write for its route: no port at all."""
+    if not (0 < int(text) < 65536 or int(text) == -1):
+        raise ValueError
+    return max(int(text), 0)
+
+
+def _hours(text: str) -> str:
+    if not 0 < float(text) < 1e6:
+        raise ValueError
+    return text
+
+
+def _format(text: str) -> str:
+    if text == "json" or (text.startswith("custom-columns=") and text != "custom-columns="):
+        return text
+    raise argparse.ArgumentTypeError("give json, or custom-columns=HEAD:.field,HEAD:.field")
+
+
+def _refuse_misspelt(others: Sequence[str]) -> None:
+    """What looks like one of our own options would otherwise reach the script."""
+    ours = [option for action in parser()._actions for option in action.option_strings if option.startswith("--")]
+    for other in others:
+        name = other.partition("=")[0]
+        if name in ABSENT_OPTIONS:
+            raise Misuse(f"{name} is not supported here: send a script by --model-dir FOLDER --model-main SCRIPT.")
+        near = difflib.get_close_matches(name, ours, n=1, cutoff=0.9)
+        if other.startswith("--") and near:
+            raise Misuse(f"Did you mean {near[0]} by {other}? Arguments of the script stand behind a --.")
+
+
+def parsed(arguments: Sequence[str]) -> tuple[str, argparse.Namespace, list[str], list[str]]:
+    """The command, its options, those of others, and what stands behind `--`."""
+    own = list(arguments)
+    script = own[own.index("--") + 1 :] if "--" in own else []
+    own = own[: own.index("--")] if "--" in own else own
+    options, others = parser().parse_known_args(own)
+    names = (*COMMANDS, *ABSENT)
+    # An option that was not given is None, or False where it takes no value.
+    given = [name for name in names if getattr(options, name.replace("-", "_")) not in (None, False)]
+    options.command = given[0]
+    if given[0] in ABSENT:
+        raise Misuse(ABSENT[given[0]])
+    _refuse_misspelt(others)
+    if others and options.command != "exec-start":
+        raise Misuse(f"There is no option {others[0]}: see dlicmd.py -h.")
+    return given[0], options, others, script
+
+
+def main(arguments: Sequence[str]) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        assert isinstance(stream, io.TextIOWrapper)
+        stream.reconfigure(errors="backslashreplace")
+    try:
+        name, options, others, script = parsed(arguments)
+        command = COMMANDS[name]
+        logons = Logons(Path.home() / ".dlicmd")
+        server = found_server(options, logons)
+        value = getattr(options, name.replace("-", "_"))
+        return command.run(Call(server, options, logons, value, others, script))
+    except Problem as problem:
+        note(f"dlicmd.py: {problem}")
+        return problem.exit_code
+    except BrokenPipeError:
+        # Whoever read standard output has gone; Python would complain once more as it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,200 @@
+"""The parameters of WMLA's instance groups, by their names there: what each means here, and lines of them read.
+
+`SPARK_EGO_X_Y` has a twin in lower case, `spark.ego.x.y`; both are taken. A parameter either sets one of a group's
+terms, or it is known and changes nothing here, with the reason why. Any other name is an error: it is misspelt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Final
+
+__all__ = [
+    "PARAMETERS",
+    "Given",
+    "Parameter",
+    "ParameterError",
+    "known_values",
+    "matches",
+    "of_field",
+    "read_lines",
+    "read_values",
+    "twin",
+]
+
+#: The group that IBM's screen shows them in.
+SESSION_SCHEDULER: Final = "Session Scheduler"
+
+
+class ParameterError(ValueError):
+    """A sentence that names the parameter."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    name: str
+    #: What it sets here, as sentences name it; or why it sets nothing.
+    words: str
+    #: The column of InstanceGroup that it sets; "": none.
+    field: str = ""
+    #: The values that may be chosen; none: a number.
+    choices: tuple[str, ...] = ()
+
+    @property
+    def has_effect(self) -> bool:
+        return bool(self.field)
+
+    @property
+    def twin(self) -> str:
+        """Its name in lower case, with dots."""
+        return twin(self.name)
+
+
+@dataclass(frozen=True)
+class Given:
+    """What lines of parameters say."""
+
+    #: Column of InstanceGroup -> value.
+    terms: dict[str, Any]
+    #: Those that change nothing here, as they were written, in order.
+    without_effect: tuple[tuple[str, Parameter], ...]
+
+    @property
+    def sentences(self) -> list[str]:
+        return [f"{name} has no effect here: {parameter.words}" for name, parameter in self.without_effect]
+
+
+_SLOT_PER_RANK = "each rank of a training has exactly one GPU."
+_GIVEN_BACK_AT_ONCE = "GPUs that a training does not use are given back at once."
+_SHORTER_LISTS = "lists are read page by page, however long they are."
+
+PARAMETERS: tuple[Parameter, ...] = (
+    Parameter(
+        "SPARK_EGO_APP_SCHEDULE_POLICY", "the policy", "policy", ("fairshare", "priority", "fifo")
+    ),
+    Parameter("SPARK_EGO_ENABLE_PREEMPTION", "preemption", "preemption", ("true", "false")),
+    Parameter("SPARK_EGO_RECLAIM_GRACE_PERIOD", "the reclaim grace in seconds", "reclaim_grace_seconds"),
+    Parameter("SPARK_EGO_PRIORITY", "the default priority of trainings", "default_priority"),
+    Parameter("SPARK_EGO_SLOTS_MAX", "each training says itself how many GPUs it takes at most."),
+    Parameter("SPARK_EGO_SLOTS_REQUIRED", "each training says itself how many GPUs it needs at least."),
+    Parameter("SPARK_EGO_SLOT_REQUIRED_TIMEOUT", "a training waits for its GPUs until somebody stops it."),
+    Parameter("SPARK_EGO_EXECUTOR_SLOTS_MAX", _SLOT_PER_RANK),
+    Parameter("SPARK_EGO_EXECUTOR_SLOTS_RESERVE", _SLOT_PER_RANK),
+    Parameter("SPARK_EGO_GPU_EXECUTOR_SLOTS_MAX", _SLOT_PER_RANK),
+    Parameter("SPARK_EGO_GPU_EXECUTOR_SLOTS_RESERVE", _SLOT_PER_RANK),
+    Parameter("SPARK_EGO_SLOTS_PER_TASK", _SLOT_PER_RANK),
+    Parameter("SPARK_EGO_AUTOSCALE_GPU_SLOTS_PER_TASK", _SLOT_PER_RANK),
+    Parameter("SPARK_EGO_EXECUTOR_IDLE_TIMEOUT", _GIVEN_BACK_AT_ONCE),
+    Parameter("SPARK_EGO_FREE_SLOTS_IDLE_TIMEOUT", _GIVEN_BACK_AT_ONCE),
+    Parameter("SPARK_EGO_CONF_DIR_EXTRA", "there is no folder of Spark settings."),
+    Parameter("SPARK_EGO_AUTH_MODE", "people log in to the site, and scripts send its tokens."),
+    Parameter("SPARK_EGO_IMPERSONATION", "the execution user takes effect only under isolation."),
+    Parameter("SPARK_EGO_APP_MAX_IN_CACHE", _SHORTER_LISTS),
+    Parameter("SPARK_EGO_APPS_MAX_RESULTS_NUM", _SHORTER_LISTS),
+    Parameter("SPARK_EGO_APPS_MAX_SEARCH_NUM", _SHORTER_LISTS),
+    Parameter("JAVA_HOME", "nothing here runs on Java."),
+)  # fmt: skip
+
+
+def twin(name: str) -> str:
+    """The name in lower case, with dots."""
+    return name.lower().replace("_", ".")
+
+
+#: Spellings that do not follow from the name.
+_OTHER_SPELLINGS = {"egoSlotRequiredTimeout": "SPARK_EGO_SLOT_REQUIRED_TIMEOUT"}
+_BY_NAME = {
+    **{parameter.name: parameter for parameter in PARAMETERS},
+    **{twin(parameter.name): parameter for parameter in PARAMETERS if parameter.name.startswith("SPARK_EGO_")},
+}
+_BY_NAME |= {spelling: _BY_NAME[name] for spelling, name in _OTHER_SPELLINGS.items()}
+
+
+def of_field(field: str) -> Parameter | None:
+    """The one that sets this column."""
+    return next((parameter for parameter in PARAMETERS if parameter.field == field), None)
+
+
+def read_lines(text: str) -> Given:
+    """`NAME=value` on each line; empty lines and those that begin with # are left out."""
+    values: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, sign, value = (part.strip() for part in line.partition("="))
+        if not sign or not name:
+            raise ParameterError(f"Line {number} is not a parameter: write it as NAME=value.")
+        if name in values:
+            raise ParameterError(f"Line {number} gives {_shown(name)} a second time: keep one of them.")
+        values[name] = value.strip("\"'")
+    return read_values(values)
+
+
+def known_values(values: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Those whose names are known, and the names of the others."""
+    known = {name: text for name, text in values.items() if name in _BY_NAME}
+    return known, [name for name in values if name not in known]
+
+
+def read_values(values: Mapping[str, str]) -> Given:
+    terms: dict[str, Any] = {}
+    without_effect: list[tuple[str, Parameter]] = []
+    for name, text in values.items():
+        parameter = _BY_NAME.get(name)
+        if parameter is None:
+            raise ParameterError(_unknown(name))
+        if not parameter.has_effect:
+            without_effect.append((name, parameter))
+        elif parameter.field in terms:
+            raise ParameterError(f"{name} is given a second time under its other name: keep one of them.")
+        else:
+            terms[parameter.field] = _READERS[parameter.field](name, text)
+    return Given(terms, tuple(without_effect))
+
+
+def matches(parameter: Parameter, search: str) -> bool:
+    """By a part of either name, or of what is said of it."""
+    wanted = search.strip().casefold()
+    return any(wanted in text.casefold() for text in (parameter.name, twin(parameter.name), parameter.words))
+
+
+def _unknown(name: str) -> str:
+    near = get_close_matches(name.upper().replace(".", "_"), [parameter.name for parameter in PARAMETERS], n=1)
+    advice = f"did you mean {near[0]}?" if near else "the Configuration lists those that are known."
+    return f"There is no parameter {_shown(name)}: {advice}"
+
+
+def _policy(name: str, text: str) -> str:
+    value = text.lower()
+    if value == "hierarchy":
+        raise ParameterError(f"{name}: hierarchy needs a tree of consumers, which is not here; use fairshare.")
+    if value not in (known := _BY_NAME["SPARK_EGO_APP_SCHEDULE_POLICY"].choices):
+        raise ParameterError(f"{name} is one of {', '.join(known)}, not {_shown(text)}.")
+    return value
+
+
+def _truth(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ParameterError(f"{name} is true or false, not {_shown(text)}.")
+    return text.lower() == "true"
+
+
+def _number(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise ParameterError(f"{name} is a whole number, not {_shown(text)}.")
+    return int(text)
+
+
+_READERS: dict[str, Callable[[str, str], Any]] = {
+    "policy": _policy,
+    "preemption": _truth,
+    "reclaim_grace_seconds": _number,
+    "default_priority": _number,
+}
+
+
+def _shown(text: str) -> str:
+    """As it was written, but short and printable."""
+    return f"{text[:80]!a}"

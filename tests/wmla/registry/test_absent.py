@@ -1,0 +1,182 @@
+"""What WMLA has and is not here, row by row: every address and method is refused with what there is instead.
+
+No more is looked at than the address: uploads are neither read nor kept (tests/wmla/test_preflight.py asks so by ASGI),
+and no body makes it a fault of the server.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+from rest_framework.test import APIClient
+
+from jobs.models import Job
+from jobs.wmla.frameworks import FRAMEWORKS
+from models_registry.models import RegisteredModel
+from tests.factories import RegisteredModelVersionFactory
+from tests.wmla.registry.deep_learning import BASE, ask, refusal
+
+SEARCH = "There is no search for hyperparameters here: start a training for each choice"
+SERVING = "Trained models are not served here: download one with GET /models/<model>/trainings"
+
+#: Address -> methods of its row.
+SEARCHES = {
+    "hypersearch": "GET POST DELETE",
+    "hypersearch/alice-hpo-17": "GET PUT DELETE",
+    "hypersearch/alice-hpo-17/force": "PUT",
+    "hypersearch/alice-hpo-17/restart": "PUT",
+    "hypersearch/algorithm?type=BUILD_IN": "GET",
+    "hypersearch/algorithm?type=USER_PLUGIN": "GET",
+    "hypersearch/algorithm/install": "POST",
+    "hypersearch/algorithm/Random": "GET DELETE",
+    "models/resnet/hypersearch": "GET POST",
+    "models/resnet/hypersearch/tuning": "GET DELETE",
+    "models/resnet/hypersearch/tuning/stop": "PUT",
+    "models/resnet/hypersearch/tuning/force": "PUT",
+    "models/resnet/hypersearch/tuning/restart": "PUT",
+    "models/resnet/hypersearch/tuning/update": "PUT",
+    "models/resnet/hypersearch/tuning/create/resnet2": "PUT",
+}
+SERVICES = {
+    "inferences": "POST",
+    "inferences?modelname=resnet&flag=false": "GET",
+    "inferences/p1": "GET DELETE",
+    "inferences/p1/predicts": "GET",
+    "inferences/p1/stop": "PUT",
+    "inferences/startpredict": "POST",
+    "edimodels": "GET POST",
+    "edimodels/new": "POST",
+    "edimodels/m": "GET PUT DELETE",
+    "edimodels/m/appprofile": "GET PUT",
+    "edimodels/m/inference": "POST",
+    "edimodels/m/instance": "GET",
+    "edimodels/m/operation/start": "PUT",
+    "edimodels/m/operation/stop": "PUT",
+    "edimodels/m/readme": "GET",
+    "edimodels/m/streaming": "POST",
+}
+#: Of rows that are here but for these.
+SINGLE = {
+    "datasets/cifar10/csvs?type=training&start=0&length=10": ("GET", "not listed here: its page shows examples"),
+    "datasets/cifar10/objectimages?type=test": ("GET", "not listed here: its page shows examples"),
+    "models/files/main.py": ("GET", "ask for GET /models/<model>/files/<file>"),
+    "modeltemplates/files/net%2Flayers.py": ("GET", "GET /modeltemplates/<template>/files/<file>"),
+    "models/weightfile": ("POST", "start a training with those of an earlier one, by its name as wfinit"),
+}
+ROWS = [
+    *((address, method, SEARCH) for address, methods in SEARCHES.items() for method in methods.split()),
+    *((address, method, SERVING) for address, methods in SERVICES.items() for method in methods.split()),
+    *((address, method, sentence) for address, (method, sentence) in SINGLE.items()),
+]
+#: Where clients of WMLA send files.
+UPLOADS = (
+    "hypersearch",
+    "hypersearch/",
+    "hypersearch/algorithm/install",
+    "models/resnet/hypersearch",
+    "inferences/startpredict",
+    "edimodels/new",
+    "edimodels/m/inference",
+    "models/weightfile",
+)
+TASK = {
+    "modelSpec": {"sigName": "sig-elastic", "args": "--exec-start PyTorch --model-main main.py"},
+    "algoDef": {"algorithm": "Random", "maxJobNum": 2, "objectiveMetric": "loss", "objective": "minimize"},
+    "hyperParams": [{"name": "lr", "type": "Range", "dataType": "DOUBLE", "minDbVal": 0.1, "maxDbVal": 1}],
+}
+
+
+@pytest.mark.parametrize(("address", "method", "sentence"), ROWS)
+def test_each_row_says_what_there_is_instead(alice_api: APIClient, address: str, method: str, sentence: str) -> None:
+    assert sentence in refusal(ask(alice_api, method, address), 404)
+    path, _, query = address.partition("?")
+    assert sentence in refusal(ask(alice_api, method, f"{path}/?{query}"), 404)
+
+
+def test_a_notebook_that_asks_for_its_search_with_a_body_is_told(alice_api: APIClient) -> None:
+    answer: Any = alice_api.generic("GET", f"{BASE}hypersearch", json.dumps(TASK), content_type="application/json")
+    assert SEARCH in refusal(answer, 404)
+
+
+@pytest.mark.parametrize("part", ["file", "WMLA_HPO_pytorch.py", "data"])
+def test_a_search_is_refused_however_its_parts_are_called(alice_client: Client, home: Path, part: str) -> None:
+    upload = SimpleUploadedFile("pytorch_hpo.modelDir.tar", b"x" * 10_000)
+    answer = alice_client.post(f"/{BASE.strip('/')}/hypersearch", {"data": json.dumps(TASK), part: upload})
+    assert SEARCH in refusal(answer, 404)
+    assert not Job.objects.exists()
+    assert not RegisteredModel.objects.exists()
+    assert [path for path in (home / "models").rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize("address", UPLOADS)
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("multipart/form-data", b"--x"),
+        ("multipart/form-data; boundary=x", b"\xff"),
+        ("application/json", b"{"),
+        ("application/json", b"[" * 100_000),
+        ("application/x-www-form-urlencoded", b"a=1&" * 5000),
+        ("x/y", b"\0"),
+        ("", b""),
+    ],
+)
+def test_no_body_makes_it_a_fault_of_the_server(alice_client: Client, address: str, kind: str, body: bytes) -> None:
+    answer: Any = alice_client.generic("POST", BASE + address, body, content_type=kind)
+    refusal(answer, 404)
+
+
+class Unread:
+    """An upload that must not be asked for."""
+
+    def read(self, size: int = -1) -> bytes:
+        raise AssertionError("the upload was read")
+
+    readline = read
+
+
+@pytest.mark.parametrize("address", UPLOADS)
+def test_an_upload_that_is_refused_is_not_read(alice_client: Client, address: str) -> None:
+    answer: Any = alice_client.generic(
+        "POST",
+        BASE + address,
+        content_type="multipart/form-data; boundary=x",
+        **{"wsgi.input": Unread(), "CONTENT_LENGTH": "1000000"},
+    )
+    refusal(answer, 404)
+
+
+@pytest.mark.parametrize("name", ["weightfile", "files"])
+def test_a_model_of_such_a_name_is_there_all_the_same(alice_api: APIClient, alice: User, home: Path, name: str) -> None:
+    RegisteredModelVersionFactory(model__name=name, model__owner=alice)
+    assert ask(alice_api, "GET", f"models/{name}").json()["name"] == name
+    assert ask(alice_api, "GET", f"models/{name}/trainingnames").json() == []
+    assert ask(alice_api, "DELETE", f"models/{name}").status_code == 204
+
+
+def test_files_of_a_model_are_not_written_one_by_one(alice_api: APIClient, model: Any) -> None:
+    sentence = refusal(ask(alice_api, "PUT", "models/resnet/files", {"name": "main.py", "content": "x = 2\n"}), 400)
+    assert "change them in the template's folder, take them with PUT /modeltemplates/<template>" in sentence
+    refusal(ask(alice_api, "PUT", "models/none/files"), 404)
+
+
+def test_the_guide_names_each_of_them() -> None:
+    guide = (Path(settings.BASE_DIR) / "docs/user/coming-from-wmla.md").read_text()
+    told = guide[guide.index("## What is not here\n") :]
+    for name in (
+        "`hypersearch`",
+        "`inferences`",
+        "`edimodels`",
+        "`csvs`",
+        "`objectimages`",
+        "`POST models/weightfile`",
+    ):
+        assert name in told
+    assert all(f"`{framework.name}`" in told for framework in FRAMEWORKS)

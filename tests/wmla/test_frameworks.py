@@ -1,0 +1,73 @@
+"""The framework object, and what `--exec-start` may name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from jobs.models import Job
+from jobs.wmla.frameworks import FRAMEWORKS
+from tests.wmla.conftest import DLI, Submit
+
+pytestmark = pytest.mark.django_db
+
+#: Of Cloud Pak, beside name, description and the lines of help.
+TOLD = {"frameworkVersion", "deployMode", "hasTask0", "execMode", "appName", "numWorkers", "maxWorkers", "backend"}
+#: Of WMLA's plug-ins, TensorFlow and limits that there are not.
+EMPTY = {
+    *("exports", "workerMemory", "frameworkCmdGenerator", "prebuiltModelMain", "prebuiltModelDir"),
+    *("distributeStrategy", "numPs"),
+}
+
+
+def listed(client: Client) -> list[dict[str, Any]]:
+    answer = client.get(f"{DLI}/execs/frameworks", headers={"Accept": "application/json"})
+    assert answer.status_code == 200
+    rows: list[dict[str, Any]] = answer.json()
+    return rows
+
+
+def test_each_has_the_fields_of_both_generations(alice_client: Client) -> None:
+    for row in listed(alice_client):
+        assert set(row) == {"name", "description", "desc"} | TOLD | EMPTY
+        assert {name for name, value in row.items() if value is None} == EMPTY
+        assert row["execMode"] == ("single" if row["name"] == "PyTorch" else "distributed")
+
+
+def test_the_help_of_each_is_a_title_and_a_command_that_submits(alice_client: Client, submit: Submit) -> None:
+    for row in listed(alice_client):
+        title, _, command = row["desc"]
+        assert title.startswith("PyTorch, ")
+        for option in ("--exec-start " + row["name"], "--ig <group>", "--cs-datastore-meta type=fs,data_path=mnist"):
+            assert option in command
+        main = command.split("--model-main ")[1].split()[0]
+        answer = submit(command.strip().replace("<group>", "sig-elastic"), files={main: b"x = 1\n"})
+        assert (answer.status_code, answer.json()["framework"]) == (200, row["name"]), answer.content
+
+
+@pytest.mark.parametrize("name", ["edtPyTorch", "PyTorch", "distPyTorch"])
+def test_those_that_clients_need_are_there(alice_client: Client, name: str) -> None:
+    assert name in [row["name"] for row in listed(alice_client)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("edtTensorflow", "edtKeras", "tensorflow", "disttensorflow", "tensorflow1100", "XGboost"),
+        *("PowerAICaffeIBM", "ddlTensorFlow", "tensorflow20_preview"),
+    ],
+)
+def test_what_needs_another_library_is_refused_with_those_there_are(submit: Submit, name: str) -> None:
+    answer = submit(f"--exec-start {name} --model-main main.py")
+    there = ", ".join(framework.name for framework in FRAMEWORKS)
+    sentence = f"Error 400: Framework '{name}' is not supported on this cluster: there are {there}.\n"
+    assert (answer.status_code, answer.content.decode()) == (400, sentence)
+    assert not Job.objects.exists()
+
+
+def test_a_plug_in_of_ones_own_is_not_known(submit: Submit) -> None:
+    answer = submit("--exec-start myframework --model-main main.py")
+    assert answer.status_code == 400
+    assert answer.content.startswith(b"Error 400: Framework 'myframework' is not known: there are edtPyTorch, ")
