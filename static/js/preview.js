@@ -66,8 +66,8 @@ function showNothing(panel, words) {
   setField(panel, "why", "");
 }
 
-//: `panel` is around templates/jobs/_preview.html. Returns a function that asks anew.
-export function watchPreview(form, panel) {
+//: `panel` is around templates/jobs/_preview.html, or what `looks` fills. Returns a function that asks anew.
+export function watchPreview(form, panel, looks = { show: showPreview, showNothing }) {
   const answer = panel.querySelector("[data-foreseen]");
   const address = form.getAttribute("data-preview"); // form.dataset may be a field of that name
   const touched = new Set();
@@ -82,12 +82,12 @@ export function watchPreview(form, panel) {
       if (!response.ok) throw new Error(`status ${response.status}`);
       const { preview, errors } = await response.json();
       showErrors(form, panel, errors ?? {}, touched);
-      if (preview) showPreview(panel, preview);
-      else showNothing(panel, "once everything fits");
+      if (preview) looks.show(panel, preview);
+      else looks.showNothing(panel, "once everything fits");
     } catch (error) {
       if (mine.signal.aborted) return;
       showErrors(form, panel, {}, touched);
-      showNothing(panel, "is unknown: the server did not answer. Nothing was lost; type on to ask again.");
+      looks.showNothing(panel, "is unknown: the server did not answer. Nothing was lost; type on to ask again.");
     }
     answer.setAttribute("aria-busy", "false");
   }

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from jobs.models import Job, MetricPoint
 from tests.browser.test_live_pages import make_steps, wait_for_step
-from tests.scene import Scene
+from tests.scene import Scene, report_every_step
 from webapp.lib import live
 
 CURVES = "document.querySelector('[data-chart=metrics] .chart-canvas')"
@@ -47,7 +47,13 @@ def test_curves_stand_one_above_the_other_on_the_same_steps(page: Page, job: Job
         ["samples_per_second", "y3"],
         ["learning_rate", "y4"],
     ]
-    assert page.evaluate(f"Math.max(...{CURVES}.data.map(trace => trace.x.length))") <= 600
+
+
+def test_a_long_curve_is_thinned_out_and_says_so(page: Page, job: Job) -> None:
+    report_every_step(job)
+    page.reload()
+    page.wait_for_function(f"() => {CURVES}?.data?.length")
+    assert 300 < page.evaluate(f"Math.max(...{CURVES}.data.map(trace => trace.x.length))") <= 600
     expect(page.locator("[data-chart=metrics] .chart-note")).to_have_text("Shown: one step in 2.")
 
 

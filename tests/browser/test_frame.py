@@ -28,6 +28,7 @@ def test_a_question_names_what_is_lost_and_enter_alone_keeps_it(page: Page, scen
 
 
 def test_scripts_ask_the_same_way(page: Page, scene: Scene) -> None:
+    page.goto("/")
     question = "{ title: 'Stop 3 trainings?', lost: 'Their last <b>steps</b>.', yes: 'Stop 3 trainings' }"
     for key, agreed in (("Escape", False), ("Enter", True)):
         page.evaluate(f"import('/static/js/ask.js').then(({{ask}}) => {{ window.answer = ask({question}); }})")
@@ -58,6 +59,7 @@ def test_a_form_is_sent_once_however_often_it_is_pressed(page: Page, scene: Scen
 
 
 def test_what_was_done_can_be_taken_back(page: Page) -> None:
+    page.goto("/")
     page.evaluate(TOAST % "{ undo: async () => '3 trainings go on.' }")
     toasts = page.locator("#toasts")
     expect(toasts).to_contain_text("3 trainings stopped.")
@@ -68,6 +70,7 @@ def test_what_was_done_can_be_taken_back(page: Page) -> None:
 
 
 def test_an_undo_that_fails_says_so_until_it_is_closed(page: Page) -> None:
+    page.goto("/")
     page.evaluate(TOAST % "{ undo: async () => { throw new Error('they are over.'); } }")
     page.get_by_role("button", name="Undo").click()
     toast = page.locator(".toast-error")

@@ -126,7 +126,7 @@ def test_chooses_by_keyboard_and_sets_the_priority(page: Page, scene: Scene) -> 
     page.keyboard.press("k")
     expect(page.locator("#bulk-count")).to_have_text("2 trainings chosen")
     page.get_by_role("spinbutton", name="Priority").fill("6500")
-    page.get_by_role("button", name="Set priority", exact=True).click()
+    page.get_by_role("button", name="Update Priority", exact=True).click()
     page.get_by_role("button", name="Set the priority of 2 trainings").click()
 
     expect(page.get_by_text("2 trainings have the priority 6500 now.")).to_be_visible()
@@ -141,7 +141,7 @@ def test_a_priority_that_many_were_given_is_taken_back(page: Page, scene: Scene)
     for name in ("T1 digits-cnn", "T2 digits-cnn"):
         page.get_by_label(f"Choose {name}").check()
     page.get_by_role("spinbutton", name="Priority").fill("6500")
-    page.get_by_role("button", name="Set priority", exact=True).click()
+    page.get_by_role("button", name="Update Priority", exact=True).click()
     page.get_by_role("button", name="Set the priority of 2 trainings").click()
     expect(page.get_by_text("2 trainings have the priority 6500 now.")).to_be_visible()
     change_priority(scene.second.pk, 100, "carol")
@@ -177,10 +177,10 @@ def test_compares_what_was_chosen(page: Page, scene: Scene) -> None:
 
     expect(page.get_by_role("heading", level=1)).to_have_text("Compare trainings")
     drawn = "document.querySelector('.chart-canvas').data"
-    page.wait_for_function(f"{drawn}?.length >= 8")
+    page.wait_for_function(f"() => {drawn}?.length >= 8")
     last = f"{drawn}.find(trace => trace.meta.title === 'Loss' && trace.meta.label === 'T1 digits-cnn').x.at(-1)"
     assert page.evaluate(last) == 820
     page.get_by_role("button", name="By time").click()
-    page.wait_for_function(f"{last} < 60")
+    page.wait_for_function(f"() => {last} < 60")
     page.get_by_role("button", name="Table", exact=True).first.click()
     expect(page.locator(".chart-table tbody tr").first).to_be_visible()

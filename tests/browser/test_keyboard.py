@@ -21,6 +21,7 @@ def nothing_to_complain(complaints: list[str]) -> object:
 @pytest.fixture
 def page(page: Page) -> Page:
     """Once the scripts of the frame listen: keys that are pressed before do nothing."""
+    page.goto("/")
     page.locator("#theme-menu [aria-pressed=true]").wait_for(state="attached")
     return page
 

@@ -12,10 +12,11 @@ import psutil
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.journey.running_stack import RunningStack, free_port, wait_until
+from tests.journey.running_stack import RunningStack, free_port
 from tests.journey.training import Training, register_recorder
+from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.journey, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.journey
 
 #: `up` starts the web again at once, but a busy machine may need long for it.
 BACK_MS = 120_000
@@ -34,7 +35,7 @@ def stack() -> Iterator[RunningStack]:
 
 
 def web_process(stack: RunningStack) -> psutil.Process:
-    [found] = [process for process in stack.family() if "webapp.asgi:application" in process.cmdline()]
+    [found] = [process for process in stack.family() if "webapp.embedded.serve" in process.cmdline()]
     return found
 
 

@@ -59,6 +59,7 @@ def test_the_owner_sees_the_training_and_may_stop_it(as_: As, team: Scene) -> No
 
 def test_a_colleague_sees_who_holds_which_gpu_and_nothing_of_the_training(as_: As, team: Scene) -> None:
     page = as_("bob")
+    page.goto("/")
     expect(page.get_by_text("another user's training").first).to_be_visible()
     expect(page.get_by_text("digits-cnn")).to_have_count(0)
     page.goto(f"/jobs/{team.first.pk}/")

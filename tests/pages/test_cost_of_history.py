@@ -12,7 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from datasets.models import Dataset
-from jobs.models import Job
+from jobs.models import Job, SlotClaim
 from models_registry.models import RegisteredModel
 from tests.many_jobs import make_courses, make_many_jobs
 
@@ -58,7 +58,9 @@ def test_a_longer_history_asks_no_more(carols: Client) -> None:
     make_many_jobs(MANY)
     make_courses()
     many = counts()
-    Job.objects.filter(pk__in=Job.objects.order_by("pk")[:OLD]).delete()
+    oldest = list(Job.objects.order_by("pk").values_list("pk", flat=True)[:OLD])
+    SlotClaim.objects.filter(job__in=oldest).delete()
+    Job.objects.filter(pk__in=oldest).delete()
     assert counts() == many
     assert many["overview"] <= 16
 

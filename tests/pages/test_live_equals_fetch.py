@@ -145,7 +145,7 @@ def test_the_clusters_topic_says_nothing_about_whose_jobs_they_are(
 
 
 def _drain(scene: Scene) -> None:
-    drain_host("gpu-host-1")
+    drain_host("gpu-host-1", "carol")
 
 
 def _retire(scene: Scene) -> None:

@@ -66,6 +66,22 @@ def test_from_a_location_to_a_model(code: Path, alices: Client, values: dict[str
     assert "Not at all: it does not ask for it." in page
 
 
+def test_a_script_of_wmla_gets_every_setting_and_the_page_says_how(
+    code: Path, alices: Client, values: dict[str, str]
+) -> None:
+    (code / "main.py").write_text("import pth_parameter_mgr\n")
+    location = {"framework": "PyTorch", "name": "resnet", "path": str(code), "entry_point": "main.py"}
+    alices.post("/models/templates/new/", location)
+    address = f"/models/new/{ModelTemplate.objects.get(name='resnet').pk}/"
+    form = alices.get(address).content.decode()
+    assert "Reaches the script by pth_parameter_mgr." in form
+    assert "SGD at 0.01, fixed, 10 epochs, batches of 64" in form
+    assert "The script does not ask for it." not in form
+    page = alices.post(address, values, follow=True).content.decode()
+    assert "by <code>pth_parameter_mgr</code>" in page
+    assert "Not at all" not in page
+
+
 def test_the_form_has_the_engines_and_the_policies(template: ModelTemplate, alices: Client) -> None:
     page = alices.get(f"/models/new/{template.pk}/").content.decode()
     for words in ("Elastic distributed training", "Single node", "Distributed, fixed size", "on SIGTERM"):

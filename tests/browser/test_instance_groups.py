@@ -1,0 +1,163 @@
+"""Instance groups in a browser: made by IBM's labels, changed with a preview and by the keyboard alone, live."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from playwright.sync_api import BrowserContext, Page, expect
+
+from jobs.actions.groups import change_instance_group, stop_instance_group
+from jobs.models import InstanceGroup
+from tests.browser.conftest import listen, log_in
+from tests.scene import Scene, user_who_can_log_in
+
+
+@pytest.fixture
+def carol(scene: Scene) -> User:
+    return user_who_can_log_in("carol", is_staff=True)
+
+
+@pytest.fixture
+def admin(carol: User, context: BrowserContext, complaints: list[str]) -> Page:
+    """Carol's browser, logged in; its console stays silent."""
+    page = context.new_page()
+    listen(page, complaints)
+    log_in(page, "carol")
+    return page
+
+
+def test_a_group_is_made_from_a_template_by_the_names_of_wmla(admin: Page, complaints: list[str]) -> None:
+    admin.goto("/instance-groups/")
+    admin.get_by_role("link", name="New", exact=True).click()
+    admin.get_by_role("listitem").filter(has_text="dli-sig-template-2-2-0").get_by_role("link").click()
+    admin.get_by_label("Instance group name").fill("sig-2")
+    admin.get_by_label("Execution user").fill("egoadmin")
+    admin.get_by_role("button", name="Configuration").click()
+    dialog = admin.get_by_role("dialog", name="Configuration")
+    expect(dialog.get_by_label("Search")).to_be_focused()
+    dialog.get_by_label("Search").fill("schedule_policy")
+    expect(dialog.get_by_role("listitem")).to_have_count(1)
+    dialog.get_by_label("SPARK_EGO_APP_SCHEDULE_POLICY").select_option("priority")
+    dialog.get_by_label("Search").fill("")
+    dialog.get_by_label("Paste parameters").fill("spark.ego.priority=700\nJAVA_HOME=/usr/lib/java")
+    dialog.get_by_role("button", name="Take over these lines").click()
+    expect(dialog.get_by_text("JAVA_HOME has no effect here: nothing here runs on Java.")).to_be_visible()
+    expect(dialog.get_by_label("SPARK_EGO_PRIORITY", exact=True)).to_have_value("700")
+    dialog.get_by_role("button", name="Done").click()
+    expect(admin.get_by_label("Policy", exact=True)).to_have_value("priority")
+    admin.get_by_role("button", name="Create and Deploy Instance Group").click()
+
+    expect(admin.get_by_text("2 of 2 hosts are ready, with 8 GPUs.")).to_be_visible()
+    admin.get_by_role("link", name="Continue to Instance Group").click()
+    expect(admin.locator("#now .state-word")).to_have_text("Started")
+    group = InstanceGroup.objects.get(name="sig-2")
+    assert (group.policy, group.default_priority, group.execution_user) == ("priority", 700, "egoadmin")
+    assert complaints == []
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_a_change_is_foreseen_applied_and_taken_back(
+    admin: Page, scene: Scene, complaints: list[str], width: int
+) -> None:
+    admin.set_viewport_size({"width": width, "height": 900})
+    group = scene.first.instance_group
+    admin.goto(f"/instance-groups/{group.pk}/change/")
+    expect(admin.locator("#preview").get_by_text("Nothing is changed yet.")).to_be_visible()
+    admin.get_by_label("Policy", exact=True).select_option("priority")
+    row = admin.locator("#preview tbody tr").filter(has_text="T1 digits-cnn")
+    expect(row).to_contain_text("stops for now")
+    assert InstanceGroup.objects.get().policy == "fairshare"
+    admin.get_by_label("Weight").fill("0")
+    expect(admin.locator("#id_weight_error")).to_contain_text("The weight must be a whole number")
+    admin.get_by_label("Weight").fill("2")
+    expect(admin.locator("#preview").get_by_text("weight from 1 to 2")).to_be_visible()
+    assert admin.evaluate("document.documentElement.scrollWidth") <= width
+    admin.get_by_role("button", name="Apply").click()
+
+    expect(
+        admin.locator("#main").get_by_text("Changed: policy from fair share to priority; weight from 1 to 2.")
+    ).to_be_visible()
+    admin.get_by_role("button", name="Undo").click()
+    expect(admin.locator("#main").get_by_text("It is as it was before")).to_be_visible()
+    group.refresh_from_db()
+    assert (group.policy, group.weight, group.revision) == ("fairshare", 1, 3)
+    assert complaints == []
+
+
+def test_a_change_meanwhile_keeps_what_was_typed(admin: Page, carol: User, scene: Scene) -> None:
+    group = scene.first.instance_group
+    admin.goto(f"/instance-groups/{group.pk}/change/")
+    admin.get_by_label("Quota").fill("3")
+    change_instance_group(group.pk, {"weight": 5}, carol)
+    admin.get_by_role("button", name="Apply").click()
+
+    expect(admin.get_by_text("has been changed since you opened this form")).to_be_visible()
+    expect(admin.get_by_text("Weight: now 5, here 1")).to_be_visible()
+    expect(admin.get_by_label("Quota")).to_have_value("3")
+    admin.get_by_label("Weight").fill("5")
+    admin.get_by_role("button", name="Apply").click()
+    expect(admin.locator("#main").get_by_text("quota from no quota to 3 GPUs")).to_be_visible()
+    assert InstanceGroup.objects.get().weight == 5
+
+
+def test_the_keyboard_alone_is_enough(admin: Page, scene: Scene, complaints: list[str]) -> None:
+    admin.goto("/")
+    admin.keyboard.press("g")
+    admin.keyboard.press("i")
+    expect(admin.get_by_role("heading", name="Instance groups")).to_be_visible()
+    admin.get_by_role("link", name="sig-elastic").focus()
+    admin.keyboard.press("Enter")
+    admin.wait_for_url(f"**/instance-groups/{scene.first.instance_group_id}/")
+    admin.get_by_role("tab", name="Overview").focus()
+    admin.keyboard.press("ArrowRight")
+    admin.keyboard.press("Enter")
+    expect(admin.locator("#applications").get_by_role("link", name="T1 digits-cnn")).to_be_visible()
+    admin.get_by_role("link", name="Change").focus()
+    admin.keyboard.press("Enter")
+    admin.wait_for_url("**/change/")
+    opener = admin.get_by_role("button", name="Configuration")
+    opener.focus()
+    admin.keyboard.press("Enter")
+    expect(admin.get_by_label("Search", exact=True)).to_be_focused()
+    admin.keyboard.press("Enter")
+    expect(admin.get_by_role("dialog", name="Configuration")).to_be_visible()
+    admin.keyboard.press("Escape")
+    expect(opener).to_be_focused()
+    assert InstanceGroup.objects.get().revision == 1
+    assert complaints == []
+
+
+def test_lists_and_pages_follow_what_others_do(admin: Page, carol: User, scene: Scene, complaints: list[str]) -> None:
+    group = scene.first.instance_group
+    admin.goto("/instance-groups/")
+    expect(admin.locator("#live-dot")).to_have_attribute("data-status", "connected")
+    change_instance_group(group.pk, {"quota": 5}, carol)
+    expect(admin.locator("td[data-label='Quota']")).to_have_text("5")
+    admin.goto(f"/instance-groups/{group.pk}/")
+    expect(admin.locator("#live-dot")).to_have_attribute("data-status", "connected")
+    stop_instance_group(group.pk, carol)
+    expect(admin.locator("#now .state-word")).to_have_text("Stopped")
+    assert complaints == []
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_fair_shares_follow_a_changed_quota(
+    page: Page, carol: User, scene: Scene, complaints: list[str], width: int
+) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    group = scene.first.instance_group
+    page.goto("/fair-share/")
+    expect(page.locator("#live-dot")).to_have_attribute("data-status", "connected")
+    row = page.locator(f"tr[data-row='group-{group.pk}']")
+    expect(row.locator("td[data-label='Quota']")).to_have_text("none")
+    expect(row.get_by_role("img")).to_be_visible()
+    assert row.get_by_role("img").evaluate("bar => bar.getBoundingClientRect().width") > 100
+    page.get_by_role("link", name="T1 digits-cnn").focus()
+
+    change_instance_group(group.pk, {"quota": 6}, carol)
+
+    expect(row.locator("td[data-label='Quota']")).to_have_text("6")
+    expect(page.get_by_role("link", name="T1 digits-cnn")).to_be_focused()
+    expect(page.get_by_text("another user's training")).to_have_count(1)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert complaints == []
