@@ -14,6 +14,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
 # Before the imports below, which need the apps.
 _http = get_asgi_application()
 
+from jobs.wmla.preflight import Preflight  # noqa: E402
+from webapp.bodies import LimitedBodies  # noqa: E402
 from webapp.consumers import LiveConsumer  # noqa: E402
 from webapp.origin import FullOrigin  # noqa: E402
 
@@ -21,7 +23,7 @@ __all__ = ["application"]
 
 application = ProtocolTypeRouter(
     {
-        "http": _http,
+        "http": Preflight(LimitedBodies(_http)),
         "websocket": FullOrigin(AuthMiddlewareStack(URLRouter([path("ws/live/", LiveConsumer.as_asgi())]))),
     }
 )

@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 import threading
 import time
+from datetime import timedelta
 from typing import Any
 
 from axes.handlers.proxy import AxesProxyHandler
 from django.conf import settings
 from django.contrib.auth import authenticate
 from django.contrib.auth.models import User
+from django.utils import timezone
+from django.utils.crypto import constant_time_compare
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication, BasicAuthentication, get_authorization_header
 from rest_framework.exceptions import AuthenticationFailed, Throttled
 from rest_framework.request import Request
 
+from webapp.accounts.secret import digest_of
 from webapp.models import ApiToken
 
-__all__ = ["BasicLogin", "BearerToken", "token_digest"]
+__all__ = ["REALM", "BasicLogin", "BearerToken", "XAuthToken"]
 
 #: A password hash costs 0.4 s of CPU: scripts that poll must not pay it for each request.
 CACHE_SECONDS = 60.0
 _CACHE_SIZE = 1000
-_REALM = 'Bearer realm="api"'
-
-
-def token_digest(token: str) -> str:
-    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+#: A token's last use is no reason to write at each request.
+_USE_NOTED_EVERY = timedelta(minutes=1)
+#: Not "Basic": browsers would open their own log-in window over our pages.
+REALM = 'Bearer realm="api"'
 
 
 class BearerToken(BaseAuthentication):
@@ -39,15 +41,36 @@ class BearerToken(BaseAuthentication):
             return None
         if len(words) != 2:
             raise AuthenticationFailed("Send the token as 'Authorization: Bearer <token>'.")
-        digest = token_digest(words[1].decode("latin-1"))
-        token = ApiToken.objects.select_related("user").filter(digest=digest, user__is_active=True).first()
-        if token is None:
-            raise AuthenticationFailed("The token is not valid: make a new one at /api/v1/me/token/.")
-        return token.user, token
+        return _owner_of(words[1].decode("latin-1"))
 
     def authenticate_header(self, request: Request) -> str:
-        # Not "Basic": browsers would open their own log-in window over our pages.
-        return _REALM
+        return REALM
+
+
+class XAuthToken(BaseAuthentication):
+    """The same tokens, in the header that clients of Cloud Pak send."""
+
+    def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
+        text = request.headers.get("X-Auth-Token", "").strip()
+        return _owner_of(text) if text else None
+
+    def authenticate_header(self, request: Request) -> str:
+        return REALM
+
+
+def _owner_of(text: str) -> tuple[User, ApiToken]:
+    """Only a token whose digest is stored is good: what one says about itself is never believed."""
+    token = ApiToken.objects.select_related("user").filter(digest=digest_of(text), user__is_active=True).first()
+    if token is None:
+        raise AuthenticationFailed("The token is not valid: make a new one on your account page.")
+    now = timezone.now()
+    if token.expires_at is not None and token.expires_at <= now:
+        raise AuthenticationFailed("The token has expired: make a new one on your account page, or log on again.")
+    if token.session_hash and not constant_time_compare(token.session_hash, token.user.get_session_auth_hash()):
+        raise AuthenticationFailed("The password has changed since this token was made: log on again.")
+    if token.last_used_at is None or now - token.last_used_at > _USE_NOTED_EVERY:
+        ApiToken.objects.filter(pk=token.pk).update(last_used_at=now)
+    return token.user, token
 
 
 class BasicLogin(BasicAuthentication):
@@ -59,10 +82,11 @@ class BasicLogin(BasicAuthentication):
         return user, None
 
     def authenticate_header(self, request: Request) -> str:
-        return _REALM
+        return REALM
 
     @staticmethod
     def _verify(userid: str, password: str, request: Request) -> User:
+        """Wrong ones count as those of the log-in page do, and are refused for a while after too many."""
         plain = getattr(request, "_request", request)
         if not AxesProxyHandler.is_allowed(plain, {"username": userid}):
             raise Throttled(settings.AXES_COOLOFF_TIME * 3600, "Too many failed log-ins: wait a quarter of an hour.")
@@ -122,3 +146,11 @@ class _BasicScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-c
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
         return {"type": "http", "scheme": "basic"}
+
+
+class _XAuthTokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    target_class = XAuthToken
+    name = "xAuthToken"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
+        return {"type": "apiKey", "in": "header", "name": "X-Auth-Token"}

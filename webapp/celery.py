@@ -3,14 +3,43 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
-from celery import Celery
+from celery import Celery, bootsteps
 
 __all__ = ["app"]
 
+_ALIVE_EVERY_SECONDS = 2.0
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
 
+
+class AliveStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no types
+    """Says that the control worker takes reports: its timer runs between two of them."""
+
+    requires = {"celery.worker.components:Timer"}
+
+    def start(self, parent: Any) -> None:
+        from webapp.lib.alive import still_alive  # it needs Django's settings
+
+        parent.timer.call_repeatedly(_ALIVE_EVERY_SECONDS, still_alive)
+
+
+class KeptConnectionStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no types
+    """Reports come several a second, and to open a connection costs half as much as to store one.
+
+    Not a setting: threads of the web server would each keep a connection, too.
+    """
+
+    def start(self, parent: Any) -> None:
+        from django.db import connections
+
+        connections["default"].settings_dict.update(CONN_MAX_AGE=None, CONN_HEALTH_CHECKS=True)
+
+
 app = Celery("tidepool")
+app.steps["worker"].add(AliveStep)
+app.steps["worker"].add(KeptConnectionStep)
 # Read when first needed, so that importing this module neither loads Django nor opens a connection.
 app.config_from_object("django.conf:settings", namespace="CELERY")
 # `current_app` is thread-local; without a default, a thread of the web server would get an app without configuration.

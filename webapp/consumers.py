@@ -20,7 +20,19 @@ from jobs.logtail import LogTails, log_topic_parts, topic_log
 from jobs.queries import visible_jobs
 from webapp.lib.broker import connect_async
 from webapp.lib.hub import Client, Hub
-from webapp.lib.live import CLUSTER, DATASETS, HOSTS, JOBS, LIVE_CHANNEL, current_seqs, job_topic, jobs_topic_of
+from webapp.lib.live import (
+    ACCOUNTS,
+    CLUSTER,
+    DATASETS,
+    GROUPS,
+    HOSTS,
+    JOBS,
+    LIVE_CHANNEL,
+    current_seqs,
+    job_topic,
+    jobs_topic_of,
+)
+from webapp.metrics.process import WEBSOCKETS
 
 __all__ = ["LiveConsumer", "may_see"]
 
@@ -48,14 +60,18 @@ class LiveConsumer(AsyncWebsocketConsumer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.client = Client()
+        #: Hears whose account was changed; nothing of it goes to the browser.
+        self.accounts = Client()
         self.topics: set[str] = set()
         self.tasks: list[asyncio.Task[None]] = []
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         # However it ends: `disconnect` would not be called after an error.
+        WEBSOCKETS.inc()
         try:
             await super().__call__(scope, receive, send)
         finally:
+            WEBSOCKETS.dec()
             await self._end()
 
     async def connect(self) -> None:
@@ -66,11 +82,18 @@ class LiveConsumer(AsyncWebsocketConsumer):
             return
         self.hub = _hub_of_this_loop()
         self.tails = _tails.setdefault(asyncio.get_running_loop(), LogTails())
-        steps = [self._send_frames(), self._close_when_too_slow(), self._recheck_permissions()]
+        steps = [
+            self._send_frames(),
+            self._close_when_too_slow(),
+            self._recheck_permissions(),
+            self._recheck_when_account_changes(),
+        ]
         self.tasks = [asyncio.create_task(step) for step in steps]
 
     async def _end(self) -> None:
         """Leave nothing behind: a topic that a lost page still seems to watch keeps its events for ever."""
+        if self.tasks:
+            self.hub.leave(self.accounts)
         if self.topics:
             self.hub.leave(self.client)
             self.tails.leave(self.client)
@@ -115,21 +138,31 @@ class LiveConsumer(AsyncWebsocketConsumer):
     async def _recheck_permissions(self) -> None:
         # Not all at once, where many pages came back at once.
         await asyncio.sleep(self.recheck_seconds * random.random())  # noqa: S311 (it spreads, it hides nothing)
-        while True:
+        while await self._close_if_refused():
             await asyncio.sleep(self.recheck_seconds)
-            user = await _user_now(self.scope)
-            if not user.is_authenticated:
-                await self.close(NOT_LOGGED_IN)
+
+    async def _recheck_when_account_changes(self) -> None:
+        # From the first number on: a change since the handshake is heard, too.
+        await self.hub.subscribe(self.accounts, ACCOUNTS, 0)
+        while True:
+            frame = json.loads(await self.accounts.next_frame())
+            is_mine = frame["kind"] == "reset" or self.scope["user"].pk in frame["data"]["users"]
+            if (is_mine or self.accounts.too_slow.is_set()) and not await self._close_if_refused():
                 return
-            if not await may_see(user, self.topics):
-                await self.close(NOT_ALLOWED)
-                return
+
+    async def _close_if_refused(self) -> bool:
+        """False, and closed, where the session has ended or its user may no longer see a topic."""
+        user = await _user_now(self.scope)
+        if user.is_authenticated and await may_see(user, self.topics):
+            return True
+        await self.close(NOT_ALLOWED if user.is_authenticated else NOT_LOGGED_IN)
+        return False
 
 
 @database_sync_to_async
 def may_see(user: User, topics: Iterable[str]) -> bool:
-    """All of these: all see cluster, datasets, hosts and their own new jobs, a job's and its logs' who may see it."""
-    free = {CLUSTER, DATASETS, HOSTS, jobs_topic_of(user.pk or 0)}
+    """All of these: all see what is the cluster's and their own new jobs, a job's and its logs' who may see it."""
+    free = {CLUSTER, DATASETS, GROUPS, HOSTS, jobs_topic_of(user.pk or 0)}
     if getattr(user, "is_staff", False):
         free.add(JOBS)
     numbers = {_job_of(topic) for topic in topics if topic not in free}

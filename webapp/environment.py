@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
-__all__ = ["Environment", "secret_key"]
+__all__ = ["Environment", "secret_key", "with_secrets"]
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off", ""})
@@ -85,6 +85,29 @@ class Environment:
         raise ImproperlyConfigured(
             f"{name} is not understood: use postgres://user:password@host:5432/name, or sqlite:////absolute/file."
         )
+
+
+def with_secrets(variables: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    """The variables, and instead of each `NAME_FILE` among `names` the `NAME` that stands in that file."""
+    found = dict(variables)
+    for name in names:
+        file, plain = found.pop(name, "").strip(), name.removesuffix("_FILE")
+        if not file:
+            continue
+        if found.get(plain, "").strip():
+            raise ImproperlyConfigured(f"{name} and {plain} are both set: keep the file.")
+        found[plain] = _secret(name, Path(file))
+    return found
+
+
+def _secret(name: str, file: Path) -> str:
+    try:
+        secret = file.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise ImproperlyConfigured(f"{name} cannot be read ({error}): let this user read the file.") from None
+    if not secret:
+        raise ImproperlyConfigured(f"{name} names {file}, which is empty: write the secret into it.")
+    return secret
 
 
 def secret_key(file: Path) -> str:

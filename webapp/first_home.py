@@ -1,4 +1,7 @@
-"""What a new home holds: an administrator, the digits, a model that learns them, and the groups to train it in."""
+"""What a new home holds: an administrator, the digits, a model that learns them, and the groups to train it in.
+
+Without the examples it is as WMLA's cluster is after its installation: an administrator and ComputeHosts.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +27,22 @@ __all__ = ["ADMIN", "fill_home", "make_user"]
 
 ADMIN = "admin"
 _EXAMPLE = "digits-cnn"
+_SERVICE = ResourceGroup.Kind.SERVICE
 
 
-def fill_home(admin_password: str) -> None:
+def fill_home(admin_password: str, *, examples: bool = True) -> None:
     """Add what is missing; what is there already stays as it is."""
     admin = User.objects.filter(username=ADMIN).first()
     if admin is None:
         admin = User.objects.create_superuser(ADMIN, password=admin_password)
-    _add_resource_groups()
+    _add_resource_group(ResourceGroupSpec("ComputeHosts", "ncpus*2", kind=_SERVICE, description="CPU slots"))
+    if not examples:
+        return
+    _add_resource_group(ResourceGroupSpec("ComputeHostsGPU", "ngpus", description="Every GPU of every host"))
     if not InstanceGroup.objects.filter(name="sig-elastic").exists():
-        create_instance_group(InstanceGroupSpec("sig-elastic", "ComputeHostsGPU", preemption=True))
+        create_instance_group(
+            InstanceGroupSpec("sig-elastic", "ComputeHostsGPU", "elastic-fair-share"), "system", start=True
+        )
     if not Dataset.objects.filter(name="digits").exists():
         _add_digits(admin)
     if not RegisteredModel.objects.filter(name=_EXAMPLE).exists():
@@ -48,14 +57,9 @@ def make_user(username: str, password: str) -> User:
     return user
 
 
-def _add_resource_groups() -> None:
-    groups = (
-        ResourceGroupSpec("ComputeHosts", "ncpus*2", kind=ResourceGroup.Kind.SERVICE, description="CPU slots"),
-        ResourceGroupSpec("ComputeHostsGPU", "ngpus", description="Every GPU of every host"),
-    )
-    for group in groups:
-        if not ResourceGroup.objects.filter(name=group.name).exists():
-            create_resource_group(group)
+def _add_resource_group(group: ResourceGroupSpec) -> None:
+    if not ResourceGroup.objects.filter(name=group.name).exists():
+        create_resource_group(group, "system")
 
 
 def _add_digits(owner: User) -> None:

@@ -9,13 +9,18 @@ from django.conf import settings
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import resolve_url
-from rest_framework.permissions import IsAuthenticated
 from whitenoise.middleware import WhiteNoiseMiddleware
 
-__all__ = ["PUBLIC_PATHS", "LoginRequired", "StaticFiles"]
+from webapp.lib.errors import NotAllowed
+from webapp.lib.roles import SignedIn, refuse_what_viewers_send
+from webapp.views import refused
 
-#: Everything else needs a log-in. (Static files are answered before it.)
-PUBLIC_PATHS = frozenset({"/login/", "/healthz"})
+__all__ = ["PUBLIC_NAMES", "PUBLIC_PATHS", "LoginRequired", "StaticFiles"]
+
+#: Everything else needs a log-in. (Static files are answered before it.) The last two ask for tokens of their own.
+PUBLIC_PATHS = frozenset({"/login/", "/healthz", "/ui/tools/dlicmd.py", "/api/v1/join/", "/metrics"})
+#: The same by the names of addresses. Who follows a one-time link has no password yet.
+PUBLIC_NAMES = frozenset({"one-time-link"})
 
 
 class StaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc]
@@ -35,7 +40,7 @@ class StaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc]
 
 
 class LoginRequired:
-    """Refuses everything to strangers, so that a view which forgets to ask is closed and not open."""
+    """Refuses everything to strangers, and what viewers send, so that a view which forgets to ask is closed."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -46,16 +51,30 @@ class LoginRequired:
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any
     ) -> HttpResponseBase | None:
-        if request.path in PUBLIC_PATHS or request.user.is_authenticated:
+        if request.path in PUBLIC_PATHS or _name_of(request) in PUBLIC_NAMES or _asks_itself(view):
             return None
-        if request.path.startswith("/api/"):
-            return None if _asks_itself(view) else _unauthorized()
-        return redirect_to_login(request.get_full_path(), resolve_url(settings.LOGIN_URL))
+        if not request.user.is_authenticated:
+            is_program = request.path.startswith("/api/")
+            login = resolve_url(settings.LOGIN_URL)
+            return _unauthorized() if is_program else redirect_to_login(request.get_full_path(), login)
+        try:
+            refuse_what_viewers_send(request.user, request)
+        except NotAllowed as error:
+            return refused(request, error)
+        return None
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
+        """What a page's view refuses by `webapp.lib.roles`."""
+        return refused(request, exception) if isinstance(exception, NotAllowed) else None
 
 
 def _asks_itself(view: Callable[..., Any]) -> bool:
     """An API view also takes Basic credentials and tokens, and refuses strangers in its own error shape."""
-    return IsAuthenticated in getattr(getattr(view, "cls", None), "permission_classes", [])
+    return SignedIn in getattr(getattr(view, "cls", None), "permission_classes", [])
+
+
+def _name_of(request: HttpRequest) -> str | None:
+    return request.resolver_match.view_name if request.resolver_match else None
 
 
 def _unauthorized() -> JsonResponse:

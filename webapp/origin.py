@@ -27,15 +27,15 @@ class FullOrigin:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        if _is_ours(headers.get(b"origin", ""), headers.get(b"host", "")):
+        is_tls = settings.TIDEPOOL_HTTPS or scope.get("scheme") == "wss"
+        if _is_ours(headers.get(b"origin", ""), headers.get(b"host", ""), "https" if is_tls else "http"):
             await self._application(scope, receive, send)
         else:
             await send({"type": "websocket.close", "code": 4403})
 
 
-def _is_ours(origin: str, host: str) -> bool:
+def _is_ours(origin: str, host: str, scheme: str) -> bool:
     if origin in settings.TIDEPOOL_ORIGINS:
         return True
     domain, _ = split_domain_port(host)
-    scheme = "https" if settings.TIDEPOOL_HTTPS else "http"
     return bool(domain) and validate_host(domain, settings.ALLOWED_HOSTS) and origin == f"{scheme}://{host}"

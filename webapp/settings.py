@@ -7,10 +7,18 @@ from pathlib import Path
 
 from csp.constants import NONE, SELF, UNSAFE_INLINE
 
-from webapp.environment import Environment, secret_key
+from webapp.environment import Environment, secret_key, with_secrets
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-_environment = Environment(os.environ)
+#: Files of secrets, so that these stand in no process's environment.
+_SECRET_FILES = (
+    "TIDEPOOL_ADMIN_PASSWORD_FILE",
+    "TIDEPOOL_BROKER_URL_FILE",
+    "TIDEPOOL_DATABASE_URL_FILE",
+    "TIDEPOOL_EXECUTOR_BROKER_URL_FILE",
+    "TIDEPOOL_METRICS_TOKEN_FILE",
+)
+_environment = Environment(with_secrets(os.environ, _SECRET_FILES))
 
 # --- Tidepool's own ---------------------------------------------------------------------------------------------------
 
@@ -21,6 +29,12 @@ TIDEPOOL_RESULTS_ROOT = TIDEPOOL_HOME / "results"
 TIDEPOOL_BROKER_URL = _environment.broker_url(
     "TIDEPOOL_BROKER_URL", f"redis+socket://{TIDEPOOL_HOME}/run/broker.sock?virtual_host=0"
 )
+#: What a host that joins is told of the broker; "": none may join.
+TIDEPOOL_EXECUTOR_BROKER_URL = _environment.text("TIDEPOOL_EXECUTOR_BROKER_URL", "")
+#: What Prometheus may read /metrics with; "": administrators alone may.
+TIDEPOOL_METRICS_TOKEN = _environment.text("TIDEPOOL_METRICS_TOKEN", "")
+#: Touched by each turn of this process's loop, for health checks; "": none.
+TIDEPOOL_ALIVE_FILE = _environment.text("TIDEPOOL_ALIVE_FILE", "")
 #: Of `admin` in a new home; a random one where it is empty.
 TIDEPOOL_ADMIN_PASSWORD = _environment.text("TIDEPOOL_ADMIN_PASSWORD", "")
 #: A host that has not reported for this long is LOST.
@@ -35,6 +49,8 @@ TIDEPOOL_HTTPS = _environment.flag("TIDEPOOL_HTTPS")
 #: Caps of an uploaded archive: what is written, not what the archive says about itself.
 TIDEPOOL_UPLOAD_MAX_BYTES = int(_environment.number("TIDEPOOL_UPLOAD_MAX_BYTES", 2 * 1024**3, least=1))
 TIDEPOOL_UPLOAD_MAX_FILES = int(_environment.number("TIDEPOOL_UPLOAD_MAX_FILES", 10_000, least=1))
+#: What the prices of GPU-hours are in: a word or sign that stands behind amounts.
+TIDEPOOL_CURRENCY = _environment.text("TIDEPOOL_CURRENCY", "EUR")
 
 # --- Django -----------------------------------------------------------------------------------------------------------
 
@@ -61,6 +77,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "webapp.metrics.process.CountRequests",
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
     "webapp.middleware.StaticFiles",
@@ -85,6 +102,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "webapp.lib.pages.role_of_reader",
             ],
         },
     }
@@ -124,6 +142,7 @@ AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
 AXES_DISABLE_ACCESS_LOG = True
 AXES_VERBOSE = False
+AXES_LOCKOUT_CALLABLE = "webapp.views.locked_out"
 
 SESSION_COOKIE_NAME = "tidepool_session"
 SESSION_COOKIE_HTTPONLY = True
@@ -170,7 +189,7 @@ REST_FRAMEWORK = {
         "webapp.authentication.BasicLogin",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_PERMISSION_CLASSES": ["webapp.lib.roles.SignedIn"],
     "DEFAULT_PARSER_CLASSES": ["webapp.lib.rest.StrictJSONParser", "rest_framework.parsers.FormParser"],
     "DEFAULT_RENDERER_CLASSES": ["webapp.lib.rest.StrictJSONRenderer"],
     "DEFAULT_PAGINATION_CLASS": "webapp.lib.rest.Pages",
@@ -182,12 +201,14 @@ SPECTACULAR_SETTINGS = {
     "DESCRIPTION": "Datasets, models, trainings and the GPUs that they share.",
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
-    "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "SERVE_PERMISSIONS": ["webapp.lib.roles.SignedIn"],
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
     "COMPONENT_SPLIT_REQUEST": True,
     "ENUM_NAME_OVERRIDES": {
         "DatasetKind": "datasets.models.Dataset.Kind",
         "DatasetVersionState": "datasets.models.DatasetVersion.State",
+        "InstanceGroupState": "jobs.models.InstanceGroup.State",
         "JobState": "jobs.states.JobState",
         "ResourceGroupKind": "workers.models.ResourceGroup.Kind",
     },

@@ -8,12 +8,25 @@ from django.views.decorators.http import require_safe
 
 from jobs.page_queries import cluster_live, cluster_page
 from webapp.lib.charts import tide_figure
+from webapp.lib.errors import NotAllowed
 
-__all__ = ["bad_request", "csrf_failure", "not_found", "overview", "overview_live", "permission_denied", "server_error"]
+__all__ = [
+    "bad_request",
+    "csrf_failure",
+    "locked_out",
+    "not_found",
+    "overview",
+    "overview_live",
+    "permission_denied",
+    "refused",
+    "server_error",
+]
 
 TIDE_COLUMNS = ("Time", "Job", "GPUs", "Why", "Pause (ms)")
 #: What the overview's chart can show: words and minutes.
 WINDOWS = [("5 min", 5), ("15 min", 15), ("1 h", 60), ("6 h", 360)]
+#: Where WMLA's addresses begin; their clients print what is refused as it came.
+_FOR_WMLA = ("/platform/", "/auth/", "/v1/preauth/")
 
 
 @require_safe
@@ -49,6 +62,11 @@ def permission_denied(request: HttpRequest, exception: Exception) -> HttpRespons
     return _refusal(request, 403, "permission_denied", "You may not do this: ask its owner or an administrator.")
 
 
+def refused(request: HttpRequest, error: NotAllowed) -> HttpResponseBase:
+    """What the user's role does not allow, in the words of the refusal."""
+    return _refusal(request, error.status, error.code, error.message, refusal=error.message)
+
+
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
     return _refusal(request, 404, "not_found", "There is nothing at this address: check the path and the id.")
 
@@ -58,8 +76,18 @@ def server_error(request: HttpRequest) -> HttpResponseBase:
     return _refusal(request, 500, "server_error", sentence)
 
 
-def _refusal(request: HttpRequest, status: int, code: str, sentence: str) -> HttpResponseBase:
-    """A page for people; programs get the one error shape of the API."""
+def locked_out(request: HttpRequest, response: object, credentials: object) -> HttpResponseBase:
+    """The answer to the wrong password that was one too many, for django-axes."""
+    sentence = "Too many failed log-ins: wait a quarter of an hour."
+    if request.path.startswith((*_FOR_WMLA, "/api/")):
+        return _refusal(request, 429, "throttled", sentence)
+    return HttpResponse(f"{sentence}\n", status=429, content_type="text/plain; charset=utf-8")
+
+
+def _refusal(request: HttpRequest, status: int, code: str, sentence: str, **words: str) -> HttpResponseBase:
+    """A page for people; programs get the one error shape of the API, or of WMLA's addresses."""
+    if request.path.startswith(_FOR_WMLA):
+        return HttpResponse(f"Error {status}: {sentence}\n", status=status, content_type="text/plain; charset=utf-8")
     if request.path.startswith("/api/"):
         return JsonResponse({"error": sentence, "code": code, "fields": {}}, status=status)
-    return render(request, f"{status}.html", status=status)
+    return render(request, f"{status}.html", words, status=status)

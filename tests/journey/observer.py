@@ -16,7 +16,8 @@ from types import TracebackType
 import httpx
 import psutil
 
-from tests.journey.running_stack import RunningStack, wait_until
+from tests.journey.running_stack import RunningStack
+from tests.waiting import wait_until
 
 __all__ = ["Marked", "Observer", "lives", "marked"]
 

@@ -10,25 +10,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
 import psutil
 
-__all__ = ["ROOT", "RunningStack", "free_port", "manage", "wait_until"]
+from tests.waiting import PATIENCE_SECONDS, wait_until
+
+__all__ = ["ROOT", "RunningStack", "free_port", "manage"]
 
 ROOT = Path(__file__).resolve().parents[2]
-READY_SECONDS = 120.0
-STOP_SECONDS = 40.0
-
-
-def wait_until(true: Callable[[], object], what: str, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.05)
 
 
 def free_port() -> int:
@@ -81,7 +73,7 @@ class RunningStack:
         )
         self._lines: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
-        self.wait_for_line(f"Tidepool is ready at {self.url}", READY_SECONDS)
+        self.wait_for_line(f"Tidepool is ready at {self.url}", PATIENCE_SECONDS)
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -129,7 +121,7 @@ class RunningStack:
         if self.process.poll() is None:
             self.signal(signal.SIGTERM)
         try:
-            self.process.wait(STOP_SECONDS)
+            self.process.wait(PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -165,5 +157,5 @@ class RunningStack:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def assert_nothing_is_left(self) -> None:
-        wait_until(lambda: not self.strays(), f"no process is left of {self.home}", 15)
+        wait_until(lambda: not self.strays(), f"no process is left of {self.home}")
         assert not self.is_serving()

@@ -24,10 +24,11 @@ from tidepool.torch.checkpoint import load_weights
 from torch import nn
 
 from tests.journey.observer import Observer
-from tests.journey.running_stack import ROOT, RunningStack, wait_until
+from tests.journey.running_stack import ROOT, RunningStack
 from tests.journey.training import RECORDER, Training, register_recorder
+from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.journey, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.journey
 
 EPOCHS = 28
 
@@ -135,7 +136,7 @@ def test_a_training_that_was_suspended_goes_on_after_exactly_that_step(
         training = Training(api, stack.home, "held", max_slots=3, epochs=2, **{"step-seconds": 0.2})
         wait_until(lambda: training.steps >= 2, "its first steps")
         api.post(f"jobs/{training.id}/suspend/").raise_for_status()
-        wait_until(lambda: training.now["state"] == "SUSPENDED", f"SUSPENDED; it is {training.now}")
+        wait_until(lambda: training.now["state"] == "SUSPENDED", lambda: f"SUSPENDED; it is {training.now}")
         [halted] = [line["data"]["step"] for line in training.lines("plans.jsonl") if line["kind"] == "halted"]
         [point] = api.get(f"jobs/{training.id}/checkpoints/").json()["results"]
         assert (point["step"], training.now["slots"]) == (halted, 0)

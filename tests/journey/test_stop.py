@@ -16,9 +16,10 @@ import httpx
 import psutil
 import pytest
 
-from tests.journey.running_stack import RunningStack, free_port, manage, wait_until
+from tests.journey.running_stack import RunningStack, free_port, manage
+from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.journey, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.journey
 
 Starter = Callable[..., RunningStack]
 
@@ -98,7 +99,7 @@ def test_leaves_nothing_and_continues_at_the_next_start(start: Starter, number: 
     assert len(before) >= 11, "up, broker, web, scheduler, control, executor, nursery, keeper, coordinator, two ranks"
     first.signal(number)
     assert first.process.wait(40) == (-number if number is signal.SIGKILL else 0), first.everything_said()
-    wait_until(lambda: not [process for process in before if is_alive(process)], "every process has ended", 15)
+    wait_until(lambda: not [process for process in before if is_alive(process)], "every process has ended")
     first.assert_nothing_is_left()
     assert first.sockets() == []
     if number is not signal.SIGKILL:
@@ -156,12 +157,13 @@ def is_alive(process: psutil.Process) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_trains_and_stops_as_ordinary_user(start: Starter) -> None:
-    """Also run by scripts/test-as-user under an account that is not root."""
+    """Run by scripts/test-as-user under an account that is not root."""
     stack = start("--hosts", "2", "--slots-per-host", "2")
     with stack.api() as api:
         training = submit(api, max_slots=4, parameters={"epochs": 10})
-        wait_until(lambda: job(api, training)["state"] not in ("PENDING", "STARTING", "RUNNING"), "it ends", 120)
+        wait_until(lambda: job(api, training)["state"] not in ("PENDING", "STARTING", "RUNNING"), "it ends")
         assert job(api, training)["state"] == "SUCCEEDED", job(api, training)
         assert api.get(f"jobs/{training}/result/").content.startswith(b"PK")
     stack.stop()
@@ -175,7 +177,7 @@ def test_a_child_that_dies_is_started_again(start: Starter) -> None:
     stack.wait_for_line("scheduler was ended by SIGKILL; it starts again in 0.5 s", 10)
     with stack.api() as api:
         training = submit(api, max_slots=1, parameters={"epochs": 1})
-        wait_until(lambda: job(api, training)["state"] == "SUCCEEDED", "the new scheduler starts a job", 60)
+        wait_until(lambda: job(api, training)["state"] == "SUCCEEDED", "the new scheduler starts a job")
 
 
 def test_a_second_start_is_quick_and_drops_hosts_that_are_gone(start: Starter) -> None:

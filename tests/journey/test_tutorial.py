@@ -17,9 +17,10 @@ import pytest
 import torch
 
 from tests.journey.ranks import RankSeen, RankWatch
-from tests.journey.running_stack import ROOT, RunningStack, manage, wait_until
+from tests.journey.running_stack import ROOT, RunningStack, manage
+from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.journey, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.journey
 
 FIRST, SECOND = "tutorial-1", "tutorial-2"
 FIXED_KEYS = {"step", "epoch", "cursor", "samples", "world_size", "generation", "incarnation", "at", "progress"}
@@ -200,7 +201,7 @@ def test_a_run_on_a_gpu_measures_the_same_accuracy(play: Play) -> None:
         asked = api.post(f"jobs/{job['id']}/validations/", json={"split": "testing"})
         assert asked.status_code == 201, asked.text
         run = asked.json()["job"]
-        wait_until(lambda: api.get(f"jobs/{run}/").json()["finished_at"], "the validation", 120)
+        wait_until(lambda: api.get(f"jobs/{run}/").json()["finished_at"], "the validation")
         [result] = api.get("models/digits-cnn/validations/").json()["results"]
     assert (result["job"], result["state"], result["problem"]) == (run, "SUCCEEDED", None)
     assert result["accuracy"] == pytest.approx(job["final_metrics"]["test_accuracy"], abs=0.01)

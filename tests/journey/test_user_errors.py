@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.journey.running_stack import RunningStack, free_port, wait_until
+from tests.journey.running_stack import RunningStack, free_port
 from tests.journey.training import MODELS, Training, register_model
 
-pytestmark = [pytest.mark.journey, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.journey
 
 SIZE = 2
 SCRIPT = (MODELS / "faulty" / "train.py").read_text().splitlines()
@@ -24,7 +24,6 @@ FAILURES = {
     "crash": ("EXIT_NONZERO", "SIGSEGV", "the process was ended by SIGSEGV: segmentation fault"),
     "memory": ("OUT_OF_MEMORY", "MemoryError", "no room for the activations"),
 }
-OVER = ("SUCCEEDED", "FAILED")
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +42,7 @@ def trainings() -> Iterator[dict[str, Training]]:
             for how in (*FAILURES, "once")
         }
         for training in trainings.values():
-            wait_until(lambda one=training: one.now["state"] in OVER, f"the end; it is {training.now}", 120)
+            training.wait_until_over()
         yield trainings
     stack.stop()
     shutil.rmtree(home, ignore_errors=True)
@@ -107,7 +106,7 @@ def test_a_script_that_never_comes_to_its_training_fails_its_job_with_the_place_
     with stack.api() as api:
         register_model(stack, api, "faulty")
         training = Training(api, home, "late", model="faulty", max_slots=SIZE, **{"fails-by": "never-training"})
-        wait_until(lambda: training.now["state"] in OVER, f"the end; it is {training.now}", 120)
+        training.wait_until_over()
         now, ranks = training.now, listed(training, "ranks")
     stack.stop()
     shutil.rmtree(home, ignore_errors=True)

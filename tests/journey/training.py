@@ -11,7 +11,8 @@ from typing import Any
 
 import httpx
 
-from tests.journey.running_stack import RunningStack, wait_until
+from tests.journey.running_stack import RunningStack
+from tests.waiting import wait_until
 
 __all__ = ["MODELS", "RECORDER", "Training", "register_model", "register_recorder"]
 
@@ -38,6 +39,7 @@ class Training:
         name: str,
         *,
         model: str = "recorder",
+        dataset: str = "digits",
         min_slots: int = 1,
         max_slots: int = 8,
         exactness: str = "sum",
@@ -45,7 +47,7 @@ class Training:
         **parameters: Any,
     ) -> None:
         self.api, self.home = api, home
-        asked = {"name": name, "model": model, "dataset": "digits", "instance_group": "sig-elastic"}
+        asked = {"name": name, "model": model, "dataset": dataset, "instance_group": "sig-elastic"}
         options: dict[str, Any] = {"exactness": exactness, "parameters": parameters}
         if initial_weights is not None:
             options["initial_weights"] = initial_weights
@@ -64,13 +66,16 @@ class Training:
         return [size for size, _ in itertools.groupby(point["slots"] for point in series)]
 
     def wait_for_size(self, size: int) -> None:
-        wait_until(lambda: self.now["slots"] == size, f"{size} GPUs; it is {self.now}")
+        wait_until(lambda: self.now["slots"] == size, lambda: f"{size} GPUs; it is {self.now}")
 
     def change(self, **values: Any) -> None:
         self.api.patch(f"jobs/{self.id}/", json=values).raise_for_status()
 
+    def wait_until_over(self) -> None:
+        wait_until(lambda: self.now["state"] in ("SUCCEEDED", "FAILED"), lambda: f"the end; it is {self.now}")
+
     def wait_for_the_end(self) -> None:
-        wait_until(lambda: self.now["state"] in ("SUCCEEDED", "FAILED"), f"the end; it is {self.now}", 120)
+        self.wait_until_over()
         assert self.now["state"] == "SUCCEEDED", self.now
 
     # --- what its ranks wrote: the truth, whether the control plane is there or not ---

@@ -17,7 +17,7 @@ def retire_absent(home: Path, names: list[str]) -> list[str]:
     absent = [name for name in earlier if name not in names]
     for host in Host.objects.filter(name__in=absent):
         if host.state == Host.State.ONLINE:
-            actions.drain_host(host.name)
+            actions.drain_host(host.name, "system")
         actions.retire_host(host.name)
     return absent
 

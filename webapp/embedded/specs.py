@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from webapp.embedded.broker import BrokerProgram, broker_command
+from webapp.embedded.ports import Listener
 from webapp.embedded.processes import ChildSpec
 
 __all__ = ["StackOptions", "StackSpecs", "host_names"]
 
 #: Not for children: they have no use for it.
-_KEPT_BACK = "TIDEPOOL_ADMIN_PASSWORD"
+_KEPT_BACK = frozenset({"TIDEPOOL_ADMIN_PASSWORD", "TIDEPOOL_ADMIN_PASSWORD_FILE"})
+_DATABASE = ("TIDEPOOL_DATABASE_URL", "TIDEPOOL_DATABASE_URL_FILE")
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,10 @@ class StackOptions:
     #: "auto", "system" or "wheel"
     broker: str
     demo: bool
+    #: A new home gets no dataset, no model and no groups for GPUs.
+    no_examples: bool = False
+    #: Further ones, with TLS or without.
+    wmla_ports: tuple[Listener, ...] = ()
 
 
 def host_names(count: int) -> list[str]:
@@ -38,16 +44,19 @@ class StackSpecs:
 
     checkout: Path
     home: Path
-    broker_url: str
+    #: Of the embedded broker; None: the environment names another one.
+    broker_url: str | None
 
     def broker(self, program: BrokerProgram, socket: Path) -> ChildSpec:
         command = broker_command(program, socket, self.home / "broker")
         # SIGTERM lets it remove its socket.
         return ChildSpec("broker", command, self._environment(), self.checkout, death_signal=signal.SIGTERM)
 
-    def web(self, options: StackOptions) -> ChildSpec:
-        listen = ["--host", options.address, "--port", str(options.port)]
-        return self._python("web", "uvicorn", "webapp.asgi:application", *listen, *_UVICORN)
+    def web(self, options: StackOptions, certificate: Path | None) -> ChildSpec:
+        """`certificate` holds key and certificate of the ports with TLS, if there are any."""
+        ports = [str(port) for port in (Listener(is_tls=False, port=options.port), *options.wmla_ports)]
+        tls = [] if certificate is None else ["--certificate", str(certificate)]
+        return self._python("web", "webapp.embedded.serve", options.address, *ports, *tls)
 
     def scheduler(self) -> ChildSpec:
         command = [sys.executable, "manage.py", "run_scheduler"]
@@ -64,7 +73,8 @@ class StackSpecs:
     def executor(self, host: str, slots: int, lifeline: int) -> ChildSpec:
         """Has no database: whoever runs a rank on it finds none either."""
         environment = self._environment()
-        environment.pop("TIDEPOOL_DATABASE_URL", None)
+        for name in _DATABASE:
+            environment.pop(name, None)
         environment |= {
             "TIDEPOOL_HOST_NAME": host,
             "TIDEPOOL_VIRTUAL_SLOTS": str(slots),
@@ -85,10 +95,9 @@ class StackSpecs:
         return ChildSpec(name, [sys.executable, "-m", *arguments], self._environment(), self.checkout)
 
     def _environment(self) -> dict[str, str]:
-        inherited = {name: value for name, value in os.environ.items() if name != _KEPT_BACK}
-        own = {"TIDEPOOL_HOME": str(self.home), "TIDEPOOL_BROKER_URL": self.broker_url, "PYTHONUNBUFFERED": "1"}
-        return inherited | own
+        inherited = {name: value for name, value in os.environ.items() if name not in _KEPT_BACK}
+        broker = {} if self.broker_url is None else {"TIDEPOOL_BROKER_URL": self.broker_url}
+        return inherited | broker | {"TIDEPOOL_HOME": str(self.home), "PYTHONUNBUFFERED": "1"}
 
 
-_UVICORN = ("--lifespan", "off", "--no-access-log", "--no-server-header", "--timeout-graceful-shutdown", "2")
-_CELERY = ("--loglevel", "INFO", "--without-gossip", "--without-mingle")
+_CELERY = ("--loglevel", "INFO", "--without-gossip", "--without-mingle", "--without-heartbeat")

@@ -19,6 +19,7 @@ from tidepool import procfs
 from jobs import actions as job_actions
 from jobs.states import Reason
 from webapp.embedded import broker, home, hosts, ports, readiness
+from webapp.embedded.certificate import certificate_names, ensure_certificate
 from webapp.embedded.lifeline import Lifeline, end_descendants
 from webapp.embedded.processes import Children
 from webapp.embedded.specs import StackOptions, StackSpecs, host_names
@@ -46,6 +47,7 @@ class Stack:
 
     def __init__(self, options: StackOptions, checkout: Path, say: Callable[[str], None]) -> None:
         self.url = ports.site_url(options.address, options.port)
+        self.wmla_urls = [listener.url(options.address) for listener in options.wmla_ports]
         self._options = options
         self._checkout = checkout
         self._home = settings.TIDEPOOL_HOME
@@ -61,7 +63,7 @@ class Stack:
         #: The admin's password was made by this start, and nobody has read it yet.
         self.password_is_new = False
         self._tutorial: subprocess.Popen[bytes] | None = None
-        self._specs = StackSpecs(checkout, self._home, settings.TIDEPOOL_BROKER_URL)
+        self._specs = StackSpecs(checkout, self._home, broker_url=None)
 
     def ask_to_stop(self) -> None:
         """Safe in a signal handler. Again: at once."""
@@ -73,6 +75,7 @@ class Stack:
         home.prepare_home(self._home)
         self._lock.acquire(f"process {os.getpid()} at {self.url}")
         ports.check_port(self._options.address, self._options.port)
+        ports.check_ports(self._options.address, self._options.wmla_ports)
         home.remove_sockets(self._home)
         procfs.become_subreaper()
         password = self._prepare_database()
@@ -86,6 +89,8 @@ class Stack:
             self._say(f"  {name} is not among the hosts of this start: drained and removed.")
         hosts.note_hosts(self._home, self._hosts)
         self._requeue()
+        # The database may have been restored from a backup.
+        job_actions.catch_up_with_folders()
         self._start_parts()
         self._wait_for_parts(started, epoch)
         self._ready = True
@@ -154,7 +159,7 @@ class Stack:
 
     def _fill_home(self, password: str) -> None:
         begun = time.monotonic()
-        fill_home(password)
+        fill_home(password, examples=not self._options.no_examples)
         self._report("home", str(self._home), begun)
 
     def _start_broker(self) -> None:
@@ -172,12 +177,19 @@ class Stack:
         self._report("broker", str(program), begun)
 
     def _start_parts(self) -> None:
-        self._children.start(self._specs.web(self._options))
+        self._children.start(self._specs.web(self._options, self._certificate()))
         self._children.start(self._specs.scheduler())
         self._children.start(self._specs.control())
         for name in self._hosts:
             spec = self._specs.executor(name, self._options.slots_per_host, self._lifeline.read_descriptor)
             self._children.start(spec)
+
+    def _certificate(self) -> Path | None:
+        """For the server, where a port speaks TLS."""
+        if not any(listener.is_tls for listener in self._options.wmla_ports):
+            return None
+        names = certificate_names(self._options.address, settings.ALLOWED_HOSTS)
+        return ensure_certificate(self._home, names, timezone.now()).server
 
     def _wait_for_parts(self, started: datetime, epoch: int) -> None:
         options, begun = self._options, time.monotonic()

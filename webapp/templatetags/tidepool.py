@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 
 from webapp.lib.charts import JobLook, job_look
 from webapp.lib.notices import Undo, undo_of
-from webapp.lib.time import iso, relative
+from webapp.lib.time import duration, iso, relative
 
 register = template.Library()
 
@@ -35,6 +35,12 @@ def moment(at: datetime | None, empty: str = "never") -> SafeString | str:
     exact = at.strftime("%Y-%m-%d %H:%M:%S UTC")
     words = relative(at, timezone.now())
     return format_html('<time datetime="{}" title="{}" data-relative>{}</time>', iso(at), exact, words)
+
+
+@register.filter
+def lasting(since: str | None) -> str:
+    """How long ago a moment in JSON was: "3 min 5 s"."""
+    return "" if since is None else duration((timezone.now() - datetime.fromisoformat(since)).total_seconds())
 
 
 @register.filter

@@ -12,8 +12,9 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from webapp.embedded.broker import NoBroker
+from webapp.embedded.certificate import CertificateFiles
 from webapp.embedded.home import HomeInUse, HomeNotWritable
-from webapp.embedded.ports import AddressRefused, check_address
+from webapp.embedded.ports import WMLA_PORTS, AddressRefused, check_address, parse_listeners
 from webapp.embedded.specs import StackOptions
 from webapp.embedded.stack import NotReady, Stack, StopAsked
 from webapp.first_home import ADMIN
@@ -31,14 +32,30 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--address", default="127.0.0.1", help="IP address to serve (default: this machine only)")
         parser.add_argument("--port", type=_between(1, 65535), default=8000)
+        parser.add_argument(
+            "--wmla-ports",
+            nargs="?",
+            type=parse_listeners,
+            const=parse_listeners(WMLA_PORTS),
+            default=(),
+            metavar="PORTS",
+            help=f"answer on the ports of WMLA, too, or on these; without a value: {WMLA_PORTS}",
+        )
         parser.add_argument("--hosts", type=_between(1, 16), default=2, help="virtual GPU hosts (default 2)")
         parser.add_argument(
             "--slots-per-host", type=_between(1, 16), default=4, help="virtual GPUs of each (default 4)"
         )
         parser.add_argument("--broker", choices=["auto", "system", "wheel"], default="auto")
         parser.add_argument("--demo", action="store_true", help="also play the tutorial")
+        parser.add_argument(
+            "--no-examples", action="store_true", help="leave a new home without dataset, model and groups for GPUs"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["demo"] and options["no_examples"]:
+            raise CommandError("--demo plays with the examples: leave out --no-examples.")
+        if options["port"] in {listener.port for listener in options["wmla_ports"]}:
+            raise CommandError(f"--wmla-ports names {options['port']}, which is --port already: name other ports.")
         chosen = StackOptions(**{name: options[name] for name in StackOptions.__dataclass_fields__})
         begun = time.monotonic()
         try:
@@ -68,8 +85,16 @@ class Command(BaseCommand):
         file = settings.TIDEPOOL_HOME / "admin-password"
         password = f"password {file.read_text().strip()}" if stack.password_is_new else f"first password in {file}"
         self._say(f"Tidepool is ready at {stack.url}")
+        self._say_wmla_ports(stack)
         self._say(f"  Log in as {ADMIN}, {password}. It took {seconds:.1f} s.")
         self._say("  Ctrl-C stops everything; running jobs go on at the next start.")
+
+    def _say_wmla_ports(self, stack: Stack) -> None:
+        if stack.wmla_urls:
+            self._say(f"  Also at {', '.join(stack.wmla_urls)}")
+        if any(url.startswith("https:") for url in stack.wmla_urls):
+            file = CertificateFiles(settings.TIDEPOOL_HOME).public
+            self._say(f"  Clients can trust the certificate in {file}")
 
     def _say(self, sentence: str) -> None:
         try:

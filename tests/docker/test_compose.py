@@ -1,0 +1,217 @@
+"""The compose files and the Dockerfile, without a container engine: by the schema, and by what must hold of each."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.docker.compose import COMPOSE, DOCKERFILE, EXECUTOR, ROOT, Missing, load, variables_of
+from tests.test_architecture import APPS
+
+#: From the Compose Specification (https://github.com/compose-spec/compose-spec), Apache License 2.0.
+SCHEMA = json.loads((Path(__file__).parent / "compose-spec.json").read_text())
+GIVEN = {
+    "TIDEPOOL_UID": "1000",
+    "TIDEPOOL_GID": "1000",
+    "TIDEPOOL_STATE": "/srv/tidepool",
+    "TIDEPOOL_POOL": "/srv/tidepool/pool",
+    "TIDEPOOL_URL": "https://gpus.example.org",
+}
+FILES = [COMPOSE, EXECUTOR]
+SERVICES = [(file, name) for file in FILES for name in load(file, GIVEN)["services"]]
+#: They end by themselves.
+ONCE = {"setup"}
+SECRET_WORDS = re.compile(r"PASSWORD|TOKEN|SECRET|(DATABASE|BROKER)_URL")
+
+
+@pytest.fixture(params=SERVICES, ids=lambda each: each[1])
+def service(request) -> dict[str, Any]:
+    file, name = request.param
+    return {**load(file, GIVEN)["services"][name], "name": name}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
+def test_the_file_is_one_by_the_specification(file):
+    jsonschema.Draft202012Validator(SCHEMA).validate(load(file, GIVEN))
+
+
+def test_a_misspelt_key_would_be_found():
+    file = load(COMPOSE, GIVEN)
+    file["services"]["web"]["healtcheck"] = {}
+    with pytest.raises(jsonschema.ValidationError, match="healtcheck"):
+        jsonschema.Draft202012Validator(SCHEMA).validate(file)
+
+
+@pytest.mark.parametrize("name", ["TIDEPOOL_UID", "TIDEPOOL_STATE", "TIDEPOOL_POOL"])
+def test_nothing_starts_unprepared(name):
+    with pytest.raises(Missing, match="run docker/prepare first"):
+        load(COMPOSE, {**GIVEN, name: ""})
+
+
+def test_nobody_runs_as_root_or_gains_rights(service):
+    assert service["user"] == "1000:1000"
+    assert service["cap_drop"] == ["ALL"]
+    assert "no-new-privileges:true" in service["security_opt"]
+    assert not service.get("privileged")
+
+
+def test_everything_is_started_again(service):
+    assert service["restart"] == ("on-failure" if service["name"] in ONCE else "unless-stopped")
+
+
+def test_all_but_what_runs_scripts_of_users_cannot_write_to_its_image(service):
+    assert bool(service.get("read_only")) == (not service["name"].startswith("executor"))
+
+
+def test_every_service_has_a_health_check_with_a_deadline(service):
+    if service["name"] not in ONCE:
+        check = service["healthcheck"]
+        assert check["test"][0] in ("CMD", "CMD-SHELL")
+        assert {"interval", "timeout", "retries", "start_period"} <= check.keys()
+
+
+def test_secrets_reach_a_service_as_files_alone(service):
+    environment = service.get("environment", {})
+    told = {name: value for name, value in environment.items() if SECRET_WORDS.search(name)}
+    assert [name for name, value in told.items() if not value.startswith("/run/secrets/")] == []
+    assert "TOKEN" not in " ".join(service.get("command", []))
+
+
+def test_every_secret_that_is_read_is_given(service):
+    read = set(re.findall(r"/run/secrets/([\w-]+)", json.dumps(service)))
+    assert read <= set(service.get("secrets", []))
+
+
+def test_executors_get_no_database_and_nothing_of_the_pool_but_data_and_results():
+    services = load(COMPOSE, GIVEN)["services"] | {"joined": load(EXECUTOR, GIVEN)["services"]["executor"]}
+    for name in ("executor", "executor-virtual", "joined"):
+        executor = services[name]
+        assert not [variable for variable in executor["environment"] if "DATABASE" in variable]
+        inside = {volume.split(":", 1)[1].removeprefix("/home/tidepool/pool/") for volume in executor["volumes"]}
+        assert inside == {"data:ro", "results", "run"}
+    assert services["executor"]["secrets"] == ["executor-broker-url"]
+
+
+def test_gpus_are_reserved_where_they_are_real():
+    services = load(COMPOSE, GIVEN)["services"]
+    [device] = services["executor"]["deploy"]["resources"]["reservations"]["devices"]
+    assert (device["driver"], device["count"], device["capabilities"]) == ("nvidia", "all", ["gpu"])
+    assert services["executor-virtual"]["deploy"] == {}
+    assert services["executor-virtual"]["environment"]["TIDEPOOL_VIRTUAL_SLOTS"] == "4"
+
+
+def test_the_broker_keeps_what_it_was_told_and_forgets_nothing():
+    command = load(COMPOSE, GIVEN)["services"]["valkey"]["command"]
+    options = dict(zip(command[1::2], command[2::2], strict=True))
+    assert options["--appendonly"] == "yes"
+    assert options["--maxmemory-policy"] == "noeviction"
+    assert options["--aclfile"] == "/run/secrets/broker-users"
+
+
+def test_ports_are_open_on_this_machine_alone_until_told_otherwise():
+    services = load(COMPOSE, GIVEN)["services"]
+    assert {name: each["ports"] for name, each in services.items() if "ports" in each} == {
+        "valkey": ["127.0.0.1:6379:6379"],
+        "web": ["127.0.0.1:8000:8000"],
+    }
+
+
+def copies() -> list[tuple[str, str]]:
+    return re.findall(r"^COPY (\S+) (\S+)$", DOCKERFILE.read_text(), re.MULTILINE)
+
+
+def test_the_image_holds_what_is_copied_and_all_that_the_services_need():
+    assert len(copies()) == DOCKERFILE.read_text().count("\nCOPY ")
+    assert [source for source, _ in copies() if not (ROOT / source).exists()] == []
+    assert {*APPS, "webapp", "runtime", "templates", "static", "examples", "manage.py"} <= {s for s, _ in copies()}
+    ignored = (ROOT / ".dockerignore").read_text().split()
+    assert not {source.partition("/")[0] for source, _ in copies()} & set(ignored)
+    assert {".git", ".venv", ".env", ".tidepool"} <= set(ignored)
+
+
+def test_the_image_does_not_run_as_root():
+    assert re.findall(r"^USER (\S+)$", DOCKERFILE.read_text(), re.MULTILINE) == ["tidepool"]
+
+
+def test_what_the_services_call_exists(service):
+    words = [*service.get("command", []), *service.get("healthcheck", {}).get("test", [])]
+    text = " ".join(map(str, words))
+    for command in re.findall(r"manage\.py (\w+)", text):
+        found = [*ROOT.glob(f"*/management/commands/{command}.py")]
+        assert found or command == "migrate", command
+    for module in re.findall(r"-[mA] ([\w.]+)|(\w+\.\w+):application", text):
+        name = "".join(module)
+        assert importlib.util.find_spec(name.partition(".")[0]), name
+        assert (ROOT / f"{name.replace('.', '/')}.py").exists(), name
+    for script in re.findall(r"docker/[\w.]+", text):
+        assert (script, script) in copies()
+
+
+def test_health_checks_import_the_standard_library_alone():
+    tree = ast.parse((ROOT / "docker/health.py").read_text())
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    assert imported == {"argparse", "sys", "time", "urllib.error", "urllib.request"}
+
+
+def prepared(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    (tmp_path / "checkout/docker").mkdir(parents=True, exist_ok=True)
+    script = Path(shutil.copy(ROOT / "docker/prepare", tmp_path / "checkout/docker/prepare"))
+    environment = {"PATH": os.environ["PATH"], "TIDEPOOL_PREPARE_AS_ROOT": "1"}
+    return subprocess.run([script, *arguments], env=environment, capture_output=True, text=True, check=False)
+
+
+def dotenv(tmp_path: Path) -> dict[str, str]:
+    lines = (tmp_path / "checkout/.env").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if not line.startswith("#"))
+
+
+def test_prepare_makes_private_folders_and_secrets_for_every_name_in_the_files(tmp_path):
+    made = prepared(tmp_path, str(tmp_path / "state"), "--address", "10.0.0.5", "--site", "gpus.example.org")
+    assert made.returncode == 0, made.stderr
+    given = dotenv(tmp_path)
+    compose = load(COMPOSE, given)
+    for secret in compose["secrets"].values():
+        assert stat.S_IMODE(Path(secret["file"]).stat().st_mode) == 0o600
+        assert Path(secret["file"]).read_text().strip()
+    mounted = {volume.split(":")[0] for each in compose["services"].values() for volume in each.get("volumes", [])}
+    assert {stat.S_IMODE(Path(folder).stat().st_mode) for folder in mounted} == {0o700}
+    assert compose["services"]["web"]["environment"]["TIDEPOOL_ALLOWED_HOSTS"] == "gpus.example.org,127.0.0.1"
+    assert (tmp_path / "state/secrets/executor-broker-url").read_text().endswith("@10.0.0.5:6379/0\n")
+    secrets = {
+        (tmp_path / "state/secrets" / name).read_text().strip() for name in ("broker-password", "admin-password")
+    }
+    assert not any(secret in (tmp_path / "checkout/.env").read_text() for secret in secrets)
+
+
+def test_prepare_again_keeps_the_secrets(tmp_path):
+    prepared(tmp_path, str(tmp_path / "state"))
+    before = {file.name: file.read_text() for file in (tmp_path / "state/secrets").iterdir()}
+    again = prepared(tmp_path, str(tmp_path / "state"))
+    assert again.returncode == 0, again.stderr
+    assert {file.name: file.read_text() for file in (tmp_path / "state/secrets").iterdir()} == before
+
+
+@pytest.mark.parametrize("wrong", [[], ["--pool", "/x"], ["/x", "--pool"], ["/x", "--colour", "red"]])
+def test_prepare_refuses_what_it_does_not_know(tmp_path, wrong):
+    refused = prepared(tmp_path, *wrong)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("prepare: ")
+    assert not (tmp_path / "checkout/.env").exists()
+
+
+def test_every_variable_of_the_files_is_explained():
+    explained = "".join((ROOT / "docs/operator" / name).read_text() for name in ("install.md", "join-a-host.md"))
+    written = set(re.findall(r"^(\w+)=", (ROOT / "docker/prepare").read_text(), re.MULTILINE))
+    assert {name for file in FILES for name in variables_of(file) if f"`{name}`" not in explained} == set()
+    assert {name for name in written if name.startswith("TIDEPOOL_") and f"`{name}`" not in explained} == set()

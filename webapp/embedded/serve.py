@@ -1,0 +1,76 @@
+"""The site of the embedded stack: one process that answers on any number of ports, in the clear and by TLS.
+
+`python -m webapp.embedded.serve 127.0.0.1 http:8000 https:8643 --certificate FILE`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from argparse import ArgumentParser
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+
+import uvicorn
+
+from webapp.embedded.ports import Listener, parse_listener
+
+__all__ = ["main"]
+
+
+class _Server(uvicorn.Server):
+    """Leaves the signals to `_serve`: uvicorn's own handlers reach only the server that was started last."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = ArgumentParser(prog="webapp.embedded.serve", description=__doc__)
+    parser.add_argument("address")
+    parser.add_argument("listeners", nargs="+", type=parse_listener, metavar="SCHEME:PORT")
+    parser.add_argument("--certificate", help="PEM file with key and certificate, for https")
+    chosen = parser.parse_args(arguments)
+    listeners: list[Listener] = chosen.listeners
+    # All at once, before the first one answers: whoever sees one port can use the others.
+    plain = [_socket(chosen.address, listener.port) for listener in listeners if not listener.is_tls]
+    by_tls = [_socket(chosen.address, listener.port) for listener in listeners if listener.is_tls]
+    servers = [(_Server(_config(None)), plain)] if plain else []
+    if by_tls:
+        servers.append((_Server(_config(chosen.certificate)), by_tls))
+    with asyncio.Runner(loop_factory=servers[0][0].config.get_loop_factory()) as runner:
+        runner.run(_serve(servers))
+
+
+async def _serve(servers: list[tuple[_Server, list[socket.socket]]]) -> None:
+    """Until a signal; then all stop at the same time, within the same grace."""
+
+    def stop() -> None:
+        for server, _ in servers:
+            server.should_exit = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
+    await asyncio.gather(*(server.serve(sockets=sockets) for server, sockets in servers))
+
+
+def _config(certificate: str | None) -> uvicorn.Config:
+    return uvicorn.Config(
+        "webapp.asgi:application",
+        lifespan="off",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=2,
+        ssl_certfile=certificate,
+    )
+
+
+def _socket(address: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.create_server((address, port), family=family, backlog=2048)
+
+
+if __name__ == "__main__":
+    main()
