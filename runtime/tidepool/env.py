@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,11 +19,17 @@ from tidepool.protocol import LaunchSpec, from_json
 __all__ = [
     "RankContext",
     "ask_for_reproducible_kernels",
+    "data_folder",
     "fault_spec",
+    "log_folder",
+    "logging_into",
     "rank_context",
     "rank_environment",
+    "result_folder",
+    "share_fabric_home",
     "share_faults",
     "take_nccl_errors",
+    "training_id",
 ]
 
 
@@ -84,6 +93,49 @@ def rank_context() -> RankContext | None:
         launch=from_json(LaunchSpec, json.loads(Path(launch_file).read_text())),
         target_revision=int(os.environ["TIDEPOOL_TARGET_REVISION"]),
     )
+
+
+def data_folder() -> Path:
+    """The dataset: DATA_DIR, on the cluster and off it; the working folder where that is not set."""
+    return Path(os.environ.get("DATA_DIR") or ".")
+
+
+def result_folder() -> Path | None:
+    """RESULT_DIR; None where nobody has said where results go."""
+    folder = os.environ.get("RESULT_DIR")
+    return Path(folder) if folder else None
+
+
+def log_folder() -> Path:
+    """Where a script of WMLA logs: LOG_DIR, else below JOB_STATE_DIR, else the folder for temporary files."""
+    if folder := os.environ.get("LOG_DIR"):
+        return Path(folder)
+    state = os.environ.get("JOB_STATE_DIR")
+    return Path(state, "logs") if state else Path(tempfile.gettempdir())
+
+
+@contextmanager
+def logging_into(folder: Path) -> Iterator[None]:
+    """In the block LOG_DIR is `folder`: scripts of WMLA look for it each time that they log."""
+    before = os.environ.get("LOG_DIR")
+    os.environ["LOG_DIR"] = str(folder)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["LOG_DIR"]
+        else:
+            os.environ["LOG_DIR"] = before
+
+
+def training_id() -> str:
+    """As WMLA calls this training; "" off the cluster."""
+    return os.environ.get("TRAINING_ID") or os.environ.get("DLI_EXECID") or ""
+
+
+def share_fabric_home(folder: Path) -> None:
+    """In a nursery: where ranks will find WMLA's `libs/fabric.zip`."""
+    os.environ["FABRIC_HOME"] = str(folder)
 
 
 def fault_spec() -> str | None:

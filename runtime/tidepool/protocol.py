@@ -113,6 +113,8 @@ class LaunchSpec:
     engine: Literal["elastic", "fixed", "single"] = "elastic"
     #: Measure `initial_weights` on this split and end, instead of training; "": train.
     validate: Literal["", "validation", "testing"] = ""
+    #: What was chosen in the model's form, by setting: for scripts that ask `pth_parameter_mgr`.
+    settings: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -408,6 +410,11 @@ class HostFacts:
     ngpus: int
     memory_bytes: int
     virtual: bool
+    #: Processors (sockets), cores of each, and threads of each core; None where the kernel does not tell.
+    nprocs: int | None = None
+    ncores: int | None = None
+    nthreads: int | None = None
+    swap_bytes: int | None = None
 
 
 @dataclass(frozen=True)

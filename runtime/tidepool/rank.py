@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
-from tidepool import procfs
+from tidepool import procfs, wmla
 from tidepool.endings import ERROR_FILE, FATAL_FILE
 from tidepool.env import RankContext, rank_environment
 from tidepool.gang import take_place
@@ -38,10 +38,14 @@ READY = b"T"
 _ends: list[BaseException] = []
 #: To the keeper, in a rank.
 _links: list[socket.socket] = []
+#: Added to the niceness of ranks on virtual GPUs. They train on the processors that the control plane of a small
+#: installation runs on, would take all of them, and wait then for the answers that it has no time to give.
+_VIRTUAL_NICENESS = 5
 _RUNTIME_ROOT = Path(__file__).resolve().parents[1]
 _INHERITED = {
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH"),
     *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTORCH_NVML_BASED_CUDA_CHECK", "TIDEPOOL_FAULT"),
+    "FABRIC_HOME",
 }
 
 
@@ -66,6 +70,8 @@ def run_rank(start: RankStart, link: socket.socket) -> NoReturn:
     code = 1
     try:
         _leave_keeper(start.keeper_pid, link.fileno())
+        if start.slots_per_gpu is None:
+            os.nice(_VIRTUAL_NICENESS)
         _open_logs(start.context.log_dir)
         _set_environment(start)
         threading.Thread(target=_end_with_keeper, args=(link,), name="keeper-watch", daemon=True).start()
@@ -112,6 +118,7 @@ def _replace_descriptor(number: int, path: Path, flags: int) -> None:
 
 def _set_environment(start: RankStart) -> None:
     kept = inherited_environment(dict(os.environ))
+    fabric_home = kept.pop("FABRIC_HOME", "")
     compat = [str(_RUNTIME_ROOT / "compat" / name) for name in start.context.launch.compat]
     os.environ.clear()
     os.environ.update(kept)
@@ -119,6 +126,8 @@ def _set_environment(start: RankStart) -> None:
     os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # the order in which NVML numbers the slots
     per_gpu = start.slots_per_gpu
     os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu_of(start.context.slot, per_gpu)) if per_gpu else ""
+    if wmla.COMPAT in start.context.launch.compat:
+        os.environ.update(wmla.environment(start.context, _RUNTIME_ROOT, fabric_home))
     os.environ.update(rank_environment(start.context, start.launch_file))
     procfs.set_mark(start.mark)
 
@@ -136,6 +145,11 @@ def _enter_code_folder(context: RankContext) -> None:
     os.chdir(context.launch.code_folder)
     sys.argv = [str(script), *context.launch.arguments]
     compat = [str(_RUNTIME_ROOT / "compat" / name) for name in context.launch.compat]
+    if wmla.COMPAT in context.launch.compat:
+        wmla.link_submitted_code(context)
+        wmla.link_results(context)
+        if script.parent != Path(context.launch.code_folder):  # the model's own modules come before ours of that name
+            compat.insert(0, context.launch.code_folder)
     installed = [entry for entry in sys.path if Path(entry).resolve() != _RUNTIME_ROOT]
     sys.path[:] = [str(script.parent), *compat, *installed, str(_RUNTIME_ROOT)]
     if "numpy" in sys.modules:  # the fork copied its generator: without this all ranks draw the same numbers

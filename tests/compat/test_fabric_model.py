@@ -77,13 +77,6 @@ def accuracy_of(weights: Path, data: Path) -> float:
         return 100.0 * float((answers == arrays["labels"]).mean())
 
 
-def test_options_that_it_does_not_know_yet_are_refused_by_name() -> None:
-    model = torch.nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with pytest.raises(TypeError, match="'fn_step_train'"):
-        FabricModel(model, lambda: None, torch.nn.functional.mse_loss, optimizer, fn_step_train=print)
-
-
 def test_resource_hints_are_ignored_with_a_warning() -> None:
     data = torch.utils.data.TensorDataset(torch.ones(8, 1), torch.ones(8, 1))
     model = torch.nn.Linear(1, 1)

@@ -12,9 +12,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -32,21 +31,12 @@ from tidepool.protocol import (
     to_json,
 )
 
+from tests.waiting import PATIENCE_SECONDS, wait_until
+
 SCRIPTS = Path(__file__).parent / "scripts"
 RUNTIME = Path(__file__).parents[2] / "runtime"
-DEADLINE_SECONDS = 30.0
 #: Of each lab its own: a keeper ends whatever has its mark.
 _MARKS = (f"lab-{os.getpid()}-{number}" for number in itertools.count())
-
-
-def wait_for(condition: Callable[[], Any], what: Callable[[], str], seconds: float = DEADLINE_SECONDS) -> Any:
-    """The first true value of `condition`; `what` describes what was waited for, and what is there instead."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"waited {seconds} s for {what()}")
-        time.sleep(0.005)
-    return value
 
 
 @contextmanager
@@ -67,7 +57,7 @@ def running_nursery(folder: Path, cgroup: Path | None = None) -> Iterator[Path]:
     try:
         if cgroup:
             (cgroup / "cgroup.procs").write_text(str(process.pid))
-        wait_for(path.exists, lambda: "the nursery, which has torch to load", 120.0)
+        wait_until(path.exists, "the nursery, which has torch to load")
         yield path
     finally:
         os.close(write_end)
@@ -113,9 +103,10 @@ class Lab:
         sizes: dict[str, int] | None = None,
         environment: dict[str, str] | None = None,
         virtual: bool = True,
+        incarnation: int = 1,
         **launch: Any,
     ) -> None:
-        self.nursery, self.folder = nursery, folder / "incarnation-1"
+        self.nursery, self.folder = nursery, folder / f"incarnation-{incarnation}"
         self.sizes = sizes or {"a": 4}
         self.virtual = virtual
         self.mark = next(_MARKS)
@@ -218,7 +209,7 @@ class Lab:
             stop = replace(self._job_wish([], []), stop=True, grace_seconds=0.0)
             with suppress(OSError), self._keepers[host] as connection:
                 connection.sendall(encode(stop))
-                connection.settimeout(DEADLINE_SECONDS)
+                connection.settimeout(PATIENCE_SECONDS)
                 while connection.recv(65536):  # until it has ended every rank
                     pass
         with suppress(OSError), link.connect(self._coordinator()) as connection:
@@ -230,7 +221,7 @@ class Lab:
         for connection in self._keepers.values():
             self._read_up(connection)
             connection.sendall(encode(stop))
-        wait_for(lambda: len(self.exits()) == len(self.started()), self.story, grace_seconds + DEADLINE_SECONDS)
+        wait_until(lambda: len(self.exits()) == len(self.started()), self.story)
 
     def kill(self, wid: str, number: signal.Signals = signal.SIGKILL) -> None:
         os.kill(self.started()[wid]["pid"], number)
@@ -257,24 +248,27 @@ class Lab:
         return [member["wid"] for member in self.active()["members"]]
 
     def wait_for_size(self, count: int) -> dict[str, Any]:
-        wait_for(lambda: self.active()["world_size"] == count, lambda: f"size {count}: {self.story()}")
+        wait_until(lambda: self.active()["world_size"] == count, lambda: f"size {count}: {self.story()}")
         return self.active()
 
     def wait_for_steps(self, count: int) -> None:
         """Wait for `count` more steps."""
         goal = len(self.steps()) + count
-        wait_for(lambda: len(self.steps()) >= goal or self.journal("finished"), lambda: f"step {goal}: {self.story()}")
+        wait_until(
+            lambda: len(self.steps()) >= goal or self.journal("finished"), lambda: f"step {goal}: {self.story()}"
+        )
 
     def wait_for_the_end(self) -> None:
-        wait_for(lambda: self.journal("finished"), lambda: f"the end: {self.story()}")
-        wait_for(lambda: len(self.exits()) == len(self.started()), lambda: f"the ranks' exits: {self.story()}")
+        wait_until(lambda: self.journal("finished"), lambda: f"the end: {self.story()}")
+        wait_until(lambda: len(self.exits()) == len(self.started()), lambda: f"the ranks' exits: {self.story()}")
 
     def story(self) -> str:
         """What a failing test wants to see."""
         errors = [path.read_text()[-2000:] for path in sorted(self.folder.glob("log/*/stderr"))]
         errors += [path.read_text()[-2000:] for path in sorted(self.folder.glob("log/*.err"))]
         entries = read_journal(self.folder / "plans.jsonl")[-12:]
-        return "\n".join([*map(str, entries), str(list(self.exits().values())[-3:]), *filter(None, errors)])
+        progress = f"at step {self.steps()[-1]['step'] if self.steps() else 0}"
+        return "\n".join([progress, *map(str, entries), str(list(self.exits().values())[-3:]), *filter(None, errors)])
 
     # --- plumbing ---
 
@@ -284,7 +278,7 @@ class Lab:
         with suppress(BlockingIOError):
             while connection.recv(65536):
                 pass
-        connection.settimeout(DEADLINE_SECONDS)
+        connection.settimeout(PATIENCE_SECONDS)
 
     def _spec(self, host: str) -> KeeperSpec:
         return KeeperSpec(1, 1, host, "127.0.0.1", self.mark, virtual=self.virtual, launch=self.launch)

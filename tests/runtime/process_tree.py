@@ -5,32 +5,21 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-import pytest
 from tidepool import link, procfs
 from tidepool.journal import read_journal
 from tidepool.keeper import journal_path, rank_mark
 from tidepool.protocol import JobWish, KeeperSpec, KeeperStatus, LaunchSpec, RankStatus, decode, encode
 
+from tests.waiting import PATIENCE_SECONDS, wait_until
 from workers.executor.nursery import Nursery
 
 T = TypeVar("T")
-
-
-def until(condition: Callable[[], T], seconds: float = 20.0) -> T:
-    """The first true value of `condition`; fails the test when there is none in time."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        if time.monotonic() > deadline:
-            pytest.fail(f"not true within {seconds} s: {condition}")
-        time.sleep(0.02)
-    return value
 
 
 @contextmanager
@@ -40,7 +29,7 @@ def running_nursery() -> Iterator[tuple[Nursery, BinaryIO]]:
     with tempfile.TemporaryDirectory(prefix="tide") as folder, os.fdopen(writing, "wb") as lifeline:
         nursery = Nursery(Path(folder), reading)
         try:
-            until(nursery.ready, 60.0)
+            wait_until(nursery.ready, "the nursery")
             yield nursery, lifeline
         finally:
             nursery.end()
@@ -100,21 +89,21 @@ class KeptJob:
     def stop(self, grace_seconds: float = 10.0) -> None:
         self.wish([], 1_000_000, stop=True, grace_seconds=grace_seconds)
 
-    def until_ranks(self, condition: Callable[[list[RankStatus]], bool], seconds: float = 20.0) -> list[RankStatus]:
+    def until_ranks(self, condition: Callable[[list[RankStatus]], bool]) -> list[RankStatus]:
         """The ranks of the first status that meets the condition."""
-        self._link.settimeout(seconds)
+        self._link.settimeout(PATIENCE_SECONDS)
         while not condition(self.status.ranks):
             self.status = self._next_status()
         return self.status.ranks
 
-    def until_gone(self, seconds: float = 20.0) -> None:
-        until(lambda: procfs.find(self.pid) is None, seconds)
+    def until_gone(self) -> None:
+        wait_until(lambda: procfs.find(self.pid) is None)
 
     def records(self, kind: str) -> list[dict[str, Any]]:
         return [entry["data"] for entry in read_journal(journal_path(self.spec)) if entry["kind"] == kind]
 
-    def until_records(self, kind: str, count: int, seconds: float = 20.0) -> list[dict[str, Any]]:
-        until(lambda: len(self.records(kind)) >= count, seconds)
+    def until_records(self, kind: str, count: int) -> list[dict[str, Any]]:
+        wait_until(lambda: len(self.records(kind)) >= count)
         return self.records(kind)
 
     def log(self, wid: str, name: str) -> str:
@@ -123,7 +112,7 @@ class KeptJob:
     def written(self, name: str) -> Any:
         """What the script wrote as JSON into its result folder, once it has."""
         path = Path(self.spec.launch.folder) / name
-        [value] = until(lambda: _whole_json(path))
+        [value] = wait_until(lambda: _whole_json(path))
         return value
 
     def processes(self) -> list[procfs.Process]:

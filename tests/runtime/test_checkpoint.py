@@ -20,7 +20,8 @@ from tidepool.torch.checkpointer import CheckpointPolicy, StateCopy
 from tidepool.torch.publication import aside_name, final_name, prune, publish, sweep
 from tidepool.torch.state import Position, TrainingState
 
-from tests.runtime.lab import Lab, wait_for
+from tests.runtime.lab import Lab
+from tests.waiting import wait_until
 
 
 def training(seed: int) -> TrainingState:
@@ -212,7 +213,7 @@ def test_a_training_continues_from_its_checkpoint(make_lab: Callable[..., Lab], 
 def test_a_job_says_that_its_checkpoint_is_unusable(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
     lab = make_lab("mlp.py", initial_checkpoint=str(tmp_path / "step-1"), min_slots=2)
     lab.size(2)
-    wait_for(lambda: lab.exits(), lab.story)
+    wait_until(lambda: lab.exits(), lab.story)
 
     [failed, *_] = lab.exits().values()
     assert failed["code"] == 1
@@ -223,7 +224,7 @@ def test_a_job_says_that_its_checkpoint_is_unusable(make_lab: Callable[..., Lab]
 
 def mid_epoch(lab: Lab) -> dict[str, Any]:
     """Wait for a checkpoint in the middle of an epoch; returns the newest."""
-    return dict(wait_for(lambda: lab.journal("checkpoint"), lab.story)[-1])
+    return dict(wait_until(lambda: lab.journal("checkpoint"), lab.story)[-1])
 
 
 def samples_of(lab: Lab) -> list[str]:
@@ -238,9 +239,9 @@ def test_training_continues_in_the_middle_of_an_epoch_from_the_newest_usable_che
     first = make_lab("mlp.py", arguments=options, checkpoint_seconds=0.2, checkpoints_kept=3, min_slots=2)
     first.size(2)
     first.wait_for_size(2)
-    wait_for(lambda: len(first.journal("checkpoint")) >= 3, first.story)
+    wait_until(lambda: len(first.journal("checkpoint")) >= 3, first.story)
     first.stop()
-    wait_for(lambda: not process_lives(first.coordinator["pid"]), first.story)
+    wait_until(lambda: not process_lives(first.coordinator["pid"]), first.story)
     older, newest = [first.folder / entry["path"] for entry in first.journal("checkpoint")[-2:]]
     assert sorted(path.name for path in (first.folder / "checkpoint").glob("step-*"))[-2:] == [older.name, newest.name]
     with (newest / "state.safetensors").open("r+b") as file:
@@ -289,14 +290,14 @@ def test_a_writer_that_dies_leaves_nothing_half_seen(make_lab: Callable[..., Lab
         min_slots=4,
     )
     lab.size(4)
-    wait_for(lambda: len({wid[:4] for wid in lab.exits()}) == 3, lab.story)
+    wait_until(lambda: len({wid[:4] for wid in lab.exits()}) == 3, lab.story)
     killed = [wid for wid, exited in lab.exits().items() if exited["signal"] == signal.SIGKILL]
-    wait_for(lambda: len(lab.journal("checkpoint")) > 1, lab.story)
+    wait_until(lambda: len(lab.journal("checkpoint")) > 1, lab.story)
     folder = lab.folder / "checkpoint"
     left = [f"-{wid}" for wid in killed]
-    wait_for(lambda: not [name for name in names(folder) if name.endswith(tuple(left))], lab.story)
+    wait_until(lambda: not [name for name in names(folder) if name.endswith(tuple(left))], lab.story)
     lab.stop()
-    wait_for(lambda: not process_lives(lab.coordinator["pid"]), lab.story)
+    wait_until(lambda: not process_lives(lab.coordinator["pid"]), lab.story)
     assert len(list(folder.glob("step-*"))) == 2
     for path in folder.glob("step-*"):
         assert (
@@ -313,7 +314,7 @@ def test_a_disk_without_room_costs_the_checkpoint_and_nothing_else(make_lab: Cal
         checkpoint_seconds=0.1,
     )
     lab.size(1)
-    wait_for(lambda: len(lab.journal("checkpoint")) >= 2, lab.story)
+    wait_until(lambda: len(lab.journal("checkpoint")) >= 2, lab.story)
     [failed] = lab.journal("checkpoint_failed")
     assert "checkpoint-write" in failed["error"]
     assert "training goes on" in next(lab.folder.glob("log/*/stderr")).read_text()
@@ -329,13 +330,13 @@ def test_a_coordinator_that_dies_while_it_publishes_is_told_again(make_lab: Call
         checkpoint_seconds=0.5,
     )
     lab.size(1)
-    wait_for(lambda: not process_lives(lab.coordinator["pid"]), lab.story)
+    wait_until(lambda: not process_lives(lab.coordinator["pid"]), lab.story)
     assert not lab.journal("checkpoint")
     lab.launch.environment.clear()
     lab.start_coordinator()
     first = mid_epoch(lab)
     assert (lab.folder / first["path"] / "state.json").exists()
-    wait_for(lambda: len(lab.journal("checkpoint")) > 2, lab.story)
+    wait_until(lambda: len(lab.journal("checkpoint")) > 2, lab.story)
     steps = [entry["step"] for entry in lab.journal("checkpoint")]
     assert steps == sorted(set(steps)), "each once"
     assert not lab.exits()
@@ -352,16 +353,16 @@ def test_a_coordinator_that_stood_still_publishes_what_is_newest_and_calls_nothi
     )
     lab.size(1)
     pid = lab.coordinator["pid"]
-    wait_for(lambda: Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T", lab.story)
+    wait_until(lambda: Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T", lab.story)
     steps: set[int] = set()
 
     def wrote_another() -> bool:
         steps.update(int(path.name.split("-")[1]) for path in (lab.folder / "checkpoint").glob(".writing-*"))
         return len(steps) > 1
 
-    wait_for(wrote_another, lab.story)
+    wait_until(wrote_another, lab.story)
     os.kill(pid, signal.SIGCONT)
-    wait_for(lambda: lab.journal("checkpoint"), lab.story)
+    wait_until(lambda: lab.journal("checkpoint"), lab.story)
     assert not lab.journal("checkpoint_failed")
     assert lab.journal("checkpoint")[0]["step"] > min(steps), "the one it was about to publish is gone"
     assert not lab.exits()
@@ -382,7 +383,7 @@ def test_the_period_goes_on_when_rank_0_changes(make_lab: Callable[..., Lab]) ->
     lab.wait_for_size(1)
     for turn in range(30):
         lab.target(("a", turn % 4), ("a", (turn + 1) % 4))
-        wait_for(lambda place=turn + 1: lab.active()["members"][-1]["slot"] == place % 4, lab.story)
+        wait_until(lambda place=turn + 1: lab.active()["members"][-1]["slot"] == place % 4, lab.story)
         lab.wait_for_steps(80)
         if lab.journal("checkpoint"):
             break

@@ -14,7 +14,7 @@ import torch
 from tidepool.torch.nccl import Nccl, NcclError, backend_for, device_name, start_nccl
 from torch.distributed import HashStore
 
-from tests.runtime.lab import wait_for
+from tests.waiting import wait_until
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_sound_communicator_is_shut_down_and_an_aborted_one_is_not() -> None:
     nccl.break_off()
     nccl.break_off()
     nccl.drop()
-    wait_for(lambda: broken.asked, lambda: "the abort")
+    wait_until(lambda: broken.asked, lambda: "the abort")
     assert (sound.asked, broken.asked) == (["shutdown"], ["abort"])
 
 
@@ -137,7 +137,7 @@ def test_ranks_that_do_not_come_are_not_waited_for_forever(monkeypatch: pytest.M
     communicator = Communicator(connects_after=10**9)
     with pytest.raises(NcclError, match="did not connect 2 ranks"):
         start(communicator, 0.05, monkeypatch)
-    wait_for(lambda: "abort" in communicator.asked, lambda: "the abort")
+    wait_until(lambda: "abort" in communicator.asked, lambda: "the abort")
 
 
 def test_a_refusal_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

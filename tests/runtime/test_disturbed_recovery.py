@@ -10,9 +10,10 @@ from pathlib import Path
 import torch
 from tidepool import procfs
 
-from tests.runtime.lab import Lab, wait_for
+from tests.runtime.lab import Lab
 from tests.runtime.test_hand_over import is_stopped
 from tests.runtime.test_kill_matrix import ARGUMENTS, STEP_SECONDS, assert_nothing_lost, reference
+from tests.waiting import wait_until
 
 __all__ = ["reference"]
 
@@ -37,7 +38,7 @@ def begin(make_lab: Make, hurry: Path, sizes: dict[str, int], faults: str = "") 
 def kill_coordinator(lab: Lab) -> None:
     first = lab.coordinator
     os.kill(first["pid"], signal.SIGKILL)
-    wait_for(lambda: not procfs.alive(first["pid"], first["started_at"]), lab.story)
+    wait_until(lambda: not procfs.alive(first["pid"], first["started_at"]), lab.story)
 
 
 def test_a_coordinator_is_killed_before_it_has_seen_the_death(
@@ -47,11 +48,11 @@ def test_a_coordinator_is_killed_before_it_has_seen_the_death(
     lab.wait_for_steps(3)
     os.kill(lab.coordinator["pid"], signal.SIGSTOP)
     lab.kill("a.0.1")
-    wait_for(lambda: "a.0.1" in lab.exits(), lab.story)
+    wait_until(lambda: "a.0.1" in lab.exits(), lab.story)
     kill_coordinator(lab)
     assert len(lab.journal("generation_planned")) == 1, "nobody has told the survivors how to go on"
     lab.start_coordinator()
-    wait_for(lambda: len(lab.wids()) == 3 and "a.0.1" not in lab.wids(), lab.story)
+    wait_until(lambda: len(lab.wids()) == 3 and "a.0.1" not in lab.wids(), lab.story)
     (tmp_path / "hurry").touch()
     lab.wait_for_the_end()
 
@@ -64,13 +65,13 @@ def test_a_coordinator_is_killed_while_the_survivors_agree(
     make_lab: Make, reference: dict[str, torch.Tensor], tmp_path: Path
 ) -> None:
     lab = begin(make_lab, tmp_path / "hurry", {"a": 3}, "reduce@a.0.1:4:kill,agree@a.2.3:1:stop")
-    wait_for(lambda: is_stopped(lab, "a.2.3"), lab.story)
+    wait_until(lambda: is_stopped(lab, "a.2.3"), lab.story)
     kill_coordinator(lab)
     lab.kill("a.2.3", signal.SIGCONT)
     lab.wait_for_steps(3)
     assert lab.active()["generation"] == 1, "they trained on with nobody to tell that to"
     lab.start_coordinator()
-    wait_for(lambda: len(lab.wids()) == 3 and "a.0.1" not in lab.wids(), lab.story)
+    wait_until(lambda: len(lab.wids()) == 3 and "a.0.1" not in lab.wids(), lab.story)
     (tmp_path / "hurry").touch()
     lab.wait_for_the_end()
 
@@ -84,18 +85,18 @@ def test_a_keeper_is_killed_while_the_survivors_agree(
 ) -> None:
     faults = "reduce@a.0.1:4:kill,agree@b.0.1:1:stop"
     lab = begin(make_lab, tmp_path / "hurry", {"a": 2, "b": 2}, faults)
-    wait_for(lambda: is_stopped(lab, "b.0.1"), lab.story)
+    wait_until(lambda: is_stopped(lab, "b.0.1"), lab.story)
     theirs = {wid: rank for wid, rank in lab.started().items() if wid.startswith("b.")}
     os.kill(lab.keepers["b"]["pid"], signal.SIGKILL)
     for rank in theirs.values():
-        wait_for(lambda rank=rank: not procfs.alive(rank["pid"], rank["started_at"]), lab.story)  # type: ignore[misc]
-    wait_for(lambda: lab.wids()[:1] == ["a.1.2"], lab.story)
+        wait_until(lambda rank=rank: not procfs.alive(rank["pid"], rank["started_at"]), lab.story)  # type: ignore[misc]
+    wait_until(lambda: lab.wids()[:1] == ["a.1.2"], lab.story)
     lab.start_keeper("b")
     lab.size(4)
-    wait_for(lambda: len(lab.wids()) == 4 and not set(theirs) & set(lab.wids()), lab.story)
+    wait_until(lambda: len(lab.wids()) == 4 and not set(theirs) & set(lab.wids()), lab.story)
     (tmp_path / "hurry").touch()
-    wait_for(lambda: lab.journal("finished"), lab.story)
-    wait_for(lambda: set(lab.started()) - set(theirs) == set(lab.exits()), lab.story)
+    wait_until(lambda: lab.journal("finished"), lab.story)
+    wait_until(lambda: set(lab.started()) - set(theirs) == set(lab.exits()), lab.story)
 
     assert set(lab.exits()) - {"a.0.1"} >= {"a.1.2"}
     assert [wid for wid, end in lab.exits().items() if end["code"] != 0] == ["a.0.1"]

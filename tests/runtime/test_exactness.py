@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 from tests.runtime.bits import different
-from tests.runtime.lab import RUNTIME, SCRIPTS, Lab, wait_for
+from tests.runtime.lab import RUNTIME, SCRIPTS, Lab
+from tests.waiting import wait_until
 
 VIRTUAL_RANKS = 4
 EPOCHS = 20
@@ -59,7 +59,7 @@ def disturbed(
         if victim is not None:
             wid = lab.wids()[victim]
             lab.kill(wid)
-            wait_for(lambda wid=wid: wid not in lab.wids(), lab.story)
+            wait_until(lambda wid=wid: wid not in lab.wids(), lab.story)
             lab.wait_for_size(size)
             lab.wait_for_steps(2)
     (lab.folder / "over").touch()
@@ -67,7 +67,6 @@ def disturbed(
     return lab
 
 
-@pytest.mark.timeout(240)
 def test_bitwise_gives_the_same_bits_through_resizes_and_deaths_and_sum_does_not(
     make_lab: Callable[..., Lab], tmp_path: Path
 ) -> None:
@@ -100,7 +99,6 @@ def test_bitwise_gives_the_same_bits_through_resizes_and_deaths_and_sum_does_not
     assert any("weight" in name for name in names)
 
 
-@pytest.mark.timeout(240)
 def test_a_step_that_one_survivor_has_and_the_other_receives_is_the_same_to_the_bit(
     make_lab: Callable[..., Lab], tmp_path: Path
 ) -> None:

@@ -9,8 +9,9 @@ import pytest
 import torch
 from tidepool import procfs
 
-from tests.runtime.lab import Lab, wait_for
+from tests.runtime.lab import Lab
 from tests.runtime.test_live_resize import ARGUMENTS, EPOCHS, SAMPLES, reference
+from tests.waiting import wait_until
 
 __all__ = ["reference"]
 
@@ -36,7 +37,7 @@ def test_a_rank_dies_in_the_middle_of_training(
     lab.wait_for_steps(3)
     before = lab.wids()
     lab.kill(before[victim])
-    wait_for(lambda: before[victim] not in lab.wids(), lab.story)
+    wait_until(lambda: before[victim] not in lab.wids(), lab.story)
     survivors = [wid for wid in before if wid != before[victim]]
     assert lab.wids()[:3] == survivors
     lab.wait_for_size(4)
@@ -55,7 +56,7 @@ def test_two_ranks_die_at_once(make_lab: Callable[..., Lab], reference: dict[str
     before = lab.wids()
     for wid in before[:2]:
         lab.kill(wid)
-    wait_for(lambda: not set(before[:2]) & set(lab.wids()), lab.story)
+    wait_until(lambda: not set(before[:2]) & set(lab.wids()), lab.story)
     lab.wait_for_the_end()
 
     assert_nothing_lost(lab, reference)
@@ -103,7 +104,7 @@ def test_a_new_lead_hosts_coordinator_ends_the_one_that_still_runs(
     lab.wait_for_size(2)
     before, first = lab.wids(), lab.coordinator
     lab.start_coordinator("elsewhere")
-    wait_for(lambda: not procfs.alive(first["pid"], first["started_at"]), lab.story)
+    wait_until(lambda: not procfs.alive(first["pid"], first["started_at"]), lab.story)
     lab.size(3)
     lab.wait_for_size(3)
     lab.wait_for_the_end()
@@ -118,7 +119,7 @@ def test_the_last_holder_dies_and_the_incarnation_is_over(make_lab: Callable[...
     lab.size(1)
     lab.wait_for_steps(3)
     lab.kill(lab.wids()[0])
-    wait_for(lambda: lab.journal("lost"), lab.story)
+    wait_until(lambda: lab.journal("lost"), lab.story)
 
     assert not lab.journal("finished")
 
@@ -169,8 +170,8 @@ def test_ranks_that_their_script_ends_cost_the_others_nothing(
 def test_the_same_error_twice_at_a_step_is_the_end(make_lab: Callable[..., Lab]) -> None:
     lab = make_lab("mlp.py", arguments=[*ARGUMENTS, "--bad-sample", "700"], min_slots=4)
     lab.size(4)
-    wait_for(lambda: lab.journal("lost"), lab.story)
-    wait_for(lambda: len(lab.exits()) == 4, lab.story)
+    wait_until(lambda: lab.journal("lost"), lab.story)
+    wait_until(lambda: len(lab.exits()) == 4, lab.story)
 
     first, second = lab.journal("rank_failed")
     [failed] = lab.journal("failed")

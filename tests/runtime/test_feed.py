@@ -16,8 +16,9 @@ from tidepool.torch.feed import Feed, Piece
 from tidepool.torch.randomness import Generators
 from torch.utils.data import Dataset
 
-from tests.runtime.lab import Lab, wait_for
+from tests.runtime.lab import Lab
 from tests.runtime.test_scripts_resized import ARGUMENTS, SLOWLY, alone, assert_all_ended_as, hurry
+from tests.waiting import wait_until
 
 __all__ = ["alone"]
 
@@ -129,13 +130,13 @@ def test_workers_follow_resizes_and_end_with_a_killed_rank(make_lab: Callable[..
         lab.wait_for_steps(2)
     victim = lab.wids()[0]
     rank = lab.started()[victim]["pid"]
-    workers = wait_for(lambda: procfs.descendants(rank), lambda: f"workers: {lab.story()}")
+    workers = wait_until(lambda: procfs.descendants(rank), lambda: f"workers: {lab.story()}")
     lab.kill(victim)
-    wait_for(
+    wait_until(
         lambda: not any(procfs.alive(worker.pid, worker.started_at) for worker in workers),
         lambda: f"the end of the workers {workers}",
     )
-    wait_for(lambda: victim not in lab.wids(), lab.story)
+    wait_until(lambda: victim not in lab.wids(), lab.story)
     lab.wait_for_size(2)
     hurry(lab)
     lab.wait_for_the_end()

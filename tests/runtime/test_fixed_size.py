@@ -17,7 +17,8 @@ import pytest
 from sklearn.datasets import load_digits
 
 from jobs.outcome import RankEnd
-from tests.runtime.lab import Lab, wait_for
+from tests.runtime.lab import Lab
+from tests.waiting import wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ddp-digits"
 
@@ -37,7 +38,7 @@ def make_fixed(make_lab: Callable[..., Lab]) -> Callable[..., Lab]:
 
 def seen(lab: Lab) -> dict[str, dict[str, str]]:
     """What each rank's script had in its environment, by wid."""
-    wait_for(lambda: len(lab.exits()) == len(lab.started()) > 0, lab.story)
+    wait_until(lambda: len(lab.exits()) == len(lab.started()) > 0, lab.story)
     return {path.parent.name: json.loads(path.read_text()) for path in lab.folder.glob("log/*/environment.json")}
 
 
@@ -76,10 +77,10 @@ def test_no_variable_of_torchrun_is_missing(make_fixed: Callable[..., Lab]) -> N
 def test_a_rank_waits_for_its_gang_also_through_a_new_coordinator(make_fixed: Callable[..., Lab]) -> None:
     lab = make_fixed("gang.py", "env")
     lab.size(1)
-    wait_for(lambda: lab.journal("rank_joined"), lab.story)
+    wait_until(lambda: lab.journal("rank_joined"), lab.story)
     os.kill(lab.coordinator["pid"], signal.SIGKILL)
     lab.start_coordinator()
-    wait_for(lambda: len(lab.journal("rank_joined")) == 2, lab.story)
+    wait_until(lambda: len(lab.journal("rank_joined")) == 2, lab.story)
     assert not lab.journal("generation_planned"), "one of two is no gang"
     lab.size(2)
     assert len(seen(lab)) == 2
@@ -97,7 +98,7 @@ def test_a_single_process_is_run_as_by_hand(make_fixed: Callable[..., Lab]) -> N
 def test_what_a_script_needs_for_saving_is_left_to_it(make_fixed: Callable[..., Lab]) -> None:
     lab = make_fixed("gang.py", "save", sizes={"a": 1}, engine="single")
     lab.size(1)
-    wait_for(lambda: "ready" in printed(lab), lab.story)
+    wait_until(lambda: "ready" in printed(lab), lab.story)
     lab.end(grace_seconds=60.0)
     assert (lab.folder / "checkpoint" / "child").read_text() == "lives", "SIGTERM is for the script alone"
     [end] = lab.exits().values()
@@ -122,7 +123,7 @@ def test_a_session_in_a_single_process_outlives_its_coordinator(make_fixed: Call
     greetings = len(lab.journal("rank_joined"))
     os.kill(lab.coordinator["pid"], signal.SIGKILL)
     lab.start_coordinator()
-    wait_for(lambda: len(lab.journal("rank_joined")) > greetings, lab.story)
+    wait_until(lambda: len(lab.journal("rank_joined")) > greetings, lab.story)
     lab.wait_for_steps(3)
     assert not lab.exits()
     assert [entry["generation"] for entry in lab.journal("generation_active")] == [1, 2], "nothing was planned anew"
@@ -131,7 +132,7 @@ def test_a_session_in_a_single_process_outlives_its_coordinator(make_fixed: Call
 def test_a_session_in_a_gang_is_refused(make_fixed: Callable[..., Lab]) -> None:
     lab = make_fixed("gang.py", "session", "2")
     lab.size(2)
-    wait_for(lambda: len(lab.exits()) == 2, lab.story)
+    wait_until(lambda: len(lab.exits()) == 2, lab.story)
     for end in lab.exits().values():
         assert end["code"] == 1
         assert "register the model with the engine 'elastic'" in end["error"]["message"]
@@ -156,7 +157,7 @@ def test_ddp_is_stopped_resumed_and_not_patched_up(make_fixed: Callable[..., Lab
     example: dict[str, Any] = {"code_folder": str(EXAMPLE), "data_dir": str(digits)}
     lab = make_fixed("train.py", "--epochs", "1000", **example)
     lab.size(2)
-    wait_for(lambda: "epoch 1" in printed(lab), lab.story)
+    wait_until(lambda: "epoch 1" in printed(lab), lab.story)
     lab.end(grace_seconds=60.0)
     ends = lab.exits().values()
     assert [(end["code"], end["stopped"]) for end in ends] == [(0, True), (0, True)], lab.story()
@@ -165,10 +166,10 @@ def test_ddp_is_stopped_resumed_and_not_patched_up(make_fixed: Callable[..., Lab
     resumed = make_fixed("train.py", "--epochs", "1000", **example)
     shutil.copy(lab.folder / "checkpoint" / "ddp-digits.pt", resumed.folder / "checkpoint")
     resumed.size(2)
-    wait_for(lambda: printed(resumed).count("goes on at epoch") == 2, resumed.story)
-    wait_for(lambda: "accuracy" in printed(resumed), resumed.story)
+    wait_until(lambda: printed(resumed).count("goes on at epoch") == 2, resumed.story)
+    wait_until(lambda: "accuracy" in printed(resumed), resumed.story)
     resumed.kill(resumed.wids()[1])
-    wait_for(lambda: len(resumed.exits()) == 2, resumed.story)
+    wait_until(lambda: len(resumed.exits()) == 2, resumed.story)
 
     ends = [resumed.exits()[wid] for wid in resumed.wids()]
     assert ends[1]["signal"] == signal.SIGKILL

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.runtime.lab import Lab, wait_for
+from tests.runtime.lab import Lab
+from tests.waiting import wait_until
 
 Make = Callable[..., Lab]
 
@@ -18,8 +19,8 @@ Make = Callable[..., Lab]
 def halted(lab: Lab) -> int:
     """Halt it; returns its last step."""
     lab.halt()
-    wait_for(lambda: lab.journal("halted") or lab.journal("finished"), lab.story)
-    wait_for(lambda: len(lab.exits()) == len(lab.started()), lab.story)
+    wait_until(lambda: lab.journal("halted") or lab.journal("finished"), lab.story)
+    wait_until(lambda: len(lab.exits()) == len(lab.started()), lab.story)
     assert lab.journal("halted"), lab.story()
     return int(lab.journal("halted")[-1]["step"])
 
@@ -117,7 +118,7 @@ def test_a_training_begins_with_the_weights_of_another_and_a_fresh_optimizer(mak
     torch.save(other, tmp_path / "other.pth")
     third = make_lab("mlp.py", initial_weights=str(tmp_path / "other.pth"))
     third.size(1)
-    wait_for(lambda: third.exits(), third.story)
+    wait_until(lambda: third.exits(), third.story)
     [failed] = third.exits().values()
     assert failed["error"]["kind"] == "WeightsError"
     assert failed["error"]["message"].endswith("fit this model: 0.weight is 32 x 20 there and 64 x 20 here")

@@ -10,9 +10,10 @@ import pytest
 import torch
 from tidepool.torch.data import epoch_order
 
-from tests.runtime.lab import SCRIPTS, Lab, wait_for
+from tests.runtime.lab import SCRIPTS, Lab
 from tests.runtime.test_failures import assert_nothing_lost as assert_nothing_lost_by_deaths
 from tests.runtime.test_live_resize import ARGUMENTS, SAMPLES, assert_nothing_lost, reference
+from tests.waiting import wait_until
 
 __all__ = ["reference"]
 
@@ -38,9 +39,9 @@ def test_holders_compute_the_next_step_while_the_state_is_on_its_way(
     lab.wait_for_steps(3)
     [holder] = lab.wids()
     lab.size(2)
-    wait_for(lambda: is_stopped(lab, "a.1.2"), lab.story)
-    done = wait_for(lambda: lab.active()["world_size"] == 2 and lab.active()["step"], lab.story)
-    wait_for(lambda: len(read_by(lab, holder)) == BATCH * (done + 1), lab.story)
+    wait_until(lambda: is_stopped(lab, "a.1.2"), lab.story)
+    done = wait_until(lambda: lab.active()["world_size"] == 2 and lab.active()["step"], lab.story)
+    wait_until(lambda: len(read_by(lab, holder)) == BATCH * (done + 1), lab.story)
     assert len(lab.steps()) <= done, "the step needs the joiner's zeros"
     lab.kill("a.1.2", signal.SIGCONT)
     lab.wait_for_the_end()
@@ -78,7 +79,7 @@ def test_the_body_of_a_step_that_is_made_again_leaves_no_trace(
     lab.size(1)
     lab.wait_for_steps(2)
     lab.size(2)
-    wait_for(lambda: "a.1.3" in lab.exits(), lab.story)
+    wait_until(lambda: "a.1.3" in lab.exits(), lab.story)
     lab.size(1)
     lab.wait_for_the_end()
 
@@ -127,9 +128,9 @@ def test_a_third_rank_dies_while_the_state_is_on_its_way(
     lab.wait_for_steps(2)
     sender, third = lab.wids()
     lab.size(3)
-    wait_for(lambda: is_stopped(lab, "a.2.3"), lab.story)
+    wait_until(lambda: is_stopped(lab, "a.2.3"), lab.story)
     lab.kill(third)
-    wait_for(lambda: third not in lab.wids(), lab.story)
+    wait_until(lambda: third not in lab.wids(), lab.story)
     lab.wait_for_steps(2)
     lab.kill("a.2.3", signal.SIGCONT)
     lab.wait_for_size(3)
@@ -144,7 +145,7 @@ def test_a_third_rank_dies_while_the_state_is_on_its_way(
 def test_state_that_cannot_travel_ends_the_job_before_it_trains(make_lab: Callable[..., Lab]) -> None:
     lab = make_lab("liberties.py", arguments=["--untravelling"])
     lab.size(1)
-    wait_for(lambda: lab.exits(), lab.story)
+    wait_until(lambda: lab.exits(), lab.story)
 
     [end] = lab.exits().values()
     assert "['average']['seen'] is a set, which cannot be carried to another process" in end["error"]["message"]

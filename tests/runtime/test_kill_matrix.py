@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.runtime.lab import RUNTIME, SCRIPTS, Lab, wait_for
+from tests.runtime.lab import RUNTIME, SCRIPTS, Lab
+from tests.waiting import wait_until
 
 EPOCHS, SAMPLES, BATCH = 24, 290, 64
 STEPS = EPOCHS * -(-SAMPLES // BATCH)
@@ -98,10 +99,10 @@ def test_survivors_train_on(
     )
     lab.size(case.begin)
     first = [f"a.{slot}.{slot + 1}" for slot in range(case.begin)]
-    wait_for(lambda: lab.wids()[: case.begin] == first or lab.exits(), lab.story)
+    wait_until(lambda: lab.wids()[: case.begin] == first or lab.exits(), lab.story)
     lab.size(case.grow)
-    wait_for(lambda: set(case.victims) <= set(lab.exits()), lab.story)
-    wait_for(lambda: len(lab.wids()) == case.grow and not set(case.victims) & set(lab.wids()), lab.story)
+    wait_until(lambda: set(case.victims) <= set(lab.exits()), lab.story)
+    wait_until(lambda: len(lab.wids()) == case.grow and not set(case.victims) & set(lab.wids()), lab.story)
     hurry.touch()
     lab.wait_for_the_end()
 

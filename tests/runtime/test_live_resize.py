@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.runtime.lab import RUNTIME, SCRIPTS, Lab, wait_for
+from tests.runtime.lab import RUNTIME, SCRIPTS, Lab
+from tests.waiting import wait_until
 
 EPOCHS, SAMPLES = 4, 1030
 ARGUMENTS = ["--epochs", str(EPOCHS), "--samples", str(SAMPLES), "--step-seconds", "0.02"]
@@ -79,7 +80,7 @@ def test_moves_to_other_slots_altogether(make_lab: Callable[..., Lab], reference
     lab.target(("a", 0), ("a", 1))
     lab.wait_for_size(2)
     lab.target(("b", 0), ("b", 1))
-    wait_for(lambda: {wid[0] for wid in lab.wids()} == {"b"}, lab.story)
+    wait_until(lambda: {wid[0] for wid in lab.wids()} == {"b"}, lab.story)
     lab.wait_for_the_end()
 
     assert {wid[0] for wid in lab.wids()} == {"b"}
@@ -120,8 +121,8 @@ def test_one_that_is_still_preparing_at_the_end_goes_again(make_lab: Callable[..
     lab.size(1)
     lab.wait_for_steps(1)
     lab.size(2)
-    wait_for(lambda: lab.journal("finished"), lab.story, 60)
-    wait_for(lambda: "a.1.2" in lab.started(), lab.story)
+    wait_until(lambda: lab.journal("finished"), lab.story)
+    wait_until(lambda: "a.1.2" in lab.started(), lab.story)
     lab.kill("a.1.2", signal.SIGCONT)
     lab.wait_for_the_end()
 
@@ -172,8 +173,8 @@ def test_a_rank_that_comes_after_the_end_goes_again(make_lab: Callable[..., Lab]
     lab.size(1)
     lab.wait_for_the_end()
     pid = lab.coordinator["pid"]
-    wait_for(lambda: not Path(f"/proc/{pid}").exists(), lambda: "the end of the coordinator")
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), lambda: "the end of the coordinator")
     lab.wish_keepers([("a", 0), ("a", 1)])
-    wait_for(lambda: "a.1.2" in lab.exits(), lab.story)
+    wait_until(lambda: "a.1.2" in lab.exits(), lab.story)
 
     assert lab.exits()["a.1.2"]["code"] == 0

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.lab import Lab, running_nursery, wait_for
+from tests.runtime.lab import Lab, running_nursery
+from tests.waiting import wait_until
 
 CGROUPS = Path("/sys/fs/cgroup")
 #: More than a nursery, a keeper, a coordinator and a small rank need; less than the machine has.
@@ -57,15 +58,15 @@ def test_a_rank_without_memory_is_told_from_one_that_was_killed(limited: Path, t
         lab = Lab(nursery, tmp_path / "job", "greedy.py", sizes={"a": 2})
         try:
             lab.size(2)
-            first, second = wait_for(lambda: len(lab.wids()) == 2 and lab.wids(), lab.story, 60)
+            first, second = wait_until(lambda: len(lab.wids()) == 2 and lab.wids(), lab.story)
             lab.wait_for_steps(2)  # from then on both have the training's state
             lab.kill(first)
-            killed = wait_for(lambda: lab.exits().get(first), lab.story)
-            wait_for(lambda: first not in lab.wids() and len(lab.wids()) == 2, lab.story)
+            killed = wait_until(lambda: lab.exits().get(first), lab.story)
+            wait_until(lambda: first not in lab.wids() and len(lab.wids()) == 2, lab.story)
             lab.wait_for_steps(2)
             (lab.folder / f"greedy-{second}").touch()
-            starved = wait_for(lambda: lab.exits().get(second), lab.story, 60)
-            failed = wait_for(lambda: lab.journal("rank_failed"), lab.story)
+            starved = wait_until(lambda: lab.exits().get(second), lab.story)
+            failed = wait_until(lambda: lab.journal("rank_failed"), lab.story)
             lab.wait_for_steps(1)  # the other trains on
         finally:
             lab.stop()

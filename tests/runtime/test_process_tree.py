@@ -16,10 +16,9 @@ from tidepool import link, procfs
 from tidepool.keeper import RESTART_LIMIT
 from tidepool.protocol import KeeperSpec
 
-from tests.runtime.process_tree import KeptJob, launch_spec, running_nursery, until
+from tests.runtime.process_tree import KeptJob, launch_spec, running_nursery
+from tests.waiting import wait_until
 from workers.executor.nursery import Nursery, NurseryError
-
-pytestmark = pytest.mark.timeout(120)
 
 Keep = Callable[..., KeptJob]
 
@@ -228,7 +227,7 @@ def test_a_killed_rank_is_started_again_under_a_new_name(keep: Keep) -> None:
 def test_a_rank_that_is_killed_again_and_again_is_given_up(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
     job = keep("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     job.wish([0])
-    job.until_records("rank_exited", 1 + RESTART_LIMIT, seconds=30)
+    job.until_records("rank_exited", 1 + RESTART_LIMIT)
     job.wish([0, 1], revision=2)
     job.until_records("rank_exited", 2 + RESTART_LIMIT)
     assert [record["slot"] for record in job.records("rank_started")[1 + RESTART_LIMIT :]] == [1]
@@ -299,7 +298,7 @@ def test_what_a_dead_rank_left_behind_is_ended(keep: Keep) -> None:
     assert left_behind, "the script has started processes of its own"
     job.wish([], revision=2, vacating=[0])
     os.kill(rank.pid, signal.SIGKILL)
-    until(lambda: not any(procfs.alive(process.pid, process.started_at) for process in before))
+    wait_until(lambda: not any(procfs.alive(process.pid, process.started_at) for process in before))
 
 
 def test_stop_before_any_rank_ends_the_keeper(keep: Keep) -> None:
@@ -314,7 +313,7 @@ def test_keeper_killed_its_ranks_die(keep: Keep) -> None:
     job.wish([0, 1])
     ranks = job.until_ranks(lambda ranks: len(ranks) == 2)
     os.kill(job.pid, signal.SIGKILL)
-    until(lambda: not any(procfs.alive(rank.pid, rank.started_at) for rank in ranks))
+    wait_until(lambda: not any(procfs.alive(rank.pid, rank.started_at) for rank in ranks))
 
 
 def test_the_next_keeper_starts_no_rank_of_a_gang_again(keep: Keep) -> None:
@@ -400,7 +399,7 @@ def test_lifeline_closed_nothing_is_left(tmp_path: Path) -> None:
         everything = [*job.processes(), *filter(None, [procfs.find(pid), procfs.find(job.pid)])]
         assert len(everything) == 5
         lifeline.close()
-        until(lambda: not any(procfs.alive(process.pid, process.started_at) for process in everything))
+        wait_until(lambda: not any(procfs.alive(process.pid, process.started_at) for process in everything))
         assert not nursery.socket.exists()
         assert not job.socket.exists()
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from tidepool import link, procfs
 
-from tests.runtime.process_tree import until
+from tests.waiting import wait_until
 
 SLEEP = "import time\nprint('up', flush=True)\ntime.sleep(600)\n"
 
@@ -40,7 +40,7 @@ def test_a_process_is_alive_only_under_its_own_start_time(sleeper: subprocess.Po
 def test_a_zombie_is_not_alive(sleeper: subprocess.Popen[bytes]) -> None:
     started_at = procfs.started_at(sleeper.pid)
     sleeper.kill()
-    until(lambda: not procfs.alive(sleeper.pid, started_at))
+    wait_until(lambda: not procfs.alive(sleeper.pid, started_at))
     assert procfs.find(sleeper.pid) is not None  # not reaped yet
 
 

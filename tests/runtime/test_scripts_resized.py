@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.runtime.lab import RUNTIME, SCRIPTS, Lab, wait_for
+from tests.runtime.lab import RUNTIME, SCRIPTS, Lab
 from tests.runtime.test_script_features import assert_equal
+from tests.waiting import wait_until
 
 ARGUMENTS = ["--epochs", "4", "--samples", "1030"]
 STEPS = 4 * 17
@@ -95,7 +96,6 @@ def test_rank_0_dies_with_the_sums_before_its_optimizers_have_stepped(
     assert_all_ended_as(alone, lab, lab.active()["world_size"])
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.long)])
 def test_a_compiled_model_through_resizes_and_a_death(
     make_lab: Callable[..., Lab], tmp_path: Path, backend: str
@@ -110,13 +110,13 @@ def test_a_compiled_model_through_resizes_and_a_death(
     lab = make_lab("mlp.py", arguments=[*arguments, *slowly], environment=cache)
     for size in (1, 3, 2):
         lab.size(size)
-        wait_for(lambda size=size: lab.active()["world_size"] == size, lab.story, 120)
+        wait_until(lambda size=size: lab.active()["world_size"] == size, lab.story)
         lab.wait_for_steps(2)
     victim = lab.wids()[0]
     lab.kill(victim)
-    wait_for(lambda: victim not in lab.wids() and lab.active()["world_size"] == 2, lab.story, 120)
+    wait_until(lambda: victim not in lab.wids() and lab.active()["world_size"] == 2, lab.story)
     hurry.touch()
-    wait_for(lambda: lab.journal("finished"), lab.story, 120)
+    wait_until(lambda: lab.journal("finished"), lab.story)
 
     out = tmp_path / "plain.pth"
     command = [sys.executable, SCRIPTS / "mlp.py", *arguments, "--out", out]

@@ -23,8 +23,9 @@ from torch import nn
 
 from benchmarks.soak import STEPS_PER_EPOCH, STEPS_PER_KILL, soak
 from datasets.digits import write_digits
-from tests.runtime.lab import RUNTIME, SCRIPTS, Lab, wait_for
+from tests.runtime.lab import RUNTIME, SCRIPTS, Lab
 from tests.runtime.test_live_resize import SAMPLES
+from tests.waiting import wait_until
 
 KILLS = int(os.environ.get("TIDEPOOL_SOAK_KILLS", "20"))
 SEED = int(os.environ.get("TIDEPOOL_SOAK_SEED", "1"))
@@ -35,7 +36,7 @@ EPOCHS = 40 * KILLS // 20
 PLACES = [(host, slot) for host in "ab" for slot in range(4)]
 
 
-@pytest.mark.timeout(max(240, 12 * KILLS))
+@pytest.mark.timeout(600 + 12 * KILLS)
 def test_random_targets_deaths_and_stops(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
     dice = random.Random(SEED)
     print(f"seed {SEED}, {KILLS} kills")
@@ -50,14 +51,14 @@ def test_random_targets_deaths_and_stops(make_lab: Callable[..., Lab], tmp_path:
         lab.wait_for_steps(dice.randint(1, 4))
         assert not lab.journal("finished"), f"the training was over after {len(killed)} kills"
         spared = kill_some(lab, dice, killed, targets[-3:])
-        wait_for(lambda: not killed & set(lab.wids()) or lab.journal("lost"), lab.story)
+        wait_until(lambda: not killed & set(lab.wids()) or lab.journal("lost"), lab.story)
         assert not lab.journal("lost"), lab.story()
         if dice.random() < 0.5:
             wanted = {*spared, *dice.sample(PLACES, dice.randint(3, 8))}
             targets.append(sorted(wanted, key=lambda place: dice.random()))
             lab.target(*targets[-1])
     hurry.touch()
-    wait_for(lambda: lab.journal("finished"), lab.story, 60 + EPOCHS)
+    wait_until(lambda: lab.journal("finished"), lab.story, 60 + EPOCHS)
 
     assert [record["step"] for record in lab.steps()] == list(range(1, EPOCHS * -(-SAMPLES // 64) + 1))
     read = Counter(line for path in lab.folder.glob("log/*/samples") for line in path.read_text().splitlines())
@@ -133,7 +134,9 @@ def test_forty_resizes_leave_nothing_behind_in_a_rank_that_stays(make_lab: Calla
         lab.wait_for_size(1 + (number + 1) % 2)
         if number == 9:
             before = held(pid)
-    after = wait_for(lambda: (now := held(pid))[0] <= before[0] and now[1] <= before[1] and now, lambda: str(held(pid)))
+    after = wait_until(
+        lambda: (now := held(pid))[0] <= before[0] and now[1] <= before[1] and now, lambda: str(held(pid))
+    )
 
     assert after[2] < before[2] + 20_000, "kilobytes of memory"
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
-from tests.runtime.lab import Lab, wait_for
+from tests.runtime.lab import Lab
 from tests.runtime.test_failures import assert_nothing_lost
 from tests.runtime.test_live_resize import ARGUMENTS, reference
+from tests.waiting import wait_until
 
 __all__ = ["reference"]
 
@@ -36,7 +37,7 @@ def test_stopped_seized_and_hanging_ranks_are_killed_and_replaced(
         min_slots=4,
     )
     lab.size(4)
-    wait_for(lambda: len(stuck(lab)) == 3, lab.story, 60)
+    wait_until(lambda: len(stuck(lab)) == 3, lab.story)
     lab.wait_for_the_end()
 
     assert {wid: record["silent"] for wid, record in stuck(lab).items()} == {
@@ -65,7 +66,7 @@ def test_a_joiner_that_is_stopped_while_it_receives_the_state_holds_nobody_up(
     lab.wait_for_steps(3)
     [first] = lab.wids()
     lab.size(2)
-    wait_for(lambda: "a.1.2" in lab.exits(), lab.story)
+    wait_until(lambda: "a.1.2" in lab.exits(), lab.story)
     lab.wait_for_size(2)
     lab.wait_for_the_end()
 
@@ -85,10 +86,10 @@ def test_a_host_that_falls_silent_is_left_behind_and_what_lives_there_is_killed_
     for pid in (lab.keepers["b"]["pid"], lab.started()[theirs]["pid"]):
         os.kill(pid, signal.SIGSTOP)
     try:
-        wait_for(lambda: lab.wids() == ours, lab.story)
+        wait_until(lambda: lab.wids() == ours, lab.story)
     finally:
         os.kill(lab.keepers["b"]["pid"], signal.SIGCONT)
-    wait_for(lambda: theirs in lab.exits(), lab.story)
+    wait_until(lambda: theirs in lab.exits(), lab.story)
     lab.wait_for_the_end()
 
     assert lab.exits()[theirs]["error"]["kind"] == "Stuck"
@@ -102,7 +103,7 @@ def test_a_script_that_never_comes_to_its_training_in_one_slot_costs_the_others_
     arguments = [*ARGUMENTS[:5], "0.5", "--hurry", str(hurry), "--never-ready", "a.1."]
     lab = make_lab("mlp.py", arguments=arguments, launch_seconds=5.0)
     lab.size(2)
-    wait_for(lambda: len(lab.journal("rank_failed")) == 2, lab.story, 60)
+    wait_until(lambda: len(lab.journal("rank_failed")) == 2, lab.story)
     hurry.touch()
     lab.wait_for_the_end()
 
@@ -119,7 +120,7 @@ def test_a_script_that_never_comes_to_its_training_in_one_slot_costs_the_others_
 def test_a_lone_rank_that_tells_nothing_is_killed_and_the_incarnation_is_over(make_lab: Callable[..., Lab]) -> None:
     lab = make_lab("mlp.py", arguments=ARGUMENTS, environment={"TIDEPOOL_FAULT": "reduce:5:seize"}, stuck_seconds=2.0)
     lab.size(1)
-    wait_for(lambda: lab.journal("lost"), lab.story)
+    wait_until(lambda: lab.journal("lost"), lab.story)
 
     assert list(stuck(lab)) == ["a.0.1"]
     assert not lab.journal("finished")

@@ -17,8 +17,8 @@ from tidepool.torch.transfer import HandOver, receive_state, send_state
 from torch import nn
 
 from tests.runtime.groups import groups, together
-from tests.runtime.lab import wait_for
 from tests.runtime.test_soak import held
+from tests.waiting import wait_until
 
 
 def state(seed: int) -> TrainingState:
@@ -148,8 +148,8 @@ def test_a_hundred_generations_leave_no_descriptor_thread_or_memory_behind() -> 
             receive_state(second, joiner, in_place=True)
             hand_over.wait()
         if number == 20:
-            before = wait_for(settled, lambda: "the first groups' end")
-    after = wait_for(
+            before = wait_until(settled, lambda: "the first groups' end")
+    after = wait_until(
         lambda: (now := held(os.getpid()))[0] <= before[0] and now[1] <= before[1] and now,
         lambda: str(held(os.getpid())),
     )

@@ -15,7 +15,8 @@ from tidepool.torch.metrics import MetricsFile
 from tidepool.torch.validation import Measuring
 from torch.nn.functional import cross_entropy, mse_loss
 
-from tests.runtime.lab import SCRIPTS, Lab, wait_for
+from tests.runtime.lab import SCRIPTS, Lab
+from tests.waiting import wait_until
 
 SCRIPT = "validated.py"
 WEIGHTS = Path("model", "train", "model_epoch_final.pth")
@@ -104,5 +105,7 @@ def test_what_is_no_classifier_has_a_loss_alone(
 def test_a_script_that_says_nothing_fails_with_what_to_add(make_lab: Callable[..., Lab], trained: Path) -> None:
     lab = make_lab(SCRIPT, arguments=["--on", "nothing"], initial_weights=str(trained), validate="validation")
     lab.size(1)
-    error = wait_for(lambda: next((end["error"] for end in lab.exits().values() if end.get("error")), None), lab.story)
+    error = wait_until(
+        lambda: next((end["error"] for end in lab.exits().values() if end.get("error")), None), lab.story
+    )
     assert "call session.validate_on(dataset, loss) before session.epochs" in error["message"]

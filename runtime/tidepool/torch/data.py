@@ -21,6 +21,7 @@ __all__ = [
     "collate",
     "epoch_order",
     "micro_batches",
+    "moved",
     "parts",
     "seed_reading",
     "seed_step",
@@ -102,6 +103,17 @@ def sized(dataset: Dataset[Any]) -> int:
 
 def collate(dataset: Dataset[Any], indices: list[int], collate_fn: Collate | None = None) -> Any:
     return (collate_fn or default_collate)([dataset[index] for index in indices])
+
+
+def moved(value: Any, device: torch.device) -> Any:
+    """With its tensors on that device, also inside lists and dicts."""
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, dict):
+        return {key: moved(item, device) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [moved(item, device) for item in value]
+    return value
 
 
 def _mixed(*parts: int) -> int:

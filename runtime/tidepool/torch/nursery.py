@@ -29,6 +29,8 @@ from typing import Any, NoReturn
 import torch
 
 from tidepool import keeper, link, procfs
+from tidepool.env import share_fabric_home
+from tidepool.fabric import build_fabric
 from tidepool.protocol import CoordinatorWish, KeeperSpec, LaunchSpec, ProtocolError, from_json
 from tidepool.torch.coordinator import main as coordinate
 
@@ -46,6 +48,7 @@ def main() -> None:
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     _warm_up()
+    share_fabric_home(build_fabric(options.socket.parent / "fabric"))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped by the kernel; their records are on disk
     listener = link.listen(options.socket)
     remove_socket = link.remover(options.socket)

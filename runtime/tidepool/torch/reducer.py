@@ -16,7 +16,8 @@ in whatever order the group adds) and to `TreeReducer` in `tree_reducer.py` (alw
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,6 +86,7 @@ class Reducer(ABC):
         #: While a step is under way: gradients may come. A session lets them come from `step.backward` only.
         self.open = True
         self._under_way = False
+        self._apart = False
         self._hooks: list[Any] = [_hook(parameter, self._on_gradient) for parameter in trained]
 
     def begin(self, group: Group, sharing: list[int]) -> None:
@@ -105,6 +107,23 @@ class Reducer(ABC):
     def expect_last_backward(self) -> None:
         """The next backward is this rank's last one of the step: its gradients may be sent as they come."""
         self._last_backward = True
+
+    @contextmanager
+    def apart(self, weight: float) -> Iterator[None]:
+        """In the block a script handles gradients as it does alone; what it leaves is added, multiplied by `weight`."""
+        for parameter in self._parameters:
+            parameter.grad = None
+        self._apart = True
+        try:
+            yield
+        finally:
+            self._apart = False
+        for bucket in self._buckets:
+            for parameter, view in zip(bucket.parameters, bucket.views, strict=True):
+                if parameter.grad is not None:
+                    view.add_(parameter.grad, alpha=weight)
+                    self._used.add(id(parameter))
+                parameter.grad = view
 
     @abstractmethod
     def end_part(self) -> None:
@@ -142,6 +161,8 @@ class Reducer(ABC):
             self._wait(bucket)
 
     def _on_gradient(self, parameter: torch.Tensor) -> None:
+        if self._apart:
+            return
         bucket, index = self._place[id(parameter)]
         if self._under_way and not self.open:
             raise RuntimeError("call step.backward(loss) in a step, not loss.backward(): the session weighs each loss")

@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.optim.swa_utils import AveragedModel
 from torch.utils.data import Dataset
 
 from tidepool.env import RankContext, rank_context
@@ -29,7 +28,7 @@ from tidepool.faults import fault
 from tidepool.protocol import Said
 from tidepool.torch.buffers import Buffers
 from tidepool.torch.checkpointer import Checkpointer, CheckpointPolicy
-from tidepool.torch.data import Collate, Part, collate, epoch_order, parts, seed_step, sized
+from tidepool.torch.data import Collate, Part, collate, epoch_order, moved, parts, seed_step, sized
 from tidepool.torch.exactness import be_deterministic, chosen_virtual_ranks
 from tidepool.torch.feed import Feed, Piece
 from tidepool.torch.metrics import KEPT_RECORDS, MetricsFile
@@ -37,11 +36,12 @@ from tidepool.torch.process_group import CommunicationError, Group
 from tidepool.torch.randomness import Generators
 from tidepool.torch.reducer import Reducer, SumReducer
 from tidepool.torch.refusals import Layout, bare_model, check_engine, check_trainable
+from tidepool.torch.results import write_weights
 from tidepool.torch.state import Position, Stateful, TrainingState
 from tidepool.torch.step import Step
 from tidepool.torch.transitions import Transitions
 from tidepool.torch.tree_reducer import TreeReducer
-from tidepool.torch.update import IN_BODY, OneOrMore, Update, first_of, learning_rates, named_optimizers, optimized
+from tidepool.torch.update import IN_BODY, OneOrMore, Update, learning_rates, named_optimizers, optimized
 from tidepool.torch.validation import HeldOut, cannot_validate, measured, write_result
 
 __all__ = ["Session"]
@@ -173,7 +173,7 @@ class Session:
             yield epoch
             if self.position.epoch == epoch:
                 self._end_epoch()
-        self._finish(self._write_final_weights)
+        self._finish(self._write_weights)
 
     def steps(
         self, dataset: Dataset[Any], *, num_workers: int = 0, collate_fn: Collate | None = None
@@ -240,8 +240,32 @@ class Session:
 
         on_batch: called after each batch of this rank, with how many samples it had.
         """
+        return self._summed(lambda: self._sum_parts(dataset, measure, width, batch_size, collate_fn, on_batch))
+
+    def from_first(self, values: Callable[[], Sequence[float]], *, width: int) -> list[float]:
+        """The `width` numbers that rank 0 computes, on all ranks.
+
+        `values` runs on rank 0 alone, and on its successor if it dies before all have them.
+        """
+        said: list[float] = []
+
+        def rows() -> torch.Tensor:
+            row = torch.zeros(1, width, dtype=torch.float64)
+            if self.rank == 0:
+                said[:] = said or values()
+                row[0] = torch.tensor(said, dtype=torch.float64)
+            return row
+
+        return self._summed(rows)
+
+    def share_among(self, ranks: int | None) -> None:
+        """From the next step on only so many ranks compute, the others add zeros; None: all. The same on all ranks."""
+        self._transitions.most_sharing = ranks
+
+    def _summed(self, rows: Callable[[], torch.Tensor]) -> list[float]:
+        """The sum of all rows of all ranks; `rows` is asked again after a failure."""
         while True:
-            sums = self._sum_parts(dataset, measure, width, batch_size, collate_fn, on_batch)
+            sums = rows()
             try:
                 self._group.wait(self._group.all_reduce(sums))
                 fault("sum-result", self._transitions.wid, CommunicationError)
@@ -275,13 +299,7 @@ class Session:
         return sums
 
     def to_device(self, value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return value.to(self.device)
-        if isinstance(value, dict):
-            return {key: self.to_device(item) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [self.to_device(item) for item in value]
-        return value
+        return moved(value, self.device)
 
     # --- one step ---
 
@@ -318,12 +336,12 @@ class Session:
 
     def _pieces_ahead(self, order: list[int], sharing: list[int]) -> Iterator[Piece]:
         """This rank's micro-batches to the end of the epoch, if nobody comes or goes. `sharing`: of the next step."""
-        number, cursor, size = self.position.step, self.position.cursor, self.world_size
+        number, cursor, all_ranks = self.position.step, self.position.cursor, self._transitions.all_sharing
         while chunk := self._samples_of_step(order, cursor):
             for part in self._parts(len(chunk), self._rank_batch_size, sharing):
                 for first, last in part.pieces:
                     yield Piece(number, first, chunk[first:last])
-            number, cursor, sharing = number + 1, cursor + len(chunk), list(range(size))
+            number, cursor, sharing = number + 1, cursor + len(chunk), all_ranks
 
     def _parts(self, samples: int, largest: int | None, sharing: list[int] | None = None) -> list[Part]:
         """What this rank computes of that many samples: nothing if it is not one of those that share."""
@@ -473,22 +491,10 @@ class Session:
                 return
             self._recover()
 
-    def _write_final_weights(self, results: Path) -> None:
-        folder = results / "model" / "train"
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in self._final_weights().items():
-            torch.save(content, folder / f".{name}")
-            (folder / f".{name}").rename(folder / name)
+    def save_weights(self, name: str) -> None:
+        """`<name>.pth` and `<name>_optimizer_state.pth` as results; for one rank to call, between epochs."""
+        if self.folder is not None:
+            self._write_weights(self.folder, name)
 
-    def _final_weights(self) -> dict[str, Any]:
-        """By file name. Averaged weights, or whatever module is registered, are a result too."""
-        optimizers = {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}
-        weights = {
-            "model_epoch_final.pth": self.model.state_dict(),
-            "model_epoch_final_optimizer_state.pth": optimizers if len(optimizers) > 1 else first_of(optimizers),
-        }
-        for name, item in self._transitions.state.registered.items():
-            if isinstance(item, torch.nn.Module):
-                module = item.module if isinstance(item, AveragedModel) else item
-                weights[f"model_epoch_final_{name}.pth"] = module.state_dict()
-        return weights
+    def _write_weights(self, results: Path, name: str = "model_epoch_final") -> None:
+        write_weights(results, name, self.model, self.optimizers, self._transitions.state.registered)

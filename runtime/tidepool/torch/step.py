@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -75,6 +75,15 @@ class Step:
         self._session.reducer.open = True
         self._session.update.scaled(weighted).backward()  # type: ignore[no-untyped-call]
         self._session.reducer.open = False
+
+    def run(self, compute: Callable[[], torch.Tensor | float]) -> None:
+        """As `backward`, for code that zeroes gradients, back-propagates a mean loss itself, and returns it."""
+        if not self._weight:
+            raise RuntimeError("step.run() is called once for each micro-batch, in place of step.backward()")
+        weight, self._weight = self._weight, 0.0
+        with self._session.reducer.apart(weight):
+            loss = torch.as_tensor(compute()).detach()
+        self._loss = self._loss.to(loss.device) + loss * weight
 
     def log(self, **means: torch.Tensor | float) -> None:
         """Add metrics of the current micro-batch (means over its samples) to this step's record."""

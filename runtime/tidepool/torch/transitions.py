@@ -47,6 +47,8 @@ class Transitions:
         self._hand_overs: list[HandOver] = []
         #: The script's steps change parameters themselves, not only the update: nothing may be sent meanwhile.
         self.exposed = False
+        #: Ranks that compute steps, if not all shall.
+        self.most_sharing: int | None = None
 
     @property
     def group(self) -> Group:
@@ -61,8 +63,13 @@ class Transitions:
         While the state is on its way to new members those that have it compute the step: nobody waits for it.
         """
         if self.state.position.operation == self._begun_at:
-            return self._holders
-        return list(range(self.group.size))
+            return self._holders[: self.most_sharing]
+        return self.all_sharing
+
+    @property
+    def all_sharing(self) -> list[int]:
+        """The same, once all members have the state."""
+        return list(range(self.group.size))[: self.most_sharing]
 
     @property
     def flag(self) -> int:

@@ -1,0 +1,1 @@
+"""What `fabric_model` is made of; no script imports it."""

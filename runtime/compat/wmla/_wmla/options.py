@@ -1,0 +1,95 @@
+"""The spellings of `FabricModel(...)` and `train(...)` in WMLA's generations, as one."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+__all__ = ["Parts", "parts_of", "warn_of_unknown"]
+
+#: A later name of an argument -> the one here.
+_SPELLINGS = {
+    "datasets_function": "datasets_fn",
+    "loss_function": "loss_fn",
+    "driver_logger_callback": "driver_logger",
+    "worker_logger_callback": "worker_logger",
+    "save_to_onnx": "enable_onnx",
+}
+#: The fifth to eighth argument by position, in the newer generation.
+_NEWER_ORDER = ("metrics", "worker_logger", "driver_logger", "enable_onnx")
+_OLDER_ORDER = ("driver_logger", "worker_logger", "user_callback", "enable_onnx")
+#: What is decided elsewhere: a job's resources when it is submitted.
+HINTS = frozenset({"worker_memory", "driver_memory", "worker_num", "worker_device_num", "hardware_spec"})
+#: Of Keras.
+_OTHER_BACKENDS = frozenset({"keras_custom_objects"})
+
+
+@dataclass
+class Parts:
+    """What a FabricModel is made of."""
+
+    datasets_fn: Callable[[], Any]
+    optimizer: torch.optim.Optimizer
+    loss_fn: Callable[[Any, Any], torch.Tensor] | None = None
+    driver_logger: Any = None
+    worker_logger: Any = None
+    user_callback: Any = None
+    enable_onnx: bool = False
+    fn_step_train: Callable[..., Any] | None = None
+    fn_test: Callable[..., Any] | None = None
+    scaleup_function: Callable[[int, int], Any] | None = None
+    metrics: Any = None
+    fn_batch_collate: Callable[[list[Any]], Any] | None = None
+
+
+def parts_of(model: Any, given: Mapping[str, Any]) -> Parts:
+    """given: arguments by name, in whatever spelling. Raises TypeError for what cannot be trained."""
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(
+            f"FabricModel got a {type(model).__module__}.{type(model).__name__}: only PyTorch models "
+            "(torch.nn.Module) are trained here. TensorFlow and Keras are not supported."
+        )
+    values = _in_older_order({name: value for name, value in given.items() if value is not None})
+    known = {}
+    for name, value in values.items():
+        if _SPELLINGS.get(name, name) in known:
+            raise TypeError(f"FabricModel got {name!r} twice, in two spellings")
+        known[_SPELLINGS.get(name, name)] = value
+    unknown = known.keys() - Parts.__dataclass_fields__.keys()
+    warn_of_unknown(sorted(unknown), "FabricModel()")
+    parts = {name: value for name, value in known.items() if name not in unknown}
+    for name in ("datasets_fn", "optimizer"):
+        if name not in parts:
+            raise TypeError(f"FabricModel needs {name}: FabricModel(model, datasets_fn, loss_fn, optimizer)")
+    if not isinstance(parts["optimizer"], torch.optim.Optimizer):
+        raise TypeError(f"optimizer is a {type(parts['optimizer']).__name__}: give a torch.optim.Optimizer")
+    if "loss_fn" not in parts and "fn_step_train" not in parts:
+        raise TypeError("FabricModel needs loss_fn, a function of (outputs, labels), or fn_step_train")
+    if "loss_fn" in parts and not callable(parts["loss_fn"]):
+        raise TypeError(f"loss_fn is {parts['loss_fn']!r}: give a function of (outputs, labels), as F.cross_entropy")
+    return Parts(**parts)
+
+
+def warn_of_unknown(names: list[str], where: str) -> None:
+    for name in names:
+        if name in HINTS:
+            why = "the job's resources are set when it is submitted"
+        elif name in _OTHER_BACKENDS:
+            why = "it is for Keras"
+        else:
+            why = "there is no such option"
+        warnings.warn(f"{where} ignores {name}: {why}", stacklevel=4)
+
+
+def _in_older_order(given: dict[str, Any]) -> dict[str, Any]:
+    """By position the newer generation has its metrics where the older one has the driver's logger."""
+    fifth = given.get("driver_logger")
+    if fifth is None or hasattr(fifth, "log_train_metrics") or hasattr(fifth, "log_test_metrics"):
+        return given
+    moved = {name: given[name] for name in _OLDER_ORDER if name in given}
+    rest = {name: value for name, value in given.items() if name not in moved}
+    return {**rest, **{_NEWER_ORDER[_OLDER_ORDER.index(name)]: value for name, value in moved.items()}}

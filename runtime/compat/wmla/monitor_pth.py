@@ -1,0 +1,45 @@
+"""IBM WMLA's `monitor_pth`: lines on the standard output that its charts of single-process trainings are made of."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import torch
+
+__all__ = ["PytorchMonitor"]
+
+
+class PytorchMonitor:
+    """Counts the batches that it is told of; accuracies are shares, in 0..1."""
+
+    def __init__(self) -> None:
+        self._trained = 0
+        self._tested = 0
+
+    def log_train(self, epoch: int, batch_idx: int, batch_len: int, target: Any, loss: Any, output: Any) -> None:
+        """batch_idx: in its epoch. loss: the batch's mean. output: a score for each class; target: the classes."""
+        self._trained += 1
+        now = round(time.time() * 1000)
+        _say(f"Timestamp {now}, Iteration {self._trained}")
+        _say(f"Timestamp {now}, batchIdx {batch_idx}")
+        _say(f"batches :{self._trained} {float(torch.as_tensor(loss).detach())}")
+        _say_scores(self._trained, "train", target, loss, output)
+
+    def log_test(
+        self, epoch: int, same_epoch: int, batch_idx: int, batch_len: int, target: Any, loss: Any, output: Any
+    ) -> None:
+        """WMLA's samples give the epoch twice."""
+        self._tested += 1
+        _say_scores(self._tested, "test", target, loss, output)
+
+
+def _say_scores(iteration: int, what: str, target: torch.Tensor, loss: Any, output: torch.Tensor) -> None:
+    correct = (output.detach().argmax(1) == target).double().mean()
+    _say(f"Iteration {iteration}: tag {what}_accuracy, simple_value {float(correct)}")
+    _say(f"Iteration {iteration}: tag {what}_loss, simple_value {float(torch.as_tensor(loss).detach())}")
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")

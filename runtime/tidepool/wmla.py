@@ -1,0 +1,88 @@
+"""What a rank finds around it when its script is written for WMLA: variables, folders, the path for imports."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from tidepool.env import RankContext
+
+__all__ = ["COMPAT", "DRIVER", "driver_folder", "environment", "link_results", "link_submitted_code"]
+
+#: The name of the folder below `compat/`.
+COMPAT = "wmla"
+#: The variable of a launch that names the driver. Without it the job's number has to do.
+DRIVER = "DLI_DRIVER_ID"
+
+_CODE = "_submitted_code"
+_EXEC = "DLI_EXECID"
+#: Below a user's folder of results: the trainings' folders, by number.
+_TRAININGS = "batchworkdir"
+#: What file systems allow for a name.
+_MAX_NAME_BYTES = 255
+
+
+def environment(context: RankContext, runtime_root: Path, fabric_home: str) -> dict[str, str]:
+    """Variables that WMLA documents or its samples read. What the launch says of its own has the last word."""
+    launch, results = context.launch, context.folder.parents[3]
+    user = context.folder.parents[2].name
+    archive = [str(Path(fabric_home, "libs", "fabric.zip"))] if fabric_home else []
+    path = [str(runtime_root / "compat" / COMPAT), *archive, launch.code_folder, str(runtime_root)]
+    return {
+        "PYTHONPATH": os.pathsep.join(path),
+        "FABRIC_HOME": fabric_home,
+        "FABRIC_BACKEND": "pytorch",
+        "FRAME_WORK": "PyTorch",
+        "DLI_DATA_FS": launch.data_dir,
+        "DLI_RESULT_FS": str(results),
+        "DLI_SHARED_FS": str(results),
+        "DL_NFS_PATH": str(results),
+        "DLI_CS_DATASTORE_META": f"type=fs,data_path={launch.data_dir}",
+        _EXEC: str(context.job),
+        "TRAINING_ID": launch.environment.get(_EXEC, str(context.job)),
+        "USER": user,
+        "DLI_RUN_AS_USERNAME": user,
+        "DLI_WORK_DIR": launch.code_folder,
+        "MODEL_PATH": launch.code_folder,
+        "DATA_PATH": launch.data_dir,
+        "PS_PATH": "",
+        "RESUME_WEIGHT_PATH": launch.initial_weights or "",
+        "DLI_IS_ELASTIC": "true" if launch.engine == "elastic" else "false",
+        "DLI_LOGGER_LEVEL": "INFO",
+        "DLI_EXTRA_CONF": "",
+        "JOB_STATE_DIR": str(context.folder),
+        **launch.environment,
+    }
+
+
+def driver_folder(context: RankContext, incarnation: Path | None = None) -> Path:
+    """Where the driver logs: of the ranks, one after the other may be it, on whatever host; its folder stays.
+
+    incarnation: another one's folder than this one's.
+    """
+    log = (incarnation or context.folder) / "log"
+    name = context.launch.environment.get(DRIVER, f"driver-{context.job:04}")
+    return next(iter(sorted(log.glob(f"{name}.*"))), log / f"{name}.{context.host}")
+
+
+def link_submitted_code(context: RankContext) -> None:
+    """Scripts look for files of theirs in RESULT_DIR/_submitted_code/<model>, too."""
+    code = Path(context.launch.code_folder)
+    if code.parent.name == _CODE:
+        with suppress(FileExistsError):
+            (context.folder / _CODE).symlink_to(Path("..", _CODE))
+
+
+def link_results(context: RankContext) -> None:
+    """Scripts build the path of RESULT_DIR by themselves: `$DLI_RESULT_FS/$USER/batchworkdir/$DLI_EXECID`.
+
+    Whoever is there first makes the link; it always leads to the newest incarnation. The id has the user's name in it,
+    which may be no name of a file: there is no link then.
+    """
+    training = context.folder.parent
+    name = context.launch.environment.get(_EXEC, "")
+    is_file_name = Path(name).name == name and len(os.fsencode(name)) <= _MAX_NAME_BYTES
+    if training.parent.name == _TRAININGS and is_file_name:
+        with suppress(FileExistsError):
+            (training.parent / name).symlink_to(Path(training.name, "current"))
