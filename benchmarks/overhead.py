@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.results import Result, arguments, result, show
-from tests.runtime.lab import Lab, running_nursery, wait_for
+from tests.runtime.lab import Lab, running_nursery
+from tests.waiting import wait_until
 
 HERE = Path(__file__).parent
 #: Name -> width of the network; its parameters with 256 inputs and 10 classes.
@@ -69,7 +70,7 @@ def alternated(nursery: Path, folder: Path, network: str, size: int, blocks: int
     file = lab.folder / "blocks.jsonl"
     try:
         lab.size(size)
-        wait_for(lambda: len(_lines(file)) == count, lambda: f"{count} blocks: {lab.story()}", 1800)
+        wait_until(lambda: len(_lines(file)) == count, lambda: f"{count} blocks: {lab.story()}", 1800)
         print(f"{network}, {size} ranks", file=sys.stderr)
         return [json.loads(line) for line in _lines(file)][WARM_UP_BLOCKS:]
     finally:

@@ -29,7 +29,8 @@ from typing import Any
 
 from benchmarks.results import Result, arguments, result, show
 from datasets.digits import write_digits
-from tests.runtime.lab import Lab, running_nursery, wait_for
+from tests.runtime.lab import Lab, running_nursery
+from tests.waiting import wait_until
 
 SIZE = 3
 SETTLE_STEPS = 15
@@ -135,7 +136,7 @@ def kill_restarted(folder: Path, data: Path, found: Restarted) -> None:
 
 
 def _until(steps: Callable[[], list[Any]], count: int, what: Callable[[], str]) -> list[Any]:
-    return list(wait_for(lambda: len(found := steps()) >= count and found, what, 120))
+    return list(wait_until(lambda: len(found := steps()) >= count and found, what))
 
 
 def _median_step(moments: list[float]) -> float:

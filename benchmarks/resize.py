@@ -37,7 +37,8 @@ from pathlib import Path
 
 from benchmarks.networks import NETWORKS
 from benchmarks.results import Result, arguments, result, show
-from tests.runtime.lab import Lab, running_nursery, wait_for
+from tests.runtime.lab import Lab, running_nursery
+from tests.waiting import wait_until
 
 SIZES = [1, 2, 4, 2, 1]
 CHANGES = list(itertools.pairwise(SIZES))
@@ -48,7 +49,6 @@ SETTLE_STEPS = {"1M": 30, "25M": 6}
 #: Live rounds are short: so many for one of the others.
 LIVE_CYCLES = {"1M": 4, "25M": 2}
 FLOOR_MS = 5.0
-DEADLINE_SECONDS = 240.0
 RANDOM_SAMPLES, RANDOM_BATCH = 1030, 64
 HERE = Path(__file__).parent
 
@@ -180,7 +180,7 @@ def training(nursery: Path, folder: Path, script: str, options: list[str], code:
 
 def resize(lab: Lab, size: int) -> None:
     lab.size(size)
-    wait_for(lambda: lab.active()["world_size"] == size, lab.story, DEADLINE_SECONDS)
+    wait_until(lambda: lab.active()["world_size"] == size, lab.story)
 
 
 def count(lab: Lab, generation: int) -> int:
@@ -188,7 +188,7 @@ def count(lab: Lab, generation: int) -> int:
 
 
 def settle(steps: Callable[[], int], wanted: int) -> None:
-    wait_for(lambda: steps() >= wanted, lambda: f"{wanted} steps, not {steps()}", DEADLINE_SECONDS)
+    wait_until(lambda: steps() >= wanted, lambda: f"{wanted} steps, not {steps()}")
 
 
 def torchrun_steps(folder: Path, network: str) -> Steps:

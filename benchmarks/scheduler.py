@@ -7,6 +7,9 @@ cycles are measured: `first`, in which every job waits and every slot is free, a
 as many run as fit and the others wait. The ratio is to the next smaller size in the same run: ten times as many jobs
 and slots that cost ten times as much are linear.
 
+`10 groups` is the same crowd in ten instance groups with quotas and weights on one resource group; its ratio is to the
+one group of the same size.
+
 Jobs ask for up to 1 to 32 GPUs with priorities from a fixed seed, 1.5 times as many in all as there are; a tenth needs
 at least 4 at once. Times are the processor's, a cycle's without the garbage collector, as in the scheduler. A preview
 is measured without its queries here, and by `benchmarks.previews` with them.
@@ -31,6 +34,7 @@ SIZES = ((100, 1_000), (1_000, 10_000), (10_000, 100_000))
 POLICIES: tuple[PolicyName, ...] = ("fairshare", "priority", "fifo")
 SLOTS_PER_HOST = 8
 REPEATS = 7
+GROUPS = 10
 WAITING = (100, 400, 1_000, 4_000)
 PREVIEWED = (20, 400)
 
@@ -46,8 +50,20 @@ def main() -> None:
                 name = f"{policy}, {kind}: {jobs:,} jobs on {slots:,}"
                 found.append(result(name, "ms", times, "the size before", former.get(kind, ())))
                 former[kind] = times
-    found += queue() + previews()
+    found += shared() + queue() + previews()
     show(found, options.json)
+
+
+def shared() -> list[Result]:
+    """Between instance groups: each policy decides about its own jobs, some of them more than once."""
+    found = []
+    for jobs, slots in SIZES:
+        alone = cycles("fairshare", jobs, slots)
+        for kind, snapshot in cycles("fairshare", jobs, slots, groups=GROUPS).items():
+            times, former = measured(snapshot, REPEATS), measured(alone[kind], REPEATS)
+            name = f"{GROUPS} groups, {kind}: {jobs:,} jobs on {slots:,}"
+            found.append(result(name, "ms", times, "one group", former))
+    return found
 
 
 def queue() -> list[Result]:
@@ -88,8 +104,10 @@ def measured(snapshot: Snapshot, repeats: int) -> list[float]:
     return times
 
 
-def cycles(policy: PolicyName, jobs: int, slots: int) -> dict[str, Snapshot]:
+def cycles(policy: PolicyName, jobs: int, slots: int, groups: int = 1) -> dict[str, Snapshot]:
     first = crowd(policy, jobs, slots)
+    if groups > 1:
+        first = divided(first, groups)
     cluster = SimulatedCluster(first)
     for _ in range(3):
         cluster.turn()
@@ -113,6 +131,16 @@ def crowd(policy: PolicyName, jobs: int, slots: int) -> Snapshot:
         ),
         jobs=tuple(_job(number, round(most * enough), dice) for number, most in enumerate(wishes, start=1)),
     )
+
+
+def divided(snapshot: Snapshot, groups: int) -> Snapshot:
+    """The jobs in turn to this many groups; together their quotas are half of what there is."""
+    [whole] = snapshot.groups
+    quota = len(snapshot.slots) // (2 * groups)
+    names = [f"{whole.name}-{number}" for number in range(groups)]
+    parts = tuple(replace(whole, name=name, quota=quota, weight=1 + number % 3) for number, name in enumerate(names))
+    jobs = tuple(replace(job, group=names[job.id % groups]) for job in snapshot.jobs)
+    return replace(snapshot, groups=parts, jobs=jobs)
 
 
 def _job(number: int, most: int, dice: random.Random) -> JobView:

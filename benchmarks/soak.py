@@ -33,7 +33,8 @@ from benchmarks.results import Result, arguments, result, show
 from benchmarks.soak_networks import NETWORKS
 from datasets.digits import write_digits
 from tests.runtime.bits import different
-from tests.runtime.lab import Lab, running_nursery, wait_for
+from tests.runtime.lab import Lab, running_nursery
+from tests.waiting import wait_until
 
 SIZE = 3
 #: Of quick ones from the moment when all train, before the latest of which a rank is killed.
@@ -44,7 +45,6 @@ STEPS_PER_EPOCH = 23
 #: In a slot, after which it is given back.
 DEATHS_PER_SLOT = 2
 NO_LIMIT = 1_000_000_000
-DEADLINE_SECONDS = 120.0
 HERE = Path(__file__).parent
 #: By mode: what is trained, and what the job is submitted with.
 MODES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -106,7 +106,7 @@ def kill_again_and_again(lab: Lab, kills: int, dice: random.Random, found: Distu
     set_pace(lab, 0)
     lab.size(SIZE)
     for number in range(1, kills + 1):
-        wait_for(lambda: lab.active()["world_size"] == SIZE, lab.story, DEADLINE_SECONDS)
+        wait_until(lambda: lab.active()["world_size"] == SIZE, lab.story)
         made = len(lab.steps())
         set_pace(lab, made + QUICK_STEPS)
         wait_for_steps(lab, made + dice.randint(1, QUICK_STEPS))
@@ -114,7 +114,7 @@ def kill_again_and_again(lab: Lab, kills: int, dice: random.Random, found: Distu
         wid = dice.choice(lab.wids())
         lab.kill(wid)
         found.killed.append(wid)
-        wait_for(lambda wid=wid: wid in lab.exits() and wid not in lab.wids(), lab.story, DEADLINE_SECONDS)
+        wait_until(lambda wid=wid: wid in lab.exits() and wid not in lab.wids(), lab.story)
         assert not lab.journal("lost"), lab.story()
         give_back(lab, int(wid.split(".")[1]), deaths)
         if number in (min(10, kills), kills):
@@ -140,14 +140,14 @@ def set_pace(lab: Lab, step: int) -> None:
 
 
 def wait_for_steps(lab: Lab, number: int) -> None:
-    wait_for(lambda: len(lab.steps()) >= number or lab.journal("finished"), lab.story, DEADLINE_SECONDS)
+    wait_until(lambda: len(lab.steps()) >= number or lab.journal("finished"), lab.story)
 
 
 def wait_for_the_end(lab: Lab) -> None:
     """As long as it makes steps."""
     while not lab.journal("finished"):
         made = len(lab.steps())
-        wait_for(lambda made=made: len(lab.steps()) > made or lab.journal("finished"), lab.story, DEADLINE_SECONDS)
+        wait_until(lambda made=made: len(lab.steps()) > made or lab.journal("finished"), lab.story)
     lab.wait_for_the_end()
 
 

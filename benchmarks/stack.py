@@ -22,7 +22,8 @@ import httpx
 import psutil
 
 from benchmarks.results import Result, arguments, result, show
-from tests.journey.running_stack import ROOT, RunningStack, free_port, wait_until
+from tests.journey.running_stack import ROOT, RunningStack, free_port
+from tests.waiting import wait_until
 
 EXAMPLE = ROOT / "examples" / "digits-cnn"
 
