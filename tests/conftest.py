@@ -16,9 +16,9 @@ from rest_framework.test import APIClient
 
 from tests.factories import UserFactory
 
-# The same examples in each run, so that a failure is the change's; `make test-full` looks for new ones.
+# The same examples in each run, so that a failure is the change's; `make test-full` looks for new ones, and for more.
 hypothesis.settings.register_profile("fixed", derandomize=True)
-hypothesis.settings.register_profile("exploring", print_blob=True)
+hypothesis.settings.register_profile("exploring", print_blob=True, max_examples=500)
 hypothesis.settings.load_profile("fixed")
 
 _HOME = settings.TIDEPOOL_HOME

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from urllib.parse import quote
 
 from django.db import connection
 
-__all__ = ["database_url", "wait_until"]
-
-START_SECONDS = 60.0
-
-
-def wait_until(is_so: Callable[[], bool], what: str, seconds: float = START_SECONDS) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {seconds:g} s: {what}")
-        time.sleep(0.05)
+__all__ = ["database_url"]
 
 
 def database_url() -> str:

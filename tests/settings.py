@@ -9,3 +9,5 @@ os.environ["TIDEPOOL_HOME"] = tempfile.mkdtemp(prefix="tidepool-test-")
 from webapp.settings import *  # noqa: F403
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+# Hosts may join; where tests let one do so, they say which broker it is told.
+TIDEPOOL_EXECUTOR_BROKER_URL = "redis://executor:secret@10.0.0.5:6379/0"

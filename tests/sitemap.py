@@ -5,13 +5,14 @@ A page that is added gets a line here; `tests/pages/test_sitemap.py` fails until
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from tests.scene import Scene
 
-__all__ = ["NOT_PAGES", "PAGES", "addresses", "named_addresses"]
+__all__ = ["NOT_PAGES", "PAGES", "STAFF_PAGES", "addresses", "api_addresses", "named_addresses", "staff_addresses"]
 
 #: Name of an address -> the pages that it shows in the scene, for Alice.
 PAGES: dict[str, Callable[[Scene], list[str]]] = {
@@ -35,10 +36,31 @@ PAGES: dict[str, Callable[[Scene], list[str]]] = {
     "models:templates": lambda scene: ["/models/templates/"],
     "models:add-location": lambda scene: ["/models/templates/new/"],
     "models:template": lambda scene: [f"/models/templates/{scene.model.template_id}/"],
-    "workers:hosts": lambda scene: ["/hosts/"],
-    # Only who is not logged in sees it: tests/browser/test_accessibility.py looks at it by itself.
+    "usage": lambda scene: ["/usage/?range=15m&by=job", "/usage/?from=2020-01-01&to=2020-01-02"],
+    "hosts:list": lambda scene: ["/hosts/"],
+    "resource_groups:list": lambda scene: ["/resource-groups/"],
+    "resource_groups:change": lambda scene: [f"/resource-groups/{scene.first.instance_group.resource_group_id}/"],
+    "groups:list": lambda scene: ["/instance-groups/"],
+    "groups:detail": lambda scene: [f"/instance-groups/{scene.first.instance_group_id}/"],
+    "groups:deployment": lambda scene: [f"/instance-groups/{scene.first.instance_group_id}/deployment/"],
+    "fair-share": lambda scene: ["/fair-share/"],
+    "account": lambda scene: ["/account/"],
+    # Only who is not logged in sees these: tests/browser/test_accessibility.py looks at them by themselves.
+    "one-time-link": lambda scene: [],
     "login": lambda scene: [],
     "not found": lambda scene: ["/no-such-page/"],
+}
+
+#: The same of pages for administrators of the cluster, for Carol.
+STAFF_PAGES: dict[str, Callable[[Scene], list[str]]] = {
+    "groups:new": lambda scene: ["/instance-groups/new/", "/instance-groups/new/?template=elastic-fair-share"],
+    "groups:change": lambda scene: [f"/instance-groups/{scene.first.instance_group_id}/change/"],
+    "resource_groups:new": lambda scene: ["/resource-groups/new/"],
+    "hosts:join": lambda scene: ["/hosts/join/"],
+    "audit": lambda scene: ["/audit/", "/audit/?search=nothing-of-that-name"],
+    "users": lambda scene: ["/users/", "/users/?search=nobody"],
+    "user-invite": lambda scene: ["/users/invite/"],
+    "user": lambda scene: [f"/users/{scene.alice.pk}/"],
 }
 
 #: Names of addresses that show no page of their own -> what they answer with.
@@ -68,10 +90,39 @@ NOT_PAGES = {
     "models:delete": "takes a form",
     "models:delete-template": "takes a form",
     "models:take-again": "takes a form",
-    "workers:hosts-live": "JSON",
-    "workers:hosts-panels": "a part of the page",
+    "resource_groups:preview-new": "JSON",
+    "resource_groups:preview": "JSON",
+    "resource_groups:put-back": "takes a form",
+    "resource_groups:delete": "takes a form",
+    "hosts:live": "JSON",
+    "hosts:panels": "a part of the page",
+    "hosts:question": "JSON",
+    "hosts:act": "takes a form",
+    "hosts:join-withdraw": "takes a form",
+    "groups:rows": "a part of the list",
+    "groups:live": "JSON",
+    "groups:now": "a part of the page",
+    "groups:parameters": "JSON",
+    "groups:change-preview": "JSON",
+    "groups:undo": "takes a form",
+    "fair-share-now": "a part of the page",
+    "groups:act": "takes a form",
+    "account-password": "takes a form, shows the account",
+    "account-token-make": "takes a form, shows the account",
+    "account-token-withdraw": "takes a form",
+    "user-role": "takes a form",
+    "user-reset": "takes a form, shows a link once",
+    "user-activate": "takes a form, shows a link once",
+    "user-deactivate": "takes a form",
+    "user-withdraw": "takes a form",
+    "user-token-withdraw": "takes a form",
+    "usage-report": "JSON",
+    "usage-price-remove": "takes a form",
+    "usage-price-restore": "takes a form",
     "logout": "takes a form",
     "healthz": "JSON",
+    "metrics": "for Prometheus",
+    "dlicmd": "a program",
 }
 
 
@@ -79,9 +130,35 @@ def addresses(scene: Scene) -> list[str]:
     return [address for pages in PAGES.values() for address in pages(scene)]
 
 
+def staff_addresses(scene: Scene) -> list[str]:
+    return [address for pages in STAFF_PAGES.values() for address in pages(scene)]
+
+
+def api_addresses() -> list[str]:
+    """An example of every address of the API: numbers are 1, names are "name", of alternatives the first."""
+    return sorted({address for address in _examples(get_resolver()) if address.startswith("/api/v1/")})
+
+
+def _examples(resolver: URLResolver, prefix: str = "/") -> Iterator[str]:
+    for pattern in resolver.url_patterns:
+        address = prefix + _example(str(pattern.pattern))
+        if isinstance(pattern, URLPattern):
+            yield address
+        else:
+            yield from _examples(pattern, address)
+
+
+def _example(pattern: str) -> str:
+    pattern = re.sub(
+        r"\(\?P<\w+>([^)]*)\)", lambda group: "1" if r"\d" in group[1] else group[1].split("|")[0], pattern
+    )
+    pattern = re.sub(r"<int:\w+>", "1", pattern)
+    return re.sub(r"<(str:)?\w+>", "name", pattern).removeprefix("^").removesuffix("$")
+
+
 def named_addresses() -> set[str]:
-    """Names of all addresses but the API's, such as "jobs:list"."""
-    return {name for name in _names(get_resolver()) if not name.startswith("api:")}
+    """Names of all addresses but those of the API and of WMLA, such as "jobs:list"."""
+    return {name for name in _names(get_resolver()) if not name.startswith(("api:", "wmla:"))}
 
 
 def _names(resolver: URLResolver, prefix: str = "") -> Iterator[str]:

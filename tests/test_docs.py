@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,8 +20,11 @@ PLACES = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
-    *(f"docs/{name}" for name in ("settings.md", "security.md", "states.md")),
+    "runtime/README.md",
+    "benchmarks/README.md",
+    *(str(file.relative_to(ROOT)) for file in sorted((ROOT / "docs").rglob("*.md"))),
 ]
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def words_of(document: str) -> set[str]:
@@ -84,10 +89,32 @@ def test_links_between_documents_lead_somewhere() -> None:
     broken = []
     for place in PLACES:
         text = (ROOT / place).read_text()
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+        for target in re.findall(r"(?<!\")\]\(([^)#:]+)(?:#[^)]*)?\)", text):
             if not ((ROOT / place).parent / target).exists():
                 broken.append(f"{place}: {target}")
     assert broken == []
+
+
+def test_tests_that_documents_name_are_there() -> None:
+    named = {
+        (place, *found)
+        for place in PLACES
+        for found in re.findall(r"`(tests/[\w/]+\.py)::([\w:]+)`", (ROOT / place).read_text())
+    }
+    assert len(named) > 100, "docs/wmla-contract.md names one or more for each row"
+    assert [name for name in sorted(named) if name[2] not in names_in(name[1])] == []
+
+
+@cache
+def names_in(place: str) -> set[str]:
+    """Names of the tests of a file, with their class."""
+    found = set()
+    for node in ast.parse((ROOT / place).read_text()).body:
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}::{each.name}" for each in node.body if isinstance(each, FUNCTIONS)}
+        elif isinstance(node, FUNCTIONS):
+            found.add(node.name)
+    return found
 
 
 def test_requires_the_python_that_setup_asks_for() -> None:

@@ -38,7 +38,8 @@ from jobs import actions as job_actions
 from jobs.actions.checks import InvalidSubmission
 from jobs.models import Topic
 from tests.factories import InstanceGroupFactory, JobFactory, RegisteredModelVersionFactory, host_with_slots
-from tests.processes import database_url, wait_until
+from tests.processes import database_url
+from tests.waiting import wait_until
 from tests.webapp.lib.archives import tar_of
 from webapp.lib import uploads
 from webapp.lib.errors import Conflict, NotAllowed, UserError

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 import torch
 
-from tests.runtime.lab import RUNTIME, SCRIPTS, Lab, wait_for
+from tests.runtime.lab import RUNTIME, SCRIPTS, Lab
 from tests.runtime.test_failures import assert_nothing_lost
 from tests.runtime.test_live_resize import ARGUMENTS
+from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.gpu
 
 ON_GPU = [*ARGUMENTS, "--device", "cuda"]
 #: Several ranks share the first GPU: gloo takes the tensors.
@@ -68,7 +69,7 @@ def test_a_death_loses_nothing(
     lab.wait_for_steps(3)
     before = lab.wids()
     lab.kill(before[victim])
-    wait_for(lambda: before[victim] not in lab.wids(), lab.story)
+    wait_until(lambda: before[victim] not in lab.wids(), lab.story)
     lab.wait_for_the_end()
     survivors = [wid for wid in before if wid != before[victim]]
     assert lab.wids()[:2] == survivors, "those that lived trained on in the same processes"

@@ -46,6 +46,14 @@ def test_by_path(alice, folder):
     assert _text(version) == "from fabric_model import FabricModel\n"
 
 
+def test_folders_are_passed_only_where_the_script_declares_them(alice, folder):
+    assert _register(alice).folder_arguments == []
+    declared = "parser.add_argument('--train_dir')\nparser.add_argument('--weights')\n"
+    (folder / "main.py").write_text(f"import pth_parameter_mgr\n{declared}")
+    version = _register(alice)
+    assert (version.compat, version.folder_arguments) == (["wmla"], ["train_dir", "weights"])
+
+
 def test_by_upload_of_one_script(alice, home):
     version = _register(alice, source=Source(upload=Upload("train.py", io.BytesIO(b"x = 1"))), entry_point="train.py")
     assert _text(version) == "x = 1"
@@ -85,6 +93,8 @@ def test_compat_is_told_from_the_imports(alice, folder):
     assert _register(alice, compat=[]).compat == []
     (folder / "main.py").write_text("import torch\n")
     assert _register(alice).compat == []
+    (folder / "main.py").write_text("import tf_parameter_mgr\n")
+    assert _register(alice).compat == ["wmla"], "so that it is told that this is not here"
 
 
 def test_versions_and_owners(alice, bob, carol, folder):

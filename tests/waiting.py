@@ -1,0 +1,28 @@
+"""How tests wait for what other processes do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+__all__ = ["PATIENCE_SECONDS", "wait_until"]
+
+#: For everything. What comes sooner costs nothing, and a busy machine may need most of it.
+PATIENCE_SECONDS = 180.0
+_PAUSE_SECONDS = 0.01
+
+T = TypeVar("T")
+
+
+def wait_until(met: Callable[[], T], what: str | Callable[[], str] = "it", seconds: float = PATIENCE_SECONDS) -> T:
+    """The first true value of `met`. `what` is waited for; a callable is asked at the end, for how things stand then.
+
+    Raises AssertionError when there is none in time.
+    """
+    deadline = time.monotonic() + seconds
+    while not (value := met()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds:g} s: {what if isinstance(what, str) else what()}")
+        time.sleep(_PAUSE_SECONDS)
+    return value
