@@ -84,6 +84,8 @@ def train(options: argparse.Namespace, stop: Stop, device: torch.device) -> None
         model.module.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         first_epoch, done = state["epoch"], state["step"]
+        if done >= len(loader):  # the stop came after the epoch's last step
+            first_epoch, done = first_epoch + 1, 0
         print(f"rank {rank} goes on at epoch {first_epoch}, step {done}")
 
     for epoch in range(first_epoch, options.epochs):

@@ -16,7 +16,7 @@ def test_from_a_location_to_a_model(page: Page, scene: Scene, complaints: list[s
     page.get_by_role("link", name="New model").click()
     page.get_by_role("link", name="Add location").first.click()
     folder = Path(page.locator(".form-hint code").first.inner_text(), "resnet")
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "main.py").write_text(CODE)
     page.get_by_label("Name").fill("resnet")
     page.get_by_role("button", name="Browse for the path").click()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_digits
 
 from jobs.outcome import RankEnd
@@ -151,6 +153,21 @@ def digits(tmp_path: Path) -> Path:
 
 def printed(lab: Lab) -> str:
     return "".join(path.read_text() for path in sorted(lab.folder.glob("log/*/stdout")))
+
+
+def test_ddp_goes_on_after_a_stop_at_the_end_of_an_epoch(tmp_path: Path, digits: Path) -> None:
+    environment = {"PATH": os.environ["PATH"], "DATA_DIR": str(digits), "CHECKPOINT_DIR": str(tmp_path)}
+
+    def run(epochs: int) -> str:
+        command = [sys.executable, str(EXAMPLE / "train.py"), "--epochs", str(epochs)]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=True).stdout
+
+    run(1)
+    saved = torch.load(tmp_path / "ddp-digits.pt", weights_only=True)
+    torch.save(saved | {"epoch": 0, "step": math.ceil(600 / 32)}, tmp_path / "ddp-digits.pt")
+    told = run(2)
+    assert "rank 0 goes on at epoch 1, step 0" in told
+    assert "epoch 1: loss" in told
 
 
 def test_ddp_is_stopped_resumed_and_not_patched_up(make_fixed: Callable[..., Lab], digits: Path) -> None:
