@@ -10,6 +10,7 @@ const pick = dialog.querySelector("[data-pick]");
 let address = "";
 let target = null;
 let here = null;
+let asked = 0;
 
 function say(name, words) {
   dialog.querySelector(`[data-field="${name}"]`).textContent = words;
@@ -70,14 +71,20 @@ function showState() {
   pick.disabled = here.is_root;
 }
 
+//: Nothing can be picked until the folder is there: what is shown meanwhile is the one before. The last one asked for wins.
 async function open(path, focusOn = "") {
+  const number = ++asked;
+  pick.disabled = true;
   let answer;
   try {
     answer = await ask(path);
   } catch (error) {
+    if (number !== asked) return true;
     say("problem", error.message);
+    pick.disabled = here?.is_root ?? true;
     return false;
   }
+  if (number !== asked) return true;
   say("problem", "");
   here = answer;
   showTrail();
@@ -90,8 +97,10 @@ async function open(path, focusOn = "") {
 }
 
 async function showMore() {
+  const folder = here;
   try {
-    const page = await ask(here.path, here.next);
+    const page = await ask(folder.path, folder.next);
+    if (folder !== here) return;
     here.next = page.next;
     const fresh = page.entries.map(entryElement);
     list.append(...fresh);

@@ -17,6 +17,7 @@ from datasets.management.commands.check_datasets import Checker
 from datasets.models import Dataset, DatasetVersion
 from tests.factories import DatasetVersionFactory
 from tests.scene import Scene
+from tests.waiting import wait_until
 from tests.webapp.lib.archives import tar_of
 
 
@@ -82,6 +83,26 @@ def test_from_the_kind_to_the_preview_without_a_pointer(page: Page, scene: Scene
     expect(page.locator("section[aria-labelledby=classes-title]")).to_contain_text("oak")
     expect(page.locator("section[aria-labelledby=head-title]")).to_contain_text("length")
     assert DatasetVersion.objects.get(dataset__name="plants").testing == str(data / "plants/held-out")
+
+
+def test_nothing_is_picked_before_the_folder_asked_for_is_there(page: Page, scene: Scene, data: Path) -> None:
+    page.goto("/datasets/new/?kind=any")
+    page.get_by_role("textbox", name="Training folder").fill(str(data / "plants"))
+    page.get_by_role("button", name="Browse for the training folder").click()
+    pick = page.locator("#folders [data-pick]")
+    expect(pick).to_be_enabled()
+    held: list[Route] = []
+    page.route("**/folders/**", lambda route: held.append(route))
+    page.locator(".folders-list button", has_text="train").click()
+    expect(pick).to_be_disabled()
+    page.locator(".folders-list button", has_text="held-out").click()
+    wait_until(lambda: page.title() and len(held) == 2, "both folders are asked for")  # a call lets routes come in
+    held[1].continue_()
+    expect(pick).to_be_enabled()
+    with page.expect_response(lambda response: response.url == held[0].request.url):
+        held[0].continue_()
+    pick.click()
+    expect(page.get_by_role("textbox", name="Training folder")).to_have_value(str(data / "plants/held-out"))
 
 
 def test_large_folders_are_shown_in_pages_and_files_cannot_be_picked(page: Page, scene: Scene, data: Path) -> None:
