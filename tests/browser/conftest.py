@@ -17,7 +17,7 @@ import pytest
 from django.conf import settings as django_settings
 from django.contrib.auth.models import User
 from django.test import Client
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
 from tests.processes import database_url
 from tests.scene import Scene, build_scene
@@ -143,8 +143,17 @@ def page(scene: Scene, context: BrowserContext, complaints: list[str]) -> Page:
 
 
 def listen(page: Page, complaints: list[str]) -> None:
-    page.on("console", lambda line: complaints.append(line.text) if line.type in {"error", "warning"} else None)
+    def on_console(line: ConsoleMessage) -> None:
+        if line.type in {"error", "warning"} and not _is_left_behind(line.text):
+            complaints.append(line.text)
+
+    page.on("console", on_console)
     page.on("pageerror", lambda error: complaints.append(str(error)))
+
+
+def _is_left_behind(line: str) -> bool:
+    """Said of a page that was left, or began to poll, while its socket still connected: the server refused nothing."""
+    return line.startswith("WebSocket connection to") and "handshake" not in line and "net::" not in line
 
 
 def log_in(page: Page, name: str) -> None:

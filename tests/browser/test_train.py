@@ -18,8 +18,7 @@ from tests.scene import Scene
 @pytest.fixture(autouse=True)
 def nothing_to_complain(complaints: list[str]) -> object:
     yield
-    # A page that is left while its socket still connects says so.
-    assert [line for line in complaints if "WebSocket connection to" not in line] == []
+    assert complaints == []
 
 
 def test_train_with_a_preview(page: Page, scene: Scene) -> None:
