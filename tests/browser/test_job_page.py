@@ -229,7 +229,9 @@ def test_why_is_reckoned_and_what_would_change_it(page: Page, scene: Scene) -> N
     remedies = page.locator("#why-remedies li")
     expect(remedies.filter(has_text="A minimum of 1 GPU instead of 4: it would start now, on 1.")).to_have_count(1)
     page.get_by_role("button", name="Lower the minimum").click()
-    expect(remedies.first).to_contain_text("the scheduler decides again")
+    expect(page.locator("#toasts")).to_contain_text("Done: the scheduler decides again.")
+    expect(remedies.filter(has_text="A minimum of")).to_have_count(0)
+    expect(page.get_by_text("How this was reckoned, and what would change it")).to_be_focused()
     assert Job.objects.get(pk=scene.waiting.pk).min_slots == 1
 
 

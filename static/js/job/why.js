@@ -1,6 +1,7 @@
 // Behind the sentence: its arithmetic, and what the scheduler would decide if something of the job were otherwise.
 
 import { fetchJson } from "../live.js";
+import { say } from "../toasts.js";
 import { element, link } from "./rows.js";
 
 const SETTLE_MS = 500;
@@ -33,13 +34,21 @@ export function start(page, root) {
     isChanging = true;
     turn += 1;
     button.setAttribute("aria-disabled", "true");
-    button.replaceWith(await said(remedy));
+    const problem = await problemOf(remedy);
     isChanging = false;
     turn += 1;
+    if (problem) {
+      button.removeAttribute("aria-disabled");
+      say(problem, { kind: "error" });
+      return;
+    }
+    say("Done: the scheduler decides again.");
+    box.querySelector("summary").focus();
+    read();
   }
 
-  //: Ask for the change; what came of it, in words.
-  async function said(remedy) {
+  //: Asks for the change; why it was refused, in words, or nothing.
+  async function problemOf(remedy) {
     const token = root.querySelector("[name=csrfmiddlewaretoken]").value;
     try {
       const response = await fetch(address, {
@@ -47,7 +56,7 @@ export function start(page, root) {
         headers: { "Content-Type": "application/json", "X-CSRFToken": token },
         body: JSON.stringify({ [remedy.kind]: remedy.value }),
       });
-      return response.ok ? "Done: the scheduler decides again." : (await response.json()).error;
+      return response.ok ? "" : (await response.json()).error;
     } catch {
       return "There was no answer: load the page again.";
     }
