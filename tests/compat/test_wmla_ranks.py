@@ -212,6 +212,8 @@ def test_hooks_and_callbacks_of_the_newer_generation_hold_through_resizes(make_j
     whole.target(("a", 0))
     whole.wait_for_the_end()
     lab = make_job("newer.py", STRICT, **options)
+    slowly = lab.folder / "slowly"
+    slowly.touch()
     lab.target(("a", 0))
     lab.wait_for_size(1)
     lab.wait_for_steps(3)
@@ -220,6 +222,7 @@ def test_hooks_and_callbacks_of_the_newer_generation_hold_through_resizes(make_j
     lab.wait_for_steps(3)
     lab.target(("a", 1))
     lab.wait_for_size(1)
+    slowly.unlink()
     lab.wait_for_the_end()
     assert_same_weights(lab, whole)
     if exactness == "bitwise":

@@ -258,7 +258,12 @@ class Lab:
             lambda: len(self.steps()) >= goal or self.journal("finished"), lambda: f"step {goal}: {self.story()}"
         )
 
+    def hurry(self) -> None:
+        """From now on no step is drawn out (`--step-seconds` of the scripts)."""
+        (self.folder.parent / "hurry").touch()
+
     def wait_for_the_end(self) -> None:
+        self.hurry()
         wait_until(lambda: self.journal("finished"), lambda: f"the end: {self.story()}")
         wait_until(lambda: len(self.exits()) == len(self.started()), lambda: f"the ranks' exits: {self.story()}")
 

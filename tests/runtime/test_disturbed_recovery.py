@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 from tidepool import procfs
@@ -20,9 +19,9 @@ __all__ = ["reference"]
 Make = Callable[..., Lab]
 
 
-def begin(make_lab: Make, hurry: Path, sizes: dict[str, int], faults: str = "") -> Lab:
-    """A job on all places, drawn out until `hurry` is there."""
-    arguments = [*ARGUMENTS, "--step-seconds", STEP_SECONDS, "--hurry", str(hurry)]
+def begin(make_lab: Make, sizes: dict[str, int], faults: str = "") -> Lab:
+    """A job on all places, drawn out until the test waits for the end."""
+    arguments = [*ARGUMENTS, "--step-seconds", STEP_SECONDS]
     count = sum(sizes.values())
     lab = make_lab(
         "mlp.py",
@@ -42,9 +41,9 @@ def kill_coordinator(lab: Lab) -> None:
 
 
 def test_a_coordinator_is_killed_before_it_has_seen_the_death(
-    make_lab: Make, reference: dict[str, torch.Tensor], tmp_path: Path
+    make_lab: Make, reference: dict[str, torch.Tensor]
 ) -> None:
-    lab = begin(make_lab, tmp_path / "hurry", {"a": 3})
+    lab = begin(make_lab, {"a": 3})
     lab.wait_for_steps(3)
     os.kill(lab.coordinator["pid"], signal.SIGSTOP)
     lab.kill("a.0.1")
@@ -53,7 +52,6 @@ def test_a_coordinator_is_killed_before_it_has_seen_the_death(
     assert len(lab.journal("generation_planned")) == 1, "nobody has told the survivors how to go on"
     lab.start_coordinator()
     wait_until(lambda: len(lab.wids()) == 3 and "a.0.1" not in lab.wids(), lab.story)
-    (tmp_path / "hurry").touch()
     lab.wait_for_the_end()
 
     assert lab.wids()[:2] == ["a.1.2", "a.2.3"]
@@ -61,10 +59,8 @@ def test_a_coordinator_is_killed_before_it_has_seen_the_death(
     assert_nothing_lost(lab, reference)
 
 
-def test_a_coordinator_is_killed_while_the_survivors_agree(
-    make_lab: Make, reference: dict[str, torch.Tensor], tmp_path: Path
-) -> None:
-    lab = begin(make_lab, tmp_path / "hurry", {"a": 3}, "reduce@a.0.1:4:kill,agree@a.2.3:1:stop")
+def test_a_coordinator_is_killed_while_the_survivors_agree(make_lab: Make, reference: dict[str, torch.Tensor]) -> None:
+    lab = begin(make_lab, {"a": 3}, "reduce@a.0.1:4:kill,agree@a.2.3:1:stop")
     wait_until(lambda: is_stopped(lab, "a.2.3"), lab.story)
     kill_coordinator(lab)
     lab.kill("a.2.3", signal.SIGCONT)
@@ -72,7 +68,6 @@ def test_a_coordinator_is_killed_while_the_survivors_agree(
     assert lab.active()["generation"] == 1, "they trained on with nobody to tell that to"
     lab.start_coordinator()
     wait_until(lambda: len(lab.wids()) == 3 and "a.0.1" not in lab.wids(), lab.story)
-    (tmp_path / "hurry").touch()
     lab.wait_for_the_end()
 
     assert lab.wids()[:2] == ["a.1.2", "a.2.3"]
@@ -80,11 +75,9 @@ def test_a_coordinator_is_killed_while_the_survivors_agree(
     assert_nothing_lost(lab, reference)
 
 
-def test_a_keeper_is_killed_while_the_survivors_agree(
-    make_lab: Make, reference: dict[str, torch.Tensor], tmp_path: Path
-) -> None:
+def test_a_keeper_is_killed_while_the_survivors_agree(make_lab: Make, reference: dict[str, torch.Tensor]) -> None:
     faults = "reduce@a.0.1:4:kill,agree@b.0.1:1:stop"
-    lab = begin(make_lab, tmp_path / "hurry", {"a": 2, "b": 2}, faults)
+    lab = begin(make_lab, {"a": 2, "b": 2}, faults)
     wait_until(lambda: is_stopped(lab, "b.0.1"), lab.story)
     theirs = {wid: rank for wid, rank in lab.started().items() if wid.startswith("b.")}
     os.kill(lab.keepers["b"]["pid"], signal.SIGKILL)
@@ -94,7 +87,7 @@ def test_a_keeper_is_killed_while_the_survivors_agree(
     lab.start_keeper("b")
     lab.size(4)
     wait_until(lambda: len(lab.wids()) == 4 and not set(theirs) & set(lab.wids()), lab.story)
-    (tmp_path / "hurry").touch()
+    lab.hurry()
     wait_until(lambda: lab.journal("finished"), lab.story)
     wait_until(lambda: set(lab.started()) - set(theirs) == set(lab.exits()), lab.story)
 

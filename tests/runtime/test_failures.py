@@ -150,11 +150,12 @@ def test_ranks_that_their_script_ends_cost_the_others_nothing(
 ) -> None:
     lab = make_lab(
         "mlp.py",
-        arguments=[*ARGUMENTS[:5], "0.05"],
+        arguments=ARGUMENTS,
         environment={"TIDEPOOL_FAULT": "reduce@a.1.2:5:raise,reduce@a.2.3:10:leave"},
         min_slots=3,
     )
     lab.size(3)
+    wait_until(lambda: len(lab.started()) == 4, lab.story)
     lab.wait_for_the_end()
 
     assert lab.exits()["a.1.2"]["code"] == 1

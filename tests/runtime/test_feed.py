@@ -17,7 +17,7 @@ from tidepool.torch.randomness import Generators
 from torch.utils.data import Dataset
 
 from tests.runtime.lab import Lab
-from tests.runtime.test_scripts_resized import ARGUMENTS, SLOWLY, alone, assert_all_ended_as, hurry
+from tests.runtime.test_scripts_resized import ARGUMENTS, SLOWLY, alone, assert_all_ended_as
 from tests.waiting import wait_until
 
 __all__ = ["alone"]
@@ -138,7 +138,6 @@ def test_workers_follow_resizes_and_end_with_a_killed_rank(make_lab: Callable[..
     )
     wait_until(lambda: victim not in lab.wids(), lab.story)
     lab.wait_for_size(2)
-    hurry(lab)
     lab.wait_for_the_end()
 
     assert_all_ended_as(alone, lab, 2)

@@ -12,7 +12,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import torch
@@ -85,13 +84,11 @@ def assert_nothing_lost(lab: Lab, reference: dict[str, torch.Tensor]) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_survivors_train_on(
-    make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor], tmp_path: Path, name: str
-) -> None:
-    case, hurry = CASES[name], tmp_path / "hurry"
+def test_survivors_train_on(make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor], name: str) -> None:
+    case = CASES[name]
     lab = make_lab(
         "mlp.py",
-        arguments=[*ARGUMENTS, "--step-seconds", STEP_SECONDS, "--hurry", str(hurry)],
+        arguments=[*ARGUMENTS, "--step-seconds", STEP_SECONDS],
         sizes={"a": 4},
         environment={"TIDEPOOL_FAULT": ",".join(f"{death}:kill" for death in case.deaths)},
         min_slots=case.begin,
@@ -103,7 +100,6 @@ def test_survivors_train_on(
     lab.size(case.grow)
     wait_until(lambda: set(case.victims) <= set(lab.exits()), lab.story)
     wait_until(lambda: len(lab.wids()) == case.grow and not set(case.victims) & set(lab.wids()), lab.story)
-    hurry.touch()
     lab.wait_for_the_end()
 
     exits, survivors = lab.exits(), [wid for wid in first if wid not in case.victims]

@@ -15,7 +15,8 @@ from tests.runtime.lab import RUNTIME, SCRIPTS, Lab
 from tests.waiting import wait_until
 
 EPOCHS, SAMPLES = 4, 1030
-ARGUMENTS = ["--epochs", str(EPOCHS), "--samples", str(SAMPLES), "--step-seconds", "0.02"]
+#: Drawn out, so that resizes have all the time that they need, on a busy machine too.
+ARGUMENTS = ["--epochs", str(EPOCHS), "--samples", str(SAMPLES), "--step-seconds", "0.1"]
 
 
 @pytest.fixture(scope="module")

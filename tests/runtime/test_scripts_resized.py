@@ -20,12 +20,8 @@ from tests.waiting import wait_until
 
 ARGUMENTS = ["--epochs", "4", "--samples", "1030"]
 STEPS = 4 * 17
-#: Until `hurry` is called, so that resizes have all the time that they need, on a busy machine too.
+#: Until the test waits for the end: resizes have all the time that they need, on a busy machine too.
 SLOWLY = ["--step-seconds", "0.2"]
-
-
-def hurry(lab: Lab) -> None:
-    (lab.folder.parent / "hurry").touch()
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +54,6 @@ def test_resizes_change_nothing(make_lab: Callable[..., Lab], alone: Path) -> No
         lab.size(size)
         lab.wait_for_size(size)
         lab.wait_for_steps(2)
-    hurry(lab)
     lab.wait_for_the_end()
 
     assert_all_ended_as(alone, lab, 4)
@@ -104,8 +99,7 @@ def test_a_compiled_model_through_resizes_and_a_death(
     if backend == "inductor" and not shutil.which("g++"):
         pytest.skip("no g++ on this machine")
     arguments = ["--epochs", "6", "--samples", "1030", "--no-evaluation"]
-    hurry = tmp_path / "hurry"
-    slowly = ["--step-seconds", "0.2", "--hurry", str(hurry), "--compile", backend]
+    slowly = ["--step-seconds", "0.2", "--compile", backend]
     cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "compiled")}
     lab = make_lab("mlp.py", arguments=[*arguments, *slowly], environment=cache)
     for size in (1, 3, 2):
@@ -115,8 +109,7 @@ def test_a_compiled_model_through_resizes_and_a_death(
     victim = lab.wids()[0]
     lab.kill(victim)
     wait_until(lambda: victim not in lab.wids() and lab.active()["world_size"] == 2, lab.story)
-    hurry.touch()
-    wait_until(lambda: lab.journal("finished"), lab.story)
+    lab.wait_for_the_end()
 
     out = tmp_path / "plain.pth"
     command = [sys.executable, SCRIPTS / "mlp.py", *arguments, "--out", out]

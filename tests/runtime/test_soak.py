@@ -41,8 +41,7 @@ def test_random_targets_deaths_and_stops(make_lab: Callable[..., Lab], tmp_path:
     dice = random.Random(SEED)
     print(f"seed {SEED}, {KILLS} kills")
     arguments = ["--epochs", str(EPOCHS), "--samples", str(SAMPLES), "--no-evaluation"]
-    hurry = tmp_path / "hurry"
-    drawn_out = [*arguments, "--step-seconds", "0.1", "--hurry", str(hurry)]
+    drawn_out = [*arguments, "--step-seconds", "0.1"]
     lab = make_lab("mlp.py", arguments=drawn_out, sizes={"a": 4, "b": 4}, stuck_seconds=3.0)
     targets = [PLACES[: dice.randint(3, 6)]]
     lab.target(*targets[-1])
@@ -57,7 +56,7 @@ def test_random_targets_deaths_and_stops(make_lab: Callable[..., Lab], tmp_path:
             wanted = {*spared, *dice.sample(PLACES, dice.randint(3, 8))}
             targets.append(sorted(wanted, key=lambda place: dice.random()))
             lab.target(*targets[-1])
-    hurry.touch()
+    lab.hurry()
     wait_until(lambda: lab.journal("finished"), lab.story, 60 + EPOCHS)
 
     assert [record["step"] for record in lab.steps()] == list(range(1, EPOCHS * -(-SAMPLES // 64) + 1))

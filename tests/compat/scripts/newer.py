@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -72,6 +73,8 @@ def custom_train(model, data, eva, train_loader, fn_args):
     outputs = model(inputs)
     loss = model.get_loss_function()(outputs, labels)
     loss.backward()
+    if (RESULTS / "slowly").exists():
+        time.sleep(0.2)
     return eva(outputs, labels), loss
 
 

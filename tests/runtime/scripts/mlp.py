@@ -14,8 +14,7 @@ parser.add_argument("--epochs", type=int, default=4)
 parser.add_argument("--samples", type=int, default=1030)
 parser.add_argument("--batch", type=int, default=64)
 parser.add_argument("--rank-batch", type=int, default=None)
-parser.add_argument("--step-seconds", type=float, default=0.0)
-parser.add_argument("--hurry", default=None, help="once this file is there, steps are not drawn out any more")
+parser.add_argument("--step-seconds", type=float, default=0.0, help="draw steps out, until there is a file `hurry`")
 parser.add_argument("--every", type=int, default=None)
 parser.add_argument("--bad-sample", type=int, default=None)
 parser.add_argument("--no-evaluation", action="store_true")
@@ -24,6 +23,7 @@ parser.add_argument("--compile", default=None, help="a backend of torch.compile"
 parser.add_argument("--out", default=None)
 parser.add_argument("--never-ready", default=None, help="ranks whose wid begins so hang before they have a session")
 options = parser.parse_args()
+hurry = Path(os.environ.get("DATA_DIR", "."), "hurry")
 if options.never_ready and os.environ["TIDEPOOL_WID"].startswith(options.never_ready):
     time.sleep(3600)
 
@@ -87,7 +87,7 @@ for epoch in session.epochs(options.epochs):
             outputs = network(inputs)
             step.backward(nn.functional.cross_entropy(outputs, labels))
             step.log(accuracy=(outputs.argmax(1) == labels).float().mean() * 100)
-        if options.step_seconds and not (options.hurry and Path(options.hurry).exists()):
+        if options.step_seconds and not hurry.exists():
             time.sleep(options.step_seconds)
     samples.epoch = -1
     if not options.no_evaluation:
