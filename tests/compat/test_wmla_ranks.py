@@ -205,15 +205,16 @@ STRICT = ["--epochs", "4", "--batch-size", "32"]
 
 
 @pytest.mark.parametrize("exactness", ["sum", "bitwise"])
-def test_hooks_and_callbacks_of_the_newer_generation_hold_through_resizes(make_job: MakeLab, exactness: str) -> None:
+def test_hooks_and_callbacks_of_the_newer_generation_hold_through_resizes(
+    make_job: MakeLab, tmp_path: Path, exactness: str
+) -> None:
     """A strict parse_args, a learning rate that a callback halves, a step hook in several turns, a test hook."""
     options = {"max_slots": 2, "exactness": exactness, "virtual_ranks": 2 if exactness == "bitwise" else None}
     whole = make_job("newer.py", STRICT, **options)
     whole.target(("a", 0))
     whole.wait_for_the_end()
-    lab = make_job("newer.py", STRICT, **options)
-    slowly = lab.folder / "slowly"
-    slowly.touch()
+    hurry = tmp_path / "hurry-up"
+    lab = make_job("newer.py", [*STRICT, "--hurry", str(hurry)], **options)
     lab.target(("a", 0))
     lab.wait_for_size(1)
     lab.wait_for_steps(3)
@@ -222,7 +223,7 @@ def test_hooks_and_callbacks_of_the_newer_generation_hold_through_resizes(make_j
     lab.wait_for_steps(3)
     lab.target(("a", 1))
     lab.wait_for_size(1)
-    slowly.unlink()
+    hurry.touch()
     lab.wait_for_the_end()
     assert_same_weights(lab, whole)
     if exactness == "bitwise":

@@ -54,12 +54,14 @@ def global_steps(training: Training) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("model", "parameters"), [("mnist-edt", {"batchsize": 16, "numWorker": 2}), ("newer", {"batch-size": 16})]
+    ("model", "parameters"),
+    [("mnist-edt", {"batchsize": 16, "numWorker": 2, "epochs": 24}), ("newer", {"batch-size": 16})],
 )
 def test_a_resized_training_ends_with_the_same_weights(
     stack: RunningStack, api: httpx.Client, model: str, parameters: dict[str, int]
 ) -> None:
-    options = {"model": model, "dataset": "mnist", "epochs": 12, **parameters}
+    hurry = stack.home / f"hurry-{model}"  # the example ignores it
+    options = {"model": model, "dataset": "mnist", "epochs": 12, "hurry": str(hurry), **parameters}
     resized = Training(api, stack.home, f"{model} resized", max_slots=2, **options)
     resized.wait_for_size(2)
     resized.change(max_slots=1)
@@ -67,6 +69,10 @@ def test_a_resized_training_ends_with_the_same_weights(
     done = resized.steps
     wait_until(lambda: resized.steps > done + 5, "some steps on one GPU")
     resized.change(max_slots=2)
+    resized.wait_for_size(2)
+    done = resized.steps
+    wait_until(lambda: resized.steps > done + 5, "some steps on two again")
+    hurry.touch()
     resized.wait_for_the_end()
     sizes = [step["world_size"] for step in resized.lines("metrics.jsonl")]
     assert {1, 2} == set(sizes)
