@@ -19,6 +19,7 @@ from jobs.jobfolder import job_folder
 from jobs.models import InstanceGroup, Job, MetricPoint, Rank, SlotClaim, Validation
 from jobs.states import JobState, Reason
 from tests.scene import Scene
+from tests.waiting import wait_until
 from workers.models import GpuReading
 
 #: Of the web process, which was started before any test made a home of its own.
@@ -197,8 +198,14 @@ def test_a_search_finds_what_the_page_does_not_hold(page: Page, scene: Scene, re
     expect(count).to_have_text("1 of 4")
     expect(current).to_have_text("Needle one")
 
+    held: list[Route] = []
+    page.route("**/logs/search/**", lambda route: held.append(route))
     page.get_by_label("Search the whole log").press("Enter")
     page.get_by_role("button", name="Next match").click()
+    wait_until(lambda: page.title() and len(held) == 2, "both are asked for")  # a call lets routes come in
+    for route in held:
+        route.continue_()
+    page.unroute("**/logs/search/**")
     expect(count).to_have_text("3 of 4")
     expect(current).to_have_text("a needle and a needle")
     expect(current).to_be_in_viewport()

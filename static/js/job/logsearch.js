@@ -32,23 +32,28 @@ export class Search {
     else this.highlight();
   }
 
-  //: The next match or the one before, around the ends. Logs grow: the count is made anew each time.
+  //: The next match or the one before, around the ends. Logs grow: the count is made anew each time. Who asks again before
+  //: the answer is there goes on from what was asked for: each press counts.
   async step(by) {
     const needle = this.input.value;
     if (!needle) return;
     clearTimeout(this.timer);
     const turn = ++this.turn;
+    const before = this.number;
     this.say("searching …");
-    let wanted = this.number + by || this.total || 1;
-    let found = await this.find(needle, wanted);
+    this.number = before + by > 0 ? before + by : this.total || 1;
+    let found = await this.find(needle, this.number);
     if (turn !== this.turn) return;
     if (found && !found.match && found.count) {
-      wanted = wanted > found.count ? 1 : found.count;
-      found = await this.find(needle, wanted);
+      this.number = this.number > found.count ? 1 : found.count;
+      found = await this.find(needle, this.number);
       if (turn !== this.turn) return;
     }
-    if (!found) return;
-    Object.assign(this, { total: found.count, number: found.match ? wanted : 0, match: found.match });
+    if (!found) {
+      this.number = before;
+      return;
+    }
+    Object.assign(this, { total: found.count, number: found.match ? this.number : 0, match: found.match });
     await this.show(found);
   }
 
