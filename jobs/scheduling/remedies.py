@@ -47,17 +47,21 @@ def remedies(snapshot: Snapshot, job: int) -> tuple[Remedy, ...]:
 
 
 def _lower_minimum(snapshot: Snapshot, me: JobView, line: JobPlan) -> Remedy | None:
-    """The largest minimum with which it would start now."""
-    if line.slots or not me.elastic or me.min_slots == 1:
+    """The largest minimum with which it would start now, or else with which others give back what it needs."""
+    if line.slots or not me.elastic:
         return None
-    value = _first(
-        1, me.min_slots - 1, lambda k: bool(_line(with_changes(snapshot, me.id, min_slots=k), me.id).slots), -1
-    )
+
+    def after(minimum: int) -> JobPlan:
+        return _line(with_changes(snapshot, me.id, min_slots=minimum), me.id)
+
+    value = _first(1, me.min_slots - 1, lambda minimum: bool(after(minimum).slots), -1)
+    if value is None and not line.target:
+        value = _first(1, me.min_slots - 1, lambda minimum: after(minimum).target > 0, -1)
     if value is None:
         return None
-    after = _line(with_changes(snapshot, me.id, min_slots=value), me.id)
-    text = f"A minimum of {gpus(value)} instead of {me.min_slots}: it would start now, on {len(after.slots)}."
-    return Remedy("min_slots", value, after.target, True, text)
+    then = after(value)
+    text = f"A minimum of {gpus(value)} instead of {me.min_slots}: {_gets(line, then)}."
+    return Remedy("min_slots", value, then.target, _starts(line, then), text)
 
 
 def _raise_priority(snapshot: Snapshot, me: JobView, line: JobPlan) -> Remedy | None:

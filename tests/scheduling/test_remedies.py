@@ -40,6 +40,17 @@ def test_who_asks_for_less_starts_now() -> None:
     assert (end.kind, end.value, end.target) == ("end", 1, 8)
 
 
+def test_a_minimum_that_others_would_give_back_for_is_named() -> None:
+    pool = hold(slots(4, 4), {"h1:0-3": 1, "h2:0-3": 1})
+    snapshot = Snapshot(0.0, (group(),), pool, (running(job(1, least=4)), job(2, least=6)))
+
+    [minimum, end] = remedies(snapshot, 2)
+
+    assert (minimum.kind, minimum.value, minimum.target, minimum.starts_now) == ("min_slots", 4, 4, False)
+    assert minimum.text == "A minimum of 4 GPUs instead of 6: it would get 4 GPUs, once they are given back."
+    assert end.kind == "end"
+
+
 def test_the_least_priority_that_helps_is_named() -> None:
     pool = hold(slots(4, 4), {"h1:0-3": 1, "h2:0-3": 2})
     snapshot = Snapshot(0.0, (group(),), pool, (running(job(1)), running(job(2))))
