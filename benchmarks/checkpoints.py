@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from tidepool.protocol import CHECKPOINT_SECONDS, LaunchSpec, Said
+from tidepool.protocol import CHECKPOINT_SECONDS, LaunchSpec, MemberMessage
 from tidepool.torch.checkpointer import Checkpointer, CheckpointPolicy
 from tidepool.torch.state import Position, TrainingState
 from tidepool.torch.transitions import Transitions
@@ -37,15 +37,15 @@ class Rank:
 
     launch: LaunchSpec
     state: TrainingState
-    wid: str = "a.0.1"
+    member_id: str = "a.0.1"
     checkpointed_at: float = 0.0
-    said: list[Said] = field(default_factory=list)
+    said: list[MemberMessage] = field(default_factory=list)
 
     @property
     def group(self) -> Any:
         return type("Group", (), {"generation": 1})
 
-    def say(self, said: Said) -> None:
+    def say(self, said: MemberMessage) -> None:
         self.said.append(said)
 
 

@@ -26,7 +26,7 @@ from torch.distributed import TCPStore
 
 from benchmarks.exactness_rank import MODELS, VIRTUAL_RANKS
 from benchmarks.results import Result, arguments, result, show
-from tests.runtime.lab import RUNTIME, SCRIPTS, Lab, running_nursery
+from tests.runtime.lab import RUNTIME, SCRIPTS, Lab, running_forkserver
 
 RANKS = (1, 2, 4)
 CHANGES = (1, 2, 4, 3, 2, 4, 1)
@@ -39,9 +39,9 @@ def main() -> None:
     options = arguments(__doc__ or "").parse_args()
     blocks, rounds = (40, 5) if options.long else (12, 1)
     found = [figure for name in MODELS for size in RANKS for figure in cost(name, size, blocks)]
-    with tempfile.TemporaryDirectory(prefix="tide") as folder, running_nursery(Path(folder)) as nursery:
+    with tempfile.TemporaryDirectory(prefix="tide") as folder, running_forkserver(Path(folder)) as forkserver:
         for name in TRAININGS:
-            found += differences(nursery, Path(folder), name, rounds)
+            found += differences(forkserver, Path(folder), name, rounds)
     show(found, options.json)
 
 
@@ -67,20 +67,22 @@ def cost(name: str, size: int, blocks: int) -> list[Result]:
     ]
 
 
-def differences(nursery: Path, folder: Path, name: str, rounds: int) -> list[Result]:
+def differences(forkserver: Path, folder: Path, name: str, rounds: int) -> list[Result]:
     found: dict[str, list[float]] = {"sum": [], "bitwise": []}
     for number in range(rounds):
         for exactness, largest in found.items():
             virtual = VIRTUAL_RANKS if exactness == "bitwise" else None
-            largest.append(difference(nursery, folder / f"{name[:5]}-{exactness}-{number}", TRAININGS[name], virtual))
+            largest.append(
+                difference(forkserver, folder / f"{name[:5]}-{exactness}-{number}", TRAININGS[name], virtual)
+            )
     return [result(f"difference in {exactness}, {name}", "1e-6", largest) for exactness, largest in found.items()]
 
 
-def difference(nursery: Path, folder: Path, given: list[str], virtual_ranks: int | None) -> float:
+def difference(forkserver: Path, folder: Path, given: list[str], virtual_ranks: int | None) -> float:
     """The largest one of any parameter or buffer, in millionths."""
     launch: dict[str, Any] = {"exactness": "bitwise", "virtual_ranks": virtual_ranks} if virtual_ranks else {}
     slowly = ["--slow-until", "over"]
-    lab = Lab(nursery, folder, "cnn.py", arguments=[*given, *slowly], **launch)
+    lab = Lab(forkserver, folder, "cnn.py", arguments=[*given, *slowly], **launch)
     try:
         for size in CHANGES:
             lab.size(size)

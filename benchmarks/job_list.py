@@ -100,7 +100,7 @@ def key_at(user: object, query: str, depth: float) -> str:
         return ""
     from django.http import QueryDict
 
-    from jobs.listing import job_page_of, list_keys, parsed_filter
+    from jobs.queries.listing import job_page_of, list_keys, parsed_filter
 
     wanted = parsed_filter(QueryDict(query).dict())
     skipped = int(list_keys(user, wanted).count() * depth)
@@ -114,7 +114,7 @@ def page_by_offset(client: object, user: object, query: str, depth: float) -> st
     from django.http import QueryDict
     from django.template.loader import render_to_string
 
-    from jobs.listing import list_keys, parsed_filter
+    from jobs.queries.listing import list_keys, parsed_filter
 
     wanted = parsed_filter(QueryDict(query).dict())
     rows = list_keys(user, wanted).select_related("owner", "model__model", "dataset__dataset", "instance_group")  # type: ignore[arg-type]

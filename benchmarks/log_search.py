@@ -49,8 +49,8 @@ def written(file: Path, line: str, size: int) -> None:
 
 
 def searches(kind: str, file: Path) -> list[Result]:
-    from jobs.logs import Log
-    from jobs.logsearch import search_logs
+    from jobs.files.logs import Log
+    from jobs.files.search import search_logs
 
     log = Log(1, "h.0.1", "h", "stdout", 0, 1, has_ended=True, path=file, inside=file.parent)
     found = []

@@ -2,7 +2,7 @@
 
     python -m benchmarks.overhead [--long] [--json FILE]
 
-Real ranks, with their keeper and coordinator, make blocks of steps in turns with DDP in the same processes
+Real ranks, with their shim and coordinator, make blocks of steps in turns with DDP in the same processes
 (`overhead_ranks.py`). Of each block the fastest step counts: on a machine with other work the median of all steps
 measures that work. The processor's time of rank 0 is shown too, which other work changes less. The ratio is the median
 of the ratios of blocks that follow each other. More ranks than cores are shown but mean little.
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.results import Result, arguments, result, show
-from tests.runtime.lab import Lab, running_nursery
+from tests.runtime.lab import Lab, running_forkserver
 from tests.waiting import wait_until
 
 HERE = Path(__file__).parent
@@ -34,13 +34,13 @@ def main() -> None:
     options = arguments(__doc__ or "").parse_args()
     blocks = 60 if options.long else 20
     found: list[Result] = []
-    with tempfile.TemporaryDirectory(prefix="tide") as folder, running_nursery(Path(folder)) as nursery:
+    with tempfile.TemporaryDirectory(prefix="tide") as folder, running_forkserver(Path(folder)) as forkserver:
         for network in NETWORKS if options.long else list(NETWORKS)[:1]:
             for size in SIZES:
                 place = Path(folder) / f"{NETWORKS[network]}-{size}"
                 found += figures(
                     f"{network}, {size} {'rank' if size == 1 else 'ranks'}",
-                    alternated(nursery, place, network, size, blocks),
+                    alternated(forkserver, place, network, size, blocks),
                 )
     show(found, options.json)
 
@@ -61,12 +61,12 @@ def _compared(name: str, pairs: list[tuple[float, float]]) -> list[Result]:
     ]
 
 
-def alternated(nursery: Path, folder: Path, network: str, size: int, blocks: int) -> list[dict[str, list[float]]]:
+def alternated(forkserver: Path, folder: Path, network: str, size: int, blocks: int) -> list[dict[str, list[float]]]:
     count = blocks + WARM_UP_BLOCKS
     options: dict[str, Any] = {"width": NETWORKS[network], "blocks": count, "block-steps": BLOCK_STEPS[network]}
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     script = {"code_folder": str(HERE), "min_slots": size, "max_slots": size}
-    lab = Lab(nursery, folder, "overhead_ranks.py", arguments=words, sizes={"a": size}, **script)
+    lab = Lab(forkserver, folder, "overhead_ranks.py", arguments=words, sizes={"a": size}, **script)
     file = lab.folder / "blocks.jsonl"
     try:
         lab.size(size)

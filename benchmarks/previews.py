@@ -16,7 +16,7 @@ from datetime import timedelta
 from benchmarks.job_list import analysed, cpu_of, with_database
 from benchmarks.results import Result, arguments, result, show
 from benchmarks.scheduler import SLOTS_PER_HOST, cycles
-from jobs.scheduling.snapshot import Snapshot
+from scheduling.snapshot import Snapshot
 
 REPEATS = 7
 #: Fields of the form over those that are usual.
@@ -100,7 +100,7 @@ def make_active(snapshot: Snapshot) -> dict[str, object]:
     jobs = {view.id: row for view, row in zip(snapshot.jobs, rows, strict=True)}
     AllocationPoint.objects.bulk_create(
         AllocationPoint(
-            job=job, at=now - timedelta(minutes=30 * part), slots=held[number], incarnation=1, generation=part,
+            job=job, at=now - timedelta(minutes=30 * part), slots=held[number], attempt=1, generation=part,
             reason_code="GRANTED",
         )
         for number, job in jobs.items() if held[number] for part in (1, 2, 3)
@@ -115,7 +115,7 @@ def make_active(snapshot: Snapshot) -> dict[str, object]:
     }
     slots = Slot.objects.bulk_create(Slot(host=hosts[view.ref.host], index=view.ref.index) for view in snapshot.slots)
     SlotClaim.objects.bulk_create(
-        SlotClaim(slot=slot, job=jobs[view.held_by], incarnation=1, claimed_at=now)
+        SlotClaim(slot=slot, job=jobs[view.held_by], attempt=1, claimed_at=now)
         for slot, view in zip(slots, snapshot.slots, strict=True)
         if view.held_by is not None
     )

@@ -29,12 +29,12 @@ from typing import Any
 
 from benchmarks.results import Result, arguments, result, show
 from datasets.digits import write_digits
-from tests.runtime.lab import Lab, running_nursery
+from tests.runtime.lab import Lab, running_forkserver
 from tests.waiting import wait_until
 
 SIZE = 3
 SETTLE_STEPS = 15
-#: A keeper starts a rank that is killed soon a few times only: each job is asked to bear so many deaths.
+#: A shim starts a rank that is killed soon a few times only: each job is asked to bear so many deaths.
 KILLS_PER_JOB = 9
 ALLOWED_STEPS, ALLOWED_SECONDS = 3, 0.150
 HERE = Path(__file__).parent
@@ -59,14 +59,14 @@ def main() -> None:
     options = arguments(__doc__ or "").parse_args()
     kills = 200 if options.long else 20
     live, restarted = Live(), Restarted()
-    with tempfile.TemporaryDirectory(prefix="tide") as folder, running_nursery(Path(folder)) as nursery:
+    with tempfile.TemporaryDirectory(prefix="tide") as folder, running_forkserver(Path(folder)) as forkserver:
         data = Path(folder) / "digits"
         write_digits(data)
         for number in itertools.count():
             left = kills - len(live.recoveries)
             if left <= 0:
                 break
-            kill_live(nursery, Path(folder) / f"live-{number}", data, min(left, KILLS_PER_JOB), live)
+            kill_live(forkserver, Path(folder) / f"live-{number}", data, min(left, KILLS_PER_JOB), live)
             kill_restarted(Path(folder) / f"restarted-{number}", data, restarted)
             print(f"{len(live.recoveries)} of {kills} kills", file=sys.stderr)
     show(figures(live, restarted), options.json)
@@ -85,9 +85,9 @@ def figures(live: Live, restarted: Restarted) -> list[Result]:
     ]
 
 
-def kill_live(nursery: Path, folder: Path, data: Path, kills: int, found: Live) -> None:
+def kill_live(forkserver: Path, folder: Path, data: Path, kills: int, found: Live) -> None:
     script = {"code_folder": str(EXAMPLE), "compat": ["wmla"], "data_dir": str(data)}
-    lab = Lab(nursery, folder, "elastic-main.py", arguments=["--epochs", "5000"], sizes={"a": SIZE}, **script)
+    lab = Lab(forkserver, folder, "elastic-main.py", arguments=["--epochs", "5000"], sizes={"a": SIZE}, **script)
     try:
         lab.size(SIZE)
         for number in range(kills):
@@ -95,7 +95,7 @@ def kill_live(nursery: Path, folder: Path, data: Path, kills: int, found: Live) 
             lab.wait_for_steps(SETTLE_STEPS)
             before = len(lab.steps())
             killed_at = time.time()
-            lab.kill(lab.wids()[number % SIZE])
+            lab.kill(lab.member_ids()[number % SIZE])
             after = _until(lambda at=killed_at: [one for one in lab.steps() if one["at"] > at], SETTLE_STEPS, lab.story)
             survived = [one for one in after if one["world_size"] < SIZE] or after
             found.recoveries.append(survived[0]["at"] - killed_at)

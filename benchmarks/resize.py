@@ -37,7 +37,7 @@ from pathlib import Path
 
 from benchmarks.networks import NETWORKS
 from benchmarks.results import Result, arguments, result, show
-from tests.runtime.lab import Lab, running_nursery
+from tests.runtime.lab import Lab, running_forkserver
 from tests.waiting import wait_until
 
 SIZES = [1, 2, 4, 2, 1]
@@ -81,21 +81,21 @@ def main() -> None:
     options = parser.parse_args()
     rounds, resizes = (3, 1000) if options.long else (1, 40)
     results: list[Result] = []
-    with tempfile.TemporaryDirectory(prefix="tide") as name, running_nursery(Path(name)) as nursery:
+    with tempfile.TemporaryDirectory(prefix="tide") as name, running_forkserver(Path(name)) as forkserver:
         for network in NETWORKS:
             if options.only in (None, network):
-                results += compared(nursery, Path(name), network, rounds)
+                results += compared(forkserver, Path(name), network, rounds)
         if options.only in (None, "random"):
-            results += random_resizes(nursery, Path(name) / "random", resizes)
+            results += random_resizes(forkserver, Path(name) / "random", resizes)
     sys.stdout.write("\n")
     show(results, options.json)
 
 
-def compared(nursery: Path, folder: Path, network: str, rounds: int) -> list[Result]:
+def compared(forkserver: Path, folder: Path, network: str, rounds: int) -> list[Result]:
     ways = {"live": Pauses(), "torchrun": Pauses(), "restart": Pauses()}
     for number in range(rounds):
         place = folder / f"{network}-{number}"
-        ways["live"].add(live_steps(nursery, place / "live", network))
+        ways["live"].add(live_steps(forkserver, place / "live", network))
         ways["torchrun"].add(torchrun_steps(place / "torchrun", network))
         ways["restart"].add(restarted_steps(place / "restart", network))
         sys.stderr.write(f"{network}: round {number + 1} of {rounds}\n")
@@ -120,21 +120,21 @@ def figures(network: str, ways: dict[str, Pauses]) -> list[Result]:
     return [*found, *(result(f"{network} {name} steps redone", "", [count]) for name, count in redone.items())]
 
 
-def live_steps(nursery: Path, folder: Path, network: str) -> Steps:
+def live_steps(forkserver: Path, folder: Path, network: str) -> Steps:
     sizes = LIVE_SIZES[network]
-    with training(nursery, folder, "resized.py", [network], str(HERE), max(sizes)) as lab:
+    with training(forkserver, folder, "resized.py", [network], str(HERE), max(sizes)) as lab:
         for size in sizes[:1] + sizes[1:] * LIVE_CYCLES[network]:
             resize(lab, size)
             settle(lambda: count(lab, lab.active()["generation"]), SETTLE_STEPS[network])
         return [(record["at"], record["step"], record["world_size"]) for record in lab.steps()]
 
 
-def random_resizes(nursery: Path, folder: Path, number: int) -> list[Result]:
+def random_resizes(forkserver: Path, folder: Path, number: int) -> list[Result]:
     """Steps and samples of a training that is resized at random: what is lost or done twice."""
     dice, size = random.Random(7), 1
     scripts = str(HERE.parent / "tests" / "runtime" / "scripts")
     options = ["--epochs", "1000000", "--no-evaluation", "--step-seconds", "0.002"]
-    with training(nursery, folder, "mlp.py", options, scripts, 8) as lab:
+    with training(forkserver, folder, "mlp.py", options, scripts, 8) as lab:
         resize(lab, size)
         for made in range(1, number + 1):
             size = dice.choice([other for other in range(1, 9) if other != size])
@@ -170,8 +170,8 @@ def tell_of_recoveries(lab: Lab) -> None:
 
 
 @contextmanager
-def training(nursery: Path, folder: Path, script: str, options: list[str], code: str, slots: int) -> Iterator[Lab]:
-    lab = Lab(nursery, folder, script, arguments=options, sizes={"a": slots}, code_folder=code)
+def training(forkserver: Path, folder: Path, script: str, options: list[str], code: str, slots: int) -> Iterator[Lab]:
+    lab = Lab(forkserver, folder, script, arguments=options, sizes={"a": slots}, code_folder=code)
     try:
         yield lab
     finally:

@@ -22,12 +22,12 @@ import time
 from dataclasses import replace
 
 from benchmarks.results import Result, arguments, result, show
-from jobs.scheduling.forecast import Work, forecast
-from jobs.scheduling.preview import preview, with_job
-from jobs.scheduling.schedule import schedule
-from jobs.scheduling.snapshot import GroupView, JobView, PolicyName, SlotRef, SlotView, Snapshot
+from core.collector import without_collector
+from scheduling.forecast import Work, forecast
+from scheduling.preview import preview, with_job
+from scheduling.schedule import schedule
+from scheduling.snapshot import GroupView, JobView, PolicyName, SlotRef, SlotView, Snapshot
 from tests.scheduling.cluster import SimulatedCluster
-from webapp.lib.collector import without_collector
 
 #: (jobs, slots).
 SIZES = ((100, 1_000), (1_000, 10_000), (10_000, 100_000))
@@ -118,8 +118,8 @@ def crowd(policy: PolicyName, jobs: int, slots: int) -> Snapshot:
     """Every job waits, every slot is free."""
     dice = random.Random(jobs)
     group = GroupView("research", "gpus", policy, preemption=True)
-    wishes = [dice.choice((1, 2, 4, 8, 16, 32)) for _ in range(jobs)]
-    enough = max(1.0, 1.5 * slots / sum(wishes))
+    demands_asked = [dice.choice((1, 2, 4, 8, 16, 32)) for _ in range(jobs)]
+    enough = max(1.0, 1.5 * slots / sum(demands_asked))
     return Snapshot(
         at=0.0,
         groups=(group,),
@@ -129,7 +129,7 @@ def crowd(policy: PolicyName, jobs: int, slots: int) -> Snapshot:
             )
             for number in range(slots)
         ),
-        jobs=tuple(_job(number, round(most * enough), dice) for number, most in enumerate(wishes, start=1)),
+        jobs=tuple(_job(number, round(most * enough), dice) for number, most in enumerate(demands_asked, start=1)),
     )
 
 

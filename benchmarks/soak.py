@@ -10,7 +10,7 @@ The final loss over all training data must be within 1 % in `sum` (a network wit
 same bits in `bitwise` (a network with both), where each step's loss, all parameters, buffers and optimizer states are
 compared to the bit too. Steps are lost or done twice if `metrics.jsonl` has a gap or a repetition.
 
-A keeper starts a rank that lives shortly only a few times; then the slot has to be given back and wanted again, as a
+A shim starts a rank that lives shortly only a few times; then the slot has to be given back and wanted again, as a
 scheduler may do. The soak does so after every second death in a slot.
 """
 
@@ -33,7 +33,7 @@ from benchmarks.results import Result, arguments, result, show
 from benchmarks.soak_networks import NETWORKS
 from datasets.digits import write_digits
 from tests.runtime.bits import different
-from tests.runtime.lab import Lab, running_nursery
+from tests.runtime.lab import Lab, running_forkserver
 from tests.waiting import wait_until
 
 SIZE = 3
@@ -56,7 +56,7 @@ MODES: dict[str, tuple[str, dict[str, Any]]] = {
 @dataclass
 class Disturbed:
     killed: list[str] = field(default_factory=list)
-    #: Kilobytes that the keeper and the coordinator had after the tenth death, and at the end.
+    #: Kilobytes that the shim and the coordinator had after the tenth death, and at the end.
     memory: list[tuple[int, int]] = field(default_factory=list)
 
 
@@ -64,12 +64,12 @@ def main() -> None:
     options = parsed(arguments(__doc__ or ""))
     kills = 1200 if options.long else 20
     results: list[Result] = []
-    with tempfile.TemporaryDirectory(prefix="tide") as name, running_nursery(Path(name)) as nursery:
+    with tempfile.TemporaryDirectory(prefix="tide") as name, running_forkserver(Path(name)) as forkserver:
         data = Path(name) / "digits"
         write_digits(data)
         for mode in [options.mode] if options.mode else MODES:
             print(f"{mode}: seed {options.seed}, {kills} kills", file=sys.stderr, flush=True)
-            results += soak(nursery, Path(name) / mode, data, mode, kills, random.Random(options.seed))
+            results += soak(forkserver, Path(name) / mode, data, mode, kills, random.Random(options.seed))
     show(results, options.json)
 
 
@@ -79,8 +79,8 @@ def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
     return parser.parse_args()
 
 
-def soak(nursery: Path, folder: Path, data: Path, mode: str, kills: int, dice: random.Random) -> list[Result]:
-    lab, alone = (job(nursery, folder / name, data, mode, kills) for name in ("disturbed", "alone"))
+def soak(forkserver: Path, folder: Path, data: Path, mode: str, kills: int, dice: random.Random) -> list[Result]:
+    lab, alone = (job(forkserver, folder / name, data, mode, kills) for name in ("disturbed", "alone"))
     found = Disturbed()
     try:
         kill_again_and_again(lab, kills, dice, found)
@@ -94,11 +94,11 @@ def soak(nursery: Path, folder: Path, data: Path, mode: str, kills: int, dice: r
     return [*counts(lab, found, mode), *comparison(lab, alone, data, mode)]
 
 
-def job(nursery: Path, folder: Path, data: Path, mode: str, kills: int) -> Lab:
+def job(forkserver: Path, folder: Path, data: Path, mode: str, kills: int) -> Lab:
     network, launch = MODES[mode]
     epochs = max(1, kills * STEPS_PER_KILL // STEPS_PER_EPOCH)
     place: dict[str, Any] = {"code_folder": str(HERE), "data_dir": str(data)}
-    return Lab(nursery, folder, "soaked.py", arguments=[str(epochs), network], sizes={"a": SIZE}, **place, **launch)
+    return Lab(forkserver, folder, "soaked.py", arguments=[str(epochs), network], sizes={"a": SIZE}, **place, **launch)
 
 
 def kill_again_and_again(lab: Lab, kills: int, dice: random.Random, found: Disturbed) -> None:
@@ -111,14 +111,16 @@ def kill_again_and_again(lab: Lab, kills: int, dice: random.Random, found: Distu
         set_pace(lab, made + QUICK_STEPS)
         wait_for_steps(lab, made + dice.randint(1, QUICK_STEPS))
         assert not lab.journal("finished"), f"the training was over after {number - 1} deaths: its pace is too quick"
-        wid = dice.choice(lab.wids())
-        lab.kill(wid)
-        found.killed.append(wid)
-        wait_until(lambda wid=wid: wid in lab.exits() and wid not in lab.wids(), lab.story)
+        member_id = dice.choice(lab.member_ids())
+        lab.kill(member_id)
+        found.killed.append(member_id)
+        wait_until(
+            lambda member_id=member_id: member_id in lab.exits() and member_id not in lab.member_ids(), lab.story
+        )
         assert not lab.journal("lost"), lab.story()
-        give_back(lab, int(wid.split(".")[1]), deaths)
+        give_back(lab, int(member_id.split(".")[1]), deaths)
         if number in (min(10, kills), kills):
-            found.memory.append((kilobytes(lab.keepers["a"]["pid"]), kilobytes(lab.coordinator["pid"])))
+            found.memory.append((kilobytes(lab.shims["a"]["pid"]), kilobytes(lab.coordinator["pid"])))
         if number % 50 == 0:
             print(f"{number} of {kills} kills, step {len(lab.steps())}", file=sys.stderr, flush=True)
     set_pace(lab, NO_LIMIT)
@@ -158,8 +160,12 @@ def kilobytes(pid: int) -> int:
 
 def counts(lab: Lab, found: Disturbed, mode: str) -> list[Result]:
     steps = Counter(record["step"] for record in lab.steps())
-    others = [wid for wid, end in lab.exits().items() if (end["signal"] or end["code"]) and wid not in found.killed]
-    (keeper, coordinator), (keeper_then, coordinator_then) = found.memory[0], found.memory[-1]
+    others = [
+        member_id
+        for member_id, end in lab.exits().items()
+        if (end["signal"] or end["code"]) and member_id not in found.killed
+    ]
+    (shim, coordinator), (shim_then, coordinator_then) = found.memory[0], found.memory[-1]
     figures = {
         "kills": len(found.killed),
         "steps": len(steps),
@@ -168,7 +174,7 @@ def counts(lab: Lab, found: Disturbed, mode: str) -> list[Result]:
         "steps lost": max(steps) - len(steps),
         "steps done twice": steps.total() - len(steps),
         "other deaths": len(others),
-        "keeper's growth, kB": keeper_then - keeper,
+        "shim's growth, kB": shim_then - shim,
         "coordinator's growth, kB": coordinator_then - coordinator,
     }
     return [result(f"{mode}: {name}", "", [float(value)]) for name, value in figures.items()]

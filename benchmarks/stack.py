@@ -65,8 +65,8 @@ def _start_and_stop(home: Path) -> tuple[float, RunningStack]:
 
 
 def _idle_megabytes(stack: RunningStack) -> float:
-    """Proportional set size: pages shared by several processes count once. Nurseries are ready when this is read."""
-    wait_until(lambda: len(list(stack.home.glob("run/*/nursery.sock"))) == 2, "two nurseries")
+    """Proportional set size: pages shared by several processes count once. Forkservers are ready when this is read."""
+    wait_until(lambda: len(list(stack.home.glob("run/*/forkserver.sock"))) == 2, "two forkservers")
     processes = [process for process in psutil.process_iter() if _belongs(process, stack)]
     return sum(process.memory_full_info().pss for process in processes) / 1e6
 
@@ -94,7 +94,7 @@ def _submit_to_first_step(api: httpx.Client, home: Path, number: int) -> float:
     sent = time.time()
     answer: dict[str, Any] = api.post("jobs/", json=job).raise_for_status().json()
     wait_until(lambda: api.get(f"jobs/{answer['id']}/").json()["state"] == "SUCCEEDED", "the end")
-    [metrics] = home.glob(f"results/*/batchworkdir/{answer['id']}/incarnation-1/metrics.jsonl")
+    [metrics] = home.glob(f"results/*/batchworkdir/{answer['id']}/attempt-1/metrics.jsonl")
     first = json.loads(metrics.read_text().splitlines()[0])
     return float(first["at"] - sent)
 

@@ -43,7 +43,7 @@ def measure(claims: int, jobs: int) -> list[Result]:
     from django.utils import timezone
 
     from jobs.models import UsageBucket
-    from jobs.usage.actions import roll_up
+    from jobs.usage.recount import roll_up
     from tests.factories import UserFactory
 
     now = timezone.now()
@@ -70,8 +70,8 @@ def measure(claims: int, jobs: int) -> list[Result]:
 def year_by(by: str, viewer: Any, client: Any) -> list[Result]:
     from django.utils import timezone
 
-    from jobs.usage.asked import parsed
     from jobs.usage.intervals import to_ms
+    from jobs.usage.query import parsed
     from jobs.usage.report import report
     from jobs.usage.rollup import Stored
 
@@ -161,7 +161,7 @@ def claims_of(dice: random.Random, slot: Any, jobs: range, now: datetime, count:
         job = jobs[min(max(int(place), 0), len(jobs) - 1)]
         released = until if number < count - 1 else None
         yield SlotClaim(
-            slot=slot, job_id=job, gpu_model=slot.device_model, incarnation=1, claimed_at=at, released_at=released
+            slot=slot, job_id=job, gpu_model=slot.device_model, attempt=1, claimed_at=at, released_at=released
         )
 
 

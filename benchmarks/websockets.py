@@ -95,7 +95,7 @@ def _allocation(number: int) -> dict[str, Any]:
         "at": "2026-03-01T12:00:00.000000Z",
         "slots": number % 8,
         "generation": number,
-        "incarnation": 1,
+        "attempt": 1,
         "reason": {"code": "GREW_INTO_FREE_SLOTS", "params": {}, "text": ""},
         "pause_ms": 38.4,
         "sent": time.time(),
@@ -104,7 +104,7 @@ def _allocation(number: int) -> dict[str, Any]:
 
 
 def _publish(data: dict[str, Any]) -> None:
-    from webapp.lib import live
+    from core import live
 
     live.publish(live.CLUSTER, "append", data)
 
@@ -129,7 +129,7 @@ SENDERS: dict[str, Send] = {"ours": _publish, "plain": _group_send}
 @contextmanager
 def _trainings() -> Iterator[None]:
     """Eight trainings report their progress, each once a second."""
-    from webapp.lib import live
+    from core import live
 
     over = threading.Event()
 

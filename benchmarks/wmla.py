@@ -120,7 +120,7 @@ def polls(known: Any, by_basic: Any, exec_id: str) -> list[Result]:
     from django.contrib.auth.models import User
     from rest_framework.test import APIRequestFactory, force_authenticate
 
-    from jobs.wmla.execs import Exec
+    from wmla.execs import Exec
 
     view, user = Exec.as_view(), User.objects.get(username="alice")
 
@@ -139,12 +139,12 @@ def polls(known: Any, by_basic: Any, exec_id: str) -> list[Result]:
 
 def reads(client: Any, size: int) -> list[Result]:
     """Memory that this process gained while a log and a result of `size` bytes were sent."""
-    from jobs.jobfolder import job_folder
+    from jobs.files.folder import job_folder
     from jobs.models import Job
 
     job = Job.objects.filter(dialect="on-prem").latest("pk")
-    folder = job_folder(job).start_incarnation(1)
-    Job.objects.filter(pk=job.pk).update(incarnation=1, state="RUNNING")
+    folder = job_folder(job).start_attempt(1)
+    Job.objects.filter(pk=job.pk).update(attempt=1, state="RUNNING")
     fields = b"Timestamp: 1767268800000,\tGlobal steps: 1,\tIteration: 1,\tLoss: 1,\tAccuracy: 0\n"
     line = b"[2026-01-01 12:00:00] Train,\t" + fields
     log = folder / "log/driver-x.gpu-host-1/stdout"

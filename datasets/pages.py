@@ -9,11 +9,11 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.urls import reverse
 
+from core.archive import ARCHIVE_SUFFIXES
+from core.models import Upload
+from core.uploads import received
 from datasets.actions.checking import SINGLE_SUFFIXES
 from datasets.models import Dataset, DatasetVersion
-from webapp.lib.archive import ARCHIVE_SUFFIXES
-from webapp.lib.uploads import received
-from webapp.models import Upload
 
 __all__ = ["ClassTable", "class_table", "deletions", "unfinished_uploads"]
 

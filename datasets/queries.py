@@ -6,9 +6,9 @@ from typing import Any
 
 from django.db.models import Count, OuterRef, Prefetch, QuerySet, Subquery
 
+from core.live import DATASETS, current_seqs
+from core.references import by_reference
 from datasets.models import Dataset, DatasetVersion
-from webapp.lib.live import DATASETS, current_seqs
-from webapp.lib.references import by_reference
 
 __all__ = [
     "datasets",

@@ -10,10 +10,10 @@ from pathlib import Path
 from django.conf import settings
 from django.http import HttpResponse
 
+from core.errors import NotFound, UserError
+from core.folders import resolve_under
 from datasets.inspection.pixels import CONTENT_TYPES, image_type
 from datasets.models import DatasetVersion
-from webapp.lib.errors import NotFound, UserError
-from webapp.lib.folders import resolve_under
 
 __all__ = ["sample_response"]
 

@@ -11,6 +11,11 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from core.archive import ARCHIVE_SUFFIXES
+from core.errors import UserError
+from core.formfields import show_error
+from core.pages import login_user, or_404, page_of
+from core.sources import Source, Upload
 from datasets import actions
 from datasets.actions import DatasetRegistration
 from datasets.actions.checking import SINGLE_SUFFIXES
@@ -18,11 +23,6 @@ from datasets.forms import DatasetForm
 from datasets.models import Dataset, DatasetVersion
 from datasets.pages import class_table, deletions, unfinished_uploads
 from datasets.queries import datasets, datasets_live, find_version, use_count, versions
-from webapp.lib.archive import ARCHIVE_SUFFIXES
-from webapp.lib.errors import UserError
-from webapp.lib.formfields import show_error
-from webapp.lib.pages import login_user, or_404, page_of
-from webapp.lib.sources import Source, Upload
 
 __all__ = [
     "dataset_check",

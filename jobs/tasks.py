@@ -9,11 +9,11 @@ from celery import shared_task
 from django.utils import timezone
 from tidepool.protocol import ProtocolError, Report, from_json
 
-from jobs.actions.hosts import record_host, release_vacated
-from jobs.actions.journals import store_entries
-from jobs.dispatch import send_sync
-from jobs.usage.actions import roll_up
-from webapp.lib.text import storable
+from core.text import storable
+from jobs.control.dispatch import send_sync
+from jobs.control.host_reports import record_host, release_vacated
+from jobs.control.journals import store_entries
+from jobs.usage.recount import roll_up
 from workers.host_names import HOST_NAME
 from workers.models import Host
 
@@ -39,8 +39,8 @@ def ingest_report(values: dict[str, Any]) -> None:
     host = record_host(report, timezone.now())
     unknown = store_entries(report)
     release_vacated(report)
-    # A host that is not reachable yet hears its wish now; others hear at once what they need not send again.
-    behind = host.state in _RETURNING and not report.leaving and host.applied_revision < host.wish_revision
+    # A host that is not reachable yet hears its desired state now; others hear at once what they need not send again.
+    behind = host.state in _RETURNING and not report.leaving and host.applied_revision < host.desired_revision
     if report.entries or behind:
         send_sync(host.name, unknown)
 

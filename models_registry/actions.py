@@ -13,16 +13,16 @@ from django.db import transaction
 from django.db.models import ProtectedError
 from django.utils import timezone
 
+from core.audit.entries import audit
+from core.errors import Conflict, NotAllowed, field_error
+from core.names import checked_name
+from core.ownership import refuse_foreign
+from core.parameters import Scalar, checked_parameters
+from core.sources import Source
 from models_registry.code import COMPAT_MODULES, inspect_code
 from models_registry.keeping import Code, drop_unused, kept_code
 from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
 from models_registry.settings import checked_settings, told
-from webapp.lib import audit
-from webapp.lib.errors import Conflict, NotAllowed, field_error
-from webapp.lib.names import checked_name
-from webapp.lib.ownership import refuse_foreign
-from webapp.lib.parameters import Scalar, checked_parameters
-from webapp.lib.sources import Source
 
 __all__ = [
     "ModelRegistration",
@@ -202,7 +202,7 @@ def _store(
 
 def _record_deleted(user: User, number: int, row: ModelTemplate | RegisteredModel, what: str) -> None:
     before = {"owner": row.owner.get_username()}
-    audit.record(user, "deleted", kind=what, key=number, name=row.name, before=before)
+    audit(user, "deleted", kind=what, key=number, name=row.name, before=before)
 
 
 def _refuse_others(user: User, row: ModelTemplate | RegisteredModel, what: str) -> None:

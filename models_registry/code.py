@@ -7,9 +7,9 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from core.errors import field_error
+from core.folders import regular_files
 from models_registry.settings import Argument
-from webapp.lib.errors import field_error
-from webapp.lib.folders import regular_files
 
 __all__ = ["COMPAT_MODULES", "CodeFacts", "checked_entry_point", "inspect_code"]
 

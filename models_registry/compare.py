@@ -10,9 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+from core.folders import regular_files
 from models_registry.models import RegisteredModelVersion
 from models_registry.queries import read_text
-from webapp.lib.folders import regular_files
 
 __all__ = ["DiffLine", "FileChange", "ValueChange", "changed_files", "changed_values", "line_changes"]
 

@@ -8,9 +8,9 @@ from typing import Any
 from django import forms
 from django.forms import BoundField
 
+from core.formfields import ParametersField, parameters_as_text
 from models_registry.models import ModelTemplate, RegisteredModelVersion
 from models_registry.settings import SETTINGS, Argument, Setting, own_parameters, told
-from webapp.lib.formfields import ParametersField, parameters_as_text
 
 __all__ = ["LocationForm", "ModelForm", "initial_of"]
 

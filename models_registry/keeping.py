@@ -10,11 +10,11 @@ from pathlib import Path
 
 from django.conf import settings
 
+from core.errors import field_error
+from core.folders import HASHED_BYTES, FolderFacts, folder_facts
+from core.sources import Source, new_upload_folder, obtained
 from models_registry.code import checked_entry_point, inspect_code
 from models_registry.models import ModelTemplate, RegisteredModelVersion
-from webapp.lib.errors import field_error
-from webapp.lib.folders import HASHED_BYTES, FolderFacts, folder_facts
-from webapp.lib.sources import Source, new_upload_folder, obtained
 
 __all__ = ["Code", "drop_unused", "kept_code"]
 

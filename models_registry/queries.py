@@ -10,9 +10,9 @@ from typing import IO
 
 from django.db.models import Count, OuterRef, Prefetch, QuerySet, Subquery
 
+from core.folders import regular_files
+from core.references import by_reference
 from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
-from webapp.lib.folders import regular_files
-from webapp.lib.references import by_reference
 
 __all__ = [
     "MAX_FILES",

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from webapp.lib.errors import field_error
-from webapp.lib.parameters import Scalar
+from core.errors import field_error
+from core.parameters import Scalar
 
 __all__ = ["SETTINGS", "Argument", "Setting", "Told", "checked_settings", "own_parameters", "settings_in", "told"]
 

@@ -8,15 +8,15 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from core.errors import UserError
+from core.formfields import show_error
+from core.pages import login_user, or_404, page_of
+from core.sources import Source, Upload
 from models_registry.actions import TemplateAddition, add_template, delete_template, take_again
 from models_registry.code import inspect_code
 from models_registry.forms import LocationForm
 from models_registry.models import ModelTemplate
 from models_registry.queries import code_files, has_changed, shown_file, templates
-from webapp.lib.errors import UserError
-from webapp.lib.formfields import show_error
-from webapp.lib.pages import login_user, or_404, page_of
-from webapp.lib.sources import Source, Upload
 
 __all__ = [
     "template_add",

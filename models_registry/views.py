@@ -10,6 +10,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from core.errors import UserError
+from core.formfields import show_error
+from core.pages import login_user, or_404, page_of
 from models_registry.actions import ModelRegistration, delete_model, register
 from models_registry.code import CodeFacts, inspect_code
 from models_registry.compare import changed_files, changed_values
@@ -24,9 +27,6 @@ from models_registry.queries import (
     versions,
 )
 from models_registry.settings import told
-from webapp.lib.errors import UserError
-from webapp.lib.formfields import show_error
-from webapp.lib.pages import login_user, or_404, page_of
 
 __all__ = ["model_add", "model_change", "model_clone", "model_compare", "model_delete", "model_detail", "model_list"]
 

@@ -166,7 +166,7 @@ class SlotClaimFactory(factory.django.DjangoModelFactory):
 
     slot = factory.SubFactory(SlotFactory)
     job = factory.SubFactory(JobFactory)
-    incarnation = 1
+    attempt = 1
     claimed_at = factory.LazyFunction(timezone.now)
 
 

@@ -77,7 +77,7 @@ def make_courses(*, seed: int = 0, now: datetime | None = None) -> None:
 
 
 def _claim(job: Job, slot: Slot) -> SlotClaim:
-    return SlotClaim(slot=slot, job=job, incarnation=1, claimed_at=job.started_at, released_at=job.finished_at)
+    return SlotClaim(slot=slot, job=job, attempt=1, claimed_at=job.started_at, released_at=job.finished_at)
 
 
 def _points(dice: random.Random, job: Job, now: datetime) -> Iterator[AllocationPoint]:
@@ -97,7 +97,7 @@ def _point(job: Job, at: datetime, generation: int, slots: int) -> AllocationPoi
         job=job,
         at=at,
         slots=slots,
-        incarnation=1,
+        attempt=1,
         generation=generation,
         reason_code=Reason.REBALANCED,
         reason_text="4 of 8 GPUs: shared by priority with 11 other trainings (5000 of 63000 in all).",
@@ -107,7 +107,7 @@ def _point(job: Job, at: datetime, generation: int, slots: int) -> AllocationPoi
 
 def _checkpoint(job: Job) -> Checkpoint:
     return Checkpoint(
-        job=job, incarnation=1, step=job.step, epoch=1, path="c", size_bytes=1, sha256="0" * 64,
+        job=job, attempt=1, step=job.step, epoch=1, path="c", size_bytes=1, sha256="0" * 64,
         created_at=job.finished_at,
     )  # fmt: skip
 
@@ -166,7 +166,7 @@ def _course(dice: random.Random, state: JobState, submitted: datetime) -> dict[s
     return {
         "started_at": started,
         "finished_at": started + timedelta(minutes=dice.expovariate(0.01)),
-        "incarnation": 1,
+        "attempt": 1,
         "step": dice.randint(1, 90_000),
         "progress": 1.0 if state == JobState.SUCCEEDED else dice.random(),
         "final_metrics": {"loss": dice.random(), "accuracy": dice.uniform(80, 99), "samples_per_second": 812.5},

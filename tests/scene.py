@@ -183,7 +183,7 @@ def _first(common: dict, now: datetime, slots: list[Slot]) -> Job:
         state=JobState.RUNNING,
         slots=3,
         target_slots=3,
-        incarnation=1,
+        attempt=1,
         generation=4,
         step=820,
         epoch=12,
@@ -212,7 +212,7 @@ def _second(common: dict, now: datetime, slots: list[Slot]) -> Job:
         state=JobState.RUNNING,
         slots=5,
         target_slots=5,
-        incarnation=1,
+        attempt=1,
         generation=2,
         step=400,
         epoch=5,
@@ -238,7 +238,7 @@ def _done(common: dict, at: datetime) -> Job:
         **common,
         name="digits-baseline",
         state=JobState.SUCCEEDED,
-        incarnation=1,
+        attempt=1,
         generation=1,
         step=600,
         epoch=9,
@@ -260,7 +260,7 @@ def _failed(common: dict, at: datetime) -> Job:
         **common,
         name="digits-resume",
         state=JobState.FAILED,
-        incarnation=1,
+        attempt=1,
         reason_code=Reason.EXIT_NONZERO,
         reason_text="Rank 0 ended with exit code 1: FileNotFoundError.",
         error={"kind": "FileNotFoundError", "message": "No such file or directory: 'start.pt'", "traceback": TRACEBACK},
@@ -278,11 +278,11 @@ def _history(job: Job, now: datetime, changes: list[tuple], slots: list[Slot]) -
         old = JobState.PENDING if number == 1 else JobState.RUNNING
         _event(job, number, old, JobState.RUNNING, reason, text, now - timedelta(minutes=ago))
     for rank, slot in enumerate(slots):
-        SlotClaim.objects.create(slot=slot, job=job, incarnation=1, claimed_at=now)
+        SlotClaim.objects.create(slot=slot, job=job, attempt=1, claimed_at=now)
         Rank.objects.create(
             job=job,
-            incarnation=1,
-            wid=f"{slot.host.name}.{slot.index}.1",
+            attempt=1,
+            member_id=f"{slot.host.name}.{slot.index}.1",
             host=slot.host.name,
             slot=slot.index,
             pid=4000 + job.pk * 10 + rank,
@@ -299,7 +299,7 @@ def _points(job: Job, changes: list[tuple]) -> None:
             job=job,
             at=at,
             slots=slots,
-            incarnation=1,
+            attempt=1,
             generation=generation,
             reason_code=reason,
             reason_text=text,

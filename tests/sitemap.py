@@ -1,6 +1,6 @@
 """Every page of the site, once: what the tests of accessibility, hostile names and pictures walk.
 
-A page that is added gets a line here; `tests/pages/test_sitemap.py` fails until it has one.
+A page that is added gets a line here; `tests/webapp/pages/test_sitemap.py` fails until it has one.
 """
 
 from __future__ import annotations

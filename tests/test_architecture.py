@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 MAX_LINES = 500
 #: A program that people download has to be one file.
-ONE_FILE = "jobs/wmla/dlicmd.py"
+ONE_FILE = "wmla/dlicmd.py"
 APPS = ("datasets", "models_registry", "workers", "jobs")
 
 #: Where our own code lies; a folder's place on the import path comes first.
@@ -33,7 +33,7 @@ READS_ENVIRONMENT = {"webapp/settings.py", "workers/executor/config.py", "runtim
 HANDS_ENVIRONMENT_ON = {
     "webapp/embedded/specs.py": "to the children of `up`",
     "workers/executor/join.py": "to the executor that it becomes",
-    "workers/executor/nursery.py": "what is allowed of it, to the nursery",
+    "workers/executor/forkserver.py": "what is allowed of it, to the forkserver",
     "runtime/tidepool/rank.py": "what is allowed of it, to a rank",
     "runtime/tidepool/procfs.py": "the mark by which leftovers are found",
 }
@@ -94,9 +94,7 @@ def test_scheduling_is_pure() -> None:
     assert offenders(files, {"numpy", "scipy", "jobs"}) == {}
     for file in files:
         ours = {name for name in imports_of(file) if name.startswith("jobs")}
-        assert all(name.startswith(("jobs.scheduling", "jobs.states")) or name == "jobs" for name in ours), relative(
-            file
-        )
+        assert all(name.startswith(("scheduling", "jobs.states")) or name == "jobs" for name in ours), relative(file)
         impure = {"time", "random", "secrets", "logging", "os", "socket", "subprocess", "threading", "uuid"}
         assert not top_names(file) & impure, relative(file)
 
@@ -166,7 +164,7 @@ def test_one_door_to_the_executors() -> None:
         for file in files_below(*(f"{app}/" for app in APPS), "webapp/")
         if "send_task" in file.read_text()
     ]
-    assert [name for name in senders if not name.startswith("workers/executor/")] == ["jobs/dispatch.py"]
+    assert [name for name in senders if not name.startswith("workers/executor/")] == ["jobs/control/dispatch.py"]
 
 
 def writes_state(node: ast.AST) -> bool:

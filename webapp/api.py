@@ -15,8 +15,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from webapp.files_api import Folders, UploadDetail, UploadList
-from webapp.lib.rest import signed_in
+from core.files_api import Folders, UploadDetail, UploadList
+from core.rest import signed_in
 from webapp.search import find
 
 __all__ = ["urlpatterns"]
@@ -62,8 +62,8 @@ class Nothing(APIView):
 
 
 _v1: list[URLPattern | URLResolver] = [
-    path("", include("webapp.accounts.api")),
-    path("", include("webapp.audit.api")),
+    path("", include("accounts.api")),
+    path("", include("core.audit.api")),
     path("search/", Search.as_view(), name="search"),
     path("schema/", Schema.as_view(), name="schema"),
     path("folders/", Folders.as_view(), name="folders"),

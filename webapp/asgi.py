@@ -14,10 +14,10 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
 # Before the imports below, which need the apps.
 _http = get_asgi_application()
 
-from jobs.wmla.preflight import Preflight  # noqa: E402
-from webapp.bodies import LimitedBodies  # noqa: E402
+from accounts.bodies import LimitedBodies  # noqa: E402
 from webapp.consumers import LiveConsumer  # noqa: E402
 from webapp.origin import FullOrigin  # noqa: E402
+from wmla.preflight import Preflight  # noqa: E402
 
 __all__ = ["application"]
 

@@ -1,4 +1,4 @@
-"""The websocket at `/ws/live/`: one per browser tab, any number of topics. See `webapp/lib/hub.py` for what flows."""
+"""The websocket at `/ws/live/`: one per browser tab, any number of topics. See `core/hub.py` for what flows."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 
-from jobs.logtail import LogTails, log_topic_parts, topic_log
-from jobs.queries import visible_jobs
-from webapp.lib.broker import connect_async
-from webapp.lib.hub import Client, Hub
-from webapp.lib.live import (
+from core.broker import connect_async
+from core.hub import Client, Hub
+from core.live import (
     ACCOUNTS,
     CLUSTER,
     DATASETS,
@@ -32,6 +30,8 @@ from webapp.lib.live import (
     job_topic,
     jobs_topic_of,
 )
+from jobs.files.tail import LogTails, log_topic_parts, topic_log
+from jobs.queries.jobs import visible_jobs
 from webapp.metrics.process import WEBSOCKETS
 
 __all__ = ["LiveConsumer", "may_see"]

@@ -10,6 +10,7 @@ import shutil
 from django.conf import settings
 from django.contrib.auth.models import User
 
+from core.sources import Source
 from datasets.actions import DatasetRegistration
 from datasets.actions import register as register_dataset
 from datasets.digits import write_digits
@@ -19,7 +20,6 @@ from jobs.models import InstanceGroup
 from models_registry.actions import ModelRegistration, TemplateAddition, add_template
 from models_registry.actions import register as register_model
 from models_registry.models import ModelTemplate, RegisteredModel
-from webapp.lib.sources import Source
 from workers.actions import ResourceGroupSpec, create_resource_group
 from workers.models import ResourceGroup
 

@@ -14,8 +14,8 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from core.broker import connect
 from jobs.models import SchedulerLease
-from webapp.lib.broker import connect
 from workers.models import Host
 
 __all__ = ["healthz", "missing_parts"]

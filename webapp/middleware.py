@@ -11,8 +11,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonRespons
 from django.shortcuts import resolve_url
 from whitenoise.middleware import WhiteNoiseMiddleware
 
-from webapp.lib.errors import NotAllowed
-from webapp.lib.roles import SignedIn, refuse_what_viewers_send
+from core.errors import NotAllowed
+from core.roles import SignedIn, refuse_what_viewers_send
 from webapp.views import refused
 
 __all__ = ["PUBLIC_NAMES", "PUBLIC_PATHS", "LoginRequired", "StaticFiles"]
@@ -64,7 +64,7 @@ class LoginRequired:
         return None
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
-        """What a page's view refuses by `webapp.lib.roles`."""
+        """What a page's view refuses by `core.roles`."""
         return refused(request, exception) if isinstance(exception, NotAllowed) else None
 
 

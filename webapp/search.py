@@ -9,7 +9,7 @@ from django.db.models import Q
 from django.urls import reverse
 
 from datasets.queries import datasets
-from jobs.queries import visible_jobs
+from jobs.queries.jobs import visible_jobs
 from models_registry.queries import models
 
 __all__ = ["Hit", "find"]

@@ -70,10 +70,13 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "rest_framework",
     "webapp",
+    "core",
+    "accounts",
     "datasets",
     "models_registry",
     "workers",
     "jobs",
+    "wmla",
 ]
 
 MIDDLEWARE = [
@@ -102,7 +105,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "webapp.lib.pages.role_of_reader",
+                "core.pages.role_of_reader",
             ],
         },
     }
@@ -185,16 +188,16 @@ FILE_UPLOAD_PERMISSIONS = 0o600
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "webapp.authentication.BearerToken",
-        "webapp.authentication.BasicLogin",
+        "accounts.authentication.BearerToken",
+        "accounts.authentication.BasicLogin",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["webapp.lib.roles.SignedIn"],
-    "DEFAULT_PARSER_CLASSES": ["webapp.lib.rest.StrictJSONParser", "rest_framework.parsers.FormParser"],
-    "DEFAULT_RENDERER_CLASSES": ["webapp.lib.rest.StrictJSONRenderer"],
-    "DEFAULT_PAGINATION_CLASS": "webapp.lib.rest.Pages",
+    "DEFAULT_PERMISSION_CLASSES": ["core.roles.SignedIn"],
+    "DEFAULT_PARSER_CLASSES": ["core.rest.StrictJSONParser", "rest_framework.parsers.FormParser"],
+    "DEFAULT_RENDERER_CLASSES": ["core.rest.StrictJSONRenderer"],
+    "DEFAULT_PAGINATION_CLASS": "core.rest.Pages",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    "EXCEPTION_HANDLER": "webapp.lib.rest.error_response",
+    "EXCEPTION_HANDLER": "core.rest.error_response",
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Tidepool",
@@ -202,7 +205,7 @@ SPECTACULAR_SETTINGS = {
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
     "SCHEMA_PATH_PREFIX": "/api/v1",
-    "SERVE_PERMISSIONS": ["webapp.lib.roles.SignedIn"],
+    "SERVE_PERMISSIONS": ["core.roles.SignedIn"],
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
     "COMPONENT_SPLIT_REQUEST": True,
     "ENUM_NAME_OVERRIDES": {

@@ -5,14 +5,14 @@ from __future__ import annotations
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import URLPattern, URLResolver, include, path
 
-from jobs import cluster_views
-from jobs.groups import fair_share_views
-from jobs.usage import views as usage_views
-from jobs.wmla.tools import dlicmd
+from core.audit.views import audit
+from jobs.pages.cluster import views as cluster_views
+from jobs.pages.groups import fair_share_views
+from jobs.pages.usage import views as usage_views
 from webapp import views
-from webapp.audit.views import audit
 from webapp.health import healthz
 from webapp.metrics.views import metrics
+from wmla.tools import dlicmd
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", views.overview, name="overview"),
@@ -22,14 +22,14 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("cluster/", cluster_views.cluster, name="cluster"),
     path("cluster/live.json", cluster_views.cluster_live_json, name="cluster-live"),
     path("cluster/trace.json", cluster_views.cluster_trace_json, name="cluster-trace"),
-    path("jobs/", include("jobs.urls")),
+    path("jobs/", include("jobs.pages.urls")),
     path("datasets/", include("datasets.urls")),
     path("models/", include("models_registry.urls")),
-    path("hosts/", include("jobs.machines.host_urls")),
-    path("resource-groups/", include("jobs.machines.group_urls")),
-    path("instance-groups/", include("jobs.groups.urls")),
+    path("hosts/", include("jobs.pages.hosts.urls")),
+    path("resource-groups/", include("jobs.pages.resource_groups.urls")),
+    path("instance-groups/", include("jobs.pages.groups.urls")),
     path("audit/", audit, name="audit"),
-    path("", include("webapp.accounts.urls")),
+    path("", include("accounts.urls")),
     path("usage/", usage_views.usage, name="usage"),
     path("usage/report.json", usage_views.usage_report, name="usage-report"),
     path("usage/prices/<int:number>/remove/", usage_views.price_remove, name="usage-price-remove"),
@@ -40,7 +40,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("metrics", metrics, name="metrics"),
     path("ui/tools/dlicmd.py", dlicmd, name="dlicmd"),
     path("api/", include("webapp.api")),
-    path("", include(("jobs.wmla.urls", "wmla"))),
+    path("", include(("wmla.urls", "wmla"))),
 ]
 
 handler400 = "webapp.views.bad_request"

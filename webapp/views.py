@@ -6,9 +6,9 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonRespons
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from jobs.page_queries import cluster_live, cluster_page
-from webapp.lib.charts import tide_figure
-from webapp.lib.errors import NotAllowed
+from core.charts import tide_figure
+from core.errors import NotAllowed
+from jobs.pages.queries import cluster_live, cluster_page
 
 __all__ = [
     "bad_request",

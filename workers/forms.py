@@ -8,8 +8,8 @@ from typing import Any
 
 from django import forms
 
-from webapp.lib.errors import UserError
-from webapp.lib.formfields import show_error
+from core.errors import UserError
+from core.formfields import show_error
 from workers.actions import ResourceGroupSpec
 from workers.models import ResourceGroup
 from workers.slot_formula import ATTRIBUTES, FormulaError, parse

@@ -16,8 +16,8 @@ from django.db.models import F
 from django.utils import timezone
 from tidepool.protocol import PROTOCOL_VERSION
 
-from webapp.lib import audit
-from webapp.lib.errors import Conflict, NotAllowed, NotFound, field_error
+from core.audit.entries import audit
+from core.errors import Conflict, NotAllowed, NotFound, field_error
 from workers.host_names import HOST_NAME
 from workers.models import Host, JoinToken
 
@@ -69,7 +69,7 @@ def create_join_token(actor: AbstractBaseUser | str, *, hosts: int = 1, hours: f
         created_by=actor if isinstance(actor, str) else actor.get_username(),
     )
     after = {"hosts": hosts, "expires_at": row.expires_at}
-    audit.record(actor, "made", kind="join token", key=row.pk, name=f"join token {row.pk}", after=after)
+    audit(actor, "made", kind="join token", key=row.pk, name=f"join token {row.pk}", after=after)
     return token, row
 
 
@@ -89,7 +89,7 @@ def withdraw_join_token(actor: AbstractBaseUser, pk: int) -> None:
     if row is None:
         raise NotFound("There is no such join token: it has expired, or every host that it was for has joined.")
     before = {"hosts": row.hosts_left, "expires_at": row.expires_at}
-    audit.record(actor, "withdrew", kind="join token", key=pk, name=f"join token {pk}", before=before)
+    audit(actor, "withdrew", kind="join token", key=pk, name=f"join token {pk}", before=before)
     row.delete()
 
 
@@ -116,7 +116,7 @@ def redeem(token: str, host: str) -> Invitation:
         row.delete()
     else:
         JoinToken.objects.filter(pk=row.pk).update(hosts_left=F("hosts_left") - 1)
-    audit.record(f"join token {row.pk}", "admitted", kind="host", key=host, name=host)
+    audit(f"join token {row.pk}", "admitted", kind="host", key=host, name=host)
     return invitation
 
 

@@ -35,8 +35,8 @@ class Host(models.Model):
     last_report_at = models.DateTimeField(null=True, blank=True)
     #: The host's own clock in its newest report, in Unix seconds: orders reports, and is never compared with ours.
     reported_at = models.FloatField(default=0)
-    #: Revision of the wish that the control plane wants carried out, and the newest one that the executor has.
-    wish_revision = models.PositiveBigIntegerField(default=0)
+    #: Revision of the desired state that the control plane wants carried out, and the newest one that the executor has.
+    desired_revision = models.PositiveBigIntegerField(default=0)
     applied_revision = models.PositiveBigIntegerField(default=0)
     #: An administrator took it from the lists; its history stays. None again once it comes back.
     removed_at = models.DateTimeField(null=True)

@@ -9,9 +9,9 @@ from typing import Any
 
 from django.db.models import OuterRef, Prefetch, Q, QuerySet, Subquery
 
-from webapp.lib.live import HOSTS, current_seqs
-from webapp.lib.references import by_reference
-from webapp.lib.time import iso
+from core.live import HOSTS, current_seqs
+from core.references import by_reference
+from core.time import iso
 from workers.models import CapacityPoint, Host, ResourceGroup, Slot
 from workers.offers import offer_of
 

@@ -12,12 +12,12 @@ from typing import IO, Any, cast
 
 from django.utils import timezone
 
+from core.archive import store_upload
+from core.errors import UserError
+from core.sources import upload_limits
 from datasets.actions.checks import Claim, ClaimLost, claim_next, finish, note_progress, note_unpacked, refuse
 from datasets.inspection.inspect import inspect
 from datasets.models import DatasetVersion
-from webapp.lib.archive import store_upload
-from webapp.lib.errors import UserError
-from webapp.lib.sources import upload_limits
 
 __all__ = ["SINGLE_SUFFIXES", "check", "check_at_once_if_small"]
 

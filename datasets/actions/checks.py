@@ -15,11 +15,11 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from core.live import DATASETS, publish
+from core.text import storable
 from datasets.inspection.inspect import Inspection
 from datasets.models import DatasetVersion
 from datasets.queries import version_live
-from webapp.lib.live import DATASETS, publish
-from webapp.lib.text import storable
 
 __all__ = ["CLAIM", "Claim", "ClaimLost", "announce", "claim_next", "finish", "give_back", "note_progress"]
 

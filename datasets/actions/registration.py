@@ -15,18 +15,18 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Q
 
+from core.archive import ARCHIVE_SUFFIXES
+from core.errors import UserError, field_error
+from core.folders import resolve_under
+from core.models import Upload
+from core.names import checked_name
+from core.ownership import refuse_foreign
+from core.sources import Source, new_upload_folder, obtained, slug
+from core.text import storable
+from core.uploads import find_upload, finished_file
 from datasets.actions.checking import SINGLE_SUFFIXES, check_at_once_if_small
 from datasets.actions.checks import announce
 from datasets.models import LINKS, Dataset, DatasetVersion
-from webapp.lib.archive import ARCHIVE_SUFFIXES
-from webapp.lib.errors import UserError, field_error
-from webapp.lib.folders import resolve_under
-from webapp.lib.names import checked_name
-from webapp.lib.ownership import refuse_foreign
-from webapp.lib.sources import Source, new_upload_folder, obtained, slug
-from webapp.lib.text import storable
-from webapp.lib.uploads import find_upload, finished_file
-from webapp.models import Upload
 
 __all__ = ["DatasetRegistration", "register", "version_at"]
 

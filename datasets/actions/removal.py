@@ -13,11 +13,11 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import ProtectedError
 
+from core.audit.entries import audit
+from core.errors import Conflict, NotAllowed
+from core.live import DATASETS, publish
 from datasets.actions.checks import announce
 from datasets.models import Dataset, DatasetVersion
-from webapp.lib import audit
-from webapp.lib.errors import Conflict, NotAllowed
-from webapp.lib.live import DATASETS, publish
 
 __all__ = ["check_again", "delete_dataset", "delete_version"]
 
@@ -34,7 +34,7 @@ def delete_dataset(user: User, dataset: Dataset) -> None:
         dataset.delete()
     except ProtectedError as error:
         raise _in_use(dataset.name, error) from error
-    audit.record(user, "deleted", kind="dataset", key=number, name=dataset.name, before=_owned(dataset))
+    audit(user, "deleted", kind="dataset", key=number, name=dataset.name, before=_owned(dataset))
     publish(DATASETS, "state", {str(number): {"state": "DELETED"}})
     transaction.on_commit(partial(_remove_files, versions))
 
@@ -51,7 +51,7 @@ def delete_version(user: User, version: DatasetVersion) -> None:
     except ProtectedError as error:
         raise _in_use(f"Version {version.number} of {dataset.name}", error) from error
     before = {"version": version.number, **_owned(dataset)}
-    audit.record(user, "deleted a version of", kind="dataset", key=dataset.pk, name=dataset.name, before=before)
+    audit(user, "deleted a version of", kind="dataset", key=dataset.pk, name=dataset.name, before=before)
     announce(dataset.versions.order_by("-number")[0])
     transaction.on_commit(partial(_remove_files, [version]))
 

@@ -7,9 +7,9 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from core.sources import Source, Upload
 from datasets.actions import DatasetRegistration
 from datasets.models import Dataset, DatasetVersion
-from webapp.lib.sources import Source, Upload
 
 __all__ = ["DatasetInput", "DatasetOutput", "DatasetVersionDetail", "DatasetVersionOutput"]
 

@@ -11,11 +11,11 @@ from rest_framework.generics import GenericAPIView, ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from core.rest import PARSERS_WITH_FILES, NamedPages, NumberedPages, found, signed_in
 from datasets import actions, queries
 from datasets.api.serializers import DatasetInput, DatasetOutput, DatasetVersionDetail, DatasetVersionOutput
 from datasets.models import Dataset, DatasetVersion
 from datasets.samples import sample_response
-from webapp.lib.rest import PARSERS_WITH_FILES, NamedPages, NumberedPages, found, signed_in
 
 __all__ = ["DatasetCheck", "DatasetDetail", "DatasetList", "DatasetSample", "DatasetVersionList", "DatasetVersionView"]
 

@@ -18,14 +18,14 @@ from typing import Any, TypeAlias
 
 from django.contrib.auth.models import User
 
+from core.errors import UserError
+from core.models import Upload
+from core.uploads import WEIGHTS_SUFFIXES, file_of, find_upload, finished_file
 from jobs.actions.checks import Problems, find_checkpoint
-from jobs.jobfolder import INITIAL, job_folder
+from jobs.files.folder import INITIAL, job_folder
 from jobs.models import Checkpoint, Job
-from jobs.queries import visible_jobs
+from jobs.queries.jobs import visible_jobs
 from models_registry.models import RegisteredModelVersion
-from webapp.lib.errors import UserError
-from webapp.lib.uploads import WEIGHTS_SUFFIXES, file_of, find_upload, finished_file
-from webapp.models import Upload
 
 __all__ = ["WEIGHTS_WANTED", "Beginning", "Weights", "beginning_again", "bring", "final_weights", "find_beginning"]
 
@@ -99,9 +99,9 @@ def beginning_again(job: Job) -> Beginning | None:
 def final_weights(job: Job) -> Path | None:
     """The file of a finished training's weights; None where there is none, or something else in its place."""
     folder = job_folder(job)
-    path = folder.incarnation(job.completed_incarnation) / _FINAL_WEIGHTS
+    path = folder.attempt(job.completed_attempt) / _FINAL_WEIGHTS
     inside = path.is_file() and not path.is_symlink() and path.resolve().is_relative_to(folder.path.resolve())
-    return path if job.completed_incarnation and inside else None
+    return path if job.completed_attempt and inside else None
 
 
 def bring(beginning: Beginning, folder: Path) -> None:
@@ -125,7 +125,7 @@ def _weights_of(problems: Problems, job_id: int | None, user: User) -> Beginning
     final = final_weights(job)
     if final is not None:
         return Beginning(final, Job.StartsFrom.WEIGHTS, job=job)
-    for checkpoint in Checkpoint.objects.filter(job=job, problem="").order_by("-step", "-incarnation"):
+    for checkpoint in Checkpoint.objects.filter(job=job, problem="").order_by("-step", "-attempt"):
         if (path := _folder(checkpoint)).is_dir():
             return Beginning(path, Job.StartsFrom.WEIGHTS, job=job)
     problems.add("initial_weights", f"Job {job_id} has no weights: it left neither a result nor a checkpoint.")

@@ -1,4 +1,4 @@
-"""The same wish for many jobs: each by itself, so that one that refuses holds up none of the others."""
+"""The same desired state for many jobs: each by itself, so that one that refuses holds up none of the others."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from functools import partial
 
 from django.contrib.auth.models import User
 
+from core.errors import UserError, field_error
+from jobs.actions.change import JobChange, change_job, undo_changes
 from jobs.actions.checks import Problems, check_priority
 from jobs.actions.owner import cancel
-from jobs.actions.wishes import Wish, change_wish, undo_changes
 from jobs.models import JobEvent
-from jobs.queries import get_visible_job
-from webapp.lib.errors import UserError, field_error
+from jobs.queries.jobs import get_visible_job
 
 __all__ = ["MAX_JOBS", "Outcome", "Refusal", "cancel_many", "change_priority_of_many", "undo_many"]
 
@@ -51,7 +51,7 @@ def change_priority_of_many(jobs: Sequence[int], priority: int, user: User) -> O
     problems = Problems()
     check_priority(problems, priority)
     problems.raise_if_any()
-    return _each(jobs, user, partial(change_wish, wish=Wish(priority=priority), actor=user.get_username()))
+    return _each(jobs, user, partial(change_job, wanted=JobChange(priority=priority), actor=user.get_username()))
 
 
 def undo_many(changes: Mapping[int, Sequence[int]], user: User) -> Outcome:

@@ -8,15 +8,15 @@ from typing import Any
 
 from django.contrib.auth.models import User
 
+from core.errors import UserError
+from core.names import MAX_NAME_LENGTH, checked_name
+from core.parameters import checked_parameters, misfits
+from core.references import by_reference, is_storable
 from datasets.models import Dataset, DatasetVersion
 from datasets.queries import why_not_ready
-from jobs.jobfolder import job_folder
+from jobs.files.folder import job_folder
 from jobs.models import Checkpoint, InstanceGroup, Job
 from models_registry.models import RegisteredModel, RegisteredModelVersion
-from webapp.lib.errors import UserError
-from webapp.lib.names import MAX_NAME_LENGTH, checked_name
-from webapp.lib.parameters import checked_parameters, misfits
-from webapp.lib.references import by_reference, is_storable
 from workers.queries import capacity
 
 __all__ = [

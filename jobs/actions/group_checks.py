@@ -8,8 +8,8 @@ from typing import Any, Final
 from django.contrib.auth.models import User
 
 from jobs.actions.checks import MAX_PRIORITY, Problems
-from jobs.groups.terms import LINKS, TERMS
 from jobs.models import InstanceGroup
+from jobs.queries.group_terms import LINKS, TERMS
 from workers.models import ResourceGroup
 from workers.queries import find_resource_group
 

@@ -1,4 +1,4 @@
-"""Instance groups: made, changed, started, stopped and deleted. jobs/groups/terms.py says who may change which term."""
+"""Create, change, start, stop and delete instance groups. `jobs.queries.group_terms` says who may change which term."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.db.models import F
 
+from core.audit.entries import audit
+from core.errors import Conflict, NotAllowed, NotFound
+from core.live import GROUPS, publish
+from core.roles import require_cluster_admin
 from jobs.actions.checks import Problems
 from jobs.actions.group_checks import checked_terms
-from jobs.groups.deployment import deployment
-from jobs.groups.presets import PRESETS, find_preset
-from jobs.groups.queries import changeable_terms
-from jobs.groups.terms import LINKS, TERMS, changed_terms, terms_of
+from jobs.actions.group_presets import PRESETS, find_preset
+from jobs.control.wake import wake_scheduler
 from jobs.models import InstanceGroup
-from jobs.wake import wake_scheduler
-from webapp.lib import audit
-from webapp.lib.errors import Conflict, NotAllowed, NotFound
-from webapp.lib.live import GROUPS, publish
-from webapp.lib.roles import require_cluster_admin
+from jobs.queries.deployment import deployment
+from jobs.queries.group_terms import LINKS, TERMS, changed_terms, terms_of
+from jobs.queries.groups import changeable_terms
 
 __all__ = [
     "GroupChange",
@@ -47,7 +47,7 @@ class InstanceGroupSpec:
     resource_group: int | str
     #: Name of a preset, here or of WMLA; "": none. What it says holds where `terms` says nothing.
     template: str = ""
-    #: Others of `jobs.groups.terms.TERMS`, users by name; as usual where nothing is given.
+    #: Others of `jobs.queries.group_terms.TERMS`, users by name; as usual where nothing is given.
     terms: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -91,7 +91,7 @@ def create_instance_group(spec: InstanceGroupSpec, actor: User | str, *, start: 
             raise Conflict(sentence, fields={"name": [sentence]}) from None
         for link, users in links.items():
             getattr(group, link).set(users)
-        audit.record(actor, "created", **_about(group), after={**terms_of(group), "state": group.state})
+        audit(actor, "created", **_about(group), after={**terms_of(group), "state": group.state})
         _announce(group)
     return group
 
@@ -132,7 +132,7 @@ def change_instance_group(
     if changed:
         group.revision += 1
         group.save(update_fields=["revision", *(column for column in changed if column not in LINKS)])
-        audit.record(actor, "changed", **_about(group), before=before, after=after)
+        audit(actor, "changed", **_about(group), before=before, after=after)
         _announce(group)
     return change
 
@@ -213,14 +213,14 @@ def delete_instance_group(group_id: int, actor: User) -> InstanceGroup:
     if count:
         trainings = "1 training" if count == 1 else f"{count} trainings"
         raise Conflict(f"{group.name} has {trainings}, over or not, and stays for their record: stop it instead.")
-    audit.record(actor, "deleted", **_about(group), before=terms_of(group))
+    audit(actor, "deleted", **_about(group), before=terms_of(group))
     publish(GROUPS, "state", {str(group.pk): None})
     InstanceGroup.objects.filter(pk=group.pk).delete()
     return group
 
 
 def _change_state(group: InstanceGroup, new: InstanceGroup.State, actor: User, verb: str) -> InstanceGroup:
-    audit.record(actor, verb, **_about(group), before={"state": group.state}, after={"state": new})
+    audit(actor, verb, **_about(group), before={"state": group.state}, after={"state": new})
     changed = InstanceGroup.objects.filter(pk=group.pk, state=group.state).update(state=new, revision=F("revision") + 1)
     assert changed == 1, "the row is locked"
     group.refresh_from_db(fields=["state", "revision"])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from django.db import transaction
 from django.utils import timezone
 
-from jobs.actions.oversight import record_for_another
+from jobs.actions.audit_others import record_for_another
 from jobs.actions.owner import cancel
-from jobs.actions.transition import Why, change, lock_job, record
+from jobs.control.transition import Why, change, lock_job, record
 from jobs.models import Job
 from jobs.states import TERMINAL, JobState, Reason
 

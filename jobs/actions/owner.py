@@ -1,16 +1,16 @@
-"""What the owner of a job asks of it: cancel, hold back, let go on. Priority and GPUs are in wishes.py."""
+"""What the owner of a job asks of it: cancel, hold back, let go on. Priority and GPUs are in change.py."""
 
 from __future__ import annotations
 
 from django.db import transaction
 
-from jobs.actions.ending import finish_cancelled
-from jobs.actions.lifecycle import preempt, stop_ranks
-from jobs.actions.oversight import record_for_another
-from jobs.actions.transition import StaleJob, Why, change, lock_job, record, transition
+from jobs.actions.audit_others import record_for_another
+from jobs.control.ending import finish_cancelled
+from jobs.control.lifecycle import preempt, stop_ranks
+from jobs.control.transition import StaleJob, Why, change, lock_job, record, transition
+from jobs.control.wake import wake_scheduler
 from jobs.models import Job
 from jobs.states import TERMINAL, JobState, Reason
-from jobs.wake import wake_scheduler
 
 __all__ = ["cancel", "refuse_if_over", "resume", "suspend"]
 

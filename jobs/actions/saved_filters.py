@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 
-from jobs.listing import parsed_filter
+from core.errors import Conflict, NotFound, field_error
+from core.names import checked_name
 from jobs.models import SavedFilter
-from webapp.lib.errors import Conflict, NotFound, field_error
-from webapp.lib.names import checked_name
+from jobs.queries.listing import parsed_filter
 
 __all__ = ["forget_filter", "save_filter"]
 

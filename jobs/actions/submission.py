@@ -11,6 +11,8 @@ from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
+from core import live
+from core.errors import Conflict
 from datasets.models import DatasetVersion
 from jobs.actions.beginning import Beginning, Weights, beginning_again, bring, find_beginning
 from jobs.actions.checks import (
@@ -27,16 +29,14 @@ from jobs.actions.checks import (
     find_group,
     find_model,
 )
-from jobs.actions.transition import Why, publish_in_cluster, record
-from jobs.jobfolder import job_folder, stage
+from jobs.control.transition import Why, publish_in_cluster, record
+from jobs.control.validation_runs import validation_of
+from jobs.control.wake import wake_scheduler
+from jobs.files.folder import job_folder, stage
 from jobs.models import InstanceGroup, Job
-from jobs.queries import job_state_as_json
+from jobs.queries.jobs import job_state_as_json
 from jobs.states import JobState, Reason
-from jobs.validation import validation_of
-from jobs.wake import wake_scheduler
 from models_registry.models import RegisteredModelVersion
-from webapp.lib import live
-from webapp.lib.errors import Conflict
 
 __all__ = ["Checked", "Submission", "check", "clone", "submit", "submit_again"]
 
@@ -74,7 +74,7 @@ class Submission:
     #: Most seconds between two checkpoints, 0 for none, and how many stay. None: the script decides.
     checkpoint_seconds: int | None = None
     checkpoints_kept: int | None = None
-    #: One of `jobs.wmla.identities.Dialect`, and the `args` of such a submission.
+    #: One of `wmla.identities.Dialect`, and the `args` of such a submission.
     dialect: str = ""
     submitted_args: str = ""
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from django.contrib.auth.models import User
 
+from core.errors import Conflict, field_error
+from core.names import MAX_NAME_LENGTH
 from jobs.actions.submission import Submission, submit_again
+from jobs.control.validation_runs import why_not_validated
 from jobs.models import Job, Validation
-from jobs.validation import why_not_validated
-from webapp.lib.errors import Conflict, field_error
-from webapp.lib.names import MAX_NAME_LENGTH
 
 __all__ = ["ValidationRequest", "validate"]
 

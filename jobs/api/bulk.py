@@ -1,4 +1,4 @@
-"""All jobs of a list at once: as CSV, and the same wish for many of them."""
+"""All jobs of a list at once: as CSV, and the same desired state for many of them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from rest_framework.generics import GenericAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from core.csv_text import csv_chunks
+from core.errors import field_error
+from core.rest import signed_in
 from jobs.actions.bulk import MAX_JOBS, Outcome, cancel_many, change_priority_of_many, undo_many
+from jobs.api.export import COLUMNS, job_row
 from jobs.api.listing import JobQuery
 from jobs.api.views import file_response
-from jobs.export import COLUMNS, job_row
-from jobs.listing import all_pages, parsed_filter
 from jobs.models import Job
-from webapp.lib.csv_text import csv_chunks
-from webapp.lib.errors import field_error
-from webapp.lib.rest import signed_in
+from jobs.queries.listing import all_pages, parsed_filter
 
 __all__ = ["JobBulk", "JobExport"]
 

@@ -15,13 +15,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from core.charts import Step
+from core.csv_text import Cell, csv_chunks
+from core.rest import ObjectField
+from core.time import iso
 from jobs.api.views import file_response
-from jobs.cluster import STATUSES, cluster_live
-from jobs.trace import WINDOWS, all_changes, cluster_trace
-from webapp.lib.charts import Step
-from webapp.lib.csv_text import Cell, csv_chunks
-from webapp.lib.rest import ObjectField
-from webapp.lib.time import iso
+from jobs.insight.cluster import STATUSES, cluster_live
+from jobs.insight.trace import WINDOWS, all_changes, cluster_trace
 
 __all__ = ["Cluster", "ClusterTrace", "ClusterTraceCsv"]
 

@@ -9,7 +9,7 @@ from rest_framework.generics import GenericAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from jobs.groups.fair_share import fair_share_page
+from jobs.insight.fair_share import fair_share_page
 
 __all__ = ["FairShare"]
 

@@ -11,9 +11,9 @@ from rest_framework.generics import GenericAPIView, ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from core.rest import NamedPages, signed_in
 from jobs.actions.saved_filters import forget_filter, save_filter
 from jobs.models import SavedFilter
-from webapp.lib.rest import NamedPages, signed_in
 
 __all__ = ["SavedFilterDetail", "SavedFilterList"]
 

@@ -11,16 +11,16 @@ from rest_framework.generics import GenericAPIView, ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from core.errors import field_error
+from core.rest import NamedPages, ObjectField, ReferenceField, StrictSerializer, found, signed_in
+from core.roles import require_cluster_admin
 from jobs.actions import groups as actions
-from jobs.groups.deployment import deployment
-from jobs.groups.preview import preview_group_change
-from jobs.groups.queries import find_visible_group, visible_groups
-from jobs.groups.terms import TERMS
+from jobs.insight.group_preview import preview_group_change
 from jobs.models import InstanceGroup
-from jobs.wmla_parameters import Given, ParameterError, read_values
-from webapp.lib.errors import field_error
-from webapp.lib.rest import NamedPages, ObjectField, ReferenceField, StrictSerializer, found, signed_in
-from webapp.lib.roles import require_cluster_admin
+from jobs.queries.deployment import deployment
+from jobs.queries.group_parameters import Given, ParameterError, read_values
+from jobs.queries.group_terms import TERMS
+from jobs.queries.groups import find_visible_group, visible_groups
 
 __all__ = [
     "InstanceGroupDetail",

@@ -6,14 +6,14 @@ from typing import Any
 
 from rest_framework import serializers
 
-from jobs.listing import ACTIVE, FINISHED, ORDERS, PERIODS
+from jobs.queries.listing import ACTIVE, FINISHED, ORDERS, PERIODS
 from jobs.states import JobState
 
 __all__ = ["JobQuery"]
 
 
 class JobQuery(serializers.Serializer[Any]):
-    """What `jobs.listing.parsed_filter` understands."""
+    """What `jobs.queries.listing.parsed_filter` understands."""
 
     state = serializers.ChoiceField([ACTIVE, FINISHED, *JobState], required=False)
     search = serializers.CharField(required=False, help_text="Part of the name, or the number.")

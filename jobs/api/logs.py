@@ -12,15 +12,15 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from core.rest import ListPages
 from jobs.api.views import JobView, file_response
-from jobs.jobfolder import safe_name
-from jobs.loglines import Lines, lines_after, lines_before
-from jobs.logs import STREAMS, Log, LogPiece, find_log, log_content, log_list, read_log
-from jobs.logsearch import MAX_NEEDLE, Match, search_logs
-from jobs.logtail import log_topic
+from jobs.files.folder import safe_name
+from jobs.files.lines import Lines, lines_after, lines_before
+from jobs.files.logs import STREAMS, Log, LogPiece, find_log, log_content, log_list, read_log
+from jobs.files.result import log_chunks, result_name
+from jobs.files.search import MAX_NEEDLE, Match, search_logs
+from jobs.files.tail import log_topic
 from jobs.models import Job
-from jobs.result import log_chunks, result_name
-from webapp.lib.rest import ListPages
 
 __all__ = ["JobLogDownload", "JobLogFiles", "JobLogLines", "JobLogSearch", "JobLogs"]
 
@@ -28,7 +28,7 @@ _MAX_OFFSET = 2**62
 
 
 class RankQuery(serializers.Serializer[Any]):
-    incarnation = serializers.IntegerField(
+    attempt = serializers.IntegerField(
         default=None, min_value=0, max_value=2**31 - 1, help_text="Absent: the newest that has such a rank."
     )
     rank = serializers.CharField(
@@ -75,7 +75,7 @@ class LineOutput(serializers.Serializer[Any]):
 
 
 class LinesOutput(serializers.Serializer[Any]):
-    incarnation = serializers.IntegerField()
+    attempt = serializers.IntegerField()
     rank = serializers.CharField()
     stream = serializers.CharField()
     start = serializers.IntegerField()
@@ -86,7 +86,7 @@ class LinesOutput(serializers.Serializer[Any]):
 
 
 class LogFileOutput(serializers.Serializer[Any]):
-    incarnation = serializers.IntegerField()
+    attempt = serializers.IntegerField()
     rank = serializers.CharField(help_text="Its id.")
     number = serializers.IntegerField(allow_null=True, help_text="Among the ranks of the training now.")
     generation = serializers.IntegerField(help_text="The newest that it was a member of.")
@@ -107,7 +107,7 @@ class SearchQuery(RankQuery):
 
 
 class MatchOutput(serializers.Serializer[Any]):
-    incarnation = serializers.IntegerField()
+    attempt = serializers.IntegerField()
     rank = serializers.CharField()
     stream = serializers.CharField()
     at = serializers.IntegerField(help_text="Byte offset of the beginning of its line.")
@@ -141,7 +141,7 @@ class JobLogFiles(JobView):
 
     @extend_schema(responses=LogFileOutput(many=True))
     def get(self, request: Request, job: int) -> Response:
-        """Which logs there are, of every incarnation."""
+        """Which logs there are, of every attempt."""
         row = self.job()
         return self.listed([_file_as_json(row, log) for log in log_list(row)])
 
@@ -152,10 +152,10 @@ class JobLogLines(JobView):
         """Lines without escape sequences: their colours are named beside their text."""
         asked = _asked(LinesQuery, request)
         row = self.job()
-        log = find_log(row, incarnation=asked["incarnation"], rank=asked["rank"], stream=asked["stream"])
+        log = find_log(row, attempt=asked["attempt"], rank=asked["rank"], stream=asked["stream"])
         with log.opened() as descriptor:
             lines = _lines(descriptor, asked["after"], asked["before"])
-        return Response({"incarnation": log.incarnation, "rank": log.wid, "stream": log.stream, **asdict(lines)})
+        return Response({"attempt": log.attempt, "rank": log.member_id, "stream": log.stream, **asdict(lines)})
 
 
 class JobLogSearch(JobView):
@@ -163,7 +163,7 @@ class JobLogSearch(JobView):
     def get(self, request: Request, job: int) -> Response:
         """How often a text occurs, and where: over whole logs, however long they are."""
         asked = _asked(SearchQuery, request)
-        logs = log_list(self.job(), incarnation=asked["incarnation"], rank=asked["rank"], stream=asked["stream"])
+        logs = log_list(self.job(), attempt=asked["attempt"], rank=asked["rank"], stream=asked["stream"])
         found = search_logs(logs, asked["q"], asked["number"])
         match = _match_as_json(found.match) if found.match else None
         return Response({"count": found.count, "is_complete": found.is_complete, "match": match})
@@ -172,12 +172,12 @@ class JobLogSearch(JobView):
 class JobLogDownload(JobView):
     @extend_schema(parameters=[DownloadQuery], responses={(200, "text/plain"): OpenApiTypes.BINARY})
     def get(self, request: Request, job: int) -> StreamingHttpResponse:
-        """One log as it was written; without `rank`, all of them of every incarnation as a zip file."""
+        """One log as it was written; without `rank`, all of them of every attempt as a zip file."""
         asked = _asked(DownloadQuery, request)
         row = self.job()
         if not asked["rank"]:
             return file_response(request, log_chunks(row), result_name(row).replace(".zip", "-logs.zip"))
-        log = find_log(row, incarnation=asked["incarnation"], rank=asked["rank"], stream=asked["stream"])
+        log = find_log(row, attempt=asked["attempt"], rank=asked["rank"], stream=asked["stream"])
         return file_response(request, log_content(log), _file_name(row, log), "text/plain; charset=utf-8")
 
 
@@ -196,8 +196,8 @@ def _lines(descriptor: int | None, after: int | None, before: int | None) -> Lin
 
 def _file_as_json(job: Job, log: Log) -> dict[str, Any]:
     return {
-        "incarnation": log.incarnation,
-        "rank": log.wid,
+        "attempt": log.attempt,
+        "rank": log.member_id,
         "number": log.rank,
         "generation": log.generation,
         "host": log.host,
@@ -211,8 +211,8 @@ def _file_as_json(job: Job, log: Log) -> dict[str, Any]:
 def _match_as_json(match: Match) -> dict[str, Any]:
     log = match.log
     return {
-        "incarnation": log.incarnation,
-        "rank": log.wid,
+        "attempt": log.attempt,
+        "rank": log.member_id,
         "stream": log.stream,
         "at": match.at,
         "nth": match.nth,
@@ -220,5 +220,5 @@ def _match_as_json(match: Match) -> dict[str, Any]:
 
 
 def _file_name(job: Job, log: Log) -> str:
-    name = f"job-{job.pk}-{log.incarnation}-{log.wid}-{log.stream}.log"
+    name = f"job-{job.pk}-{log.attempt}-{log.member_id}-{log.stream}.log"
     return "".join(letter if letter.isascii() else "_" for letter in safe_name(name)).replace('"', "_")

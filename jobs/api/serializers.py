@@ -1,4 +1,4 @@
-"""Shapes of jobs and instance groups in the API. Jobs are written by `jobs.queries`, so that pages and events agree."""
+"""Shapes of jobs in the API. `jobs.queries.jobs` writes a job's JSON, so that pages, events and the API agree."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from core.rest import ObjectField, ReferenceField, StrictSerializer
 from jobs.actions.beginning import WEIGHTS_WANTED, Weights
+from jobs.actions.change import JobChange
 from jobs.actions.submission import Submission
-from jobs.actions.wishes import Wish
 from jobs.models import Checkpoint, Job
-from jobs.queries import job_as_json
+from jobs.queries.jobs import job_as_json
 from jobs.states import JobState
-from webapp.lib.rest import ObjectField, ReferenceField, StrictSerializer
 
 __all__ = [
     "AdviceOutput",
@@ -125,7 +125,7 @@ class JobInput(StrictSerializer):
         return Submission(**self.validated_data)
 
 
-class JobChange(StrictSerializer):
+class JobChangeInput(StrictSerializer):
     priority = serializers.IntegerField(required=False)
     max_slots = serializers.IntegerField(required=False)
     min_slots = serializers.IntegerField(required=False, help_text="Of an elastic job that waits or is suspended.")
@@ -137,8 +137,8 @@ class JobChange(StrictSerializer):
             )
         return attrs
 
-    def wish(self) -> Wish:
-        return Wish(**self.validated_data)
+    def wanted(self) -> JobChange:
+        return JobChange(**self.validated_data)
 
 
 class ReasonOutput(serializers.Serializer[Any]):
@@ -196,7 +196,7 @@ class JobOutput(serializers.Serializer[Job]):
     slots = serializers.IntegerField(help_text="World size now.")
     target_slots = serializers.IntegerField()
     priority = serializers.IntegerField()
-    incarnation = serializers.IntegerField()
+    attempt = serializers.IntegerField()
     generation = serializers.IntegerField()
     step = serializers.IntegerField()
     epoch = serializers.IntegerField()
@@ -230,7 +230,7 @@ class AllocationOutput(serializers.Serializer[Any]):
     at = serializers.DateTimeField()
     slots = serializers.IntegerField()
     generation = serializers.IntegerField()
-    incarnation = serializers.IntegerField()
+    attempt = serializers.IntegerField()
     reason = ReasonOutput()
     pause_ms = serializers.FloatField(allow_null=True)
 
@@ -245,13 +245,13 @@ class GpuOutput(serializers.Serializer[Any]):
 
 class RankOutput(serializers.Serializer[Any]):
     rank = serializers.IntegerField(allow_null=True)
-    wid = serializers.CharField()
+    member_id = serializers.CharField()
     pid = serializers.IntegerField(help_text="As on the host.")
     started_at = serializers.DateTimeField()
     host = serializers.CharField()
     slot = serializers.IntegerField()
     generation = serializers.IntegerField()
-    incarnation = serializers.IntegerField()
+    attempt = serializers.IntegerField()
     state = serializers.CharField()
     exit = ObjectField(allow_null=True)
     gpu = GpuOutput(allow_null=True, help_text="What it does now; null for a rank that has ended.")
@@ -284,4 +284,4 @@ class MetricOutput(serializers.Serializer[Any]):
 class CheckpointOutput(serializers.ModelSerializer[Checkpoint]):
     class Meta:
         model = Checkpoint
-        fields = ["id", "incarnation", "step", "epoch", "path", "size_bytes", "sha256", "problem", "created_at"]
+        fields = ["id", "attempt", "step", "epoch", "path", "size_bytes", "sha256", "problem", "created_at"]

@@ -13,14 +13,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from core.csv_text import csv_chunks
+from core.rest import StrictJSONRenderer, StrictSerializer, signed_in
 from jobs.models import GpuPrice
-from jobs.usage.asked import BY, RANGES, parsed
 from jobs.usage.intervals import to_ms
 from jobs.usage.prices import prices, remove_price, set_price
+from jobs.usage.query import BY, RANGES, parsed
 from jobs.usage.report import report
 from jobs.usage.shapes import TABLE_HEAD, as_json, table_rows, timeline_head, timeline_rows
-from webapp.lib.csv_text import csv_chunks
-from webapp.lib.rest import StrictJSONRenderer, StrictSerializer, signed_in
 
 __all__ = ["GpuPriceDetail", "GpuPriceList", "Usage"]
 

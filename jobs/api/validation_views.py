@@ -10,13 +10,14 @@ from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from jobs import actions, queries
+from core.rest import Pages, ReferenceField, found, signed_in
+from jobs import actions
 from jobs.api.serializers import JobOutput
 from jobs.models import Job, Validation
+from jobs.queries import jobs as queries
+from jobs.queries.validations import validation_as_json, validations_of_job, validations_of_model
 from jobs.states import JobState
-from jobs.validation_queries import validation_as_json, validations_of_job, validations_of_model
 from models_registry.queries import find_model
-from webapp.lib.rest import Pages, ReferenceField, found, signed_in
 
 __all__ = ["JobValidations", "ModelTrainings", "ModelValidations", "ValidationInput", "ValidationOutput"]
 

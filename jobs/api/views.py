@@ -15,23 +15,16 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
 
-from jobs import actions, queries
-from jobs.advice import job_advice
+from core.rest import KeysetPages, ListPages, Pages, found, keyset_answer, page_size_of, signed_in
+from jobs import actions
 from jobs.api import serializers
 from jobs.api.listing import JobQuery
-from jobs.listing import job_page_of, parsed_filter
+from jobs.files.result import checkpoint_chunks, result_name, zip_chunks
+from jobs.insight.advice import job_advice
+from jobs.insight.previews import preview_change, preview_submission
 from jobs.models import Checkpoint, Job
-from jobs.previews import preview_change, preview_submission
-from jobs.result import checkpoint_chunks, result_name, zip_chunks
-from webapp.lib.rest import (
-    KeysetPages,
-    ListPages,
-    Pages,
-    found,
-    keyset_answer,
-    page_size_of,
-    signed_in,
-)
+from jobs.queries import jobs as queries
+from jobs.queries.listing import job_page_of, parsed_filter
 
 __all__ = [
     "JobAdvice",
@@ -92,13 +85,13 @@ class JobDetail(JobView):
     def get(self, request: Request, job: int) -> Response:
         return Response(queries.job_as_json(self.job()))
 
-    @extend_schema(request=serializers.JobChange)
+    @extend_schema(request=serializers.JobChangeInput)
     def patch(self, request: Request, job: int) -> Response:
         """Change the priority, the most slots, the least of one that waits, or several of these."""
-        given = serializers.JobChange(data=request.data)
+        given = serializers.JobChangeInput(data=request.data)
         given.is_valid(raise_exception=True)
         self.job()
-        actions.change_wish(job, given.wish(), signed_in(request).get_username())
+        actions.change_job(job, given.wanted(), signed_in(request).get_username())
         return Response(queries.job_as_json(self.job()))
 
 
@@ -113,13 +106,13 @@ class JobPreview(GenericAPIView[Job]):
 
 class JobChangePreview(JobView):
     @extend_schema(
-        operation_id="jobs_change_preview", request=serializers.JobChange, responses=serializers.PreviewOutput
+        operation_id="jobs_change_preview", request=serializers.JobChangeInput, responses=serializers.PreviewOutput
     )
     def post(self, request: Request, job: int) -> Response:
         """What would happen if the priority or the most slots were changed now. Nothing is written."""
-        given = serializers.JobChange(data=request.data)
+        given = serializers.JobChangeInput(data=request.data)
         given.is_valid(raise_exception=True)
-        return Response(preview_change(self.job(), given.wish(), signed_in(request)))
+        return Response(preview_change(self.job(), given.wanted(), signed_in(request)))
 
 
 class JobUndo(JobView):

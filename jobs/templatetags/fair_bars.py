@@ -6,7 +6,7 @@ from django import template
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from jobs.groups.fair_share import GroupLine, JobLine
+from jobs.insight.fair_share import GroupLine, JobLine
 
 __all__ = ["register"]
 

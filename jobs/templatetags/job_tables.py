@@ -6,10 +6,10 @@ from typing import Any
 
 from django import template
 
+from jobs.control.validation_runs import ClassScore, class_scores, validation_of, why_not_validated
 from jobs.models import Job
-from jobs.page_queries import jobs_using, models_proposing
-from jobs.validation import ClassScore, class_scores, validation_of, why_not_validated
-from jobs.validation_queries import problem_of, validations_of_job, validations_of_model
+from jobs.pages.queries import jobs_using, models_proposing
+from jobs.queries.validations import problem_of, validations_of_job, validations_of_model
 from models_registry.models import RegisteredModel
 
 register = template.Library()

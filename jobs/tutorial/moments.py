@@ -15,7 +15,7 @@ class Point:
 
     at: datetime
     slots: int
-    incarnation: int
+    attempt: int
     pause_ms: float | None
 
 
@@ -68,7 +68,7 @@ def violations(name: str, series: Sequence[Point]) -> list[str]:
     found = []
     if 0 in sizes[:-1]:
         found.append(f"{name} stopped in between: {sizes}.")
-    if len({point.incarnation for point in series if point.slots > 0}) > 1:
+    if len({point.attempt for point in series if point.slots > 0}) > 1:
         found.append(f"{name} was started again in between.")
     return found
 

@@ -164,7 +164,7 @@ class Tutorial:
 
     def _series(self, job: int) -> list[moments.Point]:
         return [
-            moments.Point(_time(line["at"]), line["slots"], line["incarnation"], line["pause_ms"])
+            moments.Point(_time(line["at"]), line["slots"], line["attempt"], line["pause_ms"])
             for line in self.api.get(f"jobs/{job}/allocation/")
         ]
 

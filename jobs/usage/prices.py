@@ -8,11 +8,11 @@ from decimal import Decimal, InvalidOperation
 from django.contrib.auth.models import User
 from django.db import transaction
 
+from core.audit.entries import audit
+from core.errors import NotFound, field_error
+from core.roles import require_cluster_admin
+from core.text import storable
 from jobs.models import GpuPrice
-from webapp.lib.audit import record
-from webapp.lib.errors import NotFound, field_error
-from webapp.lib.roles import require_cluster_admin
-from webapp.lib.text import storable
 from workers.models import Slot
 
 __all__ = ["known_models", "prices", "remove_price", "set_price"]
@@ -44,7 +44,7 @@ def set_price(actor: User, gpu_model: str, valid_from: date, per_hour: str | Dec
     amount = _amount(per_hour)
     before = GpuPrice.objects.select_for_update().filter(gpu_model=model, valid_from=valid_from).first()
     price, _ = GpuPrice.objects.update_or_create(gpu_model=model, valid_from=valid_from, defaults={"per_hour": amount})
-    record(
+    audit(
         actor,
         "changed" if before else "set",
         kind="GPU price",
@@ -63,7 +63,7 @@ def remove_price(actor: User, number: int) -> GpuPrice:
     price = GpuPrice.objects.select_for_update().filter(pk=number).first()
     if price is None:
         raise NotFound("There is no such price: somebody removed it already.")
-    record(actor, "removed", kind="GPU price", key=number, name=price.gpu_model, before=_values(price))
+    audit(actor, "removed", kind="GPU price", key=number, name=price.gpu_model, before=_values(price))
     price.delete()
     return price
 

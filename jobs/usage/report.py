@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from jobs.models import GpuPrice
-from jobs.usage.asked import Asked
 from jobs.usage.costs import Cost, Price, PriceList
 from jobs.usage.intervals import NOTHING, Amount
 from jobs.usage.labels import labels_of
+from jobs.usage.query import Asked
 from jobs.usage.visibility import Viewer, named
 from jobs.usage.window import Sums, Timeline, Window
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from django.conf import settings
 
+from core.csv_text import Cell, safe_cell
+from core.time import iso
 from jobs.usage.intervals import HOUR, moment
 from jobs.usage.report import Report, Row
-from webapp.lib.csv_text import Cell, safe_cell
-from webapp.lib.time import iso
 
 __all__ = [
     "TABLE_HEAD",

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from operator import methodcaller
 
 from jobs.models import UsageBucket
-from jobs.usage.asked import Asked
 from jobs.usage.claims import as_intervals, capacity_intervals, claims_between, measures_between
 from jobs.usage.grid import MAX_STEPS, Series, changes_within, chosen_step, edges_of
 from jobs.usage.intervals import DAY, HOUR, NOTHING, Amount, Interval, summed_up
+from jobs.usage.query import Asked
 from jobs.usage.rollup import Part, Size, Stored, cover, with_shares
 from jobs.usage.stored import Names, StoredSums, names, stored_span
 

@@ -7,13 +7,13 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from core.errors import field_error
+from core.rest import ObjectField, ReferenceField
+from core.sources import Source, Upload
 from models_registry.actions import ModelRegistration, TemplateAddition
 from models_registry.code import inspect_code
 from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
 from models_registry.queries import find_template
-from webapp.lib.errors import field_error
-from webapp.lib.rest import ObjectField, ReferenceField
-from webapp.lib.sources import Source, Upload
 
 __all__ = [
     "ChangesOutput",

@@ -11,13 +11,13 @@ from rest_framework.generics import GenericAPIView, ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from core.rest import PARSERS_WITH_FILES, NamedPages, NumberedPages, found, signed_in
 from models_registry import actions, queries
 from models_registry.actions import ModelRegistration
 from models_registry.api import serializers
 from models_registry.api.serializers import ModelInput, ModelOutput, ModelVersionOutput, RegisteredOutput
 from models_registry.compare import changed_files, changed_values
 from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
-from webapp.lib.rest import PARSERS_WITH_FILES, NamedPages, NumberedPages, found, signed_in
 
 __all__ = [
     "ModelChanges",

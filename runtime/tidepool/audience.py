@@ -1,4 +1,4 @@
-"""Those connected to a keeper's socket: each is told what changes, and may send lines."""
+"""Those connected to a shim's socket: each is told what changes, and may send lines."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?")
 
 
 def describe_end(
-    wid: str,
+    member_id: str,
     slot: int,
     exit_code: int,
     log_dir: Path,
@@ -54,26 +54,28 @@ def describe_end(
     """
     code, number = (exit_code, None) if exit_code >= 0 else (None, -exit_code)
     if fenced is not None:
-        return RankEnd(wid, slot, code, number, by_script=False, error=_error("Stuck", fenced))
+        return RankEnd(member_id, slot, code, number, by_script=False, error=_error("Stuck", fenced))
     if late_after is not None:
         text = (
-            f"after {late_after:g} s the script had not come to session.epochs() in the rank {wid}, so it was killed; "
+            f"after {late_after:g} s the script had not come to session.epochs() in the rank {member_id}: killed; "
             f"its log, {log_dir.name}, tells more. A script without a session is registered with the engine single or "
             "fixed; one that needs longer, with a longer TIDEPOOL_LAUNCH_SECONDS"
         )
-        return RankEnd(wid, slot, code, number, True, error=_error(LAUNCH_TIMEOUT, text, _stacks(log_dir)))
+        return RankEnd(member_id, slot, code, number, True, error=_error(LAUNCH_TIMEOUT, text, _stacks(log_dir)))
     if number in _CRASHES:
         name = signal.Signals(number).name
         text = f"the process was ended by {name}: {_CRASHES[signal.Signals(number)]}"
-        return RankEnd(wid, slot, None, number, by_script=True, error=_error(name, text, _stacks(log_dir)))
+        return RankEnd(member_id, slot, None, number, by_script=True, error=_error(name, text, _stacks(log_dir)))
     if number == signal.SIGKILL and oom_killed:
         text = "the kernel killed the process because memory ran out"
-        return RankEnd(wid, slot, None, number, by_script=True, error=_error(OUT_OF_MEMORY, text))
+        return RankEnd(member_id, slot, None, number, by_script=True, error=_error(OUT_OF_MEMORY, text))
     if number is not None:
         unknown = number == signal.SIGKILL and oom_killed is None
         text = "killed by SIGKILL; whether memory ran out cannot be read on this host"
-        return RankEnd(wid, slot, None, number, by_script=False, error=_error("Killed", text) if unknown else None)
-    return RankEnd(wid, slot, code, None, by_script=code != 0, error=_error_of(log_dir, exit_code))
+        return RankEnd(
+            member_id, slot, None, number, by_script=False, error=_error("Killed", text) if unknown else None
+        )
+    return RankEnd(member_id, slot, code, None, by_script=code != 0, error=_error_of(log_dir, exit_code))
 
 
 def error_key(error: dict[str, Any] | None, code: int | None, number: int | None) -> str:

@@ -1,6 +1,6 @@
 """What a rank knows about itself: the only module of the runtime that reads the environment.
 
-The keeper writes these variables before it runs the script. Off the cluster none of them is set and
+The shim writes these variables before it runs the script. Off the cluster none of them is set and
 `rank_context()` is None: the same script then trains alone, as rank 0 of 1.
 """
 
@@ -36,25 +36,25 @@ __all__ = [
 @dataclass(frozen=True)
 class RankContext:
     job: int
-    incarnation: int
-    #: Rank id, never reused within an incarnation: `<host>.<slot>.<n>`.
-    wid: str
+    attempt: int
+    #: Rank id, never reused within an attempt: `<host>.<slot>.<n>`.
+    member_id: str
     host: str
     slot: int
     #: Address that this host's collectives and listeners bind to.
     address: str
     launch: LaunchSpec
-    #: Of the wish that this rank was started for.
+    #: Of the desired state that this rank was started for.
     target_revision: int = 0
 
     @property
     def folder(self) -> Path:
-        """The incarnation's folder: journals, metrics, checkpoints, models, logs."""
+        """The attempt's folder: journals, metrics, checkpoints, models, logs."""
         return Path(self.launch.folder)
 
     @property
     def log_dir(self) -> Path:
-        return self.folder / "log" / f"{self.wid}.{self.host}"
+        return self.folder / "log" / f"{self.member_id}.{self.host}"
 
 
 def rank_environment(context: RankContext, launch_file: Path) -> dict[str, str]:
@@ -63,8 +63,8 @@ def rank_environment(context: RankContext, launch_file: Path) -> dict[str, str]:
     return {
         **context.launch.environment,
         "TIDEPOOL_JOB": str(context.job),
-        "TIDEPOOL_INCARNATION": str(context.incarnation),
-        "TIDEPOOL_WID": context.wid,
+        "TIDEPOOL_ATTEMPT": str(context.attempt),
+        "TIDEPOOL_WID": context.member_id,
         "TIDEPOOL_HOST": context.host,
         "TIDEPOOL_SLOT": str(context.slot),
         "TIDEPOOL_ADDRESS": context.address,
@@ -85,8 +85,8 @@ def rank_context() -> RankContext | None:
         return None
     return RankContext(
         job=int(os.environ["TIDEPOOL_JOB"]),
-        incarnation=int(os.environ["TIDEPOOL_INCARNATION"]),
-        wid=os.environ["TIDEPOOL_WID"],
+        attempt=int(os.environ["TIDEPOOL_ATTEMPT"]),
+        member_id=os.environ["TIDEPOOL_WID"],
         host=os.environ["TIDEPOOL_HOST"],
         slot=int(os.environ["TIDEPOOL_SLOT"]),
         address=os.environ["TIDEPOOL_ADDRESS"],
@@ -134,7 +134,7 @@ def training_id() -> str:
 
 
 def share_fabric_home(folder: Path) -> None:
-    """In a nursery: where ranks will find WMLA's `libs/fabric.zip`."""
+    """In a forkserver: where ranks will find WMLA's `libs/fabric.zip`."""
     os.environ["FABRIC_HOME"] = str(folder)
 
 

@@ -35,11 +35,11 @@ POINTS = {
 _passages: Counter[str] = Counter()
 
 
-def fault(name: str, wid: str = "", error: type[Exception] = RuntimeError) -> None:
+def fault(name: str, member_id: str = "", error: type[Exception] = RuntimeError) -> None:
     """Act on the n-th passage of `name`, as `TIDEPOOL_FAULT=name:n:action` says (several: separated by commas).
 
-    `name@prefix` restricts it to ranks whose wid begins with `prefix`. Actions: kill, stop, raise (`error`), leave
-    (exit code 0), hang (this thread alone), seize (with the interpreter's lock, so all of the process).
+    `name@prefix` restricts it to ranks whose member_id begins with `prefix`. Actions: kill, stop, raise (`error`),
+    leave (exit code 0), hang (this thread alone), seize (with the interpreter's lock, so all of the process).
     """
     spec = fault_spec()
     if spec is None:
@@ -50,7 +50,7 @@ def fault(name: str, wid: str = "", error: type[Exception] = RuntimeError) -> No
         point, _, prefix = wanted.partition("@")
         if point not in POINTS:
             raise ValueError(f"TIDEPOOL_FAULT names {point!r}; there are: {', '.join(sorted(POINTS))}")
-        if point == name and int(number) == _passages[name] and wid.startswith(prefix):
+        if point == name and int(number) == _passages[name] and member_id.startswith(prefix):
             _act(name, action, error)
 
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from tidepool.env import RankContext
 from tidepool.link import between_hosts
-from tidepool.protocol import GenerationPlan, Hello, Said, Told, decode, encode
+from tidepool.protocol import CoordinatorMessage, GenerationPlan, Join, MemberMessage, decode, encode
 from tidepool.slots import gpu_of
 
 __all__ = ["GangLink", "Meeting", "SharedGpuError", "leave_gang", "take_place", "torchrun_environment"]
@@ -48,7 +48,7 @@ def take_place(context: RankContext, *, slots_per_gpu: int | None) -> dict[str, 
     global _link
     _link = GangLink(context)
     plan = _link.wait_for_plan()
-    _link.say(Said("switched", plan.generation, detail={"world_size": len(plan.members)}))
+    _link.say(MemberMessage("switched", plan.generation, detail={"world_size": len(plan.members)}))
     return torchrun_environment(plan, context, slots_per_gpu) if context.launch.engine == "fixed" else {}
 
 
@@ -68,8 +68,8 @@ def torchrun_environment(plan: GenerationPlan, context: RankContext, slots_per_g
     """
     hosts = list(dict.fromkeys(member.host for member in plan.members))
     here = [member for member in plan.members if member.host == context.host]
-    rank = [member.wid for member in plan.members].index(context.wid)
-    local_rank = [member.wid for member in here].index(context.wid)
+    rank = [member.member_id for member in plan.members].index(context.member_id)
+    local_rank = [member.member_id for member in here].index(context.member_id)
     size = str(len(plan.members))
     values = {
         "RANK": str(rank),
@@ -84,8 +84,8 @@ def torchrun_environment(plan: GenerationPlan, context: RankContext, slots_per_g
         "MASTER_ADDR": plan.store_address,
         "MASTER_PORT": str(plan.store_port),
         "TORCHELASTIC_RUN_ID": f"tidepool-{context.job}",
-        "TORCHELASTIC_RESTART_COUNT": str(context.incarnation - 1),
-        "TORCHELASTIC_MAX_RESTARTS": str(max(3, context.incarnation - 1)),
+        "TORCHELASTIC_RESTART_COUNT": str(context.attempt - 1),
+        "TORCHELASTIC_MAX_RESTARTS": str(max(3, context.attempt - 1)),
         "TORCHELASTIC_USE_AGENT_STORE": "False",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
         **_gloo_interface(plan.store_address, context.launch.environment),
@@ -141,7 +141,7 @@ class GangLink:
         self._changed = threading.Condition()
         self._plan: GenerationPlan | None = None
         #: What the next coordinator must hear too, in this order.
-        self._words = [Said("ready", detail={"address": context.address, "port": self._meeting.port})]
+        self._words = [MemberMessage("ready", detail={"address": context.address, "port": self._meeting.port})]
         self._connection: socket.socket | None = None
         self._closed = False
         self._send_lock = threading.Lock()
@@ -151,11 +151,11 @@ class GangLink:
         with self._changed:
             self._changed.wait_for(lambda: self._plan is not None)
             assert self._plan is not None
-            if self._plan.members[0].wid != self._context.wid:
+            if self._plan.members[0].member_id != self._context.member_id:
                 self._meeting.held.close()
             return self._plan
 
-    def say(self, said: Said) -> None:
+    def say(self, said: MemberMessage) -> None:
         with self._send_lock:
             self._words.append(said)
             if self._connection is not None:
@@ -183,7 +183,7 @@ class GangLink:
         with connection:
             try:
                 for line in connection.makefile("rb"):
-                    self._hear(decode(Told, line))
+                    self._hear(decode(CoordinatorMessage, line))
             except OSError:  # reset: the same as closed
                 pass
             with self._send_lock:
@@ -208,7 +208,7 @@ class GangLink:
                 if self._closed:
                     break
                 self._connection = connection
-                self._send(b"".join([encode(self._hello()), *map(encode, self._words)]))
+                self._send(b"".join([encode(self._join()), *map(encode, self._words)]))
             return connection
         return None
 
@@ -220,7 +220,7 @@ class GangLink:
         except OSError:  # the reader sees the same and reconnects
             self._connection = None
 
-    def _hear(self, told: Told) -> None:
+    def _hear(self, told: CoordinatorMessage) -> None:
         if told.kind == "commit" and told.plan is not None:
             with self._changed:
                 self._plan = told.plan
@@ -228,12 +228,12 @@ class GangLink:
         elif told.kind in ("fenced", "stop"):
             _end_at_once("fenced by the coordinator")
 
-    def _hello(self) -> Hello:
+    def _join(self) -> Join:
         context = self._context
-        return Hello(
+        return Join(
             job=context.job,
-            incarnation=context.incarnation,
-            wid=context.wid,
+            attempt=context.attempt,
+            member_id=context.member_id,
             host=context.host,
             slot=context.slot,
             pid=os.getpid(),

@@ -1,7 +1,7 @@
-"""A keeper's connection to its job's coordinator, which tells it to kill ranks that do not hear anybody any more.
+"""A shim's connection to its job's coordinator, which tells it to kill ranks that do not hear anybody any more.
 
 The coordinator may be on another host, and be replaced at any time: `coordinator.json` in the job's folder says where
-it is. Nothing here ever waits: the keeper's loop calls `turn`, and what it selects on calls the rest.
+it is. Nothing here ever waits: the shim's loop calls `turn`, and what it selects on calls the rest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tidepool.link import Lines, LinkError, between_hosts
-from tidepool.protocol import KeeperHello, KeeperTold, ProtocolError, decode, encode
+from tidepool.protocol import ProtocolError, ShimCommand, ShimJoin, decode, encode
 
 __all__ = ["LeadLink"]
 
@@ -33,12 +33,12 @@ class LeadLink:
         self,
         folder: Path,
         selector: selectors.BaseSelector,
-        hello: Callable[[], KeeperHello],
-        hear: Callable[[KeeperTold], None],
+        join: Callable[[], ShimJoin],
+        hear: Callable[[ShimCommand], None],
     ) -> None:
         self._place = folder / "coordinator.json"
         self._selector = selector
-        self._hello, self._hear = hello, hear
+        self._join, self._hear = join, hear
         self._link: socket.socket | None = None
         self._connected = False
         self._lines = Lines()
@@ -56,7 +56,7 @@ class LeadLink:
         """Also whenever it would say something else than before."""
         if self._link is None or not self._connected:
             return
-        line = encode(self._hello())
+        line = encode(self._join())
         try:
             sent = self._link.send(line)
         except OSError:
@@ -111,7 +111,7 @@ class LeadLink:
             self._drop()
         for line in lines:
             try:
-                self._hear(decode(KeeperTold, line))
+                self._hear(decode(ShimCommand, line))
             except ProtocolError as error:
                 logger.warning("dropped a coordinator's line: %s", error)
 

@@ -2,7 +2,7 @@
 
 A process is named by (pid, started_at): pids are used again, start times tell the two apart.
 
-A *mark* is one environment variable by which leftovers of a dead keeper are found. `/proc/<pid>/environ` shows the
+A *mark* is one environment variable by which leftovers of a dead shim are found. `/proc/<pid>/environ` shows the
 environment at exec, so a forked process would show its ancestor's: `set_mark` therefore also overwrites the value in
 the memory that the kernel reads. The ancestor reserves that memory with `reserved_mark()` when it is exec'd.
 """

@@ -1,10 +1,10 @@
-"""What the control plane, executors, keepers, coordinators and ranks say to each other.
+"""What the control plane, executors, shims, coordinators and ranks say to each other.
 
 Every message is a frozen dataclass that travels as JSON. What begins a conversation has a version number and names
-the job and its incarnation; what changes something names a revision or a generation, and an older one is dropped. A
-rank's `Said` and its coordinator's `Told` go over a connection that began with a `Hello`. The rules:
+the job and its attempt; what changes something names a revision or a generation, and an older one is dropped. A
+rank's `MemberMessage` and the `CoordinatorMessage` that answers it follow a `Join`. The rules:
 
-* `Sync` (control plane -> executor, a Celery task on `host.<name>`) carries the whole wish for that host. It is
+* `Sync` (control plane -> executor, a Celery task on `host.<name>`) carries the desired state of that host. It is
   level-triggered: losing it, doubling it or receiving an old one changes nothing.
 * `Report` (executor -> control plane, a Celery task on `control`) carries the whole fact of that host, plus the
   journal entries that the control plane has not acknowledged yet.
@@ -28,28 +28,28 @@ __all__ = [
     "CHECKPOINT_SECONDS",
     "KEPT_CHECKPOINTS",
     "PROTOCOL_VERSION",
-    "CoordinatorWish",
+    "CoordinatorMessage",
+    "DesiredJob",
+    "DesiredMembership",
     "DeviceReading",
     "GenerationPlan",
-    "Hello",
     "HostFacts",
-    "JobWish",
+    "Join",
     "JournalEntry",
-    "KeeperHello",
-    "KeeperSpec",
-    "KeeperStatus",
-    "KeeperTold",
     "LaunchSpec",
     "Member",
+    "MemberMessage",
     "PlanMember",
     "ProtocolError",
     "RankEnd",
     "RankStatus",
     "Report",
     "Retire",
-    "Said",
+    "ShimCommand",
+    "ShimJoin",
+    "ShimSpec",
+    "ShimStatus",
     "Sync",
-    "Told",
     "decode",
     "encode",
     "from_json",
@@ -71,9 +71,9 @@ class Member:
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """How to run a job's script. Fixed for one incarnation; holds no secret."""
+    """How to run a job's script. Fixed for one attempt; holds no secret."""
 
-    #: `results/<user>/batchworkdir/<job>/incarnation-<n>`: logs, journals, metrics, checkpoints and models go here.
+    #: `results/<user>/batchworkdir/<job>/attempt-<n>`: logs, journals, metrics, checkpoints and models go here.
     folder: str
     #: Working folder of the ranks: `results/<user>/batchworkdir/<job>/_submitted_code/<model>`.
     code_folder: str
@@ -93,7 +93,7 @@ class LaunchSpec:
     effective_batch_size: int | None
     seed: int
     exactness: Literal["sum", "bitwise"]
-    #: Published checkpoints of the job's earlier incarnations, newest first: the first usable one is continued from.
+    #: Published checkpoints of the job's earlier attempts, newest first: the first usable one is continued from.
     checkpoints: list[str] = field(default_factory=list)
     #: Where none of those is usable: another job's checkpoint, which must be, or None to start from nothing.
     initial_checkpoint: str | None = None
@@ -101,7 +101,7 @@ class LaunchSpec:
     initial_weights: str | None = None
     #: Most seconds between two checkpoints; 0 for none at all, None: the script decides.
     checkpoint_seconds: float | None = None
-    #: How many of them an incarnation keeps; None: the script decides.
+    #: How many of them an attempt keeps; None: the script decides.
     checkpoints_kept: int | None = None
     #: A rank that keeps the others waiting for longer, or is silent for longer, is given up and killed.
     stuck_seconds: float = 60.0
@@ -118,12 +118,12 @@ class LaunchSpec:
 
 
 @dataclass(frozen=True)
-class JobWish:
+class DesiredJob:
     """What one host shall do for one job. A job that a host runs but that is absent from `Sync` must be stopped."""
 
     job: int
-    incarnation: int
-    #: Raised with each change of the job's target; a keeper or coordinator drops a wish older than the one it has.
+    attempt: int
+    #: Raised with each change of the job's target; shims and coordinators drop an older one than they have.
     target_revision: int
     #: Slots of this host that shall have a rank: start one where there is none.
     wanted: list[int]
@@ -144,25 +144,25 @@ class JobWish:
 @dataclass(frozen=True)
 class Sync:
     host: str
-    #: Raised by the control plane with each change of the host's wish. An executor drops a lower one than it has seen.
+    #: Raised by the control plane with each change of the host's desired state. An executor drops a lower one.
     revision: int
     #: Unix seconds; an executor drops a message older than 30 s.
     sent_at: float
-    jobs: list[JobWish]
+    jobs: list[DesiredJob]
     #: Journal name -> number of its last entry that the control plane has stored.
     acknowledged: dict[str, int] = field(default_factory=dict)
     version: int = PROTOCOL_VERSION
 
 
-# --- executor -> keeper, coordinator (JSON lines on their unix sockets) ----------------------------------------------
+# --- executor -> shim, coordinator (JSON lines on their unix sockets) ----------------------------------------------
 
 
 @dataclass(frozen=True)
-class CoordinatorWish:
+class DesiredMembership:
     """What the lead executor tells the coordinator: the job's target. Idempotent."""
 
     job: int
-    incarnation: int
+    attempt: int
     target_revision: int
     members: list[Member]
     stop: bool = False
@@ -177,7 +177,7 @@ class CoordinatorWish:
 class PlanMember:
     """One rank of a generation; its place in `GenerationPlan.members` is its rank number."""
 
-    wid: str
+    member_id: str
     host: str
     slot: int
     #: It has the training's state already; the others receive it from a holder at the switch.
@@ -199,19 +199,19 @@ class GenerationPlan:
 
 
 @dataclass(frozen=True)
-class Hello:
+class Join:
     """A rank's first line on each connection to its coordinator."""
 
     job: int
-    incarnation: int
-    wid: str
+    attempt: int
+    member_id: str
     host: str
     slot: int
     pid: int
     #: The generation that it trains in, 0 before its first one.
     generation: int
     ready: bool
-    #: Of the wish that it was started for: a coordinator that knows only older ones must not send it away.
+    #: Of the desired state that it was started for: a coordinator that knows only older ones must not send it away.
     target_revision: int = 0
     #: For a script that knows nothing of us. A session in a single process says hello anew, for itself.
     gang: bool = False
@@ -223,13 +223,13 @@ class Retire:
     """What a new coordinator says to one that still runs, on a host whose executor is gone: end, I take over."""
 
     job: int
-    incarnation: int
+    attempt: int
     retire: Literal[True]
     version: int = PROTOCOL_VERSION
 
 
 @dataclass(frozen=True)
-class Said:
+class MemberMessage:
     """What a rank tells its coordinator.
 
     ready: could join; in a gang `detail` says where others can meet it. prepared: has built the group of `generation`
@@ -237,7 +237,7 @@ class Said:
     unprepared: could not. switched: trains in `generation` from now on. left: is about to exit, as planned.
     broken: a collective of `generation` failed. finished: the training is complete and its weights are written.
     checkpoint: one of `step` is on the disk, aside; `detail` describes it. checkpoint_failed: it could not be written.
-    restored: what the incarnation continues from, and what could not be used. alive: where its training thread is,
+    restored: what the attempt continues from, and what could not be used. alive: where its training thread is,
     about once a second.
     """
 
@@ -267,7 +267,7 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Told:
+class CoordinatorMessage:
     """What a coordinator tells a rank.
 
     prepare: build the group of `plan` in the background. commit: switch to `generation` at the next step boundary;
@@ -286,14 +286,14 @@ class Told:
     age: float = 0.0
 
 
-# --- coordinator <-> keeper (JSON lines over TCP) --------------------------------------------------------------------
+# --- coordinator <-> shim (JSON lines over TCP) --------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class RankEnd:
     """How a rank ended. Exactly one of `code` and `signal` is set."""
 
-    wid: str
+    member_id: str
     slot: int
     code: int | None
     signal: int | None
@@ -304,11 +304,11 @@ class RankEnd:
 
 
 @dataclass(frozen=True)
-class KeeperHello:
-    """A keeper's line on each connection to the coordinator, and again whenever a rank of its has ended."""
+class ShimJoin:
+    """A shim's line on each connection to the coordinator, and again whenever a rank of its has ended."""
 
     job: int
-    incarnation: int
+    attempt: int
     host: str
     #: Ranks that it has now: whoever is missing here is dead.
     living: list[str]
@@ -318,24 +318,24 @@ class KeeperHello:
 
 
 @dataclass(frozen=True)
-class KeeperTold:
-    """What a coordinator tells a keeper.
+class ShimCommand:
+    """What a coordinator tells a shim.
 
-    fence: kill the rank `wid` and all that it started, at once. retry: start another one in the slot of `wid`, which
+    fence: kill the rank `member_id` and all that it started, at once. retry: start another one in its slot, which
     was ended by its script's error: the training has got past that.
     """
 
     kind: Literal["fence", "retry"]
-    wid: str
+    member_id: str
     why: str = ""
 
 
 @dataclass(frozen=True)
-class KeeperSpec:
-    """What a keeper is forked with; everything that changes comes as JobWish lines."""
+class ShimSpec:
+    """What a shim is forked with; everything that changes comes as DesiredJob lines."""
 
     job: int
-    incarnation: int
+    attempt: int
     host: str
     #: Address that the ranks bind to.
     address: str
@@ -357,10 +357,10 @@ class RankStatus:
     """A live process in a slot. A slot without one is empty: its claim may be released once it is vacating."""
 
     job: int
-    incarnation: int
+    attempt: int
     slot: int
-    #: Rank id, never reused within an incarnation: `<host>.<slot>.<n>`.
-    wid: str
+    #: Rank id, never reused within an attempt: `<host>.<slot>.<n>`.
+    member_id: str
     #: As the host's operating system shows it.
     pid: int
     #: Unix seconds of the process's start, from /proc: the same figure as `psutil.Process.create_time()`.
@@ -369,14 +369,14 @@ class RankStatus:
 
 
 @dataclass(frozen=True)
-class KeeperStatus:
-    """What a keeper tells the executor when it connects, after each wish and on each change."""
+class ShimStatus:
+    """What a shim tells the executor when it connects, after each desired state and on each change."""
 
     job: int
-    incarnation: int
+    attempt: int
     pid: int
     started_at: float
-    #: Of the newest wish; 0 before the first.
+    #: Of the newest desired state; 0 before the first.
     target_revision: int
     stopping: bool
     ranks: list[RankStatus]
@@ -419,11 +419,11 @@ class HostFacts:
 
 @dataclass(frozen=True)
 class JournalEntry:
-    #: `<job>.<incarnation>.keeper.<host>`, `<job>.<incarnation>.coordinator` or `<job>.<incarnation>.metrics`.
+    #: `<job>.<attempt>.shim.<host>`, `<job>.<attempt>.coordinator` or `<job>.<attempt>.metrics`.
     journal: str
     #: Position in the journal, from 1.
     number: int
-    #: keeper: rank_started, rank_exited. coordinator: rank_joined, generation_planned, generation_active,
+    #: shim: rank_started, rank_exited. coordinator: rank_joined, generation_planned, generation_active,
     #: generation_abandoned, rank_stuck, rank_failed, failed, no_progress, restored, checkpoint, checkpoint_failed,
     #: lost, halted, finished. metrics: step.
     kind: str
@@ -448,6 +448,6 @@ class Report:
     version: int = PROTOCOL_VERSION
 
 
-def host_of(wid: str) -> str:
+def host_of(member_id: str) -> str:
     """The host of the rank `<host>.<slot>.<n>`."""
-    return wid.rsplit(".", 2)[0]
+    return member_id.rsplit(".", 2)[0]

@@ -1,6 +1,6 @@
-"""A rank's first and last moments: from the fork in the keeper to the user's script, and out again.
+"""A rank's first and last moments: from the fork in the shim to the user's script, and out again.
 
-The keeper forks; the child calls `run_rank` and never returns from it.
+The shim forks; the child calls `run_rank` and never returns from it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from tidepool.slots import gpu_of
 
 __all__ = ["READY", "RUNNING", "RankStart", "could_train", "end_at_once", "inherited_environment", "run_rank"]
 
-#: The bytes a rank sends to its keeper: when the user's script begins, and when it could join the training.
+#: The bytes a rank sends to its shim: when the user's script begins, and when it could join the training.
 RUNNING = b"R"
 READY = b"T"
 
 #: What left the script. It holds the script's frames: a DDP model in one of them that outlives its process group may
 #: wait forever in its destructor, for a thread of gloo's that waits for the interpreter.
 _ends: list[BaseException] = []
-#: To the keeper, in a rank.
+#: To the shim, in a rank.
 _links: list[socket.socket] = []
 #: Added to the niceness of ranks on virtual GPUs. They train on the processors that the control plane of a small
 #: installation runs on, would take all of them, and wait then for the answers that it has no time to give.
@@ -57,7 +57,7 @@ class RankStart:
     mark: str
     #: None: there are no GPUs; hide those that the machine may have.
     slots_per_gpu: int | None
-    keeper_pid: int
+    shim_pid: int
 
 
 def inherited_environment(environment: dict[str, str]) -> dict[str, str]:
@@ -66,15 +66,15 @@ def inherited_environment(environment: dict[str, str]) -> dict[str, str]:
 
 
 def run_rank(start: RankStart, link: socket.socket) -> NoReturn:
-    """Run the script in this freshly forked process and end it. When `link` closes, the keeper is gone: end too."""
+    """Run the script in this freshly forked process and end it. When `link` closes, the shim is gone: end too."""
     code = 1
     try:
-        _leave_keeper(start.keeper_pid, link.fileno())
+        _leave_shim(start.shim_pid, link.fileno())
         if start.slots_per_gpu is None:
             os.nice(_VIRTUAL_NICENESS)
         _open_logs(start.context.log_dir)
         _set_environment(start)
-        threading.Thread(target=_end_with_keeper, args=(link,), name="keeper-watch", daemon=True).start()
+        threading.Thread(target=_end_with_shim, args=(link,), name="shim-watch", daemon=True).start()
         _enter_code_folder(start.context)
         if start.context.launch.engine != "elastic":
             os.environ.update(take_place(start.context, slots_per_gpu=start.slots_per_gpu))
@@ -89,14 +89,14 @@ def run_rank(start: RankStart, link: socket.socket) -> NoReturn:
         os._exit(code)
 
 
-def _leave_keeper(keeper_pid: int, kept_descriptor: int) -> None:
+def _leave_shim(shim_pid: int, kept_descriptor: int) -> None:
     os.setsid()
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN if number == signal.SIGPIPE else signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    procfs.die_with_parent(keeper_pid)
+    procfs.die_with_parent(shim_pid)
     procfs.close_descriptors(keep={0, 1, 2, kept_descriptor})
 
 
@@ -132,7 +132,7 @@ def _set_environment(start: RankStart) -> None:
     procfs.set_mark(start.mark)
 
 
-def _end_with_keeper(link: socket.socket) -> None:
+def _end_with_shim(link: socket.socket) -> None:
     try:
         while link.recv(64):
             pass
@@ -223,12 +223,12 @@ def _flush() -> None:
 
 
 def could_train() -> None:
-    """Tell the keeper that this rank's script has come as far as the training; again without effect."""
+    """Tell the shim that this rank's script has come as far as the training; again without effect."""
     while _links:
         _links.pop().send(READY)
 
 
 def end_at_once(why: str) -> None:
-    """End this rank without running any of the script's code; its keeper starts another one if it is still wanted."""
+    """End this rank without running any of the script's code; its shim starts another one if it is still wanted."""
     print(f"tidepool: rank ends itself: {why}", file=sys.stderr, flush=True)  # noqa: T201
     os.kill(os.getpid(), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What a keeper remembers of its slots, and of the ranks in them; which GPU a slot is."""
+"""What a shim remembers of its slots, and of the ranks in them; which GPU a slot is."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def gpu_of(slot: int, slots_per_gpu: int) -> int:
 
 @dataclass
 class RankProcess:
-    wid: str
+    member_id: str
     slot: int
     pid: int
     started_at: float
@@ -25,7 +25,7 @@ class RankProcess:
     state: Literal["LAUNCHING", "RUNNING", "STOPPING"] = "LAUNCHING"
     #: Monotonic time at which SIGKILL follows SIGTERM.
     kill_at: float | None = None
-    #: A wish has given its slot back since it started: it leaves, and the next rank there is another story.
+    #: A desired state has given its slot back since it started: it leaves, and the next rank there is another story.
     released: bool = False
     #: Why the coordinator had it killed.
     fenced: str | None = None
@@ -48,4 +48,4 @@ class Slot:
     #: Monotonic time before which no rank is started here.
     start_at: float = 0.0
     #: Its rank ended by itself; none is started until the slot has been released.
-    settled: bool = False
+    pinned: bool = False

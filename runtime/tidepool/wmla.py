@@ -56,12 +56,12 @@ def environment(context: RankContext, runtime_root: Path, fabric_home: str) -> d
     }
 
 
-def driver_folder(context: RankContext, incarnation: Path | None = None) -> Path:
+def driver_folder(context: RankContext, attempt: Path | None = None) -> Path:
     """Where the driver logs: of the ranks, one after the other may be it, on whatever host; its folder stays.
 
-    incarnation: another one's folder than this one's.
+    attempt: another one's folder than this one's.
     """
-    log = (incarnation or context.folder) / "log"
+    log = (attempt or context.folder) / "log"
     name = context.launch.environment.get(DRIVER, f"driver-{context.job:04}")
     return next(iter(sorted(log.glob(f"{name}.*"))), log / f"{name}.{context.host}")
 
@@ -77,7 +77,7 @@ def link_submitted_code(context: RankContext) -> None:
 def link_results(context: RankContext) -> None:
     """Scripts build the path of RESULT_DIR by themselves: `$DLI_RESULT_FS/$USER/batchworkdir/$DLI_EXECID`.
 
-    Whoever is there first makes the link; it always leads to the newest incarnation. The id has the user's name in it,
+    Whoever is there first makes the link; it always leads to the newest attempt. The id has the user's name in it,
     which may be no name of a file: there is no link then.
     """
     training = context.folder.parent

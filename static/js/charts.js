@@ -1,4 +1,4 @@
-// GPUs over time: draws the figures that the server made (`webapp/lib/charts.py`) and keeps them moving.
+// GPUs over time: draws the figures that the server made (`core/charts.py`) and keeps them moving.
 
 import { asText, Figure, localTime, MAX_POINTS } from "./figure.js";
 import { clock, pauseInWords } from "./words.js";

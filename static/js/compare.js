@@ -167,8 +167,8 @@ function secondsOf(job, at) {
 
 //: A training that starts, for the first time or anew, has other times and maybe other steps.
 function followState(job, state) {
-  const isOther = state.started_at !== job.started_at || state.incarnation !== job.incarnation;
-  Object.assign(job, { started_at: state.started_at, incarnation: state.incarnation, state: state.state });
+  const isOther = state.started_at !== job.started_at || state.attempt !== job.attempt;
+  Object.assign(job, { started_at: state.started_at, attempt: state.attempt, state: state.state });
   for (const head of compared.querySelectorAll(`th[data-job="${job.job}"]`)) showState(head, state.state);
   if (page.jobs.every((other) => OVER.has(other.state))) chart.querySelector(".chart-empty").textContent = chart.querySelector(".chart-empty").dataset.over;
   if (isOther) askCurves();

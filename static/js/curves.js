@@ -40,7 +40,7 @@ export class MetricsChart extends Figure {
     if (isNew) this.request();
   }
 
-  //: A new incarnation may make steps again: the server knows what counts.
+  //: A new attempt may make steps again: the server knows what counts.
   replacePoints() {
     this.refetch();
   }

@@ -34,7 +34,7 @@ export function showProgress(root, progress) {
   if (bar) bar.value = progress ?? 0;
 }
 
-//: Looks of jobs: the same rule as `job_look` in webapp/lib/charts.py.
+//: Looks of jobs: the same rule as `job_look` in core/charts.py.
 export function jobMark(job, { free = false } = {}) {
   const mark = document.createElement("span");
   mark.setAttribute("aria-hidden", "true");

@@ -27,7 +27,7 @@ function tell(what, ...news) {
 
 //: Who trains changes with the generation; their rows come by fetching.
 function followChange(state, news) {
-  if (news === state || (news.generation === undefined && news.incarnation === undefined && news.state === undefined)) return;
+  if (news === state || (news.generation === undefined && news.attempt === undefined && news.state === undefined)) return;
   clearTimeout(followChange.timer);
   followChange.timer = setTimeout(() => topic.fetch().catch(() => {}), RANKS_SETTLE_MS);
 }

@@ -19,7 +19,7 @@ const FINAL_CODES = new Set([4401, 4403]);
 const OPEN = 1;
 const MERGE_DEPTH = { cluster: 3 };
 
-//: Same rule as `webapp.lib.live.merge`.
+//: Same rule as `core.live.merge`.
 export function merge(topic, old, fresh, depth = MERGE_DEPTH[topic] ?? 1) {
   const merged = { ...old };
   for (const [key, value] of Object.entries(fresh)) {

@@ -2,7 +2,7 @@
 
 const UNITS = [["day", 86_400], ["h", 3_600], ["min", 60], ["s", 1]];
 
-//: The same rule as `relative` in webapp/lib/time.py, which renders it first.
+//: The same rule as `relative` in core/time.py, which renders it first.
 export function relativeTime(moment, now = new Date()) {
   const seconds = Math.round((now - moment) / 1000);
   if (!Number.isFinite(seconds)) return "";

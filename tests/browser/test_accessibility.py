@@ -17,13 +17,13 @@ from django.db import transaction
 from django.utils import timezone
 from playwright.sync_api import BrowserContext, Page, TimeoutError, expect
 
+from accounts.actions import change_role, deactivate, invite
+from accounts.tokens import make_token
+from core.audit.entries import audit
+from core.roles import Role
 from tests.browser.conftest import listen, log_in
 from tests.scene import Scene, user_who_can_log_in
 from tests.sitemap import addresses, staff_addresses
-from webapp.accounts.actions import change_role, deactivate, invite
-from webapp.accounts.tokens import make_token
-from webapp.lib import audit
-from webapp.lib.roles import Role
 from workers.join_tokens import create_join_token
 
 RULES = {
@@ -129,7 +129,7 @@ def _administrators_work(carol: User, scene: Scene) -> None:
     before = {"policy": "priority", "quota": None, "members": ["alice", "bob"]}
     after = {"policy": "fairshare", "quota": 4, "members": ["alice", "erin"]}
     with transaction.atomic():
-        audit.record(carol, "changed", kind="instance group", key=1, name="sig-elastic", before=before, after=after)
+        audit(carol, "changed", kind="instance group", key=1, name="sig-elastic", before=before, after=after)
 
 
 def test_what_is_shown_once(scene: Scene, context: BrowserContext, complaints: list[str]) -> None:

@@ -8,10 +8,10 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 
+from core import live
 from jobs.models import Job, MetricPoint
 from tests.browser.test_live_pages import make_steps, wait_for_step
 from tests.scene import Scene, report_every_step
-from webapp.lib import live
 
 CURVES = "document.querySelector('[data-chart=metrics] .chart-canvas')"
 

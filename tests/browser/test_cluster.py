@@ -10,12 +10,12 @@ from django.db import transaction
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 
-from jobs.actions import Why
-from jobs.actions.allocation import add_point
+from core import live
+from jobs.control.allocation import add_point
+from jobs.control.transition import Why
 from jobs.models import AllocationPoint, SlotClaim
 from jobs.states import Reason
 from tests.scene import Scene
-from webapp.lib import live
 from workers.actions import retire_host
 from workers.models import CapacityPoint
 
@@ -94,7 +94,7 @@ def test_many_changes_are_means_and_the_file_has_all(cluster: Page, scene: Scene
             job=scene.done,
             at=now - timedelta(seconds=number),
             slots=number % 3,
-            incarnation=2,
+            attempt=2,
             generation=number,
             reason_code=Reason.GRANTED,
             reason_text="=1+1",

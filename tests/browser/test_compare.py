@@ -7,17 +7,17 @@ from django.db import transaction
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 
-from jobs.actions import Why, cancel
-from jobs.actions.allocation import add_point
-from jobs.actions.metrics import store_steps
-from jobs.actions.transition import change, lock_job
+from core.charts import job_look
+from jobs.actions import cancel
+from jobs.control.allocation import add_point
+from jobs.control.metrics import store_steps
+from jobs.control.transition import Why, change, lock_job
 from jobs.models import Job
 from jobs.states import JobState, Reason
 from tests.browser.test_live_pages import make_steps
 from tests.browser.test_steadiness import COLLECT, MOST
 from tests.factories import JobFactory
 from tests.scene import Scene
-from webapp.lib.charts import job_look
 
 CANVAS = "document.querySelector('[data-chart=comparison] .chart-canvas')"
 LAST_STEP = f"""([job, title, step]) => {CANVAS}?.data?.some(({{ meta, x }}) =>
@@ -97,7 +97,7 @@ def test_a_training_that_starts_anew_is_drawn_anew(page: Page, scene: Scene) -> 
     open_both(page, scene.first, scene.second)
     with transaction.atomic():
         started = timezone.now() - timezone.timedelta(hours=1)
-        change(lock_job(scene.first.pk), incarnation=scene.first.incarnation + 1, started_at=started)
+        change(lock_job(scene.first.pk), attempt=scene.first.attempt + 1, started_at=started)
 
     page.get_by_role("button", name="By time").click()
     page.wait_for_function(

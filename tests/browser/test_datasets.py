@@ -15,10 +15,10 @@ from playwright.sync_api import Page, Route, expect
 
 from datasets.management.commands.check_datasets import Checker
 from datasets.models import Dataset, DatasetVersion
+from tests.core.archives import tar_of
 from tests.factories import DatasetVersionFactory
 from tests.scene import Scene
 from tests.waiting import wait_until
-from tests.webapp.lib.archives import tar_of
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ from django.utils import timezone
 from playwright.sync_api import BrowserContext, Page, expect
 from tidepool.protocol import DeviceReading, HostFacts, Report
 
-from jobs.actions.claims import release_claims
-from jobs.actions.hosts import record_host
+from jobs.control.claims import release_claims
+from jobs.control.host_reports import record_host
 from jobs.models import SlotClaim
 from tests.browser.conftest import listen, log_in
 from tests.browser.test_accessibility import fits, look_at, take_picture, violations
@@ -52,7 +52,7 @@ def report(name: str, slots: int = 4, busy: float = 41.0, *, virtual: bool = Tru
             host=name,
             boot="boot-1",
             at=now.timestamp(),
-            applied_revision=known.wish_revision if known else 0,
+            applied_revision=known.desired_revision if known else 0,
             facts=HostFacts(address="10.0.0.9", ncpus=8, ngpus=slots, memory_bytes=64 * 1024**3, virtual=virtual),
             devices=devices,
             ranks=[],

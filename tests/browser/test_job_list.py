@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
+from core import live
 from jobs.actions import cancel, change_priority
 from jobs.models import Job
 from jobs.states import JobState
 from tests.factories import JobFactory
 from tests.scene import Scene
-from webapp.lib import live
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,8 @@ from django.utils import timezone
 from playwright.sync_api import Page, Route, expect
 
 from jobs import actions
-from jobs.actions.metrics import store_steps
-from jobs.jobfolder import job_folder
+from jobs.control.metrics import store_steps
+from jobs.files.folder import job_folder
 from jobs.models import InstanceGroup, Job, MetricPoint, Rank, SlotClaim, Validation
 from jobs.states import JobState, Reason
 from tests.scene import Scene
@@ -104,7 +104,7 @@ def results(scene: Scene, settings: Any) -> Iterator[None]:
 def write_log(job: Job, rank: int, text: str, stream: str = "stdout") -> None:
     """What a rank of the scene writes."""
     row = Rank.objects.filter(job=job).order_by("id")[rank]
-    folder = job_folder(job).incarnation(row.incarnation) / "log" / f"{row.wid}.{row.host}"
+    folder = job_folder(job).attempt(row.attempt) / "log" / f"{row.member_id}.{row.host}"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / stream).open("a") as file:
         file.write(text)
@@ -163,7 +163,7 @@ def test_scrolling_while_another_log_loads_leaves_that_one_followed(page: Page, 
     second = Rank.objects.filter(job=scene.first).order_by("id")[1]
     held: list[Route] = []
     page.route("**/logs/lines/**", lambda route: held.append(route))
-    page.get_by_label("Rank", exact=True).select_option(f"1/{second.wid}")
+    page.get_by_label("Rank", exact=True).select_option(f"1/{second.member_id}")
     expect(page.get_by_role("link", name="Download this log")).to_be_visible()
     box.evaluate("box => new Promise(done => { box.onscroll = done; box.scrollTop = 0; })")
     for route in held:

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from playwright.sync_api import Page, expect
 
+from core.time import relative
 from tests.scene import Scene
-from webapp.lib.time import relative
 
 
 @pytest.fixture(autouse=True)

@@ -9,14 +9,14 @@ from django.db import transaction
 from django.utils import timezone
 from playwright.sync_api import Page, Route, WebSocket, expect
 
-from jobs.actions import Why, change_priority
-from jobs.actions.allocation import add_point
-from jobs.actions.transition import change, lock_job, transition
+from core import live
+from jobs.actions import change_priority
+from jobs.control.allocation import add_point
+from jobs.control.transition import Why, change, lock_job, transition
 from jobs.models import Job, MetricPoint
 from jobs.states import JobState, Reason
 from tests.factories import RegisteredModelVersionFactory
 from tests.scene import Scene
-from webapp.lib import live
 
 ELSEWHERE = "constructor() { super(`ws://${location.host}/ws/nowhere/`); }"
 #: What a browser says itself when the log is asked for without a session.

@@ -7,12 +7,12 @@ from django.db import transaction
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 
+from core import live
 from jobs.actions import change_priority
 from jobs.models import Checkpoint
 from tests.browser.test_accessibility import wait_for_charts
 from tests.browser.test_live_pages import make_steps, open_job, wait_for_step
 from tests.scene import Scene
-from webapp.lib import live
 
 #: Every shift that no input of the person explains, with what moved.
 COLLECT = """
@@ -79,7 +79,7 @@ def test_the_focus_stays_on_a_slot_that_changes_hands(page: Page, scene: Scene) 
 def test_the_focus_stays_on_a_checkpoint_while_the_list_grows(page: Page, scene: Scene) -> None:
     def add(step: int) -> None:
         Checkpoint.objects.create(
-            job=scene.first, incarnation=1, step=step, epoch=1, path=str(step), size_bytes=10, created_at=timezone.now()
+            job=scene.first, attempt=1, step=step, epoch=1, path=str(step), size_bytes=10, created_at=timezone.now()
         )
 
     add(100)

@@ -9,9 +9,9 @@ import pytest
 import torch
 from playwright.sync_api import Page, expect
 
-from jobs.actions import Wish
+from jobs.actions import JobChange
+from jobs.insight.previews import preview_change
 from jobs.models import Job, JobEvent
-from jobs.previews import preview_change
 from tests.scene import Scene
 
 
@@ -86,7 +86,7 @@ def test_another_model_asks_for_its_own_parameters_and_leaves_what_was_typed(pag
 
 def test_a_priority_is_changed_with_a_preview_and_back(page: Page, scene: Scene) -> None:
     job = scene.first
-    foreseen = preview_change(job, Wish(priority=10_000), scene.alice)
+    foreseen = preview_change(job, JobChange(priority=10_000), scene.alice)
     page.goto(f"/jobs/{job.pk}/")
     change = page.get_by_role("region", name="Change")
     expect(change.locator("[data-foreseen]")).to_be_hidden()

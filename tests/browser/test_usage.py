@@ -11,11 +11,11 @@ from django.db import transaction
 from django.utils import timezone
 from playwright.sync_api import BrowserContext, Page, expect
 
+from core import live
 from jobs.models import SlotClaim
-from jobs.usage.actions import roll_up
+from jobs.usage.recount import roll_up
 from tests.browser.conftest import listen, log_in
 from tests.scene import Scene, user_who_can_log_in
-from webapp.lib import live
 from workers.models import Slot
 
 CHART = "[data-chart=usage-allocation]"
@@ -127,7 +127,7 @@ def test_a_year_of_changes_is_drawn_by_days(page: Page, scene: Scene) -> None:
             slot=slot,
             job=jobs[(day + place) % 4],
             gpu_model="NVIDIA H200",
-            incarnation=2,
+            attempt=2,
             claimed_at=now - timedelta(days=day, hours=20),
             released_at=now - timedelta(days=day, hours=2),
         )

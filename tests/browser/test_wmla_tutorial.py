@@ -333,7 +333,7 @@ def sizes(tutorial: Tutorial, number: int) -> list[int]:
     """World sizes in order; it was never started again."""
     with tutorial.stack.api() as api:
         series = [point for point in api.get(f"jobs/{number}/allocation/").json() if point["slots"]]
-    assert {point["incarnation"] for point in series} == {1}
+    assert {point["attempt"] for point in series} == {1}
     return [size for size, _ in itertools.groupby(point["slots"] for point in series)]
 
 

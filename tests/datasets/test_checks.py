@@ -16,6 +16,10 @@ from django.conf import settings
 from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
+from core import uploads
+from core.errors import Conflict, NotAllowed, UserError
+from core.models import Topic
+from core.sources import Source, Upload
 from datasets.actions import (
     Claim,
     ClaimLost,
@@ -36,14 +40,10 @@ from datasets.models import Dataset, DatasetVersion
 from datasets.queries import find_version, why_not_ready
 from jobs import actions as job_actions
 from jobs.actions.checks import InvalidSubmission
-from jobs.models import Topic
+from tests.core.archives import tar_of
 from tests.factories import InstanceGroupFactory, JobFactory, RegisteredModelVersionFactory, host_with_slots
 from tests.processes import database_url
 from tests.waiting import wait_until
-from tests.webapp.lib.archives import tar_of
-from webapp.lib import uploads
-from webapp.lib.errors import Conflict, NotAllowed, UserError
-from webapp.lib.sources import Source, Upload
 
 pytestmark = pytest.mark.django_db
 
@@ -177,7 +177,7 @@ def test_half_an_unpacked_archive_is_unpacked_again(alice, home, monkeypatch):
 
 def test_states_and_progress_are_published(waiting, django_capture_on_commit_callbacks, monkeypatch):
     sent = []
-    monkeypatch.setattr("webapp.lib.live._send", sent.append)
+    monkeypatch.setattr("core.live._send", sent.append)
     monkeypatch.setattr(checking_module, "_TELL_SECONDS", 0)
     with django_capture_on_commit_callbacks(execute=True):
         turn()

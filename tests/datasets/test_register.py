@@ -7,12 +7,12 @@ import io
 import pytest
 from django.conf import settings
 
+from core.errors import NotAllowed, UserError
+from core.sources import Source, Upload
 from datasets.actions import DatasetRegistration, register
 from datasets.models import Dataset, DatasetVersion
 from datasets.queries import datasets, find_dataset
-from tests.webapp.lib.archives import tar_of
-from webapp.lib.errors import NotAllowed, UserError
-from webapp.lib.sources import Source, Upload
+from tests.core.archives import tar_of
 
 pytestmark = pytest.mark.django_db
 

@@ -113,7 +113,7 @@ def test_the_tutorial_is_played_and_no_secret_is_seen_meanwhile(services):
     assert played.returncode == 0, played.stdout + played.stderr + logs
     assert played.stdout.splitlines()[-1] == "All 5 moments were seen."
     assert watch.found == set()
-    assert {"service", "keeper", "coordinator", "rank"} <= watch.looked_at
+    assert {"service", "shim", "coordinator", "rank"} <= watch.looked_at
 
 
 def test_executors_may_do_all_that_they_need_and_little_else(services):
@@ -157,7 +157,7 @@ def training(services: LocalServices) -> Iterator[Training]:
 
 
 def ranks(services: LocalServices) -> dict[int, tuple[str, str]]:
-    """pid -> (job, incarnation)"""
+    """pid -> (job, attempt)"""
     found = {}
     for process in services.processes():
         try:
@@ -185,7 +185,7 @@ def test_an_upgrade_of_the_control_plane_disturbs_no_training(services, training
     wait_until(lambda: set(hosts(services).values()) == {"ONLINE"}, "both hosts are online")
     wait_for_steps(training, 20)
     assert ranks(services) == before
-    assert (training.now["state"], training.now["incarnation"]) == ("RUNNING", 1)
+    assert (training.now["state"], training.now["attempt"]) == ("RUNNING", 1)
 
 
 def test_a_backup_that_is_older_than_the_hosts_does_no_harm(services, training, tmp_path):
@@ -201,12 +201,12 @@ def test_a_backup_that_is_older_than_the_hosts_does_no_harm(services, training, 
         lambda: set(ranks(services).values()) == {(str(training.id), "2"), (str(later.id), "1")}, "both train", 90
     )
     wait_for_steps(training, 50)
-    saved = max(int(path.name.split("-")[1]) for path in training.folder.glob("incarnation-*/checkpoint/step-*"))
+    saved = max(int(path.name.split("-")[1]) for path in training.folder.glob("attempt-*/checkpoint/step-*"))
 
     said = services.carry_out(commands("backup-and-restore.md", "Restore with PostgreSQL"), **backup)
     assert "1 jobs that ran wait again; of 1 the folders knew more than the backup." in said
     training.wait_for_size(8)
-    assert training.now["incarnation"] == 3
+    assert training.now["attempt"] == 3
     assert set(ranks(services).values()) == {(str(training.id), "3")}
     assert set(hosts(services).values()) == {"ONLINE"}
     events = training.api.get(f"jobs/{training.id}/events/").json()["results"]
@@ -224,9 +224,9 @@ def test_a_backup_that_is_older_than_the_hosts_does_no_harm(services, training, 
 
 
 def kept_jobs(services: LocalServices) -> list[str]:
-    """host: job of each wish that an executor still carries out; one that ends leaves such jobs to the next one."""
-    files = (services.pool / "run").glob("*/wishes.json")
-    return [f"{file.parent.name}: {wish['job']}" for file in files for wish in load_json(file)["wishes"]]
+    """`host: job` of each desired job that an executor still carries out. One that ends leaves them to the next one."""
+    files = (services.pool / "run").glob("*/desired.json")
+    return [f"{file.parent.name}: {desired['job']}" for file in files for desired in load_json(file)["desired_jobs"]]
 
 
 def test_everything_stops_when_told_and_leaves_nothing(services):

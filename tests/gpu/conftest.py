@@ -1,3 +1,3 @@
-from tests.runtime.conftest import make_lab, nursery
+from tests.runtime.conftest import forkserver, make_lab
 
-__all__ = ["make_lab", "nursery"]
+__all__ = ["forkserver", "make_lab"]

@@ -48,13 +48,13 @@ def test_resizes_lose_nothing(
     lab = make_lab("mlp.py", arguments=ON_GPU, sizes={"a": 3}, **places)
     lab.size(1)
     lab.wait_for_steps(3)
-    [first] = lab.wids()
+    [first] = lab.member_ids()
     for size in (3, 2, 3, 1):
         lab.size(size)
         lab.wait_for_size(size)
         lab.wait_for_steps(2)
     lab.wait_for_the_end()
-    assert lab.wids() == [first]
+    assert lab.member_ids() == [first]
     assert_nothing_lost(lab, reference)
 
 
@@ -67,12 +67,12 @@ def test_a_death_loses_nothing(
     lab.size(3)
     lab.wait_for_size(3)
     lab.wait_for_steps(3)
-    before = lab.wids()
+    before = lab.member_ids()
     lab.kill(before[victim])
-    wait_until(lambda: before[victim] not in lab.wids(), lab.story)
+    wait_until(lambda: before[victim] not in lab.member_ids(), lab.story)
     lab.wait_for_the_end()
-    survivors = [wid for wid in before if wid != before[victim]]
-    assert lab.wids()[:2] == survivors, "those that lived trained on in the same processes"
+    survivors = [member_id for member_id in before if member_id != before[victim]]
+    assert lab.member_ids()[:2] == survivors, "those that lived trained on in the same processes"
     assert not lab.journal("lost")
     assert_nothing_lost(lab, reference)
 
@@ -97,10 +97,8 @@ def test_bitwise_means_bitwise(make_lab: Callable[..., Lab], places: dict[str, o
     assert all(torch.equal(alone[name], resized[name]) for name in alone)
 
 
-def test_a_nursery_leaves_the_gpu_to_its_ranks(nursery: Path) -> None:
+def test_a_forkserver_leaves_the_gpu_to_its_ranks(forkserver: Path) -> None:
     """A process whose parent has a CUDA context cannot use CUDA."""
-    code = (
-        "import torch; from tidepool.torch import nursery; nursery._warm_up(); assert not torch.cuda.is_initialized()"
-    )
+    code = "import torch, tidepool.torch.forkserver as f; f._warm_up(); assert not torch.cuda.is_initialized()"
     environment = {"PYTHONPATH": str(RUNTIME), "PATH": os.environ["PATH"]}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=120)

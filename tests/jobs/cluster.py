@@ -1,4 +1,4 @@
-"""A cluster without processes: hosts carry out wishes and write reports by hand, the scheduler is turned by hand."""
+"""A cluster without processes: a test lets hosts carry out their desired state, report, and turns the scheduler."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 from django.utils import timezone
 from tidepool.protocol import (
+    DesiredJob,
     DeviceReading,
     HostFacts,
-    JobWish,
     JournalEntry,
     RankStatus,
     Report,
@@ -20,12 +20,12 @@ from tidepool.protocol import (
     to_json,
 )
 
-from jobs.actions.plans import apply
-from jobs.dispatch import build_sync
+from jobs.control.dispatch import build_sync
+from jobs.control.plans import apply
+from jobs.control.snapshots import snapshot
 from jobs.models import Job, SchedulerLease
-from jobs.scheduling.schedule import schedule
-from jobs.snapshots import snapshot
 from jobs.tasks import ingest_report
+from scheduling.schedule import schedule
 
 __all__ = ["Cluster", "FakeHost"]
 
@@ -54,46 +54,52 @@ class FakeHost:
     halts_at: int = 1
 
     def pull(self) -> Sync:
-        """Carry out the wish, as an executor and its keepers do."""
+        """Carry out the desired state, as an executor and its shims do."""
         sync = build_sync(self.name)
         self.acknowledged |= sync.acknowledged
         self.applied = max(self.applied, sync.revision)
-        wishes = {wish.job: wish for wish in sync.jobs}
+        desired_jobs = {desired.job: desired for desired in sync.jobs}
         for rank in list(self.ranks.values()):
-            wish = wishes.get(rank.job)
-            if wish is None or wish.stop or wish.incarnation != rank.incarnation:
+            desired = desired_jobs.get(rank.job)
+            if desired is None or desired.stop or desired.attempt != rank.attempt:
                 end: dict[str, Any] = {"code": 0} if self.saves_when_stopped else {"signal": 15}
                 self.end(rank.slot, **end, stopped=True)
-        for wish in sync.jobs:
-            if wish.halt:
-                self._halt(wish)
-            elif not wish.stop:
-                for slot in wish.wanted:
+        for desired in sync.jobs:
+            if desired.halt:
+                self._halt(desired)
+            elif not desired.stop:
+                for slot in desired.wanted:
                     if slot not in self.ranks:
-                        self.start(wish.job, wish.incarnation, slot)
+                        self.start(desired.job, desired.attempt, slot)
         return sync
 
-    def _halt(self, wish: JobWish) -> None:
+    def _halt(self, desired: DesiredJob) -> None:
         """The training stops by itself, after a step whose checkpoint the coordinator has published."""
-        journal = self.journals[f"{wish.job}.{wish.incarnation}.coordinator"]
-        if wish.lead and "halted" not in [kind for kind, _ in journal]:
+        journal = self.journals[f"{desired.job}.{desired.attempt}.coordinator"]
+        if desired.lead and "halted" not in [kind for kind, _ in journal]:
             journal.append(("halted", {"step": self.halts_at, "epoch": 0, "at": moment()}))
-        for rank in [rank for rank in self.ranks.values() if rank.job == wish.job]:
+        for rank in [rank for rank in self.ranks.values() if rank.job == desired.job]:
             self.end(rank.slot, code=0)
 
-    def start(self, job: int, incarnation: int, slot: int) -> None:
+    def start(self, job: int, attempt: int, slot: int) -> None:
         self.started += 1
         rank = RankStatus(
             job=job,
-            incarnation=incarnation,
+            attempt=attempt,
             slot=slot,
-            wid=f"{self.name}.{slot}.{self.started}",
+            member_id=f"{self.name}.{slot}.{self.started}",
             pid=next(_pids),
             started_at=moment(),
             state="RUNNING",
         )
         self.ranks[slot] = rank
-        data = {"wid": rank.wid, "slot": slot, "pid": rank.pid, "started_at": rank.started_at, "at": moment()}
+        data = {
+            "member_id": rank.member_id,
+            "slot": slot,
+            "pid": rank.pid,
+            "started_at": rank.started_at,
+            "at": moment(),
+        }
         self._keep(rank, "rank_started", data)
 
     def end(
@@ -106,15 +112,21 @@ class FakeHost:
         stopped: bool = False,
     ) -> None:
         rank = self.ranks.pop(slot)
-        data: dict[str, Any] = {"wid": rank.wid, "slot": slot, "pid": rank.pid, "code": code, "signal": signal}
+        data: dict[str, Any] = {
+            "member_id": rank.member_id,
+            "slot": slot,
+            "pid": rank.pid,
+            "code": code,
+            "signal": signal,
+        }
         data |= {"error": error, "stopped": stopped}
         self._keep(rank, "rank_exited", {**data, "at": moment()})
 
     def _keep(self, rank: RankStatus, kind: str, data: dict[str, Any]) -> None:
-        self.journals[f"{rank.job}.{rank.incarnation}.keeper.{self.name}"].append((kind, data))
+        self.journals[f"{rank.job}.{rank.attempt}.shim.{self.name}"].append((kind, data))
 
     def write(self, job: Job, journal: str, kind: str, **data: Any) -> None:
-        self.journals[f"{job.pk}.{job.incarnation}.{journal}"].append((kind, {"at": moment(), **data}))
+        self.journals[f"{job.pk}.{job.attempt}.{journal}"].append((kind, {"at": moment(), **data}))
 
     def report(self, **changes: Any) -> dict[str, Any]:
         """What it would send now, as JSON."""
@@ -176,7 +188,7 @@ class Cluster:
             self.report()
 
     def settle(self) -> None:
-        """Until nothing is left to carry out: wishes and reports without decisions."""
+        """Until nothing is left to carry out: desired states and reports without decisions."""
         for _ in range(3):
             self.pull()
             self.report()
@@ -191,10 +203,10 @@ class Cluster:
         """
         job.refresh_from_db()
         lead = self.hosts[job.lead_host]
-        wish = next(wish for wish in build_sync(lead.name).jobs if wish.job == job.pk)
-        places = [(member.host, member.slot) for member in wish.members]
+        desired = next(desired for desired in build_sync(lead.name).jobs if desired.job == job.pk)
+        places = [(member.host, member.slot) for member in desired.members]
         members = [
-            {"wid": self.hosts[host].ranks[slot].wid, "rank": number, "host": host, "slot": slot}
+            {"member_id": self.hosts[host].ranks[slot].member_id, "rank": number, "host": host, "slot": slot}
             for number, (host, slot) in enumerate(places)
         ]
         self.generation += 1
@@ -206,13 +218,13 @@ class Cluster:
             world_size=len(members),
             step=step,
             pause_ms=12.5,
-            target_revision=wish.target_revision,
+            target_revision=desired.target_revision,
             members=members,
             cause="resize",
         )
         for rank in self.ranks(job):
-            if (rank.wid.split(".")[0], rank.slot) not in places:
-                self.hosts[rank.wid.split(".")[0]].end(rank.slot, code=0)
+            if (rank.member_id.split(".")[0], rank.slot) not in places:
+                self.hosts[rank.member_id.split(".")[0]].end(rank.slot, code=0)
         if not plain:
             self.log_step(job, step, **metrics)
         self.report()

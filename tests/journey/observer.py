@@ -1,7 +1,7 @@
 """An observer that belongs to nobody: it reads /proc and asks the API, and checks all the while what must never be.
 
 No slot is held by two ranks that live, none beyond what its host has; generation and step of a job only grow. Ranks are
-found by the mark in their environment, so also those that neither a keeper nor the database knows (any more).
+found by the mark in their environment, so also those that neither a shim nor the database knows (any more).
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _INTERVAL_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Marked:
-    """A process of a job. `role` is "rank", "keeper" or "coordinator"; `wid` is a rank's."""
+    """A process of a job. `role` is "rank", "shim" or "coordinator"; `member_id` is a rank's."""
 
     pid: int
     started_at: float
     host: str
     job: int
-    incarnation: int
+    attempt: int
     role: str
-    wid: str = ""
+    member_id: str = ""
 
     @property
     def slot(self) -> int:
-        return int(self.wid.split(".")[1])
+        return int(self.member_id.split(".")[1])
 
 
 def marked(stack: RunningStack) -> list[Marked]:
@@ -49,9 +49,9 @@ def marked(stack: RunningStack) -> list[Marked]:
         try:
             mark = process.environ().get("TIDEPOOL_MARK", "").strip().split(".", 5)
             if len(mark) >= 5 and mark[0] == home and process.status() != psutil.STATUS_ZOMBIE:
-                host, job, incarnation, role = mark[1], int(mark[2]), int(mark[3]), mark[4]
-                wid = mark[5] if role == "rank" else ""
-                found.append(Marked(process.pid, process.create_time(), host, job, incarnation, role, wid))
+                host, job, attempt, role = mark[1], int(mark[2]), int(mark[3]), mark[4]
+                member_id = mark[5] if role == "rank" else ""
+                found.append(Marked(process.pid, process.create_time(), host, job, attempt, role, member_id))
         except (psutil.Error, OSError):  # it ended meanwhile
             continue
     return found
@@ -111,13 +111,13 @@ class Observer:
         )
         for one in marked(self.stack):
             if one.role == "rank":
-                holders[one.host, one.slot][one.job, one.incarnation, one.wid].append(one)
+                holders[one.host, one.slot][one.job, one.attempt, one.member_id].append(one)
         self.looks += 1
         for (host, slot), ranks in holders.items():
             if slot >= self.slots:
                 self._violated(f"{host} has {self.slots} slots, and a rank in slot {slot}: {dict(ranks)}")
             # One may have ended while the others were looked at, and made room for the next.
-            left = [wid for wid, processes in ranks.items() if any(map(lives, processes))]
+            left = [member_id for member_id, processes in ranks.items() if any(map(lives, processes))]
             if len(ranks) > 1 and len(left) > 1:
                 self._violated(f"slot {slot} of {host} is held by {len(left)} ranks: {dict(ranks)}")
 
@@ -129,7 +129,7 @@ class Observer:
         self.answers += 1
         for job in jobs:
             for name in ("generation", "step"):
-                newest = (job["incarnation"], job[name])
+                newest = (job["attempt"], job[name])
                 before = self._newest.get((job["id"], name), (0, 0))
                 if newest < before:
                     self._violated(f"{name} of job {job['id']} went back from {before} to {newest}")

@@ -20,7 +20,7 @@ _START_TOLERANCE_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class RankSeen:
-    wid: str
+    member_id: str
     pid: int
     started_at: float
 
@@ -55,7 +55,7 @@ class RankWatch:
 
     def lives(self, job: str) -> dict[str, tuple[float, float]]:
         """Rank -> when its process started and when it was last seen alive, Unix seconds."""
-        return {rank.wid: (rank.started_at, at) for at, ranks in self.alive.get(job, []) for rank in ranks}
+        return {rank.member_id: (rank.started_at, at) for at, ranks in self.alive.get(job, []) for rank in ranks}
 
     def _watch(self) -> None:
         while not self._over.wait(_INTERVAL_SECONDS):
@@ -69,7 +69,7 @@ class RankWatch:
         at = time.time()
         answer = self.api.get(f"jobs/{job['id']}/ranks/").raise_for_status().json()
         listed = answer["results"] if isinstance(answer, dict) else answer
-        seen = {RankSeen(rank["wid"], rank["pid"], _unix(rank["started_at"])) for rank in listed}
+        seen = {RankSeen(rank["member_id"], rank["pid"], _unix(rank["started_at"])) for rank in listed}
         living = frozenset(rank for rank in seen if is_alive(rank))
         self.alive.setdefault(str(job["name"]), []).append((at, living))
 

@@ -149,7 +149,7 @@ def test_a_training_that_was_suspended_goes_on_after_exactly_that_step(
     first, second = ([record["step"] for record in training.lines("metrics.jsonl", number)] for number in (1, 2))
     assert first == list(range(1, halted + 1))
     assert second == list(range(halted + 1, 2 * -(-samples // 64) + 1))
-    files = list(training.folder.glob("incarnation-*/log/*/samples"))
+    files = list(training.folder.glob("attempt-*/log/*/samples"))
     read = Counter(line.rsplit(maxsplit=1)[0] for file in files for line in file.read_text().splitlines())
     assert read == Counter(f"{epoch} {index}" for epoch in range(2) for index in range(samples))
 
@@ -169,7 +169,7 @@ def test_a_training_begins_with_the_weights_of_an_earlier_one(
     """With a learning rate of 0 they are its own in the end."""
     with stack.api() as api:
         point = min(api.get(f"jobs/{resized.id}/checkpoints/").json()["results"], key=lambda point: point["step"])
-        result = resized.folder / "incarnation-1" / "model/train/model_epoch_final.pth"
+        result = resized.folder / "attempt-1" / "model/train/model_epoch_final.pth"
         given = {
             "result": resized.id,
             "checkpoint": {"checkpoint": point["id"]},
@@ -181,7 +181,7 @@ def test_a_training_begins_with_the_weights_of_an_earlier_one(
         )
         training.wait_for_the_end()
         sizes = training.sizes
-    folder = resized.folder / "incarnation-1"
+    folder = resized.folder / "attempt-1"
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 10))
     load_weights(folder / f"checkpoint/step-{point['step']:09d}" if source == "checkpoint" else result, model)
     found = torch.load(training.folder / "current/model/train/model_epoch_final.pth", weights_only=True)
@@ -217,10 +217,10 @@ class PlainJob:
     def ask(self, what: str) -> None:
         self.api.post(f"{self.path}{what}/").raise_for_status()
 
-    def wait_for(self, state: str, incarnation: int = 1) -> None:
+    def wait_for(self, state: str, attempt: int = 1) -> None:
         wait_until(
-            lambda: (self.now["state"], self.now["incarnation"]) == (state, incarnation),
-            f"{state} in incarnation {incarnation}; it is {self.now}",
+            lambda: (self.now["state"], self.now["attempt"]) == (state, attempt),
+            f"{state} in attempt {attempt}; it is {self.now}",
         )
 
     def wait_for_print(self, words: str) -> None:
@@ -248,13 +248,13 @@ def test_a_plain_ddp_script_is_stopped_continued_and_never_resized(stack: Runnin
         job.wait_for("SUSPENDED")
         assert "it continues from its CHECKPOINT_DIR" in job.now["reason"]["text"]
         job.ask("resume")
-        job.wait_for("RUNNING", incarnation=2)
+        job.wait_for("RUNNING", attempt=2)
         job.wait_for_print("goes on at epoch")
 
         os.kill(job.pids()[1], signal.SIGKILL)
-        job.wait_for("RUNNING", incarnation=3)
+        job.wait_for("RUNNING", attempt=3)
         job.wait_for_print("goes on at epoch")
         series = api.get(f"{job.path}allocation/").json()
         assert [point["slots"] for point in series] == [0, 2, 0, 2, 0, 2]
         job.ask("cancel")
-        job.wait_for("CANCELLED", incarnation=3)
+        job.wait_for("CANCELLED", attempt=3)

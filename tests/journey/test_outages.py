@@ -2,7 +2,7 @@
 
 One stack, one job on four virtual GPUs of two hosts, one outage after the other. What must hold throughout: steps go
 on, ranks that were not killed keep their process, no completed step is lost or redone and each sample counts once,
-while one rank lives. Only when none is left a new incarnation begins, from the checkpoint.
+while one rank lives. Only when none is left a new attempt begins, from the checkpoint.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ def training(stack: RunningStack, observer: Observer) -> Iterator[Training]:
 
 @pytest.fixture
 def before(stack: RunningStack, training: Training) -> dict[str, Marked]:
-    """The ranks as they were before the outage, by wid: all of them in training."""
+    """The ranks as they were before the outage, by member_id: all of them in training."""
     wait_for_full_size(stack, training)
     return ranks(stack, training)
 
 
 def ranks(stack: RunningStack, training: Training) -> dict[str, Marked]:
-    return {one.wid: one for one in marked(stack) if one.role == "rank" and one.job == training.id}
+    return {one.member_id: one for one in marked(stack) if one.role == "rank" and one.job == training.id}
 
 
 def roles(stack: RunningStack, training: Training, role: str) -> list[Marked]:
@@ -97,7 +97,7 @@ def kill(one: Marked | psutil.Process) -> None:
 def assert_they_stayed(stack: RunningStack, training: Training, survivors: dict[str, Marked]) -> None:
     """In the same processes, and in the generation that trains."""
     after = ranks(stack, training)
-    assert survivors == {wid: one for wid, one in after.items() if wid in survivors}
+    assert survivors == {member_id: one for member_id, one in after.items() if member_id in survivors}
     assert survivors.keys() <= set(training.members)
 
 
@@ -111,7 +111,7 @@ def finder(stack: RunningStack, part: str) -> Callable[[], list[psutil.Process]]
         "web": "webapp.embedded.serve",
         "control worker": "control@tidepool",
         **{f"executor {host}": f"{host}@tidepool" for host in HOSTS},
-        **{f"nursery {host}": f"/{host}/nursery.sock" for host in HOSTS},
+        **{f"forkserver {host}": f"/{host}/forkserver.sock" for host in HOSTS},
     }
 
     def is_it(process: psutil.Process) -> bool:
@@ -120,7 +120,7 @@ def finder(stack: RunningStack, part: str) -> Callable[[], list[psutil.Process]]
                 return False
             if part == "broker":
                 return process.name().endswith("-server")
-            # A keeper and its ranks are forks of the nursery: they have its command line, and a mark besides.
+            # A shim and its ranks are forks of the forkserver: they have its command line, and a mark besides.
             marks = process.environ().get("TIDEPOOL_MARK", "").strip()
             return not marks and any(words[part] in argument for argument in process.cmdline())
         return False
@@ -130,7 +130,7 @@ def finder(stack: RunningStack, part: str) -> Callable[[], list[psutil.Process]]
 
 CONTROL = ("scheduler", "web", "control worker", "broker")
 EXECUTORS = tuple(f"executor {host}" for host in HOSTS)
-NURSERIES = tuple(f"nursery {host}" for host in HOSTS)
+FORKSERVERS = tuple(f"forkserver {host}" for host in HOSTS)
 
 
 @contextmanager
@@ -176,7 +176,7 @@ def wait_until_healthy(stack: RunningStack) -> None:
 def test_nobody_misses_a_part_that_is_killed(
     stack: RunningStack, training: Training, before: dict[str, Marked]
 ) -> None:
-    for part in (*NURSERIES, *CONTROL, *EXECUTORS):
+    for part in (*FORKSERVERS, *CONTROL, *EXECUTORS):
         found = finder(stack, part)
         victims = found()
         assert victims, part
@@ -221,20 +221,20 @@ def test_survivors_go_on_and_a_replacement_joins(
     killed = [before[training.members[victim]] for victim in victims]
     for one in killed:
         kill(one)
-    wait_until(lambda: not {one.wid for one in killed} & set(training.members), "the survivors")
+    wait_until(lambda: not {one.member_id for one in killed} & set(training.members), "the survivors")
     wait_for_full_size(stack, training)
-    assert_they_stayed(stack, training, {wid: one for wid, one in before.items() if one not in killed})
+    assert_they_stayed(stack, training, {member_id: one for member_id, one in before.items() if one not in killed})
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_a_keeper_takes_only_its_own_ranks_with_it(
+def test_a_shim_takes_only_its_own_ranks_with_it(
     stack: RunningStack, training: Training, before: dict[str, Marked], host: str
 ) -> None:
-    [keeper] = [one for one in roles(stack, training, "keeper") if one.host == host]
-    kill(keeper)
+    [shim] = [one for one in roles(stack, training, "shim") if one.host == host]
+    kill(shim)
     wait_until(lambda: not any(one.host == host for one in before.values() if lives(one)), "its ranks end")
     wait_for_full_size(stack, training)
-    assert_they_stayed(stack, training, {wid: one for wid, one in before.items() if one.host != host})
+    assert_they_stayed(stack, training, {member_id: one for member_id, one in before.items() if one.host != host})
 
 
 def test_a_lost_host_takes_only_its_own_ranks_with_it(
@@ -243,12 +243,12 @@ def test_a_lost_host_takes_only_its_own_ranks_with_it(
     """The one with the coordinator: another host leads once it is known to be lost."""
     [coordinator] = roles(stack, training, "coordinator")
     host = coordinator.host
-    survivors = {wid: one for wid, one in before.items() if one.host != host}
+    survivors = {member_id: one for member_id, one in before.items() if one.host != host}
     assert 0 < len(survivors) < SIZE
-    with held_down(stack, f"executor {host}", f"nursery {host}"):
+    with held_down(stack, f"executor {host}", f"forkserver {host}"):
         for one in marked(stack):
             if one.host == host:
-                with suppress(psutil.NoSuchProcess):  # its keeper's death was faster
+                with suppress(psutil.NoSuchProcess):  # its shim's death was faster
                     kill(one)
         lost = before.keys() - survivors.keys()
         wait_until(lambda: not lost & set(training.members), "the survivors")
@@ -263,7 +263,7 @@ def test_no_step_was_lost_and_each_sample_counted_once(stack: RunningStack, trai
     assert [record["step"] for record in records] == list(range(1, len(records) + 1))
     generations = [record["generation"] for record in records]
     assert generations == sorted(generations)
-    assert training.now["incarnation"] == 1, "never started again while one rank was left"
+    assert training.now["attempt"] == 1, "never started again while one rank was left"
     samples = len(np.load(stack.home / "data" / "digits" / "train.npz")["labels"])
     read = training.samples_by_step()
     for epoch, group in itertools.groupby(records, key=lambda record: record["epoch"]):
@@ -275,18 +275,18 @@ def test_no_step_was_lost_and_each_sample_counted_once(stack: RunningStack, trai
             assert sum(record["samples"] for record in steps) == samples
 
 
-def test_with_no_rank_left_the_next_incarnation_begins_at_a_checkpoint(
+def test_with_no_rank_left_the_next_attempt_begins_at_a_checkpoint(
     stack: RunningStack, training: Training, before: dict[str, Marked]
 ) -> None:
     for one in before.values():
         kill(one)
-    wait_until(lambda: training.now["incarnation"] == 2 and training.lines("metrics.jsonl", 2), "incarnation 2")
+    wait_until(lambda: training.now["attempt"] == 2 and training.lines("metrics.jsonl", 2), "attempt 2")
     wait_for_full_size(stack, training)
     first = training.lines("metrics.jsonl", 2)[0]["step"]
     checkpoints = training.api.get(f"jobs/{training.id}/checkpoints/").json()
     listed = checkpoints["results"] if isinstance(checkpoints, dict) else checkpoints
     assert first > 1
-    assert first - 1 in [checkpoint["step"] for checkpoint in listed if checkpoint["incarnation"] == 1]
+    assert first - 1 in [checkpoint["step"] for checkpoint in listed if checkpoint["attempt"] == 1]
 
 
 def test_nothing_was_ever_amiss_and_nothing_is_left(

@@ -96,7 +96,7 @@ def test_leaves_nothing_and_continues_at_the_next_start(start: Starter, number: 
         training = submit(api)
         wait_until(lambda: job(api, training)["step"] > 0 and job(api, training)["slots"] == 2, "it trains on two")
     before = first.family()
-    assert len(before) >= 11, "up, broker, web, scheduler, control, executor, nursery, keeper, coordinator, two ranks"
+    assert len(before) >= 11, "up, broker, web, scheduler, control, executor, forkserver, shim, coordinator, two ranks"
     first.signal(number)
     assert first.process.wait(40) == (-number if number is signal.SIGKILL else 0), first.everything_said()
     wait_until(lambda: not [process for process in before if is_alive(process)], "every process has ended")
@@ -107,7 +107,7 @@ def test_leaves_nothing_and_continues_at_the_next_start(start: Starter, number: 
 
     second = start("--hosts", "1", "--slots-per-host", "2")
     with second.api() as api:
-        wait_until(lambda: job(api, training)["incarnation"] == 2, "it starts again")
+        wait_until(lambda: job(api, training)["attempt"] == 2, "it starts again")
         wait_until(lambda: steps(second.home, training, 2), "it trains again")
         reasons = [event["reason"]["code"] for event in api.get(f"jobs/{training}/events/").json()["results"]]
     assert "STACK_STOPPED" in reasons
@@ -115,12 +115,12 @@ def test_leaves_nothing_and_continues_at_the_next_start(start: Starter, number: 
         assert any("1 job was interrupted" in line for line in [*first.said, *second.said])
     else:
         assert "HALTED" in reasons
-        before_it, after_it = (steps(second.home, training, incarnation) for incarnation in (1, 2))
+        before_it, after_it = (steps(second.home, training, attempt) for attempt in (1, 2))
         assert (before_it[0], after_it[0]) == (1, before_it[-1] + 1), "no step is lost or made twice"
 
 
-def steps(home: Path, number: int, incarnation: int) -> list[int]:
-    files = home.glob(f"results/*/batchworkdir/{number}/incarnation-{incarnation}/metrics.jsonl")
+def steps(home: Path, number: int, attempt: int) -> list[int]:
+    files = home.glob(f"results/*/batchworkdir/{number}/attempt-{attempt}/metrics.jsonl")
     return [json.loads(line)["step"] for file in files for line in file.read_text().split("\n")[:-1]]
 
 
@@ -139,7 +139,7 @@ def test_a_plain_script_may_save_when_the_stack_stops_and_a_second_signal_ends_o
             wait_until(lambda number=number: "begun" in log(api, number), f"{number} has begun")
     stack.signal(signal.SIGTERM)
     stack.wait_for_line("  2 trainings may take", 20)
-    [saved] = home.glob(f"results/*/batchworkdir/{jobs[0]}/incarnation-1/checkpoint")
+    [saved] = home.glob(f"results/*/batchworkdir/{jobs[0]}/attempt-1/checkpoint")
     wait_until((saved / "saved").exists, "the first one has saved")
     stack.signal(signal.SIGTERM)
     assert stack.process.wait(40) == 0, stack.everything_said()

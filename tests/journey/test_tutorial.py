@@ -23,7 +23,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.journey
 
 FIRST, SECOND = "tutorial-1", "tutorial-2"
-FIXED_KEYS = {"step", "epoch", "cursor", "samples", "world_size", "generation", "incarnation", "at", "progress"}
+FIXED_KEYS = {"step", "epoch", "cursor", "samples", "world_size", "generation", "attempt", "at", "progress"}
 
 
 @dataclass
@@ -99,7 +99,7 @@ def test_second_training_gets_half_then_more_then_everything(play: Play) -> None
 
 @pytest.mark.parametrize("name", [FIRST, SECOND])
 def test_no_training_was_started_again(play: Play, name: str) -> None:
-    assert {point["incarnation"] for point in play.series(name) if point["slots"]} == {1}
+    assert {point["attempt"] for point in play.series(name) if point["slots"]} == {1}
     states = [state for state, _ in itertools.groupby(event["new"] for event in play_events(play, name))]
     assert states[:3] == ["PENDING", "STARTING", "RUNNING"]
     assert states.count("STARTING") == 1
@@ -123,7 +123,7 @@ def test_sizes_are_what_the_ranks_reported_at_their_switches(play: Play) -> None
 
 def test_ranks_that_stay_keep_their_process(play: Play) -> None:
     """Growing adds ranks and shrinking removes some; nobody is replaced."""
-    members = [{member["wid"] for member in generation["members"]} for generation in play.generations(FIRST)]
+    members = [{member["member_id"] for member in generation["members"]} for generation in play.generations(FIRST)]
     one, eight, four, three = members
     assert one < eight
     assert four < eight
@@ -131,7 +131,7 @@ def test_ranks_that_stay_keep_their_process(play: Play) -> None:
     pids: dict[str, set[tuple[int, float]]] = {}
     for _, alive in play.watch.alive[FIRST]:
         for rank in alive:
-            pids.setdefault(rank.wid, set()).add((rank.pid, rank.started_at))
+            pids.setdefault(rank.member_id, set()).add((rank.pid, rank.started_at))
     assert all(len(identities) == 1 for identities in pids.values()), pids
 
 
@@ -141,23 +141,23 @@ def test_operating_system_runs_exactly_the_ranks_of_each_moment(play: Play, size
     [index] = [number for number, generation in enumerate(generations) if generation["world_size"] == size]
     start = generations[index]["at"]
     end = generations[index + 1]["at"] if index + 1 < len(generations) else play.lines(FIRST, "metrics.jsonl")[-1]["at"]
-    wanted = {member["wid"] for member in generations[index]["members"]}
+    wanted = {member["member_id"] for member in generations[index]["members"]}
     seen = play.watch.between(FIRST, start, end)
     assert seen, f"nobody looked between {start} and {end}"
-    assert any({rank.wid for rank in alive} == wanted for alive in seen), describe(wanted, seen)
+    assert any({rank.member_id for rank in alive} == wanted for alive in seen), describe(wanted, seen)
     # The list of ranks follows the processes with a delay, so none is judged by when it was first listed: a process
     # that started before the moment and was alive near its end was there all the time.
     near_the_end = play.watch.times(FIRST, start, end)[-3:][0]
     lives = play.watch.lives(FIRST)
     assert wanted <= lives.keys(), describe(wanted, seen)
-    for wid in wanted:
-        started_at, last_alive = lives[wid]
-        assert started_at < start, f"{wid} started at {started_at}, after {start}"
-        assert last_alive >= near_the_end, f"{wid} was last seen alive at {last_alive}, before {near_the_end}"
+    for member_id in wanted:
+        started_at, last_alive = lives[member_id]
+        assert started_at < start, f"{member_id} started at {started_at}, after {start}"
+        assert last_alive >= near_the_end, f"{member_id} was last seen alive at {last_alive}, before {near_the_end}"
 
 
 def describe(wanted: set[str], seen: list[frozenset[RankSeen]]) -> str:
-    shown = [sorted(rank.wid for rank in alive) for alive, _ in itertools.groupby(seen)]
+    shown = [sorted(rank.member_id for rank in alive) for alive, _ in itertools.groupby(seen)]
     return f"wanted {sorted(wanted)}, seen in turn {shown}"
 
 

@@ -75,18 +75,18 @@ def test_it_is_tried_twice_and_not_again(trainings: dict[str, Training], how: st
     training = trainings[how]
     now = training.now
     assert now["reason"]["params"]["attempts"] == 2
-    assert now["incarnation"] <= 2
+    assert now["attempt"] <= 2
     assert "twice" in now["error"]["tried"] or "Tried 2 times" in now["error"]["tried"]
-    assert len(listed(training, "ranks")) <= SIZE * now["incarnation"], "no rank is started again in between"
+    assert len(listed(training, "ranks")) <= SIZE * now["attempt"], "no rank is started again in between"
     states = [event["new"] for event in listed(training, "events") if event["old"] != event["new"]]
     assert states.count("FAILED") == 1
-    assert states.count("STARTING") == now["incarnation"]
+    assert states.count("STARTING") == now["attempt"]
 
 
 def test_an_error_that_does_not_come_again_costs_nothing(trainings: dict[str, Training]) -> None:
     training = trainings["once"]
     now = training.now
-    assert (now["state"], now["incarnation"], now["error"]) == ("SUCCEEDED", 1, None), now
+    assert (now["state"], now["attempt"], now["error"]) == ("SUCCEEDED", 1, None), now
     assert [record["step"] for record in training.lines("metrics.jsonl", 1)] == list(range(1, 17))
     errors = [rank["exit"]["error"] for rank in listed(training, "ranks") if rank["exit"] and rank["exit"]["error"]]
     assert [error["kind"] for error in errors] == ["ValueError"], "one rank, once"

@@ -11,9 +11,9 @@ import httpx
 import pytest
 import torch
 
-from tests.compat.test_wmla_ranks import EXAMPLE, SCRIPTS, made_idx
 from tests.journey.running_stack import RunningStack
 from tests.journey.training import Training
+from tests.runtime.compat.test_wmla_ranks import EXAMPLE, SCRIPTS, made_idx
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.journey

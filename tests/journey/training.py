@@ -80,9 +80,9 @@ class Training:
 
     # --- what its ranks wrote: the truth, whether the control plane is there or not ---
 
-    def lines(self, file: str, incarnation: int | None = None) -> list[dict[str, Any]]:
-        """Records of the present incarnation, or of the one that is named."""
-        folder = self.folder / ("current" if incarnation is None else f"incarnation-{incarnation}")
+    def lines(self, file: str, attempt: int | None = None) -> list[dict[str, Any]]:
+        """Records of the present attempt, or of the one that is named."""
+        folder = self.folder / ("current" if attempt is None else f"attempt-{attempt}")
         if not (folder / file).exists():
             return []
         return [json.loads(line) for line in (folder / file).read_text().split("\n")[:-1]]
@@ -96,12 +96,12 @@ class Training:
     def members(self) -> list[str]:
         """The ranks of the generation that trains, in their order."""
         active = [line["data"] for line in self.lines("plans.jsonl") if line["kind"] == "generation_active"]
-        return [member["wid"] for member in active[-1]["members"]] if active else []
+        return [member["member_id"] for member in active[-1]["members"]] if active else []
 
     def samples_by_step(self) -> dict[tuple[int, int], set[int]]:
-        """(epoch, step) -> samples that any rank of any incarnation read for it, also when it was made again."""
+        """(epoch, step) -> samples that any rank of any attempt read for it, also when it was made again."""
         read: dict[tuple[int, int], set[int]] = defaultdict(set)
-        for file in self.folder.glob("incarnation-*/log/*/samples"):
+        for file in self.folder.glob("attempt-*/log/*/samples"):
             for line in file.read_text().split("\n")[:-1]:
                 epoch, index, step = map(int, line.split())
                 read[epoch, step].add(index)

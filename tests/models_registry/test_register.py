@@ -8,14 +8,14 @@ import os
 import pytest
 from django.conf import settings
 
+from core.errors import NotAllowed, UserError
+from core.folders import folder_facts
+from core.sources import Source, Upload
 from models_registry.actions import ModelRegistration, register
 from models_registry.code import inspect_code
 from models_registry.models import RegisteredModel
 from models_registry.queries import shown_file
-from tests.webapp.lib.archives import zip_of
-from webapp.lib.errors import NotAllowed, UserError
-from webapp.lib.folders import folder_facts
-from webapp.lib.sources import Source, Upload
+from tests.core.archives import zip_of
 
 pytestmark = pytest.mark.django_db
 

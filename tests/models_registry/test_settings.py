@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from core.errors import UserError
 from models_registry.code import inspect_code
 from models_registry.settings import SETTINGS, Argument, checked_settings, told
-from webapp.lib.errors import UserError
 
 
 def _given(settings, *arguments):

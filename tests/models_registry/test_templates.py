@@ -7,6 +7,8 @@ import io
 import pytest
 from django.conf import settings
 
+from core.errors import Conflict, NotAllowed, UserError
+from core.sources import Source, Upload
 from models_registry.actions import (
     ModelRegistration,
     TemplateAddition,
@@ -20,8 +22,6 @@ from models_registry.compare import changed_files, changed_values, line_changes
 from models_registry.models import ModelTemplate, RegisteredModel
 from models_registry.queries import has_changed
 from tests.factories import JobFactory
-from webapp.lib.errors import Conflict, NotAllowed, UserError
-from webapp.lib.sources import Source, Upload
 
 pytestmark = pytest.mark.django_db
 

@@ -4,22 +4,22 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.lab import Lab, running_nursery
+from tests.runtime.lab import Lab, running_forkserver
 
 
 @pytest.fixture(scope="session")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with running_nursery(tmp_path_factory.mktemp("nursery")) as path:
+def forkserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with running_forkserver(tmp_path_factory.mktemp("forkserver")) as path:
         yield path
 
 
 @pytest.fixture
-def make_lab(nursery: Path, tmp_path: Path) -> Iterator[Callable[..., Lab]]:
+def make_lab(forkserver: Path, tmp_path: Path) -> Iterator[Callable[..., Lab]]:
     """Build labs in the test's own folder; all of their processes end with the test."""
     labs: list[Lab] = []
 
     def make(script: str, **options: Any) -> Lab:
-        labs.append(Lab(nursery, tmp_path / f"job-{len(labs)}", script, **options))
+        labs.append(Lab(forkserver, tmp_path / f"job-{len(labs)}", script, **options))
         return labs[-1]
 
     yield make

@@ -1,4 +1,4 @@
-"""One job's runtime without a control plane: real nursery, keepers, coordinator and ranks, and a hand on the target.
+"""One job's runtime without a control plane: real forkserver, shims, coordinator and ranks, and a hand on the target.
 
 The hosts of a lab are names only: all of them are this machine, as the virtual hosts of the embedded stack are.
 """
@@ -22,11 +22,11 @@ from typing import Any
 from tidepool import link, procfs
 from tidepool.journal import read_journal
 from tidepool.protocol import (
-    CoordinatorWish,
-    JobWish,
-    KeeperSpec,
+    DesiredJob,
+    DesiredMembership,
     LaunchSpec,
     Member,
+    ShimSpec,
     encode,
     to_json,
 )
@@ -35,20 +35,20 @@ from tests.waiting import PATIENCE_SECONDS, wait_until
 
 SCRIPTS = Path(__file__).parent / "scripts"
 RUNTIME = Path(__file__).parents[2] / "runtime"
-#: Of each lab its own: a keeper ends whatever has its mark.
+#: Of each lab its own: a shim ends whatever has its mark.
 _MARKS = (f"lab-{os.getpid()}-{number}" for number in itertools.count())
 
 
 @contextmanager
-def running_nursery(folder: Path, cgroup: Path | None = None) -> Iterator[Path]:
-    """Path of the socket of a nursery that ends with the block, and with it everything that it forked.
+def running_forkserver(folder: Path, cgroup: Path | None = None) -> Iterator[Path]:
+    """Path of the socket of a forkserver that ends with the block, and with it everything that it forked.
 
     `cgroup`: the one that all of them live in.
     """
-    path = link.socket_path(folder / "nursery.sock")
+    path = link.socket_path(folder / "forkserver.sock")
     read_end, write_end = os.pipe()
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "tidepool.torch.nursery", "--socket", path, "--lifeline-fd", str(read_end)],
+        [sys.executable, "-P", "-m", "tidepool.torch.forkserver", "--socket", path, "--lifeline-fd", str(read_end)],
         pass_fds=[read_end],
         cwd="/",
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(RUNTIME), procfs.MARK_VARIABLE: procfs.reserved_mark()},
@@ -57,7 +57,7 @@ def running_nursery(folder: Path, cgroup: Path | None = None) -> Iterator[Path]:
     try:
         if cgroup:
             (cgroup / "cgroup.procs").write_text(str(process.pid))
-        wait_until(path.exists, "the nursery, which has torch to load")
+        wait_until(path.exists, "the forkserver, which has torch to load")
         yield path
     finally:
         os.close(write_end)
@@ -95,7 +95,7 @@ class Lab:
 
     def __init__(
         self,
-        nursery: Path,
+        forkserver: Path,
         folder: Path,
         script: str,
         *,
@@ -103,10 +103,10 @@ class Lab:
         sizes: dict[str, int] | None = None,
         environment: dict[str, str] | None = None,
         virtual: bool = True,
-        incarnation: int = 1,
+        attempt: int = 1,
         **launch: Any,
     ) -> None:
-        self.nursery, self.folder = nursery, folder / f"incarnation-{incarnation}"
+        self.forkserver, self.folder = forkserver, folder / f"attempt-{attempt}"
         self.sizes = sizes or {"a": 4}
         self.virtual = virtual
         self.mark = next(_MARKS)
@@ -137,13 +137,13 @@ class Lab:
         self.places: set[tuple[str, int]] = set()
         self.coordinator: dict[str, Any] = {}
         self._coordinator_name = "coordinator"
-        self._keepers: dict[str, socket.socket] = {}
-        self.keepers: dict[str, dict[str, Any]] = {}
+        self._shims: dict[str, socket.socket] = {}
+        self.shims: dict[str, dict[str, Any]] = {}
         self._metrics = GrowingFile(self.folder / "metrics.jsonl")
         self._plans = GrowingFile(self.folder / "plans.jsonl")
-        self._journals = [GrowingFile(self.folder / "journal" / f"keeper.{host}.jsonl") for host in self.sizes]
+        self._journals = [GrowingFile(self.folder / "journal" / f"shim.{host}.jsonl") for host in self.sizes]
         for host in self.sizes:
-            self.start_keeper(host)
+            self.start_shim(host)
 
     # --- the hand ---
 
@@ -155,18 +155,18 @@ class Lab:
             self.start_coordinator()
         else:
             with link.connect(self._coordinator()) as connection:
-                connection.sendall(encode(self._wish()))
-        self.wish_keepers([*places])
+                connection.sendall(encode(self._desired()))
+        self.send_to_shims([*places])
 
-    def wish_keepers(self, places: list[tuple[str, int]]) -> None:
+    def send_to_shims(self, places: list[tuple[str, int]]) -> None:
         """Have a rank started in each of the places where there is none."""
         self.places |= set(places)
         leaving = self.places - set(places)
         for host in self.sizes:
             wanted = [slot for name, slot in places if name == host]
             vacating = [slot for name, slot in leaving if name == host]
-            self._read_up(self._keepers[host])
-            self._keepers[host].sendall(encode(self._job_wish(wanted, vacating)))
+            self._read_up(self._shims[host])
+            self._shims[host].sendall(encode(self._desired_job(wanted, vacating)))
 
     def size(self, count: int) -> None:
         """Want the first `count` places, host by host. The first place begins the training, whoever is ready first."""
@@ -181,15 +181,15 @@ class Lab:
         self.halting = True
         self.revision += 1
         with link.connect(self._coordinator()) as connection:
-            connection.sendall(encode(self._wish()))
-        self.wish_keepers([])
+            connection.sendall(encode(self._desired()))
+        self.send_to_shims([])
 
-    def start_keeper(self, host: str) -> None:
-        request = {"op": "keeper", "socket": str(self._keeper(host)), "spec": to_json(self._spec(host))}
-        self.keepers[host] = self._ask(request)
-        if host in self._keepers:
-            self._keepers[host].close()
-        self._keepers[host] = link.connect(self._keeper(host))
+    def start_shim(self, host: str) -> None:
+        request = {"op": "shim", "socket": str(self._shim(host)), "spec": to_json(self._spec(host))}
+        self.shims[host] = self._ask(request)
+        if host in self._shims:
+            self._shims[host].close()
+        self._shims[host] = link.connect(self._shim(host))
 
     def start_coordinator(self, name: str = "coordinator") -> None:
         """Another name: as on another host, where the socket of the first one is not seen."""
@@ -197,7 +197,7 @@ class Lab:
         request = {
             "op": "coordinator",
             "socket": str(self._coordinator()),
-            "wish": to_json(self._wish()),
+            "desired": to_json(self._desired()),
             "launch": to_json(self.launch),
             "address": "127.0.0.1",
             "mark": self.mark,
@@ -206,25 +206,25 @@ class Lab:
 
     def stop(self) -> None:
         for host in self.sizes:
-            stop = replace(self._job_wish([], []), stop=True, grace_seconds=0.0)
-            with suppress(OSError), self._keepers[host] as connection:
+            stop = replace(self._desired_job([], []), stop=True, grace_seconds=0.0)
+            with suppress(OSError), self._shims[host] as connection:
                 connection.sendall(encode(stop))
                 connection.settimeout(PATIENCE_SECONDS)
                 while connection.recv(65536):  # until it has ended every rank
                     pass
         with suppress(OSError), link.connect(self._coordinator()) as connection:
-            connection.sendall(encode(replace(self._wish(), stop=True)))
+            connection.sendall(encode(replace(self._desired(), stop=True)))
 
     def end(self, grace_seconds: float) -> None:
         """Stop every rank, as a preemption does, and wait until all of them have ended."""
-        stop = replace(self._job_wish([], []), stop=True, grace_seconds=grace_seconds)
-        for connection in self._keepers.values():
+        stop = replace(self._desired_job([], []), stop=True, grace_seconds=grace_seconds)
+        for connection in self._shims.values():
             self._read_up(connection)
             connection.sendall(encode(stop))
         wait_until(lambda: len(self.exits()) == len(self.started()), self.story)
 
-    def kill(self, wid: str, number: signal.Signals = signal.SIGKILL) -> None:
-        os.kill(self.started()[wid]["pid"], number)
+    def kill(self, member_id: str, number: signal.Signals = signal.SIGKILL) -> None:
+        os.kill(self.started()[member_id]["pid"], number)
 
     # --- what the ranks and the coordinator wrote ---
 
@@ -239,13 +239,13 @@ class Lab:
         return active[-1] if active else {"world_size": 0, "generation": 0, "members": []}
 
     def started(self) -> dict[str, dict[str, Any]]:
-        return {entry["wid"]: entry for entry in self._keeper_entries("rank_started")}
+        return {entry["member_id"]: entry for entry in self._shim_entries("rank_started")}
 
     def exits(self) -> dict[str, dict[str, Any]]:
-        return {entry["wid"]: entry for entry in self._keeper_entries("rank_exited")}
+        return {entry["member_id"]: entry for entry in self._shim_entries("rank_exited")}
 
-    def wids(self) -> list[str]:
-        return [member["wid"] for member in self.active()["members"]]
+    def member_ids(self) -> list[str]:
+        return [member["member_id"] for member in self.active()["members"]]
 
     def wait_for_size(self, count: int) -> dict[str, Any]:
         wait_until(lambda: self.active()["world_size"] == count, lambda: f"size {count}: {self.story()}")
@@ -278,32 +278,32 @@ class Lab:
     # --- plumbing ---
 
     def _read_up(self, connection: socket.socket) -> None:
-        """A keeper drops who never reads what it tells."""
+        """A shim drops who never reads what it tells."""
         connection.setblocking(False)
         with suppress(BlockingIOError):
             while connection.recv(65536):
                 pass
         connection.settimeout(PATIENCE_SECONDS)
 
-    def _spec(self, host: str) -> KeeperSpec:
-        return KeeperSpec(1, 1, host, "127.0.0.1", self.mark, virtual=self.virtual, launch=self.launch)
+    def _spec(self, host: str) -> ShimSpec:
+        return ShimSpec(1, 1, host, "127.0.0.1", self.mark, virtual=self.virtual, launch=self.launch)
 
-    def _wish(self) -> CoordinatorWish:
-        return CoordinatorWish(1, 1, self.revision, self.members, halt=self.halting)
+    def _desired(self) -> DesiredMembership:
+        return DesiredMembership(1, 1, self.revision, self.members, halt=self.halting)
 
-    def _job_wish(self, wanted: list[int], vacating: list[int]) -> JobWish:
-        return JobWish(1, 1, self.revision, wanted, vacating, lead=False, members=self.members, launch=self.launch)
+    def _desired_job(self, wanted: list[int], vacating: list[int]) -> DesiredJob:
+        return DesiredJob(1, 1, self.revision, wanted, vacating, lead=False, members=self.members, launch=self.launch)
 
-    def _keeper(self, host: str) -> Path:
-        return link.socket_path(self.folder / f"keeper.{host}.sock")
+    def _shim(self, host: str) -> Path:
+        return link.socket_path(self.folder / f"shim.{host}.sock")
 
     def _coordinator(self) -> Path:
         return link.socket_path(self.folder / f"{self._coordinator_name}.sock")
 
-    def _keeper_entries(self, kind: str) -> list[dict[str, Any]]:
+    def _shim_entries(self, kind: str) -> list[dict[str, Any]]:
         return [entry["data"] for journal in self._journals for entry in journal.lines(kind)]
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        answer = json.loads(link.request(self.nursery, json.dumps(request).encode() + b"\n"))
+        answer = json.loads(link.request(self.forkserver, json.dumps(request).encode() + b"\n"))
         assert "error" not in answer, answer
         return answer

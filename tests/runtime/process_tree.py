@@ -1,4 +1,4 @@
-"""A host's process tree without an executor: what the tests of keepers and ranks start and wait for."""
+"""A host's process tree without an executor: what the tests of shims and ranks start and wait for."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from typing import Any, BinaryIO, TypeVar
 
 from tidepool import link, procfs
 from tidepool.journal import read_journal
-from tidepool.keeper import journal_path, rank_mark
-from tidepool.protocol import JobWish, KeeperSpec, KeeperStatus, LaunchSpec, RankStatus, decode, encode
+from tidepool.protocol import DesiredJob, LaunchSpec, RankStatus, ShimSpec, ShimStatus, decode, encode
+from tidepool.shim import journal_path, rank_mark
 
 from tests.waiting import PATIENCE_SECONDS, wait_until
-from workers.executor.nursery import Nursery
+from workers.executor.forkserver import Forkserver
 
 T = TypeVar("T")
 
 
 @contextmanager
-def running_nursery() -> Iterator[tuple[Nursery, BinaryIO]]:
-    """A nursery and the writing end of its lifeline."""
+def running_forkserver() -> Iterator[tuple[Forkserver, BinaryIO]]:
+    """A forkserver and the writing end of its lifeline."""
     reading, writing = os.pipe()
     with tempfile.TemporaryDirectory(prefix="tide") as folder, os.fdopen(writing, "wb") as lifeline:
-        nursery = Nursery(Path(folder), reading)
+        forkserver = Forkserver(Path(folder), reading)
         try:
-            wait_until(nursery.ready, "the nursery")
-            yield nursery, lifeline
+            wait_until(forkserver.ready, "the forkserver")
+            yield forkserver, lifeline
         finally:
-            nursery.end()
+            forkserver.end()
             os.close(reading)
 
 
 def launch_spec(folder: Path, script: str, **changes: Any) -> LaunchSpec:
     """A job of one script, whose text is given."""
-    code, results = folder / "code", folder / "incarnation-1"
+    code, results = folder / "code", folder / "attempt-1"
     code.mkdir(exist_ok=True)
     results.mkdir(exist_ok=True)
     (code / "train.py").write_text(script)
@@ -59,19 +59,19 @@ def launch_spec(folder: Path, script: str, **changes: Any) -> LaunchSpec:
     return replace(spec, **changes)
 
 
-class KeptJob:
-    """One job on one host, as the executor would drive its keeper."""
+class JobReconciler:
+    """One job on one host, as the executor would drive its shim."""
 
     def __init__(
-        self, nursery: Nursery, folder: Path, script: str, *, slots_per_gpu: int | None = None, **changes: Any
+        self, forkserver: Forkserver, folder: Path, script: str, *, slots_per_gpu: int | None = None, **changes: Any
     ) -> None:
         """slots_per_gpu: None for virtual slots."""
         launch, virtual = launch_spec(folder, script, **changes), slots_per_gpu is None
         place = ("host-a", "127.0.0.1", f"test{os.getpid()}-{folder.name}", virtual)
-        self.spec = KeeperSpec(7, 1, *place, launch, slots_per_gpu or 1)
-        self.socket = link.socket_path(folder / "keeper.sock")
-        self.nursery = nursery
-        self.pid = nursery.fork_keeper(self.spec, self.socket)
+        self.spec = ShimSpec(7, 1, *place, launch, slots_per_gpu or 1)
+        self.socket = link.socket_path(folder / "shim.sock")
+        self.forkserver = forkserver
+        self.pid = forkserver.fork_shim(self.spec, self.socket)
         self._link = link.connect(self.socket)
         self._lines = link.Lines()
         self.status = self._next_status()
@@ -82,12 +82,12 @@ class KeptJob:
         self._lines = link.Lines()
         self.status = self._next_status()
 
-    def wish(self, wanted: list[int], revision: int = 1, **changes: Any) -> None:
-        wish = JobWish(7, 1, revision, wanted, [], False, [], self.spec.launch)
-        self._link.sendall(encode(replace(wish, **changes)))
+    def desired(self, wanted: list[int], revision: int = 1, **changes: Any) -> None:
+        desired = DesiredJob(7, 1, revision, wanted, [], False, [], self.spec.launch)
+        self._link.sendall(encode(replace(desired, **changes)))
 
     def stop(self, grace_seconds: float = 10.0) -> None:
-        self.wish([], 1_000_000, stop=True, grace_seconds=grace_seconds)
+        self.desired([], 1_000_000, stop=True, grace_seconds=grace_seconds)
 
     def until_ranks(self, condition: Callable[[list[RankStatus]], bool]) -> list[RankStatus]:
         """The ranks of the first status that meets the condition."""
@@ -106,8 +106,8 @@ class KeptJob:
         wait_until(lambda: len(self.records(kind)) >= count)
         return self.records(kind)
 
-    def log(self, wid: str, name: str) -> str:
-        return (Path(self.spec.launch.folder) / "log" / f"{wid}.host-a" / name).read_text()
+    def log(self, member_id: str, name: str) -> str:
+        return (Path(self.spec.launch.folder) / "log" / f"{member_id}.host-a" / name).read_text()
 
     def written(self, name: str) -> Any:
         """What the script wrote as JSON into its result folder, once it has."""
@@ -125,15 +125,15 @@ class KeptJob:
         if process is not None:
             procfs.kill(process)
 
-    def _next_status(self) -> KeeperStatus:
+    def _next_status(self) -> ShimStatus:
         while not (lines := self._lines.feed(self._receive())):
             pass
-        return decode(KeeperStatus, lines[-1])
+        return decode(ShimStatus, lines[-1])
 
     def _receive(self) -> bytes:
         received = self._link.recv(65536)
         if not received:
-            raise EOFError("the keeper has closed its socket")
+            raise EOFError("the shim has closed its socket")
         return received
 
 

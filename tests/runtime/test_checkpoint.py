@@ -33,10 +33,10 @@ def training(seed: int) -> TrainingState:
     return TrainingState(model, {"optimizer": optimizer}, {}, Position(step=seed, effective_batch_size=64))
 
 
-def written(folder: Path, state: TrainingState, wid: str = "a.0.1") -> Path:
+def written(folder: Path, state: TrainingState, member_id: str = "a.0.1") -> Path:
     """A published checkpoint of `state`."""
-    write_files(folder / aside_name(state.position.step, wid), *state.pack())
-    return publish(folder, state.position.step, wid)
+    write_files(folder / aside_name(state.position.step, member_id), *state.pack())
+    return publish(folder, state.position.step, member_id)
 
 
 def test_a_checkpoint_restores_everything(tmp_path: Path) -> None:
@@ -285,16 +285,16 @@ def test_a_writer_that_dies_leaves_nothing_half_seen(make_lab: Callable[..., Lab
     lab = make_lab(
         "mlp.py",
         arguments=["--epochs", "100", "--no-evaluation", "--step-seconds", "0.01"],
-        environment={"TIDEPOOL_FAULT": ",".join(f"{point}@{wid}:1:kill" for point, wid in points.items())},
+        environment={"TIDEPOOL_FAULT": ",".join(f"{point}@{member_id}:1:kill" for point, member_id in points.items())},
         checkpoint_seconds=0.1,
         min_slots=4,
     )
     lab.size(4)
-    wait_until(lambda: len({wid[:4] for wid in lab.exits()}) == 3, lab.story)
-    killed = [wid for wid, exited in lab.exits().items() if exited["signal"] == signal.SIGKILL]
+    wait_until(lambda: len({member_id[:4] for member_id in lab.exits()}) == 3, lab.story)
+    killed = [member_id for member_id, exited in lab.exits().items() if exited["signal"] == signal.SIGKILL]
     wait_until(lambda: len(lab.journal("checkpoint")) > 1, lab.story)
     folder = lab.folder / "checkpoint"
-    left = [f"-{wid}" for wid in killed]
+    left = [f"-{member_id}" for member_id in killed]
     wait_until(lambda: not [name for name in names(folder) if name.endswith(tuple(left))], lab.story)
     lab.stop()
     wait_until(lambda: not process_lives(lab.coordinator["pid"]), lab.story)

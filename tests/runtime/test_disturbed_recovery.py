@@ -51,10 +51,10 @@ def test_a_coordinator_is_killed_before_it_has_seen_the_death(
     kill_coordinator(lab)
     assert len(lab.journal("generation_planned")) == 1, "nobody has told the survivors how to go on"
     lab.start_coordinator()
-    wait_until(lambda: len(lab.wids()) == 3 and "a.0.1" not in lab.wids(), lab.story)
+    wait_until(lambda: len(lab.member_ids()) == 3 and "a.0.1" not in lab.member_ids(), lab.story)
     lab.wait_for_the_end()
 
-    assert lab.wids()[:2] == ["a.1.2", "a.2.3"]
+    assert lab.member_ids()[:2] == ["a.1.2", "a.2.3"]
     assert len(lab.started()) == 4
     assert_nothing_lost(lab, reference)
 
@@ -67,31 +67,31 @@ def test_a_coordinator_is_killed_while_the_survivors_agree(make_lab: Make, refer
     lab.wait_for_steps(3)
     assert lab.active()["generation"] == 1, "they trained on with nobody to tell that to"
     lab.start_coordinator()
-    wait_until(lambda: len(lab.wids()) == 3 and "a.0.1" not in lab.wids(), lab.story)
+    wait_until(lambda: len(lab.member_ids()) == 3 and "a.0.1" not in lab.member_ids(), lab.story)
     lab.wait_for_the_end()
 
-    assert lab.wids()[:2] == ["a.1.2", "a.2.3"]
+    assert lab.member_ids()[:2] == ["a.1.2", "a.2.3"]
     assert len(lab.started()) == 4
     assert_nothing_lost(lab, reference)
 
 
-def test_a_keeper_is_killed_while_the_survivors_agree(make_lab: Make, reference: dict[str, torch.Tensor]) -> None:
+def test_a_shim_is_killed_while_the_survivors_agree(make_lab: Make, reference: dict[str, torch.Tensor]) -> None:
     faults = "reduce@a.0.1:4:kill,agree@b.0.1:1:stop"
     lab = begin(make_lab, {"a": 2, "b": 2}, faults)
     wait_until(lambda: is_stopped(lab, "b.0.1"), lab.story)
-    theirs = {wid: rank for wid, rank in lab.started().items() if wid.startswith("b.")}
-    os.kill(lab.keepers["b"]["pid"], signal.SIGKILL)
+    theirs = {member_id: rank for member_id, rank in lab.started().items() if member_id.startswith("b.")}
+    os.kill(lab.shims["b"]["pid"], signal.SIGKILL)
     for rank in theirs.values():
         wait_until(lambda rank=rank: not procfs.alive(rank["pid"], rank["started_at"]), lab.story)  # type: ignore[misc]
-    wait_until(lambda: lab.wids()[:1] == ["a.1.2"], lab.story)
-    lab.start_keeper("b")
+    wait_until(lambda: lab.member_ids()[:1] == ["a.1.2"], lab.story)
+    lab.start_shim("b")
     lab.size(4)
-    wait_until(lambda: len(lab.wids()) == 4 and not set(theirs) & set(lab.wids()), lab.story)
+    wait_until(lambda: len(lab.member_ids()) == 4 and not set(theirs) & set(lab.member_ids()), lab.story)
     lab.hurry()
     wait_until(lambda: lab.journal("finished"), lab.story)
     wait_until(lambda: set(lab.started()) - set(theirs) == set(lab.exits()), lab.story)
 
     assert set(lab.exits()) - {"a.0.1"} >= {"a.1.2"}
-    assert [wid for wid, end in lab.exits().items() if end["code"] != 0] == ["a.0.1"]
+    assert [member_id for member_id, end in lab.exits().items() if end["code"] != 0] == ["a.0.1"]
     assert not lab.journal("lost")
     assert_nothing_lost(lab, reference)

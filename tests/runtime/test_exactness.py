@@ -57,9 +57,9 @@ def disturbed(
         lab.wait_for_size(size)
         lab.wait_for_steps(2)  # the first one after a growth is computed by the old ranks alone
         if victim is not None:
-            wid = lab.wids()[victim]
-            lab.kill(wid)
-            wait_until(lambda wid=wid: wid not in lab.wids(), lab.story)
+            member_id = lab.member_ids()[victim]
+            lab.kill(member_id)
+            wait_until(lambda member_id=member_id: member_id not in lab.member_ids(), lab.story)
             lab.wait_for_size(size)
             lab.wait_for_steps(2)
     (lab.folder / "over").touch()
@@ -117,6 +117,6 @@ def test_a_step_that_one_survivor_has_and_the_other_receives_is_the_same_to_the_
         lab.wait_for_the_end()
         reference = exactly()
 
-    assert {wid for wid, end in lab.exits().items() if end["signal"]} == {"a.0.1", "a.2.3"}
+    assert {member_id for member_id, end in lab.exits().items() if end["signal"]} == {"a.0.1", "a.2.3"}
     found = final(lab)
     assert different({**found, "losses": found["losses"][-len(reference["losses"]) :]}, reference) == []

@@ -35,15 +35,15 @@ def test_a_rank_dies_in_the_middle_of_training(
     lab.size(4)
     lab.wait_for_size(4)
     lab.wait_for_steps(3)
-    before = lab.wids()
+    before = lab.member_ids()
     lab.kill(before[victim])
-    wait_until(lambda: before[victim] not in lab.wids(), lab.story)
-    survivors = [wid for wid in before if wid != before[victim]]
-    assert lab.wids()[:3] == survivors
+    wait_until(lambda: before[victim] not in lab.member_ids(), lab.story)
+    survivors = [member_id for member_id in before if member_id != before[victim]]
+    assert lab.member_ids()[:3] == survivors
     lab.wait_for_size(4)
     lab.wait_for_the_end()
 
-    assert lab.wids()[:3] == survivors, "those that lived trained on in the same processes"
+    assert lab.member_ids()[:3] == survivors, "those that lived trained on in the same processes"
     assert not lab.journal("lost")
     assert_nothing_lost(lab, reference)
 
@@ -53,10 +53,10 @@ def test_two_ranks_die_at_once(make_lab: Callable[..., Lab], reference: dict[str
     lab.size(4)
     lab.wait_for_size(4)
     lab.wait_for_steps(2)  # from then on all four have the training's state
-    before = lab.wids()
-    for wid in before[:2]:
-        lab.kill(wid)
-    wait_until(lambda: not set(before[:2]) & set(lab.wids()), lab.story)
+    before = lab.member_ids()
+    for member_id in before[:2]:
+        lab.kill(member_id)
+    wait_until(lambda: not set(before[:2]) & set(lab.member_ids()), lab.story)
     lab.wait_for_the_end()
 
     assert_nothing_lost(lab, reference)
@@ -74,7 +74,7 @@ def test_a_leaver_dies_before_it_has_left(
     lab.wait_for_size(1)
     lab.wait_for_the_end()
 
-    assert len(lab.wids()) == 1
+    assert len(lab.member_ids()) == 1
     assert_nothing_lost(lab, reference)
 
 
@@ -84,7 +84,7 @@ def test_training_goes_on_without_its_coordinator_and_with_the_next_one(
     lab = make_lab("mlp.py", arguments=ARGUMENTS)
     lab.size(2)
     lab.wait_for_size(2)
-    before = lab.wids()
+    before = lab.member_ids()
     os.kill(lab.coordinator["pid"], signal.SIGKILL)
     lab.wait_for_steps(5)
     lab.start_coordinator()
@@ -92,7 +92,7 @@ def test_training_goes_on_without_its_coordinator_and_with_the_next_one(
     lab.wait_for_size(3)
     lab.wait_for_the_end()
 
-    assert lab.wids()[:2] == before
+    assert lab.member_ids()[:2] == before
     assert_nothing_lost(lab, reference)
 
 
@@ -102,23 +102,23 @@ def test_a_new_lead_hosts_coordinator_ends_the_one_that_still_runs(
     lab = make_lab("mlp.py", arguments=ARGUMENTS)
     lab.size(2)
     lab.wait_for_size(2)
-    before, first = lab.wids(), lab.coordinator
+    before, first = lab.member_ids(), lab.coordinator
     lab.start_coordinator("elsewhere")
     wait_until(lambda: not procfs.alive(first["pid"], first["started_at"]), lab.story)
     lab.size(3)
     lab.wait_for_size(3)
     lab.wait_for_the_end()
 
-    assert lab.wids()[:2] == before
+    assert lab.member_ids()[:2] == before
     assert not lab.journal("lost")
     assert_nothing_lost(lab, reference)
 
 
-def test_the_last_holder_dies_and_the_incarnation_is_over(make_lab: Callable[..., Lab]) -> None:
+def test_the_last_holder_dies_and_the_attempt_is_over(make_lab: Callable[..., Lab]) -> None:
     lab = make_lab("mlp.py", arguments=ARGUMENTS)
     lab.size(1)
     lab.wait_for_steps(3)
-    lab.kill(lab.wids()[0])
+    lab.kill(lab.member_ids()[0])
     wait_until(lambda: lab.journal("lost"), lab.story)
 
     assert not lab.journal("finished")
@@ -162,8 +162,8 @@ def test_ranks_that_their_script_ends_cost_the_others_nothing(
     assert lab.exits()["a.1.2"]["error"]["message"] == "fault point reduce"
     assert lab.exits()["a.1.2"]["error"]["step"] == 4
     [failed] = lab.journal("rank_failed")
-    assert (failed["wid"], failed["step"]) == ("a.1.2", 4)
-    assert {wid.rsplit(".", 1)[0] for wid in lab.started()} == {"a.0", "a.1", "a.2"}
+    assert (failed["member_id"], failed["step"]) == ("a.1.2", 4)
+    assert {member_id.rsplit(".", 1)[0] for member_id in lab.started()} == {"a.0", "a.1", "a.2"}
     assert len(lab.started()) == 4, "the error was got past: the slot got another rank. Who leaves is not replaced"
     assert_nothing_lost(lab, reference)
 
@@ -176,7 +176,7 @@ def test_the_same_error_twice_at_a_step_is_the_end(make_lab: Callable[..., Lab])
 
     first, second = lab.journal("rank_failed")
     [failed] = lab.journal("failed")
-    assert failed["wid"] == second["wid"] != first["wid"]
+    assert failed["member_id"] == second["member_id"] != first["member_id"]
     assert failed["step"] == first["step"] == len(lab.steps()), lab.story()
     assert failed["error"]["message"] == "sample 700 is broken"
     assert "__getitem__" in failed["error"]["traceback"]

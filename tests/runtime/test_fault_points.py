@@ -20,7 +20,7 @@ def test_what_is_declared_is_what_there_is() -> None:
 
 @pytest.mark.parametrize("point", sorted(POINTS))
 def test_a_test_makes_it_act(point: str) -> None:
-    """Named in a specification (`point@wid:1:kill`), or as a parameter of a test that builds one."""
+    """Named in a specification (`point@member_id:1:kill`), or as a parameter of a test that builds one."""
     others = [path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)]
     texts = [text for text in (path.read_text() for path in others) if "TIDEPOOL_FAULT" in text]
     used = re.compile(rf"\"{point}\"|(?<![\w-]){point}(@[\w.{{}}]*)?:[\d{{]")

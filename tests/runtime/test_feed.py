@@ -128,7 +128,7 @@ def test_workers_follow_resizes_and_end_with_a_killed_rank(make_lab: Callable[..
         lab.size(size)
         lab.wait_for_size(size)
         lab.wait_for_steps(2)
-    victim = lab.wids()[0]
+    victim = lab.member_ids()[0]
     rank = lab.started()[victim]["pid"]
     workers = wait_until(lambda: procfs.descendants(rank), lambda: f"workers: {lab.story()}")
     lab.kill(victim)
@@ -136,7 +136,7 @@ def test_workers_follow_resizes_and_end_with_a_killed_rank(make_lab: Callable[..
         lambda: not any(procfs.alive(worker.pid, worker.started_at) for worker in workers),
         lambda: f"the end of the workers {workers}",
     )
-    wait_until(lambda: victim not in lab.wids(), lab.story)
+    wait_until(lambda: victim not in lab.member_ids(), lab.story)
     lab.wait_for_size(2)
     lab.wait_for_the_end()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tidepool.env import RankContext
 from tidepool.gang import SharedGpuError, torchrun_environment
-from tidepool.protocol import GenerationPlan, Hello, LaunchSpec, Member, PlanMember, Said, Told
+from tidepool.protocol import CoordinatorMessage, GenerationPlan, Join, LaunchSpec, Member, MemberMessage, PlanMember
 from tidepool.torch.actions import Action, Record, Tell
 from tidepool.torch.fixed_membership import FixedMembership
 
@@ -15,26 +15,26 @@ WIDS = ["b.1.1", "a.3.1", "b.0.1", "a.2.1"]
 ORDER = ["b.0.1", "b.1.1", "a.2.1", "a.3.1"]
 
 
-def hello(wid: str) -> Hello:
-    host, slot, _ = wid.split(".")
-    return Hello(1, 1, wid, host, int(slot), 100, 0, ready=False, gang=True)
+def join(member_id: str) -> Join:
+    host, slot, _ = member_id.split(".")
+    return Join(1, 1, member_id, host, int(slot), 100, 0, ready=False, gang=True)
 
 
-def ready(wid: str) -> Said:
-    return Said("ready", detail={"address": f"10.0.0.{ord(wid[0])}", "port": 4000 + int(wid[2])})
+def ready(member_id: str) -> MemberMessage:
+    return MemberMessage("ready", detail={"address": f"10.0.0.{ord(member_id[0])}", "port": 4000 + int(member_id[2])})
 
 
-def gang(*wids: str) -> FixedMembership:
+def gang(*member_ids: str) -> FixedMembership:
     membership = FixedMembership(len(PLACES))
-    membership.wished([Member(*place) for place in PLACES], 1, 0.0)
-    for wid in wids:
-        membership.connected(hello(wid), 0.0)
-        membership.said(wid, ready(wid), 0.0)
+    membership.retarget([Member(*place) for place in PLACES], 1, 0.0)
+    for member_id in member_ids:
+        membership.connected(join(member_id), 0.0)
+        membership.said(member_id, ready(member_id), 0.0)
     return membership
 
 
-def told(actions: list[Action]) -> dict[str, Told]:
-    return {action.wid: action.told for action in actions if isinstance(action, Tell)}
+def told(actions: list[Action]) -> dict[str, CoordinatorMessage]:
+    return {action.member_id: action.told for action in actions if isinstance(action, Tell)}
 
 
 def recorded(actions: list[Action]) -> list[str]:
@@ -44,12 +44,12 @@ def recorded(actions: list[Action]) -> list[str]:
 def test_nobody_begins_before_all_are_ready() -> None:
     membership = gang(*WIDS[:3])
     assert membership.plan is None
-    assert told(membership.connected(hello(WIDS[3]), 1.0)) == {}
+    assert told(membership.connected(join(WIDS[3]), 1.0)) == {}
     actions = membership.said(WIDS[3], ready(WIDS[3]), 2.0)
     assert recorded(actions) == ["generation_planned"]
     plan = told(actions)[WIDS[0]].plan
     assert plan is not None
-    assert [member.wid for member in plan.members] == ORDER
+    assert [member.member_id for member in plan.members] == ORDER
     assert (plan.generation, plan.store_address, plan.store_port) == (1, "10.0.0.98", 4000), "rank 0 lets them meet"
     assert set(told(actions)) == set(WIDS)
 
@@ -57,20 +57,20 @@ def test_nobody_begins_before_all_are_ready() -> None:
 def test_a_rank_that_dies_before_is_waited_for() -> None:
     membership = gang(*WIDS[:3])
     membership.disconnected(WIDS[0], 1.0)
-    membership.connected(hello(WIDS[3]), 1.0)
+    membership.connected(join(WIDS[3]), 1.0)
     membership.said(WIDS[3], ready(WIDS[3]), 1.0)
     assert membership.plan is None
 
 
 def test_the_generation_is_active_once_all_run_the_script() -> None:
     membership = gang(*WIDS)
-    for wid in WIDS[:3]:
-        assert membership.said(wid, Said("switched", 1, detail={"world_size": 4}), 3.0) == []
-    actions = membership.said(WIDS[3], Said("switched", 1, detail={"world_size": 4}), 4.0)
+    for member_id in WIDS[:3]:
+        assert membership.said(member_id, MemberMessage("switched", 1, detail={"world_size": 4}), 3.0) == []
+    actions = membership.said(WIDS[3], MemberMessage("switched", 1, detail={"world_size": 4}), 4.0)
     assert recorded(actions) == ["generation_active"]
     [active] = [action.data for action in actions if isinstance(action, Record)]
-    assert (active["world_size"], [member["wid"] for member in active["members"]]) == (4, ORDER)
-    assert membership.said(WIDS[3], Said("switched", 1, detail={"world_size": 4}), 5.0) == [], "once only"
+    assert (active["world_size"], [member["member_id"] for member in active["members"]]) == (4, ORDER)
+    assert membership.said(WIDS[3], MemberMessage("switched", 1, detail={"world_size": 4}), 5.0) == [], "once only"
 
 
 def test_a_death_is_no_reason_to_plan_anew() -> None:
@@ -82,12 +82,12 @@ def test_a_death_is_no_reason_to_plan_anew() -> None:
 
 def test_one_that_comes_later_is_no_member() -> None:
     membership = gang(*WIDS)
-    assert told(membership.connected(hello("a.3.2"), 9.0))["a.3.2"].kind == "fenced"
+    assert told(membership.connected(join("a.3.2"), 9.0))["a.3.2"].kind == "fenced"
 
 
 def test_a_target_of_another_size_forms_no_gang() -> None:
     membership = gang(*WIDS[:3])
-    membership.wished([Member(*place) for place in PLACES[:3]], 2, 1.0)
+    membership.retarget([Member(*place) for place in PLACES[:3]], 2, 1.0)
     assert membership.plan is None
 
 
@@ -97,35 +97,35 @@ def test_a_new_coordinator_tells_those_that_had_not_heard() -> None:
     membership = FixedMembership(len(PLACES))
     restored = GenerationPlan(1, before.plan.members, "", 0, 1, "start")
     membership.restore({1: restored}, 0, 1, 0.0)
-    membership.wished([Member(*place) for place in PLACES], 1, 0.0)
+    membership.retarget([Member(*place) for place in PLACES], 1, 0.0)
 
-    membership.connected(hello("a.3.1"), 1.0)
+    membership.connected(join("a.3.1"), 1.0)
     assert told(membership.said("a.3.1", ready("a.3.1"), 1.0)) == {}, "where they meet only rank 0 knows"
-    membership.connected(hello("b.0.1"), 1.0)
+    membership.connected(join("b.0.1"), 1.0)
     answers = told(membership.said("b.0.1", ready("b.0.1"), 1.0))
     assert set(answers) == {"a.3.1", "b.0.1"}
     plan = answers["a.3.1"].plan
     assert plan is not None
     assert plan.store_port == 4000
-    for wid in ("b.1.1", "a.2.1"):
-        membership.connected(hello(wid), 2.0)
-        membership.said(wid, ready(wid), 2.0)
-        assert recorded(membership.said(wid, Said("switched", 1, detail={"world_size": 4}), 2.0)) == []
-    membership.said("a.3.1", Said("switched", 1, detail={"world_size": 4}), 3.0)
-    last = membership.said("b.0.1", Said("switched", 1, detail={"world_size": 4}), 3.0)
+    for member_id in ("b.1.1", "a.2.1"):
+        membership.connected(join(member_id), 2.0)
+        membership.said(member_id, ready(member_id), 2.0)
+        assert recorded(membership.said(member_id, MemberMessage("switched", 1, detail={"world_size": 4}), 2.0)) == []
+    membership.said("a.3.1", MemberMessage("switched", 1, detail={"world_size": 4}), 3.0)
+    last = membership.said("b.0.1", MemberMessage("switched", 1, detail={"world_size": 4}), 3.0)
     assert recorded(last) == ["generation_active"]
 
 
 @pytest.mark.parametrize(
-    ("wid", "rank", "local_rank", "group_rank", "devices"),
+    ("member_id", "rank", "local_rank", "group_rank", "devices"),
     [("b.0.1", 0, 0, 0, "0,1"), ("b.1.1", 1, 1, 0, "0,1"), ("a.2.1", 2, 0, 1, "2,3"), ("a.3.1", 3, 1, 1, "2,3")],
 )
 def test_numbers_and_devices_are_as_torchrun_counts_them(
-    wid: str, rank: int, local_rank: int, group_rank: int, devices: str
+    member_id: str, rank: int, local_rank: int, group_rank: int, devices: str
 ) -> None:
     launch = LaunchSpec("/f", "/c", "train.py", [], "/d", {}, [], 4, 4, None, 0, "sum", engine="fixed")
-    host, slot, _ = wid.split(".")
-    context = RankContext(5, 2, wid, host, int(slot), "10.0.0.1", launch)
+    host, slot, _ = member_id.split(".")
+    context = RankContext(5, 2, member_id, host, int(slot), "10.0.0.1", launch)
     members = [PlanMember(name, name[0], int(name[2]), holder=True) for name in ORDER]
     plan = GenerationPlan(1, members, "10.0.0.98", 4000, 1, "start")
 

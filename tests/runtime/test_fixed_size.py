@@ -18,7 +18,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from jobs.outcome import RankEnd
+from jobs.control.outcome import RankEnd
 from tests.runtime.lab import Lab
 from tests.waiting import wait_until
 
@@ -39,7 +39,7 @@ def make_fixed(make_lab: Callable[..., Lab]) -> Callable[..., Lab]:
 
 
 def seen(lab: Lab) -> dict[str, dict[str, str]]:
-    """What each rank's script had in its environment, by wid."""
+    """What each rank's script had in its environment, by member_id."""
     wait_until(lambda: len(lab.exits()) == len(lab.started()) > 0, lab.story)
     return {path.parent.name: json.loads(path.read_text()) for path in lab.folder.glob("log/*/environment.json")}
 
@@ -185,10 +185,10 @@ def test_ddp_is_stopped_resumed_and_not_patched_up(make_fixed: Callable[..., Lab
     resumed.size(2)
     wait_until(lambda: printed(resumed).count("goes on at epoch") == 2, resumed.story)
     wait_until(lambda: "accuracy" in printed(resumed), resumed.story)
-    resumed.kill(resumed.wids()[1])
+    resumed.kill(resumed.member_ids()[1])
     wait_until(lambda: len(resumed.exits()) == 2, resumed.story)
 
-    ends = [resumed.exits()[wid] for wid in resumed.wids()]
+    ends = [resumed.exits()[member_id] for member_id in resumed.member_ids()]
     assert ends[1]["signal"] == signal.SIGKILL
     assert not ends[0]["stopped"], "it failed by itself, for it lost the other one"
     assert RankEnd("a", code=ends[0]["code"], error=ends[0]["error"]).lost_a_peer, ends[0]

@@ -95,7 +95,7 @@ def test_a_rank_that_dies_while_it_saves_the_state_does_not_lose_it(make_lab: Ma
     lab.size(3)
     lab.wait_for_steps(3)
     step = halted(lab)
-    codes = {wid.split(".")[1]: (exited["code"], exited["signal"]) for wid, exited in lab.exits().items()}
+    codes = {member_id.split(".")[1]: (exited["code"], exited["signal"]) for member_id, exited in lab.exits().items()}
     assert codes == {"0": (None, signal.SIGKILL), "1": (0, None), "2": (0, None)}
     assert [record["step"] for record in lab.steps()] == list(range(1, step + 1))
     assert lab.journal("checkpoint_failed"), "and a disk that was full for a moment did not matter"

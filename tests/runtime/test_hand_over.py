@@ -20,14 +20,14 @@ __all__ = ["reference"]
 BATCH = 64
 
 
-def read_by(lab: Lab, wid: str) -> list[str]:
+def read_by(lab: Lab, member_id: str) -> list[str]:
     """Samples that a rank has read for training, as `epoch index`."""
-    [path] = lab.folder.glob(f"log/{wid}.*/samples")
+    [path] = lab.folder.glob(f"log/{member_id}.*/samples")
     return path.read_text().split("\n")[:-1]
 
 
-def is_stopped(lab: Lab, wid: str) -> bool:
-    started = lab.started().get(wid)
+def is_stopped(lab: Lab, member_id: str) -> bool:
+    started = lab.started().get(member_id)
     return started is not None and Path(f"/proc/{started['pid']}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
@@ -37,7 +37,7 @@ def test_holders_compute_the_next_step_while_the_state_is_on_its_way(
     lab = make_lab("mlp.py", arguments=ARGUMENTS, environment={"TIDEPOOL_FAULT": "transfer@a.1.2:1:stop"})
     lab.size(1)
     lab.wait_for_steps(3)
-    [holder] = lab.wids()
+    [holder] = lab.member_ids()
     lab.size(2)
     wait_until(lambda: is_stopped(lab, "a.1.2"), lab.story)
     done = wait_until(lambda: lab.active()["world_size"] == 2 and lab.active()["step"], lab.story)
@@ -108,13 +108,13 @@ def test_a_sender_meets_an_error_of_its_own(make_lab: Callable[..., Lab], refere
     lab = make_lab("mlp.py", arguments=ARGUMENTS, environment={"TIDEPOOL_FAULT": "send@a.0.1:2:raise"}, min_slots=2)
     lab.size(2)
     lab.wait_for_size(2)
-    before = lab.wids()
+    before = lab.member_ids()
     lab.size(4)
     lab.wait_for_size(4)
     lab.wait_for_the_end()
 
-    assert not [wid for wid, entry in lab.exits().items() if entry["signal"]]
-    assert set(before) <= set(lab.wids())
+    assert not [member_id for member_id, entry in lab.exits().items() if entry["signal"]]
+    assert set(before) <= set(lab.member_ids())
     assert not lab.journal("lost")
     assert_nothing_lost_by_deaths(lab, reference)
 
@@ -126,18 +126,18 @@ def test_a_third_rank_dies_while_the_state_is_on_its_way(
     lab.size(2)
     lab.wait_for_size(2)
     lab.wait_for_steps(2)
-    sender, third = lab.wids()
+    sender, third = lab.member_ids()
     lab.size(3)
     wait_until(lambda: is_stopped(lab, "a.2.3"), lab.story)
     lab.kill(third)
-    wait_until(lambda: third not in lab.wids(), lab.story)
+    wait_until(lambda: third not in lab.member_ids(), lab.story)
     lab.wait_for_steps(2)
     lab.kill("a.2.3", signal.SIGCONT)
     lab.wait_for_size(3)
     lab.wait_for_the_end()
 
-    assert lab.wids()[0] == sender
-    assert "a.2.3" in lab.wids(), "the joiner took another turn in its process"
+    assert lab.member_ids()[0] == sender
+    assert "a.2.3" in lab.member_ids(), "the joiner took another turn in its process"
     assert [record["step"] for record in lab.steps()] == list(range(1, 31))
     assert_equals_plain_python(lab, monkeypatch, tmp_path, [], 1e-5)
 

@@ -31,7 +31,7 @@ class Case:
     #: Ranks that begin together, a.0.1 as rank 0 and its state's source; and how many there shall be then.
     begin: int
     grow: int
-    #: point@wid:passage, in the order in which they come.
+    #: point@member_id:passage, in the order in which they come.
     deaths: tuple[str, ...]
 
     @property
@@ -96,18 +96,18 @@ def test_survivors_train_on(make_lab: Callable[..., Lab], reference: dict[str, t
     )
     lab.size(case.begin)
     first = [f"a.{slot}.{slot + 1}" for slot in range(case.begin)]
-    wait_until(lambda: lab.wids()[: case.begin] == first or lab.exits(), lab.story)
+    wait_until(lambda: lab.member_ids()[: case.begin] == first or lab.exits(), lab.story)
     lab.size(case.grow)
     wait_until(lambda: set(case.victims) <= set(lab.exits()), lab.story)
-    wait_until(lambda: len(lab.wids()) == case.grow and not set(case.victims) & set(lab.wids()), lab.story)
+    wait_until(lambda: len(lab.member_ids()) == case.grow and not set(case.victims) & set(lab.member_ids()), lab.story)
     lab.wait_for_the_end()
 
-    exits, survivors = lab.exits(), [wid for wid in first if wid not in case.victims]
+    exits, survivors = lab.exits(), [member_id for member_id in first if member_id not in case.victims]
     # A joiner may end itself too: its generation was void after it had begun.
-    killed = {wid for wid, end in exits.items() if end["signal"] == signal.SIGKILL}
+    killed = {member_id for member_id, end in exits.items() if end["signal"] == signal.SIGKILL}
     assert set(case.victims) <= killed
-    assert lab.wids()[: len(survivors)] == survivors, "those that lived trained on in the same processes"
-    assert all(end["code"] == 0 for wid, end in exits.items() if wid not in killed), lab.story()
+    assert lab.member_ids()[: len(survivors)] == survivors, "those that lived trained on in the same processes"
+    assert all(end["code"] == 0 for member_id, end in exits.items() if member_id not in killed), lab.story()
     assert not killed & set(survivors)
     assert len(lab.started()) == case.grow + len(killed), "each that died was replaced once"
     assert not lab.journal("lost")

@@ -46,7 +46,7 @@ def test_one_two_one(make_lab: Callable[..., Lab], reference: dict[str, torch.Te
     lab = make_lab("mlp.py", arguments=ARGUMENTS)
     lab.size(1)
     lab.wait_for_steps(10)
-    [first] = lab.wids()
+    [first] = lab.member_ids()
     lab.size(2)
     lab.wait_for_size(2)
     lab.wait_for_steps(10)
@@ -54,7 +54,7 @@ def test_one_two_one(make_lab: Callable[..., Lab], reference: dict[str, torch.Te
     lab.wait_for_size(1)
     lab.wait_for_the_end()
 
-    assert lab.wids() == [first]
+    assert lab.member_ids() == [first]
     assert [record["world_size"] for record in lab.journal("generation_active")] == [1, 2, 1]
     assert len(lab.started()) == 2
     assert_nothing_lost(lab, reference)
@@ -81,10 +81,10 @@ def test_moves_to_other_slots_altogether(make_lab: Callable[..., Lab], reference
     lab.target(("a", 0), ("a", 1))
     lab.wait_for_size(2)
     lab.target(("b", 0), ("b", 1))
-    wait_until(lambda: {wid[0] for wid in lab.wids()} == {"b"}, lab.story)
+    wait_until(lambda: {member_id[0] for member_id in lab.member_ids()} == {"b"}, lab.story)
     lab.wait_for_the_end()
 
-    assert {wid[0] for wid in lab.wids()} == {"b"}
+    assert {member_id[0] for member_id in lab.member_ids()} == {"b"}
     assert_nothing_lost(lab, reference)
 
 
@@ -165,7 +165,7 @@ def test_rank_0_may_leave_and_every_step_is_written_down_once(
         lab.wait_for_size(1)
     lab.wait_for_the_end()
 
-    assert {wid.split(".")[1] for wid in lab.wids()} == {"3"}
+    assert {member_id.split(".")[1] for member_id in lab.member_ids()} == {"3"}
     assert_nothing_lost(lab, reference)
 
 
@@ -175,7 +175,7 @@ def test_a_rank_that_comes_after_the_end_goes_again(make_lab: Callable[..., Lab]
     lab.wait_for_the_end()
     pid = lab.coordinator["pid"]
     wait_until(lambda: not Path(f"/proc/{pid}").exists(), lambda: "the end of the coordinator")
-    lab.wish_keepers([("a", 0), ("a", 1)])
+    lab.send_to_shims([("a", 0), ("a", 1)])
     wait_until(lambda: "a.1.2" in lab.exits(), lab.story)
 
     assert lab.exits()["a.1.2"]["code"] == 0

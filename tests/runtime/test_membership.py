@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tidepool.protocol import GenerationPlan, Hello, KeeperHello, Member, PlanMember, Said
+from tidepool.protocol import GenerationPlan, Join, Member, MemberMessage, PlanMember, ShimJoin
 from tidepool.torch.actions import Action, Record, Tell
 from tidepool.torch.membership import PREPARE_TIMEOUT_SECONDS, Membership
 from tidepool.torch.roster import JOIN_WINDOW_SECONDS
@@ -20,12 +20,12 @@ class Story:
         self.actions: list[Action] = []
 
     def want(self, *slots: int, revision: int) -> None:
-        self.note(self.membership.wished([Member("a", slot) for slot in slots], revision, self.now))
+        self.note(self.membership.retarget([Member("a", slot) for slot in slots], revision, self.now))
 
     def connect(self, *slots: int, generation: int = 0, revision: int = 0) -> None:
         for slot in slots:
-            hello = Hello(1, 1, wid(slot), "a", slot, 1000 + slot, generation, False, revision)
-            self.note(self.membership.connected(hello, self.now))
+            join = Join(1, 1, member_id(slot), "a", slot, 1000 + slot, generation, False, revision)
+            self.note(self.membership.connected(join, self.now))
 
     def ready(self, *slots: int) -> None:
         for slot in slots:
@@ -33,11 +33,11 @@ class Story:
 
     def say(self, kind: Any, *slots: int, **values: Any) -> None:
         for slot in slots:
-            self.note(self.membership.said(wid(slot), Said(kind, **values), self.now))
+            self.note(self.membership.said(member_id(slot), MemberMessage(kind, **values), self.now))
 
     def die(self, *slots: int) -> None:
         for slot in slots:
-            self.note(self.membership.disconnected(wid(slot), self.now))
+            self.note(self.membership.disconnected(member_id(slot), self.now))
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
@@ -48,7 +48,7 @@ class Story:
         tells = [action for action in self.actions if isinstance(action, Tell)]
         self.actions = [action for action in self.actions if not isinstance(action, Tell)]
         return [
-            (int(tell.wid.split(".")[1]), tell.told.kind, tell.told.generation)
+            (int(tell.member_id.split(".")[1]), tell.told.kind, tell.told.generation)
             for tell in tells
             if tell.told.kind != "checkpointed"
         ]
@@ -83,7 +83,7 @@ class Story:
         self.actions += actions
 
 
-def wid(slot: int) -> str:
+def member_id(slot: int) -> str:
     return f"a.{slot}.1"
 
 
@@ -172,7 +172,7 @@ def test_a_leaver_prepares_too_and_is_no_member() -> None:
     assert not story.records("generation_abandoned")
 
 
-def test_an_older_wish_changes_nothing() -> None:
+def test_an_older_desired_changes_nothing() -> None:
     story = Story()
     story.train_on(0, 1)
     story.want(0, revision=0)
@@ -215,7 +215,7 @@ def test_death_during_a_committed_switch_sends_joiners_back_to_waiting() -> None
     assert sorted(story.told()) == [(0, "recover", 4), (2, "abandon", 3)]
 
 
-def test_the_death_of_the_last_holder_ends_the_incarnation() -> None:
+def test_the_death_of_the_last_holder_ends_the_attempt() -> None:
     story = Story()
     story.train_on(0)
     story.want(0, 1, revision=2)
@@ -260,7 +260,7 @@ def test_a_rank_whose_slot_was_given_back_before_it_joined_is_sent_away(started_
 
 def test_the_next_coordinator_waits_for_the_members_before_it_plans() -> None:
     story = Story()
-    members = [PlanMember(wid(0), "a", 0, True), PlanMember(wid(1), "a", 1, True)]
+    members = [PlanMember(member_id(0), "a", 0, True), PlanMember(member_id(1), "a", 1, True)]
     plan = GenerationPlan(4, members, "127.0.0.1", 1, 1, "resize")
     story.membership.restore({4: plan}, 4, 1, story.now)
     story.want(0, revision=2)
@@ -272,7 +272,7 @@ def test_the_next_coordinator_waits_for_the_members_before_it_plans() -> None:
 
 def test_the_next_coordinator_recovers_without_those_who_do_not_come_back() -> None:
     story = Story()
-    members = [PlanMember(wid(0), "a", 0, True), PlanMember(wid(1), "a", 1, True)]
+    members = [PlanMember(member_id(0), "a", 0, True), PlanMember(member_id(1), "a", 1, True)]
     story.membership.restore({4: GenerationPlan(4, members, "127.0.0.1", 1, 1, "resize")}, 4, 1, story.now)
     story.connect(0, generation=4)
     story.pass_time(60)
@@ -281,7 +281,7 @@ def test_the_next_coordinator_recovers_without_those_who_do_not_come_back() -> N
 
 def test_the_next_coordinator_believes_ranks_that_switched_unseen() -> None:
     story = Story()
-    two = [PlanMember(wid(0), "a", 0, True), PlanMember(wid(1), "a", 1, True)]
+    two = [PlanMember(member_id(0), "a", 0, True), PlanMember(member_id(1), "a", 1, True)]
     plans = {
         4: GenerationPlan(4, two, "127.0.0.1", 1, 1, "resize"),
         5: GenerationPlan(5, two[:1], "127.0.0.1", 1, 2, "resize"),
@@ -297,7 +297,7 @@ def restored(*active: int, planned: dict[int, list[int]]) -> Story:
     story = Story()
     plans = {
         generation: GenerationPlan(
-            generation, [PlanMember(wid(slot), "a", slot, True) for slot in slots], "127.0.0.1", 1, 1, "resize"
+            generation, [PlanMember(member_id(slot), "a", slot, True) for slot in slots], "127.0.0.1", 1, 1, "resize"
         )
         for generation, slots in planned.items()
     }
@@ -431,11 +431,11 @@ def test_a_change_that_cannot_be_made_is_tried_again_later_each_time() -> None:
     assert story.membership.setbacks.count == 0
 
 
-def test_the_next_coordinator_hears_from_keepers_who_died_meanwhile() -> None:
+def test_the_next_coordinator_hears_from_shims_who_died_meanwhile() -> None:
     story = restored(4, planned={4: [0, 1]})
     story.connect(0, generation=4)
     assert story.told() == [], "rank 1 may still come back"
-    story.note(story.membership.keeper_told(KeeperHello(1, 1, "b", []), story.now))
-    assert story.told() == [], "another host's keeper does not know"
-    story.note(story.membership.keeper_told(KeeperHello(1, 1, "a", [wid(0)]), story.now))
+    story.note(story.membership.shim_joined(ShimJoin(1, 1, "b", []), story.now))
+    assert story.told() == [], "another host's shim does not know"
+    story.note(story.membership.shim_joined(ShimJoin(1, 1, "a", [member_id(0)]), story.now))
     assert story.told() == [(0, "recover", 5)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tidepool.torch.actions import Publish, Tell
 
-from tests.runtime.test_membership import Story, wid
+from tests.runtime.test_membership import Story, member_id
 
 
 def publishing(story: Story) -> list[str]:
@@ -14,19 +14,19 @@ def publishing(story: Story) -> list[str]:
     story.actions = [action for action in story.actions if not isinstance(action, Publish)]
     for action in found:
         story.note(story.membership.published(action.said, f"checkpoint/step-{action.said.step}", story.now))
-    return [action.wid for action in found]
+    return [action.member_id for action in found]
 
 
 def test_the_checkpoint_of_one_who_trains_is_published_once() -> None:
     story = Story()
     story.train_on(0, 1)
     story.say("checkpoint", 0, step=5)
-    assert publishing(story) == [wid(0)]
+    assert publishing(story) == [member_id(0)]
     story.say("checkpoint", 0, step=5)
     assert publishing(story) == [], "its word came again: the answer was lost"
     assert [record["step"] for record in story.records("checkpoint")] == [5]
     answers = [action for action in story.actions if isinstance(action, Tell) and action.told.kind == "checkpointed"]
-    assert {answer.wid for answer in answers if answer.told.step == 5} == {wid(0), wid(1)}
+    assert {answer.member_id for answer in answers if answer.told.step == 5} == {member_id(0), member_id(1)}
 
 
 @pytest.mark.parametrize("case", ["older", "left", "not begun", "finished"])
@@ -48,7 +48,7 @@ def test_the_checkpoint_of_a_past_that_is_over_is_refused(case: str) -> None:
     story.say("checkpoint", writer, step=5)
     assert publishing(story) == []
     refused = [action for action in story.actions if isinstance(action, Tell)][-1]
-    assert (refused.wid, refused.told.kind, refused.told.step) == (wid(writer), "checkpoint_refused", 5)
+    assert (refused.member_id, refused.told.kind, refused.told.step) == (member_id(writer), "checkpoint_refused", 5)
 
 
 # --- halting ---------------------------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ def test_the_checkpoint_of_a_past_that_is_over_is_refused(case: str) -> None:
 
 def halt(story: Story, revision: int = 9) -> None:
     members = story.membership.target
-    story.note(story.membership.wished(members, revision, story.now, halt=True))
+    story.note(story.membership.retarget(members, revision, story.now, halt=True))
 
 
 def prepare_halt(story: Story, *slots: int) -> int:

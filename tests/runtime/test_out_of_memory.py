@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.lab import Lab, running_nursery
+from tests.runtime.lab import Lab, running_forkserver
 from tests.waiting import wait_until
 
 CGROUPS = Path("/sys/fs/cgroup")
-#: More than a nursery, a keeper, a coordinator and a small rank need; less than the machine has.
+#: More than a forkserver, a shim, a coordinator and a small rank need; less than the machine has.
 LIMIT_BYTES = 1500 << 20
 
 
@@ -54,15 +54,15 @@ def remove(cgroup: Path) -> None:
 
 
 def test_a_rank_without_memory_is_told_from_one_that_was_killed(limited: Path, tmp_path: Path) -> None:
-    with running_nursery(tmp_path, limited) as nursery:
-        lab = Lab(nursery, tmp_path / "job", "greedy.py", sizes={"a": 2})
+    with running_forkserver(tmp_path, limited) as forkserver:
+        lab = Lab(forkserver, tmp_path / "job", "greedy.py", sizes={"a": 2})
         try:
             lab.size(2)
-            first, second = wait_until(lambda: len(lab.wids()) == 2 and lab.wids(), lab.story)
+            first, second = wait_until(lambda: len(lab.member_ids()) == 2 and lab.member_ids(), lab.story)
             lab.wait_for_steps(2)  # from then on both have the training's state
             lab.kill(first)
             killed = wait_until(lambda: lab.exits().get(first), lab.story)
-            wait_until(lambda: first not in lab.wids() and len(lab.wids()) == 2, lab.story)
+            wait_until(lambda: first not in lab.member_ids() and len(lab.member_ids()) == 2, lab.story)
             lab.wait_for_steps(2)
             (lab.folder / f"greedy-{second}").touch()
             starved = wait_until(lambda: lab.exits().get(second), lab.story)
@@ -74,4 +74,4 @@ def test_a_rank_without_memory_is_told_from_one_that_was_killed(limited: Path, t
     assert (killed["signal"], killed["by_script"], killed["error"]) == (signal.SIGKILL, False, None)
     assert (starved["signal"], starved["by_script"]) == (signal.SIGKILL, True)
     assert starved["error"]["kind"] == "OutOfMemory"
-    assert [failure["wid"] for failure in failed] == [second]
+    assert [failure["member_id"] for failure in failed] == [second]

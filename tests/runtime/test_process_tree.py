@@ -1,4 +1,4 @@
-"""Keepers and ranks, by real processes: what starts, what is recorded, what ends."""
+"""Shims and ranks, by real processes: what starts, what is recorded, what ends."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from pathlib import Path
 import psutil
 import pytest
 from tidepool import link, procfs
-from tidepool.keeper import RESTART_LIMIT
-from tidepool.protocol import KeeperSpec
+from tidepool.protocol import ShimSpec
+from tidepool.shim import RESTART_LIMIT
 
-from tests.runtime.process_tree import KeptJob, launch_spec, running_nursery
+from tests.runtime.process_tree import JobReconciler, launch_spec, running_forkserver
 from tests.waiting import wait_until
-from workers.executor.nursery import Nursery, NurseryError
+from workers.executor.forkserver import Forkserver, ForkserverError
 
-Keep = Callable[..., KeptJob]
+Keep = Callable[..., JobReconciler]
 
 TRAIN_FOREVER = "import time\nprint('training')\nwhile True:\n    time.sleep(0.05)\n"
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with running_nursery() as (started, _):
+def forkserver() -> Iterator[Forkserver]:
+    with running_forkserver() as (started, _):
         yield started
 
 
 @pytest.fixture
-def keep(nursery: Nursery, tmp_path: Path) -> Iterator[Keep]:
-    jobs: list[KeptJob] = []
+def keep(forkserver: Forkserver, tmp_path: Path) -> Iterator[Keep]:
+    jobs: list[JobReconciler] = []
 
-    def start(script: str, **changes: object) -> KeptJob:
-        jobs.append(KeptJob(nursery, tmp_path, script, **changes))
+    def start(script: str, **changes: object) -> JobReconciler:
+        jobs.append(JobReconciler(forkserver, tmp_path, script, **changes))
         return jobs[-1]
 
     yield start
@@ -46,12 +46,14 @@ def keep(nursery: Nursery, tmp_path: Path) -> Iterator[Keep]:
 
 def test_starts_a_rank_in_each_wanted_slot(keep: Keep) -> None:
     job = keep(TRAIN_FOREVER)
-    job.wish([0, 2])
+    job.desired([0, 2])
     ranks = job.until_ranks(lambda ranks: [rank.state for rank in ranks] == ["RUNNING", "RUNNING"])
     assert [rank.slot for rank in ranks] == [0, 2]
     assert len({rank.pid for rank in ranks}) == 2
     started = job.records("rank_started")
-    assert [(record["wid"], record["pid"]) for record in started] == [(rank.wid, rank.pid) for rank in ranks]
+    assert [(record["member_id"], record["pid"]) for record in started] == [
+        (rank.member_id, rank.pid) for rank in ranks
+    ]
 
 
 BROKEN = [
@@ -66,25 +68,25 @@ BROKEN = [
 @pytest.mark.parametrize(("script", "code", "kind", "shown"), BROKEN)
 def test_records_why_a_script_broke(keep: Keep, script: str, code: int, kind: str, shown: str) -> None:
     job = keep(script)
-    job.wish([0])
+    job.desired([0])
     [exited] = job.until_records("rank_exited", 1)
     assert (exited["code"], exited["signal"], exited["error"]["kind"]) == (code, None, kind)
     assert shown in exited["error"]["traceback"]
     assert "runpy" not in exited["error"]["traceback"]
     if kind != "SystemExit":
-        assert exited["error"]["traceback"] in job.log(exited["wid"], "stderr")
+        assert exited["error"]["traceback"] in job.log(exited["member_id"], "stderr")
 
 
 def test_says_with_which_code_a_script_exited(keep: Keep) -> None:
     job = keep("import sys\nsys.exit(3)\n")
-    job.wish([0])
+    job.desired([0])
     [exited] = job.until_records("rank_exited", 1)
     assert exited["error"]["message"] == "the script exited with code 3"
 
 
 def test_a_crash_is_the_scripts_doing_and_shows_where_it_happened(keep: Keep) -> None:
     job = keep("import ctypes\ndef f():\n    ctypes.string_at(0)\nf()\n")
-    job.wish([0])
+    job.desired([0])
     [exited] = job.until_records("rank_exited", 1)
     assert (exited["code"], exited["signal"], exited["by_script"]) == (None, signal.SIGSEGV, True)
     assert exited["error"]["kind"] == "SIGSEGV"
@@ -99,10 +101,10 @@ threading.Thread(target=lambda: (time.sleep(0.2), print("thread done"))).start()
 print(sys.argv[1:])
 """
     job = keep(script, arguments=["--epochs", "2"])
-    job.wish([0])
+    job.desired([0])
     [exited] = job.until_records("rank_exited", 1)
     assert (exited["code"], exited["error"]) == (0, None)
-    assert job.log(exited["wid"], "stdout").splitlines() == ["['--epochs', '2']", "thread done", "handled"]
+    assert job.log(exited["member_id"], "stdout").splitlines() == ["['--epochs', '2']", "thread done", "handled"]
 
 
 SHOW_PLACE = """
@@ -133,7 +135,7 @@ OWN_VARIABLES = ("TIDEPOOL_", "CUDA_", "LC_", "OMP_", "MKL_", "OPENBLAS_", "DATA
 
 def test_rank_sees_its_place(keep: Keep) -> None:
     job = keep(SHOW_PLACE, environment={"EXTRA": "yes"}, compat=["wmla"])
-    job.wish([1])
+    job.desired([1])
     facts = job.written("facts.json")
     code = job.spec.launch.code_folder
     assert (facts["slot"], facts["cwd"], facts["path"][0]) == (1, code, code)
@@ -144,19 +146,19 @@ def test_rank_sees_its_place(keep: Keep) -> None:
 
 def test_rank_sees_the_gpu_that_its_slot_is_a_part_of(keep: Keep) -> None:
     job = keep(SHOW_PLACE, slots_per_gpu=2)
-    job.wish([3])
+    job.desired([3])
     assert job.written("facts.json")["environment"]["CUDA_VISIBLE_DEVICES"] == "1"
 
 
 def test_rank_does_not_see_the_repository(keep: Keep) -> None:
     job = keep(SHOW_PLACE)
-    job.wish([0])
+    job.desired([0])
     assert str(Path(__file__).resolve().parents[2]) not in job.written("facts.json")["path"]
 
 
 def test_rank_inherits_only_plain_variables_and_no_open_file(keep: Keep) -> None:
     job = keep(SHOW_PLACE)
-    job.wish([0])
+    job.desired([0])
     facts = job.written("facts.json")
     foreign = {name for name in facts["environment"] if name not in PLAIN_VARIABLES}
     assert {name for name in foreign if not name.startswith(OWN_VARIABLES)} <= {
@@ -164,16 +166,16 @@ def test_rank_inherits_only_plain_variables_and_no_open_file(keep: Keep) -> None
     }
     files = sorted(name for name in facts["open_files"].values())
     assert [name.split(":")[0] for name in files if not name.startswith(("/dev/null", job.spec.launch.folder))] == [
-        "socket"  # to its keeper
+        "socket"  # to its shim
     ]
 
 
 def test_a_secret_of_the_starter_reaches_no_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDEPOOL_BROKER_URL", "redis://:canary@broker/0")
     monkeypatch.setenv("TIDEPOOL_DATABASE_URL", "postgres://canary@db/tidepool")
-    with running_nursery() as (nursery, _), ExitStack() as stack:
-        job = stack.enter_context(closing(KeptJob(nursery, tmp_path, SHOW_PLACE)))
-        job.wish([0])
+    with running_forkserver() as (forkserver, _), ExitStack() as stack:
+        job = stack.enter_context(closing(JobReconciler(forkserver, tmp_path, SHOW_PLACE)))
+        job.desired([0])
         facts = job.written("facts.json")
         job.stop()
         job.until_gone()
@@ -181,12 +183,12 @@ def test_a_secret_of_the_starter_reaches_no_rank(tmp_path: Path, monkeypatch: py
     assert "TIDEPOOL_MARK=test" in facts["shown"]
 
 
-def test_an_older_wish_is_dropped(keep: Keep) -> None:
+def test_an_older_desired_is_dropped(keep: Keep) -> None:
     job = keep(TRAIN_FOREVER)
-    job.wish([0], revision=5)
+    job.desired([0], revision=5)
     [rank] = job.until_ranks(lambda ranks: len(ranks) == 1)
-    job.wish([], revision=4)
-    job.wish([0, 1], revision=5)
+    job.desired([], revision=4)
+    job.desired([0, 1], revision=5)
     ranks = job.until_ranks(lambda ranks: len(ranks) == 2)
     assert job.status.target_revision == 5
     assert ranks[0].pid == rank.pid
@@ -194,54 +196,54 @@ def test_an_older_wish_is_dropped(keep: Keep) -> None:
 
 def test_a_vacating_slot_keeps_its_rank_and_gets_no_new_one(keep: Keep) -> None:
     job = keep(TRAIN_FOREVER)
-    job.wish([0, 1])
+    job.desired([0, 1])
     ranks = job.until_ranks(lambda ranks: len(ranks) == 2)
-    job.wish([0], revision=2, vacating=[1])
+    job.desired([0], revision=2, vacating=[1])
     os.kill(ranks[1].pid, signal.SIGKILL)
     job.until_records("rank_exited", 1)
-    job.wish([0], revision=3, vacating=[1])
+    job.desired([0], revision=3, vacating=[1])
     left = job.until_ranks(lambda ranks: job.status.target_revision == 3)
     assert [rank.pid for rank in left] == [ranks[0].pid]
 
 
 def test_a_slot_that_is_no_longer_ours_is_emptied(keep: Keep) -> None:
     job = keep(TRAIN_FOREVER)
-    job.wish([0, 1])
+    job.desired([0, 1])
     ranks = job.until_ranks(lambda ranks: len(ranks) == 2)
-    job.wish([0], revision=2)
+    job.desired([0], revision=2)
     [exited] = job.until_records("rank_exited", 1)
     assert (exited["pid"], exited["signal"]) == (ranks[1].pid, signal.SIGTERM)
 
 
 def test_a_killed_rank_is_started_again_under_a_new_name(keep: Keep) -> None:
     job = keep(TRAIN_FOREVER)
-    job.wish([0])
+    job.desired([0])
     [first] = job.until_ranks(lambda ranks: len(ranks) == 1)
     os.kill(first.pid, signal.SIGKILL)
-    [second] = job.until_ranks(lambda ranks: [rank.wid for rank in ranks] == ["host-a.0.2"])
+    [second] = job.until_ranks(lambda ranks: [rank.member_id for rank in ranks] == ["host-a.0.2"])
     [exited] = job.records("rank_exited")
-    assert (exited["wid"], exited["code"], exited["signal"]) == (first.wid, None, signal.SIGKILL)
+    assert (exited["member_id"], exited["code"], exited["signal"]) == (first.member_id, None, signal.SIGKILL)
     assert second.pid != first.pid
 
 
 def test_a_rank_that_is_killed_again_and_again_is_given_up(keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
     job = keep("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
-    job.wish([0])
+    job.desired([0])
     job.until_records("rank_exited", 1 + RESTART_LIMIT)
-    job.wish([0, 1], revision=2)
+    job.desired([0, 1], revision=2)
     job.until_records("rank_exited", 2 + RESTART_LIMIT)
     assert [record["slot"] for record in job.records("rank_started")[1 + RESTART_LIMIT :]] == [1]
 
 
 def test_a_rank_that_ended_by_itself_is_started_only_after_its_slot_was_released(keep: Keep) -> None:
     job = keep("")
-    job.wish([0], revision=1)
+    job.desired([0], revision=1)
     job.until_records("rank_exited", 1)
-    job.wish([0], revision=2)
+    job.desired([0], revision=2)
     job.until_ranks(lambda ranks: job.status.target_revision == 2 and not ranks)
     assert len(job.records("rank_started")) == 1
-    job.wish([], revision=3, vacating=[0])
-    job.wish([0], revision=4)
+    job.desired([], revision=3, vacating=[0])
+    job.desired([0], revision=4)
     assert len(job.until_records("rank_started", 2)) == 2
 
 
@@ -250,12 +252,12 @@ END_WHEN_TOLD = "import os, time\nwhile not os.path.exists('end'):\n    time.sle
 
 def test_a_slot_wanted_again_before_its_rank_has_left_gets_the_next_one(keep: Keep) -> None:
     job = keep(END_WHEN_TOLD)
-    job.wish([0])
+    job.desired([0])
     [leaver] = job.until_ranks(lambda ranks: [rank.state for rank in ranks] == ["RUNNING"])
-    job.wish([], revision=2, vacating=[0])
-    job.wish([0], revision=3)
+    job.desired([], revision=2, vacating=[0])
+    job.desired([0], revision=3)
     (Path(job.spec.launch.code_folder) / "end").touch()
-    [successor] = job.until_ranks(lambda ranks: bool(ranks) and ranks[0].wid != leaver.wid)
+    [successor] = job.until_ranks(lambda ranks: bool(ranks) and ranks[0].member_id != leaver.member_id)
     assert successor.slot == leaver.slot
 
 
@@ -278,7 +280,7 @@ time.sleep(600)
 
 def test_stop_ends_a_rank_that_ignores_sigterm_and_all_that_it_started(keep: Keep) -> None:
     job = keep(STUBBORN)
-    job.wish([0])
+    job.desired([0])
     job.written("ready")
     assert len(job.processes()) == 3
     job.stop(grace_seconds=0.5)
@@ -290,82 +292,82 @@ def test_stop_ends_a_rank_that_ignores_sigterm_and_all_that_it_started(keep: Kee
 
 def test_what_a_dead_rank_left_behind_is_ended(keep: Keep) -> None:
     job = keep(STUBBORN)
-    job.wish([0])
+    job.desired([0])
     job.written("ready")
     before = job.processes()
     [rank] = job.status.ranks or job.until_ranks(lambda ranks: len(ranks) == 1)
     left_behind = [process for process in before if process.pid != rank.pid]
     assert left_behind, "the script has started processes of its own"
-    job.wish([], revision=2, vacating=[0])
+    job.desired([], revision=2, vacating=[0])
     os.kill(rank.pid, signal.SIGKILL)
     wait_until(lambda: not any(procfs.alive(process.pid, process.started_at) for process in before))
 
 
-def test_stop_before_any_rank_ends_the_keeper(keep: Keep) -> None:
+def test_stop_before_any_rank_ends_the_shim(keep: Keep) -> None:
     job = keep(TRAIN_FOREVER)
     job.stop()
     job.until_gone()
     assert job.records("rank_started") == []
 
 
-def test_keeper_killed_its_ranks_die(keep: Keep) -> None:
+def test_shim_killed_its_ranks_die(keep: Keep) -> None:
     job = keep(TRAIN_FOREVER)
-    job.wish([0, 1])
+    job.desired([0, 1])
     ranks = job.until_ranks(lambda ranks: len(ranks) == 2)
     os.kill(job.pid, signal.SIGKILL)
     wait_until(lambda: not any(procfs.alive(rank.pid, rank.started_at) for rank in ranks))
 
 
-def test_the_next_keeper_starts_no_rank_of_a_gang_again(keep: Keep) -> None:
+def test_the_next_shim_starts_no_rank_of_a_gang_again(keep: Keep) -> None:
     job = keep("", engine="fixed")
-    job.wish([0])
+    job.desired([0])
     job.until_ranks(lambda ranks: len(ranks) == 1)
     os.kill(job.pid, signal.SIGKILL)
     job.until_gone()
     again = keep("", engine="fixed")
-    again.wish([0, 1], revision=2)
+    again.desired([0, 1], revision=2)
     [rank] = again.until_ranks(lambda ranks: len(ranks) == 1)
     assert rank.slot == 1, "slot 0 has had its rank"
 
 
-def test_the_next_keeper_goes_on_numbering(keep: Keep, nursery: Nursery, tmp_path: Path) -> None:
+def test_the_next_shim_goes_on_numbering(keep: Keep, forkserver: Forkserver, tmp_path: Path) -> None:
     job = keep(TRAIN_FOREVER)
-    job.wish([0])
+    job.desired([0])
     job.until_ranks(lambda ranks: len(ranks) == 1)
     job.stop()
     job.until_gone()
     again = keep(TRAIN_FOREVER)
-    again.wish([0])
+    again.desired([0])
     [rank] = again.until_ranks(lambda ranks: len(ranks) == 1)
-    assert rank.wid == "host-a.0.2"
+    assert rank.member_id == "host-a.0.2"
 
 
-def test_the_keeper_after_an_orderly_end_starts_what_is_wanted(keep: Keep) -> None:
+def test_the_shim_after_an_orderly_end_starts_what_is_wanted(keep: Keep) -> None:
     job = keep("")
-    job.wish([0])
+    job.desired([0])
     job.until_records("rank_exited", 1)
     job.stop()
     job.until_gone()
     again = keep("")
-    again.wish([0], revision=2)
+    again.desired([0], revision=2)
     assert len(again.until_records("rank_exited", 2)) == 2
 
 
-def test_the_keeper_after_a_crash_leaves_ranks_alone_that_had_ended_by_themselves(keep: Keep) -> None:
+def test_the_shim_after_a_crash_leaves_ranks_alone_that_had_ended_by_themselves(keep: Keep) -> None:
     job = keep("")
-    job.wish([0])
+    job.desired([0])
     job.until_ranks(lambda ranks: bool(job.records("rank_exited")) and not ranks)
     os.kill(job.pid, signal.SIGKILL)
     job.until_gone()
     again = keep("")
-    again.wish([0, 1])
+    again.desired([0, 1])
     again.until_records("rank_exited", 2)
     assert [record["slot"] for record in again.records("rank_started")] == [0, 1]
 
 
 def test_start_times_are_those_that_psutil_shows(keep: Keep) -> None:
     job = keep(TRAIN_FOREVER)
-    job.wish([0])
+    job.desired([0])
     [rank] = job.until_ranks(lambda ranks: len(ranks) == 1)
     assert rank.started_at == pytest.approx(psutil.Process(rank.pid).create_time(), abs=0.01)
 
@@ -374,44 +376,44 @@ def test_a_client_that_says_nonsense_disturbs_nobody(keep: Keep) -> None:
     job = keep(TRAIN_FOREVER)
     with link.connect(job.socket) as stranger:
         stranger.sendall(b"no json\n{}\n")
-    job.wish([0])
+    job.desired([0])
     assert len(job.until_ranks(lambda ranks: len(ranks) == 1)) == 1
 
 
-def test_nursery_has_one_thread(nursery: Nursery) -> None:
-    pid = json.loads(link.request(nursery.socket, b'{"op": "ping"}\n'))["pid"]
+def test_forkserver_has_one_thread(forkserver: Forkserver) -> None:
+    pid = json.loads(link.request(forkserver.socket, b'{"op": "ping"}\n'))["pid"]
     assert len(os.listdir(f"/proc/{pid}/task")) == 1
 
 
-def test_nursery_says_why_it_refuses(nursery: Nursery, tmp_path: Path) -> None:
+def test_forkserver_says_why_it_refuses(forkserver: Forkserver, tmp_path: Path) -> None:
     launch = replace(launch_spec(tmp_path, ""), folder="/proc/nowhere")
-    spec = KeeperSpec(1, 1, "host-a", "127.0.0.1", "test", True, launch)
-    with pytest.raises(NurseryError, match="nowhere"):
-        nursery.fork_keeper(spec, tmp_path / "keeper.sock")
+    spec = ShimSpec(1, 1, "host-a", "127.0.0.1", "test", True, launch)
+    with pytest.raises(ForkserverError, match="nowhere"):
+        forkserver.fork_shim(spec, tmp_path / "shim.sock")
 
 
 def test_lifeline_closed_nothing_is_left(tmp_path: Path) -> None:
-    with running_nursery() as (nursery, lifeline), ExitStack() as stack:
-        pid = json.loads(link.request(nursery.socket, b'{"op": "ping"}\n'))["pid"]
-        job = stack.enter_context(closing(KeptJob(nursery, tmp_path, STUBBORN)))
-        job.wish([0])
+    with running_forkserver() as (forkserver, lifeline), ExitStack() as stack:
+        pid = json.loads(link.request(forkserver.socket, b'{"op": "ping"}\n'))["pid"]
+        job = stack.enter_context(closing(JobReconciler(forkserver, tmp_path, STUBBORN)))
+        job.desired([0])
         job.written("ready")
         everything = [*job.processes(), *filter(None, [procfs.find(pid), procfs.find(job.pid)])]
         assert len(everything) == 5
         lifeline.close()
         wait_until(lambda: not any(procfs.alive(process.pid, process.started_at) for process in everything))
-        assert not nursery.socket.exists()
+        assert not forkserver.socket.exists()
         assert not job.socket.exists()
 
 
-def test_nursery_killed_keepers_and_ranks_live(tmp_path: Path) -> None:
-    with running_nursery() as (nursery, _), ExitStack() as stack:
-        job = stack.enter_context(closing(KeptJob(nursery, tmp_path, TRAIN_FOREVER)))
-        job.wish([0])
+def test_forkserver_killed_shims_and_ranks_live(tmp_path: Path) -> None:
+    with running_forkserver() as (forkserver, _), ExitStack() as stack:
+        job = stack.enter_context(closing(JobReconciler(forkserver, tmp_path, TRAIN_FOREVER)))
+        job.desired([0])
         [rank] = job.until_ranks(lambda ranks: len(ranks) == 1)
-        pid = json.loads(link.request(nursery.socket, b'{"op": "ping"}\n'))["pid"]
+        pid = json.loads(link.request(forkserver.socket, b'{"op": "ping"}\n'))["pid"]
         os.kill(pid, signal.SIGKILL)
-        job.wish([0, 1], revision=2)
+        job.desired([0, 1], revision=2)
         ranks = job.until_ranks(lambda ranks: len(ranks) == 2)
         assert ranks[0].pid == rank.pid
         job.stop()

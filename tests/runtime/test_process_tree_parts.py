@@ -1,4 +1,4 @@
-"""The parts below keepers and ranks: processes as the kernel shows them, and lines over sockets."""
+"""The parts below shims and ranks: processes as the kernel shows them, and lines over sockets."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_path_too_long_for_a_socket_falls_back_to_a_private_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    long = tmp_path / ("x" * 120) / "keeper.sock"
+    long = tmp_path / ("x" * 120) / "shim.sock"
     path = link.socket_path(long)
     assert len(os.fsencode(path)) <= 100 + len(os.fsencode(tmp_path))
     assert path.parent.stat().st_mode & 0o777 == 0o700
@@ -94,8 +94,8 @@ def test_a_folder_that_others_can_enter_is_refused(tmp_path: Path, monkeypatch: 
 
 
 def test_a_socket_is_for_its_owner_only(tmp_path: Path) -> None:
-    with link.listen(link.socket_path(tmp_path / "keeper.sock")):
-        assert (tmp_path / "keeper.sock").stat().st_mode & 0o777 == 0o700
+    with link.listen(link.socket_path(tmp_path / "shim.sock")):
+        assert (tmp_path / "shim.sock").stat().st_mode & 0o777 == 0o700
 
 
 def test_lines_are_cut_where_they_end() -> None:

@@ -5,29 +5,31 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tidepool.protocol import Hello, KeeperHello, Member, Said
+from tidepool.protocol import Join, Member, MemberMessage, ShimJoin
 from tidepool.torch.actions import Fence
 from tidepool.torch.membership import Membership
 from tidepool.torch.pulses import Pulses, Stuck
 
-from tests.runtime.test_membership import Story, wid
+from tests.runtime.test_membership import Story, member_id
 
 STUCK = 60.0
 NAMES = ["a", "b", "c"]
 
 
-def pulse(operation: int = 7, waits: float | None = None, generation: int = 1, step: float = 0.1) -> Said:
-    return Said("alive", generation, operation=operation, waits_seconds=waits, step_seconds=step)
+def pulse(operation: int = 7, waits: float | None = None, generation: int = 1, step: float = 0.1) -> MemberMessage:
+    return MemberMessage("alive", generation, operation=operation, waits_seconds=waits, step_seconds=step)
 
 
-def judged(pulses: dict[str, tuple[float, Said]], now: float = 1000.0, given_up: int = 0) -> list[tuple[str, bool]]:
+def judged(
+    pulses: dict[str, tuple[float, MemberMessage]], now: float = 1000.0, given_up: int = 0
+) -> list[tuple[str, bool]]:
     """Who is stuck, and whether for silence; `pulses`: how many seconds ago which pulse came."""
     watch = Pulses(STUCK)
     for _ in range(given_up):
         watch.give_up(Stuck("z", False, 0.0))
     for name, (ago, said) in pulses.items():
         watch.told(name, said, now - ago)
-    return [(stuck.wid, stuck.silent) for stuck in watch.stuck(sorted(pulses), now)]
+    return [(stuck.member_id, stuck.silent) for stuck in watch.stuck(sorted(pulses), now)]
 
 
 WAITS = pulse(waits=61.0)
@@ -121,7 +123,7 @@ def test_only_who_hangs_is_blamed_and_soon(data: st.DataObject) -> None:
     stopped_at = begun
     lateness = {name: data.draw(st.floats(0.0, 0.9)) for name in NAMES}
 
-    def said(name: str, at: float) -> Said:
+    def said(name: str, at: float) -> MemberMessage:
         done = sum(1 for moment in released[1:] if moment <= at)
         arrived = arrivals[name][done] if done < hangs_at else begun + 1.0
         waiting = arrived <= at and not (name == culprit and done == hangs_at)
@@ -140,7 +142,7 @@ def test_only_who_hangs_is_blamed_and_soon(data: st.DataObject) -> None:
         watch.look(now)
         found = watch.stuck(NAMES, now)
 
-    assert [stuck.wid for stuck in found] == [culprit]
+    assert [stuck.member_id for stuck in found] == [culprit]
     assert found[0].silent is silent
     assert now - stopped_at < STUCK + 5.0
 
@@ -167,15 +169,15 @@ def pass_seconds(story: Story, seconds: int, waiting: tuple[int, ...], busy: tup
 
 
 def fences(story: Story) -> list[tuple[str, str]]:
-    return [(action.wid, action.host) for action in story.actions if isinstance(action, Fence)]
+    return [(action.member_id, action.host) for action in story.actions if isinstance(action, Fence)]
 
 
-def test_the_survivors_of_a_stuck_rank_go_on_and_its_keeper_kills_it() -> None:
+def test_the_survivors_of_a_stuck_rank_go_on_and_its_shim_kills_it() -> None:
     story = beating(0, 1, 2)
     pass_seconds(story, 62, waiting=(0, 2))
 
-    assert [record["wid"] for record in story.records("rank_stuck")] == [wid(1)]
-    assert fences(story) == [(wid(1), "a")]
+    assert [record["member_id"] for record in story.records("rank_stuck")] == [member_id(1)]
+    assert fences(story) == [(member_id(1), "a")]
     assert sorted(story.told())[:2] == [(0, "recover", 3), (1, "fenced", 0)]
     story.connect(1, generation=2)
     assert story.told() == [(1, "fenced", 0)], "it is history for good"
@@ -195,7 +197,7 @@ def test_a_lone_silent_rank_is_killed_and_the_training_lost() -> None:
         story.pass_time(1.0)
     assert story.records("rank_stuck")
     assert story.records("lost")
-    assert fences(story) == [(wid(0), "a")]
+    assert fences(story) == [(member_id(0), "a")]
 
 
 def test_a_lone_busy_rank_is_left_alone() -> None:
@@ -207,12 +209,12 @@ def test_a_lone_busy_rank_is_left_alone() -> None:
     ]
 
 
-def test_a_keeper_that_comes_back_is_told_of_ranks_that_were_given_up_meanwhile() -> None:
+def test_a_shim_that_comes_back_is_told_of_ranks_that_were_given_up_meanwhile() -> None:
     story = beating(0, 1)
     pass_seconds(story, 62, waiting=(0,))
     story.actions.clear()
-    told = story.membership.keeper_told(KeeperHello(1, 1, "a", [wid(0), wid(1)]), story.now)
-    assert told == [Fence(wid(1), "a", story.membership.fenced[wid(1)])]
+    told = story.membership.shim_joined(ShimJoin(1, 1, "a", [member_id(0), member_id(1)]), story.now)
+    assert told == [Fence(member_id(1), "a", story.membership.fenced[member_id(1)])]
 
 
 def test_a_joiner_that_does_not_prepare_is_killed_too() -> None:
@@ -221,13 +223,13 @@ def test_a_joiner_that_does_not_prepare_is_killed_too() -> None:
     story.connect(1)
     story.ready(1)
     story.pass_time(31.0)
-    assert fences(story) == [(wid(1), "a")]
-    assert wid(1) not in story.membership.ranks, "it is no candidate for the next plan"
+    assert fences(story) == [(member_id(1), "a")]
+    assert member_id(1) not in story.membership.ranks, "it is no candidate for the next plan"
 
 
 def test_a_stuck_rank_is_none_of_the_next_coordinators_business() -> None:
     story = Story()
-    story.membership.fenced = {wid(1): "it has not been heard of for 61 s"}
-    story.note(story.membership.wished([Member("a", 0)], 1, story.now))
-    story.note(story.membership.connected(Hello(1, 1, wid(1), "a", 1, 1, 3, False), story.now))
+    story.membership.fenced = {member_id(1): "it has not been heard of for 61 s"}
+    story.note(story.membership.retarget([Member("a", 0)], 1, story.now))
+    story.note(story.membership.connected(Join(1, 1, member_id(1), "a", 1, 1, 3, False), story.now))
     assert story.told() == [(1, "fenced", 0)]

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from tidepool.endings import describe_end, error_key, oom_kills
-from tidepool.protocol import KeeperHello, RankEnd
+from tidepool.protocol import RankEnd, ShimJoin
 from tidepool.torch.actions import Retry
 
-from tests.runtime.test_membership import Story, wid
+from tests.runtime.test_membership import Story, member_id
 
 ERROR = {"kind": "ValueError", "message": "bad shape", "traceback": "..."}
 FAILED = RankEnd("a.0.1", 0, 1, None, True, ERROR)
@@ -74,15 +74,15 @@ def failing(*slots: int) -> Story:
 
 
 def fail(story: Story, slot: int, error: dict[str, str] = ERROR) -> None:
-    """Its connection closes, then its keeper says why."""
+    """Its connection closes, then its shim says why."""
     story.die(slot)
     tell(story, slot, error)
 
 
 def tell(story: Story, slot: int, error: dict[str, str] = ERROR) -> None:
-    living = [rank.wid for rank in story.membership.ranks.values()]
-    end = replace(FAILED, wid=wid(slot), slot=slot, error=error)
-    story.note(story.membership.keeper_told(KeeperHello(1, 1, "a", living, [end]), story.now))
+    living = [rank.member_id for rank in story.membership.ranks.values()]
+    end = replace(FAILED, member_id=member_id(slot), slot=slot, error=error)
+    story.note(story.membership.shim_joined(ShimJoin(1, 1, "a", living, [end]), story.now))
 
 
 def go_on(story: Story, step: int) -> None:
@@ -94,7 +94,7 @@ def go_on(story: Story, step: int) -> None:
 
 
 def retries(story: Story) -> list[str]:
-    return [action.wid for action in story.actions if isinstance(action, Retry)]
+    return [action.member_id for action in story.actions if isinstance(action, Retry)]
 
 
 def alive(story: Story, slot: int, step: int) -> None:
@@ -109,13 +109,13 @@ def test_a_failed_ranks_slot_gets_another_one_once_the_step_is_made() -> None:
     alive(story, 0, 7)
     assert retries(story) == []
     alive(story, 0, 8)
-    assert retries(story) == [wid(1)]
+    assert retries(story) == [member_id(1)]
     alive(story, 0, 9)
-    assert retries(story) == [wid(1)], "once"
+    assert retries(story) == [member_id(1)], "once"
 
 
 @pytest.mark.parametrize("told_first", [False, True])
-def test_the_same_error_at_the_same_step_ends_the_incarnation(told_first: bool) -> None:
+def test_the_same_error_at_the_same_step_ends_the_attempt(told_first: bool) -> None:
     story = failing(0, 1, 2)
     fail(story, 1)
     go_on(story, 7)
@@ -127,7 +127,7 @@ def test_the_same_error_at_the_same_step_ends_the_incarnation(told_first: bool) 
     assert not story.records("failed"), "the last one has not said yet how far it is"
     go_on(story, 7)
     [failed] = story.records("failed")
-    assert (failed["wid"], failed["step"], failed["error"]) == (wid(2), 7, ERROR)
+    assert (failed["member_id"], failed["step"], failed["error"]) == (member_id(2), 7, ERROR)
     assert story.records("lost")
 
 
@@ -158,7 +158,7 @@ def test_two_that_fail_together_are_one_attempt() -> None:
     assert len(story.records("rank_failed")) == 2
     assert not story.records("failed")
     alive(story, 0, 8)
-    assert retries(story) == [wid(1), wid(2)]
+    assert retries(story) == [member_id(1), member_id(2)]
 
 
 def test_a_kill_is_no_error() -> None:
@@ -173,15 +173,15 @@ def test_a_rank_that_fails_before_it_takes_part_gets_one_more_try() -> None:
     story = failing(0)
     tell(story, 1)
     alive(story, 0, 1)
-    assert retries(story) == [wid(1)]
+    assert retries(story) == [member_id(1)]
     tell(story, 2)
     alive(story, 0, 2)
-    assert retries(story) == [wid(1)], "the same error again: its slot stays empty"
+    assert retries(story) == [member_id(1)], "the same error again: its slot stays empty"
     assert len(story.records("rank_failed")) == 2
     assert not story.records("failed"), "the others train on"
 
 
-def test_what_a_keeper_says_again_is_no_second_time() -> None:
+def test_what_a_shim_says_again_is_no_second_time() -> None:
     story = failing(0, 1, 2)
     fail(story, 1)
     go_on(story, 7)
@@ -191,7 +191,7 @@ def test_what_a_keeper_says_again_is_no_second_time() -> None:
 
 def test_the_next_coordinator_remembers() -> None:
     story = failing(0, 1)
-    story.membership.failures.recall(replace(FAILED, wid="a.5.1"), 1, 7)
+    story.membership.failures.recall(replace(FAILED, member_id="a.5.1"), 1, 7)
     fail(story, 1)
     go_on(story, 7)
     assert story.records("failed")

@@ -87,7 +87,7 @@ def test_rank_0_dies_with_the_sums_before_its_optimizers_have_stepped(
     lab.size(3)
     lab.wait_for_the_end()
 
-    assert [lab.exits()[wid]["signal"] for wid in ("a.0.1", "a.2.3")] == [9, 9]
+    assert [lab.exits()[member_id]["signal"] for member_id in ("a.0.1", "a.2.3")] == [9, 9]
     assert_all_ended_as(alone, lab, lab.active()["world_size"])
 
 
@@ -106,9 +106,9 @@ def test_a_compiled_model_through_resizes_and_a_death(
         lab.size(size)
         wait_until(lambda size=size: lab.active()["world_size"] == size, lab.story)
         lab.wait_for_steps(2)
-    victim = lab.wids()[0]
+    victim = lab.member_ids()[0]
     lab.kill(victim)
-    wait_until(lambda: victim not in lab.wids() and lab.active()["world_size"] == 2, lab.story)
+    wait_until(lambda: victim not in lab.member_ids() and lab.active()["world_size"] == 2, lab.story)
     lab.wait_for_the_end()
 
     out = tmp_path / "plain.pth"

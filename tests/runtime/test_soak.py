@@ -50,7 +50,7 @@ def test_random_targets_deaths_and_stops(make_lab: Callable[..., Lab], tmp_path:
         lab.wait_for_steps(dice.randint(1, 4))
         assert not lab.journal("finished"), f"the training was over after {len(killed)} kills"
         spared = kill_some(lab, dice, killed, targets[-3:])
-        wait_until(lambda: not killed & set(lab.wids()) or lab.journal("lost"), lab.story)
+        wait_until(lambda: not killed & set(lab.member_ids()) or lab.journal("lost"), lab.story)
         assert not lab.journal("lost"), lab.story()
         if dice.random() < 0.5:
             wanted = {*spared, *dice.sample(PLACES, dice.randint(3, 8))}
@@ -74,21 +74,21 @@ def kill_some(
 
     `targets`: those that a plan under way may be made for. Returns the place of the one that is spared.
     """
-    alive = [wid for wid in lab.wids() if wid not in killed]
-    staying = [wid for wid in alive if all(place_of(wid) in target for target in targets)]
+    alive = [member_id for member_id in lab.member_ids() if member_id not in killed]
+    staying = [member_id for member_id in alive if all(place_of(member_id) in target for target in targets)]
     if not staying:
         return []
     spared = dice.choice(staying)
-    victims = [wid for wid in alive if wid != spared]
-    for wid in dice.sample(victims, min(len(victims), dice.randint(1, 2))):
+    victims = [member_id for member_id in alive if member_id != spared]
+    for member_id in dice.sample(victims, min(len(victims), dice.randint(1, 2))):
         with suppress(ProcessLookupError):  # it has left meanwhile
-            lab.kill(wid, signal.SIGSTOP if len(killed) % STOPS == STOPS - 1 else signal.SIGKILL)
-            killed.add(wid)
+            lab.kill(member_id, signal.SIGSTOP if len(killed) % STOPS == STOPS - 1 else signal.SIGKILL)
+            killed.add(member_id)
     return [place_of(spared)]
 
 
-def place_of(wid: str) -> tuple[str, int]:
-    host, slot, _ = wid.split(".")
+def place_of(member_id: str) -> tuple[str, int]:
+    host, slot, _ = member_id.split(".")
     return host, int(slot)
 
 
@@ -110,11 +110,11 @@ def loss(weights: dict[str, torch.Tensor]) -> float:
 
 
 def test_in_bitwise_a_training_with_many_deaths_is_the_undisturbed_one_to_the_bit(
-    nursery: Path, tmp_path: Path
+    forkserver: Path, tmp_path: Path
 ) -> None:
     write_digits(tmp_path / "digits")
 
-    found = soak(nursery, tmp_path, tmp_path / "digits", "bitwise", 5, random.Random(SEED))
+    found = soak(forkserver, tmp_path, tmp_path / "digits", "bitwise", 5, random.Random(SEED))
 
     figures = {figure.name.removeprefix("bitwise: "): figure.median for figure in found}
     assert figures["kills"] == 5

@@ -21,7 +21,7 @@ STUCK_SECONDS = 3.0
 
 
 def stuck(lab: Lab) -> dict[str, dict[str, Any]]:
-    return {record["wid"]: record for record in lab.journal("rank_stuck")}
+    return {record["member_id"]: record for record in lab.journal("rank_stuck")}
 
 
 def test_stopped_seized_and_hanging_ranks_are_killed_and_replaced(
@@ -39,13 +39,13 @@ def test_stopped_seized_and_hanging_ranks_are_killed_and_replaced(
     wait_until(lambda: len(stuck(lab)) == 3 and len(lab.started()) == 7, lab.story)
     lab.wait_for_the_end()
 
-    assert {wid: record["silent"] for wid, record in stuck(lab).items()} == {
+    assert {member_id: record["silent"] for member_id, record in stuck(lab).items()} == {
         "a.0.1": True,
         "a.1.2": True,
         "a.2.3": False,
     }
-    for wid in stuck(lab):
-        end = lab.exits()[wid]
+    for member_id in stuck(lab):
+        end = lab.exits()[member_id]
         assert (end["signal"], end["error"]["kind"]) == (signal.SIGKILL, "Stuck"), end
     assert lab.exits()["a.3.4"]["code"] == 0, "the one that did nothing wrong trained through all of it"
     assert len(lab.started()) == 7, "each was replaced"
@@ -63,14 +63,14 @@ def test_a_joiner_that_is_stopped_while_it_receives_the_state_holds_nobody_up(
     )
     lab.size(1)
     lab.wait_for_steps(3)
-    [first] = lab.wids()
+    [first] = lab.member_ids()
     lab.size(2)
     wait_until(lambda: "a.1.2" in lab.exits(), lab.story)
     lab.wait_for_size(2)
     lab.wait_for_the_end()
 
     assert list(stuck(lab)) == ["a.1.2"]
-    assert lab.wids() == [first, "a.1.3"]
+    assert lab.member_ids() == [first, "a.1.3"]
     assert_nothing_lost(lab, reference)
 
 
@@ -80,14 +80,14 @@ def test_a_host_that_falls_silent_is_left_behind_and_what_lives_there_is_killed_
     lab = make_lab("mlp.py", arguments=ARGUMENTS, sizes={"a": 2, "b": 1}, stuck_seconds=STUCK_SECONDS)
     lab.size(3)
     lab.wait_for_size(3)
-    [theirs] = [wid for wid in lab.wids() if wid.startswith("b.")]
-    ours = [wid for wid in lab.wids() if wid != theirs]
-    for pid in (lab.keepers["b"]["pid"], lab.started()[theirs]["pid"]):
+    [theirs] = [member_id for member_id in lab.member_ids() if member_id.startswith("b.")]
+    ours = [member_id for member_id in lab.member_ids() if member_id != theirs]
+    for pid in (lab.shims["b"]["pid"], lab.started()[theirs]["pid"]):
         os.kill(pid, signal.SIGSTOP)
     try:
-        wait_until(lambda: lab.wids() == ours, lab.story)
+        wait_until(lambda: lab.member_ids() == ours, lab.story)
     finally:
-        os.kill(lab.keepers["b"]["pid"], signal.SIGCONT)
+        os.kill(lab.shims["b"]["pid"], signal.SIGCONT)
     wait_until(lambda: theirs in lab.exits(), lab.story)
     lab.wait_for_the_end()
 
@@ -104,17 +104,17 @@ def test_a_script_that_never_comes_to_its_training_in_one_slot_costs_the_others_
     wait_until(lambda: len(lab.journal("rank_failed")) == 2, lab.story)
     lab.wait_for_the_end()
 
-    for failed, wid in zip(lab.journal("rank_failed"), ("a.1.2", "a.1.3"), strict=True):
-        assert (failed["wid"], failed["step"], failed["error"]["kind"]) == (wid, None, "LaunchTimeout")
+    for failed, member_id in zip(lab.journal("rank_failed"), ("a.1.2", "a.1.3"), strict=True):
+        assert (failed["member_id"], failed["step"], failed["error"]["kind"]) == (member_id, None, "LaunchTimeout")
         assert "mlp.py" in failed["error"]["traceback"], "where it hung"
         assert "after 5 s the script had not come to session.epochs()" in failed["error"]["message"]
-        assert lab.exits()[wid]["by_script"]
+        assert lab.exits()[member_id]["by_script"]
     assert set(lab.started()) == {"a.0.1", "a.1.2", "a.1.3"}, "tried twice, then the slot stays empty"
     assert lab.exits()["a.0.1"]["code"] == 0
     assert_nothing_lost(lab, reference)
 
 
-def test_a_lone_rank_that_tells_nothing_is_killed_and_the_incarnation_is_over(make_lab: Callable[..., Lab]) -> None:
+def test_a_lone_rank_that_tells_nothing_is_killed_and_the_attempt_is_over(make_lab: Callable[..., Lab]) -> None:
     lab = make_lab("mlp.py", arguments=ARGUMENTS, environment={"TIDEPOOL_FAULT": "reduce:5:seize"}, stuck_seconds=2.0)
     lab.size(1)
     wait_until(lambda: lab.journal("lost"), lab.story)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
-from jobs.scheduling.plan import JobPlan, Plan
-from jobs.scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 from jobs.states import Reason
+from scheduling.plan import JobPlan, Plan
+from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 
 
 def check_plan(snapshot: Snapshot, plan: Plan) -> None:
     assert [line.job for line in plan.jobs] == sorted(job.id for job in snapshot.jobs)
     _check_no_slot_twice(plan)
-    staying = settled(snapshot, plan)
+    staying = pinned(snapshot, plan)
     for line in plan.jobs:
         view = job_of(snapshot, line)
         _check_slots(snapshot, view, line)
@@ -45,11 +45,11 @@ def held(snapshot: Snapshot, job: JobView, *, in_service: bool | None = None) ->
     return {slot.ref for slot in mine if in_service is None or offered(slot, group) == in_service}
 
 
-def settled(snapshot: Snapshot, plan: Plan) -> set[int]:
+def pinned(snapshot: Snapshot, plan: Plan) -> set[int]:
     """Jobs that the plan says stay where they are; only slots out of service justify that."""
     result = set()
     for line in plan.jobs:
-        if line.reason.params["rule"] == "settled":
+        if line.reason.params["rule"] == "pinned":
             mine = held(snapshot, job_of(snapshot, line))
             assert held(snapshot, job_of(snapshot, line), in_service=False)
             assert (set(line.slots), line.target, line.claim, line.vacate) == (mine, len(mine), (), ())
@@ -115,14 +115,14 @@ def _may_stop(snapshot: Snapshot, plan: Plan, job: JobView, line: JobPlan) -> bo
 
 
 def _check_capacity(snapshot: Snapshot, plan: Plan) -> None:
-    staying = settled(snapshot, plan)
+    staying = pinned(snapshot, plan)
     in_service = [slot for slot in snapshot.slots if slot.claimable and (slot.held_by not in staying or slot.vacating)]
     assert sum(line.target for line in plan.jobs if line.job not in staying) <= len(in_service)
 
 
 def _check_nothing_idle(snapshot: Snapshot, plan: Plan) -> None:
     [group] = snapshot.groups
-    staying = settled(snapshot, plan)
+    staying = pinned(snapshot, plan)
     usable = [s for s in snapshot.slots if offered(s, group) and (s.held_by not in staying or s.vacating)]
     served = [line for line in plan.jobs if line.target and line.job not in staying]
     if group.policy == "fairshare":

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from jobs.scheduling.plan import JobPlan, Plan
-from jobs.scheduling.preview import turned
-from jobs.scheduling.schedule import schedule
-from jobs.scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
+from scheduling.plan import JobPlan, Plan
+from scheduling.preview import turned
+from scheduling.schedule import schedule
+from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 
 Scheduler = Callable[[Snapshot], Plan]
 Policy = Literal["fifo", "priority", "fairshare"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from jobs.scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
+from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 
 #: Holds slots, but is not among the snapshot's jobs: it is being stopped.
 ENDING = 99

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.scheduling.schedule import schedule
+from scheduling.schedule import schedule
 from tests.scheduling.test_sharing import OVERLAPPING, SHARED, workload
 
 _ROOT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.scheduling.entitlement import Claimant, SlotClass, deserved, whole
+from scheduling.entitlement import Claimant, SlotClass, deserved, whole
 
 ALL = frozenset({"rg"})
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from jobs.scheduling.fair_share import Circle, Debt, fair_share, split
-from jobs.scheduling.schedule import schedule
-from jobs.scheduling.snapshot import GroupView, Snapshot
+from scheduling.fair_share import Circle, Debt, fair_share, split
+from scheduling.schedule import schedule
+from scheduling.snapshot import GroupView, Snapshot
 from tests.scheduling.cluster import group, hold, job, running, slots, targets
 from tests.scheduling.strategies import snapshots
 

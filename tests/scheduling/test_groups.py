@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.scheduling.schedule import schedule
-from jobs.scheduling.snapshot import Snapshot
+from scheduling.schedule import schedule
+from scheduling.snapshot import Snapshot
 from tests.scheduling.cluster import SimulatedCluster, group, hold, job, lines, running, slots, targets
 
 BOTH = (group(name="b"), group(name="a"))

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from jobs.scheduling.schedule import schedule
-from jobs.scheduling.snapshot import Snapshot
+from scheduling.schedule import schedule
+from scheduling.snapshot import Snapshot
 from tests.scheduling.cluster import Policy, SimulatedCluster, group, job, slots
 
 GROWTH = 8

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from jobs.scheduling.moves import Move, lost_slots, moves, without_host
-from jobs.scheduling.snapshot import JobView, SlotRef, SlotView, Snapshot
+from scheduling.moves import Move, lost_slots, moves, without_host
+from scheduling.snapshot import JobView, SlotRef, SlotView, Snapshot
 from tests.scheduling.cluster import group, hold, job, running, slots
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.scheduling import snapshot as snapshot_module
-from jobs.scheduling.snapshot import GroupView, JobView, SlotView, Snapshot
 from jobs.states import Reason
+from scheduling import snapshot as snapshot_module
+from scheduling.snapshot import GroupView, JobView, SlotView, Snapshot
 from tests.scheduling.checks import check_plan
 from tests.scheduling.cluster import Policy, Scheduler, SimulatedCluster, group, hold, job, lines, running, slots
 from tests.scheduling.test_reasons import check_reasons

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from jobs.scheduling.packing import SlotsByHost, by_host
-from jobs.scheduling.placement import choose_kept
-from jobs.scheduling.snapshot import SlotRef, Snapshot
+from scheduling.packing import SlotsByHost, by_host
+from scheduling.placement import choose_kept
+from scheduling.snapshot import SlotRef, Snapshot
 from tests.scheduling.cluster import SimulatedCluster, group, hold, job, lines, running, slots
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from jobs.scheduling.demand import Demand, by_priority, by_submission
-from jobs.scheduling.policies import fairshare, fifo, priority
+from scheduling.demand import Demand, by_priority, by_submission
+from scheduling.policies import fairshare, fifo, priority
 
 
 def asks(number: int, weight: int = 5000, *, least: int = 1, most: int = 8, held: int | None = None) -> Demand:

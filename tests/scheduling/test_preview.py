@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jobs.scheduling.forecast import Forecast, Span, Work, forecast
-from jobs.scheduling.preview import Effect, preview, with_changes, with_job
-from jobs.scheduling.schedule import decided, schedule
-from jobs.scheduling.snapshot import Snapshot
+from scheduling.forecast import Forecast, Span, Work, forecast
+from scheduling.preview import Effect, preview, with_changes, with_job
+from scheduling.schedule import decided, schedule
+from scheduling.snapshot import Snapshot
 from tests.scheduling.cluster import Policy, SimulatedCluster, group, hold, job, lines, running, slots, targets
 from tests.scheduling.strategies import snapshots
 

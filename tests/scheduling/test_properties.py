@@ -10,12 +10,12 @@ from typing import TypeVar
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jobs.scheduling.demand import Demand, by_priority
-from jobs.scheduling.plan import plan_from_json, plan_to_json
-from jobs.scheduling.policies import fairshare
-from jobs.scheduling.schedule import schedule
-from jobs.scheduling.snapshot import Snapshot, snapshot_from_json, snapshot_to_json
 from jobs.states import Reason
+from scheduling.demand import Demand, by_priority
+from scheduling.plan import plan_from_json, plan_to_json
+from scheduling.policies import fairshare
+from scheduling.schedule import schedule
+from scheduling.snapshot import Snapshot, snapshot_from_json, snapshot_to_json
 from tests.scheduling.checks import check_plan
 from tests.scheduling.cluster import SimulatedCluster
 from tests.scheduling.strategies import snapshots

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from jobs.scheduling.plan import JobPlan, Plan
-from jobs.scheduling.schedule import schedule
-from jobs.scheduling.snapshot import JobView, SlotView, Snapshot
 from jobs.states import Reason
-from tests.scheduling.checks import group_of, held, job_of, most, offered, settled
+from scheduling.plan import JobPlan, Plan
+from scheduling.schedule import schedule
+from scheduling.snapshot import JobView, SlotView, Snapshot
+from tests.scheduling.checks import group_of, held, job_of, most, offered, pinned
 from tests.scheduling.cluster import Policy, group, hold, job, lines, running, slots
 from tests.scheduling.strategies import snapshots
 
@@ -177,7 +177,7 @@ def _check_others(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
 def _check_code(snapshot: Snapshot, line: JobPlan) -> None:
     job, code = job_of(snapshot, line), line.reason.code
     before = len(held(snapshot, job))
-    if line.reason.params["rule"] == "settled" or (
+    if line.reason.params["rule"] == "pinned" or (
         before == line.target and not line.claim and not line.vacate and before
     ):
         assert code == Reason.UNCHANGED
@@ -206,7 +206,7 @@ def _check_code(snapshot: Snapshot, line: JobPlan) -> None:
 def _capacity(snapshot: Snapshot, plan: Plan) -> int:
     """Of the only group of a snapshot: its slots in service, less those of jobs that stay where they are."""
     [group] = snapshot.groups
-    staying = settled(snapshot, plan)
+    staying = pinned(snapshot, plan)
     usable = [slot for slot in snapshot.slots if offered(slot, group)]
     return sum(slot.vacating or slot.held_by not in staying for slot in usable)
 
@@ -264,15 +264,13 @@ def _check_group(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
         assert (quota, int(match[4])) == (group.quota, group.weight)
         assert (int(match[1]), int(match[2])) == (params["group_room"], params["group_total"])
         members = [other for other in plan.jobs if job_of(snapshot, other).group == group.name]
-        assert (
-            sum(other.target for other in members if other.job not in settled(snapshot, plan)) <= params["group_room"]
-        )
+        assert sum(other.target for other in members if other.job not in pinned(snapshot, plan)) <= params["group_room"]
         assert params["group_room"] < params["group_total"] <= sum(offered(slot, group) for slot in snapshot.slots)
 
 
 def _others(snapshot: Snapshot, plan: Plan, line: JobPlan) -> list[JobView]:
     """The other jobs of its group that the policy gave any slots."""
-    served = {other.job for other in plan.jobs if other.target} - settled(snapshot, plan) - {line.job}
+    served = {other.job for other in plan.jobs if other.target} - pinned(snapshot, plan) - {line.job}
     group_name = job_of(snapshot, line).group
     return [job for job in snapshot.jobs if job.id in served and job.group == group_name]
 

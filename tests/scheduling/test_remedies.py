@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from hypothesis import HealthCheck, given, settings
 
-from jobs.scheduling.preview import with_changes
-from jobs.scheduling.remedies import remedies
-from jobs.scheduling.schedule import schedule
-from jobs.scheduling.snapshot import Snapshot
-from jobs.scheduling.terms import Term, terms
+from scheduling.preview import with_changes
+from scheduling.remedies import remedies
+from scheduling.schedule import schedule
+from scheduling.snapshot import Snapshot
+from scheduling.terms import Term, terms
 from tests.scheduling.cluster import group, hold, job, lines, running, slots
 from tests.scheduling.strategies import snapshots
 

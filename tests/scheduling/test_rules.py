@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jobs.scheduling.rules import Fate, compare, with_group
-from jobs.scheduling.snapshot import GroupView, JobView, Snapshot
+from scheduling.rules import Fate, compare, with_group
+from scheduling.snapshot import GroupView, JobView, Snapshot
 from tests.scheduling.cluster import Policy, SimulatedCluster, group, hold, job, running, slots, targets
 from tests.scheduling.strategies import snapshots
 

@@ -9,13 +9,13 @@ from math import floor
 
 import pytest
 
-from jobs.scheduling.decision import decide
-from jobs.scheduling.entitlement import Claimant, whole
-from jobs.scheduling.pool import survey
-from jobs.scheduling.preview import turned
-from jobs.scheduling.schedule import decided, schedule
-from jobs.scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 from jobs.states import Reason
+from scheduling.decision import decide
+from scheduling.entitlement import Claimant, whole
+from scheduling.pool import survey
+from scheduling.preview import turned
+from scheduling.schedule import decided, schedule
+from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 from tests.scheduling.checks import check_plan
 from tests.scheduling.cluster import SimulatedCluster, group, hold, job, lines, running, slots
 from tests.scheduling.test_reasons import check_reasons
@@ -161,16 +161,20 @@ def workload(seed: int, kind: Kind) -> Snapshot:
     """Up to four groups of any terms, up to seven jobs of which some run, on up to 24 slots."""
     dice = random.Random(seed)
     groups = tuple(_group(name, kind, dice) for name in "abcd"[: dice.randint(1, 4)])
-    wishes = {number: _wish(number, dice.choice(groups), kind, dice) for number in range(1, dice.randint(0, 7) + 1)}
+    demands_asked = {
+        number: _asked_demand(number, dice.choice(groups), kind, dice) for number in range(1, dice.randint(0, 7) + 1)
+    }
     views: list[SlotView] = []
     for host in range(1, dice.randint(1, 4) + 1):
         offers = tuple(dice.choice([kind.resource_groups, kind.resource_groups[:1], kind.resource_groups[-1:]]))
         for index in range(dice.randint(1, 6)):
             views.append(SlotView(SlotRef(f"h{host}", index), offers, claimable=True))
-    held = _held(views, wishes, {one.name: one for one in groups}, dice)
+    held = _held(views, demands_asked, {one.name: one for one in groups}, dice)
     views = [replace(view, held_by=held.get(view.ref)) for view in views]
     counts = Counter(held.values())
-    jobs = tuple(running(wish) if counts[number] else wish for number, wish in wishes.items())
+    jobs = tuple(
+        running(asked_demand) if counts[number] else asked_demand for number, asked_demand in demands_asked.items()
+    )
     return Snapshot(100.0, groups, tuple(views), jobs)
 
 
@@ -187,7 +191,7 @@ def _group(name: str, kind: Kind, dice: random.Random) -> GroupView:
     )
 
 
-def _wish(number: int, owner: GroupView, kind: Kind, dice: random.Random) -> JobView:
+def _asked_demand(number: int, owner: GroupView, kind: Kind, dice: random.Random) -> JobView:
     elastic = not kind.fixed or dice.random() < 0.75
     least = dice.randint(1, 5)
     most = dice.randint(least, 12) if elastic else least
@@ -196,18 +200,18 @@ def _wish(number: int, owner: GroupView, kind: Kind, dice: random.Random) -> Job
 
 
 def _held(
-    views: list[SlotView], wishes: dict[int, JobView], groups: dict[str, GroupView], dice: random.Random
+    views: list[SlotView], demands_asked: dict[int, JobView], groups: dict[str, GroupView], dice: random.Random
 ) -> dict[SlotRef, int]:
     """Slot -> who holds it: any slots of its resource group, at least its minimum and exactly a fixed size."""
     held: dict[SlotRef, int] = {}
     for view in views:
-        if wishes and dice.random() < 0.6:
-            wish = wishes[dice.choice(list(wishes))]
-            usable = groups[wish.group].resource_group in view.resource_groups
-            if usable and Counter(held.values())[wish.id] < wish.max_slots:
-                held[view.ref] = wish.id
+        if demands_asked and dice.random() < 0.6:
+            asked_demand = demands_asked[dice.choice(list(demands_asked))]
+            usable = groups[asked_demand.group].resource_group in view.resource_groups
+            if usable and Counter(held.values())[asked_demand.id] < asked_demand.max_slots:
+                held[view.ref] = asked_demand.id
     counts = Counter(held.values())
-    return {ref: number for ref, number in held.items() if counts[number] >= wishes[number].min_slots}
+    return {ref: number for ref, number in held.items() if counts[number] >= demands_asked[number].min_slots}
 
 
 def cycle(snapshot: Snapshot) -> Snapshot:

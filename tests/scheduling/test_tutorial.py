@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from jobs.scheduling.snapshot import Snapshot
 from jobs.states import Reason
+from scheduling.snapshot import Snapshot
 from tests.scheduling.cluster import Policy, SimulatedCluster, group, hold, job, lines, running, slots, targets
 
 

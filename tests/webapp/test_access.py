@@ -95,7 +95,7 @@ def test_a_mistake_of_ours_is_told_to_programs_in_the_one_shape(alice, monkeypat
     def broken(*_):
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr("jobs.queries.get_visible_job", broken)
+    monkeypatch.setattr("jobs.queries.jobs.get_visible_job", broken)
     client = Client(raise_request_exception=False)
     client.force_login(alice)
     answer = client.get("/api/v1/jobs/1/")

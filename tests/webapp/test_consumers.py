@@ -13,15 +13,15 @@ from channels.db import database_sync_to_async
 from django.contrib.auth.models import AnonymousUser, User
 from django.contrib.sessions.backends.db import SessionStore
 
+from accounts import actions
+from core.hub import Hub
+from core.live import ACCOUNTS, CLUSTER, JOBS, Event, current_seqs, job_topic
+from core.roles import Role
 from jobs.models import Job
 from tests.factories import JobFactory, UserFactory
 from tests.waiting import PATIENCE_SECONDS
 from webapp import consumers
-from webapp.accounts import actions
 from webapp.consumers import LiveConsumer
-from webapp.lib.hub import Hub
-from webapp.lib.live import ACCOUNTS, CLUSTER, JOBS, Event, current_seqs, job_topic
-from webapp.lib.roles import Role
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -19,12 +19,14 @@ from django.test import Client, override_settings
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
-from jobs.actions.wishes import Wish, change_wish
-from jobs.jobfolder import job_folder
+from accounts import actions
+from accounts.tokens import make_token
+from core.models import Upload
+from core.roles import Role, viewers
+from jobs.actions.change import JobChange, change_job
+from jobs.files.folder import job_folder
 from jobs.models import Checkpoint, InstanceGroup, Job, SavedFilter, Validation
 from jobs.usage.models import GpuPrice
-from jobs.wmla.lookup import identities, submitted
-from jobs.wmla.view import csrf_token_of
 from tests.factories import (
     DatasetVersionFactory,
     HostFactory,
@@ -36,10 +38,8 @@ from tests.factories import (
 )
 from tests.permissions import IN, LOGIN, MISSING, NOBODY, REFUSED, ROLES, RULES, Rule, rule_of
 from tests.scene import Scene, build_scene
-from webapp.accounts import actions
-from webapp.accounts.tokens import make_token
-from webapp.lib.roles import Role, viewers
-from webapp.models import Upload
+from wmla.lookup import identities, submitted
+from wmla.view import csrf_token_of
 from workers.models import Host, JoinToken
 
 pytestmark = pytest.mark.django_db
@@ -108,7 +108,7 @@ def test_only_the_answer_for_unknown_addresses_has_no_name() -> None:
             elif not each.name:
                 yield each.lookup_str
 
-    assert list(unnamed(get_resolver())) == ["webapp.api.Nothing", *["jobs.wmla.view.Nothing"] * 5]
+    assert list(unnamed(get_resolver())) == ["webapp.api.Nothing", *["wmla.view.Nothing"] * 5]
 
 
 def _is_public(route: Route) -> bool:
@@ -167,9 +167,9 @@ def _built(home: Path) -> World:
 def _write_files(job: Job) -> None:
     """What a training leaves on disk."""
     folder = job_folder(job)
-    current = folder.start_incarnation(1)
+    current = folder.start_attempt(1)
     rank = job.ranks.order_by("rank")[0]
-    log = current / "log" / f"{rank.wid}.{rank.host}"
+    log = current / "log" / f"{rank.member_id}.{rank.host}"
     log.mkdir()
     (log / "stdout").write_text("loss 0.1\n")
     (current / "metrics.jsonl").write_text("{}\n")
@@ -196,13 +196,13 @@ def _values(scene: Scene, carol: User) -> dict[str, Any]:
     joining = JoinToken.objects.create(
         digest="0" * 64, hosts_left=1, expires_at=timezone.now() + timedelta(hours=1), created_by="carol"
     )
-    [changed] = change_wish(scene.first.pk, Wish(priority=6000), "alice")
+    [changed] = change_job(scene.first.pk, JobChange(priority=6000), "alice")
     checkpoint = Checkpoint.objects.create(
         job=scene.first,
-        incarnation=1,
+        attempt=1,
         step=1,
         epoch=0,
-        path="incarnation-1/checkpoint/step-1",
+        path="attempt-1/checkpoint/step-1",
         size_bytes=1,
         sha256="0" * 64,
         created_at=timezone.now(),
@@ -230,7 +230,7 @@ def _values(scene: Scene, carol: User) -> dict[str, Any]:
         "unused dataset": dataset.pk, "refused dataset": scene.refused.dataset_id,
         "unused template": template.pk, "unused model": model.pk,
         "sig_id": ids.group_id(scene.first.instance_group_id), "application_id": ids.driver_id(submitted(scene.first)),
-        "executor_id": ids.executor_id(rank.job_id, rank.incarnation, rank.wid, 0), "stream": "stdout",
+        "executor_id": ids.executor_id(rank.job_id, rank.attempt, rank.member_id, 0), "stream": "stdout",
         "plan": "sig-elastic", "resource_group": "ComputeHostsGPU",
         "dataset": "digits", "template": "digits-cnn", "model": "digits-cnn", "file": "main.py",
         "training": scene.first.name, "validation": _validation(scene),

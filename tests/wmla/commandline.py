@@ -15,7 +15,7 @@ from tests.wmla.recorded import RecordedServer
 
 __all__ = ["PROGRAM", "RUN", "TOKEN", "Command", "token_of"]
 
-PROGRAM = ROOT / "jobs/wmla/dlicmd.py"
+PROGRAM = ROOT / "wmla/dlicmd.py"
 ENDS = int(time.time()) + 8 * 3600
 
 

@@ -14,13 +14,13 @@ from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from jobs.jobfolder import job_folder
+from jobs.files.folder import job_folder
 from jobs.models import InstanceGroup, Job
 from jobs.states import JobState
-from jobs.wmla.lookup import job_of
 from tests.factories import InstanceGroupFactory, ResourceGroupFactory, host_with_slots
 from tests.wmla.commandline import RUN, TOKEN, Command
 from tests.wmla.recorded import BASE, Answer, RecordedServer, recorded_server
+from wmla.lookup import job_of
 
 DLI = "/platform/rest/deeplearning/v1"
 ARGS = (
@@ -136,16 +136,16 @@ def model_tar(files: Mapping[str, bytes], top: str = "pytorch_edt", name: str = 
 
 
 def started(job: Job, **changes: Any) -> Job:
-    """Its first incarnation has begun; tests write what its ranks would."""
-    job_folder(job).start_incarnation(1)
-    Job.objects.filter(pk=job.pk).update(incarnation=1, state=JobState.RUNNING, **changes)
+    """Its first attempt has begun; tests write what its ranks would."""
+    job_folder(job).start_attempt(1)
+    Job.objects.filter(pk=job.pk).update(attempt=1, state=JobState.RUNNING, **changes)
     job.refresh_from_db()
     return job
 
 
 def write(job: Job, path: str, content: str | bytes) -> None:
-    """Below the folder of the first incarnation."""
-    file = job_folder(job).incarnation(1) / path
+    """Below the folder of the first attempt."""
+    file = job_folder(job).attempt(1) / path
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
 

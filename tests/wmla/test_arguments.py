@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.wmla.arguments import MAX_ARGS, Arguments, parse_arguments, script_words
-from jobs.wmla.frameworks import framework_named
-from webapp.lib.errors import UserError
+from core.errors import UserError
+from wmla.arguments import MAX_ARGS, Arguments, parse_arguments, script_words
+from wmla.frameworks import framework_named
 
 NOTEBOOK = (
     "--exec-start edtPyTorch --cs-datastore-meta type=fs,data_path=mnist \\\n"

@@ -9,12 +9,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from core.models import AuditEntry
 from jobs.models import InstanceGroup
-from jobs.wmla.conductor_shapes import InstanceOutput
-from jobs.wmla.view import csrf_token_of
 from tests.factories import HostFactory, InstanceGroupFactory, ResourceGroupFactory, host_with_slots
 from tests.wmla.training import reads, running_job, sig_id
-from webapp.models import AuditEntry
+from wmla.conductor_shapes import InstanceOutput
+from wmla.view import csrf_token_of
 from workers.models import Host, ResourceGroup
 
 pytestmark = pytest.mark.django_db

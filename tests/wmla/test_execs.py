@@ -17,15 +17,15 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.utils import timezone
 
-from jobs.dispatch import launch_spec
-from jobs.jobfolder import job_folder
+from core.roles import viewers
+from jobs.control.dispatch import launch_spec
+from jobs.files.folder import job_folder
 from jobs.models import InstanceGroup, Job, JobEvent
 from jobs.states import JobState
-from jobs.wmla.lookup import job_of
 from models_registry.models import RegisteredModel, RegisteredModelVersion
 from tests.factories import InstanceGroupFactory, JobFactory, host_with_slots
 from tests.wmla.conftest import ARGS, DLI, SCRIPT, Submit, model_tar, started
-from webapp.lib.roles import viewers
+from wmla.lookup import job_of
 
 pytestmark = pytest.mark.django_db
 

@@ -8,8 +8,8 @@ import pytest
 from django.test import Client
 
 from jobs.models import Job
-from jobs.wmla.frameworks import FRAMEWORKS
 from tests.wmla.conftest import DLI, Submit
+from wmla.frameworks import FRAMEWORKS
 
 pytestmark = pytest.mark.django_db
 

@@ -15,10 +15,10 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from jobs.models import InstanceGroup, Job
-from jobs.wmla.lookup import job_of
 from models_registry.models import RegisteredModel
-from tests.webapp.lib.archives import tar_of, tar_with, zip_of
+from tests.core.archives import tar_of, tar_with, zip_of
 from tests.wmla.conftest import ARGS, DLI, Submit, model_tar
+from wmla.lookup import job_of
 
 pytestmark = pytest.mark.django_db
 

@@ -6,11 +6,11 @@ from uuid import UUID
 import pytest
 from django.contrib.auth.models import User
 
+from core.errors import NotFound, UserError
 from jobs.models import Job
-from jobs.wmla.identities import Dialect, Identities, Submitted, job_numbers_in
-from jobs.wmla.lookup import executor_of, group_named, group_of, identities, job_of, submitted
 from tests.factories import InstanceGroupFactory, JobFactory
-from webapp.lib.errors import NotFound, UserError
+from wmla.identities import Dialect, Identities, Submitted, job_numbers_in
+from wmla.lookup import executor_of, group_named, group_of, identities, job_of, submitted
 
 AT = datetime(2026, 1, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 IDS = Identities(UUID("6ba7b811-9dad-11d1-80b4-00c04fd430c8"))
@@ -75,7 +75,7 @@ def test_a_name_of_another_moment_or_user_is_not_the_jobs(alice: User) -> None:
 @pytest.mark.django_db
 def test_an_executor_is_found_by_its_uuid(alice: User) -> None:
     job: Job = JobFactory(owner=alice)
-    rank = job.ranks.create(incarnation=1, wid="h.0.1", host="h", slot=0, pid=1, started_at=1.0)
+    rank = job.ranks.create(attempt=1, member_id="h.0.1", host="h", slot=0, pid=1, started_at=1.0)
     uuid = identities().executor_uuid(job.pk, 1, "h.0.1")
 
     assert executor_of(job, f"0-{uuid}") == rank

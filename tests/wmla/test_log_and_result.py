@@ -15,10 +15,10 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from jobs.jobfolder import job_folder
+from jobs.files.folder import job_folder
 from jobs.models import Job, Rank
-from jobs.wmla.trainlog import as_json_string, train_line, train_log
 from tests.wmla.conftest import DLI, body_of, started, write
+from wmla.trainlog import as_json_string, train_line, train_log
 
 pytestmark = pytest.mark.django_db
 
@@ -115,9 +115,9 @@ class TestTrainLog:
 
     def test_steps_made_anew_after_a_checkpoint_come_once(self, job: Job) -> None:
         write(job, "metrics.jsonl", "".join(record(step) for step in range(1, 6)))
-        folder = job_folder(job).start_incarnation(2)
+        folder = job_folder(job).start_attempt(2)
         (folder / "metrics.jsonl").write_text("".join(record(step, loss=0.1) for step in range(4, 7)))
-        Job.objects.update(incarnation=2)
+        Job.objects.update(attempt=2)
         job.refresh_from_db()
 
         rows = as_a_notebook_reads_it(b"".join(train_log(job)).decode())
@@ -140,7 +140,7 @@ class TestTrainLog:
     def test_a_link_that_leads_elsewhere_is_not_followed(self, job: Job, home: Path) -> None:
         secret = home / "secret"
         secret.write_text("secret\n")
-        file = job_folder(job).incarnation(1) / DRIVER
+        file = job_folder(job).attempt(1) / DRIVER
         file.parent.mkdir(parents=True)
         file.symlink_to(secret)
         assert b"".join(train_log(job)) == b""
@@ -154,12 +154,19 @@ class TestRankLog:
     @pytest.fixture
     def ranks(self, job: Job) -> None:
         for number in range(2):
-            wid = f"gpu-host-1.{number}.1"
+            member_id = f"gpu-host-1.{number}.1"
             Rank.objects.create(
-                job=job, incarnation=1, wid=wid, host="gpu-host-1", slot=number, pid=1, started_at=1.0, rank=number
+                job=job,
+                attempt=1,
+                member_id=member_id,
+                host="gpu-host-1",
+                slot=number,
+                pid=1,
+                started_at=1.0,
+                rank=number,
             )
-            write(job, f"log/{wid}.gpu-host-1/stdout", f'out {number} \u00e9 "quoted"\n')
-            write(job, f"log/{wid}.gpu-host-1/stderr", f"err {number}\n")
+            write(job, f"log/{member_id}.gpu-host-1/stdout", f'out {number} \u00e9 "quoted"\n')
+            write(job, f"log/{member_id}.gpu-host-1/stderr", f"err {number}\n")
 
     @pytest.mark.parametrize(
         ("kind", "text"),

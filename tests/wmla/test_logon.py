@@ -13,14 +13,14 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from accounts import actions
+from accounts.logons import MAX_LOGONS, log_on
+from accounts.models import ApiToken
+from accounts.tokens import make_token
 from jobs.models import InstanceGroup, Job
-from jobs.wmla.lookup import identities
 from tests.factories import PASSWORD
 from tests.wmla.conftest import Submit
-from webapp.accounts import actions
-from webapp.accounts.logons import MAX_LOGONS, log_on
-from webapp.accounts.tokens import make_token
-from webapp.models import ApiToken
+from wmla.lookup import identities
 
 pytestmark = pytest.mark.django_db
 

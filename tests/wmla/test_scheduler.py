@@ -17,9 +17,6 @@ from django.utils import timezone
 from jobs.actions.hiding import hide
 from jobs.models import InstanceGroup, Job
 from jobs.states import JobState
-from jobs.wmla.conductor_shapes import EngineApplicationOutput, ScheduledApplicationOutput
-from jobs.wmla.identities import Dialect
-from jobs.wmla.lookup import identities, submitted
 from tests.factories import (
     InstanceGroupFactory,
     JobEventFactory,
@@ -29,6 +26,9 @@ from tests.factories import (
 )
 from tests.many_jobs import make_many_jobs
 from tests.wmla.training import driver_id, end, running_job, sig_id, write_log
+from wmla.conductor_shapes import EngineApplicationOutput, ScheduledApplicationOutput
+from wmla.identities import Dialect
+from wmla.lookup import identities, submitted
 from workers.models import Slot
 
 pytestmark = pytest.mark.django_db

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db
 def test_the_program_is_handed_out_without_a_log_in(client: Client) -> None:
     answer = client.get(ADDRESS)
     assert answer.status_code == 200
-    assert answer.content == (ROOT / "jobs/wmla/dlicmd.py").read_bytes()
+    assert answer.content == (ROOT / "wmla/dlicmd.py").read_bytes()
     assert answer["Content-Type"] == "text/x-python; charset=utf-8"
     assert answer["Content-Disposition"] == 'attachment; filename="dlicmd.py"'
     assert answer["X-Content-Type-Options"] == "nosniff"
@@ -34,7 +34,7 @@ def test_it_is_read_only(client: Client) -> None:
 
 
 def test_it_is_one_file_of_the_standard_library_for_python_3_8() -> None:
-    program = (ROOT / "jobs/wmla/dlicmd.py").read_text()
+    program = (ROOT / "wmla/dlicmd.py").read_text()
     tree = ast.parse(program, feature_version=(3, 8))
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     names |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}

@@ -11,11 +11,11 @@ from django.urls import include, path
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from jobs.wmla.view import ConductorView, WmlaView, csrf_token_of, json_body, route
+from accounts.tokens import make_token
+from core.errors import Conflict
 from tests.factories import PASSWORD
-from webapp.accounts.tokens import make_token
-from webapp.lib.errors import Conflict
 from webapp.urls import urlpatterns as site
+from wmla.view import ConductorView, WmlaView, csrf_token_of, json_body, route
 
 pytestmark = [pytest.mark.django_db, pytest.mark.urls(__name__)]
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from jobs.states import TERMINAL, JobState
-from jobs.wmla.identities import Dialect
-from jobs.wmla.words import FINAL_WORDS, state_word, states_behind
+from wmla.identities import Dialect
+from wmla.messages import FINAL_WORDS, state_word, states_behind
 
 DIALECTS = [Dialect.OWN, Dialect.ON_PREM, Dialect.CLOUD_PAK]
 

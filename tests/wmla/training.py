@@ -7,11 +7,11 @@ from datetime import timedelta
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from jobs.jobfolder import job_folder
+from jobs.files.folder import job_folder
 from jobs.models import Generation, InstanceGroup, Job, Rank
 from jobs.states import GenerationState, JobState, RankState
-from jobs.wmla.lookup import identities, submitted
 from tests.factories import JobFactory, SlotClaimFactory
+from wmla.lookup import identities, submitted
 from workers.models import GpuReading, Slot
 
 __all__ = ["driver_id", "end", "rank_on", "reads", "running_job", "sig_id", "write_log"]
@@ -27,7 +27,7 @@ def running_job(owner: User, group: InstanceGroup, slots: list[Slot], **values: 
             "owner": owner,
             "instance_group": group,
             "state": JobState.RUNNING,
-            "incarnation": 1,
+            "attempt": 1,
             "generation": 1,
             "slots": len(slots),
             "lead_host": slots[0].host.name if slots else "",
@@ -41,20 +41,22 @@ def running_job(owner: User, group: InstanceGroup, slots: list[Slot], **values: 
         SlotClaimFactory(slot=slot, job=job)
     Generation.objects.create(
         job=job,
-        incarnation=1,
+        attempt=1,
         number=1,
         state=GenerationState.ACTIVE,
         world_size=len(slots),
-        members=[{"wid": each.wid, "rank": each.rank, "host": each.host, "slot": each.slot} for each in ranks],
+        members=[
+            {"member_id": each.member_id, "rank": each.rank, "host": each.host, "slot": each.slot} for each in ranks
+        ],
     )
     return job
 
 
-def rank_on(job: Job, slot: Slot, number: int, incarnation: int = 1) -> Rank:
+def rank_on(job: Job, slot: Slot, number: int, attempt: int = 1) -> Rank:
     return Rank.objects.create(
         job=job,
-        incarnation=incarnation,
-        wid=f"{slot.host.name}.{slot.index}.{number}",
+        attempt=attempt,
+        member_id=f"{slot.host.name}.{slot.index}.{number}",
         host=slot.host.name,
         slot=slot.index,
         pid=100 + number,
@@ -80,7 +82,7 @@ def end(job: Job, state: JobState = JobState.SUCCEEDED, code: int = 0) -> None:
 
 
 def write_log(job: Job, rank: Rank, text: str, stream: str = "stdout") -> None:
-    folder = job_folder(job).incarnation(rank.incarnation) / "log" / f"{rank.wid}.{rank.host}"
+    folder = job_folder(job).attempt(rank.attempt) / "log" / f"{rank.member_id}.{rank.host}"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / stream).write_text(text)
 

@@ -7,11 +7,11 @@ from importlib import import_module
 import pytest
 from django.apps import apps
 
-from jobs.actions.ending import requeue_interrupted
+from core.errors import Conflict
+from core.models import AuditEntry
+from jobs.control.ending import requeue_interrupted
 from tests.factories import HostFactory, SlotClaimFactory, host_with_slots
 from tests.jobs.cluster import FakeHost
-from webapp.lib.errors import Conflict
-from webapp.models import AuditEntry
 from workers.actions import drain_host, remove_host, restore_host, resume_host, retire_host
 from workers.models import CapacityPoint, Host
 from workers.queries import find_host, hosts, hosts_now

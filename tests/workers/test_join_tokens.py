@@ -11,9 +11,9 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from core.errors import Conflict, NotAllowed, UserError
+from core.models import AuditEntry
 from tests.factories import HostFactory
-from webapp.lib.errors import Conflict, NotAllowed, UserError
-from webapp.models import AuditEntry
 from workers.join_tokens import create_join_token, redeem
 from workers.models import Host, JoinToken
 

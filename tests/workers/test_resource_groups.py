@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from core.errors import Conflict, UserError
+from core.models import AuditEntry
 from tests.factories import HostFactory, InstanceGroupFactory, ResourceGroupFactory, host_with_slots
-from webapp.lib.errors import Conflict, UserError
-from webapp.models import AuditEntry
 from workers.actions import (
     ResourceGroupSpec,
     change_resource_group,

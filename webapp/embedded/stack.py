@@ -16,7 +16,9 @@ from django.core.management import call_command
 from django.utils import timezone
 from tidepool import procfs
 
-from jobs import actions as job_actions
+from jobs.control.ending import requeue_interrupted
+from jobs.control.restoring import catch_up_with_folders
+from jobs.control.shutdown import slots_in_use, stop_trainings
 from jobs.states import Reason
 from webapp.embedded import broker, home, hosts, ports, readiness
 from webapp.embedded.certificate import certificate_names, ensure_certificate
@@ -90,7 +92,7 @@ class Stack:
         hosts.note_hosts(self._home, self._hosts)
         self._requeue()
         # The database may have been restored from a backup.
-        job_actions.catch_up_with_folders()
+        catch_up_with_folders()
         self._start_parts()
         self._wait_for_parts(started, epoch)
         self._ready = True
@@ -135,7 +137,7 @@ class Stack:
 
     def _stop_trainings(self) -> None:
         """Let them stop where they lose nothing. Hosts and control worker still run, and nobody starts them again."""
-        asked = job_actions.stop_trainings(within_seconds=_STANDSTILL_SECONDS)
+        asked = stop_trainings(within_seconds=_STANDSTILL_SECONDS)
         if not asked:
             return
         trainings = "1 training" if asked == 1 else f"{asked} trainings"
@@ -143,7 +145,7 @@ class Stack:
             f"  {trainings} may take {_STANDSTILL_SECONDS:.0f} s to stop. Ctrl-C once more ends everything at once."
         )
         deadline = time.monotonic() + _STANDSTILL_SECONDS
-        while job_actions.slots_in_use() and time.monotonic() < deadline and not self._hurry_asked.wait(0.2):
+        while slots_in_use() and time.monotonic() < deadline and not self._hurry_asked.wait(0.2):
             self._children.watch()
 
     # --- parts of the start ---
@@ -213,7 +215,7 @@ class Stack:
                 raise StopAsked
 
     def _requeue(self) -> None:
-        count = job_actions.requeue_interrupted(reason=Reason.STACK_STOPPED)
+        count = requeue_interrupted(reason=Reason.STACK_STOPPED)
         if count:
             jobs = "1 job was" if count == 1 else f"{count} jobs were"
             self._say(f"  {jobs} interrupted: Tidepool continues from the last checkpoint, or from zero without one.")

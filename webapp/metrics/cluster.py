@@ -14,11 +14,11 @@ from django.utils import timezone
 from prometheus_client.core import GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
+from core.broker import connect
+from jobs.control.snapshots import snapshot
 from jobs.models import InstanceGroup, Job, SchedulerLease, SlotClaim
-from jobs.scheduling.fair_share import fair_share
-from jobs.snapshots import snapshot
 from jobs.states import JobState
-from webapp.lib.broker import connect
+from scheduling.fair_share import fair_share
 from workers.models import GpuReading, Host
 
 __all__ = ["ClusterCollector"]

@@ -12,8 +12,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 
-from webapp.authentication import BearerToken
-from webapp.lib.roles import Role, role_of
+from accounts.authentication import BearerToken
+from core.roles import Role, role_of
 from webapp.metrics.cluster import ClusterCollector
 from webapp.metrics.history import History
 from webapp.metrics.process import REGISTRY

@@ -11,9 +11,9 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from webapp.lib import audit
-from webapp.lib.errors import Conflict
-from webapp.lib.live import CLUSTER, HOSTS, hold, publish
+from core.audit.entries import audit
+from core.errors import Conflict
+from core.live import CLUSTER, HOSTS, hold, publish
 from workers.models import CapacityPoint, Host
 from workers.queries import held_slots, hosts_now
 
@@ -73,7 +73,7 @@ def remove_host(name: str, actor: Actor) -> None:
     boot = host.boot if host.state == Host.State.DRAINING else ""
     known = Host.objects.filter(pk=host.pk, state=host.state, removed_at=None)
     write_host_states(known, Host.State.OFFLINE, removed_at=timezone.now(), removed_boot=boot)
-    audit.record(actor, "removed", kind="host", key=host.pk, name=name, before={"state": host.state})
+    audit(actor, "removed", kind="host", key=host.pk, name=name, before={"state": host.state})
 
 
 @transaction.atomic
@@ -85,7 +85,7 @@ def restore_host(name: str, actor: Actor) -> None:
         raise Conflict(f"The host {name} is there: it has come back already.")
     state = Host.State.DRAINING if host.removed_boot else Host.State.OFFLINE
     write_host_states(Host.objects.filter(pk=host.pk), state, removed_at=None, removed_boot="")
-    audit.record(actor, "restored", kind="host", key=host.pk, name=name, after={"state": state})
+    audit(actor, "restored", kind="host", key=host.pk, name=name, after={"state": state})
 
 
 def refuse_removal(host: Host) -> None:
@@ -109,13 +109,13 @@ def _change_host(name: str, verb: str, actor: Actor) -> None:
         raise Conflict(f"The host {name} is {state}: only one that is {change.old.value} can be told to {verb}.")
     key = Host.objects.values_list("pk", flat=True).get(name=name)
     states = {"before": {"state": change.old}, "after": {"state": change.new}}
-    audit.record(actor, change.done, kind="host", key=key, name=name, **states)
+    audit(actor, change.done, kind="host", key=key, name=name, **states)
 
 
 @transaction.atomic
 def write_host_states(known: QuerySet[Host], new: Host.State, **changes: Any) -> list[str]:
     """Give these hosts another state, write down what the pool has of them, tell everybody; returns their names."""
-    # In the order of all locks (see `raise_wishes`): topics, then hosts by id.
+    # In the order of all locks (see `raise_revisions`): topics, then hosts by id.
     hold(CLUSTER, HOSTS)
     hosts = list(known.select_for_update().order_by("pk"))
     Host.objects.filter(pk__in=[host.pk for host in hosts]).update(state=new, **changes)

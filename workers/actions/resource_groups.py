@@ -10,9 +10,9 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 from django.db.models import ProtectedError
 
-from webapp.lib import audit
-from webapp.lib.errors import Conflict, field_error
-from webapp.lib.names import checked_name
+from core.audit.entries import audit
+from core.errors import Conflict, field_error
+from core.names import checked_name
 from workers.models import Host, ResourceGroup
 from workers.offers import Offer, attributes
 from workers.slot_formula import FormulaError, parse
@@ -68,7 +68,7 @@ def create_resource_group(spec: ResourceGroupSpec, actor: Actor) -> ResourceGrou
     if not is_new:
         raise Conflict(f"There is a resource group {spec.name!r} already.", fields={"name": ["This name is taken."]})
     group.hosts.set(members)
-    audit.record(actor, "created", kind=_KIND, key=group.pk, name=group.name, after=_told(spec))
+    audit(actor, "created", kind=_KIND, key=group.pk, name=group.name, after=_told(spec))
     return group
 
 
@@ -87,7 +87,7 @@ def change_resource_group(
     spec, members = _checked(replace(spec, name=before.name, kind=before.kind))
     ResourceGroup.objects.filter(pk=group.pk).update(**_columns(spec))
     group.hosts.set(members)
-    audit.record(actor, "changed", kind=_KIND, key=group.pk, name=group.name, before=_told(before), after=_told(spec))
+    audit(actor, "changed", kind=_KIND, key=group.pk, name=group.name, before=_told(before), after=_told(spec))
     return before
 
 
@@ -103,7 +103,7 @@ def delete_resource_group(group: ResourceGroup, actor: Actor) -> ResourceGroupSp
         raise Conflict(
             f"The resource group {group.name} is used by the instance group {users}: give that one another first."
         ) from None
-    audit.record(actor, "deleted", kind=_KIND, key=key, name=before.name, before=_told(before))
+    audit(actor, "deleted", kind=_KIND, key=key, name=before.name, before=_told(before))
     return before
 
 

@@ -11,8 +11,8 @@ from rest_framework.generics import GenericAPIView, ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from webapp.lib.rest import Pages, StrictSerializer, signed_in
-from webapp.lib.roles import require_cluster_admin
+from core.rest import Pages, StrictSerializer, signed_in
+from core.roles import require_cluster_admin
 from workers.join_tokens import create_join_token, redeem, withdraw_join_token
 from workers.models import JoinToken
 

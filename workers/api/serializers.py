@@ -7,7 +7,7 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from webapp.lib.rest import StrictSerializer
+from core.rest import StrictSerializer
 from workers.actions import ResourceGroupSpec
 from workers.models import GpuReading, Host, ResourceGroup, Slot
 

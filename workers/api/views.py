@@ -10,8 +10,8 @@ from rest_framework.generics import GenericAPIView, ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from webapp.lib.rest import NamedPages, Pages, found, signed_in
-from webapp.lib.roles import require_cluster_admin
+from core.rest import NamedPages, Pages, found, signed_in
+from core.roles import require_cluster_admin
 from workers import actions, queries
 from workers.api.serializers import HostOutput, ResourceGroupChange, ResourceGroupInput, ResourceGroupOutput, SlotOutput
 from workers.models import Host, ResourceGroup, Slot

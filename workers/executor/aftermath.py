@@ -1,4 +1,4 @@
-"""After a keeper that is no more: end what it left behind, and write down what it could not."""
+"""After a shim that is no more: end what it left behind, and write down what it could not."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ __all__ = ["clear_away"]
 
 logger = logging.getLogger(__name__)
 
-_KEEPER_LOST = {
-    "kind": "KeeperLost",
+_SHIM_LOST = {
+    "kind": "ShimLost",
     "message": "the process that guarded this rank on its host was killed, and the rank with it",
     "traceback": "",
 }
 
 
 def clear_away(mark: str, journal: Path) -> bool:
-    """Whether nothing of the keeper is left; call again until it is. Without a keeper before, there is nothing to do.
+    """Whether nothing of the shim is left; call again until it is. Without a shim before, there is nothing to do.
 
-    `mark` is the job's: keeper and ranks continue it. Ranks are found by their records, what they started by descent,
+    `mark` is the job's: shim and ranks continue it. Ranks are found by their records, what they started by descent,
     by session and by mark.
     """
     missing = _ranks_without_end(journal)
     left = _left_behind(mark, missing)
     for process in left:
-        logger.warning("pid=%s mark=%s: ended, its keeper is gone", process.pid, mark)
+        logger.warning("pid=%s mark=%s: ended, its shim is gone", process.pid, mark)
         procfs.kill(process)
     if left:
         return False
@@ -44,14 +44,14 @@ def _ranks_without_end(journal: Path) -> list[dict[str, Any]]:
     started: dict[str, dict[str, Any]] = {}
     for entry in read_journal(journal):
         if entry["kind"] == "rank_started":
-            started[entry["data"]["wid"]] = entry["data"]
+            started[entry["data"]["member_id"]] = entry["data"]
         else:
-            started.pop(entry["data"]["wid"], None)
+            started.pop(entry["data"]["member_id"], None)
     return list(started.values())
 
 
 def _left_behind(mark: str, ranks: list[dict[str, Any]]) -> list[procfs.Process]:
-    left = [*procfs.marked(f"{mark}.keeper"), *procfs.marked(f"{mark}.rank")]
+    left = [*procfs.marked(f"{mark}.shim"), *procfs.marked(f"{mark}.rank")]
     for rank in ranks:
         if _pid_is_its_own(rank["pid"], rank["started_at"]):
             left += [*procfs.session_members(rank["pid"]), *procfs.descendants(rank["pid"])]
@@ -71,6 +71,6 @@ def _pid_is_its_own(pid: int, started_at: float) -> bool:
 def _write_ends(path: Path, ranks: list[dict[str, Any]]) -> None:
     journal = Journal(path)
     for rank in ranks:
-        end = {"code": None, "signal": int(signal.SIGKILL), "error": _KEEPER_LOST, "at": time.time()}
-        journal.append("rank_exited", {name: rank[name] for name in ("wid", "slot", "pid")} | end)
+        end = {"code": None, "signal": int(signal.SIGKILL), "error": _SHIM_LOST, "at": time.time()}
+        journal.append("rank_exited", {name: rank[name] for name in ("member_id", "slot", "pid")} | end)
     journal.close()

@@ -1,4 +1,4 @@
-"""The executor: a Celery worker that takes wishes, with a supervisor that carries them out.
+"""The executor: a Celery worker that takes desired states, with a supervisor that carries them out.
 
 `celery -A workers.executor.app worker -P threads -c 2 -Q host.<name> -n <name>@tidepool`
 """

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidepool.protocol import JobWish, JournalEntry
+from tidepool.protocol import DesiredJob, JournalEntry
 
 from workers.executor.records import JobKey, load_json, save_json
 
@@ -133,14 +133,14 @@ class Journals:
             for name, (path, acknowledged) in load_json(self._file).items():
                 self._tails[name] = JournalTail(name, Path(path), acknowledged, self._clock)
 
-    def follow(self, wish: JobWish) -> None:
-        folder, prefix = Path(wish.launch.folder), f"{wish.job}.{wish.incarnation}"
-        paths = {f"{prefix}.keeper.{self._host}": folder / "journal" / f"keeper.{self._host}.jsonl"}
-        if wish.lead:
+    def follow(self, desired: DesiredJob) -> None:
+        folder, prefix = Path(desired.launch.folder), f"{desired.job}.{desired.attempt}"
+        paths = {f"{prefix}.shim.{self._host}": folder / "journal" / f"shim.{self._host}.jsonl"}
+        if desired.lead:
             paths[f"{prefix}.coordinator"] = folder / "plans.jsonl"
             paths[f"{prefix}.metrics"] = folder / "metrics.jsonl"
         with self._guard:
-            self._released.discard((wish.job, wish.incarnation))
+            self._released.discard((desired.job, desired.attempt))
             new = {name: JournalTail(name, path, 0, self._clock) for name, path in paths.items()}
             if new.keys() - self._tails.keys():
                 self._tails = new | self._tails
@@ -208,5 +208,5 @@ class Journals:
 
 
 def _job_of(name: str) -> JobKey:
-    job, incarnation, _ = name.split(".", 2)
-    return int(job), int(incarnation)
+    job, attempt, _ = name.split(".", 2)
+    return int(job), int(attempt)

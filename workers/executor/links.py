@@ -1,4 +1,4 @@
-"""The executor's ends of the sockets of keepers and coordinators. Nothing here waits for the other side."""
+"""The executor's ends of the sockets of shims and coordinators. Nothing here waits for the other side."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import socket
 from pathlib import Path
 
 from tidepool import link
-from tidepool.protocol import CoordinatorWish, JobWish, KeeperStatus, ProtocolError, decode, encode
+from tidepool.protocol import DesiredJob, DesiredMembership, ProtocolError, ShimStatus, decode, encode
 
-__all__ = ["CoordinatorLink", "KeeperLink", "connect_coordinator", "connect_keeper"]
+__all__ = ["CoordinatorLink", "ShimLink", "connect_coordinator", "connect_shim"]
 
 logger = logging.getLogger(__name__)
 
@@ -17,7 +17,7 @@ _CONNECT_SECONDS = 2.0
 
 
 class _Link:
-    """A connection that sends each wish once."""
+    """A connection that sends each desired state once."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
@@ -58,41 +58,43 @@ class _Link:
         return lines
 
 
-class KeeperLink(_Link):
-    #: What the keeper said last; None until it has spoken.
-    status: KeeperStatus | None = None
+class ShimLink(_Link):
+    #: What the shim said last; None until it has spoken.
+    status: ShimStatus | None = None
 
-    def tell(self, wish: JobWish) -> None:
-        self._send_once(encode(wish))
+    def tell(self, desired: DesiredJob) -> None:
+        self._send_once(encode(desired))
 
     def hear(self) -> bool:
         """Whether the status changed."""
         before = self.status
         for line in self._receive():
             try:
-                self.status = decode(KeeperStatus, line)
+                self.status = decode(ShimStatus, line)
             except ProtocolError as error:
-                logger.warning("a keeper is not understood: %s", error)
+                logger.warning("a shim is not understood: %s", error)
         return self.status != before
 
-    def carries_out(self, wish: JobWish) -> bool:
+    def carries_out(self, desired: DesiredJob) -> bool:
         status = self.status
-        return status is not None and status.target_revision >= wish.target_revision and status.stopping == wish.stop
+        return (
+            status is not None and status.target_revision >= desired.target_revision and status.stopping == desired.stop
+        )
 
 
 class CoordinatorLink(_Link):
-    def tell(self, wish: CoordinatorWish) -> None:
-        self._send_once(encode(wish))
+    def tell(self, desired: DesiredMembership) -> None:
+        self._send_once(encode(desired))
 
     def hear(self) -> None:
         """Notice whether it is gone."""
         self._receive()
 
 
-def connect_keeper(path: Path) -> KeeperLink | None:
-    """None where no keeper listens."""
+def connect_shim(path: Path) -> ShimLink | None:
+    """None where no shim listens."""
     connection = _connect(path)
-    return None if connection is None else KeeperLink(connection)
+    return None if connection is None else ShimLink(connection)
 
 
 def connect_coordinator(path: Path) -> CoordinatorLink | None:

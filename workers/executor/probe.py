@@ -31,7 +31,7 @@ class VirtualProbe:
         self._address = address
         self._slots = slots
         self._clock = clock
-        #: wid -> CPU seconds used until then, and when that was.
+        #: member_id -> CPU seconds used until then, and when that was.
         self._before: dict[str, tuple[float, float]] = {}
 
     def facts(self) -> HostFacts:
@@ -40,20 +40,20 @@ class VirtualProbe:
     def devices(self, ranks: list[RankStatus]) -> list[DeviceReading]:
         trees = procfs.trees([rank.pid for rank in ranks])
         now = self._clock()
-        used = {rank.wid: (procfs.cpu_seconds(trees[rank.pid]), now) for rank in ranks}
+        used = {rank.member_id: (procfs.cpu_seconds(trees[rank.pid]), now) for rank in ranks}
         by_slot = {rank.slot: rank for rank in ranks}
         readings = []
         for slot in range(self._slots):
             rank = by_slot.get(slot)
             memory = 0 if rank is None else procfs.memory_bytes(trees[rank.pid])
-            utilisation = 0.0 if rank is None else self._utilisation(rank.wid, used[rank.wid])
+            utilisation = 0.0 if rank is None else self._utilisation(rank.member_id, used[rank.member_id])
             readings.append(DeviceReading(slot, VIRTUAL_MODEL, True, utilisation, memory, None))
         self._before = used
         return readings
 
-    def _utilisation(self, wid: str, used: tuple[float, float]) -> float | None:
+    def _utilisation(self, member_id: str, used: tuple[float, float]) -> float | None:
         """Percent of one core since the reading before; None at the first, and while nothing can be told."""
-        before = self._before.get(wid)
+        before = self._before.get(member_id)
         if before is None or used[1] <= before[1]:
             return None
         percent = 100 * (used[0] - before[0]) / (used[1] - before[1])

@@ -9,30 +9,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tidepool.protocol import JobWish, ProtocolError, from_json, to_json
+from tidepool.protocol import DesiredJob, ProtocolError, from_json, to_json
 
 __all__ = ["JobKey", "Records", "load_json", "load_records", "save_json", "save_records"]
 
 logger = logging.getLogger(__name__)
 
-#: (job, incarnation)
+#: (job, attempt)
 JobKey = tuple[int, int]
 
 
 @dataclass
 class Records:
-    #: Of the newest wish that was accepted.
+    #: Of the newest desired state that was accepted.
     revision: int = 0
-    #: The newest wish for each job that may have processes here, also those that are being stopped.
-    wishes: dict[JobKey, JobWish] = field(default_factory=dict)
+    #: The newest desired state for each job that may have processes here, also those that are being stopped.
+    desired_jobs: dict[JobKey, DesiredJob] = field(default_factory=dict)
 
 
 def load_records(path: Path) -> Records:
     """Unreadable records (of another version) are put aside: the control plane says everything again."""
     values = load_json(path)
     try:
-        wishes = [from_json(JobWish, wish) for wish in values.get("wishes", [])]
-        return Records(values.get("revision", 0), {(wish.job, wish.incarnation): wish for wish in wishes})
+        desired_jobs = [from_json(DesiredJob, desired) for desired in values.get("desired_jobs", [])]
+        return Records(values.get("revision", 0), {(desired.job, desired.attempt): desired for desired in desired_jobs})
     except ProtocolError as error:
         _put_aside(path, error)
         return Records()
@@ -51,7 +51,10 @@ def load_json(path: Path) -> dict[str, Any]:
 
 
 def save_records(path: Path, records: Records) -> None:
-    save_json(path, {"revision": records.revision, "wishes": [to_json(wish) for wish in records.wishes.values()]})
+    save_json(
+        path,
+        {"revision": records.revision, "desired_jobs": [to_json(desired) for desired in records.desired_jobs.values()]},
+    )
 
 
 def save_json(path: Path, values: Any) -> None:

@@ -1,6 +1,6 @@
-"""The executor's supervisor: one thread that makes fact equal to the newest wish, turn by turn.
+"""The executor's supervisor: one thread that makes fact equal to the newest desired state, turn by turn.
 
-It owns nothing that must live: keepers, coordinators and ranks go on when it ends, and the next supervisor finds them
+It owns nothing that must live: shims, coordinators and ranks go on when it ends, and the next supervisor finds them
 by the records and sockets in the run folder. So it may be killed at any line.
 """
 
@@ -21,19 +21,19 @@ from pathlib import Path
 from typing import IO
 
 from tidepool import procfs
-from tidepool.protocol import JobWish, RankStatus, Sync
+from tidepool.protocol import DesiredJob, RankStatus, Sync
 
 from workers.executor.config import ExecutorConfig
+from workers.executor.forkserver import Forkserver
+from workers.executor.job_reconciler import JobReconciler
 from workers.executor.journals import Journals
-from workers.executor.kept import KeptJob
-from workers.executor.nursery import Nursery
 from workers.executor.records import JobKey, Records, load_records, save_records
 
 __all__ = ["Observation", "Supervisor"]
 
 logger = logging.getLogger(__name__)
 
-#: An older message says what was wished before something else happened.
+#: An older message says what was desired before something else happened.
 _SYNC_LIMIT_SECONDS = 30.0
 _BUSY_TURN_SECONDS = 0.1
 _QUIET_TURN_SECONDS = 0.5
@@ -59,9 +59,9 @@ class Supervisor:
         self._journals = journals
         self._changed = changed
         self._clock = clock
-        self._nursery = Nursery(config.run_folder, config.lifeline_fd)
+        self._forkserver = Forkserver(config.run_folder, config.lifeline_fd)
         self._records = Records()
-        self._jobs: dict[JobKey, KeptJob] = {}
+        self._jobs: dict[JobKey, JobReconciler] = {}
         self._applied_revision = 0
         self._strangers_ended = False
         self._guard = threading.Lock()
@@ -77,9 +77,9 @@ class Supervisor:
         self._thread.start()
 
     def submit(self, sync: Sync) -> None:
-        """Take note of a wish; thread-safe. Late ones, older ones and those for other hosts are dropped."""
+        """Take note of a desired state; thread-safe. Late ones, older ones and those for other hosts are dropped."""
         if sync.host != self._config.host:
-            logger.warning("host=%s: a wish for another host was dropped", sync.host)
+            logger.warning("host=%s: a desired state for another host was dropped", sync.host)
             return
         if self._clock() - sync.sent_at > _SYNC_LIMIT_SECONDS:
             logger.debug("revision=%s: dropped, it was sent too long ago", sync.revision)
@@ -94,7 +94,7 @@ class Supervisor:
         return self._observation
 
     def detach(self) -> None:
-        """Stop supervising and leave every rank running. The nursery stays while it may be needed."""
+        """Stop supervising and leave every rank running. The forkserver stays while it may be needed."""
         self._leaving.set()
         self._wake()
         if self._thread.ident is not None:
@@ -138,27 +138,27 @@ class Supervisor:
 
     def _recall(self) -> None:
         self._records = load_records(self._records_file)
-        for wish in self._records.wishes.values():
-            self._keep(wish)
+        for desired in self._records.desired_jobs.values():
+            self._keep(desired)
 
     def _leave(self) -> None:
         for job in self._jobs.values():
             job.detach()
         if not self._jobs:
-            self._nursery.end()
+            self._forkserver.end()
 
     def _turn(self) -> None:
         self._accept_newest()
-        ready = self._nursery.ready()
+        ready = self._forkserver.ready()
         for key, job in list(self._jobs.items()):
-            job.turn(may_start=ready and not self._has_other_incarnation(key))
+            job.turn(may_start=ready and not self._has_other_attempt(key))
             if job.over:
                 self._drop(key)
         if all(job.carried_out for job in self._jobs.values()):
             self._applied_revision = self._records.revision
         self._observe()
 
-    def _has_other_incarnation(self, key: JobKey) -> bool:
+    def _has_other_attempt(self, key: JobKey) -> bool:
         return any(other != key and other[0] == key[0] for other in self._jobs)
 
     def _wait(self) -> None:
@@ -179,7 +179,7 @@ class Supervisor:
         quiet = self._observation is not None and all(job.carried_out for job in self._jobs.values())
         return _QUIET_TURN_SECONDS if quiet else _BUSY_TURN_SECONDS
 
-    # --- wishes ---
+    # --- desired states ---
 
     def _accept_newest(self) -> None:
         with self._guard:
@@ -194,28 +194,28 @@ class Supervisor:
         if records != self._records:
             self._records = records
             save_records(self._records_file, records)
-        for wish in self._records.wishes.values():
-            self._keep(wish)
+        for desired in self._records.desired_jobs.values():
+            self._keep(desired)
         self._end_strangers()
 
-    def _merged(self, sync: Sync) -> dict[JobKey, JobWish]:
-        """Jobs that are absent from a wish are to be stopped; they are remembered until they are."""
-        absent = {key: replace(job.wish, stop=True) for key, job in self._jobs.items()}
-        return absent | {(wish.job, wish.incarnation): wish for wish in sync.jobs}
+    def _merged(self, sync: Sync) -> dict[JobKey, DesiredJob]:
+        """Jobs that are absent from a desired state are to be stopped; they are remembered until they are."""
+        absent = {key: replace(job.desired, stop=True) for key, job in self._jobs.items()}
+        return absent | {(desired.job, desired.attempt): desired for desired in sync.jobs}
 
-    def _keep(self, wish: JobWish) -> None:
-        key = (wish.job, wish.incarnation)
+    def _keep(self, desired: DesiredJob) -> None:
+        key = (desired.job, desired.attempt)
         job = self._jobs.get(key)
-        self._journals.follow(wish)
+        self._journals.follow(desired)
         if job is None:
-            self._jobs[key] = KeptJob(self._config, self._nursery, wish)
-        elif wish.target_revision >= job.wish.target_revision:
-            job.wish = wish
+            self._jobs[key] = JobReconciler(self._config, self._forkserver, desired)
+        elif desired.target_revision >= job.desired.target_revision:
+            job.desired = desired
 
     def _drop(self, key: JobKey) -> None:
         self._jobs.pop(key).forget()
         self._journals.release(key)
-        del self._records.wishes[key]
+        del self._records.desired_jobs[key]
         save_records(self._records_file, self._records)
 
     def _end_strangers(self) -> None:
@@ -246,4 +246,4 @@ class Supervisor:
 
     @property
     def _records_file(self) -> Path:
-        return self._config.run_folder / "wishes.json"
+        return self._config.run_folder / "desired.json"

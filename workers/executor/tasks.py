@@ -20,10 +20,10 @@ def add_tasks(app: Celery) -> None:
 
 
 def _sync(task: Task, values: dict[str, Any]) -> None:
-    """Take note of a wish and return: the supervisor carries it out. `values` is a Sync as plain JSON."""
+    """Take note of a desired state and return: the supervisor carries it out. `values` is a Sync as plain JSON."""
     try:
         sync = from_json(Sync, values)
     except ProtocolError as error:
-        logger.warning("a wish was refused: %s", error)
+        logger.warning("a desired state was refused: %s", error)
         return
     task.app.supervisor.submit(sync)

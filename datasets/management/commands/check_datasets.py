@@ -12,11 +12,11 @@ from django.core.management.base import BaseCommand
 from django.db import close_old_connections
 from django.utils import timezone
 
+from core.alive import still_alive
+from core.stopping import stop_at_signals
+from core.uploads import prune
 from datasets.actions.checking import Stopped, check
 from datasets.actions.checks import ClaimLost, claim_next, give_back
-from webapp.lib.alive import still_alive
-from webapp.lib.stopping import stop_at_signals
-from webapp.lib.uploads import prune
 
 __all__ = ["Checker", "Command"]
 

@@ -8,7 +8,8 @@ from django.contrib.sessions.models import Session
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from jobs import actions
+from jobs.control.ending import requeue_interrupted
+from jobs.control.restoring import catch_up_with_folders
 from jobs.models import SchedulerLease
 from workers.models import JoinToken
 
@@ -22,8 +23,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if SchedulerLease.objects.filter(expires_at__gt=timezone.now()).exists():
             raise CommandError("A scheduler leads: stop web, scheduler, control and checker first.")
-        queued = actions.requeue_interrupted()
-        caught_up = actions.catch_up_with_folders()
+        queued = requeue_interrupted()
+        caught_up = catch_up_with_folders()
         sessions, _ = Session.objects.all().delete()
         tokens, _ = JoinToken.objects.all().delete()
         self.stdout.write(f"{queued} jobs that ran wait again; of {caught_up} the folders knew more than the backup.")

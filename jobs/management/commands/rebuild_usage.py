@@ -8,8 +8,8 @@ from django.core.management.base import BaseCommand
 from django.utils import timezone
 
 from jobs.models import UsageMark
-from jobs.usage.actions import rebuild
 from jobs.usage.intervals import HOUR, moment
+from jobs.usage.recount import rebuild
 
 __all__ = ["Command"]
 

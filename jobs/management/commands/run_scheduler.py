@@ -12,17 +12,17 @@ from django.core.management.base import BaseCommand
 from django.db import close_old_connections
 from django.utils import timezone
 
-from jobs.actions.halts import give_up_halts
-from jobs.actions.lost_hosts import Watch, reap_lost_hosts
-from jobs.actions.plans import LeadershipLost, apply
-from jobs.dispatch import resend_outstanding, send_roll_up
-from jobs.leadership import Leadership, Spent
-from jobs.scheduling.schedule import schedule
-from jobs.snapshots import snapshot
-from jobs.wake import WakeUps
-from webapp.lib.alive import still_alive
-from webapp.lib.collector import without_collector
-from webapp.lib.stopping import stop_at_signals
+from core.alive import still_alive
+from core.collector import without_collector
+from core.stopping import stop_at_signals
+from jobs.control.dispatch import resend_outstanding, send_roll_up
+from jobs.control.halts import give_up_halts
+from jobs.control.leadership import Leadership, Spent
+from jobs.control.lost_hosts import Watch, reap_lost_hosts
+from jobs.control.plans import LeadershipLost, apply
+from jobs.control.snapshots import snapshot
+from jobs.control.wake import WakeUps
+from scheduling.schedule import schedule
 
 __all__ = ["Command", "Scheduler"]
 

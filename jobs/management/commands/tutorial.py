@@ -11,10 +11,10 @@ from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, ProgrammingError
 
+from accounts.tokens import create_token
 from jobs.tutorial import moments
 from jobs.tutorial.client import Api, ApiError
 from jobs.tutorial.play import MomentMissed, Tutorial
-from webapp.accounts.tokens import create_token
 
 _USER = "tutorial"
 

@@ -1,11 +1,11 @@
-"""What the coordinator is to do: lines for ranks and keepers, checkpoints to publish, entries for its journal."""
+"""What the coordinator is to do: lines for ranks and shims, checkpoints to publish, entries for its journal."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from tidepool.protocol import GenerationPlan, Said, Told, host_of
+from tidepool.protocol import CoordinatorMessage, GenerationPlan, MemberMessage, host_of
 from tidepool.torch.failures import Failure
 from tidepool.torch.pulses import Stuck
 
@@ -25,33 +25,33 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Tell:
-    wid: str
-    told: Told
+    member_id: str
+    told: CoordinatorMessage
 
 
 @dataclass(frozen=True)
 class Fence:
-    """Have the keeper on `host` kill a rank that does not hear us any more, or may not."""
+    """Have the shim on `host` kill a rank that does not hear us any more, or may not."""
 
-    wid: str
+    member_id: str
     host: str
     why: str
 
 
 @dataclass(frozen=True)
 class Retry:
-    """Have the keeper on `host` start another rank where the script has ended this one."""
+    """Have the shim on `host` start another rank where the script has ended this one."""
 
-    wid: str
+    member_id: str
     host: str
 
 
 @dataclass(frozen=True)
 class Publish:
-    """Give the checkpoint that `wid` has written its name; `published` or `not_published` says how that went."""
+    """Give the checkpoint that `member_id` has written its name; `published` or `not_published` says how that went."""
 
-    wid: str
-    said: Said
+    member_id: str
+    said: MemberMessage
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,13 @@ Action = Tell | Record | Fence | Retry | Publish
 
 
 def stuck_record(stuck: Stuck, host: str, now: float) -> Record:
-    data = {"wid": stuck.wid, "host": host, "silent": stuck.silent}
+    data = {"member_id": stuck.member_id, "host": host, "silent": stuck.silent}
     return Record("rank_stuck", {**data, "seconds": round(stuck.seconds, 1), "why": stuck.why, "at": now})
 
 
 def planned_record(plan: GenerationPlan, now: float) -> Record:
     members = [
-        {"wid": member.wid, "host": member.host, "slot": member.slot, "holder": member.holder}
+        {"member_id": member.member_id, "host": member.host, "slot": member.slot, "holder": member.holder}
         for member in plan.members
     ]
     data = {
@@ -83,9 +83,9 @@ def planned_record(plan: GenerationPlan, now: float) -> Record:
     return Record("generation_planned", data)
 
 
-def active_record(plan: GenerationPlan, said: Said, now: float) -> Record:
+def active_record(plan: GenerationPlan, said: MemberMessage, now: float) -> Record:
     members = [
-        {"wid": member.wid, "rank": rank, "host": member.host, "slot": member.slot}
+        {"member_id": member.member_id, "rank": rank, "host": member.host, "slot": member.slot}
         for rank, member in enumerate(plan.members)
     ]
     data = {
@@ -102,6 +102,6 @@ def active_record(plan: GenerationPlan, said: Said, now: float) -> Record:
 
 
 def failed_record(kind: Literal["rank_failed", "failed"], failure: Failure, now: float) -> Record:
-    """rank_failed: the others train on. failed: that would be of no use, the incarnation is over."""
-    place = {"host": host_of(failure.end.wid), "step": failure.step, "generation": failure.generation}
+    """rank_failed: the others train on. failed: that would be of no use, the attempt is over."""
+    place = {"host": host_of(failure.end.member_id), "step": failure.step, "generation": failure.generation}
     return Record(kind, {**asdict(failure.end), **place, "at": now})

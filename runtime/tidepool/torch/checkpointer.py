@@ -17,7 +17,7 @@ from queue import SimpleQueue
 import torch
 
 from tidepool.faults import fault
-from tidepool.protocol import CHECKPOINT_SECONDS, LaunchSpec, Said
+from tidepool.protocol import CHECKPOINT_SECONDS, LaunchSpec, MemberMessage
 from tidepool.torch.checkpoint import CheckpointError, load_weights, read_checkpoint, write_files
 from tidepool.torch.publication import aside_name, drop, drop_unpublished
 from tidepool.torch.transitions import Transitions
@@ -119,7 +119,7 @@ class Checkpointer:
         structure, tensors = self._transitions.state.pack()
         held = [tensor.cpu().contiguous() for tensor in tensors]
         position = self._transitions.state.position
-        fault("halt", self._transitions.wid)
+        fault("halt", self._transitions.member_id)
         while not self._write(position.step, position.epoch, structure, held, halt=generation):
             if self._transitions.wait_halted(HALT_RETRY_SECONDS) or self._transitions.recovery_is_due:
                 return
@@ -129,7 +129,7 @@ class Checkpointer:
         self._idle.wait()
 
     def load(self) -> None:
-        """On the rank that begins an incarnation: continue from the newest usable checkpoint, or from nothing.
+        """On the rank that begins an attempt: continue from the newest usable checkpoint, or from nothing.
 
         Raises CheckpointError if the one that the user asked to start from cannot be used.
         """
@@ -143,12 +143,14 @@ class Checkpointer:
             used = launch.initial_checkpoint
         elif not used and launch.initial_weights:
             load_weights(Path(launch.initial_weights), state.model)
-        state.position.records = []  # they stand in the previous incarnation's file
+        state.position.records = []  # they stand in the previous attempt's file
         if used or unusable:
             for each in unusable:
                 _warn(f"{each['why']}; {f'training continues from {Path(used).name}' if used else 'from nothing'}")
             detail = {"used": used, "unusable": unusable}
-            self._transitions.say(Said("restored", 0, state.position.step, state.position.epoch, detail=detail))
+            self._transitions.say(
+                MemberMessage("restored", 0, state.position.step, state.position.epoch, detail=detail)
+            )
 
     def _load_newest(self, candidates: Sequence[str], unusable: list[dict[str, str]]) -> str:
         """The first one that is whole; "" if none is. Those before it are added to `unusable`."""
@@ -181,7 +183,7 @@ class Checkpointer:
             self._run(lambda: self._copy.make_room(tensors))
 
     def _begin(self) -> None:
-        fault("snapshot", self._transitions.wid)
+        fault("snapshot", self._transitions.member_id)
         structure, tensors = self._transitions.state.pack()
         if not self._copy.fits(tensors):
             self._copy.make_room(tensors)
@@ -211,20 +213,22 @@ class Checkpointer:
         self, step: int, epoch: int, structure: str, tensors: Sequence[torch.Tensor], halt: int | None = None
     ) -> bool:
         assert self._folder is not None
-        wid = self._transitions.wid
-        drop_unpublished(self._folder, wid)
-        aside = self._folder / aside_name(step, wid)
+        member_id = self._transitions.member_id
+        drop_unpublished(self._folder, member_id)
+        aside = self._folder / aside_name(step, member_id)
         try:
-            fault("checkpoint-write", wid, OSError)
+            fault("checkpoint-write", member_id, OSError)
             detail = write_files(aside, structure, tensors)
         except OSError as error:
             drop(aside)
             self._tell_trouble(step, epoch, error.strerror or str(error))
             return False
-        fault("checkpoint-written", wid)
+        fault("checkpoint-written", member_id)
         self._trouble = ""
         detail = {**detail, "kept": self._policy.kept, "halt": halt}
-        self._transitions.say(Said("checkpoint", self._transitions.group.generation, step, epoch, detail=detail))
+        self._transitions.say(
+            MemberMessage("checkpoint", self._transitions.group.generation, step, epoch, detail=detail)
+        )
         return True
 
     def _tell_trouble(self, step: int, epoch: int, trouble: str) -> None:
@@ -232,7 +236,7 @@ class Checkpointer:
             return
         self._trouble = trouble
         _warn(f"no checkpoint was written at step {step}: {trouble}; older ones stay, training goes on")
-        self._transitions.say(Said("checkpoint_failed", 0, step, epoch, detail={"error": trouble}))
+        self._transitions.say(MemberMessage("checkpoint_failed", 0, step, epoch, detail={"error": trouble}))
 
 
 def _warn(sentence: str) -> None:

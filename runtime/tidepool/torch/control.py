@@ -25,7 +25,7 @@ import torch
 from tidepool.env import RankContext
 from tidepool.faults import fault
 from tidepool.link import between_hosts
-from tidepool.protocol import GenerationPlan, Hello, Said, Told, decode, encode
+from tidepool.protocol import CoordinatorMessage, GenerationPlan, Join, MemberMessage, decode, encode
 from tidepool.rank import end_at_once
 from tidepool.torch.process_group import CommunicationError, Group, make_group
 from tidepool.torch.pulses import PULSE_SECONDS
@@ -73,7 +73,7 @@ class Control:
         self._abandoned: set[int] = set()
         self._ready = False
         #: By kind: what the next coordinator must hear too.
-        self._last_words: dict[str, Said] = {}
+        self._last_words: dict[str, MemberMessage] = {}
         self._connection: socket.socket | None = None
         self._send_lock = threading.Lock()
         threading.Thread(target=self._guarded(self._listen), name="control", daemon=True).start()
@@ -81,7 +81,7 @@ class Control:
 
     # --- for the training loop ---
 
-    def say(self, said: Said) -> None:
+    def say(self, said: MemberMessage) -> None:
         """Tell the coordinator, if it is there. What must survive its absence is said again on reconnecting."""
         with self._send_lock:
             if said.kind == "ready":
@@ -166,7 +166,7 @@ class Control:
         while True:
             with self._connect() as connection:
                 for line in _lines(connection):
-                    self._hear(decode(Told, line))
+                    self._hear(decode(CoordinatorMessage, line))
                 with self._send_lock:
                     self._connection = None
 
@@ -180,7 +180,7 @@ class Control:
                 if self._connection is not None and select.select([], [self._connection], [], 0)[1]:
                     self._send(line)
 
-    def _pulse(self) -> Said:
+    def _pulse(self) -> MemberMessage:
         receiving = (prepared.group for prepared in list(self.prepared.values()) if prepared.group)
         joining = next((group for group in receiving if group.waiting_since is not None), None)
         group, building = self._forming or self._active or joining, self._building
@@ -188,7 +188,7 @@ class Control:
         if building is not None:
             generation, waiting_since = building
         steps = list(self._step_seconds)
-        return Said(
+        return MemberMessage(
             "alive",
             generation,
             self._position.step,
@@ -218,25 +218,25 @@ class Control:
     def _heed_the_end(self, ended: str | None) -> None:
         """What a coordinator that has gone for good would tell this rank."""
         if ended == "finished":
-            self._hear(Told("finished" if self._active else "stop"))
+            self._hear(CoordinatorMessage("finished" if self._active else "stop"))
         elif ended == "lost":
-            self._hear(Told("fenced"))
+            self._hear(CoordinatorMessage("fenced"))
         elif ended == "halted":
-            self._hear(Told("stop"))
+            self._hear(CoordinatorMessage("stop"))
 
     def _greet(self, connection: socket.socket) -> None:
         """What is said from now on goes over `connection`; what has been said before is in the greeting."""
         with self._send_lock:
             self._connection = connection
             words = self._last_words.values()
-            self._send(encode(self._hello()) + b"".join(encode(said) for said in words))
+            self._send(encode(self._join()) + b"".join(encode(said) for said in words))
 
-    def _hello(self) -> Hello:
+    def _join(self) -> Join:
         context = self._context
-        return Hello(
+        return Join(
             job=context.job,
-            incarnation=context.incarnation,
-            wid=context.wid,
+            attempt=context.attempt,
+            member_id=context.member_id,
             host=context.host,
             slot=context.slot,
             pid=os.getpid(),
@@ -253,7 +253,7 @@ class Control:
         except OSError:  # the reader sees the same and reconnects
             self._connection = None
 
-    def _hear(self, told: Told) -> None:
+    def _hear(self, told: CoordinatorMessage) -> None:
         with self.changed:
             if told.kind == "prepare" and told.plan is not None:
                 self._prepare(told.plan)
@@ -285,36 +285,36 @@ class Control:
                 del self._last_words["checkpoint"]
 
     def _prepare(self, plan: GenerationPlan) -> None:
-        if all(member.wid != self._context.wid for member in plan.members):
+        if all(member.member_id != self._context.member_id for member in plan.members):
             self.prepared[plan.generation] = Prepared(plan, None)
-            self.say(Said("prepared", plan.generation))
+            self.say(MemberMessage("prepared", plan.generation))
             return
         threading.Thread(
             target=self._guarded(lambda: self._build_prepared(plan)), name=f"prepare-{plan.generation}", daemon=True
         ).start()
 
     def _build_prepared(self, plan: GenerationPlan) -> None:
-        fault("prepare", self._context.wid)
+        fault("prepare", self._context.member_id)
         try:
             group = self._make_group(plan)
         except CommunicationError as error:
-            self.say(Said("unprepared", plan.generation, detail={"error": str(error)}))
+            self.say(MemberMessage("unprepared", plan.generation, detail={"error": str(error)}))
             return
         with self.changed:
             if self._is_over(plan.generation):
                 _dispose(group)
                 return
             self.prepared[plan.generation] = Prepared(plan, group)
-            self.say(Said("prepared", plan.generation))
+            self.say(MemberMessage("prepared", plan.generation))
             self.changed.notify_all()
 
     def _make_group(self, plan: GenerationPlan) -> Group:
-        rank = [member.wid for member in plan.members].index(self._context.wid)
+        rank = [member.member_id for member in plan.members].index(self._context.member_id)
         return make_group(
             address=self._context.address,
             store_address=plan.store_address,
             store_port=plan.store_port,
-            prefix=f"{self._context.incarnation}/{plan.generation}",
+            prefix=f"{self._context.attempt}/{plan.generation}",
             generation=plan.generation,
             rank=rank,
             size=len(plan.members),

@@ -2,7 +2,7 @@
 
 It holds the TCPStore in which the members of a generation meet, a TCP listener for the job's ranks and a unix socket
 for the lead executor. Each decision is in the journal (`plans.jsonl`) before anybody is told. When it is killed, ranks
-train on; the next coordinator of the incarnation reads the journal and waits for the ranks to come back.
+train on; the next coordinator of the attempt reads the journal and waits for the ranks to come back.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from tidepool.link import between_hosts
 from tidepool.procfs import started_at
 from tidepool.protocol import (
     KEPT_CHECKPOINTS,
-    CoordinatorWish,
+    DesiredMembership,
     GenerationPlan,
-    Hello,
-    KeeperHello,
-    KeeperTold,
+    Join,
     LaunchSpec,
+    MemberMessage,
     PlanMember,
     ProtocolError,
     RankEnd,
     Retire,
-    Said,
+    ShimCommand,
+    ShimJoin,
     decode,
     encode,
     from_json,
@@ -59,35 +59,35 @@ RETIRE_SECONDS = 5.0
 
 
 def main(
-    *, wish: CoordinatorWish, launch: LaunchSpec, address: str, control: socket.socket, lifeline_fd: int | None
+    *, desired: DesiredMembership, launch: LaunchSpec, address: str, control: socket.socket, lifeline_fd: int | None
 ) -> None:
-    """Run until the incarnation is over. `control` is a listening unix socket, `address` where ranks connect."""
+    """Run until the attempt is over. `control` is a listening unix socket, `address` where ranks connect."""
     share_faults(launch)
-    Coordinator(wish, launch, address, control, lifeline_fd).run()
+    Coordinator(desired, launch, address, control, lifeline_fd).run()
 
 
 @dataclass
 class _Peer:
-    """A connection: of a rank or a keeper once it has said hello, else of an executor or of nobody yet."""
+    """A connection: of a rank or a shim once it has said hello, else of an executor or of nobody yet."""
 
     connection: socket.socket
     from_executor: bool
-    wid: str | None = None
-    #: A keeper's host.
-    keeper_of: str | None = None
+    member_id: str | None = None
+    #: A shim's host.
+    shim_of: str | None = None
     received: bytearray = field(default_factory=bytearray)
 
 
 class Coordinator:
     def __init__(
         self,
-        wish: CoordinatorWish,
+        desired: DesiredMembership,
         launch: LaunchSpec,
         address: str,
         control: socket.socket,
         lifeline_fd: int | None,
     ) -> None:
-        self._wish, self._launch, self._folder = wish, launch, Path(launch.folder)
+        self._desired, self._launch, self._folder = desired, launch, Path(launch.folder)
         self._kept = launch.checkpoints_kept
         self._address = address
         self._store, self._store_port = _store(address)
@@ -96,7 +96,7 @@ class Coordinator:
         self._lifeline_fd = lifeline_fd
         self._peers: dict[str, _Peer] = {}
         #: By host.
-        self._keepers: dict[str, _Peer] = {}
+        self._shims: dict[str, _Peer] = {}
         self._running = True
         self._ended_at: float | None = None
         self._selector = selectors.DefaultSelector()
@@ -106,7 +106,7 @@ class Coordinator:
         self._retire_predecessor()
         self._restore()
         self._journal = Journal(self._folder / "plans.jsonl")
-        self._obey(wish)
+        self._obey(desired)
 
     def run(self) -> None:
         self._selector.register(self._listener, selectors.EVENT_READ, "rank")
@@ -151,64 +151,64 @@ class Coordinator:
             try:
                 self._hear(peer, bytes(line))
             except ProtocolError as error:
-                logger.warning("job=%s dropped a line that is not of the protocol: %s", self._wish.job, error)
+                logger.warning("job=%s dropped a line that is not of the protocol: %s", self._desired.job, error)
                 self._close(peer)
                 return
 
     def _hear(self, peer: _Peer, line: bytes) -> None:
         now = time.time()
         if peer.from_executor:
-            self._obey(decode(CoordinatorWish, line))
-        elif peer.keeper_of is not None:
-            self._act(self._membership.keeper_told(decode(KeeperHello, line), now))
-        elif peer.wid is None:
-            hello = _first_line(line)
-            if (hello.job, hello.incarnation) != (self._wish.job, self._wish.incarnation):
-                raise ProtocolError(f"a caller of job {hello.job}, incarnation {hello.incarnation}")
-            if isinstance(hello, Retire):
+            self._obey(decode(DesiredMembership, line))
+        elif peer.shim_of is not None:
+            self._act(self._membership.shim_joined(decode(ShimJoin, line), now))
+        elif peer.member_id is None:
+            join = _first_line(line)
+            if (join.job, join.attempt) != (self._desired.job, self._desired.attempt):
+                raise ProtocolError(f"a caller of job {join.job}, attempt {join.attempt}")
+            if isinstance(join, Retire):
                 self._running = False
                 return
-            if isinstance(hello, KeeperHello):
-                peer.keeper_of = hello.host
-                self._keepers[hello.host] = peer
-                self._act(self._membership.keeper_told(hello, now))
+            if isinstance(join, ShimJoin):
+                peer.shim_of = join.host
+                self._shims[join.host] = peer
+                self._act(self._membership.shim_joined(join, now))
                 return
-            peer.wid = hello.wid
-            self._peers[hello.wid] = peer
-            self._begin_session(hello, now)
-            self._act(self._membership.connected(hello, now))
+            peer.member_id = join.member_id
+            self._peers[join.member_id] = peer
+            self._begin_session(join, now)
+            self._act(self._membership.connected(join, now))
         else:
-            self._act(self._membership.said(peer.wid, decode(Said, line), now))
+            self._act(self._membership.said(peer.member_id, decode(MemberMessage, line), now))
 
     def _elastic(self) -> Membership:
         launch = self._launch
         return Membership(self._address, self._store_port, launch.min_slots, launch.stuck_seconds)
 
-    def _begin_session(self, hello: Hello, now: float) -> None:
+    def _begin_session(self, join: Join, now: float) -> None:
         """A single process has made a session: from now on it is an elastic training of one rank."""
         gang = self._membership
-        if hello.gang or isinstance(gang, Membership):
+        if join.gang or isinstance(gang, Membership):
             return
         self._membership = self._elastic()
         self._membership.generation = GANG_GENERATION
-        self._act(self._membership.wished(gang.target, gang.target_revision, now))
+        self._act(self._membership.retarget(gang.target, gang.target_revision, now))
 
-    def _obey(self, wish: CoordinatorWish) -> None:
-        if (wish.job, wish.incarnation) != (self._wish.job, self._wish.incarnation):
-            raise ProtocolError(f"a wish for job {wish.job}, incarnation {wish.incarnation}")
-        if wish.stop:
+    def _obey(self, desired: DesiredMembership) -> None:
+        if (desired.job, desired.attempt) != (self._desired.job, self._desired.attempt):
+            raise ProtocolError(f"a desired state for job {desired.job}, attempt {desired.attempt}")
+        if desired.stop:
             self._running = False
             return
-        self._act(self._membership.wished(wish.members, wish.target_revision, time.time(), halt=wish.halt))
+        self._act(self._membership.retarget(desired.members, desired.target_revision, time.time(), halt=desired.halt))
 
     def _close(self, peer: _Peer) -> None:
         self._selector.unregister(peer.connection)
         peer.connection.close()
-        if peer.keeper_of is not None and self._keepers.get(peer.keeper_of) is peer:
-            del self._keepers[peer.keeper_of]
-        if peer.wid is not None and self._peers.get(peer.wid) is peer:
-            del self._peers[peer.wid]
-            self._act(self._membership.disconnected(peer.wid, time.time()))
+        if peer.shim_of is not None and self._shims.get(peer.shim_of) is peer:
+            del self._shims[peer.shim_of]
+        if peer.member_id is not None and self._peers.get(peer.member_id) is peer:
+            del self._peers[peer.member_id]
+            self._act(self._membership.disconnected(peer.member_id, time.time()))
 
     def _act(self, actions: list[Action]) -> None:
         """Write everything down first, then tell."""
@@ -216,13 +216,13 @@ class Coordinator:
             if isinstance(action, Record):
                 self._journal.append(action.kind, action.data)
         for action in actions:
-            if isinstance(action, Tell) and action.wid in self._peers:
-                self._send(self._peers[action.wid], encode(action.told))
-            elif isinstance(action, Fence) and action.host in self._keepers:
-                # A keeper that is not there says which ranks it has when it comes back, and is told then.
-                self._send(self._keepers[action.host], encode(KeeperTold("fence", action.wid, action.why)))
-            elif isinstance(action, Retry) and action.host in self._keepers:
-                self._send(self._keepers[action.host], encode(KeeperTold("retry", action.wid)))
+            if isinstance(action, Tell) and action.member_id in self._peers:
+                self._send(self._peers[action.member_id], encode(action.told))
+            elif isinstance(action, Fence) and action.host in self._shims:
+                # A shim that is not there says which ranks it has when it comes back, and is told then.
+                self._send(self._shims[action.host], encode(ShimCommand("fence", action.member_id, action.why)))
+            elif isinstance(action, Retry) and action.host in self._shims:
+                self._send(self._shims[action.host], encode(ShimCommand("retry", action.member_id)))
             elif isinstance(action, Publish):
                 self._publish(action)
 
@@ -230,7 +230,7 @@ class Coordinator:
         try:
             peer.connection.sendall(line)
         except OSError:  # its end is read as such in the next turn
-            logger.info("job=%s rank=%s keeper=%s does not listen", self._wish.job, peer.wid, peer.keeper_of)
+            logger.info("job=%s rank=%s shim=%s does not listen", self._desired.job, peer.member_id, peer.shim_of)
 
     def _publish(self, checkpoint: Publish) -> None:
         """On disk before it is in the journal, in the journal before anybody is told: any of these may be repeated."""
@@ -238,15 +238,15 @@ class Coordinator:
         said, folder = checkpoint.said, self._folder / "checkpoint"
         fault("publish")
         try:
-            path = publication.publish(folder, said.step, checkpoint.wid)
+            path = publication.publish(folder, said.step, checkpoint.member_id)
         except FileNotFoundError:  # we were slow: its writer gave it up for a newer one, of which it will say so
-            logger.info("job=%s step=%s: the checkpoint is no longer there", self._wish.job, said.step)
-            self._act(self._membership.publications.given_up(checkpoint.wid, said))
+            logger.info("job=%s step=%s: the checkpoint is no longer there", self._desired.job, said.step)
+            self._act(self._membership.publications.given_up(checkpoint.member_id, said))
             return
         except OSError as error:
-            logger.warning("job=%s step=%s: no checkpoint is published: %s", self._wish.job, said.step, error)
+            logger.warning("job=%s step=%s: no checkpoint is published: %s", self._desired.job, said.step, error)
             why = error.strerror or str(error)
-            self._act(self._membership.publications.not_published(checkpoint.wid, said, why, time.time()))
+            self._act(self._membership.publications.not_published(checkpoint.member_id, said, why, time.time()))
             return
         fault("published")
         self._act(self._membership.published(said, str(path.relative_to(self._folder)), time.time()))
@@ -261,7 +261,7 @@ class Coordinator:
                 publication.prune(folder, kept)
             publication.sweep(folder, self._membership.ranks)
         except OSError as error:
-            logger.warning("job=%s: old checkpoints stay: %s", self._wish.job, error)
+            logger.warning("job=%s: old checkpoints stay: %s", self._desired.job, error)
 
     def _end_when_over(self) -> None:
         membership = self._membership
@@ -276,7 +276,7 @@ class Coordinator:
             self._publish_address(ended=end)
 
     def _publish_address(self, ended: str | None = None) -> None:
-        """`ended`: how the incarnation did, for ranks that were started but come too late to ask."""
+        """`ended`: how the attempt did, for ranks that were started but come too late to ask."""
         host, port = self._listener.getsockname()
         pid = os.getpid()
         place = {"address": host, "port": port, "pid": pid, "started_at": started_at(pid), "ended": ended}
@@ -285,17 +285,17 @@ class Coordinator:
         aside.rename(self._folder / "coordinator.json")
 
     def _retire_predecessor(self) -> None:
-        """End a coordinator of this incarnation that still runs, or the two would plan apart in one journal."""
+        """End a coordinator of this attempt that still runs, or the two would plan apart in one journal."""
         try:
             place = json.loads((self._folder / "coordinator.json").read_text())
             with socket.create_connection((place["address"], place["port"]), RETIRE_SECONDS) as connection:
                 if connection.getsockname() == connection.getpeername():  # nobody there: we met ourselves
                     return
-                connection.sendall(encode(Retire(self._wish.job, self._wish.incarnation, retire=True)))
+                connection.sendall(encode(Retire(self._desired.job, self._desired.attempt, retire=True)))
                 while connection.recv(4096):
                     continue
         except (OSError, ValueError) as error:
-            logger.info("job=%s has no other coordinator: %s", self._wish.job, error)
+            logger.info("job=%s has no other coordinator: %s", self._desired.job, error)
 
     def _restore(self) -> None:
         """Continue from an earlier life's journal, if there is one."""
@@ -318,7 +318,7 @@ class Coordinator:
             self._membership.publications.recall(entries)
             self._membership.halted = "halted" in kinds
             self._membership.fenced = {
-                entry["data"]["wid"]: entry["data"]["why"] for entry in entries if entry["kind"] == "rank_stuck"
+                entry["data"]["member_id"]: entry["data"]["why"] for entry in entries if entry["kind"] == "rank_stuck"
             }
             for entry in [entry["data"] for entry in entries if entry["kind"] == "rank_failed"]:
                 self._membership.failures.recall(from_json(RankEnd, entry), entry["generation"], entry["step"])
@@ -340,13 +340,13 @@ class Coordinator:
         )
 
 
-def _first_line(line: bytes) -> Hello | KeeperHello | Retire:
-    """Who connects is a rank, a keeper or a successor."""
-    kinds: tuple[type[Retire], type[KeeperHello]] = (Retire, KeeperHello)
+def _first_line(line: bytes) -> Join | ShimJoin | Retire:
+    """Who connects is a rank, a shim or a successor."""
+    kinds: tuple[type[Retire], type[ShimJoin]] = (Retire, ShimJoin)
     for kind in kinds:
         with suppress(ProtocolError):
             return decode(kind, line)
-    return decode(Hello, line)
+    return decode(Join, line)
 
 
 def _store(address: str) -> tuple[TCPStore, int]:

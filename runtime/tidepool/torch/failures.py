@@ -31,55 +31,55 @@ class Failure:
 
 @dataclass
 class Failures:
-    #: wid -> generation and step in which the others went on without it; None: they have not yet.
+    #: member_id -> generation and step in which the others went on without it; None: they have not yet.
     _fallen: dict[str, tuple[int, int] | None] = field(default_factory=dict)
     #: Ends by the script's error, with nothing decided about them.
     _ends: dict[str, RankEnd] = field(default_factory=dict)
     _known: set[str] = field(default_factory=set)
     #: (error, step) -> the first generation that went on without one that it had ended.
     _seen: dict[tuple[str, int], int] = field(default_factory=dict)
-    #: wid -> step after which its slot gets another rank.
+    #: member_id -> step after which its slot gets another rank.
     _waiting: dict[str, int] = field(default_factory=dict)
 
-    def fell(self, wid: str, *, took_part: bool) -> None:
+    def rank_failed(self, member_id: str, *, took_part: bool) -> None:
         """Its connection is closed."""
-        self._fallen.setdefault(wid, None if took_part else (0, _BEFORE))
+        self._fallen.setdefault(member_id, None if took_part else (0, _BEFORE))
 
     def went_on(self, generation: int, step: int) -> None:
         """The survivors trained on in `generation`, with `step` steps completed."""
-        for wid, place in self._fallen.items():
+        for member_id, place in self._fallen.items():
             if place is None:
-                self._fallen[wid] = (generation, step)
+                self._fallen[member_id] = (generation, step)
 
     def ended(self, end: RankEnd, *, connected: bool) -> None:
-        """What its keeper saw, said once or often. `connected`: it may still take part as far as we know."""
-        if end.wid in self._known or not end.by_script:
+        """What its shim saw, said once or often. `connected`: it may still take part as far as we know."""
+        if end.member_id in self._known or not end.by_script:
             return
-        self._known.add(end.wid)
-        self._ends[end.wid] = end
+        self._known.add(end.member_id)
+        self._ends[end.member_id] = end
         if not connected:
-            self.fell(end.wid, took_part=False)
+            self.rank_failed(end.member_id, took_part=False)
 
     def news(self) -> list[Failure]:
         """Failures of which everything is known now."""
         found = []
-        for wid, end in list(self._ends.items()):
-            place = self._fallen.get(wid)
+        for member_id, end in list(self._ends.items()):
+            place = self._fallen.get(member_id)
             if place is not None:
-                del self._ends[wid]
+                del self._ends[member_id]
                 found.append(self._note(end, *place))
         return found
 
     def recall(self, end: RankEnd, generation: int, step: int | None) -> None:
         """From an earlier life's journal."""
-        self._known.add(end.wid)
+        self._known.add(end.member_id)
         self._note(end, generation, _BEFORE if step is None else step)
 
     def overcome(self, step: int) -> list[str]:
         """Ranks that failed before `step` was completed: each is named once."""
-        passed = [wid for wid, failed_at in self._waiting.items() if step > failed_at]
-        for wid in passed:
-            del self._waiting[wid]
+        passed = [member_id for member_id, failed_at in self._waiting.items() if step > failed_at]
+        for member_id in passed:
+            del self._waiting[member_id]
         return passed
 
     def _note(self, end: RankEnd, generation: int, step: int) -> Failure:
@@ -87,5 +87,5 @@ class Failures:
         again = key in self._seen and (step == _BEFORE or generation > self._seen[key])
         self._seen.setdefault(key, generation)
         if not again:
-            self._waiting[end.wid] = step
+            self._waiting[end.member_id] = step
         return Failure(end, None if step == _BEFORE else step, generation, again)

@@ -2,15 +2,15 @@
 
 The pure half of the coordinator for these engines, with the methods of `Membership`. It forms generation 1 when a rank
 is ready in every place of the target, and calls it active when all of them run the script. What a death means is not
-decided here: nothing can be saved by planning anew, so the keepers' journals tell the control plane, which ends the
-incarnation as a whole.
+decided here: nothing can be saved by planning anew, so the shims' journals tell the control plane, which ends the
+attempt as a whole.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from tidepool.protocol import GenerationPlan, Hello, KeeperHello, Member, PlanMember, Said, Told
+from tidepool.protocol import CoordinatorMessage, GenerationPlan, Join, Member, MemberMessage, PlanMember, ShimJoin
 from tidepool.torch.actions import Action, Record, Tell, active_record, planned_record
 
 __all__ = ["GANG_GENERATION", "FixedMembership"]
@@ -21,7 +21,7 @@ GANG_GENERATION = 1
 
 @dataclass
 class _GangRank:
-    hello: Hello
+    join: Join
     #: Where it would let the others meet; None until it is ready.
     meeting: tuple[str, int] | None = None
     told: bool = False
@@ -39,28 +39,28 @@ class FixedMembership:
     begun: set[str] = field(default_factory=set)
     #: The beginning of the generation is in the journal.
     recorded: bool = False
-    #: Never: the end of a gang is seen by its keepers, and who is left of it is ended by a wish.
+    #: Never: the end of a gang is seen by its shims, and who is left of it is ended by a desired state.
     finished: bool = False
     lost: bool = False
     halted: bool = False
 
     # --- what happened ---
 
-    def wished(self, target: list[Member], target_revision: int, now: float, *, halt: bool = False) -> list[Action]:
+    def retarget(self, target: list[Member], target_revision: int, now: float, *, halt: bool = False) -> list[Action]:
         """`halt` is asked of nobody here: such a script saves itself when it is told to end, or it does not."""
         if target_revision < self.target_revision:
             return []
         self.target, self.target_revision = target, target_revision
         return self._form(now)
 
-    def connected(self, hello: Hello, now: float) -> list[Action]:
-        if self.plan is not None and hello.wid not in self._members():
-            return [Tell(hello.wid, Told("fenced"))]
-        self.ranks[hello.wid] = _GangRank(hello)
-        return [Record("rank_joined", {"wid": hello.wid, "host": hello.host, "slot": hello.slot, "at": now})]
+    def connected(self, join: Join, now: float) -> list[Action]:
+        if self.plan is not None and join.member_id not in self._members():
+            return [Tell(join.member_id, CoordinatorMessage("fenced"))]
+        self.ranks[join.member_id] = _GangRank(join)
+        return [Record("rank_joined", {"member_id": join.member_id, "host": join.host, "slot": join.slot, "at": now})]
 
-    def said(self, wid: str, said: Said, now: float) -> list[Action]:
-        rank = self.ranks.get(wid)
+    def said(self, member_id: str, said: MemberMessage, now: float) -> list[Action]:
+        rank = self.ranks.get(member_id)
         if rank is None:
             return []
         if said.kind == "ready":
@@ -68,15 +68,15 @@ class FixedMembership:
             return self._form(now)
         if said.kind == "switched":
             rank.told = True
-            self.begun.add(wid)
+            self.begun.add(member_id)
             return self._begin(said, now)
         return []
 
-    def disconnected(self, wid: str, now: float) -> list[Action]:
-        self.ranks.pop(wid, None)
+    def disconnected(self, member_id: str, now: float) -> list[Action]:
+        self.ranks.pop(member_id, None)
         return []
 
-    def keeper_told(self, hello: KeeperHello, now: float) -> list[Action]:
+    def shim_joined(self, join: ShimJoin, now: float) -> list[Action]:
         """Nobody is given up here: what a script that knows nothing of us does is not to be judged by its silence."""
         return []
 
@@ -98,31 +98,35 @@ class FixedMembership:
                 return []
             self.plan = GenerationPlan(GANG_GENERATION, members, "", 0, self.target_revision, "start")
             actions.append(planned_record(self.plan, now))
-        first = self.ranks.get(self.plan.members[0].wid)
+        first = self.ranks.get(self.plan.members[0].member_id)
         if first is None or first.meeting is None:
             return actions
         address, port = first.meeting
         self.plan = replace(self.plan, store_address=address, store_port=port)
-        untold = [wid for wid in self._members() if wid in self.ranks and not self.ranks[wid].told]
-        for wid in untold:
-            self.ranks[wid].told = True
-        return actions + [Tell(wid, Told("commit", GANG_GENERATION, self.plan)) for wid in untold]
+        untold = [
+            member_id for member_id in self._members() if member_id in self.ranks and not self.ranks[member_id].told
+        ]
+        for member_id in untold:
+            self.ranks[member_id].told = True
+        return actions + [
+            Tell(member_id, CoordinatorMessage("commit", GANG_GENERATION, self.plan)) for member_id in untold
+        ]
 
     def _complete_gang(self) -> list[PlanMember] | None:
         """A ready rank in every place, host by host in the target's order, as `torchrun` numbers them."""
-        ready = {(rank.hello.host, rank.hello.slot): rank.hello for rank in self.ranks.values() if rank.meeting}
+        ready = {(rank.join.host, rank.join.slot): rank.join for rank in self.ranks.values() if rank.meeting}
         places = [(member.host, member.slot) for member in self.target]
         if len(places) != self.size or not set(places) <= set(ready):
             return None
         hosts = list(dict.fromkeys(host for host, _ in places))
         places.sort(key=lambda place: (hosts.index(place[0]), place[1]))
-        return [PlanMember(ready[place].wid, *place, holder=True) for place in places]
+        return [PlanMember(ready[place].member_id, *place, holder=True) for place in places]
 
-    def _begin(self, said: Said, now: float) -> list[Action]:
+    def _begin(self, said: MemberMessage, now: float) -> list[Action]:
         if self.plan is None or self.recorded or not set(self._members()) <= self.begun:
             return []
         self.recorded = True
         return [active_record(self.plan, said, now)]
 
     def _members(self) -> list[str]:
-        return [member.wid for member in self.plan.members] if self.plan else []
+        return [member.member_id for member in self.plan.members] if self.plan else []

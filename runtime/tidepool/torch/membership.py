@@ -1,7 +1,7 @@
 """Which ranks train together: the coordinator's decisions, without any I/O.
 
-`Membership` is told what happened (`connected`, `said`, `disconnected`, `wished`, `ticked`) and answers with a list of
-actions: lines for ranks (`Tell`) and entries for the journal (`Record`). It never looks at a clock: `now` is passed in.
+`Membership` is told what happened (`connected`, `said`, `disconnected`, `retarget`, `ticked`) and answers with a list
+of actions: lines for ranks (`Tell`) and journal entries (`Record`). It never looks at a clock: `now` is passed in.
 
 A change of size takes two phases. PREPARE: every member of the next generation builds its group in the background,
 and those who leave take note; training goes on. COMMIT: the present members set a flag that rides on their next
@@ -15,7 +15,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tidepool.protocol import GenerationPlan, Hello, KeeperHello, Member, PlanMember, Said, Told, host_of
+from tidepool.protocol import (
+    CoordinatorMessage,
+    GenerationPlan,
+    Join,
+    Member,
+    MemberMessage,
+    PlanMember,
+    ShimJoin,
+    host_of,
+)
 from tidepool.torch.actions import (
     Action,
     Fence,
@@ -41,7 +50,7 @@ PREPARE_TIMEOUT_SECONDS = 30.0
 
 @dataclass
 class Membership:
-    """The state of one incarnation's process groups. See the module's text for the protocol."""
+    """The state of one attempt's process groups. See the module's text for the protocol."""
 
     store_address: str
     store_port: int
@@ -54,7 +63,7 @@ class Membership:
     pending: Pending | None = None
     ranks: dict[str, Rank] = field(default_factory=dict)
     finished: bool = False
-    #: Every rank that held the state is gone: this incarnation is over.
+    #: Every rank that held the state is gone: this attempt is over.
     lost: bool = False
     succession: Succession = field(default_factory=Succession)
     #: Newest generation whose beginning is in the journal.
@@ -73,38 +82,47 @@ class Membership:
 
     # --- what happened ---
 
-    def wished(self, target: list[Member], target_revision: int, now: float, *, halt: bool = False) -> list[Action]:
+    def retarget(self, target: list[Member], target_revision: int, now: float, *, halt: bool = False) -> list[Action]:
         if target_revision < self.target_revision:
             return []
         self.target, self.target_revision, self.halting = target, target_revision, halt
         return self._replan(now)
 
-    def connected(self, hello: Hello, now: float) -> list[Action]:
-        if hello.wid in self.fenced:
-            return [Tell(hello.wid, Told("fenced")), Fence(hello.wid, hello.host, self.fenced[hello.wid])]
-        if self.lost or (not self.finished and self._is_history(hello)):
-            return [Tell(hello.wid, Told("fenced"))]
+    def connected(self, join: Join, now: float) -> list[Action]:
+        if join.member_id in self.fenced:
+            return [
+                Tell(join.member_id, CoordinatorMessage("fenced")),
+                Fence(join.member_id, join.host, self.fenced[join.member_id]),
+            ]
+        if self.lost or (not self.finished and self._is_history(join)):
+            return [Tell(join.member_id, CoordinatorMessage("fenced"))]
         if self.halted:
-            return [Tell(hello.wid, Told("stop"))]
+            return [Tell(join.member_id, CoordinatorMessage("stop"))]
         if self.finished:
-            return [Tell(hello.wid, Told("finished" if hello.generation else "stop"))]
-        ready_at = now if hello.ready else None
-        rank = Rank(hello.wid, hello.host, hello.slot, ready_at, hello.generation, False, hello.target_revision)
-        self.ranks[hello.wid] = rank
-        self._pulses.heard(hello.wid, now)
-        self._catch_up_with(hello)
-        self.succession.returned(hello.wid)
-        joined = Record("rank_joined", {"wid": rank.wid, "host": rank.host, "slot": rank.slot, "at": now})
-        void = [] if hello.generation else self.succession.void
-        abandoned = [Tell(hello.wid, Told("abandon", generation)) for generation in void]
-        return [joined, *abandoned, *self.publications.newest(rank.wid, now), *self._settle(now), *self._replan(now)]
+            return [Tell(join.member_id, CoordinatorMessage("finished" if join.generation else "stop"))]
+        ready_at = now if join.ready else None
+        rank = Rank(join.member_id, join.host, join.slot, ready_at, join.generation, False, join.target_revision)
+        self.ranks[join.member_id] = rank
+        self._pulses.heard(join.member_id, now)
+        self._catch_up_with(join)
+        self.succession.returned(join.member_id)
+        joined = Record("rank_joined", {"member_id": rank.member_id, "host": rank.host, "slot": rank.slot, "at": now})
+        void = [] if join.generation else self.succession.void
+        abandoned = [Tell(join.member_id, CoordinatorMessage("abandon", generation)) for generation in void]
+        return [
+            joined,
+            *abandoned,
+            *self.publications.newest(rank.member_id, now),
+            *self._settle(now),
+            *self._replan(now),
+        ]
 
-    def said(self, wid: str, said: Said, now: float) -> list[Action]:
-        rank = self.ranks.get(wid)
+    def said(self, member_id: str, said: MemberMessage, now: float) -> list[Action]:
+        rank = self.ranks.get(member_id)
         if rank is None:
             return []
-        self._pulses.heard(wid, now)
-        answers: dict[str, Callable[[Rank, Said, float], list[Action]]] = {
+        self._pulses.heard(member_id, now)
+        answers: dict[str, Callable[[Rank, MemberMessage, float], list[Action]]] = {
             "ready": self._ready,
             "prepared": self._prepared,
             "unprepared": self._unprepared,
@@ -119,22 +137,24 @@ class Membership:
         }
         return answers[said.kind](rank, said, now)
 
-    def disconnected(self, wid: str, now: float) -> list[Action]:
-        self._pulses.forget(wid)
-        rank = self.ranks.pop(wid, None)
+    def disconnected(self, member_id: str, now: float) -> list[Action]:
+        self._pulses.forget(member_id)
+        rank = self.ranks.pop(member_id, None)
         if rank is None or self.finished or self.halted or rank.left:
             return []
-        self.failures.fell(wid, took_part=wid in self._active_wids() or bool(rank.generation))
+        self.failures.rank_failed(member_id, took_part=member_id in self._active_member_ids() or bool(rank.generation))
         return [*self._gone(rank, now), *self._heed_failures(now)]
 
-    def keeper_told(self, hello: KeeperHello, now: float) -> list[Action]:
+    def shim_joined(self, join: ShimJoin, now: float) -> list[Action]:
         """Which ranks live on a host, from the one that would know: nobody waits for the others."""
-        fences = [Fence(wid, hello.host, self.fenced[wid]) for wid in hello.living if wid in self.fenced]
-        dead = self.succession.dead_on(hello)
-        for wid in dead:
-            self.failures.fell(wid, took_part=True)
-        for end in hello.ended:
-            self.failures.ended(end, connected=end.wid in self.ranks)
+        fences = [
+            Fence(member_id, join.host, self.fenced[member_id]) for member_id in join.living if member_id in self.fenced
+        ]
+        dead = self.succession.dead_on(join)
+        for member_id in dead:
+            self.failures.rank_failed(member_id, took_part=True)
+        for end in join.ended:
+            self.failures.ended(end, connected=end.member_id in self.ranks)
         return [*fences, *(self._settle(now) if dead else []), *self._heed_failures(now)]
 
     def ticked(self, now: float) -> list[Action]:
@@ -148,9 +168,9 @@ class Membership:
         if pending and not pending.committed and now - pending.since > PREPARE_TIMEOUT_SECONDS:
             late = sorted(pending.unprepared)
             actions += self._abandon(f"not prepared in time: {', '.join(late)}", now)
-            for wid in late:
-                if wid not in self._active_wids():
-                    actions += self._fence(wid, "it did not prepare for its generation in time")
+            for member_id in late:
+                if member_id not in self._active_member_ids():
+                    actions += self._fence(member_id, "it did not prepare for its generation in time")
         return actions
 
     def restore(self, planned: dict[int, GenerationPlan], active: int, target_revision: int, now: float) -> None:
@@ -159,11 +179,13 @@ class Membership:
         self.recorded, self.target_revision = active, target_revision
         self.succession = Succession.of(planned, self.active, now)
 
-    def _catch_up_with(self, hello: Hello) -> None:
-        later = self.succession.later_plan(hello, self._active_generation())
+    def _catch_up_with(self, join: Join) -> None:
+        later = self.succession.later_plan(join, self._active_generation())
         if later is not None:
             self.active = later
-            self.succession.await_instead([wid for wid in self._active_wids() if wid not in self.ranks])
+            self.succession.await_instead(
+                [member_id for member_id in self._active_member_ids() if member_id not in self.ranks]
+            )
 
     def _settle(self, now: float) -> list[Action]:
         """Once nobody is awaited any more: void what our predecessor had planned and nobody trains in.
@@ -174,43 +196,51 @@ class Membership:
         if not succession.under_way or succession.awaited or self.finished:
             return []
         succession.end(self._active_generation())
-        if not succession.void and set(self._active_wids()) <= set(self.ranks):
+        if not succession.void and set(self._active_member_ids()) <= set(self.ranks):
             return []
         waiting = sorted(set(self.ranks) - set(self._holders()))
-        abandoned = [Tell(wid, Told("abandon", generation)) for generation in succession.void for wid in waiting]
+        abandoned = [
+            Tell(member_id, CoordinatorMessage("abandon", generation))
+            for generation in succession.void
+            for member_id in waiting
+        ]
         return [*abandoned, *self._recover(now)]
 
-    def _is_history(self, hello: Hello) -> bool:
+    def _is_history(self, join: Join) -> bool:
         """A rank that comes back after the others went on without it."""
-        pending = [member.wid for member in self.pending.plan.members] if self.pending else []
-        known = [*self._active_wids(), *pending]
-        return hello.generation > 0 and not self.succession.under_way and hello.wid not in known
+        pending = [member.member_id for member in self.pending.plan.members] if self.pending else []
+        known = [*self._active_member_ids(), *pending]
+        return join.generation > 0 and not self.succession.under_way and join.member_id not in known
 
     # --- what ranks say ---
 
-    def _ready(self, rank: Rank, said: Said, now: float) -> list[Action]:
+    def _ready(self, rank: Rank, said: MemberMessage, now: float) -> list[Action]:
         rank.ready_at = now
         return self._replan(now)
 
-    def _prepared(self, rank: Rank, said: Said, now: float) -> list[Action]:
+    def _prepared(self, rank: Rank, said: MemberMessage, now: float) -> list[Action]:
         pending = self.pending
         if pending is None or pending.plan.generation != said.generation or pending.committed:
             return []
-        pending.unprepared.discard(rank.wid)
+        pending.unprepared.discard(rank.member_id)
         return self._commit_if_prepared()
 
-    def _unprepared(self, rank: Rank, said: Said, now: float) -> list[Action]:
+    def _unprepared(self, rank: Rank, said: MemberMessage, now: float) -> list[Action]:
         pending = self.pending
         if pending is None or pending.plan.generation != said.generation or pending.committed:
             return []
         self.setbacks.add(now)
-        return self._abandon(f"{rank.wid}: {said.detail.get('error', '')}", now)
+        return self._abandon(f"{rank.member_id}: {said.detail.get('error', '')}", now)
 
-    def _switched(self, rank: Rank, said: Said, now: float) -> list[Action]:
+    def _switched(self, rank: Rank, said: MemberMessage, now: float) -> list[Action]:
         """Rank 0's word begins a generation; after a restart, that of any of its members tells that it has begun."""
         rank.generation = max(rank.generation, said.generation)
         pending = self.pending
-        if pending and pending.plan.generation == said.generation and pending.plan.members[0].wid == rank.wid:
+        if (
+            pending
+            and pending.plan.generation == said.generation
+            and pending.plan.members[0].member_id == rank.member_id
+        ):
             self._let_leavers_go(pending.plan)
             self.active, self.pending = pending.plan, None
         if self.active is None or self.active.generation != said.generation or self.recorded == said.generation:
@@ -227,60 +257,68 @@ class Membership:
         """
         if plan.cause == "failure":
             return
-        members = {member.wid for member in plan.members}
-        for wid in self._active_wids():
-            if wid in self.ranks and wid not in members:
-                self.ranks[wid].left = True
+        members = {member.member_id for member in plan.members}
+        for member_id in self._active_member_ids():
+            if member_id in self.ranks and member_id not in members:
+                self.ranks[member_id].left = True
 
-    def _left(self, rank: Rank, said: Said, now: float) -> list[Action]:
+    def _left(self, rank: Rank, said: MemberMessage, now: float) -> list[Action]:
         rank.left = True
         pending = self.pending.plan if self.pending else None
-        counted_on = pending and pending.cause == "failure" and rank.wid in [member.wid for member in pending.members]
+        counted_on = (
+            pending
+            and pending.cause == "failure"
+            and rank.member_id in [member.member_id for member in pending.members]
+        )
         return self._recover(now) if counted_on else []
 
-    def _broken(self, rank: Rank, said: Said, now: float) -> list[Action]:
+    def _broken(self, rank: Rank, said: MemberMessage, now: float) -> list[Action]:
         """A collective failed though nobody's connection to us closed (yet): form the survivors anew."""
         if self.finished:
-            return [Tell(rank.wid, Told("finished"))]
+            return [Tell(rank.member_id, CoordinatorMessage("finished"))]
         if rank.left or self.halted:  # the others have gone on without it, as planned
-            return [Tell(rank.wid, Told("stop"))]
+            return [Tell(rank.member_id, CoordinatorMessage("stop"))]
         recovering = self.pending is not None and self.pending.plan.cause == "failure"
         latest = self.generation if recovering else self._active_generation()
-        if said.generation < latest and rank.wid in self._active_wids():
+        if said.generation < latest and rank.member_id in self._active_member_ids():
             return []  # an older group's failure; its recovery is under way
-        return self._recover(now) if rank.wid in self._holders() else []
+        return self._recover(now) if rank.member_id in self._holders() else []
 
-    def _finished(self, rank: Rank, said: Said, now: float) -> list[Action]:
+    def _finished(self, rank: Rank, said: MemberMessage, now: float) -> list[Action]:
         if self.finished:
             return []
         self.finished, self.pending = True, None
         record = Record("finished", {"step": said.step, "epoch": said.epoch, "at": now})
-        members = self._active_wids()
-        trained = {wid for wid, other in self.ranks.items() if other.generation or wid in members}
-        told = {wid: Told("finished" if wid in trained else "stop") for wid in self.ranks}
-        return [record, *(Tell(wid, message) for wid, message in told.items())]
+        members = self._active_member_ids()
+        trained = {member_id for member_id, other in self.ranks.items() if other.generation or member_id in members}
+        told = {
+            member_id: CoordinatorMessage("finished" if member_id in trained else "stop") for member_id in self.ranks
+        }
+        return [record, *(Tell(member_id, message) for member_id, message in told.items())]
 
-    def _checkpoint(self, rank: Rank, said: Said, now: float) -> list[Action]:
-        takes_part = rank.wid in self._holders()
-        answer = self.publications.asked(rank.wid, said, now, takes_part=takes_part, over=self.finished or self.lost)
+    def _checkpoint(self, rank: Rank, said: MemberMessage, now: float) -> list[Action]:
+        takes_part = rank.member_id in self._holders()
+        answer = self.publications.asked(
+            rank.member_id, said, now, takes_part=takes_part, over=self.finished or self.lost
+        )
         return [*answer, *(self._halt_if_saved(said, now) if said.step in self.publications.steps else [])]
 
-    def published(self, said: Said, path: str, now: float) -> list[Action]:
+    def published(self, said: MemberMessage, path: str, now: float) -> list[Action]:
         return [*self.publications.published(said, path, list(self.ranks), now), *self._halt_if_saved(said, now)]
 
-    def _halt_if_saved(self, said: Said, now: float) -> list[Action]:
+    def _halt_if_saved(self, said: MemberMessage, now: float) -> list[Action]:
         """All have stopped after the step that this checkpoint has: nothing is lost when they end now."""
         pending = self.pending
         if pending is None or pending.plan.cause != "halt" or pending.plan.generation != said.detail.get("halt"):
             return []
         self.halted, self.pending = True, None
         record = Record("halted", {"step": said.step, "epoch": said.epoch, "at": now})
-        return [record, *(Tell(wid, Told("stop")) for wid in self.ranks)]
+        return [record, *(Tell(member_id, CoordinatorMessage("stop")) for member_id in self.ranks)]
 
-    def _alive(self, rank: Rank, said: Said, now: float) -> list[Action]:
-        self._pulses.told(rank.wid, said, now)
-        overcome = self.failures.overcome(said.step) if rank.wid in self._active_wids() else []
-        return [Retry(wid, host_of(wid)) for wid in overcome]
+    def _alive(self, rank: Rank, said: MemberMessage, now: float) -> list[Action]:
+        self._pulses.told(rank.member_id, said, now)
+        overcome = self.failures.overcome(said.step) if rank.member_id in self._active_member_ids() else []
+        return [Retry(member_id, host_of(member_id)) for member_id in overcome]
 
     # --- decisions ---
 
@@ -295,8 +333,8 @@ class Membership:
             return [Record("no_progress", {"text": stalled, "at": now})] if stalled else []
         actions: list[Action] = []
         for stuck in given_up:
-            actions.append(stuck_record(stuck, self.ranks[stuck.wid].host, now))
-            actions += self._fence(stuck.wid, stuck.why)
+            actions.append(stuck_record(stuck, self.ranks[stuck.member_id].host, now))
+            actions += self._fence(stuck.member_id, stuck.why)
             self._pulses.give_up(stuck)
         return actions + self._recover(now)
 
@@ -314,24 +352,28 @@ class Membership:
     def _training(self) -> list[str]:
         """Live members of the generation that trains, and of one that everybody is switching to."""
         pending = self.pending.plan.members if self.pending and self.pending.committed else []
-        members = [*self._active_wids(), *(member.wid for member in pending)]
-        return [wid for wid in dict.fromkeys(members) if wid in self.ranks and not self.ranks[wid].left]
+        members = [*self._active_member_ids(), *(member.member_id for member in pending)]
+        return [
+            member_id
+            for member_id in dict.fromkeys(members)
+            if member_id in self.ranks and not self.ranks[member_id].left
+        ]
 
-    def _fence(self, wid: str, why: str) -> list[Action]:
-        """Dead to us from now on. It may hear us, or not: its keeper kills it in any case."""
-        self.fenced[wid] = why
-        self._pulses.forget(wid)
-        return [Tell(wid, Told("fenced")), Fence(wid, self.ranks.pop(wid).host, why)]
+    def _fence(self, member_id: str, why: str) -> list[Action]:
+        """Dead to us from now on. It may hear us, or not: its shim kills it in any case."""
+        self.fenced[member_id] = why
+        self._pulses.forget(member_id)
+        return [Tell(member_id, CoordinatorMessage("fenced")), Fence(member_id, self.ranks.pop(member_id).host, why)]
 
     def _gone(self, rank: Rank, now: float) -> list[Action]:
-        if rank.wid in self._active_wids() or rank.generation:
+        if rank.member_id in self._active_member_ids() or rank.generation:
             return self._recover(now)
         pending = self.pending
-        if pending is None or rank.wid not in {member.wid for member in pending.plan.members}:
+        if pending is None or rank.member_id not in {member.member_id for member in pending.plan.members}:
             return self._replan(now)
         if pending.committed:
             return self._recover(now)
-        return [*self._abandon(f"{rank.wid} died while preparing", now), *self._replan(now)]
+        return [*self._abandon(f"{rank.member_id} died while preparing", now), *self._replan(now)]
 
     def _recover(self, now: float) -> list[Action]:
         """Those that hold the state go on at once, without the dead; joiners wait for another turn.
@@ -341,8 +383,12 @@ class Membership:
         if self.succession.awaited:
             return []
         holders = self._holders()
-        receiving = [wid for wid in self._active_wids() if wid in self.ranks and wid not in holders]
-        actions: list[Action] = [Tell(wid, Told("abandon", self._active_generation())) for wid in receiving]
+        receiving = [
+            member_id for member_id in self._active_member_ids() if member_id in self.ranks and member_id not in holders
+        ]
+        actions: list[Action] = [
+            Tell(member_id, CoordinatorMessage("abandon", self._active_generation())) for member_id in receiving
+        ]
         if self.pending:
             actions += self._abandon("a member died", now, tell=sorted(set(self.ranks) - set(holders)))
         if not holders:
@@ -350,11 +396,13 @@ class Membership:
         plan = self._new_plan(holders, [], "failure")
         self.pending = Pending(plan, now, set(), committed=True)
         actions.append(planned_record(plan, now))
-        return actions + [Tell(wid, Told("recover", plan.generation, plan)) for wid in holders]
+        return actions + [
+            Tell(member_id, CoordinatorMessage("recover", plan.generation, plan)) for member_id in holders
+        ]
 
     def _lose(self, now: float) -> list[Action]:
         self.lost, self.active = True, None
-        fenced = [Tell(wid, Told("fenced")) for wid in sorted(self.ranks)]
+        fenced = [Tell(member_id, CoordinatorMessage("fenced")) for member_id in sorted(self.ranks)]
         return [Record("lost", {"generation": self.generation, "at": now}), *fenced]
 
     def _replan(self, now: float) -> list[Action]:
@@ -372,29 +420,29 @@ class Membership:
         if self.active is None or (self.pending and (self.pending.committed or self.pending.plan.cause == "halt")):
             return []
         actions = self._abandon("the training is to halt", now) if self.pending else []
-        leave = [wid for wid in self._active_wids() if wid in self.ranks]
+        leave = [member_id for member_id in self._active_member_ids() if member_id in self.ranks]
         return actions + self._prepare(self._new_plan([], [], "halt"), leave, now)
 
     def _dismiss_unwanted(self) -> list[Action]:
         """Send ranks away whose slot was given back before they had joined anything."""
         wanted = self._wanted()
-        members = self._active_wids()  # some of them may still be receiving the state
+        members = self._active_member_ids()  # some of them may still be receiving the state
         unwanted = [
             rank
             for rank in self.ranks.values()
             if not rank.left
             and not rank.generation
-            and rank.wid not in members
-            and rank.wid not in wanted
+            and rank.member_id not in members
+            and rank.member_id not in wanted
             and rank.target_revision <= self.target_revision
         ]
         for rank in unwanted:
             rank.left = True
-        return [Tell(rank.wid, Told("stop")) for rank in unwanted]
+        return [Tell(rank.member_id, CoordinatorMessage("stop")) for rank in unwanted]
 
     def _resize(self, now: float) -> list[Action]:
-        active = [wid for wid in self._active_wids() if wid in self.ranks]
-        ready_at = {wid: rank.ready_at for wid, rank in self.ranks.items() if rank.ready_at is not None}
+        active = [member_id for member_id in self._active_member_ids() if member_id in self.ranks]
+        ready_at = {member_id: rank.ready_at for member_id, rank in self.ranks.items() if rank.ready_at is not None}
         change = next_change(self._wanted(), active, ready_at, places=len(self.target), now=now)
         if change is None:
             return []
@@ -402,26 +450,29 @@ class Membership:
 
     def _start(self, now: float) -> list[Action]:
         wanted = self._wanted()
-        ready = sorted((wid for wid in wanted if self._is_ready(wid)), key=lambda wid: self.ranks[wid].ready_at or 0.0)
+        ready = sorted(
+            (member_id for member_id in wanted if self._is_ready(member_id)),
+            key=lambda member_id: self.ranks[member_id].ready_at or 0.0,
+        )
         if len(ready) < self.min_slots:
             return []
         first = sorted(ready[: self.min_slots], key=wanted.index)
         return self._prepare(self._new_plan(first[:1], first[1:], "start"), [], now)
 
     def _prepare(self, plan: GenerationPlan, leave: list[str], now: float) -> list[Action]:
-        concerned = [member.wid for member in plan.members] + leave
+        concerned = [member.member_id for member in plan.members] + leave
         self.pending = Pending(plan, now, set(concerned))
-        told = Told("prepare", plan.generation, plan)
-        return [planned_record(plan, now), *(Tell(wid, told) for wid in concerned)]
+        told = CoordinatorMessage("prepare", plan.generation, plan)
+        return [planned_record(plan, now), *(Tell(member_id, told) for member_id in concerned)]
 
     def _commit_if_prepared(self) -> list[Action]:
         pending = self.pending
         if pending is None or pending.unprepared:
             return []
         pending.committed = True
-        deciders = self._active_wids() if self.active else [member.wid for member in pending.plan.members]
-        told = Told("commit", pending.plan.generation)
-        return [Tell(wid, told) for wid in deciders if wid in self.ranks]
+        deciders = self._active_member_ids() if self.active else [member.member_id for member in pending.plan.members]
+        told = CoordinatorMessage("commit", pending.plan.generation)
+        return [Tell(member_id, told) for member_id in deciders if member_id in self.ranks]
 
     def _abandon(self, why: str, now: float, tell: list[str] | None = None) -> list[Action]:
         pending, self.pending = self.pending, None
@@ -429,14 +480,14 @@ class Membership:
         generation = pending.plan.generation
         concerned = sorted(self.ranks) if tell is None else tell
         record = Record("generation_abandoned", {"generation": generation, "why": why, "at": now})
-        return [record, *(Tell(wid, Told("abandon", generation)) for wid in concerned)]
+        return [record, *(Tell(member_id, CoordinatorMessage("abandon", generation)) for member_id in concerned)]
 
     def _new_plan(
         self, holders: list[str], joiners: list[str], cause: Literal["start", "resize", "failure", "halt"]
     ) -> GenerationPlan:
         self.generation += 1
-        members = [self._member(wid, holder=True) for wid in holders] + [
-            self._member(wid, holder=False) for wid in joiners
+        members = [self._member(member_id, holder=True) for member_id in holders] + [
+            self._member(member_id, holder=False) for member_id in joiners
         ]
         return GenerationPlan(
             self.generation, members, self.store_address, self.store_port, self.target_revision, cause
@@ -444,22 +495,22 @@ class Membership:
 
     # --- who is who ---
 
-    def _member(self, wid: str, *, holder: bool) -> PlanMember:
-        rank = self.ranks[wid]
-        return PlanMember(wid, rank.host, rank.slot, holder)
+    def _member(self, member_id: str, *, holder: bool) -> PlanMember:
+        rank = self.ranks[member_id]
+        return PlanMember(member_id, rank.host, rank.slot, holder)
 
-    def _active_wids(self) -> list[str]:
-        return [member.wid for member in self.active.members] if self.active else []
+    def _active_member_ids(self) -> list[str]:
+        return [member.member_id for member in self.active.members] if self.active else []
 
     def _active_generation(self) -> int:
         return self.active.generation if self.active else 0
 
-    def _is_ready(self, wid: str) -> bool:
-        return self.ranks[wid].ready_at is not None
+    def _is_ready(self, member_id: str) -> bool:
+        return self.ranks[member_id].ready_at is not None
 
     def _wanted(self) -> list[str]:
         """The live rank of each place of the target, in the target's order; places without one are left out."""
-        by_place = {(rank.host, rank.slot): rank.wid for rank in self.ranks.values() if not rank.left}
+        by_place = {(rank.host, rank.slot): rank.member_id for rank in self.ranks.values() if not rank.left}
         places = [(member.host, member.slot) for member in self.target]
         return [by_place[place] for place in places if place in by_place]
 
@@ -468,6 +519,6 @@ class Membership:
 
         A member that has not said so yet may be receiving it still.
         """
-        holders = [wid for wid, rank in self.ranks.items() if rank.generation and not rank.left]
-        active = [wid for wid in self._active_wids() if wid in holders]
+        holders = [member_id for member_id, rank in self.ranks.items() if rank.generation and not rank.left]
+        active = [member_id for member_id in self._active_member_ids() if member_id in holders]
         return active + sorted(set(holders) - set(active))

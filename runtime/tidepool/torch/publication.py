@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tidepool.protocol import Said, Told
+from tidepool.protocol import CoordinatorMessage, MemberMessage
 from tidepool.torch.actions import Action, Publish, Record, Tell
 
 __all__ = [
@@ -32,7 +32,7 @@ _ASIDE, _DROPPED = ".writing-", ".dropped-"
 
 @dataclass
 class Publications:
-    """What the coordinator knows of its incarnation's checkpoints. Pure: no file is touched."""
+    """What the coordinator knows of its attempt's checkpoints. Pure: no file is touched."""
 
     steps: set[int] = field(default_factory=set)
     #: When the newest one was published; before the first, when training began. 0: it has not begun.
@@ -48,38 +48,38 @@ class Publications:
             if entry["kind"] == "checkpoint" or (entry["kind"] == "generation_active" and not self.newest_at):
                 self.newest_at = float(entry["data"]["at"])
 
-    def newest(self, wid: str, now: float) -> list[Action]:
+    def newest(self, member_id: str, now: float) -> list[Action]:
         """Whoever becomes rank 0 knows when the next one is due."""
-        return [Tell(wid, Told("checkpointed", age=now - self.newest_at))] if self.newest_at else []
+        return [Tell(member_id, CoordinatorMessage("checkpointed", age=now - self.newest_at))] if self.newest_at else []
 
-    def asked(self, wid: str, said: Said, now: float, *, takes_part: bool, over: bool) -> list[Action]:
+    def asked(self, member_id: str, said: MemberMessage, now: float, *, takes_part: bool, over: bool) -> list[Action]:
         """Who goes on training may have its checkpoint published, each step's once."""
         if said.step in self.steps:  # the answer was lost with our predecessor
-            return [Tell(wid, Told("checkpointed", step=said.step, age=now - self.newest_at))]
+            return [Tell(member_id, CoordinatorMessage("checkpointed", step=said.step, age=now - self.newest_at))]
         if self.refusal(said.step, takes_part=takes_part, over=over):
-            return [Tell(wid, Told("checkpoint_refused", step=said.step))]
-        return [Publish(wid, said)]
+            return [Tell(member_id, CoordinatorMessage("checkpoint_refused", step=said.step))]
+        return [Publish(member_id, said)]
 
-    def published(self, said: Said, path: str, ranks: Iterable[str], now: float) -> list[Action]:
+    def published(self, said: MemberMessage, path: str, ranks: Iterable[str], now: float) -> list[Action]:
         self.steps.add(said.step)
         self.newest_at = now
         record = Record("checkpoint", {**said.detail, "path": path, "step": said.step, "epoch": said.epoch, "at": now})
-        return [record, *(Tell(wid, Told("checkpointed", step=said.step)) for wid in ranks)]
+        return [record, *(Tell(member_id, CoordinatorMessage("checkpointed", step=said.step)) for member_id in ranks)]
 
-    def not_published(self, wid: str, said: Said, error: str, now: float) -> list[Action]:
+    def not_published(self, member_id: str, said: MemberMessage, error: str, now: float) -> list[Action]:
         failed = replace(said, detail={"error": error})
-        return [self.failed(failed, now), Tell(wid, Told("checkpoint_refused", step=said.step))]
+        return [self.failed(failed, now), Tell(member_id, CoordinatorMessage("checkpoint_refused", step=said.step))]
 
-    def given_up(self, wid: str, said: Said) -> list[Action]:
+    def given_up(self, member_id: str, said: MemberMessage) -> list[Action]:
         """Its writer has removed it for a newer one: nothing has failed, and nothing is published."""
-        return [Tell(wid, Told("checkpoint_refused", step=said.step))]
+        return [Tell(member_id, CoordinatorMessage("checkpoint_refused", step=said.step))]
 
-    def failed(self, said: Said, now: float) -> Record:
+    def failed(self, said: MemberMessage, now: float) -> Record:
         error = str(said.detail.get("error", ""))
         return Record("checkpoint_failed", {"step": said.step, "epoch": said.epoch, "error": error, "at": now})
 
-    def restored(self, said: Said, now: float) -> list[Action]:
-        """What the incarnation continues from. Said again on each connection: written down once."""
+    def restored(self, said: MemberMessage, now: float) -> list[Action]:
+        """What the attempt continues from. Said again on each connection: written down once."""
         if self.restoration_told:
             return []
         self.restoration_told = True
@@ -88,7 +88,7 @@ class Publications:
     def refusal(self, step: int, *, takes_part: bool, over: bool) -> str | None:
         """Why a checkpoint of `step` must not be published; None: it may."""
         if over:
-            return "the incarnation is over"
+            return "the attempt is over"
         if not takes_part:
             return "its writer takes no part in the training any more"
         if self.steps and step < max(self.steps):
@@ -100,13 +100,13 @@ def final_name(step: int) -> str:
     return f"step-{step:09d}"
 
 
-def aside_name(step: int, wid: str) -> str:
-    return f"{_ASIDE}{step:09d}-{wid}"
+def aside_name(step: int, member_id: str) -> str:
+    return f"{_ASIDE}{step:09d}-{member_id}"
 
 
-def publish(folder: Path, step: int, wid: str) -> Path:
-    """Give the checkpoint that `wid` has written aside its name. May be repeated. Raises OSError if there is none."""
-    aside, final = folder / aside_name(step, wid), folder / final_name(step)
+def publish(folder: Path, step: int, member_id: str) -> Path:
+    """Give the checkpoint that `member_id` wrote its final name. May be repeated. Raises OSError if there is none."""
+    aside, final = folder / aside_name(step, member_id), folder / final_name(step)
     if aside.exists() and final.exists():  # of the same step, by one that died before it was recorded
         drop(final)
     if aside.exists() or not final.exists():
@@ -124,14 +124,14 @@ def prune(folder: Path, kept: int) -> None:
 def sweep(folder: Path, writers: Collection[str]) -> None:
     """Remove what was left aside by ranks that are not among `writers`, and removals that were not finished."""
     for path in [*folder.glob(f"{_ASIDE}*"), *folder.glob(f"{_DROPPED}*")]:
-        wid = path.name.removeprefix(_ASIDE).partition("-")[2]
-        if path.name.startswith(_DROPPED) or wid not in writers:
+        member_id = path.name.removeprefix(_ASIDE).partition("-")[2]
+        if path.name.startswith(_DROPPED) or member_id not in writers:
             drop(path)
 
 
-def drop_unpublished(folder: Path, wid: str) -> None:
-    """What `wid` wrote and nobody has published: it is about to write a newer one."""
-    for path in folder.glob(f"{_ASIDE}*-{wid}"):
+def drop_unpublished(folder: Path, member_id: str) -> None:
+    """What `member_id` wrote and nobody has published: it is about to write a newer one."""
+    for path in folder.glob(f"{_ASIDE}*-{member_id}"):
         drop(path)
 
 

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tidepool.protocol import Said
+from tidepool.protocol import MemberMessage
 
 __all__ = ["PULSE_SECONDS", "Pulses", "Stuck"]
 
@@ -33,7 +33,7 @@ _SLEEP_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Stuck:
-    wid: str
+    member_id: str
     #: No line came for so long, or others have waited so long for it.
     silent: bool
     seconds: float
@@ -71,19 +71,19 @@ class Pulses:
         self._moved_at: float | None = None
         self._stall_told = False
 
-    def heard(self, wid: str, now: float) -> None:
+    def heard(self, member_id: str, now: float) -> None:
         """Any sign of life."""
-        self._pulses.setdefault(wid, _Pulse(now)).heard_at = now
+        self._pulses.setdefault(member_id, _Pulse(now)).heard_at = now
 
-    def told(self, wid: str, said: Said, now: float) -> None:
+    def told(self, member_id: str, said: MemberMessage, now: float) -> None:
         """A pulse."""
         waiting_since = None if said.waits_seconds is None else now - said.waits_seconds
-        self._pulses[wid] = _Pulse(now, said.generation, said.operation, waiting_since, said.step_seconds)
+        self._pulses[member_id] = _Pulse(now, said.generation, said.operation, waiting_since, said.step_seconds)
         if said.generation and (said.operation > self._newest or self._moved_at is None):
             self._newest, self._moved_at, self._stall_told = said.operation, now, False
 
-    def forget(self, wid: str) -> None:
-        self._pulses.pop(wid, None)
+    def forget(self, member_id: str) -> None:
+        self._pulses.pop(member_id, None)
 
     def look(self, now: float) -> None:
         """Called often. A gap means that we ourselves stood still: nobody is blamed for that time."""
@@ -98,38 +98,44 @@ class Pulses:
         self._looked_at = now
 
     def patience(self, members: Iterable[str]) -> float:
-        steps = [pulse.step_seconds for wid in members if (pulse := self._pulses.get(wid)) and pulse.step_seconds]
+        steps = [
+            pulse.step_seconds for member_id in members if (pulse := self._pulses.get(member_id)) and pulse.step_seconds
+        ]
         return max(self._stuck_seconds, _STEPS * statistics.median(steps) if steps else 0.0)
 
     def stuck(self, members: list[str], now: float) -> list[Stuck]:
         """Those of the members that train together who hold the others up, or seem dead."""
         patience = self.patience(members)
         waits = {
-            wid: now - pulse.waiting_since
-            for wid in members
-            if (pulse := self._pulses.get(wid)) and pulse.waiting_since is not None and now - pulse.heard_at <= patience
+            member_id: now - pulse.waiting_since
+            for member_id in members
+            if (pulse := self._pulses.get(member_id))
+            and pulse.waiting_since is not None
+            and now - pulse.heard_at <= patience
         }
-        found = [self._judge(wid, waits, patience, now) for wid in members if wid in self._pulses]
+        found = [self._judge(member_id, waits, patience, now) for member_id in members if member_id in self._pulses]
         return [stuck for stuck in found if stuck is not None]
 
     def give_up(self, stuck: Stuck) -> None:
         self._given_up += not stuck.silent
 
-    def _judge(self, wid: str, waits: dict[str, float], patience: float, now: float) -> Stuck | None:
-        pulse = self._pulses[wid]
+    def _judge(self, member_id: str, waits: dict[str, float], patience: float, now: float) -> Stuck | None:
+        pulse = self._pulses[member_id]
         silent = now - pulse.heard_at
-        longest = max((seconds for other, seconds in waits.items() if other != wid), default=0.0)
+        longest = max((seconds for other, seconds in waits.items() if other != member_id), default=0.0)
         if silent > patience * (1 if longest > patience else _ALONE):
-            return Stuck(wid, True, silent)
+            return Stuck(member_id, True, silent)
         if silent > patience or pulse.waiting_since is not None:
             return None
         # Who is already further than the one that waits has not kept it waiting: that one's news is older.
         held_up = [
-            seconds for other, seconds in waits.items() if other != wid and pulse.place <= self._pulses[other].place
+            seconds
+            for other, seconds in waits.items()
+            if other != member_id and pulse.place <= self._pulses[other].place
         ]
         busy = patience * _ONCE_MORE**self._given_up * (1 if pulse.step_seconds else _FIRST_STEP)
         longest = max(held_up, default=0.0)
-        return Stuck(wid, False, longest) if longest > busy else None
+        return Stuck(member_id, False, longest) if longest > busy else None
 
     def stalled(self, members: list[str], now: float) -> str | None:
         """In words, once per stall: nobody makes a step, though nobody can be blamed for it."""
@@ -139,7 +145,7 @@ class Pulses:
         if seconds <= _STALL * self.patience(members):
             return None
         self._stall_told = True
-        known = {wid: self._pulses[wid] for wid in members if wid in self._pulses}
-        busy = sorted(wid for wid, pulse in known.items() if pulse.waiting_since is None)
+        known = {member_id: self._pulses[member_id] for member_id in members if member_id in self._pulses}
+        busy = sorted(member_id for member_id, pulse in known.items() if pulse.waiting_since is None)
         doing = f"the script is busy in {', '.join(busy)}" if busy else "all ranks wait for each other"
         return f"No step for {seconds:.0f} s: {doing}."

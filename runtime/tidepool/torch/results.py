@@ -13,7 +13,7 @@ from tidepool.torch.update import first_of
 
 __all__ = ["WEIGHTS_FOLDER", "write_weights"]
 
-#: Below the folder of an incarnation.
+#: Below the folder of an attempt.
 WEIGHTS_FOLDER = Path("model", "train")
 
 

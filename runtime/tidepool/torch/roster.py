@@ -20,14 +20,14 @@ _LONGEST_PAUSE_SECONDS = 15.0
 
 @dataclass
 class Rank:
-    wid: str
+    member_id: str
     host: str
     slot: int
     ready_at: float | None = None
     #: Generation whose group it has switched to; it holds the training's state from then on.
     generation: int = 0
     left: bool = False
-    #: Of the wish that it was started for.
+    #: Of the desired state that it was started for.
     target_revision: int = 0
 
 
@@ -69,13 +69,17 @@ def next_change(
 
     None: nothing to do, nobody to hand the state to (train on where we are), or others are about to be ready too.
     """
-    stay = [wid for wid in active if wid in wanted]
-    join = [wid for wid in wanted if wid not in active and wid in ready_at]
-    leave = [wid for wid in active if wid not in wanted]
+    stay = [member_id for member_id in active if member_id in wanted]
+    join = [member_id for member_id in wanted if member_id not in active and member_id in ready_at]
+    leave = [member_id for member_id in active if member_id not in wanted]
     if not join and (not leave or not stay):
         return None
-    complete = places <= len([wid for wid in wanted if wid in active or wid in join])
-    if not (leave and stay) and not complete and now - min(ready_at[wid] for wid in join) < JOIN_WINDOW_SECONDS:
+    complete = places <= len([member_id for member_id in wanted if member_id in active or member_id in join])
+    if (
+        not (leave and stay)
+        and not complete
+        and now - min(ready_at[member_id] for member_id in join) < JOIN_WINDOW_SECONDS
+    ):
         return None
     if not stay:
         return Change(active, join, [])  # they hand over first and leave with the next change

@@ -25,7 +25,7 @@ from torch.utils.data import Dataset
 
 from tidepool.env import RankContext, rank_context
 from tidepool.faults import fault
-from tidepool.protocol import Said
+from tidepool.protocol import MemberMessage
 from tidepool.torch.buffers import Buffers
 from tidepool.torch.checkpointer import Checkpointer, CheckpointPolicy
 from tidepool.torch.data import Collate, Part, collate, epoch_order, moved, parts, seed_step, sized
@@ -268,7 +268,7 @@ class Session:
             sums = rows()
             try:
                 self._group.wait(self._group.all_reduce(sums))
-                fault("sum-result", self._transitions.wid, CommunicationError)
+                fault("sum-result", self._transitions.member_id, CommunicationError)
             except CommunicationError as error:
                 if self._recover(error):
                     return list(self.position.last_sum)
@@ -355,17 +355,17 @@ class Session:
         if self._count_writes() != self._writes:
             self._transitions.exposed = True
         step.complete(self._transitions.flag)
-        fault("reduce", self._transitions.wid)
+        fault("reduce", self._transitions.member_id)
         try:
             self.reducer.finish()
             control = self.reducer.summed
             step.agree_on_names(control, self._group)
-            fault("step-result", self._transitions.wid, CommunicationError)
+            fault("step-result", self._transitions.member_id, CommunicationError)
         except CommunicationError as error:
             self._recover(error)
             return
         self.buffers.unpack(self.reducer.buffers)
-        fault("optimizer", self._transitions.wid)
+        fault("optimizer", self._transitions.member_id)
         self.update.apply(step.number)
         if self._transitions.on_cluster and not self._state_was_packed:  # the first update has made optimizer state
             self._transitions.state.pack()
@@ -391,7 +391,7 @@ class Session:
             "samples": step.samples,
             "world_size": self.world_size,
             "generation": self.generation,
-            "incarnation": self.context.incarnation if self.context else 1,
+            "attempt": self.context.attempt if self.context else 1,
             "at": time.time(),
             "progress": round((position.epoch + position.cursor / samples) / max(1, self._total_epochs), 6),
             **learning_rates(self.optimizers),
@@ -486,7 +486,9 @@ class Session:
                 self._checkpoints.finish()
                 if self.folder is not None:
                     write(self.folder)
-                self._transitions.say(Said("finished", self.generation, self.position.step, self.position.epoch))
+                self._transitions.say(
+                    MemberMessage("finished", self.generation, self.position.step, self.position.epoch)
+                )
             if self._transitions.wait_for_the_end():
                 return
             self._recover()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from tidepool.protocol import GenerationPlan, Hello, KeeperHello
+from tidepool.protocol import GenerationPlan, Join, ShimJoin
 
 __all__ = ["REJOIN_SECONDS", "Succession"]
 
@@ -20,7 +20,7 @@ REJOIN_SECONDS = 10.0
 @dataclass
 class Succession:
     under_way: bool = False
-    #: wid -> when its absence counts as its death.
+    #: member_id -> when its absence counts as its death.
     awaited: dict[str, float] = field(default_factory=dict)
     #: Generations that the predecessor planned and nobody trains in: ranks may still wait in their groups.
     void: list[int] = field(default_factory=list)
@@ -30,30 +30,34 @@ class Succession:
     @classmethod
     def of(cls, planned: dict[int, GenerationPlan], active: GenerationPlan | None, now: float) -> Succession:
         latest = active or planned[max(planned)]  # nobody is known to have begun: somebody may have
-        return cls(True, {member.wid: now + REJOIN_SECONDS for member in latest.members}, [], planned)
+        return cls(True, {member.member_id: now + REJOIN_SECONDS for member in latest.members}, [], planned)
 
-    def returned(self, wid: str) -> None:
-        self.awaited.pop(wid, None)
+    def returned(self, member_id: str) -> None:
+        self.awaited.pop(member_id, None)
 
-    def later_plan(self, hello: Hello, active: int) -> GenerationPlan | None:
+    def later_plan(self, join: Join, active: int) -> GenerationPlan | None:
         """Of a rank that trains in a later generation than we know of: its switch was told to our predecessor."""
-        plan = self._planned.get(hello.generation)
+        plan = self._planned.get(join.generation)
         return plan if self.under_way and plan and plan.generation > active else None
 
-    def await_instead(self, wids: Collection[str]) -> None:
+    def await_instead(self, member_ids: Collection[str]) -> None:
         """Of the generation that turned out to be the active one: those that are not back."""
         deadline = max(self.awaited.values(), default=0.0)
-        self.awaited = dict.fromkeys(wids, deadline)
+        self.awaited = dict.fromkeys(member_ids, deadline)
 
     def pass_time(self, now: float) -> None:
-        self.awaited = {wid: deadline for wid, deadline in self.awaited.items() if now < deadline}
+        self.awaited = {member_id: deadline for member_id, deadline in self.awaited.items() if now < deadline}
 
-    def dead_on(self, hello: KeeperHello) -> list[str]:
+    def dead_on(self, join: ShimJoin) -> list[str]:
         """Awaited ranks of a host that do not live, by the word of the one that would know; awaited no more."""
-        hosts = {member.wid: member.host for plan in self._planned.values() for member in plan.members}
-        dead = [wid for wid in self.awaited if hosts.get(wid) == hello.host and wid not in hello.living]
-        for wid in dead:
-            del self.awaited[wid]
+        hosts = {member.member_id: member.host for plan in self._planned.values() for member in plan.members}
+        dead = [
+            member_id
+            for member_id in self.awaited
+            if hosts.get(member_id) == join.host and member_id not in join.living
+        ]
+        for member_id in dead:
+            del self.awaited[member_id]
         return dead
 
     def end(self, active: int) -> None:

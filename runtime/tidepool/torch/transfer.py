@@ -30,8 +30,8 @@ class HandOver:
     An error here breaks the group off, so that the training thread recovers.
     """
 
-    def __init__(self, group: Group, snapshot: Snapshot, to: int, wid: str) -> None:
-        self._group, self._snapshot, self._to, self._wid = group, snapshot, to, wid
+    def __init__(self, group: Group, snapshot: Snapshot, to: int, member_id: str) -> None:
+        self._group, self._snapshot, self._to, self._member_id = group, snapshot, to, member_id
         name = f"hand-over-{group.generation}-{to}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -42,8 +42,8 @@ class HandOver:
 
     def _run(self) -> None:
         try:
-            fault("send", self._wid)
-            send_state(self._group, self._snapshot, self._to, self._wid)
+            fault("send", self._member_id)
+            send_state(self._group, self._snapshot, self._to, self._member_id)
         except CommunicationError:  # whoever died, the coordinator knows
             self._group.break_off()
         except BaseException:
@@ -51,7 +51,7 @@ class HandOver:
             self._group.break_off()
 
 
-def send_state(group: Group, snapshot: Snapshot, to: int, wid: str = "") -> None:
+def send_state(group: Group, snapshot: Snapshot, to: int, member_id: str = "") -> None:
     """Hand the state to the rank `to`, which receives it. Raises CommunicationError.
 
     Raises RuntimeError if it was changed while it was sent; the other one does not use it then.
@@ -63,7 +63,7 @@ def send_state(group: Group, snapshot: Snapshot, to: int, wid: str = "") -> None
             connection.sendall(len(header).to_bytes(8, "big") + header)
             for number, tensor in enumerate(snapshot.tensors):
                 if number == len(snapshot.tensors) // 2:
-                    fault("transfer", wid)
+                    fault("transfer", member_id)
                 connection.sendall(_memory(tensor.cpu().contiguous()))
             snapshot.check()
             connection.sendall(_WHOLE)
@@ -71,12 +71,12 @@ def send_state(group: Group, snapshot: Snapshot, to: int, wid: str = "") -> None
             raise CommunicationError(f"rank {to} went away while it received the state: {error}") from error
 
 
-def receive_state(group: Group, state: TrainingState, *, in_place: bool, wid: str = "") -> None:
+def receive_state(group: Group, state: TrainingState, *, in_place: bool, member_id: str = "") -> None:
     """Take the state from the member that has been chosen to hand it over. Raises CommunicationError.
 
     in_place: straight into the model, which is spoilt if the sender dies meanwhile.
     """
-    structure, tensors = _receive(group, state.model if in_place else None, wid)
+    structure, tensors = _receive(group, state.model if in_place else None, member_id)
     state.load(structure, tensors)
 
 
@@ -85,7 +85,7 @@ def catch_up(group: Group, state: TrainingState) -> None:
     state.catch_up(*_receive(group, None, ""))
 
 
-def _receive(group: Group, model: torch.nn.Module | None, wid: str) -> tuple[Any, list[torch.Tensor]]:
+def _receive(group: Group, model: torch.nn.Module | None, member_id: str) -> tuple[Any, list[torch.Tensor]]:
     with group.accept() as connection:
         length = bytearray(8)
         _fill(connection, memoryview(length))
@@ -97,7 +97,7 @@ def _receive(group: Group, model: torch.nn.Module | None, wid: str) -> tuple[Any
             _use_live_tensors(model, values["structure"], tensors)
         for number, tensor in enumerate(tensors):
             if number == len(tensors) // 2:
-                fault("transfer", wid)
+                fault("transfer", member_id)
             _fill(connection, _memory(tensor.detach()))
         whole = bytearray(len(_WHOLE))
         _fill(connection, memoryview(whole))

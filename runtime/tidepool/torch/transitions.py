@@ -14,7 +14,7 @@ from tidepool.env import RankContext
 from tidepool.faults import fault
 from tidepool.gang import leave_gang
 from tidepool.progress import note_step
-from tidepool.protocol import GenerationPlan, Said
+from tidepool.protocol import GenerationPlan, MemberMessage
 from tidepool.rank import could_train, end_at_once
 from tidepool.torch.control import Control, Prepared
 from tidepool.torch.process_group import CommunicationError, Group
@@ -35,7 +35,7 @@ class Transitions:
 
     def __init__(self, context: RankContext | None, state: TrainingState) -> None:
         self.state = state
-        self.wid = context.wid if context else ""
+        self.member_id = context.member_id if context else ""
         self.launch = context.launch if context else None
         leave_gang()  # a single process's session speaks for itself from now on
         device = next(state.model.parameters()).device
@@ -83,10 +83,10 @@ class Transitions:
 
     @property
     def checkpointed_at(self) -> float:
-        """Monotonic time of the incarnation's newest checkpoint, before the first of its beginning, as far as told."""
+        """Monotonic time of the attempt's newest checkpoint, before the first of its beginning, as far as told."""
         return self._control.checkpointed_at if self._control else 0.0
 
-    def say(self, said: Said) -> None:
+    def say(self, said: MemberMessage) -> None:
         if self._control is not None:
             self._control.say(said)
 
@@ -105,14 +105,14 @@ class Transitions:
     def join(self, load: Callable[[], None]) -> None:
         """Become part of a generation; returns when this rank has the training's state.
 
-        `load` is called by the rank that begins the incarnation: it makes the state, or reads a checkpoint.
+        `load` is called by the rank that begins the attempt: it makes the state, or reads a checkpoint.
         """
         if self._control is None:
             self._group = Group(1, 0, 1)
             return
         self.state.pack()  # what cannot be carried to another process shall be told now, not at the first switch
         could_train()
-        self._control.say(Said("ready"))
+        self._control.say(MemberMessage("ready"))
         while self._group is None:
             prepared = self._next_invitation(self._control)
             try:
@@ -146,7 +146,7 @@ class Transitions:
         return plan.cause == "start" and self._is_holder(plan)
 
     def _is_holder(self, plan: GenerationPlan) -> bool:
-        return any(member.wid == self.wid and member.holder for member in plan.members)
+        return any(member.member_id == self.member_id and member.holder for member in plan.members)
 
     def _accept(self, prepared: Prepared, load: Callable[[], None]) -> None:
         assert prepared.group is not None
@@ -155,9 +155,9 @@ class Transitions:
             load()
             self._enter(group, plan, time.monotonic())
             return
-        fault("receive", self.wid)
+        fault("receive", self.member_id)
         with group.waiting():
-            receive_state(group, self.state, in_place=plan.cause == "resize", wid=self.wid)
+            receive_state(group, self.state, in_place=plan.cause == "resize", member_id=self.member_id)
         self._activate(group, plan)
         self._say_switched(0.0)
 
@@ -174,9 +174,9 @@ class Transitions:
         if prepared is None:  # voided after the others were told: its recovery is on its way
             self.recover()
             return
-        fault("switch", self.wid)
+        fault("switch", self.member_id)
         if prepared.group is None:
-            self._control.say(Said("left", generation, self.state.position.step))
+            self._control.say(MemberMessage("left", generation, self.state.position.step))
             raise SystemExit(0)
         old = self.group
         try:
@@ -191,7 +191,7 @@ class Transitions:
         joiners = [rank for rank in range(group.size) if _source(plan, rank) == group.rank]
         if joiners:
             snapshot = self.state.snapshot()
-            self._hand_overs = [HandOver(group, snapshot, rank, self.wid) for rank in joiners]
+            self._hand_overs = [HandOver(group, snapshot, rank, self.member_id) for rank in joiners]
         if self.exposed:
             self.settle()
         self._say_switched((time.monotonic() - begun) * 1000.0)
@@ -214,7 +214,7 @@ class Transitions:
     def _say_switched(self, pause_ms: float) -> None:
         position, group = self.state.position, self.group
         detail = {"world_size": group.size}
-        self.say(Said("switched", group.generation, position.step, position.epoch, pause_ms, detail=detail))
+        self.say(MemberMessage("switched", group.generation, position.step, position.epoch, pause_ms, detail=detail))
 
     def is_halt(self, generation: int) -> bool:
         """The change that all have agreed on is that everybody stops."""
@@ -271,7 +271,7 @@ class Transitions:
                 deadline = time.monotonic() + GIVE_UP_SECONDS
             elif time.monotonic() > deadline:
                 end_at_once("no plan came after a communication error")
-            control.say(Said("broken", known, self.state.position.step))
+            control.say(MemberMessage("broken", known, self.state.position.step))
         plan = told()
         if control.finished or plan is None:  # or sent away
             raise SystemExit(0)
@@ -285,7 +285,7 @@ class Transitions:
         operation = self.state.position.operation
         operations = torch.zeros(group.size, dtype=torch.float64)
         operations[group.rank] = float(operation)
-        fault("agree", self.wid)
+        fault("agree", self.member_id)
         group.wait(group.all_reduce(operations))
         newest = int(operations.max().item())
         source = int(operations.argmax().item())

@@ -6,7 +6,7 @@ const OVER = new Set(["SUCCEEDED", "FAILED", "CANCELLED"]);
 
 export function start(page, root) {
   let finishedAt = page.state.finished_at;
-  let incarnation = page.state.incarnation;
+  let attempt = page.state.attempt;
   const tide = new TideChart(root.querySelector('[data-chart="gpus"]'), readJson("figure-gpus"), {
     endOf: () => (finishedAt ? Date.parse(finishedAt) + 1_000 : Date.now()),
   });
@@ -24,10 +24,10 @@ export function start(page, root) {
       for (const point of news.allocation ?? []) tide.addStep(page.job, point);
       metrics.addPoints(news.metrics ?? []);
     },
-    //: A new incarnation may begin at an earlier step.
+    //: A new attempt may begin at an earlier step.
     showSnapshot(snapshot) {
-      if (snapshot.state.incarnation !== incarnation) metrics.replacePoints([]);
-      incarnation = snapshot.state.incarnation;
+      if (snapshot.state.attempt !== attempt) metrics.replacePoints([]);
+      attempt = snapshot.state.attempt;
     },
   };
 }

@@ -38,7 +38,7 @@ class Logs {
     this.open();
   }
 
-  //: Ranks come and go with generations and incarnations.
+  //: Ranks come and go with generations and attempts.
   showSnapshot(snapshot) {
     this.page.log = snapshot.log;
     this.hasOpened = false;
@@ -68,34 +68,34 @@ class Logs {
 
   showChoices() {
     const kept = this.choice.value;
-    const incarnations = [...new Set(this.logs.map((log) => log.incarnation))].reverse();
-    this.choice.replaceChildren(...incarnations.map((number) => this.group(number, incarnations.length > 1)));
+    const attempts = [...new Set(this.logs.map((log) => log.attempt))].reverse();
+    this.choice.replaceChildren(...attempts.map((number) => this.group(number, attempts.length > 1)));
     if (this.isPicked) this.choice.value = kept;
     if (this.choice.selectedIndex < 0) this.choice.selectedIndex = 0;
     document.getElementById("log-empty").hidden = this.logs.length > 0;
     for (const id of ["log-tools", "log-text", "log-note"]) document.getElementById(id).hidden = this.logs.length === 0;
   }
 
-  group(incarnation, isOneOfMany) {
-    const ranks = this.logs.filter((log) => log.incarnation === incarnation && log.stream === "stdout");
-    const options = ranks.map((log) => new Option(`${nameOf(log)}${log.number === null ? "" : ` (${log.rank})`}${log.has_ended ? ", ended" : ""}`, `${incarnation}/${log.rank}`));
-    if (ranks.length > 1) options.unshift(new Option(`All ${ranks.length} ranks`, `${incarnation}/`));
+  group(attempt, isOneOfMany) {
+    const ranks = this.logs.filter((log) => log.attempt === attempt && log.stream === "stdout");
+    const options = ranks.map((log) => new Option(`${nameOf(log)}${log.number === null ? "" : ` (${log.rank})`}${log.has_ended ? ", ended" : ""}`, `${attempt}/${log.rank}`));
+    if (ranks.length > 1) options.unshift(new Option(`All ${ranks.length} ranks`, `${attempt}/`));
     const group = document.createElement("optgroup");
-    group.label = isOneOfMany ? `Incarnation ${incarnation}` : "Ranks";
+    group.label = isOneOfMany ? `Attempt ${attempt}` : "Ranks";
     group.append(...options);
     return group;
   }
 
   //: The logs that are chosen.
   chosen() {
-    const [incarnation, rank] = splitOnce(this.choice.value);
-    return this.logs.filter((log) => String(log.incarnation) === incarnation && (!rank || log.rank === rank) && (!this.stream.value || log.stream === this.stream.value));
+    const [attempt, rank] = splitOnce(this.choice.value);
+    return this.logs.filter((log) => String(log.attempt) === attempt && (!rank || log.rank === rank) && (!this.stream.value || log.stream === this.stream.value));
   }
 
   //: The same as a query of the API.
   scope() {
-    const [incarnation, rank] = splitOnce(this.choice.value);
-    return { incarnation, rank, stream: this.stream.value };
+    const [attempt, rank] = splitOnce(this.choice.value);
+    return { attempt, rank, stream: this.stream.value };
   }
 
   pick() {
@@ -243,12 +243,12 @@ class Logs {
   }
 
   lines(log, where) {
-    const query = new URLSearchParams({ incarnation: log.incarnation, rank: log.rank, stream: log.stream, ...where });
+    const query = new URLSearchParams({ attempt: log.attempt, rank: log.rank, stream: log.stream, ...where });
     return fetchJson(`${this.address}lines/?${query}`);
   }
 
   showDownload(logs) {
-    const query = logs.length === 1 ? `?${new URLSearchParams({ incarnation: logs[0].incarnation, rank: logs[0].rank, stream: logs[0].stream })}` : "";
+    const query = logs.length === 1 ? `?${new URLSearchParams({ attempt: logs[0].attempt, rank: logs[0].rank, stream: logs[0].stream })}` : "";
     const link = document.getElementById("log-download");
     link.href = `${this.address}download/${query}`;
     link.querySelector("span").textContent = logs.length === 1 ? "Download this log" : "Download all logs";

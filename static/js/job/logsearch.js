@@ -74,7 +74,7 @@ export class Search {
       this.highlight();
       return;
     }
-    const log = this.logs.logs.find((one) => one.incarnation === match.incarnation && one.rank === match.rank && one.stream === match.stream);
+    const log = this.logs.logs.find((one) => one.attempt === match.attempt && one.rank === match.rank && one.stream === match.stream);
     if (log) await this.logs.showPlace(log, match.at);
     this.highlight();
     this.current()?.scrollIntoView({ block: "center" });

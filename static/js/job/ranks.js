@@ -36,8 +36,8 @@ function showRanks(ranks) {
     cell(row, "Busy", busy(rank.gpu), "number");
     cell(row, "Memory", memory(rank.gpu), "number");
     cell(row, "Process", rank.pid, "number");
-    cell(row, "Id", rank.wid, "mono");
-    cell(row, "Incarnation", rank.incarnation, "number");
+    cell(row, "Id", rank.member_id, "mono");
+    cell(row, "Attempt", rank.attempt, "number");
     cell(row, "Started", timeElement(rank.started_at));
     cell(row, "Ended with", ending(rank.exit));
     return row;

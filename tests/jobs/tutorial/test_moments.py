@@ -11,8 +11,8 @@ def at(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def series(*changes: tuple[float, int], incarnation: int = 1) -> list[Point]:
-    return [Point(at(seconds), slots, incarnation, 10.0 * slots) for seconds, slots in changes]
+def series(*changes: tuple[float, int], attempt: int = 1) -> list[Point]:
+    return [Point(at(seconds), slots, attempt, 10.0 * slots) for seconds, slots in changes]
 
 
 FIRST = series((0, 1), (1, 8), (5, 4), (9, 3), (30, 0))
@@ -59,7 +59,7 @@ def test_stopping_in_between_is_a_violation() -> None:
 
 
 def test_starting_again_is_a_violation() -> None:
-    again = series((0, 1), (1, 8)) + series((2, 4), incarnation=2)
+    again = series((0, 1), (1, 8)) + series((2, 4), attempt=2)
     assert violations("T2", again) == ["T2 was started again in between."]
 
 

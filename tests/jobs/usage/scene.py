@@ -48,7 +48,7 @@ def make_claims(
             made.append(
                 SlotClaim(
                     slot=slot,
-                    incarnation=1,
+                    attempt=1,
                     job=dice.choice(jobs),
                     gpu_model=slot.device_model,
                     claimed_at=at,

@@ -65,7 +65,7 @@ START = datetime(2026, 3, 1, 12, 14, 50, tzinfo=UTC)
 
 
 def report(slots: dict[int, Slot], seconds: float, percent: float | None, *, virtual: bool = False) -> None:
-    """As `jobs.actions.hosts` does."""
+    """As `jobs.control.host_reports` does."""
     now = START + timedelta(seconds=seconds)
     devices = [DeviceReading(index, "H200", virtual, percent, None, None) for index in slots]
     columns: dict[int, dict[str, Any]] = count_activity(slots, devices, now, 5.0)

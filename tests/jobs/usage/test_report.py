@@ -14,9 +14,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from jobs.models import GpuActivity, GpuPrice, InstanceGroup, Job, SlotClaim, UsageBucket
-from jobs.usage.actions import roll_up
-from jobs.usage.asked import BY, Asked
 from jobs.usage.intervals import DAY, HOUR, MINUTE, to_ms
+from jobs.usage.query import BY, Asked
+from jobs.usage.recount import roll_up
 from jobs.usage.report import MAX_BANDS, Report, report
 from tests.factories import JobFactory, SlotClaimFactory, UserFactory
 from tests.jobs.usage.scene import NOW, make_claims, make_jobs, make_slots

@@ -16,8 +16,8 @@ from django.utils import timezone
 from jobs.management.commands import run_scheduler
 from jobs.models import GpuActivity, Job, SlotClaim, UsageBucket, UsageMark, UsageName
 from jobs.tasks import roll_up_usage
-from jobs.usage.actions import HOURS_KEPT, rebuild, roll_up
 from jobs.usage.intervals import DAY, HOUR, to_ms
+from jobs.usage.recount import HOURS_KEPT, rebuild, roll_up
 from tests.factories import HostFactory, JobFactory, SlotClaimFactory, SlotFactory
 from workers.models import CapacityPoint, Slot
 

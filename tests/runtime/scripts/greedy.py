@@ -1,4 +1,4 @@
-"""A training in which a rank whose file `greedy-<wid>` is there takes memory until there is none left."""
+"""A training in which a rank whose file `greedy-<member_id>` is there takes memory until there is none left."""
 
 import os
 import time

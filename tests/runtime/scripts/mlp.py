@@ -21,7 +21,9 @@ parser.add_argument("--no-evaluation", action="store_true")
 parser.add_argument("--device", default="cpu")
 parser.add_argument("--compile", default=None, help="a backend of torch.compile")
 parser.add_argument("--out", default=None)
-parser.add_argument("--never-ready", default=None, help="ranks whose wid begins so hang before they have a session")
+parser.add_argument(
+    "--never-ready", default=None, help="ranks whose member_id begins so hang before they have a session"
+)
 options = parser.parse_args()
 hurry = Path(os.environ.get("DATA_DIR", "."), "hurry")
 if options.never_ready and os.environ["TIDEPOOL_WID"].startswith(options.never_ready):

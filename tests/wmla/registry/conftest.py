@@ -6,7 +6,6 @@ import pytest
 from django.contrib.auth.models import User
 
 from jobs.models import InstanceGroup
-from jobs.wmla.lookup import identities
 from models_registry.models import RegisteredModelVersion
 from tests.factories import (
     DatasetVersionFactory,
@@ -15,6 +14,7 @@ from tests.factories import (
     ResourceGroupFactory,
     host_with_slots,
 )
+from wmla.lookup import identities
 
 
 @pytest.fixture

@@ -18,10 +18,10 @@ from django.test import Client
 from rest_framework.test import APIClient
 
 from jobs.models import Job
-from jobs.wmla.frameworks import FRAMEWORKS
 from models_registry.models import RegisteredModel
 from tests.factories import RegisteredModelVersionFactory
 from tests.wmla.registry.deep_learning import BASE, ask, refusal
+from wmla.frameworks import FRAMEWORKS
 
 SEARCH = "There is no search for hyperparameters here: start a training for each choice"
 SERVING = "Trained models are not served here: download one with GET /models/<model>/trainings"

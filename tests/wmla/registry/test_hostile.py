@@ -10,7 +10,7 @@ import pytest
 from django.db import transaction
 from rest_framework.test import APIClient
 
-from tests.api.test_errors import BAD_VALUES
+from tests.webapp.api.test_errors import BAD_VALUES
 from tests.wmla.registry.deep_learning import BASE, refusal
 
 FIELDS = {

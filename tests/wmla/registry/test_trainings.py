@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from jobs.jobfolder import job_folder
+from jobs.files.folder import job_folder
 from jobs.models import InstanceGroup, Job, Validation
 from jobs.states import JobState
 from models_registry.models import RegisteredModelVersion
@@ -42,11 +42,11 @@ def trained(training: Job) -> Job:
     """Over, with its weights on disk."""
     folder = job_folder(training)
     (folder.code / "elastic-main.py").write_text(SCRIPT)
-    weights = folder.start_incarnation(1) / "model/train"
+    weights = folder.start_attempt(1) / "model/train"
     weights.mkdir(parents=True, exist_ok=True)
     (weights / "model_epoch_final.pth").write_bytes(b"weights")
     Job.objects.filter(pk=training.pk).update(
-        state=JobState.SUCCEEDED, finished_at=timezone.now(), incarnation=1, completed_incarnation=1, progress=1.0
+        state=JobState.SUCCEEDED, finished_at=timezone.now(), attempt=1, completed_attempt=1, progress=1.0
     )
     training.refresh_from_db()
     return training

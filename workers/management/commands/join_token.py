@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from webapp.lib.errors import UserError
+from core.errors import UserError
 from workers.join_tokens import create_join_token, join_command
 
 

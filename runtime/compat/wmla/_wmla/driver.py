@@ -30,7 +30,7 @@ __all__ = ["Driver", "Plan", "Progress", "Roles"]
 RESULTS = "val_dict_list.json"
 #: Of a step's record, no metrics of the script.
 _BOOKKEEPING = {
-    *("step", "epoch", "cursor", "samples", "world_size", "generation", "incarnation", "at", "progress"),
+    *("step", "epoch", "cursor", "samples", "world_size", "generation", "attempt", "at", "progress"),
     *("samples_per_second", "learning_rate"),
 }
 
@@ -105,7 +105,7 @@ class Driver:
         #: The last step that the driver's logger has been told of, and the worker's; None: from here on.
         self._logged = 0
         self._worker_logged: int | None = None
-        #: Records of an earlier incarnation, which the driver's logger has not been told of.
+        #: Records of an earlier attempt, which the driver's logger has not been told of.
         self._earlier: list[dict[str, Any]] = []
 
     # --- what every rank calls ---

@@ -26,7 +26,7 @@ _BLOCK = 65536
 
 @dataclass
 class Entry:
-    """All that is known at one moment. `folder`: of the incarnation, `files`: of the driver's, by name."""
+    """All that is known at one moment. `folder`: of the attempt, `files`: of the driver's, by name."""
 
     step: int
     folder: str
@@ -36,7 +36,7 @@ class Entry:
 
 
 class Ledger:
-    """In the folder of an incarnation. `owners`: the loggers and callbacks, in an order that is always the same."""
+    """In the folder of an attempt. `owners`: the loggers and callbacks, in an order that is always the same."""
 
     def __init__(self, folder: Path, driver_folder: Path, owners: Sequence[Any]) -> None:
         self._path = folder / "driver.json"
@@ -48,7 +48,7 @@ class Ledger:
         self.text = ""
 
     def read(self) -> Entry | None:
-        """Of this incarnation, whoever wrote it."""
+        """Of this attempt, whoever wrote it."""
         if not self._path.exists():
             return None
         self.text = self._path.read_text()
@@ -78,7 +78,7 @@ class Ledger:
 
 
 def bring_files(entry: Entry, source: Path, target: Path) -> None:
-    """The driver's files of an earlier incarnation, as long as they were at that moment."""
+    """The driver's files of an earlier attempt, as long as they were at that moment."""
     for name, size in entry.files.items():
         if (source / name).is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,194 @@
+"""What administrators do to accounts. Each change ends what no longer holds, in every process, and is written down."""
+
+from __future__ import annotations
+
+from axes.utils import reset
+from django.contrib.auth.hashers import UNUSABLE_PASSWORD_PREFIX
+from django.contrib.auth.models import User
+from django.contrib.auth.validators import UnicodeUsernameValidator
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+from django.db.models import ProtectedError, QuerySet
+
+from accounts.links import INVITATION, RESET, Handout, hand_out_link
+from accounts.models import ApiToken, OneTimeLink
+from core.audit.entries import audit
+from core.errors import Conflict, NotFound, field_error
+from core.live import ACCOUNTS, publish
+from core.names import checked_name
+from core.roles import Role, require_cluster_admin, role_of, viewers
+
+__all__ = [
+    "MAX_OPEN_INVITATIONS",
+    "activate",
+    "change_role",
+    "deactivate",
+    "invite",
+    "reset_password",
+    "withdraw_invitation",
+]
+
+#: Of people who have never come: whoever got hold of an administrator's session must not fill the database.
+MAX_OPEN_INVITATIONS = 200
+_MAX_NAME = 150
+_KIND = "user"
+
+
+@transaction.atomic
+def invite(actor: User, username: str, role: str) -> Handout:
+    """A user without a password, who sets one by the link."""
+    require_cluster_admin(actor)
+    name, role = _checked_username(username), _checked_role(role)
+    if OneTimeLink.objects.filter(user__last_login=None).count() >= MAX_OPEN_INVITATIONS:
+        raise Conflict(f"There are {MAX_OPEN_INVITATIONS} open invitations: withdraw some that nobody will follow.")
+    user = User(username=name)
+    user.set_unusable_password()
+    try:
+        with transaction.atomic():
+            user.save(force_insert=True)
+    except IntegrityError:
+        raise _taken(name) from None
+    _store_role(user, role)
+    audit(actor, "invited", kind=_KIND, key=user.pk, name=name, after={"role": role.label})
+    return hand_out_link(user, INVITATION, actor)
+
+
+@transaction.atomic
+def withdraw_invitation(actor: User, user_id: int) -> None:
+    """The user who never came is gone, and the name is free again."""
+    user = _locked(actor, user_id)
+    if user.last_login is not None or user.has_usable_password():
+        raise Conflict(f"{user.username} has a password already: deactivate the account instead.")
+    audit(actor, "withdrew the invitation of", kind=_KIND, key=user.pk, name=user.username, before=_facts(user))
+    try:
+        user.delete()
+    except ProtectedError:
+        raise Conflict(f"{user.username} owns things here: deactivate the account instead.") from None
+
+
+@transaction.atomic
+def change_role(actor: User, user_id: int, role: str) -> User:
+    user, new = _locked(actor, user_id), _checked_role(role)
+    if new != Role.CLUSTER_ADMIN:
+        _keep_an_admin(user, "gave up the role")
+    before = _facts(user)
+    _store_role(user, new)
+    _changed(actor, "changed", user, before)
+    return user
+
+
+@transaction.atomic
+def deactivate(actor: User, user_id: int) -> User:
+    """Ends sessions, websockets and tokens at once. What the user's trainings do is theirs: they go on.
+
+    The password goes, too: sessions would otherwise be good again once the account is.
+    """
+    user = _locked(actor, user_id)
+    if user.pk == actor.pk:
+        raise Conflict("This is your own account: ask another administrator to deactivate it.")
+    if not user.is_active:
+        raise Conflict(f"{user.username} is deactivated already.")
+    _keep_an_admin(user, "were deactivated")
+    before = _facts(user)
+    user.is_active = False
+    user.set_unusable_password()
+    user.save(update_fields=["is_active", "password"])
+    ApiToken.objects.filter(user=user).delete()
+    OneTimeLink.objects.filter(user=user).delete()
+    _changed(actor, "deactivated", user, before)
+    return user
+
+
+@transaction.atomic
+def activate(actor: User, user_id: int) -> Handout:
+    """Lets a deactivated user in again, who sets a new password by the link."""
+    user = _locked(actor, user_id)
+    if user.is_active:
+        raise Conflict(f"{user.username} is active already.")
+    before = _facts(user)
+    user.is_active = True
+    user.save(update_fields=["is_active"])
+    _changed(actor, "activated", user, before)
+    return hand_out_link(user, RESET, actor)
+
+
+@transaction.atomic
+def reset_password(actor: User, user_id: int) -> Handout:
+    """The old password and all sessions end; tokens stay. Of somebody invited: another link."""
+    user = _locked(actor, user_id)
+    if user.pk == actor.pk:
+        raise Conflict("This is your own account: change its password on your account page.")
+    if not user.is_active:
+        raise Conflict(f"{user.username} is deactivated: activate the account, which gives a link, too.")
+    _keep_an_admin(user, "had no password")
+    is_new = user.last_login is None and not user.has_usable_password()
+    user.set_unusable_password()
+    user.save(update_fields=["password"])
+    reset(username=user.username)
+    _changed(actor, "made another link for" if is_new else "reset the password of", user, None)
+    return hand_out_link(user, INVITATION if is_new else RESET, actor)
+
+
+def _locked(actor: User, user_id: int) -> User:
+    """The user, after the administrators: so no two changes pass each other, and the last administrator stays."""
+    require_cluster_admin(actor)
+    admins = {user.pk: user for user in _admins().select_for_update().order_by("pk")}
+    if actor.pk not in admins:
+        raise Conflict("You are no administrator any more: somebody changed your account just now.")
+    user = admins.get(user_id) or User.objects.select_for_update().filter(pk=user_id).first()
+    if user is None:
+        raise NotFound(f"There is no user {user_id}: look them up in the list.")
+    return user
+
+
+def _admins() -> QuerySet[User]:
+    return User.objects.filter(is_staff=True, is_active=True)
+
+
+def _keep_an_admin(user: User, what: str) -> None:
+    able = _admins().exclude(password__startswith=UNUSABLE_PASSWORD_PREFIX)
+    if not able.exclude(pk=user.pk).exists():
+        raise Conflict(f"Nobody could administer Tidepool if {user.username} {what}: make another administrator first.")
+
+
+def _store_role(user: User, role: Role) -> None:
+    user.is_staff = role == Role.CLUSTER_ADMIN
+    user.is_superuser = user.is_superuser and user.is_staff
+    user.save(update_fields=["is_staff", "is_superuser"])
+    if role == Role.VIEWER:
+        user.groups.add(viewers())
+    else:
+        user.groups.remove(viewers())
+
+
+def _changed(actor: User, verb: str, user: User, before: dict[str, str] | None) -> None:
+    after = None if before is None else _facts(user)
+    audit(actor, verb, kind=_KIND, key=user.pk, name=user.username, before=before, after=after)
+    publish(ACCOUNTS, "append", {"users": [user.pk]})
+
+
+def _facts(user: User) -> dict[str, str]:
+    return {"role": role_of(user).label, "state": "active" if user.is_active else "deactivated"}
+
+
+def _checked_role(role: str) -> Role:
+    if role not in Role.values:
+        raise field_error("role", f"There is no such role: use {', '.join(Role.values)}.")
+    return Role(role)
+
+
+def _checked_username(text: str) -> str:
+    """One that is told from all others by eye, and can name a folder."""
+    name = User.normalize_username(checked_name(text, field="username", limit=_MAX_NAME))
+    try:
+        UnicodeUsernameValidator()(name)
+    except ValidationError:
+        raise field_error("username", "Use letters, digits and @ . + - _ only.") from None
+    if User.objects.filter(username__iexact=name).exists():
+        raise _taken(name)
+    return name
+
+
+def _taken(name: str) -> Conflict:
+    sentence = f"There is a user {name!r} already: take another name, or reset that user's password."
+    return Conflict(sentence, fields={"username": [sentence]})

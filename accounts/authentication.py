@@ -1,0 +1,156 @@
+"""How scripts prove who they are: `Authorization: Bearer <token>` or Basic. Browsers use their session."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import threading
+import time
+from datetime import timedelta
+from typing import Any
+
+from axes.handlers.proxy import AxesProxyHandler
+from django.conf import settings
+from django.contrib.auth import authenticate
+from django.contrib.auth.models import User
+from django.utils import timezone
+from django.utils.crypto import constant_time_compare
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from rest_framework.authentication import BaseAuthentication, BasicAuthentication, get_authorization_header
+from rest_framework.exceptions import AuthenticationFailed, Throttled
+from rest_framework.request import Request
+
+from accounts.models import ApiToken
+from accounts.secret import digest_of
+
+__all__ = ["REALM", "BasicLogin", "BearerToken", "XAuthToken"]
+
+#: A password hash costs 0.4 s of CPU: scripts that poll must not pay it for each request.
+CACHE_SECONDS = 60.0
+_CACHE_SIZE = 1000
+#: A token's last use is no reason to write at each request.
+_USE_NOTED_EVERY = timedelta(minutes=1)
+#: Not "Basic": browsers would open their own log-in window over our pages.
+REALM = 'Bearer realm="api"'
+
+
+class BearerToken(BaseAuthentication):
+    def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
+        words = get_authorization_header(request).split()
+        if not words or words[0].lower() != b"bearer":
+            return None
+        if len(words) != 2:
+            raise AuthenticationFailed("Send the token as 'Authorization: Bearer <token>'.")
+        return _owner_of(words[1].decode("latin-1"))
+
+    def authenticate_header(self, request: Request) -> str:
+        return REALM
+
+
+class XAuthToken(BaseAuthentication):
+    """The same tokens, in the header that clients of Cloud Pak send."""
+
+    def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
+        text = request.headers.get("X-Auth-Token", "").strip()
+        return _owner_of(text) if text else None
+
+    def authenticate_header(self, request: Request) -> str:
+        return REALM
+
+
+def _owner_of(text: str) -> tuple[User, ApiToken]:
+    """Only a token whose digest is stored is good: what one says about itself is never believed."""
+    token = ApiToken.objects.select_related("user").filter(digest=digest_of(text), user__is_active=True).first()
+    if token is None:
+        raise AuthenticationFailed("The token is not valid: make a new one on your account page.")
+    now = timezone.now()
+    if token.expires_at is not None and token.expires_at <= now:
+        raise AuthenticationFailed("The token has expired: make a new one on your account page, or log on again.")
+    if token.session_hash and not constant_time_compare(token.session_hash, token.user.get_session_auth_hash()):
+        raise AuthenticationFailed("The password has changed since this token was made: log on again.")
+    if token.last_used_at is None or now - token.last_used_at > _USE_NOTED_EVERY:
+        ApiToken.objects.filter(pk=token.pk).update(last_used_at=now)
+    return token.user, token
+
+
+class BasicLogin(BasicAuthentication):
+    def authenticate_credentials(self, userid: str, password: str, request: Any = None) -> tuple[User, None]:
+        user = _verified.find(userid, password)
+        if user is None:
+            user = self._verify(userid, password, request)
+            _verified.remember(user, userid, password)
+        return user, None
+
+    def authenticate_header(self, request: Request) -> str:
+        return REALM
+
+    @staticmethod
+    def _verify(userid: str, password: str, request: Request) -> User:
+        """Wrong ones count as those of the log-in page do, and are refused for a while after too many."""
+        plain = getattr(request, "_request", request)
+        if not AxesProxyHandler.is_allowed(plain, {"username": userid}):
+            raise Throttled(settings.AXES_COOLOFF_TIME * 3600, "Too many failed log-ins: wait a quarter of an hour.")
+        user = authenticate(request=plain, username=userid, password=password)
+        if not isinstance(user, User) or not user.is_active:
+            raise AuthenticationFailed("The user name or the password is wrong.")
+        return user
+
+
+class _VerifiedCredentials:
+    """Credentials that were right a moment ago, under a digest keyed for this process only."""
+
+    def __init__(self) -> None:
+        self._key = secrets.token_bytes(32)
+        self._lock = threading.Lock()
+        #: digest -> (user id, the stored password hash that they fitted, deadline)
+        self._entries: dict[bytes, tuple[int, str, float]] = {}
+
+    def find(self, username: str, password: str) -> User | None:
+        digest = self._digest(username, password)
+        with self._lock:
+            entry = self._entries.get(digest)
+        if entry is None or entry[2] < time.monotonic():
+            return None
+        # A changed password or a disabled user ends the entry at once, in every process.
+        return User.objects.filter(pk=entry[0], password=entry[1], is_active=True).first()
+
+    def remember(self, user: User, username: str, password: str) -> None:
+        with self._lock:
+            if len(self._entries) >= _CACHE_SIZE:
+                self._entries.clear()
+            self._entries[self._digest(username, password)] = (
+                user.pk,
+                user.password,
+                time.monotonic() + CACHE_SECONDS,
+            )
+
+    def _digest(self, username: str, password: str) -> bytes:
+        text = f"{len(username)}:{username}:{password}".encode("utf-8", "surrogatepass")
+        return hmac.digest(self._key, text, "sha256")
+
+
+_verified = _VerifiedCredentials()
+
+
+class _BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    target_class = BearerToken
+    name = "token"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
+        return {"type": "http", "scheme": "bearer"}
+
+
+class _BasicScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    target_class = BasicLogin
+    name = "basic"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
+        return {"type": "http", "scheme": "basic"}
+
+
+class _XAuthTokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    target_class = XAuthToken
+    name = "xAuthToken"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
+        return {"type": "apiKey", "in": "header", "name": "X-Auth-Token"}

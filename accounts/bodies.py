@@ -1,0 +1,121 @@
+"""How much a request may send: as much as an upload from whoever is known, and little from anybody else.
+
+Django puts the whole body of a request on the disk before it asks who sends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from importlib import import_module
+from io import BytesIO
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.contrib.auth import get_user
+from django.core.handlers.asgi import ASGIRequest
+from rest_framework.exceptions import APIException
+from rest_framework.request import Request
+
+from accounts.authentication import REALM, BasicLogin, BearerToken, XAuthToken
+
+__all__ = ["STRANGERS_BYTES", "LimitedBodies", "announced_bytes", "largest_body"]
+
+#: More than any form or question without a file. Who is not known sends names and passwords.
+STRANGERS_BYTES = 1024**2
+#: Of a request with files: what is around them.
+_AROUND_FILES = 1024**2
+
+Message = Mapping[str, Any]
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+def largest_body() -> int:
+    """Bytes of a request: the files, and what is around them."""
+    return int(settings.TIDEPOOL_UPLOAD_MAX_BYTES) + _AROUND_FILES
+
+
+class LimitedBodies:
+    """Refuses a body that says that it is too large before any of it is read; of one that did not, no more is read."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = _Body(scope, receive)
+        if await body.fits(announced_bytes(scope)):
+            answered = await self._ask(scope, body, send)
+            if answered or not body.cut_off:
+                return
+        await _refuse(send, known=body.known)
+
+    async def _ask(self, scope: Scope, body: _Body, send: Send) -> bool:
+        """Whether the application answered. Django does not where the body ends before its end."""
+        answered = False
+
+        async def tell(message: Message) -> None:
+            nonlocal answered
+            answered = True
+            await send(message)
+
+        await self._application(scope, body.read, tell)
+        return answered
+
+
+class _Body:
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self._scope = scope
+        self._receive = receive
+        self._read = 0
+        #: Who sends it: asked only where it matters.
+        self.known = False
+        self.cut_off = False
+
+    async def fits(self, count: int) -> bool:
+        """Whether whoever sends it may send so many bytes."""
+        self.known = self.known or (count > STRANGERS_BYTES and await _is_known(self._scope))
+        return count <= (largest_body() if self.known else STRANGERS_BYTES)
+
+    async def read(self) -> Message:
+        """What comes of it; as soon as it is too much, what comes when a client goes away."""
+        message = await self._receive()
+        self._read += len(message.get("body", b""))
+        self.cut_off = self.cut_off or not await self.fits(self._read)
+        return {"type": "http.disconnect"} if self.cut_off else message
+
+
+def announced_bytes(scope: Scope) -> int:
+    """Bytes of the body as the client says; 0: it does not say."""
+    length = dict(scope["headers"]).get(b"content-length", b"0")
+    return int(length[:19]) if length.isdigit() else 0
+
+
+@sync_to_async
+def _is_known(scope: Scope) -> bool:
+    """By any of the ways in which requests say who sends them."""
+    request = ASGIRequest(scope, BytesIO())
+    sessions = import_module(settings.SESSION_ENGINE)
+    request.session = sessions.SessionStore(request.COOKIES.get(settings.SESSION_COOKIE_NAME))
+    if get_user(request).is_authenticated:
+        return True
+    asked = Request(request)
+    try:
+        return any(way().authenticate(asked) is not None for way in (BearerToken, XAuthToken, BasicLogin))
+    except APIException:
+        return False
+
+
+async def _refuse(send: Send, *, known: bool) -> None:
+    status, sentence = 401, f"Log in before sending more than {STRANGERS_BYTES} bytes."
+    if known:
+        most = f"A request may have at most {largest_body()} bytes."
+        status, sentence = 413, f"{most} Send a large file in pieces: /api/v1/uploads/."
+    body = f"Error {status}: {sentence}\n".encode()
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+    if not known:
+        headers.append((b"www-authenticate", REALM.encode()))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

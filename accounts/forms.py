@@ -1,0 +1,71 @@
+"""Forms of accounts. Actions check what is given; forms only carry it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django import forms
+from django.utils import timezone
+
+from core.roles import Role
+
+__all__ = ["ROLES", "InviteForm", "NewPasswordForm", "OwnPasswordForm", "RoleForm", "TokenForm"]
+
+#: What each role means, said where one is chosen.
+ROLES = {
+    Role.VIEWER: "Looks at everything that a data scientist sees, and changes nothing.",
+    Role.DATA_SCIENTIST: "Registers datasets and models, submits trainings, and owns what comes of it.",
+    Role.CLUSTER_ADMIN: "Sees and changes everything: hosts, groups, users, and everybody's trainings.",
+}
+_DAYS = {"30": "30 days", "90": "90 days", "365": "1 year", "": "It does not end by itself"}
+_LONGEST = 4096
+
+
+def _password(label: str, autocomplete: str, **options: Any) -> forms.CharField:
+    widget = forms.PasswordInput(attrs={"autocomplete": autocomplete})
+    return forms.CharField(label=label, max_length=_LONGEST, strip=False, widget=widget, **options)
+
+
+class InviteForm(forms.Form):
+    username = forms.CharField(
+        label="User name", max_length=1000, strip=False,
+        help_text="Letters, digits and @ . + - _, such as ada.lovelace. It names the folder of the results, for good.",
+        widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
+    )  # fmt: skip
+    role = forms.ChoiceField(choices=Role.choices, initial=Role.DATA_SCIENTIST, widget=forms.RadioSelect)
+
+
+class RoleForm(forms.Form):
+    role = forms.ChoiceField(choices=Role.choices, widget=forms.RadioSelect)
+
+
+class NewPasswordForm(forms.Form):
+    """Twice, because nobody sees what is typed."""
+
+    password = _password("New password", "new-password", help_text="At least 10 characters, none that is well known.")
+    again = _password("The same again", "new-password")
+
+    def clean_again(self) -> str:
+        again: str = self.cleaned_data["again"]
+        if again != self.cleaned_data.get("password", again):
+            raise forms.ValidationError("The two are not the same: type it again.")
+        return again
+
+
+class OwnPasswordForm(NewPasswordForm):
+    old_password = _password("Your password now", "current-password")
+
+    field_order = ("old_password", "password", "again")
+
+
+class TokenForm(forms.Form):
+    name = forms.CharField(
+        label="Name", max_length=1000, strip=False, help_text="What it is for, such as nightly-tests.",
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+    )  # fmt: skip
+    days = forms.ChoiceField(label="Ends after", choices=list(_DAYS.items()), initial="90", required=False)
+
+    def expires_at(self) -> datetime | None:
+        days = self.cleaned_data["days"]
+        return timezone.now() + timedelta(days=int(days)) if days else None

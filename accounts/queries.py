@@ -1,0 +1,96 @@
+"""What pages and the API show of users. Nothing here writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.contrib.auth.models import User
+from django.db.models import Count, Exists, OuterRef, QuerySet
+from django.utils import timezone
+
+from core.errors import NotFound
+from core.roles import VIEWERS, Role
+
+__all__ = ["UserRow", "find_user", "user_row", "users"]
+
+_MAX_ID = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class UserRow:
+    """A user as administrators see them."""
+
+    id: int
+    username: str
+    role: Role
+    state: str
+    #: When the open one-time link ends.
+    link_expires_at: datetime | None
+    #: Names of the restricted groups that they may submit to, and of those that they administer.
+    instance_groups: list[str]
+    administers: list[str]
+    tokens: int
+    last_login: datetime | None
+    created_at: datetime
+
+    @property
+    def role_words(self) -> str:
+        """With what the groups say."""
+        if self.administers and self.role == Role.DATA_SCIENTIST:
+            return "group admin"
+        return str(self.role.label)
+
+
+def users(search: str = "") -> QuerySet[User]:
+    """By name, with all that a list shows."""
+    is_viewer = User.groups.through.objects.filter(user_id=OuterRef("pk"), group__name=VIEWERS)
+    rows = User.objects.annotate(is_viewer=Exists(is_viewer), token_count=Count("api_tokens"))
+    if search:
+        rows = rows.filter(username__icontains=search)
+    return (
+        rows.select_related("one_time_link")
+        .prefetch_related("instance_groups", "administered_groups")
+        .order_by("username")
+    )
+
+
+def find_user(reference: int | str) -> User:
+    """By name or, where no name fits, by id."""
+    text = str(reference)
+    named = None if "\0" in text else users().filter(username=text).first()
+    if named is None and text.isascii() and text.isdecimal() and len(text) <= 19 and int(text) <= _MAX_ID:
+        named = users().filter(pk=int(text)).first()
+    if named is None:
+        raise NotFound("There is no such user: look them up in the list.")
+    return named
+
+
+def user_row(user: User) -> UserRow:
+    """Of a row of `users`."""
+    link = getattr(user, "one_time_link", None)
+    expires_at = link.expires_at if link is not None and link.expires_at > timezone.now() else None
+    role = Role.VIEWER if user.is_viewer else Role.DATA_SCIENTIST  # type: ignore[attr-defined]  # see `users`
+    return UserRow(
+        id=user.pk,
+        username=user.username,
+        role=Role.CLUSTER_ADMIN if user.is_staff else role,
+        state=_state(user, expires_at),
+        link_expires_at=expires_at,
+        instance_groups=sorted(group.name for group in user.instance_groups.all()),
+        administers=sorted(group.name for group in user.administered_groups.all()),
+        tokens=user.token_count,  # type: ignore[attr-defined]
+        last_login=user.last_login,
+        created_at=user.date_joined,
+    )
+
+
+def _state(user: User, link_expires_at: datetime | None) -> str:
+    """Scripts of Tidepool itself work as users without a password, too."""
+    if not user.is_active:
+        return "deactivated"
+    if user.has_usable_password():
+        return "active"
+    if link_expires_at is None:
+        return "no password"
+    return "invited" if user.last_login is None else "password reset"

@@ -1,0 +1,76 @@
+"""Who changed what: one entry for each change of an administrator, or of an owner to what others use, too.
+
+What people do to their own trainings is in the trainings' history (`JobEvent`). Of a value only what differs is kept,
+and never a secret: an entry is read by every administrator, for as long as the database lives.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import transaction
+from django.utils import timezone
+
+from core.models import AuditEntry
+from core.text import storable
+
+__all__ = ["audit"]
+
+_SECRET = re.compile(r"password|token|digest|secret")
+
+
+def audit(
+    actor: AbstractBaseUser | str,
+    verb: str,
+    *,
+    kind: str,
+    key: object,
+    name: str,
+    before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+) -> None:
+    """Within the transaction of the change: both are kept, or none.
+
+    actor: a user, or the name of the part of Tidepool that did it. verb: in the past tense, as "drained".
+    kind, key, name: such as "host", its id, and what people call it.
+    before, after: field -> value, as JSON can carry it; one of them alone tells of what was made, or removed. Where
+    both are given and equal nothing is recorded; where neither is, the verb says all.
+    """
+    assert transaction.get_connection().in_atomic_block, "record it in the transaction of the change"
+    old, new = _plain(before), _plain(after)
+    assert not any(_SECRET.search(field) for field in (*old, *new)), "secrets are not recorded"
+    if before is not None and after is not None:
+        old, new = _differing(old, new)
+        if not old and not new:
+            return
+    AuditEntry.objects.create(
+        at=timezone.now(),
+        actor=actor if isinstance(actor, str) else actor.get_username(),
+        verb=verb,
+        kind=kind,
+        key=str(key),
+        name=storable(name)[:255],
+        before=old,
+        after=new,
+    )
+
+
+def _plain(values: Mapping[str, Any] | None) -> dict[str, Any]:
+    """As it comes back from the database."""
+    plain: dict[str, Any] = storable(json.loads(json.dumps(dict(values or {}), cls=DjangoJSONEncoder)))
+    return plain
+
+
+def _differing(old: dict[str, Any], new: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    missing = object()
+    changed = {field for field in {*old, *new} if old.get(field, missing) != new.get(field, missing)}
+    return _only(old, changed), _only(new, changed)
+
+
+def _only(values: dict[str, Any], fields: set[str]) -> dict[str, Any]:
+    return {field: value for field, value in values.items() if field in fields}

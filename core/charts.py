@@ -1,0 +1,198 @@
+"""Figures of the pages as Plotly JSON, checked by Plotly's own validators; `static/js/charts.js` draws them.
+
+The server decides what is drawn and how it looks. The browser does what only it can: the theme's colours, the viewer's
+time zone, stacking the bands on one time axis, and what comes live. Each trace says in `meta` what it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from html import escape
+from typing import Any
+
+import plotly.graph_objects as go
+
+from core.time import iso
+
+__all__ = ["SEVERAL", "Band", "JobLook", "Step", "as_json", "fill_pattern", "job_look", "layout", "tide_figure"]
+
+#: Okabe and Ito's hues and four more by lightness, ordered so that jobs submitted one after the other look different.
+_COLOURS = (
+    "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#8A5A00",
+    "#F0E442", "#5B3F9B", "#D55E00", "#7FCDB0", "#004D6E", "#9C9A3C",
+)  # fmt: skip
+_LIGHT = frozenset({"#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#F0E442", "#D55E00", "#7FCDB0", "#9C9A3C"})
+#: Plotly's shapes for the classes `pattern-0` to `pattern-5` of the style sheet.
+_PATTERN_SHAPES = ("", "/", "|", ".", "\\", "-")
+_PATTERNS = len(_PATTERN_SHAPES)
+
+#: By the distance of two ticks in milliseconds: seconds are shown where minutes would repeat.
+_TICK_FORMATS = [
+    {"dtickrange": [None, 59_999], "value": "%H:%M:%S\n%b %-d"},
+    {"dtickrange": [60_000, None], "value": "%H:%M\n%b %-d"},
+]
+
+
+@dataclass(frozen=True)
+class JobLook:
+    #: 0..11: the CSS class `job-<hue>` has the same colour.
+    hue: int
+    colour: str
+    #: Black or white: readable on the colour.
+    ink: str
+    letter: str
+    #: 0..5: the CSS class `pattern-<pattern>`.
+    pattern: int
+
+
+#: Of jobs that are shown as one band.
+SEVERAL = JobLook(0, "#868e96", "#000000", "", 0)
+
+
+@dataclass(frozen=True)
+class Step:
+    """From `at` on a job has `slots` GPUs."""
+
+    at: datetime
+    #: A mean where a figure shows long times.
+    slots: float
+    #: Why, in the scheduler's sentence; empty where the viewer may not know.
+    text: str = ""
+    pause_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class Band:
+    #: 0: several jobs as one.
+    job: int
+    label: str
+    steps: Sequence[Step]
+
+
+def job_look(job: int) -> JobLook:
+    """The same for a job everywhere. Neighbours by number differ in all three, and those of one hue in the pattern."""
+    hue = job % len(_COLOURS)
+    colour = _COLOURS[hue]
+    ink = "#000000" if colour in _LIGHT else "#ffffff"
+    return JobLook(hue, colour, ink, chr(ord("A") + (job - 1) % 26), (job + job // len(_COLOURS)) % _PATTERNS)
+
+
+def tide_figure(
+    bands: Sequence[Band], capacity: int, *, pool: bool, capacities: Sequence[Step] | None = None
+) -> dict[str, Any]:
+    """GPUs over time. `pool`: bands are stacked and what is free is hatched; else one job under its limit.
+
+    capacities: the capacity as it was, where that is known; without them the line is that of now.
+    """
+    figure = go.Figure(layout=layout())
+    if pool:
+        figure.add_trace(_free_trace())
+    label = "GPUs in the pool" if pool else "Most that it may have"
+    figure.add_trace(_capacity_trace(capacity, label, capacities or ()))
+    figure.add_trace(_changes_trace())
+    figure.update_xaxes(type="date", title_text="Time of day", hoverformat="%H:%M:%S", tickformatstops=_TICK_FORMATS)
+    figure.update_yaxes(title_text="GPUs", rangemode="tozero", tick0=0, dtick=_tick_step(capacity), zeroline=False)
+    figure.update_yaxes(range=[0, max(1, capacity) * 1.1])
+    meta = {"kind": "tide", "capacity": capacity, "has_past_capacity": capacities is not None, "pool": pool}
+    figure.update_layout(meta={**_NEW_BANDS, **meta}, hovermode="closest")
+    values = as_json(figure)
+    # Plotly's checks take longer than all else on a page of many jobs; what a band is made of is checked once, below.
+    values["data"] = [*map(_band_trace, bands), *values["data"]]
+    return values
+
+
+def layout() -> go.Layout:
+    """What all figures share; the browser adds the theme's colours."""
+    return go.Layout(
+        template="none",
+        margin={"l": 52, "r": 16, "t": 8, "b": 44},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"size": 12},
+        legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
+        showlegend=True,
+        dragmode=False,
+    )
+
+
+def _band_trace(band: Band) -> dict[str, Any]:
+    look = job_look(band.job) if band.job else SEVERAL
+    return {
+        "type": "scatter",
+        "x": [iso(step.at) for step in band.steps],
+        "y": [step.slots for step in band.steps],
+        "customdata": [[step.text, step.pause_ms] for step in band.steps],
+        # Plotly reads a little markup in names, and people name jobs.
+        "name": escape(f"{look.letter} · {band.label}" if band.job else band.label, quote=False),
+        "meta": {"kind": "band", "job": band.job, "label": band.label},
+        "mode": "lines",
+        "line": {"shape": "hv", "width": 0, "color": look.colour},
+        "fillcolor": look.colour,
+        "fillpattern": fill_pattern(look),
+        "stackgroup": "gpus",
+        "hoverinfo": "skip",
+    }
+
+
+def fill_pattern(look: JobLook) -> dict[str, Any]:
+    """The pattern that the job has in the slot map."""
+    shade = {"fgcolor": look.ink, "bgcolor": look.colour, "fgopacity": 0.16, "fillmode": "replace"}
+    return {"shape": _PATTERN_SHAPES[look.pattern], "size": 9, "solidity": 0.3, **shade}
+
+
+#: What the browser makes bands of jobs from that start while the page is open.
+_NEW_BANDS = {"colours": list(_COLOURS), "band": go.Scatter(_band_trace(Band(0, "", ()))).to_plotly_json()}
+
+
+def _free_trace() -> go.Scatter:
+    return go.Scatter(
+        x=[],
+        y=[],
+        name="Free",
+        meta={"kind": "free"},
+        mode="lines",
+        line={"shape": "hv", "width": 0, "color": "#868e96"},
+        fillcolor="rgba(134,142,150,0.06)",
+        fillpattern={"shape": "/", "size": 8, "solidity": 0.12, "fgcolor": "#868e96", "fillmode": "overlay"},
+        stackgroup="gpus",
+        hoverinfo="skip",
+    )
+
+
+def _capacity_trace(capacity: int, label: str, capacities: Sequence[Step]) -> go.Scatter:
+    return go.Scatter(
+        x=[iso(step.at) for step in capacities],
+        y=[step.slots for step in capacities],
+        name=f"{label}: {capacity}",
+        meta={"kind": "capacity"},
+        mode="lines",
+        line={"width": 1.5, "dash": "dot", "color": "#868e96", "shape": "hv"},
+        hoverinfo="skip",
+    )
+
+
+def _changes_trace() -> go.Scatter:
+    """A marker at each change of a band; the browser places them on top of their bands."""
+    return go.Scatter(
+        x=[],
+        y=[],
+        meta={"kind": "changes"},
+        mode="markers",
+        marker={"size": 8, "line": {"width": 1.5, "color": "#ffffff"}},
+        hovertemplate="%{text}<extra></extra>",
+        showlegend=False,
+    )
+
+
+def _tick_step(capacity: int) -> int:
+    return max(1, -(-capacity // 8))
+
+
+def as_json(figure: go.Figure) -> dict[str, Any]:
+    """The figure after Plotly's own checks, as `json_script` takes it."""
+    values: dict[str, Any] = json.loads(figure.to_json())
+    del values["layout"]["template"]
+    return values

@@ -1,0 +1,143 @@
+"""`/api/v1/folders/` and `/api/v1/uploads/`: where files of datasets and models come from."""
+
+from __future__ import annotations
+
+from typing import IO, Any
+
+from django.conf import settings
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework import serializers
+from rest_framework.generics import GenericAPIView, ListAPIView
+from rest_framework.parsers import BaseParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from core import uploads
+from core.browse import PAGE_SIZE, Listing, listing
+from core.errors import field_error
+from core.models import Upload
+from core.rest import Pages, signed_in
+
+__all__ = ["Folders", "UploadDetail", "UploadList"]
+
+_OFFSET = "Upload-Offset"
+_OCTETS = "application/octet-stream"
+
+
+class EntryOutput(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    path = serializers.CharField()
+    is_folder = serializers.BooleanField()
+    size_bytes = serializers.IntegerField(allow_null=True, help_text="Of files.")
+
+
+class FoldersOutput(serializers.Serializer[Listing]):
+    path = serializers.CharField(help_text="Empty where it lists the roots.")
+    trail = serializers.ListField(child=serializers.ListField(child=serializers.CharField(), min_length=2))
+    is_root = serializers.BooleanField(help_text="Roots cannot be registered, only what is below them.")
+    entries = EntryOutput(many=True)
+    next = serializers.CharField(help_text="Give it as `after` for the next page; empty at the end.")
+
+
+class Folders(GenericAPIView[Any]):
+    """What is in a folder below the allowed roots, folders first."""
+
+    serializer_class = FoldersOutput
+
+    @extend_schema(
+        parameters=[
+            OpenApiParameter("of", str, enum=["data", "models"], default="data"),
+            OpenApiParameter("path", str, description="Without it: the root, or the roots where there are several."),
+            OpenApiParameter("after", str, description="`next` of the page before."),
+            OpenApiParameter("page_size", int, default=PAGE_SIZE),
+        ]
+    )
+    def get(self, request: Request) -> Response:
+        given = request.query_params
+        roots = {"data": settings.TIDEPOOL_DATA_ROOTS, "models": settings.TIDEPOOL_MODEL_ROOTS}
+        if (kind := given.get("of", "data")) not in roots:
+            raise field_error("of", "There are folders of 'data' and of 'models': ask for one of them.")
+        size = given.get("page_size", str(PAGE_SIZE))
+        if not (size.isascii() and size.isdigit() and 0 < int(size[:9]) <= PAGE_SIZE):
+            raise field_error("page_size", f"A page has 1 to {PAGE_SIZE} entries.")
+        found = listing(given.get("path", ""), roots[kind], after=given.get("after", ""), page_size=int(size))
+        return Response(FoldersOutput(found).data)
+
+
+class UploadInput(serializers.Serializer[Any]):
+    name = serializers.CharField(max_length=10_000, trim_whitespace=False)
+    size_bytes = serializers.IntegerField()
+
+
+class UploadOutput(serializers.ModelSerializer[Upload]):
+    offset = serializers.SerializerMethodField(help_text="Bytes that are here: where the next piece begins.")
+    chunk_bytes = serializers.SerializerMethodField(help_text="As much as should be sent at once.")
+
+    class Meta:
+        model = Upload
+        fields = ["id", "name", "size_bytes", "offset", "chunk_bytes", "created_at"]
+
+    def get_offset(self, upload: Upload) -> int:
+        return uploads.received(upload)
+
+    def get_chunk_bytes(self, upload: Upload) -> int:
+        return uploads.CHUNK_BYTES
+
+
+class Octets(BaseParser):
+    """Hands the body over as it comes."""
+
+    media_type = _OCTETS
+
+    def parse(self, stream: IO[Any], media_type: str | None = None, parser_context: Any = None) -> Any:
+        return stream
+
+
+class UploadList(ListAPIView[Upload]):
+    """One's uploads that are not finished; POST begins one."""
+
+    serializer_class = UploadOutput
+    pagination_class = Pages
+
+    def get_queryset(self) -> Any:
+        return Upload.objects.filter(owner=self.request.user.pk)
+
+    @extend_schema(request=UploadInput, responses={201: UploadOutput})
+    def post(self, request: Request) -> Response:
+        given = UploadInput(data=request.data)
+        given.is_valid(raise_exception=True)
+        upload = uploads.begin(signed_in(request), **given.validated_data)
+        return Response(UploadOutput(upload).data, status=201)
+
+
+class UploadDetail(GenericAPIView[Upload]):
+    """One upload: GET says how far it is, PATCH adds a piece, DELETE gives it up."""
+
+    serializer_class = UploadOutput
+    parser_classes = [Octets]
+
+    def get(self, request: Request, upload: int) -> Response:
+        return Response(UploadOutput(uploads.find_upload(signed_in(request), upload)).data)
+
+    @extend_schema(
+        request={_OCTETS: OpenApiTypes.BINARY},
+        parameters=[
+            OpenApiParameter(_OFFSET, int, OpenApiParameter.HEADER, required=True, description="Where it begins.")
+        ],
+    )
+    def patch(self, request: Request, upload: int) -> Response:
+        row = uploads.find_upload(signed_in(request), upload)
+        offset = request.headers.get(_OFFSET, "")
+        if not (offset.isascii() and offset.isdigit() and len(offset) < 19):
+            raise field_error("offset", f"Say in the header {_OFFSET} at which byte the piece begins.")
+        content: Any = request.data
+        if not hasattr(content, "read"):
+            raise field_error("offset", "The piece is empty: send the file's bytes.")
+        uploads.append(row, int(offset), content)
+        return Response(UploadOutput(row).data)
+
+    @extend_schema(responses={204: OpenApiResponse(description="It is removed.")})
+    def delete(self, request: Request, upload: int) -> Response:
+        uploads.discard(uploads.find_upload(signed_in(request), upload))
+        return Response(status=204)

@@ -1,0 +1,291 @@
+"""Fan-out of live events to the websockets of one web process: one broker subscription, JSON encoded once per frame.
+
+The hub keeps a short history per watched topic. A flush sends every subscriber what it does not know yet: the first
+event at once, then at most one flush per topic in 500 ms, in 100 ms where GPUs change hands. Subscribers that know the
+same number get the same encoded frames. Where numbers are missing (a lost event, a broker that was away, a page that is
+too old) the subscriber gets a `reset` and fetches the truth.
+
+Everything here runs on one event loop; nothing needs a lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+import redis
+
+from core.live import Event, merge
+
+__all__ = ["Client", "Hub", "frames"]
+
+logger = logging.getLogger(__name__)
+
+FLUSH_SECONDS = 0.5
+#: The same for what people wait for: who holds which GPU, and what becomes of a job. Steps and progress can wait.
+URGENT_SECONDS = 0.1
+_URGENT = frozenset({"allocation", "slots", "state"})
+#: How often numbers are compared with the database: finds events whose publication failed.
+AUDIT_SECONDS = 5.0
+RECONNECT_SECONDS = 1.0
+HISTORY_EVENTS = 256
+#: More appended items than this in one frame: fetching is cheaper.
+APPEND_ITEMS = 500
+CLIENT_FRAMES = 64
+
+ReadSeqs = Callable[[Iterable[str]], Awaitable[dict[str, int]]]
+#: Opens the subscription of this process; yields event payloads.
+Subscribe = Callable[[], AbstractAsyncContextManager[AsyncIterator[str | bytes]]]
+
+
+class Client:
+    """One websocket: a bounded queue of encoded frames. When it is full the client is too slow."""
+
+    def __init__(self, limit: int = CLIENT_FRAMES) -> None:
+        self._queue: asyncio.Queue[str] = asyncio.Queue(limit)
+        #: Set when a frame did not fit; the consumer then closes the websocket.
+        self.too_slow = asyncio.Event()
+
+    def send(self, frame: str) -> None:
+        try:
+            self._queue.put_nowait(frame)
+        except asyncio.QueueFull:
+            self.too_slow.set()
+
+    async def next_frame(self) -> str:
+        return await self._queue.get()
+
+
+@dataclass
+class _Topic:
+    #: Newest number up to which the history is complete; None until it was read from the database.
+    tip: int | None = None
+    history: deque[Event] = field(default_factory=lambda: deque(maxlen=HISTORY_EVENTS))
+    #: Events that came before an earlier one, by number.
+    early: dict[int, Event] = field(default_factory=dict)
+    #: Client -> newest number that it knows.
+    known: dict[Client, int] = field(default_factory=dict)
+    #: Clients that are about to subscribe: they keep the topic watched.
+    arriving: int = 0
+    flushed_at: float = float("-inf")
+    #: The next flush, and when it is due by the loop's clock. (uvloop's handle of a past time does not know it.)
+    timer: asyncio.Handle | None = None
+    due: float = 0.0
+
+
+class Hub:
+    def __init__(self, read_seqs: ReadSeqs, subscribe: Subscribe) -> None:
+        self._read_seqs = read_seqs
+        self._subscribe = subscribe
+        self._topics: dict[str, _Topic] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin to listen, on the running loop. Does nothing when it listens already."""
+        if not self._tasks:
+            self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._audit())]
+
+    async def stop(self) -> None:
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+        for topic in self._topics.values():
+            if topic.timer:
+                topic.timer.cancel()
+        self._topics.clear()
+
+    async def subscribe(self, client: Client, name: str, after: int) -> None:
+        """From now on the client gets what comes after number `after` of the topic."""
+        topic = self._topics.setdefault(name, _Topic())
+        # Watched before the number is read, so that nothing falls between the two.
+        topic.arriving += 1
+        before = topic.tip
+        try:
+            current = (await self._read_seqs([name]))[name]
+        except BaseException:
+            # Also a browser that goes meanwhile: nobody else would forget the topic.
+            topic.arriving -= 1
+            self.unsubscribe(client, name)
+            raise
+        topic.arriving -= 1
+        self._step_back(name, topic, before, current)
+        self._learn_tip(topic, current)
+        if after > current:  # from another database than ours
+            client.send(json.dumps(_frame(name, after, current, "reset", {})))
+        topic.known[client] = min(after, current)
+        self._flush(name, topic)
+
+    def unsubscribe(self, client: Client, name: str) -> None:
+        topic = self._topics.get(name)
+        if topic is None:
+            return
+        topic.known.pop(client, None)
+        if not topic.known and not topic.arriving:
+            if topic.timer:
+                topic.timer.cancel()
+            del self._topics[name]
+
+    def leave(self, client: Client) -> None:
+        for name in [name for name, topic in self._topics.items() if client in topic.known]:
+            self.unsubscribe(client, name)
+
+    def receive(self, event: Event) -> None:
+        topic = self._topics.get(event.topic)
+        if topic is None or (topic.tip is not None and event.seq <= topic.tip):
+            return
+        topic.early[event.seq] = event
+        self._absorb(topic)
+        if len(topic.early) > HISTORY_EVENTS:
+            self._skip_to(topic, max(topic.early))
+        self._schedule(event.topic, topic, URGENT_SECONDS if _URGENT & event.data.keys() else FLUSH_SECONDS)
+
+    def _learn_tip(self, topic: _Topic, current: int) -> None:
+        if topic.tip is None:
+            topic.tip = current
+        topic.early = {seq: event for seq, event in topic.early.items() if seq > topic.tip}
+        self._absorb(topic)
+
+    def _step_back(self, name: str, topic: _Topic, before: int | None, current: int) -> None:
+        """Numbers only grow, unless another database has taken our one's place, as when a backup was restored.
+
+        before: the topic's number when the database was asked for `current`.
+        """
+        if before is None or current >= before:
+            return
+        topic.tip = current
+        topic.history.clear()
+        topic.early.clear()
+        for client, known in topic.known.items():
+            client.send(json.dumps(_frame(name, known, current, "reset", {})))
+            topic.known[client] = current
+
+    def _absorb(self, topic: _Topic) -> None:
+        while topic.tip is not None and topic.tip + 1 in topic.early:
+            topic.tip += 1
+            topic.history.append(topic.early.pop(topic.tip))
+
+    def _skip_to(self, topic: _Topic, seq: int) -> None:
+        """Give up waiting for missing numbers: subscribers that need them will be reset."""
+        topic.history.clear()
+        topic.tip = seq
+        topic.early = {number: event for number, event in topic.early.items() if number > seq}
+        self._absorb(topic)
+
+    def _schedule(self, name: str, topic: _Topic, pause_seconds: float) -> None:
+        due = topic.flushed_at + pause_seconds
+        if topic.timer is not None:
+            if topic.due <= due:
+                return
+            topic.timer.cancel()
+        topic.due = due
+        topic.timer = asyncio.get_running_loop().call_at(due, self._flush_due, name, topic)
+
+    def _flush_due(self, name: str, topic: _Topic) -> None:
+        topic.timer = None
+        topic.flushed_at = asyncio.get_running_loop().time()
+        self._flush(name, topic)
+
+    def _flush(self, name: str, topic: _Topic) -> None:
+        if topic.tip is None:
+            return
+        encoded: dict[int, list[str]] = {}
+        for client, known in topic.known.items():
+            if known >= topic.tip:
+                continue
+            if known not in encoded:
+                encoded[known] = [json.dumps(frame) for frame in frames(name, topic.history, known, topic.tip)]
+            for frame in encoded[known]:
+                client.send(frame)
+            topic.known[client] = topic.tip
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                async with self._subscribe() as payloads:
+                    async for payload in payloads:
+                        self._receive_payload(payload)
+            except (redis.RedisError, OSError) as error:
+                logger.warning("live events are not heard, trying again: %s", error)
+            except Exception:
+                # Pages would be silent for as long as this process lives.
+                logger.exception("what listens to live events failed, trying again")
+            await asyncio.sleep(RECONNECT_SECONDS)
+
+    def _receive_payload(self, payload: str | bytes) -> None:
+        try:
+            event = Event(**json.loads(payload))
+        except (ValueError, TypeError):
+            logger.warning("dropped what is not an event: %.200r", payload)
+            return
+        self.receive(event)
+
+    async def _audit(self) -> None:
+        """Find topics whose newest events never came, and reset their subscribers."""
+        while True:
+            behind = {name: topic.tip for name, topic in self._topics.items()}
+            await asyncio.sleep(AUDIT_SECONDS)
+            try:
+                current = await self._read_seqs([name for name in behind if name in self._topics])
+            except Exception:
+                logger.exception("live topics were not compared with the database")
+                continue
+            for name, seq in current.items():
+                if topic := self._topics.get(name):
+                    self._step_back(name, topic, behind[name], seq)
+            self.catch_up({name: seq for name, seq in current.items() if self._stuck(name, behind[name])})
+
+    def _stuck(self, name: str, tip_before: int | None) -> bool:
+        topic = self._topics.get(name)
+        return topic is not None and topic.tip is not None and topic.tip == tip_before
+
+    def catch_up(self, current: dict[str, int]) -> None:
+        for name, seq in current.items():
+            topic = self._topics[name]
+            if topic.tip is not None and seq > topic.tip:
+                self._skip_to(topic, seq)
+                self._schedule(name, topic, URGENT_SECONDS)
+
+
+def frames(name: str, history: Iterable[Event], known: int, tip: int) -> list[dict[str, Any]]:
+    """The frames that lead from number `known` to `tip`: runs of one kind, joined; or one reset."""
+    missing = [event for event in history if known < event.seq <= tip]
+    if len(missing) != tip - known:
+        return [_frame(name, known, tip, "reset", {})]
+    joined = []
+    for kind, run in groupby(missing, key=lambda event: event.kind):
+        events = list(run)
+        data = _merge_states(name, events) if kind == "state" else _concatenate(events)
+        joined.append(_frame(name, events[0].seq - 1, events[-1].seq, kind, data))
+    appended = sum(len(items) for frame in joined if frame["kind"] == "append" for items in frame["data"].values())
+    if appended > APPEND_ITEMS:
+        return [_frame(name, known, tip, "reset", {})]
+    return joined
+
+
+def _frame(topic: str, from_seq: int, seq: int, kind: str, data: dict[str, Any]) -> dict[str, Any]:
+    return {"topic": topic, "from_seq": from_seq, "seq": seq, "kind": kind, "data": data}
+
+
+def _merge_states(topic: str, events: list[Event]) -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    for event in events:
+        merged = merge(topic, merged, event.data)
+    return merged
+
+
+def _concatenate(events: list[Event]) -> dict[str, list[Any]]:
+    joined: dict[str, list[Any]] = {}
+    for event in events:
+        for series, items in event.data.items():
+            joined.setdefault(series, []).extend(items)
+    return joined

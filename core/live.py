@@ -1,0 +1,149 @@
+"""Live events: announced in the transaction that changes something, published after its commit.
+
+An event is a hint: whoever misses one sees a break in its topic's numbers and fetches the truth by REST. So a broker
+that is down never fails a write. `hub.py` fans events out to browsers.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, Literal
+
+import redis
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import transaction
+from django.db.models import F
+
+from core.broker import connect
+from core.models import Topic
+
+__all__ = [
+    "ACCOUNTS",
+    "CLUSTER",
+    "DATASETS",
+    "GROUPS",
+    "HOSTS",
+    "JOBS",
+    "LIVE_CHANNEL",
+    "Event",
+    "Kind",
+    "current_seqs",
+    "hold",
+    "job_topic",
+    "jobs_topic_of",
+    "merge",
+    "publish",
+    "without_nan",
+]
+
+logger = logging.getLogger(__name__)
+
+LIVE_CHANNEL = "tidepool.live"
+#: Ids of users whose role, password or activity changed: websockets ask again who they belong to. No browser hears it.
+ACCOUNTS = "accounts"
+#: What everybody may see: who holds which slot, by job number. Never names or owners.
+CLUSTER = "cluster"
+#: Everybody, too: how far the check of each dataset's newest version is.
+DATASETS = "datasets"
+#: Everybody, too: what each host is and what its GPUs do, by its name.
+HOSTS = "hosts"
+#: Everybody, too: the revision of each instance group, by its number; None once it is deleted.
+GROUPS = "groups"
+#: The number of each new job, for staff; others hear of their own, see `jobs_topic_of`.
+JOBS = "jobs"
+
+Kind = Literal["state", "append"]
+
+#: How many levels of keys a state event merges; below, a value replaces the old one. So
+#: `{"slots": {"host:0": {"job": 3}}}` changes one field of one slot, while a job's reason is replaced as a whole.
+#: Nothing is removed by a state event: what goes gets a state of its own.
+_MERGE_DEPTH = {CLUSTER: 3}
+
+
+@dataclass(frozen=True)
+class Event:
+    topic: str
+    #: Number of this event in its topic, without gaps.
+    seq: int
+    kind: Kind
+    data: dict[str, Any]
+
+
+def job_topic(job: int) -> str:
+    return f"job.{job}"
+
+
+def jobs_topic_of(user: int) -> str:
+    """New jobs of one user, by number."""
+    return f"{JOBS}.{user}"
+
+
+def publish(topic: str, kind: Kind, data: dict[str, Any]) -> None:
+    """Number the event in the caller's transaction and send it once that is committed."""
+    data = without_nan(data)
+    with transaction.atomic():
+        event = Event(topic, _next_seq(topic), kind, data)
+        transaction.on_commit(partial(_send, event))
+
+
+def hold(*topics: str) -> None:
+    """Lock these topics until the caller's transaction ends, where it will lock other rows before it publishes."""
+    locked = Topic.objects.select_for_update().filter(name__in=topics).order_by("name")
+    known = set(locked.values_list("name", flat=True))
+    missing = [Topic(name=topic) for topic in topics if topic not in known]
+    if missing:
+        Topic.objects.bulk_create(missing, ignore_conflicts=True)
+        list(locked)
+
+
+def current_seqs(topics: Iterable[str]) -> dict[str, int]:
+    """The newest number of each topic; 0 where nothing has been published."""
+    found = dict(Topic.objects.filter(name__in=list(topics)).values_list("name", "seq"))
+    return {topic: found.get(topic, 0) for topic in topics}
+
+
+def merge(topic: str, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """What a state is after a state event: the same rule in the hub, in the browser (`live.js`) and in tests."""
+    return _merge(old, new, _MERGE_DEPTH.get(topic, 1))
+
+
+def without_nan(value: Any) -> Any:
+    """JSON has no NaN: it becomes null, which charts draw as a gap."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(item) for item in value]
+    return value
+
+
+def _merge(old: dict[str, Any], new: dict[str, Any], depth: int) -> dict[str, Any]:
+    merged = dict(old)
+    for key, value in new.items():
+        inner = merged.get(key)
+        if depth > 1 and isinstance(inner, dict) and isinstance(value, dict):
+            merged[key] = _merge(inner, value, depth - 1)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _next_seq(topic: str) -> int:
+    # The row stays locked until the commit: events of a topic are committed in the order of their numbers.
+    if not Topic.objects.filter(name=topic).update(seq=F("seq") + 1):
+        Topic.objects.get_or_create(name=topic)
+        Topic.objects.filter(name=topic).update(seq=F("seq") + 1)
+    return Topic.objects.values_list("seq", flat=True).get(name=topic)
+
+
+def _send(event: Event) -> None:
+    try:
+        connect().publish(LIVE_CHANNEL, json.dumps(asdict(event), cls=DjangoJSONEncoder, allow_nan=False))
+    except (redis.RedisError, OSError) as error:
+        logger.warning("event %s of %s was not published, pages will fetch it: %s", event.seq, event.topic, error)

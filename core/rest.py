@@ -1,0 +1,275 @@
+"""What all API endpoints share: strict JSON, one error shape, paged lists, references by id or name."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import IO, Any
+
+from django.contrib.auth.models import User
+from django.core.exceptions import PermissionDenied, SuspiciousOperation
+from django.db import DataError, IntegrityError
+from django.http import Http404
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import exceptions, serializers
+from rest_framework.pagination import CursorPagination, LimitOffsetPagination
+from rest_framework.parsers import BaseParser, FormParser, JSONParser, MultiPartParser
+from rest_framework.renderers import JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.utils.urls import remove_query_param, replace_query_param
+
+from core.errors import NotFound, UserError, field_error
+from core.keyset import AFTER, BEFORE, KeysetPage
+from core.live import without_nan
+
+__all__ = [
+    "PARSERS_WITH_FILES",
+    "ErrorSerializer",
+    "KeysetPages",
+    "ListPages",
+    "NamedPages",
+    "NumberedPages",
+    "ObjectField",
+    "Pages",
+    "ReferenceField",
+    "StrictJSONParser",
+    "StrictJSONRenderer",
+    "StrictSerializer",
+    "error_response",
+    "found",
+    "keyset_answer",
+    "page_size_of",
+    "signed_in",
+]
+
+logger = logging.getLogger(__name__)
+
+_SENTENCES = {
+    "not_authenticated": "Log in, or send a token, to use the API.",
+    "not_found": "There is nothing at this address: check the path and the id.",
+    "method_not_allowed": "This address does not take this method: see /api/v1/schema/.",
+}
+
+
+class ErrorSerializer(serializers.Serializer[Any]):
+    error = serializers.CharField(help_text="A sentence that says what to do.")
+    code = serializers.CharField()
+    fields = serializers.DictField(  # type: ignore[assignment]
+        child=serializers.ListField(child=serializers.CharField()), help_text="Field name -> sentences."
+    )
+
+
+class Pages(CursorPagination):
+    """By key, not by offset: a page costs the same at any depth, and new rows shift nothing."""
+
+    page_size = 100
+    page_size_query_param = "page_size"
+    max_page_size = 1000
+    ordering = "-id"
+
+
+class NamedPages(Pages):
+    ordering = "name"
+
+
+class NumberedPages(Pages):
+    ordering = "-number"
+
+
+class KeysetPages(Pages):
+    """Describes in the API's own description what `keyset_answer` makes."""
+
+    def get_schema_operation_parameters(self, view: Any) -> list[dict[str, Any]]:
+        words = {AFTER: "As `next` gives it.", BEFORE: "As `previous` gives it.", "page_size": "Rows, 1 to 1000."}
+        kinds = {"page_size": "integer"}
+        return [
+            {
+                "name": name,
+                "in": "query",
+                "required": False,
+                "description": text,
+                "schema": {"type": kinds.get(name, "string")},
+            }
+            for name, text in words.items()
+        ]
+
+
+def page_size_of(given: Mapping[str, str]) -> int:
+    """Rows on a page, as the address asks for."""
+    text = given.get("page_size", "")
+    if not text:
+        return Pages.page_size
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0):
+        raise field_error("page_size", "Ask for a number of rows from 1 to 1000.")
+    return min(int(text), Pages.max_page_size)
+
+
+def keyset_answer(request: Request, page: KeysetPage[Any], results: list[Any]) -> dict[str, Any]:
+    """A page as all lists answer: the addresses of its neighbours, and its rows."""
+    address = request.build_absolute_uri()
+    bare = remove_query_param(remove_query_param(address, AFTER), BEFORE)
+    return {
+        "next": replace_query_param(bare, AFTER, page.next) if page.next else None,
+        "previous": replace_query_param(bare, BEFORE, page.previous) if page.previous else None,
+        "results": results,
+    }
+
+
+class ListPages(LimitOffsetPagination):
+    """For series that a query has already put into a list."""
+
+    default_limit = 1000
+    max_limit = 10_000
+
+    def get_paginated_response(self, data: Any) -> Response:
+        return Response({"next": self.get_next_link(), "previous": self.get_previous_link(), "results": data})
+
+    def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
+        described = super().get_paginated_response_schema(schema)
+        del described["properties"]["count"]
+        described["required"] = ["results"]
+        return described
+
+
+class StrictJSONParser(JSONParser):
+    def parse(self, stream: IO[Any], media_type: str | None = None, parser_context: Any = None) -> Any:
+        try:
+            return super().parse(stream, media_type, parser_context)
+        except RecursionError:
+            raise exceptions.ParseError("JSON parse error - nested too deeply") from None
+
+
+class StrictJSONRenderer(JSONRenderer):
+    """Valid JSON whatever happens: NaN becomes null, and text that is no Unicode is escaped."""
+
+    ensure_ascii = True
+
+    def render(self, data: Any, accepted_media_type: str | None = None, renderer_context: Any = None) -> Any:
+        return super().render(without_nan(data), accepted_media_type, renderer_context)
+
+
+@extend_schema_field({"oneOf": [{"type": "integer"}, {"type": "string"}]})
+class ReferenceField(serializers.Field[int | str, Any, Any, Any]):
+    """An id or a name."""
+
+    default_error_messages = {"invalid": "Give an id or a name."}
+
+    def to_internal_value(self, data: Any) -> int | str:
+        if isinstance(data, bool) or not isinstance(data, int | str) or data == "":
+            self.fail("invalid")
+        return data
+
+    def to_representation(self, value: Any) -> Any:
+        return value
+
+
+@extend_schema_field({"type": "object", "additionalProperties": {}})
+class ObjectField(serializers.JSONField):
+    """Any JSON object. What may be in it is the action's business; in a form it comes as text."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        if isinstance(data, str):
+            try:
+                data = json.loads(data)
+            except (ValueError, RecursionError):
+                self.fail("invalid")
+        return data
+
+
+class StrictSerializer(serializers.Serializer[Any]):
+    """Refuses fields that it does not know: a misspelt one would otherwise be left out without a word."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        if isinstance(data, Mapping):
+            unknown = [str(name) for name in data if name not in self.fields]
+            if unknown:
+                raise exceptions.ValidationError({name: [self._sentence(name)] for name in unknown})
+        return super().to_internal_value(data)
+
+    def _sentence(self, name: str) -> str:
+        near = get_close_matches(name, list(self.fields), n=1)
+        advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(self.fields)}."
+        return f"There is no field {name[:80]!a} here: {advice}"
+
+
+PARSERS_WITH_FILES: list[type[BaseParser]] = [StrictJSONParser, FormParser, MultiPartParser]
+
+
+def signed_in(request: Request) -> User:
+    """Who asks; every endpoint has refused strangers before."""
+    assert isinstance(request.user, User)
+    return request.user
+
+
+def found(row: Any, what: str) -> Any:
+    """The row, or the answer that there is none."""
+    if row is None:
+        raise NotFound(f"There is no such {what}: look it up in the list.")
+    return row
+
+
+def error_response(error: Exception, context: dict[str, Any]) -> Response | None:
+    """DRF's exception handler: every refusal in one shape. What is our own mistake stays a 500, and is logged."""
+    error = _translated(error)
+    if isinstance(error, UserError):
+        return Response({"error": error.message, "code": error.code, "fields": error.fields}, status=error.status)
+    if not isinstance(error, exceptions.APIException):
+        return None
+    headers = {}
+    if header := getattr(error, "auth_header", None):
+        headers["WWW-Authenticate"] = header
+    if wait := getattr(error, "wait", None):
+        headers["Retry-After"] = str(int(wait))
+    return Response(_body(error), status=error.status_code, headers=headers)
+
+
+def _translated(error: Exception) -> Exception:
+    """Other libraries' words for a user's mistake, in ours."""
+    if isinstance(error, UserError | exceptions.APIException):
+        return error
+    if isinstance(error, Http404):
+        return exceptions.NotFound()
+    if isinstance(error, PermissionDenied):
+        return exceptions.PermissionDenied()
+    if isinstance(error, SuspiciousOperation):
+        return UserError("The request is too large or malformed: send less.", code="bad_request")
+    if isinstance(error, IntegrityError):
+        logger.warning("refused by a constraint: %s", error)
+        return UserError("This contradicts what is stored: reload and try again.", code="conflict")
+    if isinstance(error, ValueError | OverflowError | DataError):
+        logger.warning("a value was refused late: %r", error)
+        return UserError("A value in the request cannot be used: check its type and size.")
+    return error
+
+
+def _body(error: exceptions.APIException) -> dict[str, Any]:
+    if isinstance(error, exceptions.ValidationError):
+        fields = _fields(error.detail)
+        first = next(
+            ((name, sentences[0]) for name, sentences in fields.items() if sentences), ("", "Check the input.")
+        )
+        sentence = first[1] if first[0] in {"", "non_field_errors"} else f"{first[0]}: {first[1]}"
+        return {"error": sentence, "code": "invalid", "fields": fields}
+    codes = error.get_codes()
+    code = codes if isinstance(codes, str) else error.default_code
+    return {"error": _SENTENCES.get(code, str(error.detail)), "code": code, "fields": {}}
+
+
+def _fields(detail: Any) -> dict[str, list[str]]:
+    if isinstance(detail, Mapping):
+        return {str(name): list(_sentences(inner)) for name, inner in detail.items()}
+    return {"non_field_errors": list(_sentences(detail))}
+
+
+def _sentences(detail: Any) -> Iterator[str]:
+    if isinstance(detail, Mapping):
+        for name, inner in detail.items():
+            yield from (f"{name}: {sentence}" for sentence in _sentences(inner))
+    elif isinstance(detail, list | tuple):
+        for inner in detail:
+            yield from _sentences(inner)
+    else:
+        yield str(detail)

@@ -1,0 +1,168 @@
+"""Files that come in pieces, so that a cut connection or a reloaded page costs one piece and not all.
+
+A client says name and size, sends pieces each with the offset at which it begins, and asks for the offset when it does
+not know: the part of the file that is on disk is the only truth about it. A finished upload is taken by who needs it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+from contextlib import suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import IO
+
+from django.conf import settings
+from django.contrib.auth.models import User
+
+from core.errors import Conflict, NotFound, field_error
+from core.models import Upload
+from core.names import checked_name
+
+__all__ = [
+    "CHUNK_BYTES",
+    "SUFFIXES",
+    "WEIGHTS_SUFFIXES",
+    "append",
+    "begin",
+    "discard",
+    "file_of",
+    "find_upload",
+    "finished",
+    "finished_file",
+    "prune",
+    "received",
+]
+
+#: As much as clients should send at once, and the most that one piece may have.
+CHUNK_BYTES = 4 * 1024**2
+_MAX_CHUNK_BYTES = 4 * CHUNK_BYTES
+_BUFFER = 256 * 1024
+#: Archives, and what some app takes as a single file.
+SUFFIXES = (
+    ".zip", ".tar.gz", ".tgz", ".tar",
+    ".csv", ".tsv", ".json", ".jsonl", ".npy", ".npz", ".parquet", ".txt", ".py", ".safetensors", ".pth", ".pt",
+)  # fmt: skip
+#: Those of them that hold the weights of a model.
+WEIGHTS_SUFFIXES = (".pth", ".pt", ".safetensors")
+_MAX_OPEN = 20
+#: An upload that has got nothing for so long is removed.
+KEPT = timedelta(days=2)
+
+
+def begin(owner: User, name: str, size_bytes: int) -> Upload:
+    """Make room for a file."""
+    name = checked_name(name, field="name")
+    if not name.lower().endswith(SUFFIXES):
+        raise field_error("name", f"A file of this kind is not taken: upload one of {', '.join(SUFFIXES)}.")
+    _check_size(size_bytes)
+    if Upload.objects.filter(owner=owner).count() >= _MAX_OPEN:
+        raise Conflict(f"You have {_MAX_OPEN} uploads that are not finished: finish or remove one.")
+    upload = Upload(key=secrets.token_hex(16), owner=owner, name=name, size_bytes=size_bytes)
+    file_of(upload).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file_of(upload).touch(mode=0o600)
+    upload.save()
+    return upload
+
+
+def find_upload(owner: User, upload_id: int) -> Upload:
+    """Others' uploads do not exist, for staff neither: nobody needs another's half of a file."""
+    upload = Upload.objects.filter(owner=owner, pk=upload_id).first() if upload_id < 2**63 else None
+    if upload is None:
+        raise NotFound("There is no such upload of yours: it may be finished, or too old. Begin it again.")
+    return upload
+
+
+def finished(owner: User, suffixes: tuple[str, ...]) -> list[Upload]:
+    """Uploads of which nothing is missing, newest first."""
+    uploads = [upload for upload in Upload.objects.filter(owner=owner) if upload.name.lower().endswith(suffixes)]
+    return [upload for upload in uploads if received(upload) == upload.size_bytes]
+
+
+def received(upload: Upload) -> int:
+    """How many bytes are here, which is the offset of the next piece."""
+    with suppress(FileNotFoundError):
+        return file_of(upload).stat().st_size
+    return 0
+
+
+def append(upload: Upload, offset: int, content: IO[bytes]) -> int:
+    """Add a piece; returns the next offset. A piece that cannot be stored whole leaves nothing behind."""
+    try:
+        descriptor = os.open(file_of(upload), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise Conflict(f"The upload cannot be written ({error.strerror}): begin it again.") from error
+    with os.fdopen(descriptor, "r+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise Conflict(
+                "Another piece of this file is being written: ask for the offset, and go on there."
+            ) from error
+        start = file.seek(0, os.SEEK_END)
+        if offset != start:
+            raise Conflict(f"The next piece begins at byte {start}, not {offset}: go on there.", code="offset")
+        try:
+            return _copy(content, file, min(_MAX_CHUNK_BYTES, upload.size_bytes - start), start)
+        except BaseException:
+            file.truncate(start)
+            raise
+
+
+def finished_file(upload: Upload) -> Path:
+    """Where the whole file is; who takes it deletes the row, and later the file."""
+    if (here := received(upload)) != upload.size_bytes:
+        raise Conflict(f"{here:,} of {upload.size_bytes:,} bytes of {upload.name} are here: send the rest first.")
+    return file_of(upload)
+
+
+def discard(upload: Upload) -> None:
+    upload.delete()
+    file_of(upload).unlink(missing_ok=True)
+
+
+def prune(now: datetime) -> int:
+    """Remove uploads that nobody goes on with; how many."""
+    stale = [
+        upload
+        for upload in Upload.objects.filter(created_at__lt=now - KEPT)
+        if not file_of(upload).exists() or file_of(upload).stat().st_mtime < (now - KEPT).timestamp()
+    ]
+    for upload in stale:
+        discard(upload)
+    return len(stale)
+
+
+def file_of(upload: Upload) -> Path:
+    folder: Path = settings.TIDEPOOL_HOME / "uploads"
+    return folder / upload.key
+
+
+def _check_size(size_bytes: int) -> None:
+    limit = settings.TIDEPOOL_UPLOAD_MAX_BYTES
+    if not 0 < size_bytes <= limit:
+        raise field_error(
+            "size_bytes", f"The file must have 1 to {limit:,} bytes: pick its folder on the server instead."
+        )
+    free = shutil.disk_usage(settings.TIDEPOOL_HOME).free
+    if size_bytes > free:
+        raise field_error("size_bytes", f"The server has only {free:,} bytes left: ask an administrator to make room.")
+
+
+def _copy(content: IO[bytes], file: IO[bytes], room: int, start: int) -> int:
+    written = 0
+    while chunk := content.read(_BUFFER):
+        written += len(chunk)
+        if written > room:
+            raise field_error("offset", f"The piece is too long: at most {room:,} bytes fit here.")
+        try:
+            file.write(chunk)
+        except OSError as error:
+            raise Conflict(f"The server cannot store it ({error.strerror}): try again later.") from error
+    if not written:
+        raise field_error("offset", "The piece is empty: send the file's bytes.")
+    file.flush()
+    return start + written

@@ -1,0 +1,108 @@
+"""Checkpoints as the coordinator reports them: published, not written, continued from."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tidepool.protocol import KEPT_CHECKPOINTS, from_json
+
+from jobs.control.transition import Why, change, record
+from jobs.files.folder import job_folder
+from jobs.models import Checkpoint, Job, MetricPoint
+from jobs.states import Reason
+
+__all__ = ["fail", "restore", "store"]
+
+
+@dataclass(frozen=True)
+class _Published:
+    step: int
+    epoch: int
+    path: str
+    size_bytes: int
+    sha256: str
+    at: float
+
+
+@dataclass(frozen=True)
+class _Failed:
+    step: int
+    error: str
+
+
+@dataclass(frozen=True)
+class _Unusable:
+    path: str
+    why: str
+
+
+@dataclass(frozen=True)
+class _Restored:
+    step: int
+    epoch: int
+    #: "": training starts from nothing.
+    used: str
+    unusable: list[_Unusable] = field(default_factory=list)
+
+
+def store(job: Job, data: dict[str, Any]) -> None:
+    """One more is published; older ones make room."""
+    written = from_json(_Published, data)
+    Checkpoint.objects.get_or_create(
+        job=job,
+        attempt=job.attempt,
+        step=written.step,
+        defaults={
+            "epoch": written.epoch,
+            "path": job_folder(job).relative(job.attempt, written.path),
+            "size_bytes": written.size_bytes,
+            "sha256": written.sha256,
+            "created_at": datetime.fromtimestamp(written.at, UTC),
+        },
+    )
+    _make_room(job)
+
+
+def fail(job: Job, data: dict[str, Any]) -> None:
+    failed = from_json(_Failed, data)
+    text = (
+        f"No checkpoint could be written at step {failed.step}: {failed.error}. "
+        "The training goes on, and older checkpoints stay."
+    )
+    record(job, Why(Reason.CHECKPOINT_FAILED, text, "executor", {"step": failed.step}))
+
+
+def restore(job: Job, data: dict[str, Any]) -> None:
+    """An attempt has begun, from this checkpoint: where training stands now."""
+    restored = from_json(_Restored, data)
+    folder = job_folder(job)
+    for each in restored.unusable:
+        path = folder.relative(job.attempt, each.path)
+        Checkpoint.objects.filter(job=job, path=path).update(problem=each.why[:500])
+    begins = f"step {restored.step}" if restored.used else "the beginning"
+    text = f"Training continues from {begins}."
+    if restored.unusable:
+        newer = "; ".join(each.why for each in restored.unusable)
+        text = f"Training starts from {begins}, because a newer checkpoint cannot be used: {newer}."
+    MetricPoint.objects.filter(job=job, step__gt=restored.step).delete()
+    change(job, step=restored.step, epoch=restored.epoch)
+    record(job, Why(Reason.RESTORED, text, "executor", {"step": restored.step}))
+
+
+def _make_room(job: Job) -> None:
+    """The training removes its own oldest ones; those of former attempts are removed here.
+
+    Nobody can continue from one whose files are gone.
+    """
+    folder, kept = job_folder(job).path, job.checkpoints_kept or KEPT_CHECKPOINTS
+    own = Checkpoint.objects.filter(job=job).order_by("-step", "-attempt")
+    for place, checkpoint in enumerate(own):
+        path: Path = folder / checkpoint.path
+        if place >= kept and checkpoint.attempt < job.attempt:
+            shutil.rmtree(path, ignore_errors=True)
+        if not path.exists():
+            checkpoint.delete()

@@ -1,0 +1,148 @@
+"""Generations as the coordinator reports them: its word is a fact, and the rows record it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+
+from django.db import transaction
+from tidepool.protocol import from_json
+
+from jobs.control.allocation import add_point, cause_of
+from jobs.control.lifecycle import mark_running
+from jobs.control.transition import Why
+from jobs.models import Generation, Job, Rank
+from jobs.states import HOLDING, GenerationState, RankState, Reason
+
+__all__ = ["abandon", "activate", "enlist", "lose", "plan"]
+
+
+@dataclass(frozen=True)
+class _Member:
+    member_id: str
+    host: str
+    slot: int
+    rank: int | None = None
+
+
+@dataclass(frozen=True)
+class _Planned:
+    generation: int
+    members: list[_Member]
+    target_revision: int
+    at: float
+
+
+@dataclass(frozen=True)
+class _Active:
+    generation: int
+    world_size: int
+    members: list[_Member]
+    target_revision: int
+    at: float
+    pause_ms: float | None = None
+    #: "start", "resize" or "failure".
+    cause: str = "resize"
+
+
+@dataclass(frozen=True)
+class _Abandoned:
+    generation: int
+
+
+@transaction.atomic
+def plan(job: Job, data: dict[str, object]) -> None:
+    """The coordinator forms a generation; one that it was forming before is void."""
+    planned = from_json(_Planned, data)
+    own = Generation.objects.filter(job=job)
+    own.filter(state=GenerationState.FORMING).update(state=GenerationState.ABANDONED)
+    own.get_or_create(
+        job=job,
+        attempt=job.attempt,
+        number=planned.generation,
+        defaults={
+            "state": GenerationState.FORMING if job.state in HOLDING else GenerationState.ABANDONED,
+            "world_size": len(planned.members),
+            "members": [asdict(member) for member in planned.members],
+            "target_revision": planned.target_revision,
+            "planned_at": _moment(planned.at),
+        },
+    )
+
+
+@transaction.atomic
+def activate(job: Job, data: dict[str, object]) -> None:
+    """Its ranks train in the generation from now on: this, and not the target, is the job's size."""
+    active = from_json(_Active, data)
+    own = Generation.objects.filter(job=job)
+    own.filter(state=GenerationState.ACTIVE).update(state=GenerationState.SUPERSEDED)
+    generation, _ = own.update_or_create(
+        job=job,
+        attempt=job.attempt,
+        number=active.generation,
+        defaults={
+            "state": GenerationState.ACTIVE if job.state in HOLDING else GenerationState.ENDED,
+            "world_size": active.world_size,
+            "members": [asdict(member) for member in active.members],
+            "target_revision": active.target_revision,
+            "active_at": _moment(active.at),
+        },
+    )
+    if job.state in HOLDING:
+        _update_ranks(job, generation)
+        _run(job, generation)
+    add_point(
+        job,
+        cause_of(job, generation, lost_ranks=active.cause == "failure"),
+        at=_moment(active.at),
+        slots=generation.world_size,
+        generation=generation.number,
+        pause_ms=active.pause_ms,
+    )
+
+
+@transaction.atomic
+def lose(job: Job) -> None:
+    """Nobody is left who has the training's state: no generation of this attempt follows."""
+    Generation.objects.filter(job=job, state=GenerationState.ACTIVE).update(state=GenerationState.ENDED)
+    Generation.objects.filter(job=job, state=GenerationState.FORMING).update(state=GenerationState.ABANDONED)
+
+
+@transaction.atomic
+def abandon(job: Job, data: dict[str, object]) -> None:
+    abandoned = from_json(_Abandoned, data)
+    Generation.objects.filter(
+        job=job, attempt=job.attempt, number=abandoned.generation, state=GenerationState.FORMING
+    ).update(state=GenerationState.ABANDONED)
+
+
+def enlist(job: Job, rank: Rank) -> None:
+    """Give a rank its place if the active generation already names it."""
+    generation = Generation.objects.filter(job=job, attempt=job.attempt, state=GenerationState.ACTIVE).first()
+    if generation is None or rank.state == RankState.EXITED:
+        return
+    for number, member in enumerate(generation.members):
+        if member["member_id"] == rank.member_id:
+            place = member["rank"] if member["rank"] is not None else number
+            Rank.objects.filter(pk=rank.pk).update(state=RankState.RUNNING, rank=place, generation=generation.number)
+
+
+def _run(job: Job, generation: Generation) -> None:
+    target = job.target_slots or generation.world_size
+    text = f"Training runs on {generation.world_size} of {target} GPUs."
+    why = Why(Reason.STARTED, text, "executor", {"slots": generation.world_size, "target": target})
+    mark_running(job, why, generation=generation.number, slots=generation.world_size)
+
+
+def _update_ranks(job: Job, generation: Generation) -> None:
+    ranks = Rank.objects.filter(job=job, attempt=job.attempt)
+    alive = ranks.exclude(state__in=(RankState.EXITED, RankState.LOST))
+    members = [member["member_id"] for member in generation.members]
+    # Whoever was in the generation before and is not in this one leaves now.
+    alive.filter(state=RankState.RUNNING).exclude(member_id__in=members).update(state=RankState.STOPPING, rank=None)
+    for rank in alive.filter(member_id__in=members):
+        enlist(job, rank)
+
+
+def _moment(unix_seconds: float) -> datetime:
+    return datetime.fromtimestamp(unix_seconds, UTC)

@@ -1,0 +1,59 @@
+"""Trainings that are to stop by themselves, after a step and with a checkpoint of it: when they have, or have not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from tidepool.protocol import from_json
+
+from jobs.control.claims import hosts_of_attempt, raise_revisions
+from jobs.control.judgement import judge_job
+from jobs.control.transition import Why, change, lock_job, record
+from jobs.models import Checkpoint, Job
+from jobs.states import JobState, Reason
+
+__all__ = ["end", "give_up_halts", "store"]
+
+
+@dataclass(frozen=True)
+class _Halted:
+    step: int
+
+
+def store(job: Job, data: dict[str, Any]) -> None:
+    """Its coordinator says that all ranks stopped after the same step, whose checkpoint is published."""
+    step = from_json(_Halted, data).step
+    text = f"Stopped after step {step}, with a checkpoint of it: no step is lost, and it will continue there."
+    record(job, Why(Reason.HALTED, text, "executor", {"step": step}))
+    end(job)
+
+
+def end(job: Job) -> None:
+    """Nothing is left to wait for: what still runs of the attempt is ended."""
+    if job.halt_until is None:
+        return
+    change(job, halt_until=None)
+    raise_revisions(hosts_of_attempt(job))
+
+
+def give_up_halts(now: datetime) -> None:
+    """End the ranks of jobs that did not stop by themselves in time. Call it about once per second."""
+    late = Job.objects.filter(state=JobState.PREEMPTING, halt_until__lte=now)
+    for job_id in late.order_by("pk").values_list("pk", flat=True):
+        _give_up(job_id, now)
+
+
+@transaction.atomic
+def _give_up(job_id: int, now: datetime) -> None:
+    job = lock_job(job_id)
+    if job.state != JobState.PREEMPTING or job.halt_until is None or job.halt_until > now:
+        return
+    newest = Checkpoint.objects.filter(job=job, problem="").order_by("-step", "-attempt").first()
+    start = f"its checkpoint of step {newest.step}" if newest else "the beginning, for it has no checkpoint"
+    text = f"It did not stop by itself in time, so its processes are told to end. It will continue from {start}."
+    record(job, Why(Reason.HALT_TIMEOUT, text, "scheduler"))
+    end(job)
+    judge_job(job.pk)

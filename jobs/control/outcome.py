@@ -1,0 +1,287 @@
+"""What the ends of a job's ranks mean for the job. Pure: facts in, verdict out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidepool.endings import LAUNCH_TIMEOUT, OUT_OF_MEMORY, error_key
+
+from jobs.states import JobState, Reason
+
+__all__ = [
+    "MAX_ERROR_RESTARTS",
+    "MAX_FRUITLESS_STARTS",
+    "Facts",
+    "Failure",
+    "RankEnd",
+    "Verdict",
+    "judge",
+    "reason_of",
+    "restart_words",
+]
+
+#: Attempts lost in a row without a step, after which a job is given up.
+MAX_FRUITLESS_STARTS = 3
+#: Attempts that may end by errors of the script, though each got further than the one before.
+MAX_ERROR_RESTARTS = 10
+#: Errors of the script in a row, each another one, without a step of progress.
+_MAX_DIFFERENT_ERRORS = 3
+#: How gloo, NCCL and torch's stores say that another process of the group is gone.
+_PEER_IS_GONE = (
+    *("Connection closed by peer", "Connection reset by peer", "Broken pipe", "NCCL", "gloo"),
+    *("DistBackendError", "DistNetworkError", "DistStoreError"),
+)
+_OUT_OF_MEMORY = frozenset({"OutOfMemoryError", "MemoryError", OUT_OF_MEMORY})
+
+
+@dataclass(frozen=True)
+class RankEnd:
+    """How the newest rank of a slot ended. Exactly one of `code` and `signal` is set; neither if nobody saw it."""
+
+    host: str
+    code: int | None = None
+    signal: int | None = None
+    #: {"kind", "message", "traceback"} of an exception that left the script.
+    error: dict[str, Any] | None = None
+    #: Its script's doing, and not the machine's; None: an exit code other than 0 says so.
+    by_script: bool | None = None
+    #: It had been told to end.
+    stopped: bool = False
+    #: Unix seconds, by its host's clock.
+    at: float = 0.0
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.code) if self.by_script is None else self.by_script
+
+    @property
+    def lost_a_peer(self) -> bool:
+        """It failed because another rank was gone: that one's end is the cause."""
+        text = f"{(self.error or {}).get('kind', '')}: {(self.error or {}).get('message', '')}"
+        return self.failed and any(sign in text for sign in _PEER_IS_GONE)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Errors of the script by which attempts ended, one after the other."""
+
+    #: The same for two occurrences of the same error.
+    key: str
+    #: Completed when it came last, at least: the most that any attempt has reached.
+    step: int
+    #: Attempts in a row that it ended at that step, and those that other errors ended there.
+    attempts: int = 1
+    #: Attempts that were started again after an error, all in all.
+    restarts: int = 0
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A job that holds slots, or held them until now. Only its present attempt counts."""
+
+    state: JobState
+    #: Its training is complete and the final weights are written.
+    completed: bool
+    #: Ranks that run, wherever they are.
+    live: int
+    #: Of the slots that it shall keep: how their newest rank ended. Ranks that leave are not judged.
+    ends: tuple[RankEnd, ...]
+    #: Slots that it shall keep but where no rank has been seen yet.
+    unstarted: int
+    #: It made at least one step.
+    stepped: bool
+    fruitless_starts: int
+    open_claims: int
+    #: Its coordinator gave the training up: all who had its state are gone, and their ends are known.
+    lost: bool = False
+    #: It stops by itself, and has not said so yet.
+    halting: bool = False
+    #: A generation trains.
+    trains: bool = True
+    min_slots: int = 1
+    #: Steps completed, as far as is known.
+    step: int = 0
+    #: What ended the attempts before this one, if errors of the script did.
+    previous: Failure | None = None
+    #: The coordinator saw the same error end two ranks at the same step.
+    given_up: RankEnd | None = None
+    #: While PREEMPTING: what it becomes once its slots are empty.
+    after_stop: JobState = JobState.PENDING
+    #: Its script is not elastic: its ranks begin and end together.
+    gang: bool = False
+    #: Of a gang: its next start continues from CHECKPOINT_DIR.
+    resumable: bool = False
+    #: Why it is being stopped, where the scheduler does that.
+    stopped_for: Reason = Reason.PREEMPTED_BY_PRIORITY
+
+
+@dataclass(frozen=True)
+class Verdict:
+    state: JobState
+    reason: Reason
+    text: str
+    params: dict[str, Any] = field(default_factory=dict)
+    error: dict[str, Any] = field(default_factory=dict)
+    fruitless_starts: int = 0
+    failure: Failure | None = None
+
+
+def judge(facts: Facts) -> Verdict | None:
+    """What becomes of the job now, or None while it goes on."""
+    match facts.state:
+        case JobState.STARTING | JobState.RUNNING if facts.gang:
+            return _judge_gang(facts)
+        case JobState.STARTING | JobState.RUNNING:
+            return _judge_training(facts)
+        case JobState.PREEMPTING if facts.gang:
+            return _judge_preempted_gang(facts)
+        case JobState.PREEMPTING:
+            return _judge_preempted(facts)
+        case JobState.CANCELLING if facts.open_claims == 0:
+            return Verdict(JobState.CANCELLED, Reason.CANCELLED_BY_USER, "Cancelled; all its processes have ended.")
+    return None
+
+
+def restart_words(resumable: bool) -> str:
+    """How a gang goes on after it was stopped."""
+    if resumable:
+        return "it continues from its CHECKPOINT_DIR"
+    return "it starts again from nothing, for its script has not said that it can be resumed"
+
+
+def _judge_training(facts: Facts) -> Verdict | None:
+    if facts.given_up is not None:
+        return _failed(facts.given_up, f"The same error came twice after step {facts.step}, in two ranks.", 2)
+    failed = [end for end in facts.ends if end.failed]
+    if failed and facts.completed:
+        return _failed(failed[0], "The training itself was complete.")
+    # Ranks that are left train on, or may still form the first generation.
+    if failed and (facts.lost or facts.live < (1 if facts.trains else facts.min_slots)):
+        return _error(facts, failed[0])
+    if not facts.live and facts.ends and not facts.unstarted and all(end.code == 0 for end in facts.ends):
+        return _success(facts)
+    if facts.lost and not facts.completed:
+        return _loss(facts)
+    if facts.live:
+        return None
+    if facts.completed:
+        return _success(facts)
+    if not facts.ends or all(end.code == 0 for end in facts.ends):
+        return None
+    return _loss(facts)
+
+
+def _judge_preempted(facts: Facts) -> Verdict | None:
+    if facts.completed and facts.live == 0:
+        return _success(facts)
+    if facts.open_claims or facts.halting:
+        return None
+    if facts.after_stop == JobState.SUSPENDED:
+        return Verdict(JobState.SUSPENDED, Reason.SUSPENDED_BY_USER, "Held back; resume it to let it continue.")
+    return Verdict(JobState.PENDING, facts.stopped_for, "Stopped; it continues once slots are free for it.")
+
+
+def _judge_gang(facts: Facts) -> Verdict | None:
+    """The first rank that did not end well ends all: what the others do then follows from it."""
+    bad = sorted((end for end in facts.ends if end.code != 0), key=lambda end: end.at)
+    causes = [end for end in bad if not end.lost_a_peer]
+    if causes:
+        return _failed(causes[0]) if causes[0].failed else _loss(facts)
+    if facts.live or facts.unstarted or not facts.ends:
+        return None  # one that lost a peer: the peer's end is still to be told
+    return _failed(bad[0]) if bad else _success(facts)
+
+
+def _judge_preempted_gang(facts: Facts) -> Verdict | None:
+    if facts.completed and facts.live == 0:
+        return _success(facts)
+    by_itself = bool(facts.ends) and all(end.code == 0 and not end.stopped for end in facts.ends)
+    if by_itself and not facts.live and not facts.unstarted:
+        return _success(facts)
+    if facts.open_claims:
+        return None
+    if facts.after_stop == JobState.SUSPENDED:
+        text = f"Held back; once it is resumed, {restart_words(facts.resumable)}."
+        return Verdict(JobState.SUSPENDED, Reason.SUSPENDED_BY_USER, text)
+    text = f"Stopped; once GPUs are free for it, {restart_words(facts.resumable)}."
+    return Verdict(JobState.PENDING, facts.stopped_for, text)
+
+
+def _success(facts: Facts) -> Verdict:
+    text = "The training is complete."
+    if facts.stepped and not facts.completed:
+        text = f"The script ended by itself on all ranks after step {facts.step}, before its last epoch."
+    return Verdict(JobState.SUCCEEDED, Reason.COMPLETED, text)
+
+
+def _error(facts: Facts, end: RankEnd) -> Verdict:
+    """The script has ended a whole attempt: another attempt, unless the last one came to the same end."""
+    before, key = facts.previous, error_key(end.error, end.code, end.signal)
+    restarts = before.restarts + 1 if before else 1
+    if before is None or facts.step > before.step:
+        if restarts > MAX_ERROR_RESTARTS:
+            return _failed(end, f"It was started again {MAX_ERROR_RESTARTS} times after errors.", restarts)
+        return _restart(end, Failure(key, facts.step, 1, restarts))
+    attempts = before.attempts + 1
+    if before.key == key:
+        return _failed(end, f"Tried {attempts} times: the same error, and no step after step {before.step}.", attempts)
+    if attempts >= _MAX_DIFFERENT_ERRORS:
+        return _failed(end, f"Tried {attempts} times: always an error, and no step after {before.step}.", attempts)
+    return _restart(end, Failure(key, before.step, attempts, restarts))
+
+
+def _restart(end: RankEnd, failure: Failure) -> Verdict:
+    text = f"The script failed on {end.host}: {_shown(end)}. It starts again from its last checkpoint."
+    params = {"host": end.host, "code": end.code, "signal": end.signal, "step": failure.step}
+    return Verdict(
+        JobState.PENDING, reason_of(_error_of(end)["kind"]), text, params, error=_error_of(end), failure=failure
+    )
+
+
+def _failed(end: RankEnd, tried: str = "", attempts: int = 1) -> Verdict:
+    """`tried`: a sentence about its attempts."""
+    text = f"The script failed on {end.host}: {_shown(end)}. {tried}".strip()
+    params = {"host": end.host, "code": end.code, "signal": end.signal, "attempts": attempts}
+    return Verdict(
+        JobState.FAILED,
+        reason_of(_error_of(end)["kind"]),
+        text,
+        params,
+        _error_of(end) | ({"tried": tried} if tried else {}),
+    )
+
+
+def reason_of(kind: str) -> Reason:
+    """`kind`: of an error that ended a rank."""
+    if kind == LAUNCH_TIMEOUT:
+        return Reason.LAUNCH_TIMEOUT
+    return Reason.OUT_OF_MEMORY if kind in _OUT_OF_MEMORY else Reason.EXIT_NONZERO
+
+
+def _shown(end: RankEnd) -> str:
+    error = _error_of(end)
+    text = f"{error['kind']}: {error['message']}" if end.error else str(error["message"])
+    return text.rstrip(".")
+
+
+def _error_of(end: RankEnd) -> dict[str, Any]:
+    given = end.error or {"kind": "ExitCode", "message": f"The script ended with exit code {end.code}."}
+    return {name: str(given.get(name, "")) for name in ("kind", "message", "traceback")}
+
+
+def _loss(facts: Facts) -> Verdict:
+    fruitless = 0 if facts.stepped else facts.fruitless_starts + 1
+    signals = sorted({end.signal for end in facts.ends if end.signal is not None})
+    params = {"signals": signals, "fruitless_starts": fruitless}
+    cause = f" (signal {', '.join(map(str, signals))})" if signals else ""
+    if fruitless >= MAX_FRUITLESS_STARTS:
+        message = f"All its ranks were killed{cause} before the first step, {fruitless} times in a row."
+        if facts.gang:
+            message = f"A rank was killed{cause}, {fruitless} times in a row without a new file in CHECKPOINT_DIR."
+        error = {"kind": "RankLost", "message": message, "traceback": ""}
+        return Verdict(JobState.FAILED, Reason.RANK_LOST, message, params, error, fruitless)
+    text = f"All its ranks were killed{cause}; it starts again from its last checkpoint, or from the beginning."
+    if facts.gang:
+        text = f"A rank was killed{cause}, so all of them end; {restart_words(facts.resumable)}."
+    return Verdict(JobState.PENDING, Reason.RANK_LOST, text, params, fruitless_starts=fruitless)

@@ -1,0 +1,126 @@
+"""Carries out a plan of the scheduler: one transaction, and only while its leader still leads."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from django.db import transaction
+
+from jobs.control.claims import ClaimLost
+from jobs.control.lifecycle import preempt, resize, start
+from jobs.control.transition import StaleJob, Why, change, lock_job
+from jobs.models import Job, SchedulerLease, SlotClaim
+from jobs.states import JobState, Reason
+from scheduling.plan import JobPlan, Plan
+from scheduling.snapshot import SlotRef
+from workers.models import Slot
+
+__all__ = ["LeadershipLost", "apply"]
+
+logger = logging.getLogger(__name__)
+
+_ACTOR = "scheduler"
+
+
+class LeadershipLost(Exception):
+    """Another scheduler leads by now: nothing of the plan was written."""
+
+
+@transaction.atomic
+def apply(plan: Plan, epoch: int) -> list[int]:
+    """Write `plan` if the lease still has `epoch`; returns the jobs that it changed.
+
+    A job that changed since the snapshot, or whose slots somebody else took, is left as it is: the next cycle decides
+    about it again.
+    """
+    if not SchedulerLease.objects.select_for_update().filter(pk=1, epoch=epoch).exists():
+        raise LeadershipLost(f"epoch {epoch} is over")
+    lines = _changing(plan)
+    # All at once and in order of id: whoever locks jobs one by one in this order never waits for us in a circle.
+    list(Job.objects.select_for_update().filter(pk__in=[line.job for line in lines]).order_by("pk"))
+    slots = _slots(lines)
+    changed = []
+    for line in lines:
+        try:
+            with transaction.atomic():
+                if _apply_line(line, slots):
+                    changed.append(line.job)
+        except (StaleJob, ClaimLost) as error:
+            logger.info("job=%s keeps what it has: %s", line.job, error)
+    return changed
+
+
+def _changing(plan: Plan) -> list[JobPlan]:
+    """The lines that say something new, in order of job id."""
+    jobs = Job.objects.in_bulk([line.job for line in plan.jobs])
+    return sorted(
+        (line for line in plan.jobs if line.job in jobs and not _is_carried_out(line, jobs[line.job])),
+        key=lambda line: line.job,
+    )
+
+
+def _is_carried_out(line: JobPlan, job: Job) -> bool:
+    moves = line.claim or line.vacate or line.preempt
+    return not moves and job.target_slots == line.target and not _explains_anew(line, job)
+
+
+def _explains_anew(line: JobPlan, job: Job) -> bool:
+    """ "Nothing changes" leaves the reason for which the job got what it has."""
+    reason = line.reason
+    return reason.code != Reason.UNCHANGED and (reason.code, reason.text) != (job.reason_code, job.reason_text)
+
+
+def _apply_line(line: JobPlan, slots: Mapping[SlotRef, Slot]) -> bool:
+    job = lock_job(line.job)
+    reason = line.reason
+    why = Why(reason.code, reason.text, _ACTOR, reason.params)
+    if job.state == JobState.PENDING:
+        return _apply_to_waiting(job, line, why, slots)
+    if job.state not in (JobState.STARTING, JobState.RUNNING):
+        return False
+    if line.preempt:
+        preempt(job, why)
+        return True
+    claim, vacate = _found(line.claim, slots), _found(_not_yet_vacating(job, line.vacate), slots)
+    if claim or vacate:
+        resize(job, claim, vacate, line.target, why)
+        return True
+    return _explain(job, line, why)
+
+
+def _apply_to_waiting(job: Job, line: JobPlan, why: Why, slots: Mapping[SlotRef, Slot]) -> bool:
+    claim = _found(line.claim, slots)
+    if len(claim) < job.min_slots or len(claim) < len(line.claim):
+        return _explain(job, line, why)
+    if SlotClaim.objects.filter(job=job, released_at__isnull=True).exists():
+        # Processes of its former life are still ending.
+        return False
+    start(job, claim, line.target, why)
+    return True
+
+
+def _explain(job: Job, line: JobPlan, why: Why) -> bool:
+    shown = why if _explains_anew(line, job) else None
+    if shown is None and job.target_slots == line.target:
+        return False
+    change(job, shown, target_slots=line.target)
+    return True
+
+
+def _not_yet_vacating(job: Job, refs: Sequence[SlotRef]) -> list[SlotRef]:
+    if not refs:
+        return []
+    held = SlotClaim.objects.filter(job=job, released_at__isnull=True, vacating_at__isnull=True)
+    kept = {SlotRef(*pair) for pair in held.values_list("slot__host__name", "slot__index")}
+    return [ref for ref in refs if ref in kept]
+
+
+def _found(refs: Sequence[SlotRef], slots: Mapping[SlotRef, Slot]) -> list[Slot]:
+    return [slots[ref] for ref in refs if ref in slots]
+
+
+def _slots(lines: Sequence[JobPlan]) -> dict[SlotRef, Slot]:
+    wanted = {ref for line in lines for ref in (*line.claim, *line.vacate)}
+    rows = Slot.objects.select_related("host").filter(host__name__in={ref.host for ref in wanted})
+    return {ref: slot for slot in rows if (ref := SlotRef(slot.host.name, slot.index)) in wanted}

@@ -1,0 +1,113 @@
+"""The one way in which a job's row changes: under its lock, checked against the table, with its event and live news."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Max
+from django.utils import timezone
+
+from core import live
+from core.errors import Conflict
+from jobs.models import Job, JobEvent
+from jobs.queries.jobs import event_as_json, job_state_as_json
+from jobs.states import JOB_TRANSITIONS, JobState, Reason
+
+__all__ = ["StaleJob", "Why", "change", "lock_job", "publish_in_cluster", "record", "transition"]
+
+#: What the cluster topic shows of a job, to everybody: no names, no owners.
+_CLUSTER_FIELDS = ("state", "slots", "target_slots", "min_slots", "max_slots", "priority", "progress")
+
+
+class StaleJob(Conflict):
+    """The job is no longer in the state that the caller saw; or the table has no such transition."""
+
+    default_code = "stale_job"
+
+
+@dataclass(frozen=True)
+class Why:
+    reason: Reason
+    #: One sentence for people.
+    text: str
+    #: User name, or "scheduler", "executor", "system".
+    actor: str
+    #: What the sentence was made of; JSON values only.
+    params: dict[str, Any] = field(default_factory=dict)
+
+
+def lock_job(job_id: int) -> Job:
+    """The job's row as it is now, locked until the caller's transaction ends. Lock jobs in order of id, hosts after."""
+    jobs = Job.objects.select_related("owner", "model__model", "dataset__dataset", "instance_group", "validation")
+    return jobs.select_for_update(of=("self",)).get(pk=job_id)
+
+
+@transaction.atomic
+def transition(job: Job, new: JobState, why: Why, *, explains: bool = True, **changes: Any) -> None:
+    """Move `job` from the state that it was read in to `new`, together with `changes` to other columns.
+
+    Unless `explains` is False, `why` becomes the reason that the job shows.
+    """
+    old = JobState(job.state)
+    if (old, new) not in JOB_TRANSITIONS:
+        raise StaleJob(f"Job {job.pk} is {old} and cannot become {new}: look at its page for what happened.")
+    _update(job, {**changes, **(_reason(why) if explains else {}), "state": new})
+    record(job, why, old=old)
+
+
+@transaction.atomic
+def change(job: Job, why: Why | None = None, **changes: Any) -> None:
+    """Change columns of a job that stays in its state; `why` becomes its reason. Writes no event: see `record`."""
+    _update(job, {**changes, **(_reason(why) if why else {})})
+
+
+@transaction.atomic
+def record(job: Job, why: Why, *, old: str | None = None) -> JobEvent:
+    """Append an event. The caller holds the job's lock, so that numbers have neither gaps nor repeats."""
+    newest = JobEvent.objects.filter(job=job).aggregate(seq=Max("seq"))["seq"] or 0
+    event = JobEvent.objects.create(
+        job=job,
+        seq=newest + 1,
+        old=job.state if old is None else old,
+        new=job.state,
+        reason=why.reason,
+        text=why.text,
+        detail={**why.params, "target_revision": job.target_revision},
+        actor=why.actor,
+        at=timezone.now(),
+    )
+    live.publish(live.job_topic(job.pk), "append", {"events": [event_as_json(event)]})
+    return event
+
+
+@transaction.atomic
+def publish_in_cluster(job: Job, news: dict[str, Any]) -> None:
+    """Tell everybody what they may know of a job's news."""
+    shown = {name: news[name] for name in _CLUSTER_FIELDS if name in news}
+    if shown:
+        live.publish(live.CLUSTER, "state", {"jobs": {str(job.pk): shown}})
+
+
+def _reason(why: Why) -> dict[str, Any]:
+    return {"reason_code": why.reason, "reason_params": why.params, "reason_text": why.text}
+
+
+def _update(job: Job, changes: dict[str, Any]) -> None:
+    before = job_state_as_json(job)
+    updated = Job.objects.filter(pk=job.pk, state=job.state).update(**changes)
+    if updated != 1:
+        raise StaleJob(f"Job {job.pk} is not {job.state} any more: load it again.")
+    for name, value in changes.items():
+        setattr(job, name, value)
+    _publish(job, before)
+
+
+def _publish(job: Job, before: dict[str, Any]) -> None:
+    after = job_state_as_json(job)
+    news = {name: value for name, value in after.items() if value != before[name]}
+    if not news:
+        return
+    live.publish(live.job_topic(job.pk), "state", news)
+    publish_in_cluster(job, news)

@@ -1,0 +1,144 @@
+"""Validations: what may be measured, what a run wrote down about it, and how it is shown."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jobs.files.folder import job_folder
+from jobs.models import Job, Validation
+from models_registry.code import inspect_code
+from models_registry.models import RegisteredModelVersion
+
+__all__ = ["ClassScore", "class_scores", "keep_result", "parsed_result", "validation_of", "why_not_validated"]
+
+logger = logging.getLogger(__name__)
+
+#: `tidepool.torch.validation` writes it; a matrix of 100 classes needs much less.
+_RESULT_FILE = "validation.json"
+_MAX_RESULT_BYTES = 1024**2
+_MAX_CLASSES = 100
+_MAX_COUNT = 2**53
+
+
+@dataclass(frozen=True)
+class ClassScore:
+    label: int
+    samples: int
+    #: In percent; None where there is nothing to divide by.
+    recall: float | None
+    precision: float | None
+
+
+def validation_of(job: Job) -> Validation | None:
+    """What the job measures; None: it trains."""
+    validation: Validation | None = getattr(job, "validation", None)
+    return validation
+
+
+def why_not_validated(job: Job) -> str:
+    """Why this job's weights cannot be measured, and what to add; "": they can. It reads the submitted code."""
+    if validation_of(job) is not None:
+        return "This run has validated a training and left no weights: validate that training again."
+    if job.finished_at is None:
+        return "It still trains: validate it once it is over, or stop it first."
+    if job.model.engine == RegisteredModelVersion.Engine.FIXED:
+        return "It was trained by a fixed-size script, which Tidepool cannot ask: only a Session or a FabricModel can."
+    facts = inspect_code(job_folder(job).code, job.model.entry_point)
+    if facts.can_validate:
+        return ""
+    if facts.elastic:
+        return (
+            "Its script does not say what to measure it on: add session.validate_on(dataset, loss) before "
+            "session.epochs, register a new version of the model, and train it again."
+        )
+    return "Only scripts with a tidepool Session or a FabricModel can be validated: runtime/README.md shows both."
+
+
+def keep_result(job: Job) -> None:
+    """Store what a run that validated has written down; nothing of it is trusted."""
+    validation = validation_of(job)
+    if validation is None:
+        return
+    try:
+        content = _read(job_folder(job).attempt(job.attempt) / _RESULT_FILE)
+        result = parsed_result(json.loads(content))
+    except (OSError, ValueError, RecursionError) as error:
+        logger.warning("job=%s left no result of its validation that can be used: %s", job.pk, error)
+        return
+    Validation.objects.filter(pk=validation.pk).update(result=result)
+
+
+def parsed_result(written: Any) -> dict[str, Any]:
+    """{"split", "samples", "loss", "accuracy", "confusion"}; raises ValueError for anything else."""
+    if not isinstance(written, dict):
+        raise ValueError("it is no object")
+    split = written.get("split")
+    if split not in (*Validation.Split.values, "held-out"):
+        raise ValueError(f"there is no such split: {split!r}")
+    return {
+        "split": split,
+        "samples": _count(written.get("samples")),
+        "loss": _number(written.get("loss")),
+        "accuracy": _percent(written.get("accuracy")),
+        "confusion": _matrix(written.get("confusion")),
+    }
+
+
+def class_scores(confusion: list[list[int]]) -> list[ClassScore]:
+    """Of each class: how many samples it has, how many of them were found, how many of the answers were right."""
+    answered = [sum(column) for column in zip(*confusion, strict=True)]
+    return [
+        ClassScore(label, sum(row), _share(row[label], sum(row)), _share(row[label], answered[label]))
+        for label, row in enumerate(confusion)
+    ]
+
+
+def _read(path: Path) -> bytes:
+    """The script owns the folder: no link is followed, nothing endless is read."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as stream:
+        content = stream.read(_MAX_RESULT_BYTES + 1)
+    if len(content) > _MAX_RESULT_BYTES:
+        raise ValueError("it is too long")
+    return content
+
+
+def _share(part: int, whole: int) -> float | None:
+    return 100.0 * part / whole if whole else None
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_COUNT:
+        raise ValueError("a count is none")
+    return value
+
+
+def _number(value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e300 or not math.isfinite(value):
+        raise ValueError("a measure is no number")
+    return float(value)
+
+
+def _percent(value: Any) -> float | None:
+    number = _number(value)
+    if number is not None and not 0 <= number <= 100:
+        raise ValueError("the accuracy is not in percent")
+    return number
+
+
+def _matrix(value: Any) -> list[list[int]] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or not 0 < len(value) <= _MAX_CLASSES:
+        raise ValueError("the confusion matrix has no rows, or too many")
+    if not all(isinstance(row, list) and len(row) == len(value) for row in value):
+        raise ValueError("the confusion matrix is not square")
+    return [[_count(cell) for cell in row] for row in value]

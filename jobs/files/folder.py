@@ -1,0 +1,145 @@
+"""Where a job's files lie: `results/<user>/batchworkdir/<job>/`, the tree that WMLA users know.
+
+One folder per attempt keeps what each life of the job wrote. `current` names the newest, and fixed names beside it
+(`log`, `checkpoint`, ...) lead through it, so that a reader need not know about attempts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.conf import settings
+
+from jobs.models import Job
+
+__all__ = ["INITIAL", "PUBLISHED", "TRAIN_DIR", "JobFolder", "StagedFolder", "job_folder", "safe_name", "stage"]
+
+#: What the current attempt publishes beside its folder.
+PUBLISHED = ("log", "checkpoint", "model", "metrics.jsonl", "plans.jsonl", "val_dict_list.json")
+_FORMER = "attempt-*/checkpoint"
+#: Below a job's folder: the checkpoint or weights that it begins with.
+INITIAL = "initial"
+#: In an attempt's folder: trained weights, as WMLA's `--train_dir`.
+TRAIN_DIR = "model/train"
+_CREATED_AT_START = ("log", "checkpoint", TRAIN_DIR, "journal")
+_IGNORED_CODE = shutil.ignore_patterns("__pycache__", ".git", "*.pyc")
+#: Leaves room below the 255 bytes that file systems allow for a name.
+_MAX_NAME_BYTES = 120
+
+
+@dataclass(frozen=True)
+class JobFolder:
+    path: Path
+    #: Folder name of the submitted code below `_submitted_code`.
+    code_name: str
+
+    @property
+    def code(self) -> Path:
+        return self.path / "_submitted_code" / self.code_name
+
+    def attempt(self, number: int) -> Path:
+        return self.path / f"attempt-{number}"
+
+    def start_attempt(self, number: int) -> Path:
+        """Make the folder of a new attempt and let `current` name it. May be repeated."""
+        self._sweep()
+        folder = self.attempt(number)
+        for name in _CREATED_AT_START:
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        _replace_link(self.path / "current", folder.name)
+        return folder
+
+    def _sweep(self) -> None:
+        """What sessions of former attempts were writing when they died: nobody is left to publish it."""
+        for left in [*self.path.glob(f"{_FORMER}/.writing-*"), *self.path.glob(f"{_FORMER}/.dropped-*")]:
+            shutil.rmtree(left, ignore_errors=True)
+
+    def initial(self) -> Path:
+        """What was brought for the first attempt to begin with."""
+        [path] = (self.path / INITIAL).iterdir()
+        return path
+
+    def relative(self, attempt: int, path: str) -> str:
+        """`path` as an attempt wrote it (absolute, or relative to its folder), relative to the job's folder."""
+        absolute = Path(os.path.normpath(self.attempt(attempt) / path))
+        if not absolute.is_relative_to(self.path):
+            raise ValueError(f"{path} is not inside {self.path}")
+        return str(absolute.relative_to(self.path))
+
+
+def job_folder(job: Job) -> JobFolder:
+    """Needs the job's owner and model."""
+    return JobFolder(_user_root(job) / str(job.pk), safe_name(job.model.model.name))
+
+
+@dataclass(frozen=True)
+class StagedFolder:
+    """A job's folder made under a temporary name, before the job has a number."""
+
+    path: Path
+
+    def settle(self, job: Job) -> None:
+        """Give it its place, at once and as a whole."""
+        target = job_folder(job).path
+        # Left by a database that is gone: kept, under another name.
+        with suppress(FileNotFoundError):
+            target.rename(target.with_name(f"{target.name}.replaced-{uuid.uuid4().hex[:8]}"))
+            _remove_links(target)
+        self.path.rename(target)
+
+    def discard(self, job: Job | None = None) -> None:
+        """Leave nothing behind, whether it was settled for `job` or not."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        if job is not None and job.pk is not None:
+            shutil.rmtree(job_folder(job).path, ignore_errors=True)
+
+
+def stage(user_name: str, model_name: str, code: Path) -> StagedFolder:
+    """Copy the code and make the fixed names, next to the user's jobs. Raises OSError and leaves nothing then."""
+    staged = StagedFolder(_user_folder(user_name) / f".new-{uuid.uuid4().hex}")
+    try:
+        staged.path.mkdir(parents=True, mode=0o755)
+        # Links stay links: copying what they lead to could copy anything.
+        shutil.copytree(
+            code, staged.path / "_submitted_code" / safe_name(model_name), symlinks=True, ignore=_IGNORED_CODE
+        )
+        for name in PUBLISHED:
+            (staged.path / name).symlink_to(Path("current") / name)
+    except OSError:
+        staged.discard()
+        raise
+    return staged
+
+
+def safe_name(name: str) -> str:
+    """A folder name for what a person named: the name itself where it can be one."""
+    clean = re.sub(r"[^\w.@+ -]", "_", name)
+    clean = re.sub(r"^\.", "_", clean)
+    return clean.encode()[:_MAX_NAME_BYTES].decode(errors="ignore") or "_"
+
+
+def _user_root(job: Job) -> Path:
+    return _user_folder(job.owner.get_username())
+
+
+def _user_folder(user_name: str) -> Path:
+    return Path(settings.TIDEPOOL_RESULTS_ROOT) / safe_name(user_name) / "batchworkdir"
+
+
+def _remove_links(target: Path) -> None:
+    """Those beside a job's folder, by which scripts for WMLA find it: the next job of this number is another one."""
+    for entry in target.parent.iterdir():
+        if entry.is_symlink() and entry.readlink() == Path(target.name, "current"):
+            entry.unlink(missing_ok=True)
+
+
+def _replace_link(link: Path, target: str) -> None:
+    scratch = link.with_name(f".{link.name}-{uuid.uuid4().hex}")
+    scratch.symlink_to(target)
+    scratch.replace(link)

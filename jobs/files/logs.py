@@ -1,0 +1,249 @@
+"""What ranks have written: which logs there are, and their content piece by piece, from files in the job's folder."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from django.db.models import QuerySet
+
+from core.errors import NotFound
+from jobs.files.folder import job_folder
+from jobs.models import Generation, Job, Rank
+
+__all__ = [
+    "MAX_LOG_BYTES",
+    "STREAMS",
+    "Log",
+    "LogPiece",
+    "Stream",
+    "find_log",
+    "first_written",
+    "log_content",
+    "log_list",
+    "log_of",
+    "read_log",
+]
+
+MAX_LOG_BYTES = 64 * 1024
+_CHUNK = 256 * 1024
+
+Stream = Literal["stdout", "stderr"]
+STREAMS: tuple[Stream, ...] = get_args(Stream)
+
+
+@dataclass(frozen=True)
+class Log:
+    """One stream of one rank. It stays after the rank has ended."""
+
+    attempt: int
+    member_id: str
+    host: str
+    stream: Stream
+    #: Number of the rank now, or None for one that has none any more.
+    rank: int | None
+    #: The newest generation that the rank was a member of.
+    generation: int
+    has_ended: bool
+    path: Path
+    #: The job's folder: what leads out of it is not read.
+    inside: Path
+
+    @contextmanager
+    def opened(self) -> Iterator[int | None]:
+        """Its descriptor; None where there is no such file, or what is there is no file of this job."""
+        descriptor = _open(self.path, self.inside)
+        try:
+            yield descriptor
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+    @property
+    def size_bytes(self) -> int:
+        with self.opened() as descriptor:
+            return os.fstat(descriptor).st_size if descriptor is not None else 0
+
+
+@dataclass(frozen=True)
+class LogPiece:
+    #: Rank id; None while the job has no ranks.
+    rank: str | None
+    stream: str
+    text: str
+    #: Byte offset to ask for next.
+    next: int
+
+
+def read_log(job: Job, rank: str, stream: Stream, after: int | None) -> LogPiece:
+    """At most `MAX_LOG_BYTES` from byte `after` on; without `after`, the end of the log.
+
+    `rank` is a rank id, a number in the newest generation that had it, or empty for rank 0 or whoever there is.
+    """
+    row = _find_rank(job, rank)
+    if row is None:
+        return LogPiece(None, stream, "", 0)
+    data, start = _read(_file(job, row, stream), job_folder(job).path, after)
+    text, used = _decoded(data)
+    return LogPiece(row.member_id, stream, text, start + used)
+
+
+def log_list(job: Job, *, attempt: int | None = None, rank: str = "", stream: str = "") -> list[Log]:
+    """The logs of a job, by attempt and rank; of one attempt, rank (id, or number now) or stream alone."""
+    rows = Rank.objects.filter(job=job).order_by("attempt", "id")
+    if attempt is not None:
+        rows = rows.filter(attempt=attempt)
+    if rank:
+        found = _find_rank(job, rank, attempt)
+        rows = rows.filter(pk=found.pk) if found else rows.none()
+    streams = [name for name in STREAMS if stream in ("", name)]
+    return [log_of(job, row, name) for row in rows for name in streams]
+
+
+def find_log(job: Job, *, attempt: int | None, rank: str, stream: Stream) -> Log:
+    """Exactly one: of the rank with this id or number, or of rank 0."""
+    row = _find_rank(job, rank, attempt)
+    if row is None:
+        raise NotFound("The job has no rank yet: wait until it has started.")
+    return log_of(job, row, stream)
+
+
+def log_of(job: Job, row: Rank, stream: Stream) -> Log:
+    return Log(
+        attempt=row.attempt,
+        member_id=row.member_id,
+        host=row.host,
+        stream=stream,
+        rank=row.rank,
+        generation=row.generation,
+        has_ended=bool(row.exit),
+        path=_file(job, row, stream),
+        inside=job_folder(job).path,
+    )
+
+
+def log_content(log: Log, last_lines: int | None = None) -> Iterator[bytes]:
+    """What it holds now, or the end of it; what is written while it is sent is left out."""
+    with log.opened() as descriptor:
+        if descriptor is None:
+            return
+        size = os.fstat(descriptor).st_size
+        position = 0 if last_lines is None else _start_of_last(descriptor, size, last_lines)
+        while position < size:
+            data = os.pread(descriptor, min(_CHUNK, size - position), position)
+            if not data:
+                return
+            position += len(data)
+            yield data
+
+
+def _start_of_last(descriptor: int, size: int, lines: int) -> int:
+    """Where the last `lines` lines begin; one that has not ended counts."""
+    if lines <= 0:
+        return size
+    # The newline at the very end begins no line.
+    end, wanted = size - 1, lines
+    while end > 0:
+        start = max(0, end - _CHUNK)
+        data = os.pread(descriptor, end - start, start)
+        found = data.count(b"\n")
+        if found >= wanted:
+            position = len(data)
+            for _ in range(wanted):
+                position = data.rfind(b"\n", 0, position)
+            return start + position + 1
+        end, wanted = start, wanted - found
+    return 0
+
+
+def first_written(job: Job) -> dict[str, str] | None:
+    """Which log is worth opening first: of rank 0, else of any rank of this attempt, a stream that has content."""
+    first = _find_rank(job, "")
+    if first is None:
+        return None
+    others = Rank.objects.filter(job=job, attempt=first.attempt).exclude(pk=first.pk).order_by("id")
+    for row in (first, *others):
+        for stream in get_args(Stream):
+            file = _file(job, row, stream)
+            if file.is_file() and file.stat().st_size:
+                return {"rank": row.member_id, "stream": stream}
+    return {"rank": first.member_id, "stream": "stdout"}
+
+
+def _file(job: Job, row: Rank, stream: Stream) -> Path:
+    return job_folder(job).attempt(row.attempt) / "log" / f"{row.member_id}.{row.host}" / stream
+
+
+def _find_rank(job: Job, rank: str, attempt: int | None = None) -> Rank | None:
+    newest = Rank.objects.filter(job=job).order_by("-attempt", "-generation", "-id")
+    if attempt is not None:
+        newest = newest.filter(attempt=attempt)
+    if not rank:
+        return _numbered(newest, job, 0) or newest.first()
+    if _is_number(rank):
+        row = _numbered(newest, job, int(rank))
+    else:
+        row = None if "\0" in rank else newest.filter(member_id=rank).first()
+    if row is None:
+        raise NotFound(f"The job has no rank {rank[:100]!a}: look it up in its list of ranks.")
+    return row
+
+
+def _is_number(rank: str) -> bool:
+    return rank.isascii() and rank.isdigit() and len(rank) < 10
+
+
+def _numbered(newest: QuerySet[Rank], job: Job, number: int) -> Rank | None:
+    """The rank that has this number now, or the last that had it: one that has ended has none any more."""
+    if row := newest.filter(rank=number).first():
+        return row
+    for generation in Generation.objects.filter(job=job).order_by("-attempt", "-number"):
+        for member in generation.members:
+            if member["rank"] == number:
+                return newest.filter(attempt=generation.attempt, member_id=member["member_id"]).first()
+    return None
+
+
+def _open(file: Path, inside: Path) -> int | None:
+    """The script owns its folder: a link in it must not lead us elsewhere, nor a pipe keep us waiting."""
+    if not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(inside)):
+        return None
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _read(file: Path, inside: Path, after: int | None) -> tuple[bytes, int]:
+    """(bytes, their offset)."""
+    descriptor = _open(file, inside)
+    if descriptor is None:
+        return b"", after or 0
+    with os.fdopen(descriptor, "rb") as stream:
+        size = os.fstat(descriptor).st_size
+        start = max(size - MAX_LOG_BYTES, 0) if after is None else min(after, size)
+        stream.seek(start)
+        return stream.read(MAX_LOG_BYTES), start
+
+
+def _decoded(data: bytes) -> tuple[str, int]:
+    """The text, and how many bytes it took: a character cut in two at the end waits for its rest."""
+    for cut in range(min(4, len(data))):
+        last = data[len(data) - 1 - cut]
+        if last < 0x80:
+            break
+        if last >= 0xC0:
+            wanted = 2 if last < 0xE0 else 3 if last < 0xF0 else 4
+            if wanted > cut + 1 and len(data) > cut + 1:
+                data = data[: len(data) - 1 - cut]
+            break
+    return data.decode("utf-8", "replace"), len(data)

@@ -1,0 +1,232 @@
+"""The job's results as one zip file, made while it is sent: no copy in memory or on disk."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import IO
+
+from core.errors import NotFound
+from core.sized_zip import SizedZip, ZipEntry, ZipSink
+from jobs.files.folder import PUBLISHED, job_folder
+from jobs.models import Checkpoint, Job
+from models_registry import queries as registry
+from models_registry.queries import CodeFile, Shown
+
+__all__ = [
+    "ResultFile",
+    "checkpoint_chunks",
+    "code_files",
+    "driver_logs",
+    "file_chunks",
+    "log_chunks",
+    "log_file",
+    "result_files",
+    "result_name",
+    "shown_code",
+    "sized_zip",
+    "zip_chunks",
+]
+
+_CHUNK = 256 * 1024
+_CODE = "_submitted_code"
+MAX_FILES = 1_000
+#: Logs have a page of their own.
+_RESULTS = tuple(name for name in PUBLISHED if name != "log")
+
+
+def result_name(job: Job) -> str:
+    """A file name without anything that a header or a shell could misread."""
+    safe = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "-_") else "-" for letter in job.name)
+    return f"{safe[:80].strip('-') or 'job'}-{job.pk}.zip"
+
+
+def zip_chunks(job: Job) -> Iterator[bytes]:
+    """What the current attempt published, and the code that was submitted. Links are left out."""
+    return _zipped(_sources(job))
+
+
+def sized_zip(job: Job) -> SizedZip:
+    """The same, not compressed: its size is known before it is sent."""
+    return SizedZip(
+        ZipEntry(name, descriptor, partial(_open_below, top, name, names, even_hidden=True))
+        for top, names in _sources(job)
+        for name, descriptor in _open_files(top, names)
+    )
+
+
+def _sources(job: Job) -> list[tuple[Path, tuple[str, ...]]]:
+    folder = job_folder(job)
+    current = folder.attempt(job.attempt)
+    if not job.attempt or not current.is_dir():
+        raise NotFound("The job has no results yet: wait until it has started.")
+    return [(current, PUBLISHED), (folder.path, (_CODE,))]
+
+
+def checkpoint_chunks(checkpoint: Checkpoint) -> Iterator[bytes]:
+    path = job_folder(checkpoint.job).path / checkpoint.path
+    if not path.is_dir():
+        raise NotFound("The files of this checkpoint are gone: a newer one has taken its place.")
+    return _zipped([(path.parent, (path.name,))])
+
+
+def log_chunks(job: Job) -> Iterator[bytes]:
+    """The logs of every attempt."""
+    folder = job_folder(job)
+    lives = [f"attempt-{number}" for number in range(1, job.attempt + 1)]
+    present = [(folder.path / life, life) for life in lives if (folder.path / life / "log").is_dir()]
+    if not present:
+        raise NotFound("The job has no logs yet: wait until it has started.")
+    return _zipped([(path, ("log",)) for path, _ in present], tuple(f"{life}/" for _, life in present))
+
+
+@dataclass(frozen=True)
+class ResultFile:
+    #: Below the folder of the current attempt.
+    path: str
+    size_bytes: int
+    modified_at: datetime
+
+
+def result_files(job: Job) -> list[ResultFile]:
+    """What the current attempt has published so far, without its logs; the first of very many."""
+    current = job_folder(job).attempt(job.attempt)
+    if not job.attempt or not current.is_dir():
+        return []
+    return [
+        ResultFile(name, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+        for name, status in islice(_statuses(current, _RESULTS), MAX_FILES)
+    ]
+
+
+def file_chunks(job: Job, path: str) -> Iterator[bytes]:
+    """One of `result_files`, as it is now. Raises NotFound for everything else."""
+    descriptor = _open_below(job_folder(job).attempt(job.attempt), path, _RESULTS)
+    if descriptor is None:
+        raise NotFound("There is no such file among the results: it may have been replaced by a newer one.")
+    return _read_all(descriptor)
+
+
+def code_files(job: Job) -> list[CodeFile]:
+    """Of the copy that its ranks run in, as it is now, by name; none where it is gone."""
+    folder = job_folder(job)
+    if not folder.code.is_dir():
+        return []
+    before = f"{_CODE}/{folder.code_name}/"
+    found = islice(_statuses(folder.path, (_CODE,)), registry.MAX_FILES)
+    return sorted(
+        (CodeFile(name.removeprefix(before), status.st_size) for name, status in found), key=lambda file: file.name
+    )
+
+
+def shown_code(job: Job, name: str) -> Shown | None:
+    """One of `code_files`."""
+    folder = job_folder(job)
+    descriptor = _open_below(folder.path, f"{_CODE}/{folder.code_name}/{name}", (_CODE,))
+    if descriptor is None:
+        return None
+    with os.fdopen(descriptor, "rb") as stream:
+        return Shown(name, registry.text_of(stream), os.fstat(descriptor).st_size)
+
+
+def _statuses(top: Path, names: tuple[str, ...]) -> Iterator[tuple[str, os.stat_result]]:
+    """Without names that are no UTF-8: they cannot be shown, nor asked for."""
+    for name, descriptor in _open_files(top, names):
+        status = os.fstat(descriptor)
+        os.close(descriptor)
+        if name.encode(errors="ignore").decode() == name:
+            yield name, status
+
+
+def _read_all(descriptor: int) -> Iterator[bytes]:
+    with os.fdopen(descriptor, "rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            yield chunk
+
+
+def log_file(job: Job, attempt: int, path: str) -> int | None:
+    """The descriptor of a file that this attempt logged, to be closed; None where there is none."""
+    return _open_below(job_folder(job).attempt(attempt), path, ("log", "metrics.jsonl"))
+
+
+def driver_logs(job: Job, attempt: int) -> list[str]:
+    """Below the folder of the attempt: what the drivers of scripts written for WMLA printed, by name."""
+    log = job_folder(job).attempt(attempt) / "log"
+    return sorted(f"log/{path.parent.name}/stdout" for path in log.glob("driver*/stdout"))
+
+
+def _open_below(top: Path, path: str, names: tuple[str, ...], *, even_hidden: bool = False) -> int | None:
+    """Below one of `names`, folder by folder, so that none of them can be a link when it is passed."""
+    *folders, name = path.split("/")
+    if (folders or [name])[0] not in names or any(not part or part in (".", "..") for part in (*folders, name)):
+        return None
+    if not even_hidden and any(part.startswith(".") for part in (*folders, name)):
+        return None
+    with ExitStack() as opened:
+        try:
+            folder = os.open(top, os.O_RDONLY | os.O_DIRECTORY)
+            opened.callback(os.close, folder)
+            for part in folders:
+                folder = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+                opened.callback(os.close, folder)
+        except (OSError, ValueError):
+            return None
+        return _open_regular(name, folder)
+
+
+def _zipped(sources: list[tuple[Path, tuple[str, ...]]], prefixes: tuple[str, ...] = ()) -> Iterator[bytes]:
+    """`prefixes`: what the names of each source begin with in the zip file."""
+    sink = ZipSink()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:  # type: ignore[call-overload]
+        for (top, names), prefix in zip(sources, prefixes or ("",) * len(sources), strict=True):
+            for name, descriptor in _open_files(top, names):
+                with os.fdopen(descriptor, "rb") as stream, _entry(archive, prefix + name, descriptor) as target:
+                    while chunk := stream.read(_CHUNK):
+                        target.write(chunk)
+                        yield sink.take()
+    yield sink.take()
+
+
+def _entry(archive: zipfile.ZipFile, name: str, descriptor: int) -> IO[bytes]:
+    modified = time.gmtime(max(os.fstat(descriptor).st_mtime, 315_619_200))  # zip begins in 1980
+    info = zipfile.ZipInfo(name.encode("utf-8", "replace").decode(), modified[:6])
+    info.compress_type = zipfile.ZIP_DEFLATED
+    info.external_attr = 0o644 << 16
+    return archive.open(info, "w", force_zip64=True)
+
+
+def _open_files(top: Path, names: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+    """(name in the zip, open descriptor) of the regular files, each opened relative to the folder it was found in.
+
+    A training may still be writing here, and may replace a folder by a link at any moment.
+    """
+    for parent, folders, files, descriptor in os.fwalk(top, follow_symlinks=False):
+        if parent == str(top):
+            folders[:] = [name for name in folders if name in names]
+            files = [name for name in files if name in names]
+        # A name with a dot: not published yet, or being removed.
+        folders[:] = sorted(name for name in folders if name != "__pycache__" and not name.startswith("."))
+        for name in sorted(files):
+            opened = _open_regular(name, descriptor)
+            if opened is not None:
+                yield os.path.relpath(os.path.join(parent, name), top), opened
+
+
+def _open_regular(name: str, folder: int) -> int | None:
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+    except (OSError, ValueError):  # a link, gone by now, or no name
+        return None
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    return None

@@ -1,0 +1,139 @@
+"""How long trainings take: told by how far they have come, or by earlier trainings of the same model and dataset."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from jobs.models import AllocationPoint, Job
+from jobs.states import ACTIVE, JobState
+from scheduling.forecast import Work
+
+__all__ = ["Length", "NewTraining", "lengths"]
+
+#: Of each model and dataset; older ones say less about the code as it is now.
+_MAX_EARLIER = 5
+_MAX_ROWS = 500
+#: Less progress says too little: the first steps wait for data, compilers and other ranks.
+_LEAST_PROGRESS = 0.02
+#: Columns of a job that make a `NewTraining`: values, because very many jobs may wait.
+_TRAINING = ("model__model", "dataset__dataset", "model__parameters", "parameters")
+
+
+@dataclass(frozen=True)
+class NewTraining:
+    """What a length depends on."""
+
+    model: int
+    dataset: int
+    #: With the model's own.
+    parameters: Mapping[str, Any]
+    progress: float = 0.0
+
+
+@dataclass(frozen=True)
+class Length:
+    work: Work
+    #: Earlier trainings that tell it; 0: its own progress does.
+    earlier: int
+
+
+@dataclass(frozen=True)
+class _Spent:
+    gpu_seconds: float
+    seconds: float
+
+    def times(self, factor: float) -> _Spent:
+        return _Spent(self.gpu_seconds * factor, self.seconds * factor)
+
+
+def lengths(trainings: Mapping[int, NewTraining], now: datetime) -> dict[int, Length]:
+    """What is left of active jobs, by id, and of `trainings` that are not submitted yet. Who is missing is unknown."""
+    active = Job.objects.filter(state__in=sorted(ACTIVE), finished_at__isnull=True).order_by()
+    rows = list(active.values_list("pk", "state", "progress", "validation", *_TRAINING))
+    telling = {pk: told for pk, state, told, *_ in rows if state == JobState.RUNNING and (told or 0) >= _LEAST_PROGRESS}
+    spent = _spent([*telling], now)
+    found = {pk: _left([spent[pk].times((1 - told) / told)], 0) for pk, told in telling.items() if pk in spent}
+    # How long a training took says nothing of a run that only measures.
+    asked = {
+        pk: _as_training(progress, *row)
+        for pk, _, progress, validation, *row in rows
+        if pk not in found and validation is None
+    }
+    return found | _by_earlier(asked | dict(trainings), now)
+
+
+def _as_training(
+    progress: float | None, model: int, dataset: int, usual: Mapping[str, Any], own: Mapping[str, Any]
+) -> NewTraining:
+    return NewTraining(model, dataset, {**usual, **own}, progress or 0.0)
+
+
+def _by_earlier(asked: Mapping[int, NewTraining], now: datetime) -> dict[int, Length]:
+    earlier = _earlier({(training.model, training.dataset) for training in asked.values()})
+    spent = _spent([pk for same in earlier.values() for pk in same], now)
+    found = {}
+    for key, training in asked.items():
+        told = [
+            spent[pk].times(_as_long(training, done) * (1 - training.progress))
+            for pk, done in earlier[training.model, training.dataset].items()
+            if pk in spent
+        ]
+        if told:
+            found[key] = _left(told, len(told))
+    return found
+
+
+def _earlier(pairs: Iterable[tuple[int, int]]) -> dict[tuple[int, int], dict[int, NewTraining]]:
+    """The newest trainings of each model and dataset that came to their end."""
+    wanted = set(pairs)
+    jobs = Job.objects.filter(
+        state=JobState.SUCCEEDED,
+        validation=None,
+        model__model__in={model for model, _ in wanted},
+        dataset__dataset__in={dataset for _, dataset in wanted},
+    )
+    found: dict[tuple[int, int], dict[int, NewTraining]] = defaultdict(dict)
+    for pk, *row in jobs.order_by("-id").values_list("pk", *_TRAINING)[:_MAX_ROWS]:
+        done = _as_training(None, *row)
+        same = found[done.model, done.dataset]
+        if len(same) < _MAX_EARLIER:
+            same[pk] = done
+    return found
+
+
+def _as_long(training: NewTraining, earlier: NewTraining) -> float:
+    """Twice the epochs take twice as long. Other parameters are taken to cost the same."""
+    before, epochs = earlier.parameters.get("epochs"), training.parameters.get("epochs")
+    if isinstance(epochs, int) and isinstance(before, int) and epochs > 0 and before > 0:
+        return epochs / before
+    return 1.0
+
+
+def _spent(jobs: Sequence[int], now: datetime) -> dict[int, _Spent]:
+    """Seconds in which each job trained, and the GPU-seconds of those."""
+    points = AllocationPoint.objects.filter(job__in=jobs).order_by("job_id", "at", "id")
+    series: dict[int, list[tuple[datetime, int]]] = defaultdict(list)
+    for job, at, slots in points.values_list("job", "at", "slots"):
+        series[job].append((at, slots))
+    found = {}
+    for job, changes in series.items():
+        ends = [*(at for at, _ in changes[1:]), now]
+        held = [((end - at).total_seconds(), slots) for (at, slots), end in zip(changes, ends, strict=True) if slots]
+        seconds, gpu_seconds = sum(span for span, _ in held), sum(span * slots for span, slots in held)
+        if seconds > 0:
+            found[job] = _Spent(gpu_seconds, seconds)
+    return found
+
+
+def _left(told: Sequence[_Spent], earlier: int) -> Length:
+    gpu_seconds, seconds = [one.gpu_seconds for one in told], [one.seconds for one in told]
+    least, most = 1e-3, 1e12  # a training at 100 % that still ends; rates stay finite
+    work = Work(
+        (max(least, min(gpu_seconds)), min(most, max(least, *gpu_seconds))),
+        (max(least, min(seconds)), min(most, max(least, *seconds))),
+    )
+    return Length(work, earlier)

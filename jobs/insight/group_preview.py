@@ -1,0 +1,163 @@
+"""What other terms of an instance group would do to the trainings: decided by the scheduler's own functions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Final
+
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from jobs.actions.groups import check_change
+from jobs.control.snapshots import group_view, snapshot
+from jobs.models import InstanceGroup
+from jobs.queries.group_terms import LINKS, changed_terms, terms_of
+from jobs.queries.jobs import ANOTHER_USERS_TRAINING, visible_jobs
+from scheduling.rules import Comparison, Fate, compare, with_group
+from scheduling.wording import gpus
+from workers.models import ResourceGroup
+from workers.queries import capacity
+
+__all__ = ["Effect", "GroupPreview", "preview_group_change"]
+
+#: Of more, only the number is said.
+_MOST_SHOWN: Final = 50
+#: What becomes of a training -> one, and several of them, in the order in which they are told.
+_VERBS: Final = {
+    "stops": ("stops for now", "stop for now"),
+    "shrinks": ("shrinks", "shrink"),
+    "waits": ("waits longer", "wait longer"),
+    "gains": ("gains", "gain"),
+    "starts": ("starts", "start"),
+}
+
+
+@dataclass(frozen=True)
+class Effect:
+    job: int
+    #: "another user's training" where the viewer may not see it.
+    name: str
+    visible: bool
+    group: str
+    #: A key of _VERBS.
+    what: str
+    before_slots: int
+    after_slots: int
+
+    @property
+    def words(self) -> str:
+        return _VERBS[self.what][0]
+
+
+@dataclass(frozen=True)
+class GroupPreview:
+    #: The terms that change, in words.
+    changes: list[str]
+    text: str
+    #: GPUs that get another holder, or none.
+    moves: int
+    #: Those that lose most first.
+    effects: list[Effect]
+    #: How many more there are.
+    more: int
+    #: What else is worth knowing before it is applied.
+    notes: list[str]
+
+
+def preview_group_change(group: InstanceGroup, given: Mapping[str, Any], user: User) -> GroupPreview:
+    """What would happen if these terms were changed now. Raises like `change_instance_group`; writes nothing."""
+    columns = check_change(group, given, user)
+    changed = copy(group)
+    for column, value in columns.items():
+        if column not in LINKS:
+            setattr(changed, column, value)
+    now = snapshot(timezone.now())
+    view = group_view(changed)
+    seen = Comparison(()) if view in now.groups else compare(now, with_group(now, view))
+    groups = {job.id: job.group for job in now.jobs}
+    effects = _effects(seen.fates, groups, user)
+    return GroupPreview(
+        changes=changed_terms(terms_of(group), _given_terms(columns)),
+        text=_sentence(effects, seen.moves),
+        moves=seen.moves,
+        effects=effects[:_MOST_SHOWN],
+        more=max(0, len(effects) - _MOST_SHOWN),
+        notes=list(_notes(group, changed)),
+    )
+
+
+def _given_terms(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """As `terms_of` has them."""
+    terms = dict(columns)
+    for column, value in columns.items():
+        if column in LINKS:
+            terms[column] = sorted(user.get_username() for user in value)
+        elif isinstance(value, ResourceGroup):
+            terms[column] = value.name
+    return terms
+
+
+def _effects(fates: Sequence[Fate], groups: Mapping[int, str], user: User) -> list[Effect]:
+    names = dict(visible_jobs(user).filter(pk__in=[fate.job for fate in fates]).values_list("pk", "name"))
+    effects = [
+        Effect(
+            job=fate.job,
+            name=names.get(fate.job, ANOTHER_USERS_TRAINING),
+            visible=fate.job in names,
+            group=groups[fate.job],
+            what=_what(fate),
+            before_slots=fate.before,
+            after_slots=fate.after,
+        )
+        for fate in fates
+    ]
+    order = list(_VERBS)
+    return sorted(effects, key=lambda effect: (order.index(effect.what), effect.after_slots - effect.before_slots))
+
+
+def _what(fate: Fate) -> str:
+    if fate.stops:
+        return "stops"
+    if not fate.after:
+        return "waits"
+    if not fate.before:
+        return "starts"
+    return "gains" if fate.after > fate.before else "shrinks"
+
+
+def _sentence(effects: Sequence[Effect], moves: int) -> str:
+    if not effects:
+        return "No training gets more or fewer GPUs now."
+    counts = Counter(effect.what for effect in effects)
+    parts = [_counted(counts[what], *verbs) for what, verbs in _VERBS.items() if counts[what]]
+    return f"{', '.join(parts)}. {_hands(moves)}."
+
+
+def _counted(count: int, one: str, several: str) -> str:
+    return f"1 training {one}" if count == 1 else f"{count} trainings {several}"
+
+
+def _hands(moves: int) -> str:
+    return f"{gpus(moves)} {'changes' if moves == 1 else 'change'} hands"
+
+
+def _notes(group: InstanceGroup, changed: InstanceGroup) -> list[str]:
+    notes = []
+    offered = capacity(changed.resource_group)
+    others = InstanceGroup.objects.filter(resource_group=changed.resource_group).exclude(pk=group.pk)
+    quotas = sum(quota or 0 for quota in others.values_list("quota", flat=True)) + (changed.quota or 0)
+    if changed.quota and quotas > offered:
+        notes.append(
+            f"The quotas on {changed.resource_group.name} are {gpus(quotas)} together, and it has {offered}: when all "
+            "groups are busy, each gets less than its quota."
+        )
+    outside = group.jobs.filter(finished_at__isnull=True).exclude(
+        priority__gte=changed.lowest_priority, priority__lte=changed.highest_priority
+    )
+    if count := outside.count():
+        keep = "1 training keeps a priority that is" if count == 1 else f"{count} trainings keep priorities that are"
+        notes.append(f"{keep} outside of the new bounds: those hold for new trainings and changes.")
+    return notes

@@ -1,0 +1,170 @@
+"""The cluster's past: which jobs had how many GPUs when. Few numbers come out, however many changes went in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.db.models import F
+
+from core.charts import Band, Step
+from jobs.models import AllocationPoint
+from jobs.queries.jobs import ANOTHER_USERS_TRAINING, held_before, visible_jobs
+from workers.models import Host, Slot
+from workers.queries import capacity_since
+
+__all__ = ["WINDOWS", "Change", "Trace", "all_changes", "cluster_trace", "means", "summed"]
+
+User = AbstractBaseUser | AnonymousUser
+
+#: Words and minutes.
+WINDOWS = [("15 min", 15), ("1 h", 60), ("6 h", 360), ("24 h", 1440)]
+#: What a browser redraws in time: more bands become one, more changes become means.
+MAX_BANDS = 7
+MAX_STEPS = 600
+BUCKETS = 288
+#: More changes than this are not looked at; the trace then begins later.
+MAX_CHANGES = 100_000
+
+
+@dataclass(frozen=True)
+class Change:
+    job: int
+    at: datetime
+    slots: int
+    text: str = ""
+    pause_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class Trace:
+    start: datetime
+    end: datetime
+    #: GPUs of the hosts that are there now.
+    capacity: int
+    #: The same as it was: from the start, or from where history begins.
+    capacities: Sequence[Step]
+    bands: Sequence[Band]
+    #: The newest ones with what the viewer may read of them; `label` by job.
+    changes: Sequence[Change]
+    labels: Mapping[int, str]
+    #: How many changes there were in all.
+    count: int
+    #: Each point is the mean over so many seconds; None: points are changes.
+    mean_seconds: float | None
+
+
+def cluster_trace(user: User, end: datetime, minutes: int) -> Trace:
+    """Five queries, whatever the cluster did."""
+    start = end - timedelta(minutes=minutes)
+    changes = _changes(start)
+    if len(changes) == MAX_CHANGES:
+        start = changes[0].at
+    held = [Change(*row) for row in held_before(start).values_list("job_id", "at", "slots")]
+    by_job = _by_job([*held, *changes])
+    areas = {job: _area(steps, start, end) for job, steps in by_job.items()}
+    shown = sorted(areas, key=lambda job: (-areas[job], job))[: MAX_BANDS if len(areas) <= MAX_BANDS else MAX_BANDS - 1]
+    others = sorted(areas.keys() - set(shown))
+    newest = changes[-MAX_STEPS:]
+    labels = _labels(user, {*shown, *(change.job for change in newest)})
+    bands = [
+        Band(job, labels.get(job, ANOTHER_USERS_TRAINING), _steps(by_job[job], job in labels)) for job in sorted(shown)
+    ]
+    if others:
+        rest = summed([by_job[job] for job in others])
+        bands.append(Band(0, f"{len(others)} smaller trainings", _steps(rest, False)))
+    mean_seconds = None
+    if len(changes) > MAX_STEPS:
+        mean_seconds = (end - start).total_seconds() / BUCKETS
+        bands = [Band(band.job, band.label, means(band.steps, start, end)) for band in bands]
+    readable = [change if change.job in labels else _without_reason(change) for change in newest]
+    return Trace(start, end, _capacity(), _capacities(start), bands, readable, labels, len(changes), mean_seconds)
+
+
+def all_changes(user: User, start: datetime) -> Iterator[tuple[Change, str]]:
+    """Every change since then and its job's name, as far as the viewer may read them; the newest first."""
+    points = AllocationPoint.objects.filter(at__gte=start).order_by("-at", "-id")
+    mine = None if getattr(user, "is_staff", False) else user.pk
+    rows = points.values_list("job_id", "job__name", "job__owner_id", "at", "slots", "reason_text", "pause_ms")
+    for job, name, owner, at, slots, text, pause_ms in rows.iterator(chunk_size=2000):
+        visible = mine is None or owner == mine
+        yield Change(job, at, slots, text if visible else "", pause_ms), name if visible else ANOTHER_USERS_TRAINING
+
+
+def summed(parts: Iterable[Sequence[Change]]) -> list[Change]:
+    """Several jobs as one: a change wherever one of them changes."""
+    moves: list[tuple[datetime, int]] = []
+    for part in parts:
+        before = 0
+        for change in part:
+            moves.append((change.at, change.slots - before))
+            before = change.slots
+    total, found = 0, []
+    for at, move in sorted(moves):
+        total += move
+        found.append(Change(0, at, total))
+    return found
+
+
+def means(steps: Sequence[Step], start: datetime, end: datetime, buckets: int = BUCKETS) -> list[Step]:
+    """The mean height in each of so many equal parts of the time."""
+    width = (end - start) / buckets
+    found, place, height = [], 0, 0.0
+    for number in range(buckets):
+        first, last = start + number * width, start + (number + 1) * width
+        at, area = first, 0.0
+        while place < len(steps) and steps[place].at < last:
+            moment = max(steps[place].at, first)
+            area += height * (moment - at).total_seconds()
+            at, height, place = moment, steps[place].slots, place + 1
+        area += height * (last - at).total_seconds()
+        found.append(Step(first, round(area / width.total_seconds(), 3)))
+    return found
+
+
+def _changes(start: datetime) -> list[Change]:
+    rows = AllocationPoint.objects.filter(at__gte=start).order_by("-at", "-id")[:MAX_CHANGES]
+    values = rows.values_list("job_id", "at", "slots", "reason_text", "pause_ms")
+    return [Change(*row) for row in values][::-1]
+
+
+def _by_job(changes: Iterable[Change]) -> dict[int, list[Change]]:
+    found: dict[int, list[Change]] = {}
+    for change in changes:
+        found.setdefault(change.job, []).append(change)
+    return found
+
+
+def _area(steps: Sequence[Change], start: datetime, end: datetime) -> float:
+    ends = [*(step.at for step in steps[1:]), end]
+    return sum(
+        step.slots * max(0.0, (min(until, end) - max(step.at, start)).total_seconds())
+        for step, until in zip(steps, ends, strict=True)
+    )
+
+
+def _steps(changes: Iterable[Change], readable: bool) -> list[Step]:
+    return [Step(change.at, change.slots, change.text if readable else "", change.pause_ms) for change in changes]
+
+
+def _without_reason(change: Change) -> Change:
+    return Change(change.job, change.at, change.slots, "", change.pause_ms)
+
+
+def _labels(user: User, jobs: Iterable[int]) -> dict[int, str]:
+    return dict(visible_jobs(user).filter(pk__in=jobs).values_list("pk", "name"))
+
+
+def _capacities(start: datetime) -> list[Step]:
+    by_host: dict[int, list[Change]] = {}
+    for point in capacity_since(start):
+        by_host.setdefault(point.host_id, []).append(Change(0, point.at, point.slots))
+    steps = [Step(change.at, change.slots) for change in summed(by_host.values())]
+    before = [Step(start, step.slots) for step in steps if step.at <= start][-1:]
+    return [*before, *(step for step in steps if step.at > start)][-MAX_STEPS:]
+
+
+def _capacity() -> int:
+    return Slot.objects.filter(index__lt=F("host__ngpus")).exclude(host__state=Host.State.OFFLINE).count()

@@ -1,0 +1,82 @@
+"""The page that compares several jobs."""
+
+from __future__ import annotations
+
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from core.live import current_seqs, job_topic
+from core.pages import or_404
+from jobs.insight.comparison import (
+    MAX_JOBS,
+    MIN_JOBS,
+    Compared,
+    compared_live,
+    compared_metrics,
+    compared_settings,
+    quantities_of,
+)
+from jobs.insight.comparison_figure import comparison_figure
+from jobs.models import Job
+from jobs.pages.list.views import job_numbers
+from jobs.queries.jobs import visible_jobs
+from jobs.states import TERMINAL
+
+__all__ = ["job_compare", "job_compare_curves", "job_compare_tables"]
+
+
+@require_safe
+def job_compare(request: HttpRequest) -> HttpResponse:
+    """`?jobs=1,2,3` in this order; an address with a job that one may not see leads nowhere."""
+    numbers = job_numbers(request.GET.get("jobs", ""))
+    context: dict[str, object] = {
+        "section": "jobs",
+        "crumbs": [("Jobs", "/jobs/"), ("Compare", None)],
+        "least": MIN_JOBS,
+        "most": MAX_JOBS,
+    }
+    if not MIN_JOBS <= len(numbers) <= MAX_JOBS:
+        status = 400 if request.GET.get("jobs") else 200
+        return render(request, "jobs/compare.html", {**context, "count": len(numbers)}, status=status)
+    # The numbers first: what is published meanwhile comes again, and changes nothing.
+    seqs = current_seqs([job_topic(number) for number in numbers])
+    jobs = _jobs(request, numbers)
+    context |= {
+        "jobs": jobs,
+        "live": compared_live(jobs, seqs),
+        "figure": comparison_figure(quantities_of(jobs)),
+        "columns": ("Training", "Quantity", "Step", "Seconds since its start", "Value"),
+        "tables": _tables(jobs),
+        "are_over": all(job.state in TERMINAL for job in jobs),
+    }
+    return render(request, "jobs/compare.html", context)
+
+
+@require_safe
+def job_compare_curves(request: HttpRequest) -> JsonResponse:
+    """The figure anew: when a line begins, GPUs change hands, or a training starts again."""
+    return JsonResponse(comparison_figure(quantities_of(_asked_jobs(request))))
+
+
+@require_safe
+def job_compare_tables(request: HttpRequest) -> HttpResponse:
+    """The tables anew, as a part of the page."""
+    jobs = _asked_jobs(request)
+    return render(request, "jobs/_compared.html", {"jobs": jobs, "tables": _tables(jobs)})
+
+
+def _asked_jobs(request: HttpRequest) -> list[Job]:
+    numbers = job_numbers(request.GET.get("jobs", ""))
+    if not MIN_JOBS <= len(numbers) <= MAX_JOBS:
+        raise Http404
+    return _jobs(request, numbers)
+
+
+def _jobs(request: HttpRequest, numbers: list[int]) -> list[Job]:
+    found = {job.pk: job for job in visible_jobs(request.user).filter(pk__in=numbers)}
+    return [or_404(found.get(number)) for number in numbers]
+
+
+def _tables(jobs: list[Job]) -> list[tuple[str, list[Compared]]]:
+    return [("Settings and parameters", compared_settings(jobs)), ("Results", compared_metrics(jobs))]

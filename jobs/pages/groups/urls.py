@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+from django.urls import path, re_path
+
+from jobs.pages.groups import form_views, views
+
+app_name = "groups"
+urlpatterns = [
+    path("", views.group_list, name="list"),
+    path("rows/", views.group_rows, name="rows"),
+    path("live/<str:topic>.json", views.group_live, name="live"),
+    path("new/", form_views.group_new, name="new"),
+    path("parameters.json", form_views.read_parameters, name="parameters"),
+    path("<int:group_id>/", views.group_detail, name="detail"),
+    path("<int:group_id>/now/", views.group_now, name="now"),
+    path("<int:group_id>/deployment/", views.group_deployment, name="deployment"),
+    path("<int:group_id>/change/", form_views.group_change, name="change"),
+    path("<int:group_id>/change/preview/", form_views.group_change_preview, name="change-preview"),
+    path("<int:group_id>/undo/", form_views.group_undo, name="undo"),
+    re_path(r"^(?P<group_id>\d{1,18})/(?P<action>start|stop|delete)/$", views.group_act, name="act"),
+]

@@ -1,0 +1,162 @@
+"""Pages of the instance groups: the list, and one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.models import User
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST, require_safe
+
+from core.errors import NotFound, UserError
+from core.live import CLUSTER, GROUPS, current_seqs
+from core.pages import login_user, page_of
+from jobs.actions.group_presets import find_preset
+from jobs.actions.groups import delete_instance_group, start_instance_group, stop_instance_group
+from jobs.models import InstanceGroup
+from jobs.queries.deployment import deployment
+from jobs.queries.group_parameters import of_field
+from jobs.queries.group_terms import TERMS, in_words, terms_of
+from jobs.queries.groups import changeable_terms, get_visible_group, groups_now, newest_jobs, visible_groups
+
+__all__ = ["LIST_CRUMB", "group_act", "group_deployment", "group_detail", "group_list", "group_live", "group_now"]
+__all__ += ["group_of", "group_rows"]
+
+LIST_CRUMB = ("Instance groups", "/instance-groups/")
+#: What lists and pages of groups listen to.
+_TOPICS = (CLUSTER, GROUPS)
+_TABS = (
+    ("overview", "Overview"),
+    ("applications", "Applications"),
+    ("hosts", "Hosts"),
+    ("configuration", "Configuration"),
+    ("members", "Members"),
+)
+#: What the buttons of a group's page do, and what is said when it is done.
+_ACTIONS: dict[str, tuple[Callable[[int, User], InstanceGroup], str]] = {
+    "start": (start_instance_group, "{} is started: trainings may be submitted to it."),
+    "stop": (stop_instance_group, "{} is stopped: it takes no trainings. Those that run go on."),
+    "delete": (delete_instance_group, "The instance group {} is deleted."),
+}
+
+
+@require_safe
+def group_list(request: HttpRequest) -> HttpResponse:
+    context = {"section": "groups", "crumbs": [("Instance groups", None)], "seqs": current_seqs(_TOPICS)}
+    return render(request, "jobs/groups/list.html", {**context, **_rows(request)})
+
+
+@require_safe
+def group_rows(request: HttpRequest) -> HttpResponse:
+    """The table anew, as a part of the page."""
+    return render(request, "jobs/groups/_rows.html", _rows(request))
+
+
+@require_safe
+def group_live(request: HttpRequest, topic: str) -> JsonResponse:
+    """The number of a topic: pages then fetch what they show."""
+    if topic not in _TOPICS:
+        raise Http404
+    return JsonResponse({"seq": current_seqs([topic])[topic], "state": {}, "append": {}})
+
+
+@require_safe
+def group_detail(request: HttpRequest, group_id: int) -> HttpResponse:
+    seqs = current_seqs(_TOPICS)
+    group = group_of(request, group_id)
+    context = {
+        "section": "groups",
+        "crumbs": [LIST_CRUMB, (group.name, None)],
+        "tabs": _TABS,
+        "seqs": seqs,
+        "preset": find_preset(group.template),
+        "configuration": _configuration(group),
+        "members": group.members.order_by("username"),
+        "admins": group.admins.order_by("username"),
+        "may_change": bool(changeable_terms(request.user, group)),
+        "has_jobs": group.jobs.exists(),
+        **_now(request, group),
+    }
+    return render(request, "jobs/groups/detail.html", context)
+
+
+@require_safe
+def group_now(request: HttpRequest, group_id: int) -> HttpResponse:
+    """What moves on a group's page, anew."""
+    return render(request, "jobs/groups/_fresh.html", _now(request, group_of(request, group_id)))
+
+
+@require_safe
+def group_deployment(request: HttpRequest, group_id: int) -> HttpResponse:
+    """What came of deploying it."""
+    group = group_of(request, group_id)
+    context = {
+        "section": "groups",
+        "crumbs": [LIST_CRUMB, (group.name, f"/instance-groups/{group.pk}/"), ("Deployment", None)],
+        "group": group,
+        "deployment": deployment(group.resource_group),
+    }
+    return render(request, "jobs/groups/deployment.html", context)
+
+
+@require_POST
+def group_act(request: HttpRequest, group_id: str, action: str) -> HttpResponse:
+    group = group_of(request, int(group_id))
+    act, sentence = _ACTIONS[action]
+    try:
+        act(group.pk, login_user(request))
+    except UserError as error:
+        messages.error(request, error.message)
+    else:
+        messages.success(request, sentence.format(group.name))
+        if action == "delete":
+            return redirect("groups:list")
+    return redirect("groups:detail", group.pk)
+
+
+def group_of(request: HttpRequest, group_id: int) -> InstanceGroup:
+    try:
+        return get_visible_group(request.user, group_id)
+    except NotFound:
+        raise Http404 from None
+
+
+def _rows(request: HttpRequest) -> dict[str, Any]:
+    page = page_of(request, visible_groups(request.user).prefetch_related("resource_group__hosts").order_by("name"))
+    return {"page": page, "rows": groups_now(page)}
+
+
+def _now(request: HttpRequest, group: InstanceGroup) -> dict[str, Any]:
+    [now] = groups_now([group])
+    return {"group": group, "now": now, "jobs": newest_jobs(request.user, group), "sharing": _sharing(group)}
+
+
+def _sharing(group: InstanceGroup) -> list[str]:
+    """How its GPUs are divided, in sentences."""
+    policy = {
+        InstanceGroup.Policy.FAIRSHARE: "Its trainings share GPUs in proportion to their priorities.",
+        InstanceGroup.Policy.PRIORITY: "Of its trainings, those of higher priority get GPUs first.",
+        InstanceGroup.Policy.FIFO: "Of its trainings, those that came first get GPUs first.",
+    }[InstanceGroup.Policy(group.policy)]
+    taken = "GPUs are taken from trainings that run" if group.preemption else "Nothing is taken from trainings that run"
+    grace = f"; one that is stopped has {group.reclaim_grace_seconds} s to end" if group.preemption else ""
+    own = "It owns no GPUs" if group.quota is None else f"It owns {in_words('quota', group.quota)}"
+    weight = f"of what is over all quotas it gets a part by its weight, {group.weight}"
+    borrows = weight if group.borrows else "it uses no more than that"
+    lends = "" if group.quota is None else f" It {'lends' if group.lends else 'does not lend'} what it leaves of them."
+    return [policy, f"{taken}{grace}.", f"{own}; {borrows}.{lends}"]
+
+
+def _configuration(group: InstanceGroup) -> list[tuple[str, str, str]]:
+    """(label, value in words, WMLA's name with its value) of each term."""
+    terms = terms_of(group)
+    rows = []
+    for term in TERMS:
+        parameter = of_field(term.column)
+        value = terms[term.column]
+        written = str(value).lower() if isinstance(value, bool) else value
+        rows.append((term.label, in_words(term.column, value), f"{parameter.name}={written}" if parameter else ""))
+    return rows

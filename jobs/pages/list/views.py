@@ -1,0 +1,204 @@
+"""Pages about many jobs: the list."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_POST, require_safe
+
+from core.errors import UserError
+from core.keyset import KeysetPage
+from core.live import CLUSTER, current_seqs
+from core.notices import Undo, say
+from core.pages import PAGE_SIZE, login_user, or_404
+from datasets.models import Dataset
+from jobs.actions.saved_filters import forget_filter, save_filter
+from jobs.models import InstanceGroup, Job, SavedFilter
+from jobs.pages.list.bulk_confirm import last_checkpoints, stop_question
+from jobs.queries.jobs import visible_jobs
+from jobs.queries.listing import ACTIVE, FINISHED, JobFilter, job_page_of, jobs_topic, parsed_filter
+from jobs.states import JobState
+from models_registry.models import RegisteredModel
+
+__all__ = [
+    "forget_job_filter",
+    "job_list",
+    "job_list_live",
+    "job_list_rows",
+    "job_numbers",
+    "save_job_filter",
+    "stop_question_of",
+]
+
+STATES = [("", "All"), (ACTIVE, "Not over"), (FINISHED, "Over"), *[(state, state.capitalize()) for state in JobState]]
+PERIODS = [
+    ("", "Any time"),
+    ("1h", "Last hour"),
+    ("24h", "Last 24 hours"),
+    ("7d", "Last 7 days"),
+    ("30d", "Last 30 days"),
+]
+SORTS = [
+    ("newest", "Newest first"),
+    ("oldest", "Oldest first"),
+    ("ended", "Last ended first"),
+    ("name", "Name, from A"),
+    ("-name", "Name, from Z"),
+    ("priority", "Highest priority first"),
+    ("-priority", "Lowest priority first"),
+]
+#: Head of a column: what it is sorted by first, and then.
+_HEADS = {"name": ("name", "-name"), "priority": ("priority", "-priority"), "submitted": ("newest", "oldest")}
+_LABELS = {
+    "state": "State",
+    "within": "Submitted",
+    "sort": "Order",
+    "search": "Name or number",
+    "submitted_after": "Submitted from",
+    "submitted_before": "Submitted before",
+    "owner": "Owner",
+    "model": "Model",
+    "dataset": "Dataset",
+    "instance_group": "Instance group",
+}
+#: Fields behind "More filters".
+_MORE = ("owner", "model", "dataset", "instance_group", "submitted_after", "submitted_before")
+_MOST_SUGGESTIONS = 500
+
+
+@require_safe
+def job_list(request: HttpRequest) -> HttpResponse:
+    return _list_page(request)
+
+
+@require_POST
+def save_job_filter(request: HttpRequest) -> HttpResponse:
+    """Give the filter of this address's parameters a name."""
+    name = request.POST.get("name", "")
+    try:
+        saved = save_filter(login_user(request), name, request.GET.dict())
+    except UserError as error:
+        return _list_page(request, refused=(name, error.message))
+    say(request, f"The filter is saved as “{saved.name}”.")
+    return redirect(f"{reverse('jobs:list')}?{saved.parameters}")
+
+
+@require_POST
+def forget_job_filter(request: HttpRequest, filter_id: int) -> HttpResponse:
+    user = login_user(request)
+    gone = or_404(SavedFilter.objects.filter(owner=user, pk=filter_id).first())
+    forget_filter(user, gone.pk)
+    undo = Undo(f"{reverse('jobs:save-filter')}?{gone.parameters}", {"name": gone.name})
+    say(request, f"The filter “{gone.name}” is forgotten.", undo=undo)
+    return redirect(f"{reverse('jobs:list')}?{gone.parameters}")
+
+
+def _list_page(request: HttpRequest, refused: tuple[str, str] = ("", "")) -> HttpResponse:
+    """`refused`: the name that was typed for a filter, and why it cannot be saved."""
+    user = login_user(request)
+    # The numbers first: what happens meanwhile comes again, and changes nothing.
+    topics = [CLUSTER, jobs_topic(user)]
+    seqs = current_seqs(topics)
+    context = {
+        "section": "jobs",
+        "crumbs": [("Jobs", None)],
+        "states": STATES,
+        "periods": PERIODS,
+        "sorts": SORTS,
+        "names": _names(user, request.GET.dict()),
+        "saved": SavedFilter.objects.filter(owner=user).order_by("name"),
+        "typed_name": refused[0],
+        "name_problem": refused[1],
+        "live": {"topics": [{"name": topic, "seq": seqs[topic]} for topic in topics]},
+        **_results(request, user),
+    }
+    is_wrong = context["problems"] or refused[1]
+    return render(request, "jobs/list.html", context, status=400 if is_wrong else 200)
+
+
+@require_safe
+def job_list_rows(request: HttpRequest) -> HttpResponse:
+    """The rows of the same address on the list: what the page puts in place of its own when something has happened."""
+    context = _results(request, login_user(request))
+    return render(request, "jobs/_list_rows.html", context, status=400 if context["problems"] else 200)
+
+
+@require_safe
+def job_list_live(request: HttpRequest, topic: str) -> JsonResponse:
+    """Where a topic of the list is now; the rows are fetched as rows."""
+    if topic not in (CLUSTER, jobs_topic(login_user(request))):
+        raise Http404
+    return JsonResponse({"seq": current_seqs([topic])[topic], "state": {}})
+
+
+@require_safe
+def stop_question_of(request: HttpRequest) -> JsonResponse:
+    """What is asked before the jobs of `?jobs=1,2,3` are stopped; those that one may not see are left out."""
+    user = login_user(request)
+    jobs = list(visible_jobs(user).filter(pk__in=job_numbers(request.GET.get("jobs", ""))).order_by("-pk"))
+    return JsonResponse(asdict(stop_question(jobs, last_checkpoints(jobs))))
+
+
+def job_numbers(text: str) -> list[int]:
+    """The ids in `1,2,3`, each once; what is none is left out."""
+    words = [word.strip() for word in text.split(",")]
+    return list(dict.fromkeys(int(word) for word in words if word.isascii() and word.isdecimal() and len(word) < 19))
+
+
+def _results(request: HttpRequest, user: User) -> dict[str, Any]:
+    given = request.GET.dict()
+    wanted, page = JobFilter(), KeysetPage[Job]([], None, None)
+    problems: dict[str, list[str]] = {}
+    try:
+        wanted = parsed_filter(given)
+        page = job_page_of(user, wanted, given, PAGE_SIZE)
+    except UserError as error:
+        problems = error.fields
+    return {
+        "wanted": wanted,
+        "given": given,
+        "is_more_open": any(given.get(name) for name in _MORE),
+        "page": page,
+        "problems": [(name, _LABELS.get(name), sentence) for name, said in problems.items() for sentence in said],
+        "heads": {column: _head(wanted.sort, *sorts) for column, sorts in _HEADS.items()},
+        "without": _empty_columns(page.rows),
+    }
+
+
+def _head(sort: str, first: str, then: str) -> dict[str, str]:
+    """What a click on a column's head sorts by, and what `aria-sort` says now."""
+    now = {"name": "ascending", "oldest": "ascending", "-priority": "ascending"}
+    aria = "none" if sort not in (first, then) else now.get(sort, "descending")
+    return {"sort": then if sort == first else first, "aria": aria}
+
+
+def _empty_columns(jobs: list[Job]) -> str:
+    """Columns in which no row of this page has anything to say."""
+    filled = {
+        "slots": any(job.slots for job in jobs),
+        "progress": any(job.progress is not None for job in jobs),
+        "ended": any(job.finished_at for job in jobs),
+        "owner": len({job.owner_id for job in jobs}) > 1,
+        "group": len({job.instance_group_id for job in jobs}) > 1,
+    }
+    return " ".join(column for column, is_filled in filled.items() if not is_filled)
+
+
+def _names(user: User, given: dict[str, str]) -> list[dict[str, Any]]:
+    """Fields that take a name, with those that there are."""
+    rows = {
+        "owner": User.objects.order_by("username").values_list("username", flat=True) if user.is_staff else None,
+        "model": RegisteredModel.objects.order_by("name").values_list("name", flat=True),
+        "dataset": Dataset.objects.order_by("name").values_list("name", flat=True),
+        "instance_group": InstanceGroup.objects.order_by("name").values_list("name", flat=True),
+    }
+    return [
+        {"name": name, "label": _LABELS[name], "value": given.get(name, ""), "names": list(names[:_MOST_SUGGESTIONS])}
+        for name, names in rows.items()
+        if names is not None
+    ]

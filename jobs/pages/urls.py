@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from django.urls import path, re_path
+
+from jobs.pages.compare import views as compare
+from jobs.pages.job import views as job
+from jobs.pages.list import views as list_views
+from jobs.pages.train import views as train
+from jobs.pages.validation import views as validation
+
+app_name = "jobs"
+urlpatterns = [
+    path("", list_views.job_list, name="list"),
+    path("compare/", compare.job_compare, name="compare"),
+    path("compare/curves.json", compare.job_compare_curves, name="compare-curves"),
+    path("compare/tables/", compare.job_compare_tables, name="compare-tables"),
+    path("filters/", list_views.save_job_filter, name="save-filter"),
+    path("filters/<int:filter_id>/forget/", list_views.forget_job_filter, name="forget-filter"),
+    path("rows/", list_views.job_list_rows, name="rows"),
+    path("stop-question.json", list_views.stop_question_of, name="stop-question"),
+    path("live/<str:topic>.json", list_views.job_list_live, name="list-live"),
+    path("new/", train.train, name="train"),
+    path("new/preview/", train.train_preview, name="train-preview"),
+    path("<int:job_id>/", job.job_detail, name="detail"),
+    path("<int:job_id>/live.json", job.job_detail_live, name="live"),
+    path("<int:job_id>/curves.json", job.job_curves, name="curves"),
+    path("<int:job_id>/change/", job.job_change, name="change"),
+    path("<int:job_id>/change/preview/", train.job_change_preview, name="change-preview"),
+    path("<int:job_id>/undo/", train.job_undo, name="undo"),
+    path("<int:job_id>/clone/", job.job_clone, name="clone"),
+    path("<int:job_id>/validate/", validation.job_validate, name="validate"),
+    re_path(r"^(?P<job_id>\d{1,18})/(?P<action>cancel|suspend|resume)/$", job.job_act, name="act"),
+]

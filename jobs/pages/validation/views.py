@@ -1,0 +1,83 @@
+"""The page that asks to validate a trained model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+
+from core.errors import UserError
+from core.formfields import show_error
+from core.pages import login_user, or_404
+from datasets.models import Dataset
+from jobs import actions
+from jobs.control.validation_runs import why_not_validated
+from jobs.models import InstanceGroup, Validation
+from jobs.pages.queries import usable_groups
+from jobs.queries.jobs import visible_jobs
+
+__all__ = ["ValidateForm", "job_validate"]
+
+_SPLITS = [
+    (Validation.Split.VALIDATION, "Validation"),
+    (Validation.Split.TESTING, "Testing"),
+]
+
+
+class ValidateForm(forms.Form):
+    split = forms.ChoiceField(
+        choices=_SPLITS,
+        help_text="A script that has one held-out set, as a FabricModel has, is measured on that one in either case.",
+    )
+    dataset = forms.ModelChoiceField(
+        Dataset.objects.order_by("name"), required=False, empty_label="The version that it was trained on",
+        help_text="Another dataset must have what the script reads.",
+    )  # fmt: skip
+    instance_group = forms.ModelChoiceField(
+        InstanceGroup.objects.none(), empty_label=None, help_text="Whose GPU it uses: one, for as long as it measures."
+    )
+    priority = forms.IntegerField(help_text="1 to 10000. It waits for its GPU like any training.")
+
+    def __init__(self, *args: Any, groups: list[InstanceGroup], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field = self.fields["instance_group"]
+        assert isinstance(field, forms.ModelChoiceField)
+        field.queryset = InstanceGroup.objects.filter(pk__in=[group.pk for group in groups])
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def job_validate(request: HttpRequest, job_id: int) -> HttpResponse:
+    job = or_404(visible_jobs(request.user).filter(pk=job_id).first())
+    initial = {"instance_group": job.instance_group_id, "priority": job.priority}
+    form = ValidateForm(request.POST or None, groups=usable_groups(request.user), initial=initial)
+    if request.method == "POST" and form.is_valid():
+        try:
+            validation = actions.validate(job, _request(form), login_user(request))
+        except UserError as error:
+            show_error(form, error)
+        else:
+            messages.success(request, "It is queued. The result appears here and on the model's page.")
+            return redirect("jobs:detail", validation.job_id)
+    context = {
+        "section": "jobs",
+        "crumbs": [("Jobs", "/jobs/"), (job.name, f"/jobs/{job.pk}/"), ("Validate", None)],
+        "job": job,
+        "form": form,
+        "why_not": why_not_validated(job),
+    }
+    return render(request, "jobs/validate.html", context)
+
+
+def _request(form: ValidateForm) -> actions.ValidationRequest:
+    values = form.cleaned_data
+    dataset: Dataset | None = values["dataset"]
+    return actions.ValidationRequest(
+        dataset=dataset.name if dataset else None,
+        split=values["split"],
+        instance_group=values["instance_group"].name,
+        priority=values["priority"],
+    )

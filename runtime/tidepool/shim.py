@@ -1,0 +1,447 @@
+"""The shim: a job's guardian on one host. It forks the job's ranks there, reaps them, and ends what they started.
+
+One shim per (job, attempt, host), single-threaded, in its own session, child subreaper. It is told `DesiredJob`
+lines on its unix socket and tells `ShimStatus` lines to whoever is connected. Executors and forkservers come and go:
+the shim never ends a rank because it hears nothing. It ends them when a desired state says so, and all at once when the
+lifeline closes. What happened is in its journal, on disk, before anybody is told.
+
+A rank of an elastic script that is not ready to train after `launch_seconds` is ended, as if by its script's error.
+
+Ranks started again: one killed from outside while its slot is still wanted, a few times, later each time. One that its
+script has ended is not, until the coordinator says that the training has got past its error, or the slot has been
+released and wanted again. Of a script that is not elastic none is: its ranks begin together or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import selectors
+import signal
+import socket
+import time
+from collections import deque
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tidepool import procfs
+from tidepool.audience import Audience
+from tidepool.endings import describe_end, oom_kills
+from tidepool.env import RankContext
+from tidepool.journal import Journal, read_journal
+from tidepool.leadlink import LeadLink
+from tidepool.protocol import (
+    DesiredJob,
+    ProtocolError,
+    RankEnd,
+    RankStatus,
+    ShimCommand,
+    ShimJoin,
+    ShimSpec,
+    ShimStatus,
+    decode,
+    encode,
+    to_json,
+)
+from tidepool.rank import READY, RankStart, run_rank
+from tidepool.slots import RankProcess, Slot
+
+__all__ = ["RESTART_LIMIT", "journal_path", "main", "rank_mark"]
+
+logger = logging.getLogger(__name__)
+
+#: Times in a row that a slot's rank is started again when each has lived for less than _LIVED_SECONDS.
+RESTART_LIMIT = 5
+_LIVED_SECONDS = 20.0
+#: Ends by scripts' errors that a coordinator is told of when it comes back.
+_TOLD_ENDS = 16
+_FIRST_BACKOFF_SECONDS = 0.2
+_SIGTERM_GRACE_SECONDS = 10.0
+#: For the stacks of a rank that is late, which SIGABRT has it write down.
+_ABORT_SECONDS = 2.0
+_LEFTOVER_SECONDS = 5.0
+_IDLE_SECONDS = 5.0
+_HANDLED_SIGNALS = (signal.SIGTERM, signal.SIGCHLD)
+
+
+def main(spec: ShimSpec, listener: socket.socket, lifeline_fd: int | None) -> None:
+    """Returns when the job has been stopped here and nothing of it is left."""
+    procfs.become_subreaper()
+    Shim(spec, listener, lifeline_fd).run()
+
+
+def journal_path(spec: ShimSpec) -> Path:
+    return Path(spec.launch.folder) / "journal" / f"shim.{spec.host}.jsonl"
+
+
+def rank_mark(spec: ShimSpec) -> str:
+    """The mark of every rank of this shim, without the rank's own id."""
+    return f"{spec.mark}.{spec.job}.{spec.attempt}.rank"
+
+
+class Shim:
+    def __init__(self, spec: ShimSpec, listener: socket.socket, lifeline_fd: int | None) -> None:
+        self._spec = spec
+        self._lifeline_fd = lifeline_fd
+        self._pid = os.getpid()
+        self._started_at = procfs.started_at(self._pid)
+        self._desired: DesiredJob | None = None
+        self._stopping = False
+        self._severed = False
+        self._ranks: dict[int, RankProcess] = {}
+        self._slots: dict[int, Slot] = {}
+        self._told: ShimStatus | None = None
+        self._pinned_file = journal_path(spec).with_suffix(".pinned")
+        self._starts = 0
+        #: The newest ranks that their script has ended.
+        self._ended: deque[RankEnd] = deque(maxlen=_TOLD_ENDS)
+        self._oom_kills = oom_kills()
+        self._recall()
+        self._journal = Journal(journal_path(spec))
+        self._launch_file = _write_launch_file(spec)
+        self._wakeup, self._selector = self._listen()
+        self._audience = Audience(listener, self._selector, lambda: encode(self._status()), self._hear_desired)
+        self._lead = LeadLink(Path(spec.launch.folder), self._selector, self._lead_hello, self._hear_lead)
+
+    def run(self) -> None:
+        while not self._finished():
+            self._wait()
+            self._reap()
+            if self._severed:
+                self._end_everything()
+                return
+            self._end_released()
+            self._start_wanted()
+            self._abort_late()
+            self._kill_overdue()
+            self._lead.turn()
+            self._tell()
+        self._end_everything()
+        self._pinned_file.unlink(missing_ok=True)
+        self._tell()
+
+    def _recall(self) -> None:
+        """Continue where an earlier shim was killed; one that ended in order has left only the numbering."""
+        starts = [entry["data"] for entry in read_journal(journal_path(self._spec)) if entry["kind"] == "rank_started"]
+        self._starts = len(starts)
+        if not self._elastic:
+            self._slots = {start["slot"]: Slot(pinned=True) for start in starts}
+        with suppress(FileNotFoundError):
+            for slot in json.loads(self._pinned_file.read_text()):
+                self._slots[slot] = Slot(pinned=True)
+
+    @property
+    def _elastic(self) -> bool:
+        return self._spec.launch.engine == "elastic"
+
+    def _remember_settled(self) -> None:
+        pinned = [number for number, slot in self._slots.items() if slot.pinned]
+        unfinished = self._pinned_file.with_suffix(".new")
+        unfinished.write_text(json.dumps(pinned))
+        unfinished.rename(self._pinned_file)
+
+    def _listen(self) -> tuple[socket.socket, selectors.BaseSelector]:
+        woken, waking = socket.socketpair()
+        for end in (woken, waking):
+            end.setblocking(False)
+        self._waking = waking
+        signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.signal(signal.SIGTERM, lambda number, frame: self._stop(_SIGTERM_GRACE_SECONDS))
+        selector = selectors.DefaultSelector()
+        selector.register(woken, selectors.EVENT_READ, self._drain_wakeup)
+        if self._lifeline_fd is not None:
+            selector.register(self._lifeline_fd, selectors.EVENT_READ, self._sever)
+        return woken, selector
+
+    # --- waiting and hearing ---
+
+    def _finished(self) -> bool:
+        return self._stopping and not self._ranks
+
+    def _wait(self) -> None:
+        for key, _ in self._selector.select(self._seconds_to_next_deadline()):
+            key.data()
+
+    def _seconds_to_next_deadline(self) -> float:
+        deadlines = [rank.deadline for rank in self._ranks.values() if rank.deadline is not None]
+        deadlines += [self._slots[slot].start_at for slot in self._startable()]
+        deadlines += [] if self._lead.next_attempt_at is None else [self._lead.next_attempt_at]
+        return max(0.0, min([deadline - time.monotonic() for deadline in deadlines], default=_IDLE_SECONDS))
+
+    def _drain_wakeup(self) -> None:
+        with suppress(BlockingIOError):
+            while self._wakeup.recv(4096):
+                pass
+
+    def _sever(self) -> None:
+        self._severed = True
+
+    def _hear_desired(self, line: bytes) -> None:
+        self._told = None  # it is answered also when it changes nothing
+        try:
+            desired = decode(DesiredJob, line)
+        except ProtocolError as error:
+            logger.warning("job=%s attempt=%s: refused: %s", self._spec.job, self._spec.attempt, error)
+            return
+        if (desired.job, desired.attempt) != (self._spec.job, self._spec.attempt):
+            logger.debug("job=%s attempt=%s: not ours", desired.job, desired.attempt)
+            return
+        if self._desired is not None and desired.target_revision < self._desired.target_revision:
+            logger.debug("job=%s revision=%s: older than ours", desired.job, desired.target_revision)
+            return
+        self._desired = desired
+        if desired.stop:
+            self._stop(desired.grace_seconds)
+        self._release(set(self._slots) - set(desired.wanted))
+
+    def _lead_hello(self) -> ShimJoin:
+        spec = self._spec
+        living = [rank.member_id for rank in self._ranks.values()]
+        return ShimJoin(spec.job, spec.attempt, spec.host, living, list(self._ended))
+
+    def _hear_lead(self, told: ShimCommand) -> None:
+        if told.kind == "retry":
+            self._retry(told.member_id)
+            return
+        for rank in self._ranks.values():
+            if rank.member_id == told.member_id and rank.fenced is None:
+                logger.warning("job=%s member_id=%s is killed: %s", self._spec.job, rank.member_id, told.why)
+                rank.fenced = told.why
+                self._kill_rank(rank)
+
+    def _retry(self, member_id: str) -> None:
+        """The training has got past what ended this rank: its slot may have another one."""
+        for end in [end for end in self._ended if end.member_id == member_id]:
+            self._ended.remove(end)
+            if self._slots[end.slot].pinned and end.slot not in self._ranks:
+                self._slots[end.slot].pinned = False
+                self._retry_later(end.slot, f"the training goes on after {member_id} was ended by its script")
+                self._remember_settled()
+
+    def _release(self, slots: set[int]) -> None:
+        for slot in slots & set(self._ranks):
+            self._ranks[slot].released = True
+        pinned = any(self._slots[slot].pinned for slot in slots)
+        for slot in slots:
+            self._slots[slot] = Slot()
+        if pinned:
+            self._remember_settled()
+
+    def _settle(self, slot: int) -> None:
+        self._slots[slot].pinned = True
+        self._remember_settled()
+
+    # --- starting ---
+
+    def _startable(self) -> list[int]:
+        """Slots that shall have a rank, have none, and may get one now or later."""
+        if self._desired is None or self._stopping:
+            return []
+        empty = [slot for slot in self._desired.wanted if slot not in self._ranks]
+        for slot in empty:
+            self._slots.setdefault(slot, Slot())
+        return [slot for slot in empty if not self._slots[slot].pinned]
+
+    def _start_wanted(self) -> None:
+        for slot in self._startable():
+            if self._slots[slot].start_at <= time.monotonic():
+                self._start(slot)
+
+    def _start(self, slot: int) -> None:
+        member_id = f"{self._spec.host}.{slot}.{self._starts + 1}"
+        ours, theirs = socket.socketpair()
+        # A signal for the child that arrived before its handlers are its own would be lost: it waits.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED_SIGNALS)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                run_rank(self._rank_start(member_id, slot), theirs)
+        except OSError as error:
+            ours.close()
+            self._retry_later(slot, str(error))
+            return
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED_SIGNALS)
+            theirs.close()
+        self._starts += 1
+        ready_by = time.monotonic() + self._spec.launch.launch_seconds if self._elastic else None
+        rank = RankProcess(member_id, slot, pid, procfs.started_at(pid), ours, ready_by=ready_by)
+        self._ranks[slot] = rank
+        self._record("rank_started", rank, {"started_at": rank.started_at})
+        self._selector.register(ours, selectors.EVENT_READ, lambda: self._hear_rank(rank))
+
+    def _rank_start(self, member_id: str, slot: int) -> RankStart:
+        spec = self._spec
+        assert self._desired is not None
+        context = RankContext(
+            spec.job, spec.attempt, member_id, spec.host, slot, spec.address, spec.launch, self._desired.target_revision
+        )
+        slots_per_gpu = None if spec.virtual else spec.slots_per_gpu
+        return RankStart(context, self._launch_file, f"{rank_mark(spec)}.{member_id}", slots_per_gpu, self._pid)
+
+    def _hear_rank(self, rank: RankProcess) -> None:
+        """A byte says that the script has begun, or could train; the end, that the rank has given up its side."""
+        said = rank.link.recv(1)
+        if not said:
+            self._selector.unregister(rank.link)
+        elif said == READY:
+            rank.ready_by = None
+        elif rank.state == "LAUNCHING":
+            rank.state = "RUNNING"
+
+    def _retry_later(self, slot: int, why: str) -> None:
+        state = self._slots[slot]
+        if state.restarts >= RESTART_LIMIT:
+            self._settle(slot)
+            logger.warning("job=%s slot=%s: given up after %s restarts: %s", self._spec.job, slot, RESTART_LIMIT, why)
+            return
+        state.start_at = time.monotonic() + _FIRST_BACKOFF_SECONDS * 2**state.restarts
+        state.restarts += 1
+        logger.info("job=%s slot=%s restart=%s: %s", self._spec.job, slot, state.restarts, why)
+
+    # --- ending ---
+
+    def _stop(self, grace_seconds: float) -> None:
+        """End every rank; final for this attempt."""
+        self._stopping = True
+        for rank in self._ranks.values():
+            self._terminate(rank, grace_seconds)
+
+    def _end_released(self) -> None:
+        """End ranks in slots that are not this job's any more; a vacating slot still is."""
+        if self._desired is None:
+            return
+        kept = {*self._desired.wanted, *self._desired.vacating}
+        for slot, rank in self._ranks.items():
+            if slot not in kept:
+                self._terminate(rank, self._desired.grace_seconds)
+
+    def _terminate(self, rank: RankProcess, grace_seconds: float) -> None:
+        if rank.state == "STOPPING":
+            return
+        rank.state = "STOPPING"
+        rank.kill_at = time.monotonic() + grace_seconds
+        for process in procfs.session_members(rank.pid):
+            # A plain script may want to save before it ends, for which it needs its data loader's processes.
+            if self._elastic or process.pid == rank.pid:
+                procfs.kill(process, signal.SIGTERM)
+
+    def _abort_late(self) -> None:
+        for rank in self._ranks.values():
+            if rank.kill_at is None and rank.deadline is not None and rank.deadline <= time.monotonic():
+                logger.warning(
+                    "job=%s member_id=%s is killed: it is not ready to train", self._spec.job, rank.member_id
+                )
+                rank.late, rank.kill_at = True, time.monotonic() + _ABORT_SECONDS
+                os.kill(rank.pid, signal.SIGABRT)
+
+    def _kill_overdue(self) -> None:
+        for rank in self._ranks.values():
+            if rank.kill_at is not None and rank.kill_at <= time.monotonic():
+                rank.kill_at = time.monotonic() + 1.0
+                self._kill_rank(rank)
+
+    def _kill_rank(self, rank: RankProcess) -> None:
+        for process in (*procfs.descendants(rank.pid), *self._own_processes(rank)):
+            procfs.kill(process)
+
+    def _own_processes(self, rank: RankProcess) -> list[procfs.Process]:
+        """The rank and what it started, also what has left its session or its parent."""
+        marked = procfs.marked(f"{rank_mark(self._spec)}.{rank.member_id}")
+        return [*procfs.session_members(rank.pid), *marked]
+
+    def _reap(self) -> None:
+        while (child := procfs.reap_child()) is not None:
+            pid, status = child
+            rank = next((rank for rank in self._ranks.values() if rank.pid == pid), None)
+            if rank is not None:
+                self._bury(rank, os.waitstatus_to_exitcode(status))
+
+    def _bury(self, rank: RankProcess, exit_code: int) -> None:
+        self._kill_leftovers(rank)
+        end = describe_end(
+            rank.member_id,
+            rank.slot,
+            exit_code,
+            self._log_dir(rank),
+            fenced=rank.fenced,
+            late_after=self._spec.launch.launch_seconds if rank.late else None,
+            oom_killed=self._oom_killed(),
+        )
+        how = {"code": end.code, "signal": end.signal, "by_script": end.by_script, "error": end.error}
+        self._record("rank_exited", rank, {**how, "stopped": rank.state == "STOPPING"})
+        with suppress(KeyError):
+            self._selector.unregister(rank.link)
+        rank.link.close()
+        del self._ranks[rank.slot]
+        if end.by_script:
+            self._ended.append(end)
+        self._lead.say_hello()
+        if rank.state == "STOPPING" or rank.released:
+            return
+        if end.by_script or end.code == 0 or not self._elastic:
+            self._settle(rank.slot)
+            return
+        if time.time() - rank.started_at > _LIVED_SECONDS:
+            self._slots[rank.slot].restarts = 0
+        self._retry_later(rank.slot, f"{rank.member_id} was killed by signal {end.signal}")
+
+    def _oom_killed(self) -> bool | None:
+        """Whether the kernel has killed for want of memory since the last look; None: it does not tell."""
+        before, self._oom_kills = self._oom_kills, oom_kills()
+        return None if self._oom_kills is None else self._oom_kills > (before or 0)
+
+    def _kill_leftovers(self, rank: RankProcess) -> None:
+        """A slot is empty when nothing of its rank is left in it."""
+        deadline = time.monotonic() + _LEFTOVER_SECONDS
+        while (left := self._own_processes(rank)) and time.monotonic() < deadline:
+            for process in left:
+                procfs.kill(process)
+            time.sleep(0.005)
+        for process in left:
+            logger.warning(
+                "job=%s member_id=%s pid=%s: still there after SIGKILL", self._spec.job, rank.member_id, process.pid
+            )
+
+    def _end_everything(self) -> None:
+        """SIGKILL until no child is left: every orphan below becomes a child of this subreaper."""
+        while procfs.has_children():
+            for process in procfs.descendants(self._pid):
+                procfs.kill(process)
+            self._reap()
+            time.sleep(0.005)
+
+    # --- telling ---
+
+    def _record(self, kind: str, rank: RankProcess, facts: dict[str, Any]) -> None:
+        self._journal.append(
+            kind, {"member_id": rank.member_id, "slot": rank.slot, "pid": rank.pid, **facts, "at": time.time()}
+        )
+
+    def _log_dir(self, rank: RankProcess) -> Path:
+        return Path(self._spec.launch.folder) / "log" / f"{rank.member_id}.{self._spec.host}"
+
+    def _status(self) -> ShimStatus:
+        spec = self._spec
+        ranks = [
+            RankStatus(spec.job, spec.attempt, rank.slot, rank.member_id, rank.pid, rank.started_at, rank.state)
+            for _, rank in sorted(self._ranks.items())
+        ]
+        revision = 0 if self._desired is None else self._desired.target_revision
+        return ShimStatus(spec.job, spec.attempt, self._pid, self._started_at, revision, self._stopping, ranks)
+
+    def _tell(self) -> None:
+        status = self._status()
+        if status != self._told:
+            self._told = status
+            self._audience.tell(encode(status))
+
+
+def _write_launch_file(spec: ShimSpec) -> Path:
+    folder = Path(spec.launch.folder)
+    unfinished = folder / f"launch.{spec.host}.new"
+    unfinished.write_text(json.dumps(to_json(spec.launch)))
+    return unfinished.rename(folder / f"launch.{spec.host}.json")

@@ -1,0 +1,192 @@
+"""The forkserver: a host's warm parent. It has torch loaded and forks shims and coordinators on request.
+
+`python -P -m tidepool.torch.forkserver --socket PATH [--lifeline-fd N]`. Importing torch and building the first
+optimizer takes seconds; a fork of this process takes milliseconds. To keep forks sound it stays single-threaded, never
+touches CUDA, and runs no parallel operation. Its environment holds no secret, for its children's ancestors are seen
+in /proc.
+
+One JSON line per request, one per answer: `{"op": "ping"}`, `{"op": "shim", "socket", "spec"}` and
+`{"op": "coordinator", "socket", "desired", "launch", "address", "mark"}` are answered with
+`{"pid", "started_at"}` or `{"error"}`. The child's socket listens before the answer is sent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import logging
+import os
+import selectors
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+
+from tidepool import link, procfs, shim
+from tidepool.env import share_fabric_home
+from tidepool.fabric import build_fabric
+from tidepool.protocol import DesiredMembership, LaunchSpec, ProtocolError, ShimSpec, from_json
+from tidepool.torch.coordinator import main as coordinate
+
+__all__ = ["Forkserver", "main"]
+
+logger = logging.getLogger(__name__)
+
+_ANSWER_SECONDS = 5.0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--socket", type=Path, required=True)
+    parser.add_argument("--lifeline-fd", type=int)
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    _warm_up()
+    share_fabric_home(build_fabric(options.socket.parent / "fabric"))
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are reaped by the kernel; their records are on disk
+    listener = link.listen(options.socket)
+    remove_socket = link.remover(options.socket)
+    Forkserver(listener, options.lifeline_fd).run()
+    remove_socket()
+
+
+def _warm_up() -> None:
+    torch.set_num_threads(1)
+    torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))])  # imports torch._dynamo: as slow as torch itself
+    gc.collect()
+    gc.freeze()  # the collector must not touch, and so copy, pages shared with the children
+
+
+class Forkserver:
+    def __init__(self, listener: socket.socket, lifeline_fd: int | None) -> None:
+        self._listener = listener
+        self._lifeline_fd = lifeline_fd
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listener, selectors.EVENT_READ)
+        if lifeline_fd is not None:
+            self._selector.register(lifeline_fd, selectors.EVENT_READ)
+
+    def run(self) -> None:
+        """Returns when the lifeline closes."""
+        while True:
+            ready = {key.fd for key, _ in self._selector.select()}
+            if self._lifeline_fd in ready:
+                return
+            if self._listener.fileno() in ready:
+                self._serve()
+
+    def _serve(self) -> None:
+        client, _ = self._listener.accept()
+        with client:
+            client.settimeout(_ANSWER_SECONDS)
+            try:
+                answer = self._answer(_read_line(client), client)
+                client.sendall(json.dumps(answer).encode() + b"\n")
+            except OSError as error:
+                logger.warning("a client went away: %s", error)
+
+    def _answer(self, line: bytes, client: socket.socket) -> dict[str, Any]:
+        try:
+            request = json.loads(line)
+            operation = request["op"]
+            if operation == "ping":
+                return _identity(os.getpid())
+            if operation == "shim":
+                return self._fork_shim(request, client)
+            if operation == "coordinator":
+                return self._fork_coordinator(request, client)
+        except (ValueError, KeyError, TypeError, OSError, ProtocolError) as error:
+            return {"error": f"{type(error).__name__}: {error}"}
+        return {"error": f"unknown operation {operation!r}"}
+
+    def _fork_shim(self, request: dict[str, Any], client: socket.socket) -> dict[str, Any]:
+        spec = from_json(ShimSpec, request["spec"])
+        mark = f"{spec.mark}.{spec.job}.{spec.attempt}.shim"
+        errors = Path(spec.launch.folder) / "log" / f"shim.{spec.host}.err"
+        lifeline_fd = self._lifeline_fd
+
+        def run(listener: socket.socket) -> None:
+            shim.main(spec, listener, lifeline_fd)
+
+        return self._fork(Path(request["socket"]), client, mark, errors, run)
+
+    def _fork_coordinator(self, request: dict[str, Any], client: socket.socket) -> dict[str, Any]:
+        desired = from_json(DesiredMembership, request["desired"])
+        launch = from_json(LaunchSpec, request["launch"])
+        address = str(request["address"])
+        mark = f"{request['mark']}.{desired.job}.{desired.attempt}.coordinator"
+        lifeline_fd = self._lifeline_fd
+
+        def run(control: socket.socket) -> None:
+            coordinate(desired=desired, launch=launch, address=address, control=control, lifeline_fd=lifeline_fd)
+
+        return self._fork(Path(request["socket"]), client, mark, Path(launch.folder) / "log" / "coordinator.err", run)
+
+    def _fork(
+        self, path: Path, client: socket.socket, mark: str, errors: Path, run: Callable[[socket.socket], None]
+    ) -> dict[str, Any]:
+        errors.parent.mkdir(parents=True, exist_ok=True)
+        listener = link.listen(path)
+        remove_socket = link.remover(path)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            self._close(client)
+            _run_child(mark, errors, lambda: run(listener), remove_socket)
+        listener.close()
+        return _identity(pid)
+
+    def _close(self, client: socket.socket) -> None:
+        """In the child: what belongs to the forkserver."""
+        self._selector.close()
+        self._listener.close()
+        client.close()
+
+
+def _run_child(mark: str, errors: Path, run: Callable[[], None], clean_up: Callable[[], None]) -> NoReturn:
+    code = 1
+    try:
+        os.setsid()
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        _redirect_output(errors)
+        procfs.set_mark(mark)
+        run()
+        clean_up()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _redirect_output(path: Path) -> None:
+    opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(opened, 1)
+    os.dup2(opened, 2)
+    os.close(opened)
+
+
+def _read_line(client: socket.socket) -> bytes:
+    lines = link.Lines()
+    while received := client.recv(65536):
+        if found := lines.feed(received):
+            return found[0]
+    raise ConnectionResetError("closed in the middle of a request")
+
+
+def _identity(pid: int) -> dict[str, Any]:
+    return {"pid": pid, "started_at": procfs.started_at(pid)}
+
+
+if __name__ == "__main__":
+    main()

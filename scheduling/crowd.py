@@ -1,0 +1,136 @@
+"""What sentences say of a group's jobs together, counted once for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain
+
+from scheduling.decision import Decision
+from scheduling.demand import Demand
+from scheduling.placement import Placed, handed_over
+from scheduling.policies import fairshare
+from scheduling.snapshot import JobView
+
+__all__ = ["Around", "Crowd", "Served", "crowd_of"]
+
+
+@dataclass(frozen=True)
+class Served:
+    """Jobs that the policy gives slots."""
+
+    count: int
+    #: Sums: of their priorities, of what they get, and of the most that they ask for.
+    priority: int
+    slots: int
+    most: int
+    #: How many of them get the most that they ask for.
+    at_maximum: int
+
+    def without(self, demand: Demand, share: int) -> Served:
+        return Served(
+            self.count - 1,
+            self.priority - demand.priority,
+            self.slots - share,
+            self.most - demand.max_slots,
+            self.at_maximum - (share == demand.max_slots),
+        )
+
+
+@dataclass(frozen=True)
+class Around:
+    """Beyond the group itself."""
+
+    #: Every job of the snapshot.
+    views: Mapping[int, JobView]
+    #: Jobs of other groups -> how many slots, useful to this group, they give back from this turn on.
+    foreign: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class Crowd:
+    decision: Decision
+    placed: Mapping[int, Placed]
+    views: Mapping[int, JobView]
+    served: Served
+    #: The first two of them, in the order in which they are served.
+    first_served: tuple[Demand, ...]
+    #: Under fair share, the least that each job gets which takes part; see `fairshare.floors`.
+    floors: Mapping[int, int]
+    floors_slots: int
+    #: Holder -> how many slots, useful to this group, it is giving back from this turn on.
+    givers: Mapping[int, int]
+    givers_slots: int
+    #: Free slots that nobody claims in this turn: too few for a job that waits.
+    free_left: int
+    #: Priority -> slots of all jobs of this priority or a higher one, where they are served by priority.
+    firm: Mapping[int, int]
+    #: The first job of each line of `_line` that waits though it would fit, with its place among the demands.
+    first_waiting: Mapping[int, tuple[int, Demand]]
+    #: Job -> its place among the demands.
+    places: Mapping[int, int]
+
+    def ahead_of(self, demand: Demand) -> Demand | None:
+        """The first job that waits before this one and would fit: nobody behind it may overtake it."""
+        place, first = self.first_waiting.get(_line(self.decision, demand), (len(self.places), demand))
+        return first if place < self.places[demand.id] else None
+
+
+def crowd_of(decision: Decision, placed: Mapping[int, Placed], around: Around) -> Crowd:
+    demands, shares, group = decision.demands, decision.shares, decision.pool.group
+    served = [(demand, shares[demand.id]) for demand in demands if demand.id in shares]
+    givers = _givers(decision, placed, around.foreign)
+    floors: Mapping[int, int] = {}
+    if group.policy == "fairshare":
+        floors = fairshare.floors(demands, decision.capacity, preemption=group.preemption)
+    return Crowd(
+        decision=decision,
+        placed=placed,
+        views=around.views,
+        served=Served(
+            len(served),
+            sum(demand.priority for demand, _ in served),
+            sum(share for _, share in served),
+            sum(demand.max_slots for demand, _ in served),
+            sum(share == demand.max_slots for demand, share in served),
+        ),
+        first_served=tuple(demand for demand, _ in served[:2]),
+        floors=floors,
+        floors_slots=sum(floors.values()),
+        givers=givers,
+        givers_slots=sum(givers.values()),
+        free_left=decision.pool.free_count - sum(len(slots.claim) for slots in placed.values()),
+        firm=_firm(decision),
+        first_waiting=_first_waiting(decision),
+        places={demand.id: place for place, demand in enumerate(demands)},
+    )
+
+
+def _givers(decision: Decision, placed: Mapping[int, Placed], foreign: Mapping[int, int]) -> dict[int, int]:
+    givers = {holder: len(refs) for holder, refs in decision.pool.coming.items()}
+    own = {job: len(refs) for job, refs in handed_over(decision.pool.held, placed).items()}
+    for job, count in chain(foreign.items(), own.items()):
+        givers[job] = givers.get(job, 0) + count
+    return dict(sorted(givers.items()))
+
+
+def _firm(decision: Decision) -> dict[int, int]:
+    firm, total = {}, 0
+    for demand in decision.demands:
+        total += decision.shares.get(demand.id, 0)
+        firm[demand.priority] = total
+    return firm
+
+
+def _first_waiting(decision: Decision) -> dict[int, tuple[int, Demand]]:
+    first: dict[int, tuple[int, Demand]] = {}
+    for place, demand in enumerate(decision.demands):
+        if not demand.running and demand.id not in decision.shares and demand.min_slots <= decision.capacity:
+            first.setdefault(_line(decision, demand), (place, demand))
+    return first
+
+
+def _line(decision: Decision, demand: Demand) -> int:
+    """Where a higher priority can take what it needs at any time, only equals wait for each other."""
+    group = decision.pool.group
+    return demand.priority if group.policy == "priority" and group.preemption else 0

@@ -1,0 +1,183 @@
+"""How many slots each instance group may use in this turn, and what its policy makes of them.
+
+Groups that use different slots have nothing to do with each other. Those that share some get parts by quota and weight
+(entitlement.py), and each group's policy divides its part (decision.py). Then:
+
+- a group that cannot give up what it holds, because a minimum run time is not over or a job has nowhere to go, keeps it
+  for now, and the others share the rest;
+- what a group cannot use of its part, because the next job in its line needs more at once, is lent: first so that
+  nobody is stopped, then to those that want more, by quota and weight again, then to whoever can use it.
+
+A group takes back what it has lent in the very turn in which it can use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from scheduling.decision import Decision, decide
+from scheduling.entitlement import Claimant, SlotClass, deserved, whole
+from scheduling.flow import flow
+from scheduling.pool import Pool, Survey, confine
+from scheduling.snapshot import GroupView
+from scheduling.standing import Standing
+
+__all__ = ["divide"]
+
+
+def divide(seen: Survey) -> dict[str, Decision]:
+    """The decision of each group of `seen`, by name."""
+    decisions: dict[str, Decision] = {}
+    for groups in _neighbours(seen):
+        if len(groups) == 1:
+            pool = seen.pool(groups[0])
+            decisions[groups[0].name] = decide(pool, pool.capacity)
+        else:
+            decisions |= _Table(seen, groups).settle()
+    return decisions
+
+
+def _neighbours(seen: Survey) -> Iterator[tuple[GroupView, ...]]:
+    """Groups that share slots, directly or by way of others."""
+    left = list(seen.groups)
+    while left:
+        names = {left[0].resource_group}
+        while more := {name for offered in seen.sizes if offered & names for name in offered} - names:
+            names |= more
+        yield tuple(group for group in left if group.resource_group in names)
+        left = [group for group in left if group.resource_group not in names]
+
+
+class _Table:
+    """Several groups that share slots, and what is found out about them one after the other."""
+
+    def __init__(self, seen: Survey, groups: Sequence[GroupView]) -> None:
+        self._seen = seen
+        self._pools = {group.name: seen.pool(group) for group in groups}
+        names = {group.resource_group for group in groups}
+        self._sizes = {offered: size for offered, size in seen.sizes.items() if offered & names}
+        self._claimants = {name: _claimant(pool, self._total(pool)) for name, pool in self._pools.items()}
+        self._decisions: dict[str, Decision] = {}
+        self._rooms: dict[str, int] = {}
+
+    def settle(self) -> dict[str, Decision]:
+        claimants = tuple(self._claimants.values())
+        exact = deserved(claimants, self._sizes)
+        self._grant(whole(claimants, exact, self._sizes))
+        self._respect_what_is_kept()
+        self._lend_to_who_would_be_stopped()
+        self._lend_to_who_wants_more()
+        self._lend_to_who_can_use_it()
+        if len(self._sizes) > 1:
+            self._confine()
+        return {
+            name: replace(decision, standing=self._standing(name, exact[name]))
+            for name, decision in self._decisions.items()
+        }
+
+    def _confine(self) -> None:
+        """Say which slots each group may have, where it matters to others: as far as possible those that it holds."""
+        asked = {name: decision.used for name, decision in self._decisions.items()}
+        held = {name: self._seen.held_in(pool.group) for name, pool in self._pools.items()}
+        found = flow(asked, self._reach(), self._sizes, held)
+        for name, pool in self._pools.items():
+            allotted = {offered: int(count) for offered, count in found.amounts[name].items()}
+            confined = confine(replace(pool, allotted=allotted), self._seen.classes)
+            self._decisions[name] = decide(confined, self._rooms[name], beside_others=True)
+
+    def _total(self, pool: Pool) -> int:
+        return sum(self._sizes.get(offered, 0) for offered in self._seen.open_to(pool.group))
+
+    def _grant(self, rooms: Mapping[str, int]) -> None:
+        for name, room in rooms.items():
+            if self._rooms.get(name) != room:
+                self._rooms[name] = room
+                self._decisions[name] = decide(self._pools[name], room, beside_others=True)
+
+    def _respect_what_is_kept(self) -> None:
+        """Each turn of the loop finds at least one more group that keeps more than its part."""
+        while over := [name for name, decision in self._decisions.items() if decision.used > self._rooms[name]]:
+            for name in over:
+                self._claimants[name] = replace(self._claimants[name], least=self._decisions[name].used)
+                self._rooms[name] = self._decisions[name].used
+            parts = self._parts(self._claimants)
+            self._grant({name: part for name, part in parts.items() if name not in over})
+
+    def _lend_to_who_would_be_stopped(self) -> None:
+        for name in self._largest_first():
+            decision, pool = self._decisions[name], self._pools[name]
+            if decision.reclaimed:
+                needed = sum(demand.least for demand in pool.demands)
+                self._lend(name, min(needed, decision.used + self._spare_for(name)))
+
+    def _lend_to_who_wants_more(self) -> None:
+        """Everybody keeps what it makes use of; who cannot make use of its part asks for no more."""
+        used = {name: decision.used for name, decision in self._decisions.items()}
+        asking = {
+            name: replace(one, least=used[name], wants=one.wants if used[name] >= self._rooms[name] else used[name])
+            for name, one in self._claimants.items()
+        }
+        for name, part in self._parts(asking).items():
+            self._lend(name, part)
+
+    def _lend_to_who_can_use_it(self) -> None:
+        for name in self._largest_first():
+            used, one = self._decisions[name].used, self._claimants[name]
+            if used < one.most:
+                self._lend(name, min(used + self._spare_for(name), one.most))
+
+    def _lend(self, name: str, room: int) -> None:
+        """Unless it makes nothing of it: a job in its line that begins to fit may keep others waiting."""
+        if room > self._rooms[name]:
+            tried = decide(self._pools[name], room, beside_others=True)
+            if tried.used > self._decisions[name].used:
+                self._rooms[name], self._decisions[name] = room, tried
+
+    def _largest_first(self) -> list[str]:
+        return sorted(self._decisions, key=lambda name: (-self._pools[name].in_use, name))
+
+    def _spare_for(self, name: str) -> int:
+        """How many more slots it could have if all others have what they use, or keep for themselves."""
+        taken = {
+            other: decision.used if self._claimants[other].lends else max(decision.used, self._claimants[other].owned)
+            for other, decision in self._decisions.items()
+        }
+        mine = taken.pop(name)
+        found = flow({**taken, name: mine + sum(self._sizes.values())}, self._reach(), self._sizes)
+        return int(sum(found.amounts[name].values())) - mine
+
+    def _parts(self, claimants: Mapping[str, Claimant]) -> dict[str, int]:
+        ones = tuple(claimants.values())
+        return whole(ones, deserved(ones, self._sizes), self._sizes)
+
+    def _reach(self) -> dict[str, list[SlotClass]]:
+        return {name: self._seen.open_to(pool.group) for name, pool in self._pools.items()}
+
+    def _standing(self, name: str, exact: Fraction) -> Standing:
+        decision, group = self._decisions[name], self._pools[name].group
+        return Standing(
+            total=self._total(self._pools[name]),
+            wants=self._claimants[name].wants,
+            deserved=exact,
+            room=self._rooms[name],
+            used=decision.used,
+            held=self._pools[name].in_use,
+            quota=group.quota,
+            weight=group.weight,
+        )
+
+
+def _claimant(pool: Pool, total: int) -> Claimant:
+    group = pool.group
+    return Claimant(
+        name=group.name,
+        resource_group=group.resource_group,
+        wants=min(total, sum(max(one.max_slots, one.least) for one in pool.demands if one.running or group.started)),
+        quota=group.quota,
+        weight=group.weight,
+        borrows=group.borrows,
+        lends=group.lends,
+        since=min((job.submitted_at for job in pool.jobs), default=0.0),
+    )

@@ -1,0 +1,373 @@
+"""Why a job gets what it gets, in one sentence for its owner. The numbers of each sentence are in its params."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+from jobs.states import Reason
+from scheduling import wording
+from scheduling.crowd import Around, Crowd, Served, crowd_of
+from scheduling.decision import Decision
+from scheduling.demand import Demand
+from scheduling.placement import Placed
+from scheduling.plan import Explanation
+from scheduling.snapshot import JobView
+
+__all__ = ["explain", "explain_one"]
+
+_MAX_GIVERS = 5
+
+
+def explain(decision: Decision, placed: Mapping[int, Placed], around: Around) -> dict[int, Explanation]:
+    """One explanation for each job of `placed`."""
+    crowd = crowd_of(decision, placed, around)
+    return {job: _explain(crowd, job) for job in placed}
+
+
+def explain_one(decision: Decision, placed: Mapping[int, Placed], around: Around, job: int) -> Explanation:
+    """The same sentence, of one job alone."""
+    return _explain(crowd_of(decision, placed, around), job)
+
+
+def _explain(crowd: Crowd, job: int) -> Explanation:
+    decision, place = crowd.decision, crowd.places.get(job)
+    if place is not None:
+        return _explain_case(_Case(crowd, decision.demands[place]))
+    if job in decision.pinned:
+        return _pinned(crowd.views[job], decision)
+    return _closed(decision) if job in decision.closed else _reclaimed(decision, job)
+
+
+class _Case:
+    """One job of the group, and all that a sentence about it may speak of. Nothing here looks at every other job."""
+
+    def __init__(self, crowd: Crowd, demand: Demand) -> None:
+        pool = crowd.decision.pool
+        self.crowd = crowd
+        self.decision = crowd.decision
+        self.demand = demand
+        self.me = crowd.views[demand.id]
+        self.placed = crowd.placed[demand.id]
+        #: What the policy gives it.
+        self.mine = crowd.decision.shares.get(demand.id, 0)
+        self.away = pool.away.get(demand.id, ())
+        #: How many slots it holds and has not been told to give back.
+        self.before = len(pool.held.get(demand.id, ())) + len(self.away)
+        self.is_fair_share = pool.group.policy == "fairshare"
+
+    @property
+    def moving_off(self) -> list[str]:
+        """Hosts that take nothing new and that it leaves in this turn."""
+        return sorted({ref.host for ref in set(self.away).intersection(self.placed.vacate)}) if self.away else []
+
+    @property
+    def others(self) -> Served:
+        """The other jobs that get anything."""
+        served = self.crowd.served
+        return served.without(self.demand, self.mine) if self.demand.id in self.decision.shares else served
+
+    @property
+    def first_other(self) -> Demand | None:
+        """Of the other jobs that get anything, the one that is served first."""
+        return next((demand for demand in self.crowd.first_served if demand.id != self.demand.id), None)
+
+    @property
+    def preemption(self) -> bool:
+        """Whether this group's policy may take slots from running jobs."""
+        return self.decision.pool.group.preemption and self.decision.pool.group.policy != "fifo"
+
+    def share(self, demand: Demand) -> int:
+        return self.decision.shares.get(demand.id, 0)
+
+    def label(self, job: int) -> str:
+        return wording.label(self.me, self.crowd.views.get(job))
+
+    def labelled(self, demand: Demand) -> dict[str, Any]:
+        return {
+            "job": demand.id,
+            "label": self.label(demand.id),
+            "slots": self.share(demand),
+            "priority": demand.priority,
+            "min_slots": demand.min_slots,
+            "max_slots": demand.max_slots,
+        }
+
+
+def _explain_case(case: _Case) -> Explanation:
+    if case.placed.target == 0:
+        return _stopped(case) if case.demand.running else _waiting(case)
+    if not case.demand.running and not case.placed.claim:
+        return _awaiting(case)
+    return _share(case)
+
+
+# --- jobs with slots -------------------------------------------------------------------------------------------------
+
+
+def _share(case: _Case) -> Explanation:
+    placed, demand, capacity = case.placed, case.demand, case.decision.capacity
+    target, missing, moving_off = placed.target, placed.missing, case.moving_off
+    rule, because, figures = _because(case)
+    params: dict[str, Any] = {
+        "target": target,
+        "capacity": capacity,
+        "before": case.before,
+        "claimed": len(placed.claim),
+        "missing": missing,
+        "priority": case.me.priority,
+        "min_slots": demand.min_slots,
+        "max_slots": demand.max_slots,
+        "rule": rule,
+    }
+    params |= figures
+    text = f"{target} of {wording.gpus(capacity)}: {because}"
+    if target < demand.max_slots:
+        text += _beside_others(case.decision, params)
+    if moving_off:
+        params["moving_off"] = moving_off
+        text += f"; moves off {wording.listed(moving_off, 'hosts')}"
+    if placed.leaving:
+        params["leaving"] = sorted({ref.host for ref in placed.leaving})
+        text += f"; leaves {wording.listed(params['leaving'], 'hosts')} once other GPUs are free"
+    if missing:
+        givers, named = _givers(case)
+        params |= givers
+        verb = "is" if missing == 1 else "are"
+        text += f"; {missing} of them {verb} being given back by {named}"
+    return Explanation(_code(case, moving_off), params, text + ".")
+
+
+def _code(case: _Case, moving_off: list[str]) -> Reason:
+    target, before = case.placed.target, case.before
+    if not case.demand.running:
+        return Reason.GRANTED
+    if target < before and before > case.demand.max_slots == target:
+        return Reason.LIMIT_CHANGED
+    if moving_off:
+        return Reason.REBALANCED
+    if target < before and _gives_back(case.decision):
+        return Reason.RECLAIMED_BY_OWNER
+    if target < before:
+        return Reason.SHRUNK_FOR_FAIR_SHARE if case.is_fair_share else Reason.PREEMPTED_BY_PRIORITY
+    if target > before:
+        return Reason.GREW_INTO_FREE_SLOTS if case.placed.claim else Reason.REBALANCED
+    return Reason.UNCHANGED
+
+
+def _gives_back(decision: Decision) -> bool:
+    return decision.standing is not None and decision.standing.gives_back > 0
+
+
+def _beside_others(decision: Decision, params: dict[str, Any]) -> str:
+    """What its group has beside others, if that is less than its jobs could use. Its figures go into `params`."""
+    standing = decision.standing
+    if standing is None or standing.used >= standing.wants or standing.room >= standing.total:
+        return ""
+    params |= {
+        "group_room": standing.room,
+        "group_total": standing.total,
+        "group_weight": standing.weight,
+        "group_deserved": round(float(standing.deserved), 2),
+    }
+    if standing.quota is None:
+        return f"; its group has {standing.room} of {wording.gpus(standing.total)}, by its weight of {standing.weight}"
+    params["group_quota"] = standing.quota
+    rule = f"by its quota of {standing.quota} and its weight of {standing.weight}"
+    return f"; its group has {standing.room} of {wording.gpus(standing.total)}, {rule}"
+
+
+_Because = tuple[str, str, dict[str, Any]]
+
+
+def _because(case: _Case) -> _Because:
+    """The first rule that holds: its name, its words, its figures."""
+    if case.placed.target == case.demand.max_slots:
+        return _at_maximum(case)
+    return _fair_share_rules(case) if case.is_fair_share else _in_order_rules(case)
+
+
+def _at_maximum(case: _Case) -> _Because:
+    if not case.me.elastic:
+        return "fixed", f"it runs on exactly {case.demand.max_slots}", {}
+    return "maximum", f"the most it asks for is {case.demand.max_slots}", {}
+
+
+def _fair_share_rules(case: _Case) -> _Because:
+    others, first = case.others, case.first_other
+    if first is None:
+        return "alone", "all there are", {}
+    total = case.me.priority + others.priority
+
+    def at_floor(demand: Demand) -> bool:
+        share = case.share(demand)
+        return share == case.crowd.floors[demand.id] and share * total > demand.priority * case.decision.capacity
+
+    if others.at_maximum == others.count:
+        return _others_at_maximum(case, first)
+    if at_floor(case.demand):
+        return _at_floor(case, case.demand, "it")
+    if others.count > 1:
+        words = f"shared by priority with {others.count} other trainings ({case.me.priority} of {total} in all)"
+        return "by_priority", words, {"total_priority": total, **_counted(case)}
+    if at_floor(first):
+        return _at_floor(case, first, case.label(first.id))
+    words = wording.compared(case.me.priority, case.label(first.id), first.priority)
+    return "compared", words, {"others": [case.labelled(first)]}
+
+
+def _counted(case: _Case) -> dict[str, Any]:
+    """How many others there are and what they get together; the other one itself, if it is one."""
+    others, first = case.others, case.first_other
+    figures = {"others_count": others.count, "others_slots": others.slots}
+    return {**figures, "others": [case.labelled(first)]} if first and others.count == 1 else figures
+
+
+def _others_at_maximum(case: _Case, first: Demand) -> _Because:
+    others, figures = case.others, _counted(case)
+    if others.count == 1:
+        return "others_maximum", f"the most {case.label(first.id)} can use is {others.most}", figures
+    return "others_maximum", f"the most the {others.count} other trainings can use is {others.most}", figures
+
+
+def _at_floor(case: _Case, demand: Demand, label: str) -> _Because:
+    figures = {**_counted(case), "floor": case.share(demand)}
+    if case.preemption or case.share(demand) == demand.min_slots:
+        return "floor", f"the least {label} needs is {case.share(demand)}", figures
+    return "kept", f"{label} keeps {case.share(demand)}, as preemption is off", figures
+
+
+def _in_order_rules(case: _Case) -> _Because:
+    before_me = case.crowd.ahead_of(case.demand)
+    if before_me is not None:
+        words = f"{case.label(before_me.id)} waits before it for {wording.gpus(before_me.min_slots)}"
+        return "ahead", words, {"others": [case.labelled(before_me)]}
+    others, first = case.others, case.first_other
+    if first is None:
+        return "alone", "all there are", {}
+    figures = _counted(case)
+    if case.preemption and first.priority > case.me.priority:
+        words = wording.compared(case.me.priority, case.label(first.id), first.priority)
+        return "compared", words, {"others": [case.labelled(first)]}
+    if others.count == 1:
+        return "others_have", f"{case.label(first.id)} has {others.slots}", figures
+    return "others_have", f"{others.count} other trainings have {others.slots}", figures
+
+
+def _pinned(me: JobView, decision: Decision) -> Explanation:
+    pool = decision.pool
+    slots = len(pool.held.get(me.id, ())) + len(pool.away[me.id])
+    hosts = sorted({ref.host for ref in pool.away[me.id]})
+    verb = "takes" if len(hosts) == 1 else "take"
+    why = f"its minimum of {me.min_slots} fits nowhere else" if me.elastic else "it runs on a fixed number of GPUs"
+    text = f"{wording.gpus(slots)}: stays, though {wording.listed(hosts, 'hosts')} {verb} nothing new, because {why}."
+    params = {"target": slots, "before": slots, "hosts": hosts, "min_slots": me.min_slots, "rule": "pinned"}
+    return Explanation(Reason.UNCHANGED, params, text)
+
+
+def _reclaimed(decision: Decision, job: int) -> Explanation:
+    """Other groups have a right to what it holds, and its own keeps too little for it."""
+    pool = decision.pool
+    before = len(pool.held.get(job, ())) + len(pool.away.get(job, ()))
+    params: dict[str, Any] = {"target": 0, "before": before, "rule": "reclaimed"}
+    why = _beside_others(decision, params) or "; others of its group's GPUs are free for it"
+    text = f"Stops for now and gives back {wording.gpus(before)}: other groups are entitled to them{why}."
+    return Explanation(Reason.RECLAIMED_BY_OWNER, params, text)
+
+
+def _closed(decision: Decision) -> Explanation:
+    name = decision.pool.group.name
+    text = f"Waits: its instance group {name} is stopped, and nothing starts there until it is started."
+    return Explanation(Reason.GROUP_STOPPED, {"target": 0, "group": name, "rule": "closed"}, text)
+
+
+# --- jobs without slots ----------------------------------------------------------------------------------------------
+
+
+def _stopped(case: _Case) -> Explanation:
+    higher = case.first_other  # the policy serves by priority, and nothing else stops a job
+    assert higher is not None
+    params = {
+        "target": 0,
+        "before": case.before,
+        "priority": case.me.priority,
+        "others": [case.labelled(higher)],
+        "rule": "stopped",
+    }
+    words = wording.compared(case.me.priority, case.label(higher.id), higher.priority)
+    text = f"Stops for now and gives back {wording.gpus(case.before)}: {words}."
+    return Explanation(Reason.PREEMPTED_BY_PRIORITY, params, text)
+
+
+def _awaiting(case: _Case) -> Explanation:
+    """It has a target, but too few of its slots are free yet."""
+    free = min(case.crowd.free_left, case.placed.target)
+    missing = case.placed.target - free
+    givers, named = _givers(case)
+    params = {"target": case.placed.target, "free": free, "missing": missing, "rule": "given_back", **givers}
+    verb = "is" if missing == 1 else "are"
+    text = f"Waits: {missing} of {wording.gpus(case.placed.target)} {verb} being given back by {named}."
+    return Explanation(Reason.WAITING_FOR_SLOTS, params, text)
+
+
+def _waiting(case: _Case) -> Explanation:
+    if case.demand.min_slots > case.decision.capacity:
+        return _too_large(case)
+    ahead = case.crowd.ahead_of(case.demand)
+    return _in_line(case) if ahead is None else _behind(case, ahead)
+
+
+def _too_large(case: _Case) -> Explanation:
+    need, capacity = case.demand.min_slots, case.decision.capacity
+    params = {"min_slots": need, "capacity": capacity, "rule": "too_large"}
+    beside = _beside_others(case.decision, params).removeprefix("; ")
+    text = f"Needs {wording.gpus(need)} at once: {beside or f'its group has {capacity} to share now'}."
+    return Explanation(_waits_for_group(case) or Reason.GANG_TOO_LARGE_NOW, params, text)
+
+
+def _waits_for_group(case: _Case) -> Reason | None:
+    """It would fit, if its group had not all that it owns already."""
+    standing = case.decision.standing
+    if standing is None or standing.quota is None or not standing.quota <= standing.room < standing.wants:
+        return None
+    return Reason.OVER_QUOTA if case.demand.min_slots <= standing.total else None
+
+
+def _behind(case: _Case, ahead: Demand) -> Explanation:
+    by_priority = case.decision.pool.group.policy != "fifo" and ahead.priority > case.me.priority
+    which = f"has a higher priority ({ahead.priority} to {case.me.priority})" if by_priority else "came first"
+    params = {"priority": case.me.priority, "others": [case.labelled(ahead)], "rule": "behind"}
+    text = f"Waits behind {case.label(ahead.id)}, which {which} and needs {wording.gpus(ahead.min_slots)}."
+    return Explanation(Reason.BEHIND_HIGHER_PRIORITY if by_priority else Reason.WAITING_FOR_SLOTS, params, text)
+
+
+def _in_line(case: _Case) -> Explanation:
+    """It is the next to start: `taken` slots are out of its reach, and what remains is less than its minimum."""
+    capacity, need = case.decision.capacity, case.demand.min_slots
+    by_priority = case.decision.pool.group.policy == "priority" and case.preemption
+    if case.is_fair_share:
+        taken = case.crowd.floors_slots
+    else:
+        taken = case.crowd.firm[case.me.priority] if by_priority else case.others.slots
+    missing = need - (capacity - taken)
+    whose = "are the least that other trainings need" if case.is_fair_share and case.preemption else "are taken"
+    text = f"Waits for {missing} more {wording.gpus_word(missing)}: it needs {need}, and {taken} of {capacity} {whose}"
+    params = {"missing": missing, "min_slots": need, "taken": taken, "capacity": capacity, "rule": "in_line"}
+    text += _beside_others(case.decision, params)
+    first = case.first_other
+    higher = by_priority and first is not None and first.priority > case.me.priority
+    code = Reason.BEHIND_HIGHER_PRIORITY if higher else _waits_for_group(case) or Reason.WAITING_FOR_SLOTS
+    return Explanation(code, params, f"{text}.")
+
+
+def _givers(case: _Case) -> tuple[dict[str, Any], str]:
+    """Who gives back, as figures and in words. Of many, only the first are in the figures."""
+    givers = case.crowd.givers
+    first = list(islice(givers.items(), _MAX_GIVERS))
+    labels = [case.label(job) for job, _ in first]
+    shown = [{"job": job, "label": label, "slots": slots} for (job, slots), label in zip(first, labels, strict=True)]
+    figures = {"givers": shown, "givers_count": len(givers), "givers_slots": case.crowd.givers_slots}
+    if len(givers) > _MAX_GIVERS:
+        return figures, f"{len(givers)} trainings"
+    return figures, wording.listed(labels, "trainings")

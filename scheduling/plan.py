@@ -1,0 +1,67 @@
+"""The scheduler's whole output: one line per job, with a reason in words. JSON round trip."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from jobs.states import Reason
+from scheduling.snapshot import SlotRef
+
+__all__ = ["Explanation", "JobPlan", "Plan", "plan_from_json", "plan_to_json"]
+
+
+@dataclass(slots=True)
+class Explanation:
+    code: Reason
+    #: Numbers and names that `text` was made of; a test recomputes the text's arithmetic from them. JSON values only.
+    params: dict[str, Any]
+    #: One sentence for people.
+    text: str
+
+
+@dataclass(slots=True)
+class JobPlan:
+    job: int
+    #: How many slots the job shall have once everything that is being vacated has changed hands.
+    target: int
+    #: Slots that it shall hold from now on: what it keeps plus `claim`. In rank order for new ranks.
+    slots: tuple[SlotRef, ...]
+    #: Free slots to claim now (a subset of `slots`).
+    claim: tuple[SlotRef, ...]
+    #: Held slots to give back at the next step boundary.
+    vacate: tuple[SlotRef, ...]
+    #: Stop the job and put it back into the queue (only ever under the priority policy with preemption).
+    preempt: bool
+    reason: Explanation
+
+
+@dataclass(frozen=True)
+class Plan:
+    #: One line for every job of the snapshot, in order of job id.
+    jobs: tuple[JobPlan, ...]
+
+
+def plan_to_json(plan: Plan) -> dict[str, Any]:
+    return asdict(plan)
+
+
+def plan_from_json(values: dict[str, Any]) -> Plan:
+    return Plan(jobs=tuple(_job_from_json(job) for job in values["jobs"]))
+
+
+def _job_from_json(values: dict[str, Any]) -> JobPlan:
+    reason = values["reason"]
+    return JobPlan(
+        job=values["job"],
+        target=values["target"],
+        slots=_refs(values["slots"]),
+        claim=_refs(values["claim"]),
+        vacate=_refs(values["vacate"]),
+        preempt=values["preempt"],
+        reason=Explanation(Reason(reason["code"]), reason["params"], reason["text"]),
+    )
+
+
+def _refs(values: list[list[Any]]) -> tuple[SlotRef, ...]:
+    return tuple(SlotRef(*ref) for ref in values)

@@ -1,0 +1,136 @@
+"""One turn of the scheduler: from what there is to what shall be.
+
+1. instance groups that use the same slots get parts of them by quota and weight (division.py, entitlement.py);
+2. in each group its policy says how many slots each job gets of the group's part (decision.py, policies/);
+3. shrinking jobs choose what to keep, growing and starting jobs claim what is free now (placement.py), one group after
+   the other, those below their part before those that borrow, none of them what another one counts on;
+4. every job gets a sentence that says why (explain.py).
+
+A plan claims only what is free. Slots that are being given back count in the targets, and are claimed by a later turn,
+once they are free. A job that waits is started only when at least its minimum can be claimed at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from operator import attrgetter
+
+from scheduling.crowd import Around
+from scheduling.decision import Decision
+from scheduling.division import divide
+from scheduling.explain import explain, explain_one
+from scheduling.placement import Placed, handed_over, place
+from scheduling.plan import Explanation, JobPlan, Plan
+from scheduling.pool import Pool, Survey, confine, survey
+from scheduling.snapshot import JobView, SlotRef, Snapshot
+
+__all__ = ["Turn", "decided", "schedule"]
+
+_BY_JOB = attrgetter("job")
+
+
+@dataclass(frozen=True)
+class Turn:
+    """All that a plan decides, before it is put into words: enough for who asks about one job."""
+
+    seen: Survey
+    #: The decision of each group that has jobs and the slots of those, in the order in which they were placed.
+    groups: tuple[tuple[Decision, Mapping[int, Placed]], ...]
+    #: Group -> job -> slots in service that it vacates.
+    handed_over: Mapping[str, Mapping[int, list[SlotRef]]]
+    views: Mapping[int, JobView]
+
+    @property
+    def placed(self) -> dict[int, Placed]:
+        """The slots of every job of the snapshot."""
+        return {job: slots for _, placed in self.groups for job, slots in placed.items()}
+
+    def decision(self, job: int) -> Decision:
+        """Of the job's group."""
+        return next(decision for decision, placed in self.groups if job in placed)
+
+    def line(self, job: int) -> JobPlan:
+        """The job's line of the plan."""
+        decision, placed = next(group for group in self.groups if job in group[1])
+        return _line(job, placed[job], explain_one(decision, placed, self.around(decision), job))
+
+    def around(self, decision: Decision) -> Around:
+        """What the group's sentences may say of other groups: what comes from them."""
+        classes, group = self.seen.classes, decision.pool.group
+        foreign: dict[int, int] = {}
+        for giver, jobs in self.handed_over.items() if decision.standing is not None else ():
+            if giver != group.name:
+                for job, refs in jobs.items():
+                    count = sum(group.resource_group in classes[ref] for ref in refs) if classes else len(refs)
+                    foreign |= {job: count} if count else {}
+        return Around(self.views, foreign)
+
+
+def schedule(snapshot: Snapshot) -> Plan:
+    lines: list[JobPlan] = []
+    turn = decided(snapshot)
+    for decision, placed in turn.groups:
+        reasons = explain(decision, placed, turn.around(decision))
+        lines += [_line(job, slots, reasons[job]) for job, slots in placed.items()]
+    return Plan(jobs=tuple(sorted(lines, key=_BY_JOB)))
+
+
+def decided(snapshot: Snapshot) -> Turn:
+    seen = left = survey(snapshot)
+    decisions = divide(seen)
+    groups: list[tuple[Decision, Mapping[int, Placed]]] = []
+    vacated: dict[str, Mapping[int, list[SlotRef]]] = {}
+    for name in sorted(decisions, key=lambda name: (_has_its_part(decisions[name]), name)):
+        decision = decisions[name]
+        if left is not seen:
+            decision = replace(decision, pool=_less(left, decision.pool))
+        placed = place(decision)
+        groups.append((decision, placed))
+        if decision.standing is not None:
+            vacated[name] = handed_over(seen.held.get(name, {}), placed)
+            if counted_on := _counted_on(decision.pool, placed):
+                left = left.without(counted_on)
+    return Turn(seen, tuple(groups), vacated, {job.id: job for job in snapshot.jobs})
+
+
+def _has_its_part(decision: Decision) -> bool:
+    standing = decision.standing
+    return standing is not None and standing.held >= standing.deserved
+
+
+def _less(left: Survey, pool: Pool) -> Pool:
+    """The same pool with what groups before this one have left."""
+    less = left.pool(pool.group)
+    return less if pool.allotted is None else confine(replace(less, allotted=pool.allotted), left.classes)
+
+
+def _line(job: int, placed: Placed, reason: Explanation) -> JobPlan:
+    return JobPlan(
+        job=job,
+        target=placed.target,
+        slots=placed.kept + placed.claim,
+        claim=placed.claim,
+        vacate=placed.vacate,
+        preempt=placed.preempt,
+        reason=reason,
+    )
+
+
+def _counted_on(pool: Pool, placed: Mapping[int, Placed]) -> set[SlotRef]:
+    """Slots that later groups must leave alone: claimed now, or reserved for targets that are not reached yet.
+
+    What the group's own jobs give back is reserved first, because nobody else could use it in this turn.
+    """
+    claimed = {ref for job in placed.values() for ref in job.claim}
+    missing = sum(job.missing + len(job.leaving) for job in placed.values())
+    if not missing:
+        return claimed
+    own = {job.id for job in pool.jobs}
+    vacated = handed_over(pool.held, placed)
+    returning = [ref for job in sorted(vacated) for ref in vacated[job]]
+    holders = sorted(pool.coming, key=lambda holder: (holder not in own, holder))
+    coming = (ref for holder in holders for ref in pool.coming[holder])
+    unclaimed = (ref for refs in pool.free.values() for ref in refs if ref not in claimed)
+    return claimed.union(islice(chain(returning, coming, unclaimed), missing))

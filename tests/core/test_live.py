@@ -1,0 +1,79 @@
+"""Events are numbered in the writing transaction, sent after its commit, and never stop a write."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import redis
+from django.db import transaction
+
+from core import live
+from core.models import Topic
+
+
+class RecordingBroker:
+    def __init__(self) -> None:
+        self.sent: list[dict] = []
+
+    def publish(self, channel: str, payload: str) -> None:
+        assert channel == live.LIVE_CHANNEL
+        self.sent.append(json.loads(payload))
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> RecordingBroker:
+    broker = RecordingBroker()
+    monkeypatch.setattr(live, "connect", lambda: broker)
+    return broker
+
+
+@pytest.mark.django_db
+def test_numbers_each_topic_without_gaps(broker: RecordingBroker, django_capture_on_commit_callbacks: object) -> None:
+    with django_capture_on_commit_callbacks(execute=True):  # type: ignore[operator]
+        live.publish("job.1", "state", {"step": 1})
+        live.publish(live.CLUSTER, "state", {"slots": {}})
+        live.publish("job.1", "append", {"events": []})
+
+    assert [(event["topic"], event["seq"]) for event in broker.sent] == [("job.1", 1), ("cluster", 1), ("job.1", 2)]
+    assert live.current_seqs(["job.1", "cluster", "job.7"]) == {"job.1": 2, "cluster": 1, "job.7": 0}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_sends_only_what_was_committed(broker: RecordingBroker) -> None:
+    with transaction.atomic():
+        live.publish("job.1", "state", {"step": 1})
+        assert broker.sent == []
+        transaction.set_rollback(True)
+
+    assert broker.sent == []
+    assert not Topic.objects.filter(seq__gt=0).exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_broker_that_is_down_does_not_fail_the_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Down:
+        def publish(self, channel: str, payload: str) -> None:
+            raise redis.ConnectionError("connection refused")
+
+    monkeypatch.setattr(live, "connect", Down)
+
+    live.publish("job.1", "state", {"step": 1})
+
+    assert live.current_seqs(["job.1"]) == {"job.1": 1}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_values_that_are_not_numbers_become_null(broker: RecordingBroker) -> None:
+    live.publish("job.1", "append", {"metrics": [{"value": math.nan}, {"value": math.inf}, {"value": 1.5}]})
+
+    assert broker.sent[0]["data"] == {"metrics": [{"value": None}, {"value": None}, {"value": 1.5}]}
+
+
+def test_merges_a_slot_by_field_and_a_reason_as_a_whole() -> None:
+    slots = live.merge(live.CLUSTER, {"slots": {"a:0": {"job": 1, "vacating": True}}}, {"slots": {"a:0": {"job": 2}}})
+    job = live.merge("job.1", {"reason": {"params": {"old": 1}}, "step": 3}, {"reason": {"params": {"new": 2}}})
+
+    assert slots == {"slots": {"a:0": {"job": 2, "vacating": True}}}
+    assert job == {"reason": {"params": {"new": 2}}, "step": 3}

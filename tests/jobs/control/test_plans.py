@@ -1,0 +1,159 @@
+"""A plan is written whole and by the leader only, and gives nobody what somebody else holds."""
+
+from __future__ import annotations
+
+import pytest
+from django.utils import timezone
+
+from jobs import actions
+from jobs.control.plans import LeadershipLost, apply
+from jobs.control.snapshots import snapshot
+from jobs.files.folder import job_folder
+from jobs.models import Job, JobEvent, SchedulerLease, SlotClaim
+from jobs.states import JobState, Reason
+from scheduling.plan import Explanation, JobPlan, Plan
+from scheduling.schedule import schedule
+from scheduling.snapshot import SlotRef
+from tests.factories import JobFactory, SlotClaimFactory
+from tests.jobs.cluster import Cluster
+from tests.jobs.conftest import Submit
+from workers.models import Host, Slot
+
+pytestmark = pytest.mark.django_db
+
+
+def refs(*names: str) -> tuple[SlotRef, ...]:
+    return tuple(SlotRef(host, int(index)) for host, index in (name.split(":") for name in names))
+
+
+def line(job: Job, *claim: str, target: int | None = None, **changes: object) -> JobPlan:
+    slots = refs(*claim)
+    values = {
+        "job": job.pk,
+        "target": len(slots) if target is None else target,
+        "slots": slots,
+        "claim": slots,
+        "vacate": (),
+        "preempt": False,
+        "reason": Explanation(Reason.GRANTED, {"slots": len(slots)}, f"It gets {len(slots)} GPUs."),
+    }
+    return JobPlan(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def open_claims(job: Job) -> list[str]:
+    claims = SlotClaim.objects.filter(job=job, released_at__isnull=True).order_by("id")
+    return [str(claim.slot) for claim in claims.select_related("slot__host")]
+
+
+def test_a_stale_epoch_writes_nothing(cluster: Cluster, submit: Submit) -> None:
+    job = submit()
+    plan = schedule(snapshot(timezone.now()))
+    SchedulerLease.objects.update(epoch=2)
+    desired_jobs = list(Host.objects.values_list("desired_revision", flat=True))
+    with pytest.raises(LeadershipLost):
+        apply(plan, epoch=1)
+    job.refresh_from_db()
+    assert (job.state, job.attempt) == (JobState.PENDING, 0)
+    assert not SlotClaim.objects.exists()
+    assert JobEvent.objects.filter(job=job).count() == 1
+    assert list(Host.objects.values_list("desired_revision", flat=True)) == desired_jobs
+    assert not job_folder(job).attempt(1).exists()
+
+
+def test_a_start_claims_in_rank_order(cluster: Cluster, submit: Submit) -> None:
+    job = submit()
+    assert apply(Plan((line(job, "gpu-host-2:1", "gpu-host-1:3"),)), 1) == [job.pk]
+    job.refresh_from_db()
+    assert open_claims(job) == ["gpu-host-2:1", "gpu-host-1:3"]
+    assert (job.state, job.attempt, job.target_revision, job.target_slots) == (JobState.STARTING, 1, 1, 2)
+    assert job.lead_host == "gpu-host-2"
+    assert job.reason_text == "It gets 2 GPUs."
+    assert (job_folder(job).path / "current").readlink().name == "attempt-1"
+    assert (job_folder(job).path / "log").is_dir()
+    event = JobEvent.objects.filter(job=job).last()
+    assert event is not None
+    assert event.detail == {"slots": 2, "target_revision": 1}
+
+
+def test_a_lost_race_leaves_the_job_as_it_was(cluster: Cluster, submit: Submit) -> None:
+    job, other = submit(), submit(name="T2")
+    SlotClaimFactory(slot=Slot.objects.get(host__name="gpu-host-1", index=1), job=JobFactory())
+    plan = Plan((line(job, "gpu-host-1:0", "gpu-host-1:1"), line(other, "gpu-host-2:0")))
+    assert apply(plan, 1) == [other.pk]
+    job.refresh_from_db()
+    assert (job.state, job.attempt) == (JobState.PENDING, 0)
+    assert open_claims(job) == []
+    assert open_claims(other) == ["gpu-host-2:0"]
+
+
+def test_a_lost_race_does_not_resize(cluster: Cluster, submit: Submit) -> None:
+    job = submit()
+    apply(Plan((line(job, "gpu-host-1:0"),)), 1)
+    SlotClaimFactory(slot=Slot.objects.get(host__name="gpu-host-1", index=1), job=JobFactory())
+    grow = line(job, "gpu-host-1:1", slots=refs("gpu-host-1:0", "gpu-host-1:1"), target=2)
+    assert apply(Plan((grow,)), 1) == []
+    job.refresh_from_db()
+    assert (job.target_revision, job.target_slots) == (1, 1)
+
+
+def test_a_job_cancelled_after_the_snapshot_stays_cancelled(cluster: Cluster, submit: Submit) -> None:
+    job = submit()
+    plan = schedule(snapshot(timezone.now()))
+    actions.cancel(job.pk, "alice")
+    assert apply(plan, 1) == []
+    job.refresh_from_db()
+    assert job.state == JobState.CANCELLED
+    assert not SlotClaim.objects.exists()
+
+
+def test_fewer_than_the_minimum_start_nothing(cluster: Cluster, submit: Submit) -> None:
+    job = submit(min_slots=2)
+    apply(Plan((line(job, "gpu-host-1:0"),)), 1)
+    job.refresh_from_db()
+    assert (job.state, open_claims(job)) == (JobState.PENDING, [])
+
+
+def test_an_unchanged_plan_writes_nothing(cluster: Cluster, submit: Submit) -> None:
+    job = submit()
+    cluster.cycle()
+    events = JobEvent.objects.count()
+    reason = Job.objects.get(pk=job.pk).reason_text
+    revisions = list(Host.objects.values_list("desired_revision", flat=True))
+    assert cluster.cycle() == []
+    assert JobEvent.objects.count() == events
+    assert Job.objects.get(pk=job.pk).reason_text == reason
+    assert list(Host.objects.values_list("desired_revision", flat=True)) == revisions
+
+
+def test_a_waiting_job_says_why(cluster: Cluster, submit: Submit) -> None:
+    submit(min_slots=8)
+    waits = submit(name="T2", min_slots=8)
+    cluster.cycle()
+    waits.refresh_from_db()
+    assert waits.state == JobState.PENDING
+    assert waits.reason_code != Reason.SUBMITTED
+    assert waits.reason_text
+
+
+def test_shrinking_marks_slots_and_raises_the_hosts_desired(cluster: Cluster, submit: Submit) -> None:
+    job = submit()
+    apply(Plan((line(job, "gpu-host-1:0", "gpu-host-2:0"),)), 1)
+    before = Host.objects.get(name="gpu-host-2").desired_revision
+    shrink = line(job, claim=(), slots=refs("gpu-host-1:0"), vacate=refs("gpu-host-2:0"), target=1)
+    assert apply(Plan((shrink,)), 1) == [job.pk]
+    claim = SlotClaim.objects.get(slot__host__name="gpu-host-2")
+    assert claim.vacating_at is not None
+    assert claim.vacate_revision == Host.objects.get(name="gpu-host-2").desired_revision == before + 1
+    assert apply(Plan((shrink,)), 1) == [], "what is being given back is not taken away again"
+
+
+def test_preempting_stops_and_queues_again(cluster: Cluster, submit: Submit) -> None:
+    job = submit()
+    cluster.turn()
+    reason = Explanation(Reason.PREEMPTED_BY_PRIORITY, {}, "Another one comes first.")
+    apply(Plan((line(job, claim=(), slots=(), preempt=True, reason=reason),)), 1)
+    job.refresh_from_db()
+    assert job.state == JobState.PREEMPTING
+    cluster.settle()
+    job.refresh_from_db()
+    assert (job.state, job.reason_code) == (JobState.PENDING, Reason.PREEMPTED_BY_PRIORITY)

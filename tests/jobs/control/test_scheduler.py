@@ -1,0 +1,138 @@
+"""The loop: who leads, what it reads, and that it survives."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from jobs.control.leadership import Leadership
+from jobs.control.snapshots import snapshot
+from jobs.management.commands import run_scheduler
+from jobs.management.commands.run_scheduler import Scheduler
+from jobs.models import Job, SchedulerLease
+from jobs.states import JobState
+from scheduling.snapshot import snapshot_from_json, snapshot_to_json
+from tests.factories import ResourceGroupFactory
+from tests.jobs.cluster import Cluster
+from tests.jobs.conftest import Submit
+from workers.models import ResourceGroup
+
+pytestmark = pytest.mark.django_db
+
+
+def test_one_leads_and_the_other_stands_by(db: None) -> None:
+    first, second = Leadership("a"), Leadership("b")
+    assert first.renew() == 1
+    assert second.renew() is None
+    assert first.renew() == 1
+
+
+def test_an_expired_lease_is_taken_over_with_a_new_epoch(db: None) -> None:
+    first, second = Leadership("a"), Leadership("b")
+    first.renew()
+    SchedulerLease.objects.update(expires_at=Now())
+    assert second.renew() == 2
+    assert first.renew() is None
+    assert SchedulerLease.objects.get().holder == "b"
+
+
+def test_an_expired_lease_that_nobody_took_goes_on(db: None) -> None:
+    leader = Leadership("a")
+    leader.renew()
+    SchedulerLease.objects.update(expires_at=Now())
+    assert leader.renew() == 1
+
+
+def test_who_resigns_is_followed_at_once(db: None) -> None:
+    first, second = Leadership("a"), Leadership("b")
+    first.renew()
+    first.resign()
+    assert second.renew() == 2
+
+
+def test_a_snapshot_takes_the_same_queries_for_any_number(
+    cluster: Cluster, submit: Submit, django_assert_num_queries: Any
+) -> None:
+    submit()
+    with django_assert_num_queries(7):
+        snapshot(timezone.now())
+    for number in range(5):
+        submit(name=f"T{number}", max_slots=1)
+    cluster.cycle()
+    with django_assert_num_queries(7):
+        snapshot(timezone.now())
+
+
+def test_a_snapshot_says_who_holds_what(cluster: Cluster, submit: Submit) -> None:
+    job = submit(max_slots=2, min_slots=2)
+    cluster.cycle()
+    seen = snapshot(timezone.now(), cycle=3)
+    assert [(slot.ref.host, slot.ref.index, slot.held_by) for slot in seen.slots[:3]] == [
+        ("gpu-host-1", 0, job.pk),
+        ("gpu-host-1", 1, job.pk),
+        ("gpu-host-1", 2, None),
+    ]
+    [view] = seen.jobs
+    assert (view.id, view.state, view.min_slots, view.max_slots, view.elastic) == (job.pk, "STARTING", 2, 2, True)
+    assert snapshot_from_json(snapshot_to_json(seen)) == seen
+
+
+def test_service_slots_are_never_offered(cluster: Cluster, submit: Submit) -> None:
+    ResourceGroupFactory(name="services", kind=ResourceGroup.Kind.SERVICE, slot_rule="ncpus*2")
+    assert all("services" not in slot.resource_groups for slot in snapshot(timezone.now()).slots)
+
+
+def test_a_job_whose_former_processes_still_end_is_not_scheduled(cluster: Cluster, submit: Submit) -> None:
+    job = submit()
+    cluster.turn()
+    for host in cluster.hosts.values():
+        for slot in list(host.ranks):
+            host.end(slot, signal=9)
+    cluster.report()
+    assert Job.objects.get(pk=job.pk).state == JobState.PENDING
+    seen = snapshot(timezone.now())
+    assert seen.jobs == ()
+    assert all(slot.vacating for slot in seen.slots)
+
+
+def test_a_turn_starts_a_job(cluster: Cluster, submit: Submit) -> None:
+    job = submit()
+    SchedulerLease.objects.all().delete()
+    Scheduler(threading.Event()).turn()
+    assert Job.objects.get(pk=job.pk).state == JobState.STARTING
+
+
+def test_who_does_not_lead_decides_nothing(cluster: Cluster, submit: Submit) -> None:
+    job = submit()
+    Leadership("another").renew()
+    Scheduler(threading.Event()).turn()
+    assert Job.objects.get(pk=job.pk).state == JobState.PENDING
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_loop_goes_on_after_an_error_and_resigns_at_the_end(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stop = threading.Event()
+    SchedulerLease.objects.all().delete()
+    calls = []
+
+    def broken(*args: object) -> None:
+        calls.append(args)
+        if len(calls) == 2:
+            stop.set()
+        raise RuntimeError("broken policy")
+
+    monkeypatch.setattr(run_scheduler, "schedule", broken)
+    monkeypatch.setattr(run_scheduler, "CYCLE_SECONDS", 0.01)
+    Scheduler(stop).run()
+    assert len(calls) == 2
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == [
+        "cycle=1 failed; the next one tries again",
+        "cycle=2 failed; the next one tries again",
+    ]
+    assert Leadership("next").renew() == 2

@@ -1,0 +1,118 @@
+"""The fair-share page: the scheduler's own figures, in words, and nothing of others by name."""
+
+from __future__ import annotations
+
+import html
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.http import HttpResponse
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from jobs.control.snapshots import snapshot
+from jobs.models import InstanceGroup, Job, SlotClaim
+from jobs.states import JobState
+from scheduling.fair_share import fair_share
+from tests.factories import InstanceGroupFactory, JobFactory
+from tests.scene import Scene
+
+
+@pytest.fixture
+def vision(scene: Scene) -> InstanceGroup:
+    """Owns two GPUs that the other group has borrowed; a training of Bob's waits for them there."""
+    InstanceGroup.objects.update(quota=6, reclaim_grace_seconds=10)
+    group = InstanceGroupFactory(name="vision", resource_group=scene.first.instance_group.resource_group, quota=2)
+    JobFactory(
+        owner=User.objects.get(username="bob"), instance_group=group, name="T3", state=JobState.PENDING, max_slots=2
+    )
+    return group
+
+
+def text(response: HttpResponse) -> str:
+    assert response.status_code == 200
+    return html.unescape(response.content.decode())
+
+
+def cells(page: str, row: str) -> dict[str, str]:
+    """Label -> number in the row of this name."""
+    found = page.split(f'data-row="{row}"')[1].split("</tr>")[0]
+    labels = ("Deserved", "Held", "Borrowed", "Lent", "Will have", "Quota")
+    return {
+        name: found.split(f'data-label="{name}" class="number">')[1].split("<")[0] for name in labels if name in found
+    }
+
+
+def test_the_figures_are_those_of_the_scheduler(carols: Client, scene: Scene, vision: InstanceGroup) -> None:
+    page = text(carols.get("/fair-share/"))
+    [circle] = fair_share(snapshot(timezone.now())).circles
+    for share in circle.groups:
+        shown = cells(page, f"group-{InstanceGroup.objects.get(name=share.group.name).pk}")
+        assert (shown["Held"], shown["Borrowed"], shown["Lent"]) == tuple(
+            map(str, (share.held, share.borrowed, share.lent))
+        )
+        assert float(shown["Deserved"]) == float(share.deserved)
+    assert cells(page, f"group-{vision.pk}") == {
+        "Deserved": "2", "Held": "0", "Borrowed": "0", "Lent": "2", "Will have": "2", "Quota": "2",
+    }  # fmt: skip
+
+
+def test_who_waits_for_whom_is_a_sentence(carols: Client, vision: InstanceGroup) -> None:
+    sentence = (
+        "T3 of vision waits: sig-elastic has borrowed 2 of vision's GPUs, which come back after the step under way."
+    )
+    assert sentence in text(carols.get("/fair-share/"))
+    assert sentence in carols.get("/api/v1/fair-share/").json()["waiting"]
+
+
+def test_how_long_a_training_that_is_stopped_may_take_is_said(
+    carols: Client, scene: Scene, vision: InstanceGroup
+) -> None:
+    Job.objects.filter(pk=scene.waiting.pk).delete()
+    Job.objects.filter(pk=scene.second.pk).update(min_slots=5)
+    Job.objects.filter(pk=scene.first.pk).update(min_slots=3)
+    page = text(carols.get("/fair-share/"))
+    assert "which come back within 10 s, as a training there is stopped for now." in page
+
+
+def test_others_trainings_and_groups_have_no_names(alices: Client, scene: Scene, vision: InstanceGroup) -> None:
+    vision.members.add(User.objects.get(username="bob"))
+    page, answer = text(alices.get("/fair-share/")), alices.get("/api/v1/fair-share/")
+    for seen in (page, answer.content.decode()):
+        assert "T1 digits-cnn" in seen
+        assert "sig-elastic" in seen
+        for secret in ("vision", "T3", "bobs-secret"):
+            assert secret not in seen
+    assert "Another user's training of another instance group waits: sig-elastic has borrowed 2 of" in page
+    assert {share["name"] for share in answer.json()["jobs"] if not share["visible"]} == {"another user's training"}
+
+
+def test_where_nobody_waits_the_page_says_so(alices: Client, scene: Scene) -> None:
+    Job.objects.filter(state=JobState.PENDING).delete()
+    InstanceGroup.objects.update(preemption=False)
+    assert "Nobody waits: every training has all that it is to have." in text(alices.get("/fair-share/"))
+
+
+def test_without_groups_or_trainings_it_is_no_error(alices: Client, scene: Scene, vision: InstanceGroup) -> None:
+    SlotClaim.objects.all().delete()
+    Job.objects.all().delete()
+    assert "No training waits or runs." in text(alices.get("/fair-share/"))
+    InstanceGroup.objects.all().delete()
+    assert "There is no instance group yet" in text(alices.get("/fair-share/"))
+
+
+def test_more_groups_and_trainings_cost_no_more_queries(carols: Client, scene: Scene) -> None:
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            assert carols.get("/fair-share/now/").status_code == 200
+        return len(captured)
+
+    few = queries()
+    common: dict[str, Any] = {"resource_group": scene.first.instance_group.resource_group}
+    for _ in range(6):
+        JobFactory(instance_group=InstanceGroupFactory(**common), reason_text="waits")
+    assert queries() == few
+    assert few <= 14

@@ -1,0 +1,126 @@
+"""The page of the hosts: who holds which GPU, and what an administrator does to a host."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from core.models import AuditEntry
+from jobs.models import Job, SlotClaim
+from models_registry.models import RegisteredModelVersion
+from tests.factories import HostFactory
+from tests.scene import Scene
+from workers.models import GpuReading, Host
+
+
+def act(client: Client, host: Host, verb: str) -> str:
+    return client.post(f"/hosts/{host.pk}/{verb}/", follow=True).content.decode()
+
+
+def ask(client: Client, host: Host, verb: str) -> dict[str, str]:
+    answer: dict[str, str] = client.get(f"/hosts/{host.pk}/{verb}/question.json").json()
+    return answer
+
+
+@pytest.fixture
+def host(scene: Scene) -> Host:
+    return Host.objects.get(name="gpu-host-1")
+
+
+@pytest.fixture
+def idle(scene: Scene, host: Host) -> GpuReading:
+    """T1's first GPU has done nothing for three minutes."""
+    since = timezone.now() - timedelta(minutes=3, seconds=2)
+    SlotClaim.objects.update(claimed_at=since - timedelta(minutes=9))
+    GpuReading.objects.filter(slot__host=host, slot__index=0).update(idle_since=since, utilisation_percent=0)
+    return GpuReading.objects.get(slot__host=host, slot__index=0)
+
+
+def test_held_but_idle_gpus_are_named_to_who_may_know(
+    alices: Client, bobs: Client, carols: Client, idle: GpuReading
+) -> None:
+    for client in (alices, carols):
+        page = client.get("/hosts/").content.decode()
+        assert page.count("idle for 3 min") == 1
+        assert "T1 digits-cnn" in page
+    page = bobs.get("/hosts/").content.decode()
+    assert "idle for 3 min" in page
+    assert "another user&#x27;s training" in page
+    assert "T1 digits-cnn" not in page
+    assert "alice" not in page
+
+
+def test_a_gpu_is_idle_from_when_it_was_given(alices: Client, idle: GpuReading) -> None:
+    SlotClaim.objects.update(claimed_at=timezone.now())
+    page = alices.get("/hosts/").content.decode()
+    assert "No held GPU is known to stand idle" in page
+    assert "idle for" not in page
+
+
+def test_virtual_hosts_say_that_nothing_is_read_from_nvml(alices: Client, scene: Scene) -> None:
+    assert "nothing is read from NVML" in alices.get("/hosts/").content.decode()
+    Host.objects.update(virtual=False)
+    page = alices.get("/hosts/").content.decode()
+    assert "nothing is read from NVML" not in page
+    assert "Temperature" in page
+
+
+def test_only_administrators_may_change_a_host(alices: Client, host: Host) -> None:
+    assert "/drain/" not in alices.get("/hosts/").content.decode()
+    for verb in ("drain", "resume", "remove", "restore"):
+        assert alices.post(f"/hosts/{host.pk}/{verb}/").status_code == 403
+    assert alices.get(f"/hosts/{host.pk}/drain/question.json").status_code == 403
+    assert Host.objects.get(pk=host.pk).state == "ONLINE"
+
+
+def test_draining_is_undone_by_resuming(carols: Client, host: Host) -> None:
+    page = act(carols, host, "drain")
+    assert "gpu-host-1 is being drained" in page
+    assert f'action="/hosts/{host.pk}/resume/"' in page.split("Undo")[0]
+    assert Host.objects.get(pk=host.pk).state == "DRAINING"
+    assert "gpu-host-1 is in service again" in act(carols, host, "resume")
+    assert list(AuditEntry.objects.order_by("pk").values_list("actor", "verb")) == [
+        ("carol", "drained"),
+        ("carol", "resumed"),
+    ]
+
+
+def test_the_question_says_which_trainings_move_off_and_which_finish(carols: Client, scene: Scene, host: Host) -> None:
+    asked = ask(carols, host, "drain")
+    assert asked["title"] == "Drain gpu-host-1?"
+    assert "“T1 digits-cnn” leaves 3 GPUs after a step, and trains on with 1." in asked["lost"]
+    assert "“T2 digits-cnn” leaves 1 GPU after a step, and trains on with 2." in asked["lost"]
+
+    RegisteredModelVersion.objects.update(engine="fixed")
+    Job.objects.filter(pk=scene.first.pk).update(max_slots=3)
+    assert "“T1 digits-cnn” finishes on its 3 GPUs: it is of fixed size." in ask(carols, host, "drain")["lost"]
+
+
+def test_a_host_whose_gpus_are_held_is_not_removed_and_says_what_to_do(carols: Client, host: Host) -> None:
+    Host.objects.filter(pk=host.pk).update(state="DRAINING")
+    answer = carols.get(f"/hosts/{host.pk}/remove/question.json")
+    assert answer.status_code == 409
+    assert "4 GPUs of it are held by trainings; wait" in answer.json()["error"]
+    assert "cannot be removed" in act(carols, host, "remove")
+    assert Host.objects.get(pk=host.pk).removed_at is None
+
+
+def test_a_removed_host_can_be_restored_from_the_page(carols: Client, alices: Client, scene: Scene) -> None:
+    gone = HostFactory(name="gpu-host-9", state=Host.State.LOST)
+    assert "as soon as it reports again" in ask(carols, gone, "remove")["lost"]
+    assert "gpu-host-9 is removed" in act(carols, gone, "remove")
+    assert "gpu-host-9" not in alices.get("/hosts/").content.decode()
+    assert "gpu-host-9" not in str(alices.get("/cluster/live.json").json())
+    assert 'id="removed-title"' in carols.get("/hosts/").content.decode()
+    assert "gpu-host-9 is back" in act(carols, gone, "restore")
+    assert 'data-host="gpu-host-9"' in alices.get("/hosts/").content.decode()
+
+
+def test_what_came_too_late_is_said(carols: Client, host: Host) -> None:
+    act(carols, host, "drain")
+    assert "is DRAINING: only one that is ONLINE can be told to drain" in act(carols, host, "drain")
+    assert carols.post("/hosts/999/drain/").status_code == 404
+    assert carols.get(f"/hosts/{host.pk}/drain/").status_code == 405

@@ -1,0 +1,197 @@
+"""What a page knows plus the events of real actions is what it would fetch afresh."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+from tidepool.protocol import Report, from_json
+
+from core import live
+from core.hub import frames
+from core.live import CLUSTER, HOSTS, Event, job_topic, merge
+from jobs import actions
+from jobs.control.allocation import add_point
+from jobs.control.claims import open_claims, release_claims
+from jobs.control.ending import requeue_interrupted
+from jobs.control.host_reports import record_host
+from jobs.control.lost_hosts import Watch, reap_lost_hosts
+from jobs.control.transition import Why, change, lock_job
+from jobs.models import Job
+from jobs.pages.queries import cluster_live, job_live
+from jobs.states import Reason
+from tests.jobs.cluster import FakeHost
+from tests.scene import Scene
+from workers.actions import drain_host, retire_host
+from workers.models import Host
+from workers.queries import hosts_live
+
+WHY = Why(Reason.GREW_INTO_FREE_SLOTS, "8 of 8 GPUs: nobody else wants them.", "scheduler", {"free": 3})
+
+
+def _grow(job: Job) -> None:
+    change(
+        lock_job(job.pk),
+        WHY,
+        slots=8,
+        target_slots=8,
+        step=900,
+        progress=0.7,
+        final_metrics={**job.final_metrics, "loss": 0.01},
+    )
+    add_point(job, WHY, at=timezone.now(), slots=8, generation=5, pause_ms=31.5)
+
+
+def _release(job: Job) -> None:
+    release_claims(open_claims(job))
+
+
+def _reprioritise(job: Job) -> None:
+    actions.change_priority(job.pk, 7000, "alice")
+    actions.change_max_slots(job.pk, 6, "alice")
+
+
+def _suspend(job: Job) -> None:
+    actions.suspend(job.pk, "alice")
+
+
+def _cancel(job: Job) -> None:
+    actions.cancel(job.pk, "alice")
+
+
+ACTIONS = [_grow, _release, _reprioritise, _suspend, _cancel]
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
+    """Events as the broker gets them."""
+    events: list[Event] = []
+
+    class Broker:
+        def publish(self, channel: str, payload: str) -> None:
+            if channel == live.LIVE_CHANNEL:
+                events.append(Event(**json.loads(payload)))
+
+    monkeypatch.setattr(live, "connect", Broker)
+    return events
+
+
+def followed(old: dict[str, Any], topic: str, sent: list[Event], keys: dict[str, tuple[str, ...]]) -> dict[str, Any]:
+    """The same that `live.js` does: merge states, append what is new by its key."""
+    events = [event for event in sent if event.topic == topic]
+    tip = max([old["seq"], *(event.seq for event in events)])
+    state, append = old["state"], {name: list(items) for name, items in old["append"].items()}
+    for frame in frames(topic, events, old["seq"], tip):
+        assert frame["kind"] != "reset"
+        if frame["kind"] == "state":
+            state = merge(topic, state, frame["data"])
+            continue
+        for name, items in frame["data"].items():
+            known = {tuple(item[key] for key in keys[name]) for item in append[name]}
+            append[name] += [item for item in items if tuple(item[key] for key in keys[name]) not in known]
+    return {"seq": tip, "state": state, "append": append}
+
+
+KEYS = {"allocation": ("job", "at", "slots"), "metrics": ("name", "step"), "events": ("seq",)}
+
+
+@pytest.mark.parametrize("act", ACTIONS, ids=lambda act: act.__name__)
+def test_a_jobs_page(
+    act: Callable[[Job], None], scene: Scene, sent: list[Event], django_capture_on_commit_callbacks: Any
+) -> None:
+    old = job_live(scene.first)
+
+    with django_capture_on_commit_callbacks(execute=True):
+        act(scene.first)
+
+    fresh = job_live(Job.objects.get(pk=scene.first.pk))
+    now = followed(old, job_topic(scene.first.pk), sent, KEYS)
+    # Ranks and their logs come by fetching alone.
+    fetched_only = {"ranks": None, "log": None}
+    assert {**fresh, **fetched_only} == {**now, **fetched_only}
+
+
+@pytest.mark.parametrize("act", ACTIONS, ids=lambda act: act.__name__)
+def test_the_overview(
+    act: Callable[[Job], None], scene: Scene, sent: list[Event], django_capture_on_commit_callbacks: Any
+) -> None:
+    old = cluster_live(scene.alice)
+
+    with django_capture_on_commit_callbacks(execute=True):
+        act(scene.first)
+
+    fresh, now = cluster_live(scene.alice), followed(old, CLUSTER, sent, KEYS)
+    assert (now["seq"], now["state"]) == (fresh["seq"], fresh["state"])
+    for name in ("at", "job", "slots", "generation", "pause_ms"):
+        assert [p[name] for p in now["append"]["allocation"]] == [p[name] for p in fresh["append"]["allocation"]]
+
+
+def test_the_clusters_topic_says_nothing_about_whose_jobs_they_are(
+    scene: Scene, sent: list[Event], django_capture_on_commit_callbacks: Any
+) -> None:
+    with django_capture_on_commit_callbacks(execute=True):
+        for act in ACTIONS:
+            act(scene.first)
+
+    said = json.dumps([event.data for event in sent if event.topic == CLUSTER])
+    assert said != "[]"
+    for secret in ("alice", "digits", "nobody else"):
+        assert secret not in said
+
+
+def _drain(scene: Scene) -> None:
+    drain_host("gpu-host-1", "carol")
+
+
+def _retire(scene: Scene) -> None:
+    retire_host("gpu-host-2")
+
+
+def _report(scene: Scene) -> None:
+    # The page hears the first report of each second.
+    Host.objects.filter(name="gpu-host-1").update(last_report_at=timezone.now() - timedelta(seconds=1))
+    FakeHost("gpu-host-1").send()
+
+
+def _first_report(scene: Scene) -> None:
+    FakeHost("gpu-host-9", slots=2).send()
+
+
+def _fall_silent(scene: Scene) -> None:
+    Host.objects.filter(name="gpu-host-2").update(last_report_at=timezone.now() - timedelta(hours=1))
+    reap_lost_hosts(Watch(), timezone.now())
+
+
+def _stop(scene: Scene) -> None:
+    requeue_interrupted()
+
+
+@pytest.mark.parametrize("act", [_drain, _retire, _report, _first_report, _fall_silent, _stop])
+def test_the_hosts(
+    act: Callable[[Scene], None], scene: Scene, sent: list[Event], django_capture_on_commit_callbacks: Any
+) -> None:
+    old = hosts_live()
+
+    with django_capture_on_commit_callbacks(execute=True):
+        act(scene)
+
+    now, fresh = followed(old, HOSTS, sent, {}), hosts_live()
+    assert now == fresh
+    assert now["seq"] > old["seq"]
+
+
+def test_the_topic_of_the_hosts_is_told_once_a_second(
+    scene: Scene, sent: list[Event], django_capture_on_commit_callbacks: Any
+) -> None:
+    host = FakeHost("gpu-host-1")
+    start = timezone.now().replace(microsecond=0) + timedelta(seconds=5)
+    with django_capture_on_commit_callbacks(execute=True):
+        for milliseconds in (0, 400, 800, 1200, 1600):
+            now = start + timedelta(milliseconds=milliseconds)
+            record_host(from_json(Report, host.report(at=now.timestamp())), now)
+
+    assert len([event for event in sent if event.topic == HOSTS]) == 2

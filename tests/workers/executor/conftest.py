@@ -1,0 +1,42 @@
+"""A broker and a host of each test's own, with nothing left afterwards."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.process_tree import running_forkserver
+from tests.workers.executor.embedded import Broker, Host, running_broker
+
+
+@pytest.fixture(scope="package")
+def broker() -> Iterator[Broker]:
+    with tempfile.TemporaryDirectory(prefix="tide") as folder, running_broker(Path(folder)) as started:
+        yield started
+
+
+@pytest.fixture(scope="package")
+def warm_forkserver() -> Iterator[Path]:
+    with running_forkserver() as (forkserver, _):
+        yield forkserver.socket
+
+
+@pytest.fixture
+def host(broker: Broker, warm_forkserver: Path, tmp_path: Path) -> Iterator[Host]:
+    """A running executor on a home of its own, with the forkserver that all tests share."""
+    yield from _running(Host(broker, tmp_path, warm_forkserver=warm_forkserver))
+
+
+@pytest.fixture
+def whole_host(broker: Broker, tmp_path: Path) -> Iterator[Host]:
+    """A running executor that starts a forkserver of its own."""
+    yield from _running(Host(broker, tmp_path))
+
+
+def _running(host: Host) -> Iterator[Host]:
+    host.start()
+    yield host
+    host.close()

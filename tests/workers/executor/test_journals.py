@@ -1,0 +1,200 @@
+"""Journals are read from the acknowledged entry on, sent again when nobody acknowledges, and never pile up."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tidepool.journal import Journal, read_journal
+from tidepool.protocol import DesiredJob
+
+from tests.runtime.process_tree import launch_spec
+from tests.workers.executor.embedded import desired_job
+from workers.executor.journals import Journals
+
+SHIM = "3.1.shim.host-a"
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def journals(tmp_path: Path, clock: Clock) -> Journals:
+    return Journals("host-a", tmp_path / "journals.json", clock)
+
+
+@pytest.fixture
+def desired(tmp_path: Path) -> DesiredJob:
+    return desired_job(launch_spec(tmp_path, ""), [0], lead=True)
+
+
+def record(desired: DesiredJob, *kinds: str) -> None:
+    write(Path(desired.launch.folder) / "journal" / "shim.host-a.jsonl", *kinds)
+
+
+def write(path: Path, *kinds: str) -> list[int]:
+    with closing(Journal(path)) as journal:
+        return [journal.append(kind, {"slot": 0}) for kind in kinds]
+
+
+def write_steps(desired: DesiredJob, first: int, last: int) -> None:
+    with (Path(desired.launch.folder) / "metrics.jsonl").open("a") as file:
+        file.writelines(f"{json.dumps({'step': step})}\n" for step in range(first, last + 1))
+
+
+def numbers(journals: Journals, limit: int = 500) -> list[int]:
+    return [entry.number for entry in journals.take(limit)]
+
+
+def test_entries_are_taken_once_while_an_answer_may_still_come(journals: Journals, desired: DesiredJob) -> None:
+    journals.follow(desired)
+    record(desired, "rank_started", "rank_exited")
+    entries = journals.take(500)
+    assert [(entry.journal, entry.number, entry.kind) for entry in entries] == [
+        (SHIM, 1, "rank_started"),
+        (SHIM, 2, "rank_exited"),
+    ]
+    assert journals.take(500) == []
+    record(desired, "rank_started")
+    assert numbers(journals) == [3]
+
+
+def test_entries_without_acknowledgement_are_sent_again(journals: Journals, desired: DesiredJob, clock: Clock) -> None:
+    journals.follow(desired)
+    record(desired, "rank_started", "rank_exited", "rank_started")
+    assert numbers(journals) == [1, 2, 3]
+    journals.acknowledge({SHIM: 1})
+    clock.now += 6.0
+    assert numbers(journals) == [2, 3]
+    journals.acknowledge({SHIM: 3, "9.1.metrics": 5})
+    clock.now += 6.0
+    assert not journals.news()
+
+
+def test_a_lost_report_is_sent_again_though_news_keep_coming(
+    journals: Journals, desired: DesiredJob, clock: Clock
+) -> None:
+    journals.follow(desired)
+    for second in range(4):
+        clock.now = second * 2.0
+        record(desired, "rank_started")
+        taken = numbers(journals)
+    assert taken == [1, 2, 3, 4]
+
+
+def test_what_could_not_be_sent_is_taken_again_at_once(journals: Journals, desired: DesiredJob) -> None:
+    journals.follow(desired)
+    record(desired, "rank_started", "rank_exited")
+    first = journals.take(500)
+    journals.acknowledge({SHIM: 1})
+    record(desired, "rank_started")
+    second = journals.take(500)
+    assert [entry.number for entry in second] == [3]
+    journals.put_back(second)
+    assert numbers(journals) == [3]
+    journals.put_back(first)
+    assert numbers(journals) == [2, 3], "the first is stored, and is not sent again"
+
+
+def test_who_answers_late_is_not_flooded(journals: Journals, desired: DesiredJob, clock: Clock) -> None:
+    journals.follow(desired)
+    record(desired, "rank_started")
+    sent_at = []
+    for second in range(100):
+        clock.now = float(second)
+        if numbers(journals):
+            sent_at.append(second)
+    assert sent_at == [0, 6, 17, 38, 79]
+    journals.acknowledge({SHIM: 1})
+    record(desired, "rank_exited")
+    assert numbers(journals) == [2]
+    clock.now += 6.0
+    assert numbers(journals) == [2]
+
+
+def test_bare_lines_are_steps_numbered_by_position(journals: Journals, desired: DesiredJob) -> None:
+    journals.follow(desired)
+    write_steps(desired, 11, 12)
+    assert not journals.urgent_news()
+    entries = journals.take(500)
+    assert [(entry.number, entry.kind, entry.data["step"]) for entry in entries] == [(1, "step", 11), (2, "step", 12)]
+
+
+def test_a_line_that_is_still_being_written_waits(journals: Journals, desired: DesiredJob) -> None:
+    journals.follow(desired)
+    path = Path(desired.launch.folder) / "metrics.jsonl"
+    path.write_text('{"step": 1}\n{"ste')
+    assert numbers(journals) == [1]
+    assert not journals.news()
+    path.write_text('{"step": 1}\n{"step": 2}\n')
+    assert numbers(journals) == [2]
+
+
+def test_a_chatty_journal_leaves_room_for_the_others(journals: Journals, desired: DesiredJob) -> None:
+    journals.follow(desired)
+    write_steps(desired, 1, 900)
+    record(desired, "rank_started")
+    entries = journals.take(500)
+    assert len(entries) == 500
+    assert any(entry.journal == SHIM for entry in entries)
+
+
+def test_an_outage_of_hours_holds_a_bounded_number_in_memory(journals: Journals, desired: DesiredJob) -> None:
+    journals.follow(desired)
+    write_steps(desired, 1, 10_000)
+    taken = 0
+    while found := len(journals.take(500)):
+        taken += found
+    assert taken == 2000
+    journals.acknowledge({"3.1.metrics": 2000})
+    assert numbers(journals)[0] == 2001
+
+
+def test_the_next_executor_goes_on_behind_what_was_acknowledged(
+    journals: Journals, desired: DesiredJob, tmp_path: Path
+) -> None:
+    journals.follow(desired)
+    write_steps(desired, 1, 4)
+    journals.take(500)
+    journals.acknowledge({"3.1.metrics": 3})
+    after = Journals("host-a", tmp_path / "journals.json")
+    after.recall()
+    assert numbers(after) == [4]
+
+
+def test_a_released_jobs_journals_are_followed_to_their_end(
+    journals: Journals, desired: DesiredJob, tmp_path: Path
+) -> None:
+    journals.follow(desired)
+    record(desired, "rank_exited")
+    journals.release((3, 1))
+    assert numbers(journals) == [1]
+    journals.acknowledge({SHIM: 1})
+    assert json.loads((tmp_path / "journals.json").read_text()) == {}
+
+
+def test_an_unreadable_journal_does_not_silence_the_others(journals: Journals, desired: DesiredJob) -> None:
+    journals.follow(desired)
+    (Path(desired.launch.folder) / "plans.jsonl").write_text("no json\n")
+    write_steps(desired, 1, 1)
+    assert numbers(journals) == [1]
+
+
+def test_a_torn_line_is_cut_off_before_the_next_writer_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "shim.jsonl"
+    write(path, "rank_started")
+    with path.open("a") as file:
+        file.write('{"number":2,"ki')
+    assert write(path, "rank_exited") == [2]
+    assert [entry["kind"] for entry in read_journal(path)] == ["rank_started", "rank_exited"]

@@ -1,0 +1,251 @@
+"""The `args` of a submission: one text, split as a shell would split it and never given to one.
+
+Options of the launcher are taken out; everything else, and everything behind `--`, is the script's, in its order.
+What is known of the launcher's options but has no meaning here is taken out as well, and said.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.errors import UserError
+from core.references import is_storable
+
+__all__ = ["MAX_ARGS", "Arguments", "folder_of", "parse_arguments", "script_words"]
+
+MAX_ARGS = 32 * 1024
+_MAX_WORKERS = 1_000_000
+_CONTINUED = re.compile(r"\\\r?\n")
+#: Stands for a quotation mark where a shell on the way would have eaten one.
+_QUOTE = "_QUOTE_"
+#: Families of options with a value that steer IBM's containers, hosts and environments, not the training.
+_OTHER_OPTIONS = re.compile(
+    r"--(?:(?:cs|conda|msd|sc)-[\w-]+|(?:worker|driver)[A-Z]\w*|num(?:Ps|Driver)|submit-user|consumer|python-version"
+    r"|accelerators|lsf-gpu-syntax|debug-level)"
+)
+_FLAGS = frozenset({"--exclusive"})
+#: Ways to submit that there are not here -> what to do instead.
+_REFUSED = {
+    "--user-cmd": "name a script with --model-main.",
+    "--pbmodel-name": "upload the model's files, and name its script with --model-main.",
+    "--pbmodel-cmd": "upload the model's files, and name its script with --model-main.",
+}
+
+
+@dataclass
+class Arguments:
+    #: As it was spelt; "" where it is missing.
+    framework: str = ""
+    #: Relative to the model's folder; "": not given.
+    model_main: str = ""
+    #: Name of the model's folder; "": not given.
+    model_dir: str = ""
+    #: As given, relative to the data folder or absolute; "": the data folder itself.
+    data_path: str = ""
+    #: The same by `--data-source`, which counts where both are given.
+    data_source: str = ""
+    #: The most workers; None: as many as there are.
+    max_workers: int | None = None
+    #: It came by `--edt-options`, whose number scripts of that time expect as `--numWorker`.
+    has_edt_options: bool = False
+    gpus_per_worker: int | None = None
+    instance_group: str = ""
+    app_name: str = ""
+    priority: int | None = None
+    #: Names of files that clients send beside the model, and that nothing reads here.
+    unread_files: set[str] = field(default_factory=set)
+    #: What is the script's own.
+    script: list[str] = field(default_factory=list)
+    #: Options that change nothing here.
+    without_effect: list[str] = field(default_factory=list)
+
+
+def parse_arguments(text: str) -> Arguments:
+    """Raises UserError with what is wrong with them."""
+    words = _split(text)
+    found = Arguments()
+    position = 0
+    while position < len(words):
+        word = words[position]
+        position += 1
+        if word == "--":
+            found.script += words[position:]
+            break
+        name, equals, value = word.partition("=")
+        if name in _REFUSED:
+            raise UserError(f"{name} is not supported here: {_REFUSED[name]}")
+        if name in _FLAGS:
+            found.without_effect.append(name)
+        elif name in _READERS or _OTHER_OPTIONS.fullmatch(name):
+            if not equals:
+                value = _value(name, words, position)
+                position += 1
+            _READERS.get(name, _without_effect)(found, name, value)
+        else:
+            found.script.append(word)
+    found.data_path = found.data_source or found.data_path
+    return found
+
+
+def folder_of(name: str, sources: Any) -> str:
+    """Where the data is that WMLA's list of data sources tells of; "" for an empty list."""
+    try:
+        paths = [source["location"]["paths"] for source in sources if source.get("type", "fs") == "fs"]
+    except (LookupError, TypeError, AttributeError):
+        raise UserError(f'{name} is no list like [{{"type": "fs", "location": {{"paths": "mnist"}}}}].') from None
+    if len(paths) != len(sources) or len(paths) > 1 or not all(isinstance(path, str) for path in paths):
+        raise UserError(f"{name} has another source than one folder of type fs: put all data into one.")
+    return paths[0] if paths else ""
+
+
+def script_words(
+    given: Arguments, max_workers: int, *, declared: frozenset[str], refuses_unknown: bool, is_on_prem: bool
+) -> list[str]:
+    """What the script gets: its own words, behind the launcher's numbers where it is able to take them.
+
+    declared: long options that the script declares, without dashes. refuses_unknown: it ends at any other one. In the
+    time of `--edt-options` the number came as `--numWorker` in any case; scripts of Cloud Pak get what they declare.
+    """
+    expects = given.has_edt_options and is_on_prem and not refuses_unknown
+    injected: list[str] = []
+    if given.max_workers is not None and (expects or "numWorker" in declared):
+        injected += _unless_given("--numWorker", max_workers, given.script)
+    if given.gpus_per_worker is not None and "gpuPerWorker" in declared:
+        injected += _unless_given("--gpuPerWorker", given.gpus_per_worker, given.script)
+    return [*injected, *given.script]
+
+
+def _unless_given(name: str, number: int, script: list[str]) -> list[str]:
+    return [] if any(word.partition("=")[0] == name for word in script) else [name, str(number)]
+
+
+def _split(text: str) -> list[str]:
+    if len(text) > MAX_ARGS:
+        raise UserError(f"args has {len(text)} characters: send at most {MAX_ARGS}.")
+    if not is_storable(text):
+        raise UserError("args has a NUL or half a character: no script can be given that.")
+    try:
+        return shlex.split(_CONTINUED.sub("", text).replace(_QUOTE, '"'))
+    except ValueError as error:
+        raise UserError(f"args cannot be split into words ({str(error).lower()}): check its quotes.") from None
+
+
+def _value(name: str, words: list[str], position: int) -> str:
+    if position >= len(words) or words[position].startswith("--"):
+        raise UserError(f"{name} has no value in args: write {name} and its value.")
+    return words[position]
+
+
+def _inside(name: str, value: str) -> str:
+    """A relative path that stays where it is put."""
+    parts = value.removesuffix("/").split("/")
+    is_plain = value.isprintable() and "\\" not in value and len(value) <= 255
+    if not is_plain or any(part in ("", ".", "..") or part.startswith(".") for part in parts):
+        raise UserError(f"{name} is {value[:100]!a}: give a plain name inside of what is uploaded, such as main.py.")
+    return "/".join(parts)
+
+
+def _read_model_main(found: Arguments, name: str, value: str) -> None:
+    found.model_main = _inside(name, value.removeprefix("./"))
+
+
+def _read_model_dir(found: Arguments, name: str, value: str) -> None:
+    folder = _inside(name, value.removeprefix("./"))
+    if "/" in folder:
+        raise UserError(f"{name} is {value[:100]!a}: give the name of the folder that is uploaded, without a slash.")
+    found.model_dir = folder
+
+
+def _read_data(found: Arguments, name: str, value: str) -> None:
+    pairs = _pairs(name, value)
+    if (kind := pairs.pop("type", "fs")) != "fs":
+        raise UserError(f"{name} has type={kind[:50]!a}: only type=fs, a folder below the data folder, is supported.")
+    found.data_path = pairs.pop("data_path", "")
+    found.without_effect += [f"{name} {key}" for key in pairs]
+
+
+def _read_data_source(found: Arguments, name: str, value: str) -> None:
+    try:
+        sources = json.loads(value)
+    except (ValueError, RecursionError):
+        sources = None
+    found.data_source = folder_of(name, sources)
+
+
+def _read_edt_options(found: Arguments, name: str, value: str) -> None:
+    pairs = _pairs(name, value)
+    if (number := pairs.pop("maxWorkers", None)) is not None:
+        _limit_workers(found, f"{name} maxWorkers", number)
+        found.has_edt_options = True
+    found.without_effect += [f"{name} {key}" for key in pairs]
+
+
+def _limit_workers(found: Arguments, name: str, value: str) -> None:
+    number = _whole(name, value, _MAX_WORKERS)
+    found.max_workers = number if found.max_workers is None else min(number, found.max_workers)
+
+
+def _read_gpus_per_worker(found: Arguments, name: str, value: str) -> None:
+    found.gpus_per_worker = _whole(name, value, _MAX_WORKERS)
+    if found.gpus_per_worker != 1:
+        found.without_effect.append(f"{name} {found.gpus_per_worker} (each worker has one GPU)")
+
+
+def _read_priority(found: Arguments, name: str, value: str) -> None:
+    found.priority = _whole(name, value, _MAX_WORKERS)
+
+
+def _text_reader(attribute: str) -> Callable[[Arguments, str, str], None]:
+    def read(found: Arguments, name: str, value: str) -> None:
+        setattr(found, attribute, value)
+
+    return read
+
+
+def _read_environment_file(found: Arguments, name: str, value: str) -> None:
+    found.unread_files.add(value.rpartition("/")[2])
+    found.without_effect.append(name)
+
+
+def _without_effect(found: Arguments, name: str, value: str) -> None:
+    found.without_effect.append(name)
+
+
+_READERS: dict[str, Callable[[Arguments, str, str], None]] = {
+    "--exec-start": _text_reader("framework"),
+    "--model-main": _read_model_main,
+    "--model-dir": _read_model_dir,
+    "--cs-datastore-meta": _read_data,
+    "--data-source": _read_data_source,
+    "--edt-options": _read_edt_options,
+    "--numWorker": _limit_workers,
+    "--gpuPerWorker": _read_gpus_per_worker,
+    "--workerDeviceNum": _read_gpus_per_worker,
+    "--ig": _text_reader("instance_group"),
+    "--appName": _text_reader("app_name"),
+    "--msd-priority": _read_priority,
+    "--conda-env-yaml": _read_environment_file,
+    "--conda-env-package": _read_environment_file,
+    "--conda-package": _read_environment_file,
+}
+
+
+def _pairs(name: str, value: str) -> dict[str, str]:
+    pairs = {}
+    for pair in filter(None, value.split(",")):
+        key, equals, text = pair.partition("=")
+        if not equals:
+            raise UserError(f"{name} has {pair[:100]!a}: write it as key=value, with commas between.")
+        pairs[key] = text
+    return pairs
+
+
+def _whole(name: str, value: str, most: int) -> int:
+    if not (value.isascii() and value.isdigit() and len(value) <= 9 and 1 <= int(value) <= most):
+        raise UserError(f"{name} is {value[:50]!a}: give a whole number of 1 or more.")
+    return int(value)

@@ -1,0 +1,122 @@
+"""Logging on as WMLA's clients do: Conductor's, for a session; Cloud Pak's, for a token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth import login
+from django.contrib.auth.models import User
+from django.http import HttpResponse
+from django.urls import URLPattern
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from accounts.authentication import BasicLogin
+from accounts.logons import log_off, log_on
+from accounts.models import ApiToken
+from core.errors import UserError
+from core.references import is_storable
+from core.rest import signed_in
+from wmla.view import ConductorView, WmlaView, csrf_token_of, json_body, route
+
+__all__ = ["auth_urls", "conductor_urls", "preauth_urls"]
+
+#: As long as Conductor's sessions last.
+SESSION_SECONDS = 8 * 3600
+_BACKEND = "django.contrib.auth.backends.ModelBackend"
+
+
+class ConductorLogonOutput(serializers.Serializer[Any]):
+    csrftoken = serializers.CharField(help_text="To be sent with what the cookie alone shall change.")
+    username = serializers.CharField()
+
+
+class WebTokenOutput(serializers.Serializer[Any]):
+    accessToken = serializers.CharField(help_text="A JSON web token with `username`, `sub`, `iat` and `exp`.")
+
+
+class LogonInput(serializers.Serializer[Any]):
+    username = serializers.CharField()
+    password = serializers.CharField()
+
+
+class CredentialsInBody(BasicLogin):
+    """`{"username", "password"}` as JSON, which some clients send even with GET."""
+
+    def authenticate(self, request: Request) -> tuple[User, None] | None:
+        try:
+            given = json_body(request)
+        except UserError:
+            return None
+        name, password = given.get("username"), given.get("password")
+        if not isinstance(name, str) or not isinstance(password, str) or not is_storable(name):
+            return None
+        return self.authenticate_credentials(name, password, request)
+
+
+class ConductorLogon(ConductorView):
+    authentication_classes: list[type[BaseAuthentication]] = [BasicLogin]
+
+    @extend_schema(responses=ConductorLogonOutput)
+    def get(self, request: Request) -> Response:
+        """Begin a session of 8 hours; its cookie is good for every port of this host."""
+        user, plain = signed_in(request), request._request
+        login(plain, user, backend=_BACKEND)
+        plain.session.set_expiry(SESSION_SECONDS)
+        plain.session.save()
+        token = csrf_token_of(plain.session.session_key or "")
+        return Response({"csrftoken": token, "username": user.get_username()})
+
+
+class Logon(WmlaView):
+    # With neither in the body nor as Basic what it needs, whoever asks is refused: a cookie or token makes no token.
+    authentication_classes: list[type[BaseAuthentication]] = [BasicLogin, CredentialsInBody]
+
+    @extend_schema(responses=WebTokenOutput)
+    def get(self, request: Request) -> Response:
+        """A token for `Authorization: Bearer` or `X-Auth-Token`. It ends after 12 hours, or with the password."""
+        return Response({"accessToken": log_on(signed_in(request)).text})
+
+    @extend_schema(request=LogonInput, responses=WebTokenOutput)
+    def post(self, request: Request) -> Response:
+        """The same."""
+        return self.get(request)
+
+
+class ValidateAuth(WmlaView):
+    """Where clients for Cloud Pak's own services ask for the same token."""
+
+    authentication_classes: list[type[BaseAuthentication]] = [BasicLogin]
+
+    @extend_schema(responses=WebTokenOutput)
+    def get(self, request: Request) -> Response:
+        """The token of a log-on, for Basic."""
+        return Response({"accessToken": log_on(signed_in(request)).text})
+
+
+class Logoff(WmlaView):
+    @extend_schema(request=None, responses={204: None})
+    def post(self, request: Request) -> HttpResponse:
+        """End the token that this was sent with."""
+        if isinstance(request.auth, ApiToken):
+            log_off(request.auth)
+        return HttpResponse(status=204)
+
+
+conductor_urls: list[URLPattern] = [route("auth/logon", ConductorLogon, "conductor-logon")]
+auth_urls: list[URLPattern] = [route("logon", Logon, "logon"), route("logoff", Logoff, "logoff")]
+preauth_urls: list[URLPattern] = [route("validateAuth", ValidateAuth, "validate-auth")]
+
+
+class _BodyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """OpenAPI has no scheme for credentials in a body, which the operation describes: the nearest is Basic."""
+
+    target_class = CredentialsInBody
+    name = "credentialsInBody"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
+        return {"type": "http", "scheme": "basic"}

@@ -1,0 +1,285 @@
+"""`/execs`: trainings submitted by `args` and a model's files, in the words of both generations of WMLA."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC
+from typing import Any
+
+from django.core.files.uploadedfile import UploadedFile
+from django.http import HttpResponse, StreamingHttpResponse
+from django.urls import URLPattern
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from accounts.bodies import largest_body
+from core.errors import UserError
+from core.rest import signed_in
+from core.sources import Upload
+from jobs import actions
+from jobs.actions.hiding import hide
+from jobs.api.views import file_response
+from jobs.files.folder import job_folder
+from jobs.files.result import sized_zip
+from jobs.models import Job
+from jobs.states import TERMINAL
+from wmla.frameworks import framework_of
+from wmla.identities import Dialect
+from wmla.lookup import identities, job_of, submitted, wmla_jobs
+from wmla.messages import FINAL_WORDS, KNOWN_WORDS, LIVING_WORDS, state_word, states_behind
+from wmla.submission import prepare, submit, with_data_source
+from wmla.trainlog import LOG_TYPES, as_json_string, rank_log, train_log
+from wmla.view import WmlaView, route
+
+__all__ = ["PREFLIGHT", "exec_as_json", "urls"]
+
+#: Set in an ASGI scope by wmla/preflight.py, to the bytes that will come: judge a submission by its address, and
+#: read nothing.
+PREFLIGHT = "tidepool.preflight"
+_MOST_LISTED = 1000
+_MAX_DATA = 64 * 1024
+_WORDS = (*LIVING_WORDS, *FINAL_WORDS)
+_ORDERS = {"id": "id", "createTime": "submitted_at"}
+_DELETED = {204: None}
+
+
+class ExecOutput(serializers.Serializer[Any]):
+    """Flat, for notebooks make a table's row of it. What on-prem alone has is not there in Cloud Pak."""
+
+    id = serializers.CharField()
+    args = serializers.CharField()
+    submissionId = serializers.CharField()
+    creator = serializers.CharField()
+    state = serializers.ChoiceField(_WORDS)
+    appId = serializers.CharField()
+    schedulerUrl = serializers.CharField()
+    modelFileOwnerName = serializers.CharField()
+    workDir = serializers.CharField()
+    appName = serializers.CharField()
+    createTime = serializers.CharField()
+    elastic = serializers.BooleanField()
+    nameSpace = serializers.CharField()
+    numWorker = serializers.IntegerField()
+    framework = serializers.CharField()
+    sigId = serializers.CharField(required=False)
+    sigName = serializers.CharField(required=False)
+    userName = serializers.CharField(required=False)
+    executionUserName = serializers.CharField(required=False)
+    masterURL = serializers.CharField(required=False)
+
+
+class SubmitInput(serializers.Serializer[Any]):
+    file = serializers.FileField(help_text="A gzipped tar of the model's folder, or one .py. May be repeated.")
+    data = serializers.CharField(  # type: ignore[assignment]
+        required=False, help_text='JSON: {"dataSource": [...]}.'
+    )
+
+
+class ListQuery(serializers.Serializer[Any]):
+    limit = serializers.IntegerField(default=_MOST_LISTED, min_value=1, max_value=2**31 - 1)
+    state = serializers.CharField(required=False, max_length=200, help_text="Words, with commas between.")
+    sort_by = serializers.CharField(
+        default="id:desc", max_length=50, help_text="`id` or `createTime`, `:asc` or `:desc`."
+    )
+
+
+class LogQuery(serializers.Serializer[Any]):
+    logType = serializers.ChoiceField(
+        list(LOG_TYPES), required=False, help_text="What rank 0 printed; absent: the steps."
+    )
+
+
+class Execs(WmlaView):
+    @extend_schema(operation_id="execs_list", parameters=[ListQuery], responses=ExecOutput(many=True))
+    def get(self, request: Request) -> Response:
+        """One's own trainings, whatever way they were submitted (an administrator's: everybody's)."""
+        asked = ListQuery(data=request.query_params)
+        asked.is_valid(raise_exception=True)
+        jobs = wmla_jobs(signed_in(request)).order_by(*_order(asked.validated_data["sort_by"]))
+        if words := asked.validated_data.get("state"):
+            jobs = jobs.filter(state__in=_states(words))
+        rows = jobs[: min(asked.validated_data["limit"], _MOST_LISTED)]
+        return Response([exec_as_json(job, request) for job in rows])
+
+    @extend_schema(
+        parameters=[
+            OpenApiParameter("args", str, required=True, description="Options of the launcher, then the script's."),
+            OpenApiParameter("sigName", str, description="Name of the instance group; absent in Cloud Pak."),
+        ],
+        request={"multipart/form-data": SubmitInput},
+        responses=ExecOutput,
+    )
+    def post(self, request: Request) -> Response:
+        """Submit. What does not fit of the address is refused before the files are read."""
+        user = signed_in(request)
+        prepared = prepare(user, request.query_params.get("sigName", ""), request.query_params.get("args", ""))
+        announced = getattr(request._request, "scope", {}).get(PREFLIGHT)
+        if announced is not None:
+            if announced > largest_body():
+                raise UserError(f"The upload has {announced:,} bytes: send at most {largest_body():,}.")
+            return Response(status=204)
+        prepared = with_data_source(prepared, _data_field(request))
+        sent = [file for part, files in request.FILES.lists() if part != "data" for file in files]
+        files = [Upload(file.name or "", file.file) for file in sent]
+        return Response(exec_as_json(submit(user, prepared, files), request))
+
+    @extend_schema(operation_id="execs_delete_all", responses=_DELETED)
+    def delete(self, request: Request) -> HttpResponse:
+        """Stop and delete all of one's own."""
+        user = signed_in(request)
+        for number in wmla_jobs(user).filter(owner=user).order_by("id").values_list("pk", flat=True):
+            hide(number, user.get_username())
+        return HttpResponse(status=204)
+
+
+class ExecView(WmlaView):
+    """Of one training, by any of its identifiers."""
+
+    def job(self) -> Job:
+        return job_of(signed_in(self.request), self.kwargs["exec_id"])
+
+
+class Exec(ExecView):
+    @extend_schema(operation_id="execs_get", responses=ExecOutput)
+    def get(self, request: Request, exec_id: str) -> Response:
+        return Response(exec_as_json(self.job(), request))
+
+    @extend_schema(operation_id="execs_delete", responses=_DELETED)
+    def delete(self, request: Request, exec_id: str) -> HttpResponse:
+        """Stop it. It is not listed here any more; what it used stays on record."""
+        hide(self.job().pk, signed_in(request).get_username())
+        return HttpResponse(status=204)
+
+
+class ExecStop(ExecView):
+    @extend_schema(request=None, responses=_DELETED)
+    def post(self, request: Request, exec_id: str) -> HttpResponse:
+        job = self.job()
+        if job.state in TERMINAL:
+            raise UserError(f"Training {exec_id[:100]} is already stopped.")
+        actions.cancel(job.pk, signed_in(request).get_username())
+        return HttpResponse(status=204)
+
+
+class ExecDeploy(ExecView):
+    @extend_schema(request=OpenApiTypes.OBJECT, responses={400: OpenApiTypes.STR})
+    def post(self, request: Request, exec_id: str) -> Response:
+        """Elastic inference is not part of this cluster: always refused."""
+        self.job()
+        raise UserError(
+            "Deploying a trained model for inference is not supported here: download it with GET "
+            f"/execs/{exec_id[:100]}/result, and serve the weights below model/train."
+        )
+
+
+class ExecLog(ExecView):
+    @extend_schema(parameters=[LogQuery], responses={(200, "application/json"): OpenApiTypes.STR})
+    def get(self, request: Request, exec_id: str) -> StreamingHttpResponse:
+        """The steps so far, one per line, as one JSON string, or with `Accept: text/plain` as they are."""
+        asked = LogQuery(data=request.query_params)
+        asked.is_valid(raise_exception=True)
+        job, kind = self.job(), asked.validated_data.get("logType")
+        chunks = rank_log(job, kind) if kind else train_log(job)
+        if _wants_text(request):
+            return _streamed(request, chunks, "text/plain; charset=utf-8")
+        return _streamed(request, as_json_string(chunks), "application/json")
+
+
+class ExecResult(ExecView):
+    @extend_schema(responses={(200, "application/zip"): OpenApiTypes.BINARY})
+    def get(self, request: Request, exec_id: str) -> StreamingHttpResponse:
+        """Model, checkpoints, logs and code as a zip file. The header says how many bytes will come."""
+        job = self.job()
+        zipped = sized_zip(job)
+        exec_name = identities().exec_id(submitted(job))
+        name = exec_name if job.dialect == Dialect.ON_PREM else f"dlpd-model-{exec_name}"
+        response = _streamed(request, zipped.chunks(), "application/zip", closes=zipped.close)
+        safe = "".join(
+            letter if letter.isascii() and (letter.isalnum() or letter in "-_.@+") else "_" for letter in name
+        )
+        # Word for word: clients split it at "size=" and at ";".
+        response["Content-Disposition"] = f"attachment;filename={safe}.zip;size={zipped.size_bytes}"
+        return response
+
+
+def exec_as_json(job: Job, request: Request) -> dict[str, Any]:
+    """Needs the job's owner, model and instance group."""
+    ids, of = identities(), submitted(job)
+    user, group, framework = job.owner.get_username(), job.instance_group, framework_of(job.model.engine)
+    site = f"{request.scheme}://{request.get_host()}"
+    values: dict[str, Any] = {
+        "id": ids.exec_id(of),
+        "args": job.submitted_args,
+        "submissionId": ids.submission_id(of),
+        "creator": user,
+        "state": state_word(job.state, job.dialect),
+        "appId": ids.app_id(of),
+        "schedulerUrl": site,
+        "modelFileOwnerName": user,
+        "workDir": str(job_folder(job).code),
+        "appName": framework.app_name,
+        "createTime": f"{job.submitted_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        "elastic": framework.is_elastic,
+        "nameSpace": "wmla",
+        "numWorker": job.max_slots,
+        "framework": framework.name,
+    }
+    if job.dialect == Dialect.ON_PREM:
+        values |= {
+            "sigId": ids.group_id(group.pk),
+            "sigName": group.name,
+            "userName": user,
+            "executionUserName": group.execution_user or user,
+            "masterURL": site,
+        }
+    return values
+
+
+def _streamed(request: Request, chunks: Iterator[bytes], kind: str, closes: Any = None) -> StreamingHttpResponse:
+    response = file_response(request, chunks, "log", kind)
+    del response["Content-Disposition"]
+    if closes is not None:
+        # A client may leave before the first byte, and a generator that has not begun closes nothing.
+        response._resource_closers.append(closes)  # type: ignore[attr-defined]
+    return response
+
+
+def _wants_text(request: Request) -> bool:
+    accepted = request.headers.get("Accept", "")
+    return any(kind in accepted for kind in ("text/plain", "octet-stream")) and "json" not in accepted
+
+
+def _data_field(request: Request) -> str:
+    """The form's field `data`, which some clients send as a file."""
+    value = request.data.get("data", "") if hasattr(request.data, "get") else ""
+    if isinstance(value, UploadedFile):
+        return str(value.read(_MAX_DATA), "utf-8", "replace")
+    return value if isinstance(value, str) else ""
+
+
+def _order(text: str) -> tuple[str, str]:
+    name, _, way = text.partition(":")
+    if name not in _ORDERS or way not in ("", "asc", "desc"):
+        raise UserError(f"sort_by is {text!a}: write one of {', '.join(_ORDERS)}, and :asc or :desc behind it.")
+    sign = "-" if way == "desc" else ""
+    return f"{sign}{_ORDERS[name]}", f"{sign}id"
+
+
+def _states(words: str) -> set[str]:
+    wanted = [word.strip().upper() for word in words.split(",")]
+    if unknown := [word for word in wanted if word not in KNOWN_WORDS]:
+        raise UserError(f"There is no state {unknown[0][:50]!a}: take one of {', '.join(KNOWN_WORDS)}.")
+    return {str(state) for word in wanted for state in states_behind(word)}
+
+
+urls: list[URLPattern] = [
+    route("execs", Execs, "execs"),
+    route("execs/<exec_id>", Exec, "exec"),
+    route("execs/<exec_id>/stop", ExecStop, "exec-stop"),
+    route("execs/<exec_id>/deploy", ExecDeploy, "exec-deploy"),
+    route("execs/<exec_id>/log", ExecLog, "exec-log"),
+    route("execs/<exec_id>/result", ExecResult, "exec-result"),
+]

@@ -1,0 +1,110 @@
+"""WMLA's identifiers, made from rows and read back: there is no second table that could disagree with the first.
+
+    exec       on-prem `<user>-<nanoseconds of submission>-<job>`, Cloud Pak `wmla-<job>`
+    driver     `driver-<YYYYMMDDHHMMSS>-<job, 4 digits or more>-<uuid>`, also called submission id
+    app        `app-<YYYYMMDDHHMMSS>-<job, 4 digits or more>-<uuid>`
+    executor   `<number>-<uuid>`: one rank
+    sigId      `<uuid>`: an instance group
+
+The uuids are of version 5, below one that belongs to the installation, so that they say nothing and never change.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from uuid import UUID, uuid5
+
+__all__ = ["MAX_LENGTH", "Dialect", "Identities", "Submitted", "job_numbers_in"]
+
+MAX_LENGTH = 300
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+#: An identifier's form -> where the job's number stands in it. A user's name may hold anything but spaces.
+_FORMS = (
+    re.compile(r"wmla-(?P<job>[0-9]{1,19})"),
+    re.compile(rf"(?:driver|app)-[0-9]{{14}}-(?P<job>[0-9]{{4,19}})-{_UUID}"),
+    re.compile(r".+-[0-9]{1,25}-(?P<job>[0-9]{1,19})", re.DOTALL),
+    re.compile(r"(?P<job>[0-9]{1,19})"),
+)
+_BIGGEST_ID = 2**63 - 1
+
+
+class Dialect:
+    """How a job was submitted; it decides how it is named, and its states."""
+
+    #: By a page or by `/api/v1/`. To WMLA's clients it looks as in Cloud Pak.
+    OWN = ""
+    #: WMLA 1.x, whose submissions name an instance group.
+    ON_PREM = "on-prem"
+    CLOUD_PAK = "cloud-pak"
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """What an identifier of a job is made of."""
+
+    job: int
+    user: str
+    at: datetime
+    dialect: str = Dialect.OWN
+
+
+@dataclass(frozen=True)
+class Identities:
+    #: Of the installation.
+    namespace: UUID
+
+    def exec_id(self, of: Submitted) -> str:
+        if of.dialect == Dialect.ON_PREM:
+            return f"{of.user}-{(of.at - _EPOCH) // timedelta(microseconds=1) * 1000}-{of.job}"
+        return f"wmla-{of.job}"
+
+    def driver_id(self, of: Submitted) -> str:
+        return f"driver-{_stamp(of)}-{uuid5(self.namespace, f'driver/{of.job}')}"
+
+    def submission_id(self, of: Submitted) -> str:
+        """The driver's; in Cloud Pak the exec's."""
+        return self.driver_id(of) if of.dialect == Dialect.ON_PREM else self.exec_id(of)
+
+    def app_id(self, of: Submitted) -> str:
+        """Of the scheduler's applications; in Cloud Pak the exec's."""
+        return self.full_app_id(of) if of.dialect == Dialect.ON_PREM else self.exec_id(of)
+
+    def full_app_id(self, of: Submitted) -> str:
+        return f"app-{_stamp(of)}-{uuid5(self.namespace, f'app/{of.job}')}"
+
+    def executor_id(self, job: int, attempt: int, member_id: str, number: int) -> str:
+        """number: the rank's, or any other that tells its job's ranks apart for people. The uuid alone identifies."""
+        return f"{number}-{self.executor_uuid(job, attempt, member_id)}"
+
+    def executor_uuid(self, job: int, attempt: int, member_id: str) -> UUID:
+        return uuid5(self.namespace, f"executor/{job}/{attempt}/{member_id}")
+
+    def group_id(self, group: int) -> str:
+        """The sigId of the instance group with this key."""
+        return str(uuid5(self.namespace, f"instance-group/{group}"))
+
+    def names_of(self, of: Submitted) -> frozenset[str]:
+        """Every identifier by which this job may be asked for: those of either dialect, and its plain number."""
+        on_prem = Submitted(of.job, of.user, of.at, Dialect.ON_PREM)
+        cloud_pak = Submitted(of.job, of.user, of.at, Dialect.CLOUD_PAK)
+        ids = {self.exec_id(on_prem), self.exec_id(cloud_pak), self.driver_id(of), self.full_app_id(of)}
+        return frozenset({*ids, str(of.job)})
+
+
+def job_numbers_in(identifier: str) -> Iterator[int]:
+    """Which job an identifier may name, by its form alone: whether it is that job's, `Identities.names_of` tells."""
+    if len(identifier) > MAX_LENGTH:
+        return
+    for form in _FORMS:
+        found = form.fullmatch(identifier)
+        if found and found["job"].isascii() and 0 < int(found["job"]) <= _BIGGEST_ID:
+            yield int(found["job"])
+
+
+def _stamp(of: Submitted) -> str:
+    return f"{of.at.astimezone(UTC):%Y%m%d%H%M%S}-{of.job:04}"

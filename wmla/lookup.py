@@ -1,0 +1,105 @@
+"""From WMLA's identifiers to rows that the user may see, and from rows to identifiers."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from functools import lru_cache
+from uuid import UUID
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
+from django.utils.crypto import salted_hmac
+
+from core.errors import NotFound, UserError
+from core.references import is_storable
+from jobs.models import InstanceGroup, Job, Rank
+from jobs.queries.groups import visible_groups
+from jobs.queries.jobs import visible_jobs
+from wmla.identities import Identities, Submitted, job_numbers_in
+
+__all__ = [
+    "executor_of",
+    "group_named",
+    "group_of",
+    "identities",
+    "job_of",
+    "submitted",
+    "wmla_jobs",
+]
+
+_GROUPS_NAMED = 5
+
+
+def identities() -> Identities:
+    """Those of this installation: its secret key decides them, so that they outlive restarts and restores."""
+    return _identities(settings.SECRET_KEY)
+
+
+@lru_cache(maxsize=4)
+def _identities(secret_key: str) -> Identities:
+    digest = salted_hmac("wmla.identities", "", secret=secret_key, algorithm="sha256").digest()
+    return Identities(UUID(bytes=digest[:16], version=5))
+
+
+def submitted(job: Job) -> Submitted:
+    """Needs the job's owner."""
+    return Submitted(job.pk, job.owner.get_username(), job.submitted_at, job.dialect)
+
+
+def wmla_jobs(user: User) -> QuerySet[Job]:
+    """What WMLA's clients see: the jobs that the user sees, without those that were deleted by such a client."""
+    return visible_jobs(user).filter(hidden_at=None)
+
+
+def job_of(user: User, identifier: str) -> Job:
+    """By an id of an exec, a driver or an application, in either dialect. Raises NotFound; others' are not found."""
+    ids = identities()
+    for number in job_numbers_in(identifier):
+        job = wmla_jobs(user).filter(pk=number).first()
+        if job is not None and identifier in ids.names_of(submitted(job)):
+            return job
+    raise NotFound(f"Training {_shown(identifier)} not found: list yours with GET /execs.")
+
+
+def executor_of(job: Job, identifier: str) -> Rank:
+    """The rank behind an executor's id; the number before its uuid may be an old one."""
+    _, _, wanted = identifier.partition("-")
+    ids = identities()
+    for rank in Rank.objects.filter(job=job).order_by("-attempt", "-id"):
+        if str(ids.executor_uuid(job.pk, rank.attempt, rank.member_id)) == wanted:
+            return rank
+    raise NotFound(f"Executor {_shown(identifier)} not found: the list of applications names those of each.")
+
+
+def group_of(user: User, identifier: str) -> InstanceGroup:
+    """By sigId, or by name."""
+    ids = identities()
+    for group in visible_groups(user):
+        if identifier in (group.name, ids.group_id(group.pk)):
+            return group
+    raise NotFound(f"Instance group {_shown(identifier)} not found. {_others(user, identifier)}")
+
+
+def group_named(user: User, name: str) -> InstanceGroup:
+    """By the name in a submission, which WMLA answers with 400 where there is none."""
+    group = visible_groups(user).filter(name=name).first() if is_storable(name) else None
+    if group is None:
+        raise UserError(f"Instance group name {_shown(name)} not found. {_others(user, name)}")
+    return group
+
+
+def _others(user: User, name: str) -> str:
+    """A sentence about the groups that there are."""
+    names = sorted(visible_groups(user).values_list("name", flat=True))
+    if not names:
+        return "There is none that you may use: ask an administrator."
+    near = get_close_matches(name[:64], names, n=1)
+    more = f" and {len(names) - _GROUPS_NAMED} more" if len(names) > _GROUPS_NAMED else ""
+    meant = f"Did you mean {near[0]}? " if near else ""
+    return f"{meant}There {'is' if len(names) == 1 else 'are'} {', '.join(names[:_GROUPS_NAMED])}{more}."
+
+
+def _shown(text: str) -> str:
+    """As it was sent, but short and on one line."""
+    return text[:100] if text.isprintable() else ascii(text[:100])

@@ -1,0 +1,66 @@
+"""Refuses a submission before its upload is read.
+
+An ASGI server hands a request to Django only once all of its body is here. What is wrong with a submission's address
+or log-in is known before: so it is asked first without a body, and a refusal is the answer. The view does the judging.
+So it is at the addresses where WMLA takes files and nothing is taken here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from accounts.bodies import announced_bytes
+from wmla.absent import takes_nothing
+from wmla.execs import PREFLIGHT
+
+__all__ = ["Preflight"]
+
+_BASE = "/platform/rest/deeplearning/v1/"
+_ACCEPTED = 204
+_BODY_HEADERS = frozenset({b"content-length", b"content-type", b"transfer-encoding"})
+
+Message = Mapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
+
+
+class Preflight:
+    def __init__(self, application: Application) -> None:
+        self._application = application
+
+    async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        refusal = None
+        if scope["method"] == "POST" and _may_be_refused(scope["path"]):
+            refusal = await self._judge(scope)
+        if refusal is None:
+            await self._application(scope, receive, send)
+            return
+        for message in refusal:
+            await send(message)
+
+    async def _judge(self, scope: dict[str, Any]) -> list[Message] | None:
+        """The messages of a refusal; None: the upload may come."""
+        answer: list[Message] = []
+
+        messages: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
+
+        async def nothing() -> Message:
+            if not messages:
+                await asyncio.Future()  # Django listens for a client that leaves until it has answered
+            return messages.pop()
+
+        async def collect(message: Message) -> None:
+            answer.append(message)
+
+        headers = [(name, value) for name, value in scope["headers"] if name.lower() not in _BODY_HEADERS]
+        await self._application({**scope, "headers": headers, PREFLIGHT: announced_bytes(scope)}, nothing, collect)
+        return None if answer[0]["status"] == _ACCEPTED else answer
+
+
+def _may_be_refused(path: str) -> bool:
+    """Whether the address says enough to refuse what is sent: an upload, or anything where nothing is taken."""
+    address = path.removeprefix(_BASE)
+    return address != path and (address.rstrip("/") == "execs" or takes_nothing(address))

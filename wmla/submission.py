@@ -1,0 +1,215 @@
+"""From WMLA's `args` and files to an ordinary model, dataset and job.
+
+`prepare` needs no file: what it refuses is refused before an upload is read. `submit` does the rest, by the same
+actions as the pages and `/api/v1/`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db.models import Q
+
+from core.errors import UserError
+from core.names import checked_name
+from core.sources import Source, Upload
+from datasets.actions import version_at
+from datasets.models import DatasetVersion
+from jobs import actions
+from jobs.actions.checks import Problems, check_priority, find_group
+from jobs.control.transition import Why, record
+from jobs.models import InstanceGroup, Job
+from jobs.states import Reason
+from models_registry.actions import ModelRegistration, register
+from models_registry.code import inspect_code
+from models_registry.models import RegisteredModel, RegisteredModelVersion
+from wmla.arguments import Arguments, folder_of, parse_arguments, script_words
+from wmla.frameworks import Framework, framework_named
+from wmla.identities import Dialect
+from wmla.lookup import group_named
+from workers.queries import capacity
+
+__all__ = ["Prepared", "prepare", "submit", "usual_group", "with_data_source"]
+
+_Engine = RegisteredModelVersion.Engine
+#: What clients append to the name of a model's folder.
+_SUFFIXES = (".modelDir.tar", ".tar.gz", ".tgz", ".tar", ".zip", ".py")
+_DEFAULT_SCRIPT = "main.py"
+_COMPAT = ["wmla"]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A submission of which all but its files has been judged."""
+
+    #: As it came.
+    args: str
+    given: Arguments
+    framework: Framework
+    group: InstanceGroup
+    dialect: str
+    #: Most workers that the job may have, and GPUs of the group.
+    max_slots: int
+    capacity: int
+
+
+def prepare(user: User, sig_name: str, args: str) -> Prepared:
+    """Raises UserError with what does not fit. sig_name: "" in Cloud Pak."""
+    given = parse_arguments(args)
+    framework = framework_named(given.framework)
+    if sig_name and given.instance_group and sig_name != given.instance_group:
+        raise UserError(f"sigName is {sig_name[:100]!a}, but --ig names another instance group: keep one of them.")
+    name = sig_name or given.instance_group
+    group = group_named(user, name) if name else usual_group(user)
+    _refuse_group(user, group, given.priority)
+    if given.app_name:
+        checked_name(given.app_name, field="--appName")
+    offered = capacity(group.resource_group)
+    wanted = 1 if framework.engine == _Engine.SINGLE else given.max_workers
+    if wanted is None:
+        wanted = offered if framework.is_elastic else 1
+    return Prepared(
+        args=args,
+        given=given,
+        framework=framework,
+        group=group,
+        dialect=Dialect.ON_PREM if name else Dialect.CLOUD_PAK,
+        max_slots=max(1, min(wanted, offered)),
+        capacity=offered,
+    )
+
+
+def with_data_source(prepared: Prepared, data: str) -> Prepared:
+    """`data`: JSON with `dataSource`, which counts where `args` says where the data is as well."""
+    if not data.strip():
+        return prepared
+    try:
+        sources = json.loads(data).get("dataSource") or []
+    except (ValueError, RecursionError, AttributeError):
+        raise UserError(
+            'data is no JSON like {"dataSource": [{"type": "fs", "location": {"paths": "mnist"}}]}.'
+        ) from None
+    prepared.given.data_path = folder_of("data with its dataSource", sources) or prepared.given.data_path
+    return prepared
+
+
+def submit(user: User, prepared: Prepared, files: Sequence[Upload]) -> Job:
+    """Queue the job. Raises UserError with what does not fit of the files or the data."""
+    files = [file for file in files if PurePosixPath(file.name).name not in prepared.given.unread_files]
+    if not files:
+        raise UserError("No model was sent: send it as a multipart part named file, a .modelDir.tar or one .py.")
+    dataset = _dataset(user, prepared.given)
+    model = _model(user, prepared, files)
+    facts = inspect_code(model.folder, model.entry_point)
+    words = script_words(
+        prepared.given,
+        prepared.max_slots,
+        declared=frozenset(argument.name for argument in facts.arguments),
+        refuses_unknown=facts.refuses_unknown_options,
+        is_on_prem=prepared.dialect == Dialect.ON_PREM,
+    )
+    submission = actions.Submission(
+        name=prepared.given.app_name or model.model.name,
+        model=model,
+        dataset=dataset,
+        instance_group=prepared.group.name,
+        max_slots=prepared.max_slots,
+        priority=prepared.given.priority,
+        arguments=words,
+        dialect=prepared.dialect,
+        submitted_args=prepared.args,
+    )
+    return actions.submit(submission, user, then=lambda job: _record_differences(job, prepared))
+
+
+def usual_group(user: User) -> InstanceGroup:
+    """Where the submission names none: the user's own groups before those of everybody, those with most GPUs first."""
+    started = InstanceGroup.objects.filter(state=InstanceGroup.State.STARTED).select_related("resource_group")
+    mine = list(started.filter(members=user.pk)) or list(started.filter(Q(members=None)))
+    if not mine:
+        raise UserError("There is no instance group that you may use: ask an administrator for one.")
+    return min(mine, key=lambda group: (-capacity(group.resource_group), group.name))
+
+
+def _refuse_group(user: User, group: InstanceGroup, priority: int | None) -> None:
+    problems = Problems()
+    find_group(problems, group.name, user)
+    check_priority(problems, priority, group)
+    problems.raise_if_any()
+
+
+def _dataset(user: User, given: Arguments) -> DatasetVersion:
+    try:
+        return version_at(user, given.data_path)
+    except UserError as error:
+        raise UserError(f"data_path={given.data_path[:100]!a}: {error.message}") from None
+
+
+def _model(user: User, prepared: Prepared, files: Sequence[Upload]) -> RegisteredModelVersion:
+    given = prepared.given
+    first, *more = (Upload(PurePosixPath(file.name).name, _from_start(file.content)) for file in files)
+    single = first.name if first.name.endswith(".py") and not more else ""
+    # Of one script WMLA's command line sends the file, and names it with the folders that it has over there.
+    script = single if PurePosixPath(given.model_main).name in ("", single) else given.model_main
+    script = script or _DEFAULT_SCRIPT
+    registration = ModelRegistration(
+        name=_model_name(user, given.model_dir or _stem(first.name)),
+        source=Source(upload=_named_as_archive(first), more=more, unwrap=not single),
+        entry_point=script,
+        engine=prepared.framework.engine,
+        compat=_COMPAT,
+        description="Submitted by a client of WMLA's.",
+    )
+    return register(user, registration, reuse=True)
+
+
+def _from_start(content: Any) -> Any:
+    content.seek(0)
+    return content
+
+
+def _named_as_archive(upload: Upload) -> Upload:
+    """Clients give the tar any name; only a script is told by its own."""
+    known = upload.name.lower().endswith(_SUFFIXES)
+    return upload if known else Upload(f"{upload.name}.tar", upload.content)
+
+
+def _stem(name: str) -> str:
+    suffix = next((suffix for suffix in _SUFFIXES if name.lower().endswith(suffix.lower())), "")
+    return name[: len(name) - len(suffix)]
+
+
+def _model_name(user: User, wanted: str) -> str:
+    """As the model's folder, unless somebody else has a model of that name."""
+    name = checked_name(wanted.strip(" .") or "model", field="model")
+    owners = dict(
+        RegisteredModel.objects.filter(name__in=(name, own := f"{name}-{user.get_username()}")).values_list(
+            "name", "owner"
+        )
+    )
+    return name if owners.get(name, user.pk) == user.pk else own
+
+
+def _record_differences(job: Job, prepared: Prepared) -> None:
+    """What was asked for and is not so, as events of the job."""
+    actor, given = job.owner.get_username(), prepared.given
+    sentences = []
+    if given.max_workers is not None and given.max_workers > job.max_slots:
+        most = f"{prepared.group.name} has {prepared.capacity} GPUs"
+        if prepared.framework.engine == _Engine.SINGLE:
+            most = f"{prepared.framework.name} runs one process"
+        sentences.append(f"{given.max_workers} workers were asked for, but {most}: at most {job.max_slots}.")
+    if given.max_workers is None and prepared.framework.is_elastic:
+        sentences.append(
+            f"No maximum of workers was given: at most {job.max_slots}, the GPUs of {prepared.group.name}, whatever "
+            "larger number the script asks for."
+        )
+    if given.without_effect:
+        sentences.append(f"Without effect here: {', '.join(given.without_effect)}.")
+    for sentence in sentences:
+        record(job, Why(Reason.SUBMITTED, sentence[:2000], actor))

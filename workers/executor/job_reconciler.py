@@ -1,0 +1,206 @@
+"""One job on this host: makes its shim and coordinator equal to the desired state, a little at each turn."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tidepool import link, procfs
+from tidepool.journal import read_journal
+from tidepool.protocol import DesiredJob, DesiredMembership, RankStatus, ShimSpec
+from tidepool.shim import journal_path
+
+from workers.executor.aftermath import clear_away
+from workers.executor.config import ExecutorConfig
+from workers.executor.forkserver import Forkserver, ForkserverError
+from workers.executor.links import CoordinatorLink, ShimLink, connect_coordinator, connect_shim
+
+__all__ = ["JobReconciler"]
+
+logger = logging.getLogger(__name__)
+
+_LAST_BACKOFF_SECONDS = 10.0
+#: What has lived this long is started again with the first backoff.
+_SETTLED_SECONDS = 30.0
+#: A coordinator that was told to stop and has no rank here any more gets this long.
+_COORDINATOR_GRACE_SECONDS = 5.0
+
+
+@dataclass
+class _Backoff:
+    seconds: float = 0.0
+    until: float = 0.0
+
+    def over(self) -> bool:
+        return time.monotonic() >= self.until
+
+    def more(self) -> None:
+        if time.monotonic() > self.until + _SETTLED_SECONDS:
+            self.seconds = 0.0
+        self.seconds = min(_LAST_BACKOFF_SECONDS, self.seconds * 2 or 0.2)
+        self.until = time.monotonic() + self.seconds
+
+
+class JobReconciler:
+    def __init__(self, config: ExecutorConfig, forkserver: Forkserver, desired: DesiredJob) -> None:
+        self.desired = desired
+        #: The ranks as last known: of a shim that is silent or being cleared away they are still assumed.
+        self.ranks: list[RankStatus] = []
+        #: Whether `ranks` is founded on this executor's own observation.
+        self.observed = False
+        self._config = config
+        self._forkserver = forkserver
+        self._mark = f"{config.mark}.{desired.job}.{desired.attempt}"
+        self._shim_socket = self._socket("shim")
+        self._coordinator_socket = self._socket("coordinator")
+        self._shim: ShimLink | None = None
+        self._coordinator: CoordinatorLink | None = None
+        self._cleared = False
+        self._shim_backoff = _Backoff()
+        self._coordinator_backoff = _Backoff()
+        self._coordinator_kill_at: float | None = None
+
+    def turn(self, *, may_start: bool) -> None:
+        """Bring fact nearer to desired state. `may_start`: the forkserver answers and no other attempt is left here."""
+        self._keep_link()
+        if self._shim is None and self._cleared and self._wants_shim() and may_start:
+            self._start_shim()
+        if self._shim is not None:
+            self._shim.tell(self.desired)
+        self._see_to_coordinator(may_start=may_start)
+
+    @property
+    def links(self) -> list[ShimLink | CoordinatorLink]:
+        return [each for each in (self._shim, self._coordinator) if each is not None and each.open]
+
+    @property
+    def carried_out(self) -> bool:
+        """No process here acts on an older desired state."""
+        if self._shim is not None:
+            return self._shim.carries_out(self.desired)
+        return self._cleared
+
+    @property
+    def over(self) -> bool:
+        """It was to be stopped, and nothing is left."""
+        return self.desired.stop and self._cleared and self._shim is None and self._coordinator is None
+
+    def detach(self) -> None:
+        for each in self.links:
+            each.close()
+
+    def forget(self) -> None:
+        self._shim_socket.unlink(missing_ok=True)
+        self._coordinator_socket.unlink(missing_ok=True)
+
+    # --- the shim ---
+
+    def _keep_link(self) -> None:
+        if self._shim is not None:
+            self._hear_shim(self._shim)
+        if self._shim is None and not self._cleared:
+            self._shim = connect_shim(self._shim_socket)
+            if self._shim is None:
+                self._clear_away()
+            else:
+                self._hear_shim(self._shim)
+
+    def _hear_shim(self, shim: ShimLink) -> None:
+        shim.hear()
+        if shim.status is not None:
+            self.ranks = shim.status.ranks
+            self.observed = True
+        if not shim.open:
+            self._shim = None
+            self._cleared = False
+
+    def _clear_away(self) -> None:
+        if clear_away(self._mark, journal_path(self._spec())):
+            self._cleared = True
+            self.ranks = []
+            self.observed = True
+
+    def _wants_shim(self) -> bool:
+        return bool(self.desired.wanted) and not self.desired.stop and self._shim_backoff.over()
+
+    def _start_shim(self) -> None:
+        self._shim_backoff.more()
+        try:
+            pid = self._forkserver.fork_shim(self._spec(), self._shim_socket)
+        except ForkserverError as error:
+            logger.warning("job=%s attempt=%s: no shim: %s", *self._key, error)
+            return
+        logger.info("job=%s attempt=%s: shim pid=%s", *self._key, pid)
+        self._cleared = False
+        self._shim = connect_shim(self._shim_socket)
+
+    def _spec(self) -> ShimSpec:
+        config, desired = self._config, self.desired
+        virtual = config.virtual_slots is not None
+        place = (config.host, config.address, config.mark, virtual)
+        return ShimSpec(desired.job, desired.attempt, *place, desired.launch, config.slots_per_gpu)
+
+    # --- the coordinator ---
+
+    def _see_to_coordinator(self, *, may_start: bool) -> None:
+        if self._coordinator is not None:
+            self._coordinator.hear()
+        if self._coordinator is None or not self._coordinator.open:
+            self._coordinator = connect_coordinator(self._coordinator_socket)
+        wanted = self.desired.lead and bool(self.desired.members) and not self.desired.stop
+        if self._coordinator is None and wanted and may_start and self._coordinator_backoff.over():
+            self._start_coordinator()
+        if self._coordinator is None:
+            return
+        self._coordinator.tell(replace(self._desired_membership(), stop=not wanted))
+        if not wanted:
+            self._kill_overdue_coordinator()
+
+    def _start_coordinator(self) -> None:
+        self._coordinator_backoff.more()
+        if self._training_over():
+            return
+        try:
+            pid = self._forkserver.fork_coordinator(
+                self._desired_membership(),
+                self.desired.launch,
+                address=self._config.address,
+                mark=self._config.mark,
+                socket=self._coordinator_socket,
+            )
+        except ForkserverError as error:
+            logger.warning("job=%s attempt=%s: no coordinator: %s", *self._key, error)
+            return
+        logger.info("job=%s attempt=%s: coordinator pid=%s", *self._key, pid)
+        self._coordinator = connect_coordinator(self._coordinator_socket)
+
+    def _desired_membership(self) -> DesiredMembership:
+        desired = self.desired
+        return DesiredMembership(
+            desired.job, desired.attempt, desired.target_revision, desired.members, halt=desired.halt
+        )
+
+    def _training_over(self) -> bool:
+        """A coordinator ends by itself when there is nothing left to plan."""
+        entries = read_journal(Path(self.desired.launch.folder) / "plans.jsonl")
+        return any(entry["kind"] in ("finished", "lost", "halted") for entry in entries)
+
+    def _kill_overdue_coordinator(self) -> None:
+        now = time.monotonic()
+        if self.ranks or self._coordinator_kill_at is None:
+            self._coordinator_kill_at = now + _COORDINATOR_GRACE_SECONDS
+        elif now > self._coordinator_kill_at:
+            for process in procfs.marked(f"{self._mark}.coordinator"):
+                procfs.kill(process)
+
+    # --- names ---
+
+    @property
+    def _key(self) -> tuple[int, int]:
+        return self.desired.job, self.desired.attempt
+
+    def _socket(self, role: str) -> Path:
+        name = f"{self.desired.job}.{self.desired.attempt}.{role}.sock"
+        return link.socket_path(self._config.run_folder / name)
