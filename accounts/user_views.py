@@ -21,8 +21,6 @@ from core.formfields import show_error
 from core.notices import Undo, say
 from core.pages import login_user, or_404, page_of
 from core.roles import require_cluster_admin, role_of
-from jobs.models import Job
-from jobs.states import TERMINAL
 
 __all__ = [
     "user_activate",
@@ -87,7 +85,7 @@ def user_detail(request: HttpRequest, user_id: int) -> HttpResponse:
         "is_own": user.pk == login_user(request).pk,
         "tokens": user.api_tokens.all(),
         "roles": _ROLES,
-        "active_jobs": Job.objects.filter(owner=user).exclude(state__in=TERMINAL).count(),
+        "active_jobs": user.jobs.filter(finished_at__isnull=True).count(),
     }
     return render(request, "accounts/user.html", context)
 

@@ -1,4 +1,4 @@
-"""States, reasons and legal transitions of jobs, generations and ranks, as data. Depends on the standard library alone.
+"""States, reasons and legal transitions of jobs, generations and ranks, as data.
 
 docs/states.md says the same for people; tests/test_docs.py compares the two.
 """
@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from scheduling.plan import PlanReason
+
 __all__ = [
     "ACTIVE",
     "HOLDING",
     "JOB_TRANSITIONS",
     "TERMINAL",
     "UNDOABLE",
+    "AnyReason",
     "GenerationState",
     "JobState",
     "RankState",
@@ -85,20 +88,8 @@ class RankState(StrEnum):
 
 
 class Reason(StrEnum):
-    """Stable codes; each plan line and each JobEvent carries one with a sentence and its params."""
+    """Stable codes of what happens to a job outside of a plan; a line of a plan has a `PlanReason`."""
 
-    WAITING_FOR_SLOTS = "WAITING_FOR_SLOTS"
-    OVER_QUOTA = "OVER_QUOTA"
-    GROUP_STOPPED = "GROUP_STOPPED"
-    GANG_TOO_LARGE_NOW = "GANG_TOO_LARGE_NOW"
-    BEHIND_HIGHER_PRIORITY = "BEHIND_HIGHER_PRIORITY"
-    GRANTED = "GRANTED"
-    GREW_INTO_FREE_SLOTS = "GREW_INTO_FREE_SLOTS"
-    SHRUNK_FOR_FAIR_SHARE = "SHRUNK_FOR_FAIR_SHARE"
-    PREEMPTED_BY_PRIORITY = "PREEMPTED_BY_PRIORITY"
-    RECLAIMED_BY_OWNER = "RECLAIMED_BY_OWNER"
-    REBALANCED = "REBALANCED"
-    UNCHANGED = "UNCHANGED"
     SUBMITTED = "SUBMITTED"
     STARTED = "STARTED"
     HOST_LOST = "HOST_LOST"
@@ -110,7 +101,6 @@ class Reason(StrEnum):
     NO_PROGRESS = "NO_PROGRESS"
     TIME_LIMIT = "TIME_LIMIT"
     PRIORITY_CHANGED = "PRIORITY_CHANGED"
-    LIMIT_CHANGED = "LIMIT_CHANGED"
     SUSPENDED_BY_USER = "SUSPENDED_BY_USER"
     RESUMED_BY_USER = "RESUMED_BY_USER"
     CANCELLED_BY_USER = "CANCELLED_BY_USER"
@@ -121,9 +111,17 @@ class Reason(StrEnum):
     HALT_TIMEOUT = "HALT_TIMEOUT"
 
 
+AnyReason = Reason | PlanReason
+
+
+def reason_of(code: str) -> AnyReason:
+    """The reason that a row stores as `code`. Raises ValueError for any other text."""
+    return PlanReason(code) if code in set(PlanReason) else Reason(code)
+
+
 #: A job's column whose change can be undone -> what records that. The event names the column in its detail.
-UNDOABLE = {
-    "min_slots": Reason.LIMIT_CHANGED,
+UNDOABLE: dict[str, AnyReason] = {
+    "min_slots": PlanReason.LIMIT_CHANGED,
     "priority": Reason.PRIORITY_CHANGED,
-    "max_slots": Reason.LIMIT_CHANGED,
+    "max_slots": PlanReason.LIMIT_CHANGED,
 }

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
-from jobs.states import Reason
 from scheduling import wording
 from scheduling.crowd import Around, Crowd, Served, crowd_of
 from scheduling.decision import Decision
 from scheduling.demand import Demand
 from scheduling.placement import Placed
-from scheduling.plan import Explanation
+from scheduling.plan import Explanation, PlanReason
 from scheduling.snapshot import JobView
 
 __all__ = ["explain", "explain_one"]
@@ -139,21 +138,21 @@ def _share(case: _Case) -> Explanation:
     return Explanation(_code(case, moving_off), params, text + ".")
 
 
-def _code(case: _Case, moving_off: list[str]) -> Reason:
+def _code(case: _Case, moving_off: list[str]) -> PlanReason:
     target, before = case.placed.target, case.before
     if not case.demand.running:
-        return Reason.GRANTED
+        return PlanReason.GRANTED
     if target < before and before > case.demand.max_slots == target:
-        return Reason.LIMIT_CHANGED
+        return PlanReason.LIMIT_CHANGED
     if moving_off:
-        return Reason.REBALANCED
+        return PlanReason.REBALANCED
     if target < before and _gives_back(case.decision):
-        return Reason.RECLAIMED_BY_OWNER
+        return PlanReason.RECLAIMED_BY_OWNER
     if target < before:
-        return Reason.SHRUNK_FOR_FAIR_SHARE if case.is_fair_share else Reason.PREEMPTED_BY_PRIORITY
+        return PlanReason.SHRUNK_FOR_FAIR_SHARE if case.is_fair_share else PlanReason.PREEMPTED_BY_PRIORITY
     if target > before:
-        return Reason.GREW_INTO_FREE_SLOTS if case.placed.claim else Reason.REBALANCED
-    return Reason.UNCHANGED
+        return PlanReason.GREW_INTO_FREE_SLOTS if case.placed.claim else PlanReason.REBALANCED
+    return PlanReason.UNCHANGED
 
 
 def _gives_back(decision: Decision) -> bool:
@@ -263,7 +262,7 @@ def _pinned(me: JobView, decision: Decision) -> Explanation:
     why = f"its minimum of {me.min_slots} fits nowhere else" if me.elastic else "it runs on a fixed number of GPUs"
     text = f"{wording.gpus(slots)}: stays, though {wording.listed(hosts, 'hosts')} {verb} nothing new, because {why}."
     params = {"target": slots, "before": slots, "hosts": hosts, "min_slots": me.min_slots, "rule": "pinned"}
-    return Explanation(Reason.UNCHANGED, params, text)
+    return Explanation(PlanReason.UNCHANGED, params, text)
 
 
 def _reclaimed(decision: Decision, job: int) -> Explanation:
@@ -273,13 +272,13 @@ def _reclaimed(decision: Decision, job: int) -> Explanation:
     params: dict[str, Any] = {"target": 0, "before": before, "rule": "reclaimed"}
     why = _beside_others(decision, params) or "; others of its group's GPUs are free for it"
     text = f"Stops for now and gives back {wording.gpus(before)}: other groups are entitled to them{why}."
-    return Explanation(Reason.RECLAIMED_BY_OWNER, params, text)
+    return Explanation(PlanReason.RECLAIMED_BY_OWNER, params, text)
 
 
 def _closed(decision: Decision) -> Explanation:
     name = decision.pool.group.name
     text = f"Waits: its instance group {name} is stopped, and nothing starts there until it is started."
-    return Explanation(Reason.GROUP_STOPPED, {"target": 0, "group": name, "rule": "closed"}, text)
+    return Explanation(PlanReason.GROUP_STOPPED, {"target": 0, "group": name, "rule": "closed"}, text)
 
 
 # --- jobs without slots ----------------------------------------------------------------------------------------------
@@ -297,7 +296,7 @@ def _stopped(case: _Case) -> Explanation:
     }
     words = wording.compared(case.me.priority, case.label(higher.id), higher.priority)
     text = f"Stops for now and gives back {wording.gpus(case.before)}: {words}."
-    return Explanation(Reason.PREEMPTED_BY_PRIORITY, params, text)
+    return Explanation(PlanReason.PREEMPTED_BY_PRIORITY, params, text)
 
 
 def _awaiting(case: _Case) -> Explanation:
@@ -308,7 +307,7 @@ def _awaiting(case: _Case) -> Explanation:
     params = {"target": case.placed.target, "free": free, "missing": missing, "rule": "given_back", **givers}
     verb = "is" if missing == 1 else "are"
     text = f"Waits: {missing} of {wording.gpus(case.placed.target)} {verb} being given back by {named}."
-    return Explanation(Reason.WAITING_FOR_SLOTS, params, text)
+    return Explanation(PlanReason.WAITING_FOR_SLOTS, params, text)
 
 
 def _waiting(case: _Case) -> Explanation:
@@ -323,15 +322,15 @@ def _too_large(case: _Case) -> Explanation:
     params = {"min_slots": need, "capacity": capacity, "rule": "too_large"}
     beside = _beside_others(case.decision, params).removeprefix("; ")
     text = f"Needs {wording.gpus(need)} at once: {beside or f'its group has {capacity} to share now'}."
-    return Explanation(_waits_for_group(case) or Reason.GANG_TOO_LARGE_NOW, params, text)
+    return Explanation(_waits_for_group(case) or PlanReason.GANG_TOO_LARGE_NOW, params, text)
 
 
-def _waits_for_group(case: _Case) -> Reason | None:
+def _waits_for_group(case: _Case) -> PlanReason | None:
     """It would fit, if its group had not all that it owns already."""
     standing = case.decision.standing
     if standing is None or standing.quota is None or not standing.quota <= standing.room < standing.wants:
         return None
-    return Reason.OVER_QUOTA if case.demand.min_slots <= standing.total else None
+    return PlanReason.OVER_QUOTA if case.demand.min_slots <= standing.total else None
 
 
 def _behind(case: _Case, ahead: Demand) -> Explanation:
@@ -339,7 +338,7 @@ def _behind(case: _Case, ahead: Demand) -> Explanation:
     which = f"has a higher priority ({ahead.priority} to {case.me.priority})" if by_priority else "came first"
     params = {"priority": case.me.priority, "others": [case.labelled(ahead)], "rule": "behind"}
     text = f"Waits behind {case.label(ahead.id)}, which {which} and needs {wording.gpus(ahead.min_slots)}."
-    return Explanation(Reason.BEHIND_HIGHER_PRIORITY if by_priority else Reason.WAITING_FOR_SLOTS, params, text)
+    return Explanation(PlanReason.BEHIND_HIGHER_PRIORITY if by_priority else PlanReason.WAITING_FOR_SLOTS, params, text)
 
 
 def _in_line(case: _Case) -> Explanation:
@@ -357,7 +356,7 @@ def _in_line(case: _Case) -> Explanation:
     text += _beside_others(case.decision, params)
     first = case.first_other
     higher = by_priority and first is not None and first.priority > case.me.priority
-    code = Reason.BEHIND_HIGHER_PRIORITY if higher else _waits_for_group(case) or Reason.WAITING_FOR_SLOTS
+    code = PlanReason.BEHIND_HIGHER_PRIORITY if higher else _waits_for_group(case) or PlanReason.WAITING_FOR_SLOTS
     return Explanation(code, params, f"{text}.")
 
 

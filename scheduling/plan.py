@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Any
 
-from jobs.states import Reason
 from scheduling.snapshot import SlotRef
 
-__all__ = ["Explanation", "JobPlan", "Plan", "plan_from_json", "plan_to_json"]
+__all__ = ["Explanation", "JobPlan", "Plan", "PlanReason", "plan_from_json", "plan_to_json"]
+
+
+class PlanReason(StrEnum):
+    """Why a job has what it has: the stable code of each line of a plan."""
+
+    WAITING_FOR_SLOTS = "WAITING_FOR_SLOTS"
+    OVER_QUOTA = "OVER_QUOTA"
+    GROUP_STOPPED = "GROUP_STOPPED"
+    GANG_TOO_LARGE_NOW = "GANG_TOO_LARGE_NOW"
+    BEHIND_HIGHER_PRIORITY = "BEHIND_HIGHER_PRIORITY"
+    GRANTED = "GRANTED"
+    GREW_INTO_FREE_SLOTS = "GREW_INTO_FREE_SLOTS"
+    SHRUNK_FOR_FAIR_SHARE = "SHRUNK_FOR_FAIR_SHARE"
+    PREEMPTED_BY_PRIORITY = "PREEMPTED_BY_PRIORITY"
+    RECLAIMED_BY_OWNER = "RECLAIMED_BY_OWNER"
+    REBALANCED = "REBALANCED"
+    UNCHANGED = "UNCHANGED"
+    LIMIT_CHANGED = "LIMIT_CHANGED"
 
 
 @dataclass(slots=True)
 class Explanation:
-    code: Reason
+    code: PlanReason
     #: Numbers and names that `text` was made of; a test recomputes the text's arithmetic from them. JSON values only.
     params: dict[str, Any]
     #: One sentence for people.
@@ -59,7 +77,7 @@ def _job_from_json(values: dict[str, Any]) -> JobPlan:
         claim=_refs(values["claim"]),
         vacate=_refs(values["vacate"]),
         preempt=values["preempt"],
-        reason=Explanation(Reason(reason["code"]), reason["params"], reason["text"]),
+        reason=Explanation(PlanReason(reason["code"]), reason["params"], reason["text"]),
     )
 
 

@@ -92,18 +92,18 @@ def scene(db: None, home: Path) -> Scene:
 
 @pytest.fixture
 def alices(scene: Scene) -> Client:
-    return _logged_in(scene.alice)
+    return _browser_of(scene.alice)
 
 
 @pytest.fixture
 def bobs(scene: Scene) -> Client:
-    return _logged_in(User.objects.get(username="bob"))
+    return _browser_of(User.objects.get(username="bob"))
 
 
 @pytest.fixture
 def carols(scene: Scene, carol: User) -> Client:
     """Carol is staff."""
-    return _logged_in(carol)
+    return _browser_of(carol)
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def training(scene: Scene) -> dict[str, object]:
     }
 
 
-def _logged_in(user: User) -> Client:
+def _browser_of(user: User) -> Client:
     client = Client()
     client.force_login(user)
     return client

@@ -17,6 +17,7 @@ from datasets.models import Dataset, DatasetVersion
 from jobs.models import AllocationPoint, Checkpoint, InstanceGroup, Job, SlotClaim
 from jobs.states import HOLDING, TERMINAL, JobState, Reason
 from models_registry.models import RegisteredModel, RegisteredModelVersion
+from scheduling.plan import PlanReason
 from tests.factories import InstanceGroupFactory, ResourceGroupFactory, host_with_slots
 from workers.models import Slot
 
@@ -99,7 +100,7 @@ def _point(job: Job, at: datetime, generation: int, slots: int) -> AllocationPoi
         slots=slots,
         attempt=1,
         generation=generation,
-        reason_code=Reason.REBALANCED,
+        reason_code=PlanReason.REBALANCED,
         reason_text="4 of 8 GPUs: shared by priority with 11 other trainings (5000 of 63000 in all).",
         pause_ms=21.5,
     )
@@ -159,7 +160,7 @@ def _job(dice: random.Random, cast: _Cast, is_new: bool, submitted: datetime, nu
 
 def _course(dice: random.Random, state: JobState, submitted: datetime) -> dict[str, Any]:
     if state in (JobState.PENDING, JobState.SUSPENDED):
-        return {"reason_code": Reason.WAITING_FOR_SLOTS}
+        return {"reason_code": PlanReason.WAITING_FOR_SLOTS}
     started = submitted + timedelta(minutes=dice.expovariate(0.1))
     if state not in TERMINAL:
         return {"started_at": started, "slots": 1, "target_slots": 1, "step": 820, "progress": dice.random()}

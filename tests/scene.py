@@ -21,6 +21,7 @@ from datasets.models import DatasetVersion
 from jobs.models import AllocationPoint, Job, JobEvent, MetricPoint, Rank, SlotClaim
 from jobs.states import JobState, RankState, Reason
 from models_registry.models import RegisteredModelVersion
+from scheduling.plan import PlanReason
 from tests.factories import (
     DatasetFactory,
     DatasetVersionFactory,
@@ -113,7 +114,7 @@ def build_scene(now: datetime | None = None) -> Scene:
         name="digits-wide",
         min_slots=8,
         priority=3000,
-        reason_code=Reason.WAITING_FOR_SLOTS,
+        reason_code=PlanReason.WAITING_FOR_SLOTS,
         reason_text="Waits for 8 GPUs: 8 of 8 are held by trainings of higher priority.",
         submitted_at=now - timedelta(minutes=2),
     )
@@ -189,16 +190,16 @@ def _first(common: dict, now: datetime, slots: list[Slot]) -> Job:
         epoch=12,
         progress=0.62,
         final_metrics={"loss": 0.081, "accuracy": 97.1, **HELD_OUT, **PACE},
-        reason_code=Reason.SHRUNK_FOR_FAIR_SHARE,
+        reason_code=PlanReason.SHRUNK_FOR_FAIR_SHARE,
         reason_text="3 of 8 GPUs: T2 digits-cnn has twice your priority (10000 to 5000).",
         submitted_at=now - timedelta(minutes=10),
         started_at=now - timedelta(minutes=10),
     )
     changes = [
-        (10.0, 1, Reason.GRANTED, "1 of 8 GPUs: it starts where slots are free.", None),
-        (9.6, 8, Reason.GREW_INTO_FREE_SLOTS, "8 of 8 GPUs: nobody else wants them.", 38.4),
-        (6.0, 4, Reason.SHRUNK_FOR_FAIR_SHARE, "4 of 8 GPUs: T2 digits-cnn has the same priority (5000).", 41.2),
-        (2.5, 3, Reason.SHRUNK_FOR_FAIR_SHARE, job.reason_text, 36.9),
+        (10.0, 1, PlanReason.GRANTED, "1 of 8 GPUs: it starts where slots are free.", None),
+        (9.6, 8, PlanReason.GREW_INTO_FREE_SLOTS, "8 of 8 GPUs: nobody else wants them.", 38.4),
+        (6.0, 4, PlanReason.SHRUNK_FOR_FAIR_SHARE, "4 of 8 GPUs: T2 digits-cnn has the same priority (5000).", 41.2),
+        (2.5, 3, PlanReason.SHRUNK_FOR_FAIR_SHARE, job.reason_text, 36.9),
     ]
     _history(job, now, changes, slots)
     _metrics(job, now - timedelta(minutes=10), 820, per_epoch=68)
@@ -219,14 +220,14 @@ def _second(common: dict, now: datetime, slots: list[Slot]) -> Job:
         progress=0.28,
         priority=10000,
         final_metrics={"loss": 0.4, "accuracy": 89.0, **HELD_OUT, **PACE},
-        reason_code=Reason.GREW_INTO_FREE_SLOTS,
+        reason_code=PlanReason.GREW_INTO_FREE_SLOTS,
         reason_text="5 of 8 GPUs: you have twice the priority of T1 digits-cnn (10000 to 5000).",
         submitted_at=now - timedelta(minutes=6.2),
         started_at=now - timedelta(minutes=6),
     )
     changes = [
-        (5.9, 4, Reason.GRANTED, "4 of 8 GPUs: T1 digits-cnn has the same priority (5000).", None),
-        (2.4, 5, Reason.GREW_INTO_FREE_SLOTS, job.reason_text, 35.0),
+        (5.9, 4, PlanReason.GRANTED, "4 of 8 GPUs: T1 digits-cnn has the same priority (5000).", None),
+        (2.4, 5, PlanReason.GREW_INTO_FREE_SLOTS, job.reason_text, 35.0),
     ]
     _history(job, now, changes, slots)
     _metrics(job, now - timedelta(minutes=6), 400, per_epoch=68)
@@ -250,7 +251,9 @@ def _done(common: dict, at: datetime) -> Job:
         started_at=at,
         finished_at=at + timedelta(minutes=12),
     )
-    _points(job, [(at, 4, Reason.GRANTED, "4 of 8 GPUs.", None), (job.finished_at, 0, Reason.COMPLETED, "Done.", None)])
+    _points(
+        job, [(at, 4, PlanReason.GRANTED, "4 of 8 GPUs.", None), (job.finished_at, 0, Reason.COMPLETED, "Done.", None)]
+    )
     _metrics(job, at, 600, per_epoch=68)
     return job
 

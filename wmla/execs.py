@@ -16,12 +16,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts.bodies import largest_body
+from core.downloads import file_response
 from core.errors import UserError
 from core.rest import signed_in
 from core.sources import Upload
 from jobs import actions
 from jobs.actions.hiding import hide
-from jobs.api.views import file_response
 from jobs.files.folder import job_folder
 from jobs.files.result import sized_zip
 from jobs.models import Job

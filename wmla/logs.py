@@ -9,8 +9,8 @@ from django.http import StreamingHttpResponse
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from core.downloads import file_response
 from core.errors import NotFound
-from jobs.api.views import file_response
 from jobs.files.logs import STREAMS, Log, Stream, find_log, log_content, log_of
 from jobs.models import Job, JobEvent
 from wmla.applications import executors_of

@@ -13,13 +13,13 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from core.downloads import file_response
 from core.errors import NotFound, UserError, field_error
 from core.folders import regular_files
 from core.rest import signed_in
 from core.sources import Source
 from core.text import shown_text
 from core.time import iso
-from jobs.api.views import file_response
 from models_registry import actions, queries
 from models_registry.models import ModelTemplate
 from wmla.lists import LIST_PARAMETERS, part_asked_for

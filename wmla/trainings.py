@@ -12,6 +12,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from core.downloads import file_response
 from core.errors import Conflict, NotFound, UserError, field_error
 from core.rest import signed_in
 from core.text import shown_text
@@ -19,7 +20,6 @@ from core.time import iso
 from jobs import actions
 from jobs.actions.beginning import final_weights
 from jobs.actions.hiding import hide
-from jobs.api.views import file_response
 from jobs.files.result import file_chunks
 from jobs.models import InstanceGroup, Job
 from models_registry.models import RegisteredModelVersion

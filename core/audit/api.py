@@ -15,10 +15,10 @@ from rest_framework.response import Response
 
 from core.audit.listing import COLUMNS, PERIODS, all_entries, audit_page, csv_row, parsed_filter
 from core.csv_text import csv_chunks
+from core.downloads import file_response
 from core.models import AuditEntry
 from core.rest import KeysetPages, ObjectField, keyset_answer, page_size_of
 from core.roles import require_cluster_admin
-from jobs.api.views import file_response
 
 __all__ = ["urlpatterns"]
 

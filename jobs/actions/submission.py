@@ -30,9 +30,9 @@ from jobs.actions.checks import (
     find_model,
 )
 from jobs.control.transition import Why, publish_in_cluster, record
-from jobs.control.validation_runs import validation_of
 from jobs.control.wake import wake_scheduler
 from jobs.files.folder import job_folder, stage
+from jobs.files.validation_runs import validation_of
 from jobs.models import InstanceGroup, Job
 from jobs.queries.jobs import job_state_as_json
 from jobs.states import JobState, Reason

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from core.errors import Conflict, field_error
 from core.names import MAX_NAME_LENGTH
 from jobs.actions.submission import Submission, submit_again
-from jobs.control.validation_runs import why_not_validated
+from jobs.files.validation_runs import why_not_validated
 from jobs.models import Job, Validation
 
 __all__ = ["ValidationRequest", "validate"]

@@ -15,12 +15,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from core.csv_text import csv_chunks
+from core.downloads import file_response
 from core.errors import field_error
 from core.rest import signed_in
 from jobs.actions.bulk import MAX_JOBS, Outcome, cancel_many, change_priority_of_many, undo_many
 from jobs.api.export import COLUMNS, job_row
 from jobs.api.listing import JobQuery
-from jobs.api.views import file_response
 from jobs.models import Job
 from jobs.queries.listing import all_pages, parsed_filter
 

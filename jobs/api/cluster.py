@@ -17,9 +17,9 @@ from rest_framework.views import APIView
 
 from core.charts import Step
 from core.csv_text import Cell, csv_chunks
+from core.downloads import file_response
 from core.rest import ObjectField
 from core.time import iso
-from jobs.api.views import file_response
 from jobs.insight.cluster import STATUSES, cluster_live
 from jobs.insight.trace import WINDOWS, all_changes, cluster_trace
 

@@ -12,8 +12,9 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from core.downloads import file_response
 from core.rest import ListPages, found, signed_in
-from jobs.api.views import JobView, file_response
+from jobs.api.views import JobView
 from jobs.files.result import code_files, file_chunks, result_files, shown_code
 from jobs.insight.insights import time_left, why
 from models_registry.api.serializers import FilesOutput

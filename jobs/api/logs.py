@@ -12,8 +12,9 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from core.downloads import file_response
 from core.rest import ListPages
-from jobs.api.views import JobView, file_response
+from jobs.api.views import JobView
 from jobs.files.folder import safe_name
 from jobs.files.lines import Lines, lines_after, lines_before
 from jobs.files.logs import STREAMS, Log, LogPiece, find_log, log_content, log_list, read_log

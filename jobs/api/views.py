@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-from asgiref.sync import sync_to_async
-from django.core.handlers.asgi import ASGIRequest
 from django.http import StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
@@ -15,6 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
 
+from core.downloads import file_response
 from core.rest import KeysetPages, ListPages, Pages, found, keyset_answer, page_size_of, signed_in
 from jobs import actions
 from jobs.api import serializers
@@ -45,7 +44,6 @@ __all__ = [
     "JobSuspend",
     "JobUndo",
     "JobView",
-    "file_response",
 ]
 
 
@@ -230,20 +228,3 @@ class JobCheckpointDownload(JobView):
         point = Checkpoint.objects.filter(job=row, pk=checkpoint).first()
         chunks = checkpoint_chunks(found(point, "checkpoint"))
         return file_response(request, chunks, f"job-{row.pk}-step-{found(point, 'checkpoint').step}.zip")
-
-
-def file_response(
-    request: Request, chunks: Iterator[bytes], name: str, content_type: str = "application/zip"
-) -> StreamingHttpResponse:
-    """A file to be saved, sent while it is read. `name` is one that a header can hold."""
-    is_async = isinstance(request._request, ASGIRequest)
-    response = StreamingHttpResponse(_in_threads(chunks) if is_async else chunks, content_type=content_type)
-    response["Content-Disposition"] = f'attachment; filename="{name}"'
-    return response
-
-
-async def _in_threads(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """An ASGI server would collect a plain iterator in memory before it sends anything."""
-    following = sync_to_async(lambda: next(chunks, None))
-    while (chunk := await following()) is not None:
-        yield chunk

@@ -10,7 +10,7 @@ from core import live
 from jobs.control.transition import Why
 from jobs.models import AllocationPoint, Generation, Job, JobEvent
 from jobs.queries.jobs import allocation_as_json
-from jobs.states import GenerationState, Reason
+from jobs.states import GenerationState, Reason, reason_of
 
 __all__ = ["add_point", "cause_of", "end_generations"]
 
@@ -52,5 +52,5 @@ def cause_of(job: Job, generation: Generation, *, lost_ranks: bool) -> Why:
     decided = JobEvent.objects.filter(job=job, detail__target_revision=generation.target_revision)
     event = decided.order_by("seq").first()
     if event is None:
-        return Why(Reason(job.reason_code), job.reason_text, "scheduler")
-    return Why(Reason(event.reason), event.text, event.actor)
+        return Why(reason_of(job.reason_code), job.reason_text, "scheduler")
+    return Why(reason_of(event.reason), event.text, event.actor)

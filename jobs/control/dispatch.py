@@ -22,8 +22,8 @@ from django.utils import timezone
 from kombu.exceptions import OperationalError
 from tidepool.protocol import DesiredJob, LaunchSpec, Member, Sync, to_json
 
-from jobs.control.validation_runs import validation_of
 from jobs.files.folder import INITIAL, TRAIN_DIR, job_folder
+from jobs.files.validation_runs import validation_of
 from jobs.models import Job, Journal, SlotClaim
 from jobs.queries.jobs import usable_checkpoints
 from jobs.states import JobState

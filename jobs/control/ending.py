@@ -14,10 +14,10 @@ from jobs.control.fixed_size import is_resumable
 from jobs.control.lifecycle import stop_ranks
 from jobs.control.outcome import Verdict, restart_words
 from jobs.control.transition import Why, transition
-from jobs.control.validation_runs import keep_result
 from jobs.control.wake import wake_scheduler
+from jobs.files.validation_runs import keep_result
 from jobs.models import Job, Rank, SlotClaim
-from jobs.states import JobState, RankState, Reason
+from jobs.states import JobState, RankState, Reason, reason_of
 from workers.actions import write_host_states
 from workers.models import Host
 
@@ -122,7 +122,7 @@ def _finish(job: Job, new: JobState, why: Why, **changes: Any) -> None:
 
 def _leave_preempting(job: Job, new: JobState, text: str) -> None:
     """The reason stays what it was stopped for."""
-    _leave(job, new, Why(Reason(job.reason_code), text, "executor", job.reason_params))
+    _leave(job, new, Why(reason_of(job.reason_code), text, "executor", job.reason_params))
     wake_scheduler()
 
 

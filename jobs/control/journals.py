@@ -16,7 +16,7 @@ from jobs.control.judgement import judge_job
 from jobs.control.metrics import store_steps
 from jobs.control.outcome import reason_of
 from jobs.control.transition import Why, lock_job, record
-from jobs.control.validation_runs import validation_of
+from jobs.files.validation_runs import validation_of
 from jobs.models import Job, Journal, Rank
 from jobs.states import RankState, Reason
 

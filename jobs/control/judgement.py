@@ -12,9 +12,10 @@ from jobs.control.ending import LIVE_RANKS, settle
 from jobs.control.fixed_size import has_saved_since, is_resumable
 from jobs.control.outcome import Facts, Failure, RankEnd, judge
 from jobs.control.transition import lock_job
-from jobs.control.validation_runs import validation_of
+from jobs.files.validation_runs import validation_of
 from jobs.models import Generation, Job, Journal, Rank
-from jobs.states import HOLDING, GenerationState, JobState, Reason
+from jobs.states import HOLDING, AnyReason, GenerationState, JobState
+from scheduling.plan import PlanReason
 
 __all__ = ["judge_job", "metrics_journal"]
 
@@ -75,9 +76,9 @@ def _facts(job: Job) -> Facts:
     )
 
 
-def _stopped_for(job: Job) -> Reason:
-    is_reclaimed = job.reason_code == Reason.RECLAIMED_BY_OWNER
-    return Reason.RECLAIMED_BY_OWNER if is_reclaimed else Reason.PREEMPTED_BY_PRIORITY
+def _stopped_for(job: Job) -> AnyReason:
+    is_reclaimed = job.reason_code == PlanReason.RECLAIMED_BY_OWNER
+    return PlanReason.RECLAIMED_BY_OWNER if is_reclaimed else PlanReason.PREEMPTED_BY_PRIORITY
 
 
 def _made_progress(job: Job, ranks: Iterable[Rank]) -> bool:

@@ -15,7 +15,7 @@ from tidepool.protocol import ProtocolError, from_json
 from core import live
 from core.time import iso
 from jobs.control.transition import change
-from jobs.control.validation_runs import validation_of
+from jobs.files.validation_runs import validation_of
 from jobs.models import Job, MetricPoint
 
 __all__ = ["FIXED_KEYS", "store_steps"]

@@ -7,7 +7,8 @@ from typing import Any
 
 from tidepool.endings import LAUNCH_TIMEOUT, OUT_OF_MEMORY, error_key
 
-from jobs.states import JobState, Reason
+from jobs.states import AnyReason, JobState, Reason
+from scheduling.plan import PlanReason
 
 __all__ = [
     "MAX_ERROR_RESTARTS",
@@ -113,13 +114,13 @@ class Facts:
     #: Of a gang: its next start continues from CHECKPOINT_DIR.
     resumable: bool = False
     #: Why it is being stopped, where the scheduler does that.
-    stopped_for: Reason = Reason.PREEMPTED_BY_PRIORITY
+    stopped_for: AnyReason = PlanReason.PREEMPTED_BY_PRIORITY
 
 
 @dataclass(frozen=True)
 class Verdict:
     state: JobState
-    reason: Reason
+    reason: AnyReason
     text: str
     params: dict[str, Any] = field(default_factory=dict)
     error: dict[str, Any] = field(default_factory=dict)

@@ -11,8 +11,8 @@ from jobs.control.claims import ClaimLost
 from jobs.control.lifecycle import preempt, resize, start
 from jobs.control.transition import StaleJob, Why, change, lock_job
 from jobs.models import Job, SchedulerLease, SlotClaim
-from jobs.states import JobState, Reason
-from scheduling.plan import JobPlan, Plan
+from jobs.states import JobState
+from scheduling.plan import JobPlan, Plan, PlanReason
 from scheduling.snapshot import SlotRef
 from workers.models import Slot
 
@@ -68,7 +68,7 @@ def _is_carried_out(line: JobPlan, job: Job) -> bool:
 def _explains_anew(line: JobPlan, job: Job) -> bool:
     """ "Nothing changes" leaves the reason for which the job got what it has."""
     reason = line.reason
-    return reason.code != Reason.UNCHANGED and (reason.code, reason.text) != (job.reason_code, job.reason_text)
+    return reason.code != PlanReason.UNCHANGED and (reason.code, reason.text) != (job.reason_code, job.reason_text)
 
 
 def _apply_line(line: JobPlan, slots: Mapping[SlotRef, Slot]) -> bool:

@@ -13,7 +13,7 @@ from core import live
 from core.errors import Conflict
 from jobs.models import Job, JobEvent
 from jobs.queries.jobs import event_as_json, job_state_as_json
-from jobs.states import JOB_TRANSITIONS, JobState, Reason
+from jobs.states import JOB_TRANSITIONS, AnyReason, JobState
 
 __all__ = ["StaleJob", "Why", "change", "lock_job", "publish_in_cluster", "record", "transition"]
 
@@ -29,7 +29,7 @@ class StaleJob(Conflict):
 
 @dataclass(frozen=True)
 class Why:
-    reason: Reason
+    reason: AnyReason
     #: One sentence for people.
     text: str
     #: User name, or "scheduler", "executor", "system".

@@ -7,9 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 from jobs.insight.advisor import MIN_STEPS, Training, advise, looked_at
-from jobs.insight.curves import as_curves, chart_metrics, thinned_points
+from jobs.insight.curves import as_curves, chart_metrics
 from jobs.insight.curves_figure import Curve, held_out_part
 from jobs.models import AllocationPoint, Job
+from jobs.queries.metrics import thinned_points
 from jobs.states import TERMINAL
 
 __all__ = ["job_advice"]

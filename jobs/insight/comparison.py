@@ -16,8 +16,8 @@ from typing import Any
 from core.live import job_topic
 from core.time import iso
 from jobs.insight.comparison_figure import Line, Point, Quantity
-from jobs.insight.curves import Thinned, thinned_points
 from jobs.models import AllocationPoint, Job
+from jobs.queries.metrics import Thinned, thinned_points
 
 __all__ = [
     "MAX_JOBS",

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from jobs.control.snapshots import snapshot
-from jobs.control.validation_runs import validation_of
+from jobs.files.validation_runs import validation_of
 from jobs.insight.eta import Change, Eta, StepTime, eta
 from jobs.models import AllocationPoint, Job, MetricPoint
 from jobs.queries.jobs import visible_jobs

@@ -8,7 +8,7 @@ from jobs.models.jobs import Job
 from jobs.models.leadership import SchedulerLease
 from jobs.models.records import Checkpoint, Journal, MetricPoint, Validation
 from jobs.models.saved_filters import SavedFilter
-from jobs.usage.models import GpuActivity, GpuPrice, UsageBucket, UsageMark, UsageName
+from jobs.models.usage import GpuActivity, GpuPrice, UsageBucket, UsageMark, UsageName
 
 __all__ = [
     "AllocationPoint",

@@ -7,5 +7,5 @@ from enum import StrEnum
 __all__ = ["choices"]
 
 
-def choices(enum: type[StrEnum]) -> list[tuple[str, str]]:
-    return [(member.value, member.value) for member in enum]
+def choices(*enums: type[StrEnum]) -> list[tuple[str, str]]:
+    return [(member.value, member.value) for enum in enums for member in enum]

@@ -7,6 +7,7 @@ from django.db import models
 from jobs.models.choices import choices
 from jobs.models.jobs import Job
 from jobs.states import Reason
+from scheduling.plan import PlanReason
 
 __all__ = ["JobEvent"]
 
@@ -19,7 +20,7 @@ class JobEvent(models.Model):
     #: Equal where the state did not change.
     old = models.CharField(max_length=16, blank=True)
     new = models.CharField(max_length=16)
-    reason = models.CharField(max_length=32, choices=choices(Reason))
+    reason = models.CharField(max_length=32, choices=choices(Reason, PlanReason))
     #: The sentence shown to people, and what it was made of.
     text = models.TextField()
     detail = models.JSONField(default=dict)

@@ -8,6 +8,7 @@ from django.db.models import Q
 from jobs.models.choices import choices
 from jobs.models.jobs import Job
 from jobs.states import GenerationState, RankState, Reason
+from scheduling.plan import PlanReason
 
 __all__ = ["AllocationPoint", "Generation", "Rank"]
 
@@ -70,7 +71,7 @@ class AllocationPoint(models.Model):
     slots = models.PositiveIntegerField()
     attempt = models.PositiveIntegerField()
     generation = models.PositiveIntegerField()
-    reason_code = models.CharField(max_length=32, choices=choices(Reason))
+    reason_code = models.CharField(max_length=32, choices=choices(Reason, PlanReason))
     reason_text = models.TextField(default="")
     pause_ms = models.FloatField(null=True)
 

@@ -12,6 +12,7 @@ from jobs.models.choices import choices
 from jobs.models.instance_groups import InstanceGroup
 from jobs.states import TERMINAL, JobState, Reason
 from models_registry.models import RegisteredModelVersion
+from scheduling.plan import PlanReason
 
 __all__ = ["Job"]
 
@@ -130,7 +131,7 @@ class Job(models.Model):
     final_metrics = models.JSONField(default=dict)
 
     #: Why it has what it has: code, params and sentence of its line in the latest plan, or of its last event.
-    reason_code = models.CharField(max_length=32, choices=choices(Reason), default=Reason.SUBMITTED)
+    reason_code = models.CharField(max_length=32, choices=choices(Reason, PlanReason), default=Reason.SUBMITTED)
     reason_params = models.JSONField(default=dict)
     reason_text = models.TextField(default="")
     #: {"kind", "message", "traceback"} of what ended it, maybe "tried": a sentence about its attempts. Or {}.

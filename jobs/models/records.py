@@ -63,7 +63,7 @@ class Validation(models.Model):
     trained = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="validations")
     #: What was asked for; the result says what the script measured on.
     split = models.CharField(max_length=16, choices=Split, default=Split.VALIDATION)
-    #: `jobs.control.validation_runs.parsed_result`; {} until the job has succeeded, and where it left none.
+    #: `jobs.files.validation_runs.parsed_result`; {} until the job has succeeded, and where it left none.
     result = models.JSONField(default=dict)
 
     class Meta:

@@ -11,8 +11,8 @@ from django.db.models import OuterRef, Q, QuerySet, Subquery
 from core.errors import NotFound
 from core.live import without_nan
 from core.time import iso
-from jobs.insight.curves import metric_as_json, thinned_points
 from jobs.models import AllocationPoint, Checkpoint, Job, JobEvent, MetricPoint, Rank, SlotClaim
+from jobs.queries.metrics import metric_as_json, thinned_points
 from jobs.states import UNDOABLE, JobState, Reason
 from workers.models import Slot
 from workers.queries import slots

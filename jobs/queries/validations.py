@@ -8,7 +8,7 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import QuerySet
 
 from core.time import iso
-from jobs.control.validation_runs import class_scores
+from jobs.files.validation_runs import class_scores
 from jobs.models import Job, Validation
 from jobs.queries.jobs import visible_jobs
 from jobs.states import TERMINAL, JobState

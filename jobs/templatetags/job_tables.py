@@ -6,7 +6,7 @@ from typing import Any
 
 from django import template
 
-from jobs.control.validation_runs import ClassScore, class_scores, validation_of, why_not_validated
+from jobs.files.validation_runs import ClassScore, class_scores, validation_of, why_not_validated
 from jobs.models import Job
 from jobs.pages.queries import jobs_using, models_proposing
 from jobs.queries.validations import problem_of, validations_of_job, validations_of_model

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from core.errors import field_error
+from jobs.models.usage import UsageBucket
 from jobs.usage.grid import STEPS
 from jobs.usage.intervals import DAY, HOUR, MINUTE, to_ms
-from jobs.usage.models import UsageBucket
 
 __all__ = ["BY", "RANGES", "Asked", "parsed", "range_to_see"]
 

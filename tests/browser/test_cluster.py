@@ -14,7 +14,7 @@ from core import live
 from jobs.control.allocation import add_point
 from jobs.control.transition import Why
 from jobs.models import AllocationPoint, SlotClaim
-from jobs.states import Reason
+from scheduling.plan import PlanReason
 from tests.scene import Scene
 from workers.actions import retire_host
 from workers.models import CapacityPoint
@@ -61,7 +61,7 @@ def test_a_gpu_that_changes_hands_is_seen_at_once(cluster: Page, scene: Scene) -
 
 
 def test_a_training_that_starts_appears_in_the_trace_with_its_reason(cluster: Page, scene: Scene) -> None:
-    why = Why(Reason.GRANTED, "2 of 8 GPUs: the others are held.", "scheduler")
+    why = Why(PlanReason.GRANTED, "2 of 8 GPUs: the others are held.", "scheduler")
     add_point(scene.waiting, why, at=timezone.now() - timedelta(seconds=1), slots=2, generation=1)
 
     chart = cluster.locator(TRACE)
@@ -96,7 +96,7 @@ def test_many_changes_are_means_and_the_file_has_all(cluster: Page, scene: Scene
             slots=number % 3,
             attempt=2,
             generation=number,
-            reason_code=Reason.GRANTED,
+            reason_code=PlanReason.GRANTED,
             reason_text="=1+1",
         )
         for number in range(3000)

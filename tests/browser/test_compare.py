@@ -13,7 +13,8 @@ from jobs.control.allocation import add_point
 from jobs.control.metrics import store_steps
 from jobs.control.transition import Why, change, lock_job
 from jobs.models import Job
-from jobs.states import JobState, Reason
+from jobs.states import JobState
+from scheduling.plan import PlanReason
 from tests.browser.test_live_pages import make_steps
 from tests.browser.test_steadiness import COLLECT, MOST
 from tests.factories import JobFactory
@@ -65,7 +66,7 @@ def test_new_points_and_results_appear_by_themselves(page: Page, scene: Scene) -
 
 def test_gpus_that_change_hands_and_states_appear(page: Page, scene: Scene) -> None:
     open_both(page, scene.first, scene.second)
-    why = Why(Reason.GREW_INTO_FREE_SLOTS, "7 of 8 GPUs.", "scheduler")
+    why = Why(PlanReason.GREW_INTO_FREE_SLOTS, "7 of 8 GPUs.", "scheduler")
 
     add_point(scene.first, why, at=timezone.now(), slots=7, generation=5)
     page.wait_for_function(

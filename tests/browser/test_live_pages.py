@@ -15,6 +15,7 @@ from jobs.control.allocation import add_point
 from jobs.control.transition import Why, change, lock_job, transition
 from jobs.models import Job, MetricPoint
 from jobs.states import JobState, Reason
+from scheduling.plan import PlanReason
 from tests.factories import RegisteredModelVersionFactory
 from tests.scene import Scene
 
@@ -195,7 +196,7 @@ def test_the_sentence_and_the_slots_change_while_one_looks(page: Page, scene: Sc
     expect(page.locator("#live-dot")).to_have_attribute("data-status", "connected")
 
     with transaction.atomic():
-        why = Why(Reason.GREW_INTO_FREE_SLOTS, "8 of 8 GPUs: T2 has ended.", "scheduler")
+        why = Why(PlanReason.GREW_INTO_FREE_SLOTS, "8 of 8 GPUs: T2 has ended.", "scheduler")
         change(lock_job(scene.first.pk), why, slots=8, target_slots=8)
         news = {f"gpu-host-2:{index}": {"job": scene.first.pk, "vacating": False} for index in range(4)}
         live.publish(live.CLUSTER, "state", {"slots": news})
@@ -209,7 +210,7 @@ def test_a_training_that_starts_while_one_looks_appears(page: Page, scene: Scene
     page.goto("/")
     expect(page.locator("#live-dot")).to_have_attribute("data-status", "connected")
 
-    why = Why(Reason.GRANTED, "2 of 8 GPUs: the others are held.", "scheduler")
+    why = Why(PlanReason.GRANTED, "2 of 8 GPUs: the others are held.", "scheduler")
     add_point(scene.waiting, why, at=timezone.now(), slots=2, generation=1)
 
     chart = page.locator("[data-chart=gpus]")

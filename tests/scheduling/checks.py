@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from jobs.states import Reason
-from scheduling.plan import JobPlan, Plan
+from scheduling.plan import JobPlan, Plan, PlanReason
 from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 
 
@@ -90,12 +89,12 @@ def _check_no_move_without_cause(snapshot: Snapshot, job: JobView, line: JobPlan
         assert not line.claim or set(line.vacate) <= away
     group = group_of(snapshot, job)
     if from_good and (group.policy == "fifo" or not group.preemption):
-        assert line.target == job.max_slots or taken_back(line) or line.reason.code == Reason.REBALANCED
+        assert line.target == job.max_slots or taken_back(line) or line.reason.code == PlanReason.REBALANCED
 
 
 def taken_back(line: JobPlan) -> bool:
     """It has less because other groups have a right to what its own holds."""
-    return line.reason.code == Reason.RECLAIMED_BY_OWNER
+    return line.reason.code == PlanReason.RECLAIMED_BY_OWNER
 
 
 def protected(snapshot: Snapshot, job: JobView) -> bool:

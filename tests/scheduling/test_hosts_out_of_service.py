@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.states import Reason
+from scheduling.plan import PlanReason
 from scheduling.snapshot import JobView, SlotView, Snapshot
 from tests.scheduling.cluster import Policy, SimulatedCluster, group, hold, job, lines, running, slots
 
@@ -20,7 +20,7 @@ def test_moves_at_once_where_replacements_are_free() -> None:
         cluster = draining(hold(slots(4, 4), {"h1:0-3": 1}), running(job(1)), policy=policy)
         line = lines(cluster.turn())[1]
         assert (len(line.claim), len(line.vacate), line.target) == (4, 4, 4)
-        assert line.reason.code == Reason.REBALANCED
+        assert line.reason.code == PlanReason.REBALANCED
         assert line.reason.text == "4 of 4 GPUs: all there are; moves off h1."
 
 
@@ -43,7 +43,7 @@ def test_others_make_room_for_it_and_it_keeps_its_share_meanwhile() -> None:
 def test_stays_where_its_minimum_fits_nowhere_else() -> None:
     cluster = draining(hold(slots(4, 2), {"h1:0-3": 1}), running(job(1, least=3)))
     line = lines(cluster.turn())[1]
-    assert (line.target, line.vacate, line.reason.code) == (4, (), Reason.UNCHANGED)
+    assert (line.target, line.vacate, line.reason.code) == (4, (), PlanReason.UNCHANGED)
     assert line.reason.text == "4 GPUs: stays, though h1 takes nothing new, because its minimum of 3 fits nowhere else."
 
 

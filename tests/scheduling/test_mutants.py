@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.states import Reason
 from scheduling import snapshot as snapshot_module
+from scheduling.plan import PlanReason
 from scheduling.snapshot import GroupView, JobView, SlotView, Snapshot
 from tests.scheduling.checks import check_plan
 from tests.scheduling.cluster import Policy, Scheduler, SimulatedCluster, group, hold, job, lines, running, slots
@@ -130,8 +130,8 @@ MUTANTS: dict[str, Mutant] = {
     "one slot for two jobs": ("packing.py", "after = before[count:]", "after = before[max(0, count - 1) :]"),
     "fixed sizes are moved": (
         "decision.py",
-        "settled = {job for job in pool.away if job in fixed} - pool.displaced.keys()",
-        "settled: set[int] = set()",
+        "pinned = {job for job in pool.away if job in fixed} - pool.displaced.keys()",
+        "pinned: set[int] = set()",
     ),
     "moves though its minimum fits nowhere": ("decision.py", "        if not stranded:\n", "        if True:\n"),
     "shrinking leaves pieces of every host": (
@@ -244,7 +244,7 @@ def _check_places(schedule: Scheduler) -> None:
     growing = hold(slots(2, 4), {"h2:0": 1})
     grown = lines(schedule(Snapshot(0.0, (group(),), growing, (running(job(1, most=3)),))))[1]
     assert {ref.host for ref in grown.slots} == {"h2"}
-    assert grown.reason.code == Reason.GREW_INTO_FREE_SLOTS
+    assert grown.reason.code == PlanReason.GREW_INTO_FREE_SLOTS
     groups = (group(name="a", quota=4), group(name="b"))
     held = hold(slots(5), {"h1:0-2": 1})
     held = tuple(replace(slot, vacating=slot.held_by == 1 and slot.ref.index > 0) for slot in held)
@@ -371,7 +371,7 @@ def _load(folder: Path, package: str, mutant: Mutant | None) -> Scheduler:
             text = text.replace(mutant[1], mutant[2])
         copy = folder / package / name
         copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(re.sub(r"\bjobs\.scheduling\b(?!\.(?:snapshot|plan)\b)", package, text))
+        copy.write_text(re.sub(r"\bscheduling\b(?=[. ])(?!\.(?:snapshot|plan)\b)", package, text))
     scheduler: Scheduler = importlib.import_module(f"{package}.schedule").schedule
     return scheduler
 

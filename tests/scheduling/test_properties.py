@@ -10,9 +10,8 @@ from typing import TypeVar
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jobs.states import Reason
 from scheduling.demand import Demand, by_priority
-from scheduling.plan import plan_from_json, plan_to_json
+from scheduling.plan import PlanReason, plan_from_json, plan_to_json
 from scheduling.policies import fairshare
 from scheduling.schedule import schedule
 from scheduling.snapshot import Snapshot, snapshot_from_json, snapshot_to_json
@@ -51,7 +50,7 @@ def test_applying_plans_comes_to_rest(snapshot: Snapshot) -> None:
         assert not line.claim
         assert not line.vacate
         if line.slots:
-            assert line.reason.code == Reason.UNCHANGED
+            assert line.reason.code == PlanReason.UNCHANGED
 
 
 @thorough

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from jobs.states import Reason
-from scheduling.plan import JobPlan, Plan
+from scheduling.plan import JobPlan, Plan, PlanReason
 from scheduling.schedule import schedule
 from scheduling.snapshot import JobView, SlotView, Snapshot
 from tests.scheduling.checks import group_of, held, job_of, most, offered, pinned
@@ -83,7 +83,7 @@ def test_policies_in_order_say_who_has_the_rest() -> None:
     six = hold(slots(4, 4), {"h1:0-3": 1, "h2:0-1": 1})
     assert sentence(2, six, running(job(1, most=6)), job(2), policy="fifo")[1] == "2 of 8 GPUs: T1 has 6."
     code, text = sentence(1, FULL, running(job(1)), job(2, 6000, most=5), policy="priority")
-    assert code == Reason.PREEMPTED_BY_PRIORITY
+    assert code == PlanReason.PREEMPTED_BY_PRIORITY
     assert text == "3 of 8 GPUs: T2 has a higher priority than yours (6000 to 5000)."
     waiting = job(1, least=6)
     assert (
@@ -93,20 +93,20 @@ def test_policies_in_order_say_who_has_the_rest() -> None:
 
 def test_waiting_jobs_say_what_they_wait_for() -> None:
     code, text = sentence(2, FULL, running(job(1, least=6)), job(2, least=3))
-    assert code == Reason.WAITING_FOR_SLOTS
+    assert code == PlanReason.WAITING_FOR_SLOTS
     assert text == "Waits for 1 more GPU: it needs 3, and 6 of 8 are the least that other trainings need."
     code, text = sentence(3, FULL, running(job(1, least=6)), job(2, 6000, least=3), job(3))
-    assert code == Reason.BEHIND_HIGHER_PRIORITY
+    assert code == PlanReason.BEHIND_HIGHER_PRIORITY
     assert text == "Waits behind T2, which has a higher priority (6000 to 5000) and needs 3 GPUs."
     code, text = sentence(3, FULL, running(job(1, least=6)), job(2, least=3), job(3))
-    assert (code, text) == (Reason.WAITING_FOR_SLOTS, "Waits behind T2, which came first and needs 3 GPUs.")
+    assert (code, text) == (PlanReason.WAITING_FOR_SLOTS, "Waits behind T2, which came first and needs 3 GPUs.")
     code, text = sentence(1, slots(4), job(1, least=5))
-    assert (code, text) == (Reason.GANG_TOO_LARGE_NOW, "Needs 5 GPUs at once: its group has 4 to share now.")
+    assert (code, text) == (PlanReason.GANG_TOO_LARGE_NOW, "Needs 5 GPUs at once: its group has 4 to share now.")
 
 
 def test_a_fixed_size_job_says_so() -> None:
     code, text = sentence(1, slots(4), job(1, least=2, most=2, elastic=False))
-    assert (code, text) == (Reason.GRANTED, "2 of 4 GPUs: it runs on exactly 2.")
+    assert (code, text) == (PlanReason.GRANTED, "2 of 4 GPUs: it runs on exactly 2.")
 
 
 # --- arithmetic ------------------------------------------------------------------------------------------------------
@@ -180,27 +180,32 @@ def _check_code(snapshot: Snapshot, line: JobPlan) -> None:
     if line.reason.params["rule"] == "pinned" or (
         before == line.target and not line.claim and not line.vacate and before
     ):
-        assert code == Reason.UNCHANGED
+        assert code == PlanReason.UNCHANGED
     elif not before:
         starts = (
-            {Reason.GRANTED}
+            {PlanReason.GRANTED}
             if line.claim
             else {
-                Reason.WAITING_FOR_SLOTS,
-                Reason.BEHIND_HIGHER_PRIORITY,
-                Reason.GANG_TOO_LARGE_NOW,
-                Reason.OVER_QUOTA,
-                Reason.GROUP_STOPPED,
+                PlanReason.WAITING_FOR_SLOTS,
+                PlanReason.BEHIND_HIGHER_PRIORITY,
+                PlanReason.GANG_TOO_LARGE_NOW,
+                PlanReason.OVER_QUOTA,
+                PlanReason.GROUP_STOPPED,
             }
         )
         assert code in starts
     elif line.preempt:
-        assert code in {Reason.PREEMPTED_BY_PRIORITY, Reason.RECLAIMED_BY_OWNER}
+        assert code in {PlanReason.PREEMPTED_BY_PRIORITY, PlanReason.RECLAIMED_BY_OWNER}
     elif line.target > before:
-        assert code in {Reason.GREW_INTO_FREE_SLOTS, Reason.REBALANCED}
+        assert code in {PlanReason.GREW_INTO_FREE_SLOTS, PlanReason.REBALANCED}
     else:
-        shrunk = {Reason.SHRUNK_FOR_FAIR_SHARE, Reason.PREEMPTED_BY_PRIORITY, Reason.LIMIT_CHANGED, Reason.REBALANCED}
-        assert code in shrunk | {Reason.RECLAIMED_BY_OWNER}
+        shrunk = {
+            PlanReason.SHRUNK_FOR_FAIR_SHARE,
+            PlanReason.PREEMPTED_BY_PRIORITY,
+            PlanReason.LIMIT_CHANGED,
+            PlanReason.REBALANCED,
+        }
+        assert code in shrunk | {PlanReason.RECLAIMED_BY_OWNER}
 
 
 def _capacity(snapshot: Snapshot, plan: Plan) -> int:
@@ -219,7 +224,7 @@ def _check_sentence(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
         assert (int(match[1]), int(match[2])) == (line.target, params["capacity"])
         _check_why(snapshot, plan, line)
         _check_group(snapshot, plan, line)
-    elif line.reason.code == Reason.GROUP_STOPPED:
+    elif line.reason.code == PlanReason.GROUP_STOPPED:
         assert not group_of(snapshot, job).started
         assert not line.target
     elif params["rule"] == "reclaimed":

@@ -9,9 +9,9 @@ from math import floor
 
 import pytest
 
-from jobs.states import Reason
 from scheduling.decision import decide
 from scheduling.entitlement import Claimant, whole
+from scheduling.plan import PlanReason
 from scheduling.pool import survey
 from scheduling.preview import turned
 from scheduling.schedule import decided, schedule
@@ -31,7 +31,7 @@ def test_a_lent_quota_comes_back_at_once_and_nobody_is_stopped() -> None:
     assert len(cluster.held(1)) == 8
     cluster.submit(job(2, group="a", most=6))
     told = lines(cluster.turn())
-    assert (told[1].target, told[1].reason.code, told[1].preempt) == (2, Reason.RECLAIMED_BY_OWNER, False)
+    assert (told[1].target, told[1].reason.code, told[1].preempt) == (2, PlanReason.RECLAIMED_BY_OWNER, False)
     assert told[1].reason.text == "2 of 2 GPUs: all there are; its group has 2 of 8 GPUs, by its weight of 1."
     assert told[2].reason.text == "Waits: 6 of 6 GPUs are being given back by T1."
     cluster.settle()
@@ -64,7 +64,7 @@ def test_stops_the_last_in_line_and_says_why() -> None:
     groups = (group(name="a", quota=4), group(name="b"))
     plan = lines(schedule(Snapshot(0.0, groups, held, (*fixed, job(3, group="a", most=4)))))
     assert (plan[1].preempt, plan[2].preempt) == (False, True)
-    assert plan[2].reason.code == Reason.RECLAIMED_BY_OWNER
+    assert plan[2].reason.code == PlanReason.RECLAIMED_BY_OWNER
     assert plan[2].reason.text == (
         "Stops for now and gives back 4 GPUs: other groups are entitled to them; "
         "its group has 4 of 8 GPUs, by its weight of 1."
@@ -105,7 +105,7 @@ def test_a_large_minimum_is_not_starved_by_a_stream_of_small_jobs() -> None:
         cluster.submit(job(100 + turn, 9000, group="b", most=1))
         cluster.snapshot = replace(cluster.snapshot, at=10.0 * turn)
         plan = cluster.turn()
-        assert all(line.reason.code == Reason.RECLAIMED_BY_OWNER for line in plan.jobs if line.preempt)
+        assert all(line.reason.code == PlanReason.RECLAIMED_BY_OWNER for line in plan.jobs if line.preempt)
         if cluster.held(100):
             break
     assert len(cluster.held(100)) == 6
@@ -117,7 +117,7 @@ def test_a_stopped_group_starts_nothing_and_lends_what_it_leaves() -> None:
     jobs = (running(job(1, group="a", most=2)), job(2, group="a"), job(3, group="b"))
     plan = lines(schedule(Snapshot(0.0, groups, held, jobs)))
     assert (plan[1].target, plan[2].target, plan[3].target) == (2, 0, 6)
-    assert plan[2].reason.code == Reason.GROUP_STOPPED
+    assert plan[2].reason.code == PlanReason.GROUP_STOPPED
     assert plan[2].reason.text == (
         "Waits: its instance group a is stopped, and nothing starts there until it is started."
     )
@@ -127,14 +127,14 @@ def test_who_waits_for_its_own_quota_to_be_free_says_so() -> None:
     groups = (group(name="a", quota=2), group(name="b", quota=6))
     jobs = (running(job(1, group="a", most=2)), job(2, group="a", least=2), running(job(3, group="b", most=6)))
     plan = lines(schedule(Snapshot(0.0, groups, hold(slots(4, 4), {"h1:0-1": 1, "h1:2-3": 3, "h2:0-3": 3}), jobs)))
-    assert plan[2].reason.code == Reason.OVER_QUOTA
+    assert plan[2].reason.code == PlanReason.OVER_QUOTA
     assert plan[2].reason.text == (
         "Waits for 1 more GPU: it needs 2, and 1 of 2 are the least that other trainings need; "
         "its group has 2 of 8 GPUs, by its quota of 2 and its weight of 1."
     )
     late = (*jobs[:1], replace(jobs[1], min_slots=4), jobs[2])
     plan = lines(schedule(Snapshot(0.0, groups, hold(slots(4, 4), {"h1:0-1": 1, "h1:2-3": 3, "h2:0-3": 3}), late)))
-    assert plan[2].reason.code == Reason.OVER_QUOTA
+    assert plan[2].reason.code == PlanReason.OVER_QUOTA
     assert plan[2].reason.text == (
         "Needs 4 GPUs at once: its group has 2 of 8 GPUs, by its quota of 2 and its weight of 1."
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs.states import Reason
+from scheduling.plan import PlanReason
 from scheduling.snapshot import Snapshot
 from tests.scheduling.cluster import Policy, SimulatedCluster, group, hold, job, lines, running, slots, targets
 
@@ -21,13 +21,13 @@ def test_two_trainings_share_eight_gpus_as_in_the_tutorial() -> None:
 
     tutorial.submit(job(1))
     first = lines(tutorial.turn())[1]
-    assert (len(first.claim), first.reason.code) == (8, Reason.GRANTED)
+    assert (len(first.claim), first.reason.code) == (8, PlanReason.GRANTED)
     assert first.reason.text == "8 of 8 GPUs: the most it asks for is 8."
 
     tutorial.submit(job(2))
     told = lines(tutorial.turn())
     assert told[1].reason.text == "4 of 8 GPUs: T2 has the same priority (5000)."
-    assert told[1].reason.code == Reason.SHRUNK_FOR_FAIR_SHARE
+    assert told[1].reason.code == PlanReason.SHRUNK_FOR_FAIR_SHARE
     assert (told[2].target, told[2].claim) == (4, ())
     assert told[2].reason.text == "Waits: 4 of 4 GPUs are being given back by T1."
     tutorial.settle()
@@ -46,9 +46,9 @@ def test_two_trainings_share_eight_gpus_as_in_the_tutorial() -> None:
 
     tutorial.end(1)
     told = lines(tutorial.turn())
-    assert (told[2].target, told[2].reason.code) == (8, Reason.GREW_INTO_FREE_SLOTS)
+    assert (told[2].target, told[2].reason.code) == (8, PlanReason.GREW_INTO_FREE_SLOTS)
     assert hosts_of(tutorial, 2) == {"h1": 4, "h2": 4}
-    assert lines(tutorial.turn())[2].reason.code == Reason.UNCHANGED
+    assert lines(tutorial.turn())[2].reason.code == PlanReason.UNCHANGED
 
 
 def test_slots_being_given_back_are_not_claimed_and_not_vacated_again() -> None:
@@ -94,7 +94,7 @@ def test_a_waiting_job_starts_at_once_on_its_minimum_and_grows_later() -> None:
     half.turn()
     half.submit(job(2))
     line = lines(half.turn())[2]
-    assert (line.target, len(line.claim), line.reason.code) == (4, 2, Reason.GRANTED)
+    assert (line.target, len(line.claim), line.reason.code) == (4, 2, PlanReason.GRANTED)
     half.settle()
     assert len(half.held(2)) == 4
 
@@ -112,7 +112,7 @@ def test_higher_priority_stops_a_lower_job_which_runs_again_afterwards() -> None
     strict.settle()
     assert (len(strict.held(1)), len(strict.held(2))) == (0, 6)
     waits = lines(strict.plans[-1])[1].reason
-    assert waits.code == Reason.BEHIND_HIGHER_PRIORITY
+    assert waits.code == PlanReason.BEHIND_HIGHER_PRIORITY
     assert waits.text == "Waits for 2 more GPUs: it needs 4, and 6 of 8 are taken."
     strict.end(2)
     strict.settle()
@@ -147,7 +147,7 @@ def test_a_lowered_maximum_shrinks_the_job_and_says_so() -> None:
     alone.turn()
     alone.change(1, max_slots=3)
     line = lines(alone.turn())[1]
-    assert (line.target, line.reason.code) == (3, Reason.LIMIT_CHANGED)
+    assert (line.target, line.reason.code) == (3, PlanReason.LIMIT_CHANGED)
     assert line.reason.text == "3 of 8 GPUs: the most it asks for is 3."
 
 

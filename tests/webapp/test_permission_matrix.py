@@ -26,7 +26,7 @@ from core.roles import Role, viewers
 from jobs.actions.change import JobChange, change_job
 from jobs.files.folder import job_folder
 from jobs.models import Checkpoint, InstanceGroup, Job, SavedFilter, Validation
-from jobs.usage.models import GpuPrice
+from jobs.models.usage import GpuPrice
 from tests.factories import (
     DatasetVersionFactory,
     HostFactory,

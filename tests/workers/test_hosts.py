@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import pytest
-from django.apps import apps
 
 from core.errors import Conflict
 from core.models import AuditEntry
@@ -167,13 +164,3 @@ def test_a_stop_of_all_takes_every_host_from_the_pool():
     requeue_interrupted()
 
     assert _history("gpu-host-8") == _history("gpu-host-9") == [4, 0]
-
-
-def test_history_begins_with_the_hosts_that_are_there():
-    host_with_slots("here", 4)
-    Host.objects.filter(name=host_with_slots("gone", 4).name).update(state=Host.State.OFFLINE)
-    CapacityPoint.objects.all().delete()
-
-    import_module("workers.migrations.0004_capacity").begin(apps, None)
-
-    assert (_history("here"), _history("gone")) == ([4], [])

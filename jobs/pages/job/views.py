@@ -19,8 +19,8 @@ from jobs import actions
 from jobs.actions import JobChange
 from jobs.actions.permissions import refusals_by_state
 from jobs.control.fixed_size import is_resumable, stop_words
-from jobs.control.validation_runs import validation_of
 from jobs.files.result import code_files, shown_code
+from jobs.files.validation_runs import validation_of
 from jobs.insight.advice import job_advice
 from jobs.insight.curves import as_curves, thinned_metrics
 from jobs.insight.curves_figure import curves_figure

@@ -15,7 +15,7 @@ from core.formfields import show_error
 from core.pages import login_user, or_404
 from datasets.models import Dataset
 from jobs import actions
-from jobs.control.validation_runs import why_not_validated
+from jobs.files.validation_runs import why_not_validated
 from jobs.models import InstanceGroup, Validation
 from jobs.pages.queries import usable_groups
 from jobs.queries.jobs import visible_jobs

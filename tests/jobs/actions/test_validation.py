@@ -14,8 +14,8 @@ from jobs import actions
 from jobs.actions import ValidationRequest
 from jobs.control.dispatch import build_sync
 from jobs.control.outcome import MAX_FRUITLESS_STARTS
-from jobs.control.validation_runs import class_scores, parsed_result, why_not_validated
 from jobs.files.folder import job_folder
+from jobs.files.validation_runs import class_scores, parsed_result, why_not_validated
 from jobs.insight.insights import time_left
 from jobs.models import Job, Validation
 from jobs.pages.train.queries import beginnings

@@ -10,7 +10,8 @@ from django.test.utils import CaptureQueriesContext
 
 from jobs.files.folder import job_folder
 from jobs.models import Job, JobEvent
-from jobs.states import JobState, Reason
+from jobs.states import JobState
+from scheduling.plan import PlanReason
 from tests.factories import UserFactory
 
 pytestmark = pytest.mark.django_db
@@ -101,7 +102,7 @@ def test_the_minimum_of_a_job_that_waits_can_be_lowered(alice_api, alices_job):
     assert (answer.status_code, answer.json()["min_slots"], answer.json()["max_slots"]) == (200, 2, 4)
     event = JobEvent.objects.filter(job=alices_job).last()
     assert event is not None
-    assert (event.reason, event.actor) == (Reason.LIMIT_CHANGED, "alice")
+    assert (event.reason, event.actor) == (PlanReason.LIMIT_CHANGED, "alice")
     assert event.text == "alice changes its GPUs from at least 4 to at least 2."
 
 

@@ -50,7 +50,7 @@ def mailbox(monkeypatch: pytest.MonkeyPatch) -> Mailbox:
     return mailbox
 
 
-def test_a_desired_says_everything(cluster: Cluster, submit: Submit) -> None:
+def test_a_desired_state_says_everything(cluster: Cluster, submit: Submit) -> None:
     job = submit(max_slots=6, parameters={"lr": 0.1, "epochs": 5, "augment": True}, seed=7)
     cluster.cycle()
     [desired] = build_sync("gpu-host-1").jobs
@@ -188,7 +188,7 @@ def test_nobody_writes_to_a_host_that_is_not_there(cluster: Cluster, submit: Sub
     assert resend_outstanding() == []
 
 
-def test_building_a_desired_takes_few_queries(
+def test_building_a_desired_state_takes_few_queries(
     cluster: Cluster, submit: Submit, mailbox: Mailbox, django_assert_max_num_queries: Any
 ) -> None:
     for number in range(4):

@@ -20,6 +20,7 @@ from jobs.files.folder import job_folder
 from jobs.models import Checkpoint, InstanceGroup, Job
 from jobs.states import JobState, Reason
 from models_registry.models import RegisteredModelVersion
+from scheduling.plan import PlanReason
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
 from workers.models import Host
@@ -179,7 +180,7 @@ def test_a_higher_priority_stops_it_as_a_whole(cluster: Cluster, submit: Submit,
     (checkpoints(job) / "a.pt").write_text("1")
     urgent = submit(name="urgent", max_slots=4, priority=9000)
     cluster.cycle()
-    assert (fresh(job).state, fresh(job).reason_code) == (JobState.PREEMPTING, Reason.PREEMPTED_BY_PRIORITY)
+    assert (fresh(job).state, fresh(job).reason_code) == (JobState.PREEMPTING, PlanReason.PREEMPTED_BY_PRIORITY)
     cluster.settle()
     assert (fresh(job).state, cluster.ranks(job)) == (JobState.PENDING, [])
     assert fresh(job).reason_text == "Stopped; once GPUs are free for it, it continues from its CHECKPOINT_DIR."

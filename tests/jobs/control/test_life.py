@@ -9,6 +9,7 @@ import pytest
 from django.utils import timezone
 
 from jobs import actions
+from jobs.control.claims import open_claims
 from jobs.control.dispatch import build_sync
 from jobs.control.ending import requeue_interrupted
 from jobs.control.halts import give_up_halts
@@ -17,6 +18,7 @@ from jobs.control.transition import Why
 from jobs.files.folder import job_folder
 from jobs.models import AllocationPoint, Job, JobEvent, MetricPoint, Rank, SlotClaim
 from jobs.states import JobState, RankState, Reason
+from scheduling.plan import PlanReason
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
 
@@ -106,9 +108,9 @@ def test_each_size_tells_why(cluster: Cluster, submit: Submit) -> None:
     cluster.train(first, step=2)
     points = AllocationPoint.objects.filter(job=first).order_by("id")
     assert [point.reason_code for point in points] == [
-        Reason.GRANTED,
-        Reason.GRANTED,
-        Reason.SHRUNK_FOR_FAIR_SHARE,
+        PlanReason.GRANTED,
+        PlanReason.GRANTED,
+        PlanReason.SHRUNK_FOR_FAIR_SHARE,
     ]
     assert points[2].pause_ms == 12.5
     assert points[2].reason_text
@@ -452,8 +454,8 @@ def test_a_job_that_finishes_while_it_is_stopped_has_succeeded(cluster: Cluster,
 def test_the_lead_moves_when_its_slots_are_gone(cluster: Cluster, submit: Submit) -> None:
     job = running(cluster, submit())
     assert job.lead_host == "gpu-host-1"
-    leaving = [claim.slot for claim in actions.claims.open_claims(job) if claim.slot.host.name == "gpu-host-1"]
-    why = Why(Reason.REBALANCED, "its host is drained", "scheduler")
+    leaving = [claim.slot for claim in open_claims(job) if claim.slot.host.name == "gpu-host-1"]
+    why = Why(PlanReason.REBALANCED, "its host is drained", "scheduler")
     resize(job, [], leaving, 4, why)
     cluster.settle()
     assert fresh(job).lead_host == "gpu-host-1", "its ranks are still there"

@@ -50,7 +50,7 @@ def test_topics_are_locked_before_hosts(cluster: Cluster, change: Callable[[], o
     statements = [query["sql"] for query in captured.captured_queries]
     is_change = ('UPDATE "workers_host" SET "state"', 'UPDATE "workers_host" SET "desired_revision"')
     hosts = next(number for number, sql in enumerate(statements) if sql.startswith(is_change))
-    assert any("jobs_topic" in sql for sql in statements[:hosts])
+    assert any("core_topic" in sql for sql in statements[:hosts])
 
 
 @pytest.mark.services

@@ -6,6 +6,7 @@ import pytest
 
 from jobs.control.outcome import MAX_ERROR_RESTARTS, Facts, Failure, RankEnd, judge
 from jobs.states import JobState, Reason
+from scheduling.plan import PlanReason
 
 OK = RankEnd("a", code=0)
 KILLED = RankEnd("a", signal=9)
@@ -122,7 +123,7 @@ CASES = {
     ),
     "one left early, then the others were killed": ({"ends": (OK, KILLED)}, (JobState.PENDING, Reason.RANK_LOST)),
     "being stopped": ({"state": JobState.PREEMPTING, "ends": (KILLED,)}, None),
-    "stopped": ({"state": JobState.PREEMPTING, "open_claims": 0}, (JobState.PENDING, Reason.PREEMPTED_BY_PRIORITY)),
+    "stopped": ({"state": JobState.PREEMPTING, "open_claims": 0}, (JobState.PENDING, PlanReason.PREEMPTED_BY_PRIORITY)),
     "stopped to be held back": (
         {"state": JobState.PREEMPTING, "open_claims": 0, "after_stop": JobState.SUSPENDED},
         (JobState.SUSPENDED, Reason.SUSPENDED_BY_USER),
@@ -173,7 +174,7 @@ GANG_CASES = {
         (JobState.FAILED, Reason.RANK_LOST),
     ),
     "stopped, not all slots are empty": ({**PREEMPTED, "open_claims": 1, "ends": (STOPPED, STOPPED)}, None),
-    "stopped": ({**PREEMPTED, "ends": (STOPPED, STOPPED)}, (JobState.PENDING, Reason.PREEMPTED_BY_PRIORITY)),
+    "stopped": ({**PREEMPTED, "ends": (STOPPED, STOPPED)}, (JobState.PENDING, PlanReason.PREEMPTED_BY_PRIORITY)),
     "held back": (
         {**PREEMPTED, "ends": (STOPPED, KILLED), "after_stop": JobState.SUSPENDED},
         (JobState.SUSPENDED, Reason.SUSPENDED_BY_USER),

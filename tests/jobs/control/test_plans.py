@@ -11,7 +11,7 @@ from jobs.control.snapshots import snapshot
 from jobs.files.folder import job_folder
 from jobs.models import Job, JobEvent, SchedulerLease, SlotClaim
 from jobs.states import JobState, Reason
-from scheduling.plan import Explanation, JobPlan, Plan
+from scheduling.plan import Explanation, JobPlan, Plan, PlanReason
 from scheduling.schedule import schedule
 from scheduling.snapshot import SlotRef
 from tests.factories import JobFactory, SlotClaimFactory
@@ -35,7 +35,7 @@ def line(job: Job, *claim: str, target: int | None = None, **changes: object) ->
         "claim": slots,
         "vacate": (),
         "preempt": False,
-        "reason": Explanation(Reason.GRANTED, {"slots": len(slots)}, f"It gets {len(slots)} GPUs."),
+        "reason": Explanation(PlanReason.GRANTED, {"slots": len(slots)}, f"It gets {len(slots)} GPUs."),
     }
     return JobPlan(**{**values, **changes})  # type: ignore[arg-type]
 
@@ -150,10 +150,10 @@ def test_shrinking_marks_slots_and_raises_the_hosts_desired(cluster: Cluster, su
 def test_preempting_stops_and_queues_again(cluster: Cluster, submit: Submit) -> None:
     job = submit()
     cluster.turn()
-    reason = Explanation(Reason.PREEMPTED_BY_PRIORITY, {}, "Another one comes first.")
+    reason = Explanation(PlanReason.PREEMPTED_BY_PRIORITY, {}, "Another one comes first.")
     apply(Plan((line(job, claim=(), slots=(), preempt=True, reason=reason),)), 1)
     job.refresh_from_db()
     assert job.state == JobState.PREEMPTING
     cluster.settle()
     job.refresh_from_db()
-    assert (job.state, job.reason_code) == (JobState.PENDING, Reason.PREEMPTED_BY_PRIORITY)
+    assert (job.state, job.reason_code) == (JobState.PENDING, PlanReason.PREEMPTED_BY_PRIORITY)

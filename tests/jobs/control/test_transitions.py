@@ -16,6 +16,7 @@ from jobs.control.transition import StaleJob, Why
 from jobs.control.transition import transition as move
 from jobs.models import Generation, Job, JobEvent, SlotClaim
 from jobs.states import JOB_TRANSITIONS, TERMINAL, GenerationState, JobState, Reason
+from scheduling.plan import PlanReason
 from tests.factories import JobFactory
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
@@ -119,7 +120,7 @@ def test_asking_for_less_is_possible_while_hosts_are_away(cluster: Cluster, subm
 def test_holding_back_a_job_that_is_being_stopped(cluster: Cluster, submit: Submit) -> None:
     job = submit()
     cluster.turn()
-    preempt(Job.objects.get(pk=job.pk), Why(Reason.PREEMPTED_BY_PRIORITY, "another", "scheduler"))
+    preempt(Job.objects.get(pk=job.pk), Why(PlanReason.PREEMPTED_BY_PRIORITY, "another", "scheduler"))
     actions.suspend(job.pk, "alice")
     actions.resume(job.pk, "alice")
     actions.suspend(job.pk, "alice")

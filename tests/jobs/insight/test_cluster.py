@@ -15,7 +15,7 @@ from rest_framework.test import APIClient
 
 from jobs.insight.cluster import IDLE_AFTER_SECONDS, cluster_live, slot_status
 from jobs.models import AllocationPoint
-from jobs.states import Reason
+from scheduling.plan import PlanReason
 from tests.factories import JobFactory, SlotClaimFactory, host_with_slots
 from workers.models import GpuReading, Host
 
@@ -94,7 +94,7 @@ def test_the_same_by_rest(held: Host, alice_api: APIClient, bob_api: APIClient) 
 def test_the_file_of_changes_holds_no_formula(alice: User, alice_api: APIClient) -> None:
 
     job = JobFactory(owner=alice, name="=1+1")
-    point = {"attempt": 1, "generation": 1, "reason_code": Reason.GRANTED, "reason_text": "4 GPUs."}
+    point = {"attempt": 1, "generation": 1, "reason_code": PlanReason.GRANTED, "reason_text": "4 GPUs."}
     AllocationPoint.objects.create(job=job, at=timezone.now(), slots=4, **point)
 
     answer = alice_api.get("/api/v1/cluster/trace.csv")

@@ -7,8 +7,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from jobs.insight.curves import MAX_POINTS, as_curves, chart_metrics, thinned_metrics, thinned_points
+from jobs.insight.curves import as_curves, chart_metrics, thinned_metrics
 from jobs.models import Job, MetricPoint
+from jobs.queries.metrics import MAX_POINTS, thinned_points
 from tests.factories import JobFactory
 
 pytestmark = pytest.mark.django_db

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from core.charts import Step
 from jobs.insight.trace import BUCKETS, MAX_BANDS, MAX_STEPS, Change, all_changes, cluster_trace, means, summed
 from jobs.models import AllocationPoint, Job
-from jobs.states import Reason
+from scheduling.plan import PlanReason
 from tests.factories import HostFactory, JobFactory, host_with_slots
 from workers.models import CapacityPoint
 
@@ -62,7 +62,7 @@ def job_with(owner: User, points: list[tuple[float, int]], name: str = "training
             slots=slots,
             attempt=1,
             generation=number,
-            reason_code=Reason.GRANTED,
+            reason_code=PlanReason.GRANTED,
             reason_text=f"{slots} of 8 GPUs.",
             pause_ms=30.0,
         )

@@ -114,7 +114,7 @@ def test_an_administrator_may_and_a_stranger_may_not(scene: Scene, carol: User) 
         {"action": "undo", "changes": [{"job": 1, "events": [10**12]}]},
     ],
 )
-def test_a_desired_that_does_not_fit_changes_nothing(scene: Scene, wrong: dict[str, Any]) -> None:
+def test_a_desired_state_that_does_not_fit_changes_nothing(scene: Scene, wrong: dict[str, Any]) -> None:
     before = list(Job.objects.order_by("pk").values())
 
     answer = bulk(api_of("alice"), **wrong)

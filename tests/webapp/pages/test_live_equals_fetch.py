@@ -23,14 +23,14 @@ from jobs.control.lost_hosts import Watch, reap_lost_hosts
 from jobs.control.transition import Why, change, lock_job
 from jobs.models import Job
 from jobs.pages.queries import cluster_live, job_live
-from jobs.states import Reason
+from scheduling.plan import PlanReason
 from tests.jobs.cluster import FakeHost
 from tests.scene import Scene
 from workers.actions import drain_host, retire_host
 from workers.models import Host
 from workers.queries import hosts_live
 
-WHY = Why(Reason.GREW_INTO_FREE_SLOTS, "8 of 8 GPUs: nobody else wants them.", "scheduler", {"free": 3})
+WHY = Why(PlanReason.GREW_INTO_FREE_SLOTS, "8 of 8 GPUs: nobody else wants them.", "scheduler", {"free": 3})
 
 
 def _grow(job: Job) -> None:

@@ -25,7 +25,7 @@ while True:
 """
 
 
-def test_carries_out_a_desired_and_stops_what_is_absent_from_the_next(host: Host, tmp_path: Path) -> None:
+def test_carries_out_a_desired_state_and_stops_what_is_absent_from_the_next(host: Host, tmp_path: Path) -> None:
     host.send_desired(desired_job(launch_spec(tmp_path, TRAIN_FOREVER), [0, 2]))
     report = host.until_running(2)
     assert [rank.slot for rank in report.ranks] == [0, 2]
@@ -73,7 +73,9 @@ def test_executor_restarted_while_a_rank_trains_adopts_it_and_its_exit_code(host
     assert len(host.boots) == 2
 
 
-def test_executor_killed_the_next_one_knows_its_ranks_before_it_hears_a_desired(host: Host, tmp_path: Path) -> None:
+def test_executor_killed_the_next_one_knows_its_ranks_before_it_hears_a_desired_state(
+    host: Host, tmp_path: Path
+) -> None:
     host.send_desired(desired_job(launch_spec(tmp_path, TRAIN_FOREVER), [0, 1]))
     before = host.until_running(2).ranks
     host.signal(signal.SIGKILL)
