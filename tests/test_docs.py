@@ -12,6 +12,7 @@ import pytest
 
 from datasets.models import DatasetVersion
 from jobs.states import JOB_TRANSITIONS, GenerationState, JobState, RankState, Reason
+from scheduling.plan import PlanReason
 from tests.test_architecture import ROOT, source_files
 
 #: Names that look like variables but are Django settings of ours without one.
@@ -48,7 +49,7 @@ def test_no_variable_is_documented_that_nothing_reads() -> None:
     assert documented - variables_in_source() == set()
 
 
-@pytest.mark.parametrize("states", [JobState, GenerationState, RankState, Reason, DatasetVersion.State])
+@pytest.mark.parametrize("states", [JobState, GenerationState, RankState, Reason, PlanReason, DatasetVersion.State])
 def test_every_state_and_reason_is_documented(states: type) -> None:
     assert {str(state) for state in states} - words_of("docs/states.md") == set()
 
