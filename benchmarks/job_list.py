@@ -121,7 +121,7 @@ def page_by_offset(client: object, user: object, query: str, depth: float) -> st
     pages = Paginator(rows.order_by(*wanted.order.columns()), PAGE)
     page = pages.page(max(1, int(pages.num_pages * depth)))
     frame = content_of(client, "/jobs/?state=SUSPENDED&owner=nobody")
-    return frame + "".join(render_to_string("jobs/_row.html", {"job": job}) for job in page)
+    return frame + "".join(render_to_string("jobs/list/_row.html", {"job": job}) for job in page)
 
 
 def cpu_of(work: Callable[[], object]) -> float:

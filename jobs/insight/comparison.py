@@ -1,7 +1,7 @@
 """Several jobs side by side: their curves, and what they were told and what came out, differences marked.
 
-`static/js/compare.js` adds new points to the lines, by the same rules, and fetches what it cannot know: a line that
-begins, GPUs that change hands, a training that starts again.
+`static/js/pages/compare.js` adds new points to the lines, by the same rules, and fetches what it cannot know: a line
+that begins, GPUs that change hands, a training that starts again.
 """
 
 from __future__ import annotations

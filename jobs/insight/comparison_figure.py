@@ -1,5 +1,5 @@
 """The curves of several trainings in one Plotly figure: a row for each quantity, a colour for each training;
-`static/js/compare.js` draws them by step or by time since each training's start."""
+`static/js/pages/compare.js` draws them by step or by time since each training's start."""
 
 from __future__ import annotations
 

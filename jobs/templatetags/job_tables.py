@@ -27,27 +27,27 @@ _MAX_SHOWN = 50
 _SHADES = 5
 
 
-@register.inclusion_tag("jobs/_validations.html", takes_context=True)
+@register.inclusion_tag("jobs/validation/_table.html", takes_context=True)
 def validations_of_a_model(context: dict[str, Any], model: RegisteredModel) -> dict[str, Any]:
     """What was measured of the viewer's trainings with a model."""
     return {"rows": list(validations_of_model(context["request"].user, model)[:_MAX_SHOWN])}
 
 
-@register.inclusion_tag("jobs/_validations.html")
+@register.inclusion_tag("jobs/validation/_table.html")
 def validations_of_a_training(job: Job) -> dict[str, Any]:
     """What was measured of a training that may be seen, and how to ask for it; nothing for a run that validates."""
     rows = list(validations_of_job(job)[:_MAX_SHOWN])
     return {"rows": rows, "job": job, "why_not": why_not_validated(job)}
 
 
-@register.inclusion_tag("jobs/_validation_run.html")
+@register.inclusion_tag("jobs/validation/_run.html")
 def measured_by(job: Job) -> dict[str, Any]:
     """The result of a run that validates; nothing for a training."""
     validation = validation_of(job)
     return {"job": job, "validation": validation, "problem": problem_of(validation) if validation else None}
 
 
-@register.inclusion_tag("jobs/_confusion.html")
+@register.inclusion_tag("jobs/validation/_confusion.html")
 def confusion(matrix: list[list[int]]) -> dict[str, Any]:
     scores = class_scores(matrix)
     rows: list[tuple[ClassScore, list[tuple[int, int]]]] = [

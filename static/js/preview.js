@@ -66,7 +66,7 @@ function showNothing(panel, words) {
   setField(panel, "why", "");
 }
 
-//: `panel` is around templates/jobs/_preview.html, or what `looks` fills. Returns a function that asks anew.
+//: `panel` is around templates/jobs/train/_preview.html, or what `looks` fills. Returns a function that asks anew.
 export function watchPreview(form, panel, looks = { show: showPreview, showNothing }) {
   const answer = panel.querySelector("[data-foreseen]");
   const address = form.getAttribute("data-preview"); // form.dataset may be a field of that name

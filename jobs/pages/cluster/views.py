@@ -36,7 +36,7 @@ def cluster(request: HttpRequest) -> HttpResponse:
         "columns": COLUMNS,
         "width": range(max((len(host["slots"]) for host in live["hosts"]), default=0)),
     }
-    return render(request, "jobs/cluster.html", context)
+    return render(request, "jobs/cluster/page.html", context)
 
 
 @require_safe

@@ -38,7 +38,7 @@ def job_compare(request: HttpRequest) -> HttpResponse:
     }
     if not MIN_JOBS <= len(numbers) <= MAX_JOBS:
         status = 400 if request.GET.get("jobs") else 200
-        return render(request, "jobs/compare.html", {**context, "count": len(numbers)}, status=status)
+        return render(request, "jobs/compare/page.html", {**context, "count": len(numbers)}, status=status)
     # The numbers first: what is published meanwhile comes again, and changes nothing.
     seqs = current_seqs([job_topic(number) for number in numbers])
     jobs = _jobs(request, numbers)
@@ -50,7 +50,7 @@ def job_compare(request: HttpRequest) -> HttpResponse:
         "tables": _tables(jobs),
         "are_over": all(job.state in TERMINAL for job in jobs),
     }
-    return render(request, "jobs/compare.html", context)
+    return render(request, "jobs/compare/page.html", context)
 
 
 @require_safe
@@ -63,7 +63,7 @@ def job_compare_curves(request: HttpRequest) -> JsonResponse:
 def job_compare_tables(request: HttpRequest) -> HttpResponse:
     """The tables anew, as a part of the page."""
     jobs = _asked_jobs(request)
-    return render(request, "jobs/_compared.html", {"jobs": jobs, "tables": _tables(jobs)})
+    return render(request, "jobs/compare/_tables.html", {"jobs": jobs, "tables": _tables(jobs)})
 
 
 def _asked_jobs(request: HttpRequest) -> list[Job]:

@@ -47,7 +47,7 @@ def host_join(request: HttpRequest) -> HttpResponse:
         "tokens": JoinToken.objects.filter(expires_at__gt=timezone.now()),
         "can_join": bool(settings.TIDEPOOL_EXECUTOR_BROKER_URL),
     }
-    return render(request, "workers/join.html", context, status=400 if form.errors else 200)
+    return render(request, "jobs/hosts/join.html", context, status=400 if form.errors else 200)
 
 
 @require_POST

@@ -49,13 +49,13 @@ def host_list(request: HttpRequest) -> HttpResponse:
     # The numbers first: what is published meanwhile comes again, and changes nothing.
     live = hosts_live() | {"cluster_seq": current_seqs([CLUSTER])[CLUSTER]}
     context = {"section": "hosts", "crumbs": [("Hosts", None)], "live": live, "statuses": STATUSES, **_panels(request)}
-    return render(request, "workers/hosts.html", context)
+    return render(request, "jobs/hosts/page.html", context)
 
 
 @require_safe
 def host_list_panels(request: HttpRequest) -> HttpResponse:
     """The panels anew, as a part of the page: when a host comes, goes, or is another machine than it was."""
-    return render(request, "workers/_hosts.html", _panels(request))
+    return render(request, "jobs/hosts/_panels.html", _panels(request))
 
 
 @require_safe

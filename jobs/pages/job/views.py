@@ -146,7 +146,7 @@ def _job_page(request: HttpRequest, job: Job, form: ChangeForm) -> HttpResponse:
     }
     if not job.elastic:
         context["stop_words"] = stop_words(job.instance_group, resumable=is_resumable(job))
-    return render(request, "jobs/detail.html", context)
+    return render(request, "jobs/job/page.html", context)
 
 
 def _words_of_no_metrics(job: Job) -> dict[str, str]:

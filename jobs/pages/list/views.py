@@ -118,14 +118,14 @@ def _list_page(request: HttpRequest, refused: tuple[str, str] = ("", "")) -> Htt
         **_results(request, user),
     }
     is_wrong = context["problems"] or refused[1]
-    return render(request, "jobs/list.html", context, status=400 if is_wrong else 200)
+    return render(request, "jobs/list/page.html", context, status=400 if is_wrong else 200)
 
 
 @require_safe
 def job_list_rows(request: HttpRequest) -> HttpResponse:
     """The rows of the same address on the list: what the page puts in place of its own when something has happened."""
     context = _results(request, login_user(request))
-    return render(request, "jobs/_list_rows.html", context, status=400 if context["problems"] else 200)
+    return render(request, "jobs/list/_rows.html", context, status=400 if context["problems"] else 200)
 
 
 @require_safe

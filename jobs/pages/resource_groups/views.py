@@ -38,7 +38,7 @@ def group_list(request: HttpRequest) -> HttpResponse:
         "lines": group_lines(login_user(request)),
         "may_change": login_user(request).is_staff,
     }
-    return render(request, "workers/resource_groups.html", context)
+    return render(request, "jobs/resource_groups/list.html", context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -148,7 +148,7 @@ def _form_page(request: HttpRequest, form: ResourceGroupForm, group: ResourceGro
         "live": live,
         "may_change": login_user(request).is_staff,
     }
-    return render(request, "workers/resource_group.html", context, status=400 if form.errors else 200)
+    return render(request, "jobs/resource_groups/form.html", context, status=400 if form.errors else 200)
 
 
 def _names(group: ResourceGroup | None) -> list[str]:

@@ -51,7 +51,7 @@ def train(request: HttpRequest) -> HttpResponse:
         "weights_suffixes": ",".join(WEIGHTS_SUFFIXES),
         "max_bytes": settings.TIDEPOOL_UPLOAD_MAX_BYTES,
     }
-    return render(request, "jobs/train.html", context)
+    return render(request, "jobs/train/page.html", context)
 
 
 @require_POST

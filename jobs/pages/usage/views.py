@@ -71,7 +71,7 @@ def usage(request: HttpRequest) -> HttpResponse:
         **_choices(asked),
         **_content(request, asked, now),
     }
-    return render(request, "jobs/usage.html", context, status=400 if mistake or form.errors else 200)
+    return render(request, "jobs/usage/page.html", context, status=400 if mistake or form.errors else 200)
 
 
 @require_safe
@@ -83,7 +83,7 @@ def usage_report(request: HttpRequest) -> JsonResponse:
     except UserError as error:
         return JsonResponse({"error": error.message}, status=error.status)
     content = _content(request, asked, now)
-    parts = {name: render_to_string(f"jobs/_usage_{name}.html", content, request) for name in ("figures", "table")}
+    parts = {name: render_to_string(f"jobs/usage/_{name}.html", content, request) for name in ("figures", "table")}
     return JsonResponse({**content["live"], **parts, "charts": content["charts"]})
 
 

@@ -69,7 +69,7 @@ def job_validate(request: HttpRequest, job_id: int) -> HttpResponse:
         "form": form,
         "why_not": why_not_validated(job),
     }
-    return render(request, "jobs/validate.html", context)
+    return render(request, "jobs/validation/page.html", context)
 
 
 def _request(form: ValidateForm) -> actions.ValidationRequest:

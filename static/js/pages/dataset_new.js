@@ -1,0 +1,93 @@
+// The form of a new dataset: where its files are, folders of the server, and an upload that can be resumed.
+
+import { readJson } from "../figure.js";
+import { browseInto } from "../folders.js";
+import { UploadBox } from "../upload_box.js";
+
+const form = document.getElementById("dataset-form");
+const file = form.elements.file;
+const unfinished = document.getElementById("unfinished");
+const token = form.elements.csrfmiddlewaretoken.value;
+const box = new UploadBox(document.getElementById("upload"), {
+  address: form.dataset.uploads,
+  token,
+  suffixes: form.dataset.suffixes.split(","),
+  maxBytes: Number(form.dataset.maxBytes),
+  resume: send,
+});
+let known = readJson("uploads");
+
+function showSource() {
+  const chosen = form.elements.source.value;
+  for (const part of form.querySelectorAll("[data-source]")) part.hidden = part.dataset.source !== chosen;
+}
+
+//: An upload that is here in part goes on with the same file: browsers do not let a page open it again by itself.
+function beginningOf(chosen) {
+  return known.find((upload) => upload.name === chosen.name && upload.size_bytes === chosen.size) ?? null;
+}
+
+function finish(id) {
+  form.elements.upload.value = id;
+  file.disabled = true;
+  form.requestSubmit();
+}
+
+async function send() {
+  const chosen = file.files[0];
+  const id = await box.send(chosen, beginningOf(chosen));
+  if (id !== null) finish(id);
+}
+
+function onSubmit(event) {
+  const isUpload = form.elements.source.value === "upload";
+  if (!isUpload || form.elements.upload.value || !file.files.length) return;
+  event.preventDefault();
+  if (!box.isBusy) send();
+}
+
+async function giveUp(upload, item) {
+  const response = await fetch(`${form.dataset.uploads}${upload.id}/`, { method: "DELETE", headers: { "X-CSRFToken": token } });
+  if (!response.ok && response.status !== 404) return;
+  known = known.filter((other) => other.id !== upload.id);
+  if (form.elements.upload.value === String(upload.id)) form.elements.upload.value = "";
+  item.remove();
+  unfinished.hidden = known.length === 0;
+}
+
+function button(words, label, onClick) {
+  const element = document.createElement("button");
+  element.type = "button";
+  element.className = "btn btn-sm";
+  element.textContent = words;
+  element.setAttribute("aria-label", label);
+  element.addEventListener("click", onClick);
+  return element;
+}
+
+function listUnfinished() {
+  const list = unfinished.querySelector("ul");
+  for (const upload of known) {
+    const item = document.createElement("li");
+    const words = document.createElement("span");
+    const isWhole = upload.offset === upload.size_bytes;
+    const part = Math.floor((100 * upload.offset) / upload.size_bytes);
+    words.textContent = isWhole ? `${upload.name} is here.` : `${upload.name}: ${part} % is here. Choose the same file again to go on.`;
+    item.append(words);
+    if (isWhole) item.append(button("Use it", `Use ${upload.name}`, () => finish(upload.id)));
+    item.append(button("Remove", `Remove ${upload.name}`, () => giveUp(upload, item)));
+    list.append(item);
+  }
+  unfinished.hidden = known.length === 0;
+}
+
+form.addEventListener("change", (event) => {
+  if (event.target.name === "source") showSource();
+  if (event.target === file) form.elements.upload.value = "";
+});
+form.addEventListener("submit", onSubmit, { capture: true });
+for (const opener of form.querySelectorAll("[data-browse]")) {
+  opener.addEventListener("click", () => browseInto(document.getElementById(opener.dataset.browse), opener.dataset.what, form.dataset.folders));
+}
+listUnfinished();
+showSource();

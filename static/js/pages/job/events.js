@@ -1,0 +1,63 @@
+// What happened to a job, the newest first, as a timeline by day: when, what and why, and who did it.
+
+import { refreshTimes } from "../../frame.js";
+import { inWords } from "../../words.js";
+import { element, timeElement } from "./rows.js";
+
+const EVENTS_SHOWN = 500;
+//: Who is no person.
+const PARTS = new Set(["scheduler", "executor", "system", ""]);
+const GPUS = new Set(["GRANTED", "GREW_INTO_FREE_SLOTS", "SHRUNK_FOR_FAIR_SHARE", "PREEMPTED_BY_PRIORITY", "RECLAIMED_BY_OWNER", "REBALANCED", "LIMIT_CHANGED"]);
+const TROUBLE = new Set(["HOST_LOST", "RANK_LOST", "STACK_STOPPED", "LAUNCH_TIMEOUT", "EXIT_NONZERO", "OUT_OF_MEMORY", "NO_PROGRESS", "TIME_LIMIT", "CHECKPOINT_FAILED", "HALT_TIMEOUT"]);
+
+const KINDS = {
+  state: (event) => event.old !== event.new,
+  gpus: (event) => GPUS.has(event.reason.code),
+  people: (event) => !PARTS.has(event.actor),
+  trouble: (event) => TROUBLE.has(event.reason.code),
+};
+
+export function start() {
+  const events = new Map();
+  const kind = document.getElementById("event-kind");
+  const text = document.getElementById("event-text");
+  const refresh = () => show([...events.values()].sort((one, other) => other.seq - one.seq), kind.value, text.value.trim().toLowerCase());
+  kind.addEventListener("change", refresh);
+  text.addEventListener("input", refresh);
+  document.getElementById("event-tools").addEventListener("submit", (event) => event.preventDefault());
+  return {
+    append(news) {
+      if (!news.events?.length) return;
+      for (const event of news.events) events.set(event.seq, event);
+      refresh();
+    },
+  };
+}
+
+function show(events, kind, text) {
+  const fitting = events.filter((event) => (KINDS[kind]?.(event) ?? true) && `${event.reason.text} ${event.actor}`.toLowerCase().includes(text));
+  const body = document.getElementById("event-rows");
+  const rows = [];
+  let day = "";
+  for (const event of fitting.slice(0, EVENTS_SHOWN)) {
+    const today = new Date(event.at).toLocaleDateString([], { weekday: "long", year: "numeric", month: "long", day: "numeric" });
+    if (today !== day) rows.push(element("li", "event-day", today));
+    day = today;
+    rows.push(row(event));
+  }
+  body.replaceChildren(...rows);
+  document.getElementById("event-empty").hidden = fitting.length > 0 || events.length === 0;
+  document.getElementById("event-count").textContent = fitting.length === events.length ? `${events.length} events` : `${fitting.length} of ${events.length} events`;
+  refreshTimes(body);
+}
+
+function row(event) {
+  const line = element("li", `job-event${TROUBLE.has(event.reason.code) ? " is-trouble" : ""}`);
+  const time = element("span", "event-time");
+  time.append(new Date(event.at).toLocaleTimeString([], { hour12: false }), element("br"), timeElement(event.at));
+  const what = element("div");
+  if (event.old !== event.new) what.append(element("span", "tag", event.old ? `${inWords(event.old)} → ${inWords(event.new)}` : inWords(event.new)), " ");
+  what.append(element("span", "", event.reason.text), element("span", "event-actor", PARTS.has(event.actor) ? `by the ${event.actor || "system"}` : `by ${event.actor}`));
+  line.append(time, what);
+  return line;
+}

@@ -1,0 +1,139 @@
+// The usage page: draws what the server added up, and asks again while the window moves.
+
+import { Figure, localTime, readJson } from "../figure.js";
+import { live } from "../live.js";
+
+const SOONEST_MS = 2_000;
+const LATEST_MS = 60_000;
+//: Long windows move slowly: they are asked for again once their right edge has moved by this part.
+const MOVED_PART = 1 / 1_000;
+const CSV = "/api/v1/usage/";
+const STEP_WORDS = { 60: "a minute", 300: "5 minutes", 900: "15 minutes", 3600: "an hour", 21600: "6 hours", 86400: "a day" };
+
+const form = document.getElementById("usage-window");
+
+//: As the address says, or as the server chose where it says nothing.
+function askedFor() {
+  const asked = new URLSearchParams(location.search);
+  if (!asked.get("from") && !asked.get("to") && !asked.get("range")) asked.set("range", form.dataset.range);
+  return asked;
+}
+
+class UsageChart extends Figure {
+  constructor(panel, figure) {
+    super(panel, figure);
+    this.draw();
+  }
+
+  take(figure) {
+    this.figure = figure;
+    this.draw();
+  }
+
+  bands() {
+    return this.figure.data.filter((trace) => trace.meta.kind === "band");
+  }
+
+  hasData() {
+    return this.bands().some((trace) => trace.y.some((height) => height > 0));
+  }
+
+  prepare(layout) {
+    const { start, end } = this.figure.shown;
+    layout.xaxis.range = [start, end].map((at) => localTime(Date.parse(at)));
+    const heights = this.figure.data.find((trace) => trace.meta.kind === "capacity").y;
+    const held = this.bands().reduce((sums, { y }) => y.map((height, index) => height + (sums[index] ?? 0)), []);
+    layout.yaxis.range = [0, Math.max(1, ...heights, ...held) * 1.1];
+  }
+
+  traces() {
+    return this.figure.data.map((trace) => ({ ...trace, x: trace.x.map((at) => localTime(Date.parse(at))) }));
+  }
+
+  columns() {
+    return ["From", ...this.figure.data.map((trace) => trace.meta.label ?? "GPUs in the pool")];
+  }
+
+  rows() {
+    const steps = this.figure.data[0]?.x.slice(0, -1) ?? [];
+    return steps.map((at, index) => [new Date(at).toLocaleString(), ...this.figure.data.map((trace) => trace.y[index] === null ? "" : Number(trace.y[index].toFixed(2)))]);
+  }
+
+  drawn() {
+    const seconds = this.figure.shown.step_seconds;
+    this.panel.querySelector(".chart-note").textContent = seconds ? `Each step is the mean of ${STEP_WORDS[seconds]}.` : "Each change is drawn.";
+  }
+
+  saveCsv() {
+    const asked = askedFor();
+    asked.set("format", "csv");
+    asked.set("part", "timeline");
+    location.assign(`${CSV}?${asked}`);
+  }
+}
+
+const charts = new Map();
+for (const [name, figure] of Object.entries(readJson("usage-charts"))) {
+  charts.set(name, new UsageChart(document.querySelector(`[data-chart="usage-${name}"]`), figure));
+}
+
+// --- The window ----------------------------------------------------------------------------------------------------
+
+//: Times are typed and shown in the viewer's zone, and sent with it.
+const fields = [form.elements.from, form.elements.to];
+for (const field of fields) field.value = localTime(Date.parse(`${field.value}Z`)).slice(0, 16);
+document.getElementById("window-zone").textContent = "your time";
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  if (!form.reportValidity()) return;
+  const asked = new URLSearchParams({ by: form.elements.by.value });
+  for (const field of fields) asked.set(field.name, new Date(field.value).toISOString());
+  location.assign(`?${asked}`);
+});
+
+// --- Live ----------------------------------------------------------------------------------------------------------
+
+const { start, end, moves } = charts.get("allocation").figure.shown;
+const pause = Math.min(LATEST_MS, Math.max(SOONEST_MS, (Date.parse(end) - Date.parse(start)) * MOVED_PART));
+let timer = null;
+let dueAt = 0;
+let isAsking = false;
+
+async function read() {
+  const response = await fetch(`/usage/report.json?${askedFor()}`, { headers: { Accept: "application/json" } });
+  if (!response.ok) throw new Error(`the report answered ${response.status}`);
+  return response.json();
+}
+
+function show(report) {
+  for (const [name, figure] of Object.entries(report.charts)) charts.get(name).take(figure);
+  for (const [id, part] of [["usage-figures", "figures"], ["usage-rows", "table"]]) {
+    const place = document.getElementById(id);
+    if (!place.contains(document.activeElement)) place.innerHTML = report[part]; // rendered by the server, escaped
+  }
+}
+
+//: One question at a time, and none while nobody looks.
+function soon(milliseconds) {
+  const due = Date.now() + milliseconds;
+  if (isAsking || (timer !== null && dueAt <= due)) return;
+  clearTimeout(timer);
+  [timer, dueAt] = [setTimeout(ask, milliseconds), due];
+}
+
+async function ask() {
+  [timer, isAsking] = [null, true];
+  try {
+    if (!document.hidden) show(await read());
+  } catch {
+    // The next question comes in any case.
+  }
+  isAsking = false;
+  soon(pause);
+}
+
+if (moves) {
+  const onState = (state, news) => news.slots && soon(SOONEST_MS);
+  live.watch({ name: "cluster", seq: readJson("live-usage").seq, read, onState, onSnapshot: show });
+  soon(pause);
+}
