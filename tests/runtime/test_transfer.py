@@ -12,7 +12,7 @@ import pytest
 import torch
 from tidepool.torch.process_group import CommunicationError, Group
 from tidepool.torch.state import Position, TrainingState
-from tidepool.torch.step import Step
+from tidepool.torch.step import Step, StepParts
 from tidepool.torch.transfer import HandOver, receive_state, send_state
 from torch import nn
 
@@ -167,15 +167,17 @@ class Logged:
     """A step that has been computed by one rank, with nothing but metrics."""
 
     def __init__(self, known: list[str], **values: float) -> None:
-        self.session: Any = SimpleNamespace(position=Position(metric_names=[*known]))
-        self.session.reducer = SimpleNamespace(control=torch.zeros(32))
-        self.step = Step(self.session, [], list(range(4)), [])  # type: ignore[arg-type]
+        self.position = Position(metric_names=[*known])
+        self.reducer: Any = SimpleNamespace(control=torch.zeros(32))
+        nothing: Any = None
+        shared = StepParts(0, self.position, self.reducer, nothing, nothing)
+        self.step = Step(shared, nothing, list(range(4)), [], torch.device("cpu"))
         self.step._share = 0.5
         self.step.log(**values)
 
     def summed(self, group: Group) -> dict[str, float]:
         self.step.complete(0)
-        control = self.session.reducer.control
+        control = self.reducer.control
         group.wait(group.all_reduce(control))
         values = control.tolist()
         self.step.agree_on_names(values, group)
@@ -188,7 +190,7 @@ def test_metrics_that_ranks_log_in_different_orders_are_summed_by_their_names() 
         results = together(*[lambda pair=pair: pair[0].summed(pair[1]) for pair in zip(ranks, members, strict=True)])
 
     assert results == [{"loss": 0.0, "accuracy": 0.75, "recall": 0.5}] * 3
-    assert [rank.session.position.metric_names for rank in ranks] == [["accuracy", "recall"]] * 3
+    assert [rank.position.metric_names for rank in ranks] == [["accuracy", "recall"]] * 3
 
 
 def test_a_metric_that_one_rank_alone_logs_takes_no_others_place() -> None:

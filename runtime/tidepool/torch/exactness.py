@@ -6,8 +6,12 @@ import torch
 
 from tidepool.env import ask_for_reproducible_kernels
 from tidepool.protocol import LaunchSpec
+from tidepool.torch.buffers import Buffers
+from tidepool.torch.reducer import Reducer, SumReducer
+from tidepool.torch.tree_reducer import TreeReducer
+from tidepool.torch.update import optimized
 
-__all__ = ["be_deterministic", "chosen_virtual_ranks"]
+__all__ = ["be_deterministic", "chosen_virtual_ranks", "reducer_of"]
 
 
 def chosen_virtual_ranks(launch: LaunchSpec | None, exactness: str | None, virtual_ranks: int | None) -> int | None:
@@ -28,6 +32,20 @@ def chosen_virtual_ranks(launch: LaunchSpec | None, exactness: str | None, virtu
             "exactness='bitwise' needs virtual_ranks: the results depend on it (a job's page shows its own)"
         )
     return virtual_ranks
+
+
+def reducer_of(
+    model: torch.nn.Module,
+    optimizers: dict[str, torch.optim.Optimizer],
+    buffers: Buffers,
+    virtual_ranks: int | None,
+) -> Reducer:
+    """The reducer that sums gradients in exactness `sum`, or, with `virtual_ranks`, in `bitwise`."""
+    parameters, thawing = model.parameters(), optimized(optimizers)
+    if virtual_ranks is None:
+        return SumReducer(parameters, thawing, buffers=buffers.size)
+    be_deterministic()
+    return TreeReducer(parameters, thawing, virtual_ranks=virtual_ranks, buffers=buffers.size)
 
 
 def be_deterministic() -> None:

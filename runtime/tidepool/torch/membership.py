@@ -39,7 +39,16 @@ from tidepool.torch.actions import (
 from tidepool.torch.failures import Failures
 from tidepool.torch.publication import Publications
 from tidepool.torch.pulses import Pulses
-from tidepool.torch.roster import Pending, Rank, Setbacks, next_change
+from tidepool.torch.roster import (
+    Pending,
+    Rank,
+    Setbacks,
+    generation_of,
+    holders_of,
+    member_ids,
+    next_change,
+    wanted_of,
+)
 from tidepool.torch.succession import Succession
 
 __all__ = ["Membership"]
@@ -142,7 +151,7 @@ class Membership:
         rank = self.ranks.pop(member_id, None)
         if rank is None or self.finished or self.halted or rank.left:
             return []
-        self.failures.rank_failed(member_id, took_part=member_id in self._active_member_ids() or bool(rank.generation))
+        self.failures.rank_failed(member_id, took_part=member_id in member_ids(self.active) or bool(rank.generation))
         return [*self._gone(rank, now), *self._heed_failures(now)]
 
     def shim_joined(self, join: ShimJoin, now: float) -> list[Action]:
@@ -169,7 +178,7 @@ class Membership:
             late = sorted(pending.unprepared)
             actions += self._abandon(f"not prepared in time: {', '.join(late)}", now)
             for member_id in late:
-                if member_id not in self._active_member_ids():
+                if member_id not in member_ids(self.active):
                     actions += self._fence(member_id, "it did not prepare for its generation in time")
         return actions
 
@@ -180,11 +189,11 @@ class Membership:
         self.succession = Succession.of(planned, self.active, now)
 
     def _catch_up_with(self, join: Join) -> None:
-        later = self.succession.later_plan(join, self._active_generation())
+        later = self.succession.later_plan(join, generation_of(self.active))
         if later is not None:
             self.active = later
             self.succession.await_instead(
-                [member_id for member_id in self._active_member_ids() if member_id not in self.ranks]
+                [member_id for member_id in member_ids(self.active) if member_id not in self.ranks]
             )
 
     def _settle(self, now: float) -> list[Action]:
@@ -195,10 +204,10 @@ class Membership:
         succession = self.succession
         if not succession.under_way or succession.awaited or self.finished:
             return []
-        succession.end(self._active_generation())
-        if not succession.void and set(self._active_member_ids()) <= set(self.ranks):
+        succession.end(generation_of(self.active))
+        if not succession.void and set(member_ids(self.active)) <= set(self.ranks):
             return []
-        waiting = sorted(set(self.ranks) - set(self._holders()))
+        waiting = sorted(set(self.ranks) - set(holders_of(self.ranks, self.active)))
         abandoned = [
             Tell(member_id, CoordinatorMessage("abandon", generation))
             for generation in succession.void
@@ -208,8 +217,7 @@ class Membership:
 
     def _is_history(self, join: Join) -> bool:
         """A rank that comes back after the others went on without it."""
-        pending = [member.member_id for member in self.pending.plan.members] if self.pending else []
-        known = [*self._active_member_ids(), *pending]
+        known = member_ids(self.active) + member_ids(self.pending.plan if self.pending else None)
         return join.generation > 0 and not self.succession.under_way and join.member_id not in known
 
     # --- what ranks say ---
@@ -257,19 +265,15 @@ class Membership:
         """
         if plan.cause == "failure":
             return
-        members = {member.member_id for member in plan.members}
-        for member_id in self._active_member_ids():
+        members = member_ids(plan)
+        for member_id in member_ids(self.active):
             if member_id in self.ranks and member_id not in members:
                 self.ranks[member_id].left = True
 
     def _left(self, rank: Rank, said: MemberMessage, now: float) -> list[Action]:
         rank.left = True
         pending = self.pending.plan if self.pending else None
-        counted_on = (
-            pending
-            and pending.cause == "failure"
-            and rank.member_id in [member.member_id for member in pending.members]
-        )
+        counted_on = pending and pending.cause == "failure" and rank.member_id in member_ids(pending)
         return self._recover(now) if counted_on else []
 
     def _broken(self, rank: Rank, said: MemberMessage, now: float) -> list[Action]:
@@ -279,17 +283,17 @@ class Membership:
         if rank.left or self.halted:  # the others have gone on without it, as planned
             return [Tell(rank.member_id, CoordinatorMessage("stop"))]
         recovering = self.pending is not None and self.pending.plan.cause == "failure"
-        latest = self.generation if recovering else self._active_generation()
-        if said.generation < latest and rank.member_id in self._active_member_ids():
+        latest = self.generation if recovering else generation_of(self.active)
+        if said.generation < latest and rank.member_id in member_ids(self.active):
             return []  # an older group's failure; its recovery is under way
-        return self._recover(now) if rank.member_id in self._holders() else []
+        return self._recover(now) if rank.member_id in holders_of(self.ranks, self.active) else []
 
     def _finished(self, rank: Rank, said: MemberMessage, now: float) -> list[Action]:
         if self.finished:
             return []
         self.finished, self.pending = True, None
         record = Record("finished", {"step": said.step, "epoch": said.epoch, "at": now})
-        members = self._active_member_ids()
+        members = member_ids(self.active)
         trained = {member_id for member_id, other in self.ranks.items() if other.generation or member_id in members}
         told = {
             member_id: CoordinatorMessage("finished" if member_id in trained else "stop") for member_id in self.ranks
@@ -297,7 +301,7 @@ class Membership:
         return [record, *(Tell(member_id, message) for member_id, message in told.items())]
 
     def _checkpoint(self, rank: Rank, said: MemberMessage, now: float) -> list[Action]:
-        takes_part = rank.member_id in self._holders()
+        takes_part = rank.member_id in holders_of(self.ranks, self.active)
         answer = self.publications.asked(
             rank.member_id, said, now, takes_part=takes_part, over=self.finished or self.lost
         )
@@ -317,7 +321,7 @@ class Membership:
 
     def _alive(self, rank: Rank, said: MemberMessage, now: float) -> list[Action]:
         self._pulses.told(rank.member_id, said, now)
-        overcome = self.failures.overcome(said.step) if rank.member_id in self._active_member_ids() else []
+        overcome = self.failures.overcome(said.step) if rank.member_id in member_ids(self.active) else []
         return [Retry(member_id, host_of(member_id)) for member_id in overcome]
 
     # --- decisions ---
@@ -351,8 +355,8 @@ class Membership:
 
     def _training(self) -> list[str]:
         """Live members of the generation that trains, and of one that everybody is switching to."""
-        pending = self.pending.plan.members if self.pending and self.pending.committed else []
-        members = [*self._active_member_ids(), *(member.member_id for member in pending)]
+        pending = self.pending.plan if self.pending and self.pending.committed else None
+        members = member_ids(self.active) + member_ids(pending)
         return [
             member_id
             for member_id in dict.fromkeys(members)
@@ -366,10 +370,10 @@ class Membership:
         return [Tell(member_id, CoordinatorMessage("fenced")), Fence(member_id, self.ranks.pop(member_id).host, why)]
 
     def _gone(self, rank: Rank, now: float) -> list[Action]:
-        if rank.member_id in self._active_member_ids() or rank.generation:
+        if rank.member_id in member_ids(self.active) or rank.generation:
             return self._recover(now)
         pending = self.pending
-        if pending is None or rank.member_id not in {member.member_id for member in pending.plan.members}:
+        if pending is None or rank.member_id not in member_ids(pending.plan):
             return self._replan(now)
         if pending.committed:
             return self._recover(now)
@@ -382,12 +386,12 @@ class Membership:
         """
         if self.succession.awaited:
             return []
-        holders = self._holders()
+        holders = holders_of(self.ranks, self.active)
         receiving = [
-            member_id for member_id in self._active_member_ids() if member_id in self.ranks and member_id not in holders
+            member_id for member_id in member_ids(self.active) if member_id in self.ranks and member_id not in holders
         ]
         actions: list[Action] = [
-            Tell(member_id, CoordinatorMessage("abandon", self._active_generation())) for member_id in receiving
+            Tell(member_id, CoordinatorMessage("abandon", generation_of(self.active))) for member_id in receiving
         ]
         if self.pending:
             actions += self._abandon("a member died", now, tell=sorted(set(self.ranks) - set(holders)))
@@ -420,13 +424,13 @@ class Membership:
         if self.active is None or (self.pending and (self.pending.committed or self.pending.plan.cause == "halt")):
             return []
         actions = self._abandon("the training is to halt", now) if self.pending else []
-        leave = [member_id for member_id in self._active_member_ids() if member_id in self.ranks]
+        leave = [member_id for member_id in member_ids(self.active) if member_id in self.ranks]
         return actions + self._prepare(self._new_plan([], [], "halt"), leave, now)
 
     def _dismiss_unwanted(self) -> list[Action]:
         """Send ranks away whose slot was given back before they had joined anything."""
-        wanted = self._wanted()
-        members = self._active_member_ids()  # some of them may still be receiving the state
+        wanted = wanted_of(self.ranks, self.target)
+        members = member_ids(self.active)  # some of them may still be receiving the state
         unwanted = [
             rank
             for rank in self.ranks.values()
@@ -441,17 +445,17 @@ class Membership:
         return [Tell(rank.member_id, CoordinatorMessage("stop")) for rank in unwanted]
 
     def _resize(self, now: float) -> list[Action]:
-        active = [member_id for member_id in self._active_member_ids() if member_id in self.ranks]
+        active = [member_id for member_id in member_ids(self.active) if member_id in self.ranks]
         ready_at = {member_id: rank.ready_at for member_id, rank in self.ranks.items() if rank.ready_at is not None}
-        change = next_change(self._wanted(), active, ready_at, places=len(self.target), now=now)
+        change = next_change(wanted_of(self.ranks, self.target), active, ready_at, places=len(self.target), now=now)
         if change is None:
             return []
         return self._prepare(self._new_plan(change.stay, change.join, "resize"), change.leave, now)
 
     def _start(self, now: float) -> list[Action]:
-        wanted = self._wanted()
+        wanted = wanted_of(self.ranks, self.target)
         ready = sorted(
-            (member_id for member_id in wanted if self._is_ready(member_id)),
+            (member_id for member_id in wanted if self.ranks[member_id].ready_at is not None),
             key=lambda member_id: self.ranks[member_id].ready_at or 0.0,
         )
         if len(ready) < self.min_slots:
@@ -460,7 +464,7 @@ class Membership:
         return self._prepare(self._new_plan(first[:1], first[1:], "start"), [], now)
 
     def _prepare(self, plan: GenerationPlan, leave: list[str], now: float) -> list[Action]:
-        concerned = [member.member_id for member in plan.members] + leave
+        concerned = member_ids(plan) + leave
         self.pending = Pending(plan, now, set(concerned))
         told = CoordinatorMessage("prepare", plan.generation, plan)
         return [planned_record(plan, now), *(Tell(member_id, told) for member_id in concerned)]
@@ -470,7 +474,7 @@ class Membership:
         if pending is None or pending.unprepared:
             return []
         pending.committed = True
-        deciders = self._active_member_ids() if self.active else [member.member_id for member in pending.plan.members]
+        deciders = member_ids(self.active or pending.plan)
         told = CoordinatorMessage("commit", pending.plan.generation)
         return [Tell(member_id, told) for member_id in deciders if member_id in self.ranks]
 
@@ -486,39 +490,8 @@ class Membership:
         self, holders: list[str], joiners: list[str], cause: Literal["start", "resize", "failure", "halt"]
     ) -> GenerationPlan:
         self.generation += 1
-        members = [self._member(member_id, holder=True) for member_id in holders] + [
-            self._member(member_id, holder=False) for member_id in joiners
-        ]
+        ranks = [self.ranks[member_id] for member_id in holders + joiners]
+        members = [PlanMember(rank.member_id, rank.host, rank.slot, rank.member_id in holders) for rank in ranks]
         return GenerationPlan(
             self.generation, members, self.store_address, self.store_port, self.target_revision, cause
         )
-
-    # --- who is who ---
-
-    def _member(self, member_id: str, *, holder: bool) -> PlanMember:
-        rank = self.ranks[member_id]
-        return PlanMember(member_id, rank.host, rank.slot, holder)
-
-    def _active_member_ids(self) -> list[str]:
-        return [member.member_id for member in self.active.members] if self.active else []
-
-    def _active_generation(self) -> int:
-        return self.active.generation if self.active else 0
-
-    def _is_ready(self, member_id: str) -> bool:
-        return self.ranks[member_id].ready_at is not None
-
-    def _wanted(self) -> list[str]:
-        """The live rank of each place of the target, in the target's order; places without one are left out."""
-        by_place = {(rank.host, rank.slot): rank.member_id for rank in self.ranks.values() if not rank.left}
-        places = [(member.host, member.slot) for member in self.target]
-        return [by_place[place] for place in places if place in by_place]
-
-    def _holders(self) -> list[str]:
-        """Live ranks that have the training's state: members of the active generation first, in their order.
-
-        A member that has not said so yet may be receiving it still.
-        """
-        holders = [member_id for member_id, rank in self.ranks.items() if rank.generation and not rank.left]
-        active = [member_id for member_id in self._active_member_ids() if member_id in holders]
-        return active + sorted(set(holders) - set(active))

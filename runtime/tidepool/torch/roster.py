@@ -1,16 +1,24 @@
-"""What a coordinator knows of a live rank, of the generation that it is forming, and of those it could not form.
-
-And who is to be in the next one.
-"""
+"""The coordinator's view of its ranks: live ranks, the generation being formed, and the members of the next one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tidepool.protocol import GenerationPlan
+from tidepool.protocol import GenerationPlan, Member
 
-__all__ = ["JOIN_WINDOW_SECONDS", "Change", "Pending", "Rank", "Setbacks", "next_change"]
+__all__ = [
+    "JOIN_WINDOW_SECONDS",
+    "Change",
+    "Pending",
+    "Rank",
+    "Setbacks",
+    "generation_of",
+    "holders_of",
+    "member_ids",
+    "next_change",
+    "wanted_of",
+]
 
 #: How long a rank that is ready waits for others that are still starting, so that 1 -> 8 is one resize, not seven.
 JOIN_WINDOW_SECONDS = 5.0
@@ -51,6 +59,31 @@ class Setbacks:
     def add(self, now: float) -> None:
         self.until = now + min(_FIRST_PAUSE_SECONDS * 2**self.count, _LONGEST_PAUSE_SECONDS)
         self.count += 1
+
+
+def member_ids(plan: GenerationPlan | None) -> list[str]:
+    return [member.member_id for member in plan.members] if plan else []
+
+
+def generation_of(plan: GenerationPlan | None) -> int:
+    return plan.generation if plan else 0
+
+
+def wanted_of(ranks: Mapping[str, Rank], target: list[Member]) -> list[str]:
+    """The live rank of each place of the target, in the target's order; places without one are left out."""
+    by_place = {(rank.host, rank.slot): rank.member_id for rank in ranks.values() if not rank.left}
+    places = [(member.host, member.slot) for member in target]
+    return [by_place[place] for place in places if place in by_place]
+
+
+def holders_of(ranks: Mapping[str, Rank], active: GenerationPlan | None) -> list[str]:
+    """Live ranks that have the training's state: members of the active generation first, in their order.
+
+    A member that has not yet reported that it switched may still be receiving the state.
+    """
+    holders = [member_id for member_id, rank in ranks.items() if rank.generation and not rank.left]
+    members = [member_id for member_id in member_ids(active) if member_id in holders]
+    return members + sorted(set(holders) - set(members))
 
 
 @dataclass(frozen=True)

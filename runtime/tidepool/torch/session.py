@@ -29,19 +29,17 @@ from tidepool.protocol import MemberMessage
 from tidepool.torch.buffers import Buffers
 from tidepool.torch.checkpointer import Checkpointer, CheckpointPolicy
 from tidepool.torch.data import Collate, Part, collate, epoch_order, moved, parts, seed_step, sized
-from tidepool.torch.exactness import be_deterministic, chosen_virtual_ranks
+from tidepool.torch.exactness import chosen_virtual_ranks, reducer_of
 from tidepool.torch.feed import Feed, Piece
 from tidepool.torch.metrics import KEPT_RECORDS, MetricsFile
 from tidepool.torch.process_group import CommunicationError, Group
 from tidepool.torch.randomness import Generators
-from tidepool.torch.reducer import Reducer, SumReducer
 from tidepool.torch.refusals import Layout, bare_model, check_engine, check_trainable
 from tidepool.torch.results import write_weights
 from tidepool.torch.state import Position, Stateful, TrainingState
-from tidepool.torch.step import Step
+from tidepool.torch.step import Step, StepParts
 from tidepool.torch.transitions import Transitions
-from tidepool.torch.tree_reducer import TreeReducer
-from tidepool.torch.update import IN_BODY, OneOrMore, Update, learning_rates, named_optimizers, optimized
+from tidepool.torch.update import IN_BODY, OneOrMore, Update, learning_rates, named_optimizers
 from tidepool.torch.validation import HeldOut, cannot_validate, measured, write_result
 
 __all__ = ["Session"]
@@ -104,7 +102,7 @@ class Session:
         #: Parts of each step in exactness "bitwise"; None in "sum", where each rank computes one.
         self.virtual_ranks = chosen_virtual_ranks(launch, exactness, virtual_ranks)
         self.buffers = Buffers(self.model)
-        self.reducer = self._reducer()
+        self.reducer = reducer_of(self.model, self.optimizers, self.buffers, self.virtual_ranks)
         self.reducer.open = False
         self._rank_batch_size = rank_batch_size
         self._warm_up = warm_up
@@ -120,6 +118,7 @@ class Session:
         self._state_was_packed = False
         self._generators = Generators(self.device)
         self.update = Update(self.optimizers, scaler, before_update, after_update, self._generators, self.seed)
+        self._step_parts = StepParts(self.seed, self.position, self.reducer, self.buffers, self.update)
         state = TrainingState(
             self.model,
             self.optimizers,
@@ -303,13 +302,6 @@ class Session:
 
     # --- one step ---
 
-    def _reducer(self) -> Reducer:
-        parameters, thawing = self.model.parameters(), optimized(self.optimizers)
-        if self.virtual_ranks is None:
-            return SumReducer(parameters, thawing, buffers=self.buffers.size)
-        be_deterministic()
-        return TreeReducer(parameters, thawing, virtual_ranks=self.virtual_ranks, buffers=self.buffers.size)
-
     @property
     def _group(self) -> Group:
         return self._transitions.group
@@ -329,7 +321,7 @@ class Session:
         self.buffers.begin_step(divided=self.world_size > 1 or self.virtual_ranks is not None)
         self._writes = self._count_writes()
         self.reducer.begin(self._group, self._transitions.sharing)
-        return Step(self, feed, chunk, self._parts(len(chunk), self._rank_batch_size))
+        return Step(self._step_parts, feed, chunk, self._parts(len(chunk), self._rank_batch_size), self.device)
 
     def _samples_of_step(self, order: list[int], cursor: int) -> list[int]:
         return order[cursor : cursor + self.position.effective_batch_size]
@@ -475,7 +467,7 @@ class Session:
         if self._held_out is None:
             raise cannot_validate()
         self._join()
-        result = measured(self, self._held_out, split, self._metrics)
+        result = measured(self.model, self._held_out, split, self._metrics, self.sum_over)
         self._finish(lambda folder: write_result(folder, result))
 
     def _finish(self, write: Callable[[Path], None]) -> None:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from tidepool.torch.data import Part, seed_step
+from tidepool.torch.buffers import Buffers
+from tidepool.torch.data import Part, moved, seed_step
 from tidepool.torch.feed import Feed, Piece
-from tidepool.torch.reducer import CONTROL_SIZE
+from tidepool.torch.process_group import Group
+from tidepool.torch.reducer import CONTROL_SIZE, Reducer
+from tidepool.torch.state import Position
+from tidepool.torch.update import Update
 
-if TYPE_CHECKING:
-    from tidepool.torch.process_group import Group
-    from tidepool.torch.session import Session
-
-__all__ = ["Step"]
+__all__ = ["Step", "StepParts"]
 
 #: Places of the control block before the metrics: flag, flag x generation, ranks with a name that is new, loss.
 _FIXED = 4
@@ -24,11 +25,25 @@ _METRICS = CONTROL_SIZE - _FIXED
 _NAME_BYTES = 64
 
 
+@dataclass(frozen=True)
+class StepParts:
+    """The objects of a session that all of its steps work on."""
+
+    seed: int
+    position: Position
+    reducer: Reducer
+    buffers: Buffers
+    update: Update
+
+
 class Step:
     """Iterate it for this rank's micro-batches and call `backward` once for each."""
 
-    def __init__(self, session: Session, feed: Feed, samples: list[int], parts: list[Part]) -> None:
-        self._session = session
+    def __init__(
+        self, shared: StepParts, feed: Feed, samples: list[int], parts: list[Part], device: torch.device
+    ) -> None:
+        self._shared = shared
+        self._device = device
         self._feed = feed
         self._indices = samples
         self._parts = parts
@@ -37,8 +52,8 @@ class Step:
         #: Samples of the whole step, over all ranks.
         self.samples = len(samples)
         #: Number of this step, from 0.
-        self.number = session.position.step
-        self.epoch = session.position.epoch
+        self.number = shared.position.step
+        self.epoch = shared.position.epoch
         self.begun_at = time.monotonic()
         #: Of the current micro-batch in the step; 0 once it has been back-propagated.
         self._weight = 0.0
@@ -52,13 +67,13 @@ class Step:
 
     def __iter__(self) -> Iterator[Any]:
         for place, part in enumerate(self._parts):
-            seed_step(self._session.seed, self.number, part.number)
+            seed_step(self._shared.seed, self.number, part.number)
             for first, last in part.pieces:
                 self._weight = self._share = (last - first) / self.samples
                 if place + 1 == len(self._parts) and last == part.pieces[-1][1]:
-                    self._session.reducer.expect_last_backward()
+                    self._shared.reducer.expect_last_backward()
                 batch = self._feed.take(Piece(self.number, first, self._indices[first:last]))
-                yield self._session.to_device(batch)
+                yield moved(batch, self._device)
             if place + 1 < len(self._parts):
                 self._end_part()
 
@@ -72,16 +87,16 @@ class Step:
         weighted = loss * self._weight
         self._loss = self._loss.to(loss.device) + weighted.detach()
         self._weight = 0.0
-        self._session.reducer.open = True
-        self._session.update.scaled(weighted).backward()  # type: ignore[no-untyped-call]
-        self._session.reducer.open = False
+        self._shared.reducer.open = True
+        self._shared.update.scaled(weighted).backward()  # type: ignore[no-untyped-call]
+        self._shared.reducer.open = False
 
     def run(self, compute: Callable[[], torch.Tensor | float]) -> None:
         """As `backward`, for code that zeroes gradients, back-propagates a mean loss itself, and returns it."""
         if not self._weight:
             raise RuntimeError("step.run() is called once for each micro-batch, in place of step.backward()")
         weight, self._weight = self._weight, 0.0
-        with self._session.reducer.apart(weight):
+        with self._shared.reducer.apart(weight):
             loss = torch.as_tensor(compute()).detach()
         self._loss = self._loss.to(loss.device) + loss * weight
 
@@ -91,7 +106,7 @@ class Step:
             if len(name.encode()) > _NAME_BYTES:
                 raise ValueError(f"the name of a metric takes at most {_NAME_BYTES} bytes; {name!r} is longer")
             number = value.detach() if isinstance(value, torch.Tensor) else value
-            sums = self._logged if name in self._session.position.metric_names else self._new
+            sums = self._logged if name in self._shared.position.metric_names else self._new
             sums[name] = sums.get(name, 0.0) + number * self._share
 
     def complete(self, generation: int) -> None:
@@ -102,7 +117,7 @@ class Step:
         while self._ended + 1 < len(self._parts):  # the script did not go through all of it
             self._end_part()
         self._write_part()
-        control = self._session.reducer.control
+        control = self._shared.reducer.control
         control[0] = 1.0 if generation else 0.0
         control[1] = float(generation)
         control[2] = 1.0 if self._new else 0.0
@@ -110,27 +125,27 @@ class Step:
     def _end_part(self) -> None:
         """Put away what this part has made, and begin the next one where this one began."""
         self._write_part()
-        self._session.reducer.end_part()
-        self._session.buffers.restore()
+        self._shared.reducer.end_part()
+        self._shared.buffers.restore()
         self._ended += 1
         self._loss = torch.zeros(())
         self._logged = {}
 
     def _write_part(self) -> None:
         """Loss and metrics of the part into the control block; buffers too, if everybody's are this part's."""
-        reducer = self._session.reducer
+        reducer = self._shared.reducer
         reducer.control[3] = self._loss
-        for place, name in enumerate(self._session.position.metric_names):
+        for place, name in enumerate(self._shared.position.metric_names):
             reducer.control[_FIXED + place] = self._logged.get(name, 0.0)
         if self._parts and self._parts[self._ended].number == 0:
-            self._session.buffers.pack(reducer.buffers)
+            self._shared.buffers.pack(reducer.buffers)
 
     def agree_on_names(self, control: list[float], group: Group) -> None:
         """Give the names that a rank has logged for the first time the same places on all ranks.
 
         `control`: the summed control block, which gets their sums too. Raises CommunicationError.
         """
-        names = self._session.position.metric_names
+        names = self._shared.position.metric_names
         if not control[2]:
             return
         told = torch.zeros(group.size, _METRICS, 1 + _NAME_BYTES, dtype=torch.float64)
@@ -151,5 +166,5 @@ class Step:
 
     def metrics(self, control: list[float]) -> dict[str, float]:
         """The step's metrics over all ranks, from the summed control block: float32, so seven digits mean something."""
-        names = ["loss", *self._session.position.metric_names]
+        names = ["loss", *self._shared.position.metric_names]
         return {name: float(f"{value:.7g}") for name, value in zip(names, control[_FIXED - 1 :], strict=False)}

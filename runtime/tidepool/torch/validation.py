@@ -8,16 +8,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch.utils.data import Dataset
 
-from tidepool.torch.data import Collate, collate, sized
+from tidepool.torch.data import Collate, collate, moved, sized
 from tidepool.torch.metrics import MetricsFile
-
-if TYPE_CHECKING:
-    from tidepool.torch.session import Session
 
 __all__ = [
     "HELD_OUT",
@@ -39,6 +36,20 @@ RECORD_SECONDS = 0.5
 MAX_CLASSES = 100
 
 Predict = Callable[[Any], tuple[Any, Any]]
+
+
+class SumOver(Protocol):
+    """`Session.sum_over`."""
+
+    def __call__(
+        self,
+        dataset: Dataset[Any],
+        measure: Callable[[Any], torch.Tensor],
+        *,
+        width: int,
+        collate_fn: Collate | None,
+        on_batch: Callable[[int], None],
+    ) -> list[float]: ...
 
 
 @dataclass(frozen=True)
@@ -93,15 +104,17 @@ def cannot_validate() -> RuntimeError:
     )
 
 
-def measured(session: Session, held_out: HeldOut, wanted: str, metrics: MetricsFile) -> dict[str, Any]:
+def measured(
+    model: torch.nn.Module, held_out: HeldOut, wanted: str, metrics: MetricsFile, sum_over: SumOver
+) -> dict[str, Any]:
     """Split, samples, mean loss; accuracy in percent and the confusion matrix where outputs are scores of classes.
 
     confusion[i][j]: samples of class i that were answered by j. The loss is None where it is not finite.
     """
     split, dataset = held_out.split(wanted)
-    session.model.eval()
-    predict = held_out.predict or (lambda batch: (session.model(batch[0]), batch[1]))
-    classes = _classes(session, held_out, predict, dataset)
+    model.eval()
+    predict = held_out.predict or (lambda batch: (model(batch[0]), batch[1]))
+    classes = _classes(held_out, predict, dataset, next(model.parameters()).device)
     width = 2 + (1 + classes * classes if classes <= MAX_CLASSES else 1)
 
     def measure(batch: Any) -> torch.Tensor:
@@ -117,7 +130,7 @@ def measured(session: Session, held_out: HeldOut, wanted: str, metrics: MetricsF
         return sums
 
     measuring = Measuring(metrics, sized(dataset))
-    loss, samples, correct, *pairs = session.sum_over(
+    loss, samples, correct, *pairs = sum_over(
         dataset, measure, width=width, collate_fn=held_out.collate_fn, on_batch=measuring.add
     )
     mean = loss / samples
@@ -137,10 +150,10 @@ def write_result(folder: Path, result: dict[str, Any]) -> None:
     unfinished.rename(folder / RESULT_FILE)
 
 
-def _classes(session: Session, held_out: HeldOut, predict: Predict, dataset: Dataset[Any]) -> int:
+def _classes(held_out: HeldOut, predict: Predict, dataset: Dataset[Any], device: torch.device) -> int:
     """How many classes the outputs are scores of, as the first sample shows; 0: they are something else."""
     with torch.no_grad():
-        outputs, labels = predict(session.to_device(collate(dataset, [0], held_out.collate_fn)))
+        outputs, labels = predict(moved(collate(dataset, [0], held_out.collate_fn), device))
     is_scores = isinstance(outputs, torch.Tensor) and outputs.ndim == 2 and outputs.shape[1] > 1
     is_whole = isinstance(labels, torch.Tensor) and labels.ndim == 1 and labels.dtype in (torch.int64, torch.int32)
     return int(outputs.shape[1]) if is_scores and is_whole else 0

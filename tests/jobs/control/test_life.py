@@ -473,11 +473,9 @@ def test_stack_stopped_and_started(cluster: Cluster, submit: Submit) -> None:
     waits = submit(name="waits")
 
     assert requeue_interrupted(reason=Reason.STACK_STOPPED) == 1
-    assert fresh(trains).state == JobState.PENDING
-    assert fresh(trains).reason_code == Reason.STACK_STOPPED
-    assert fresh(stops).state == JobState.CANCELLED
-    assert fresh(held).state == JobState.SUSPENDED
-    assert fresh(waits).state == JobState.PENDING
+    assert (fresh(trains).state, fresh(trains).reason_code) == (JobState.PENDING, Reason.STACK_STOPPED)
+    after = [fresh(job).state for job in (stops, held, waits)]
+    assert after == [JobState.CANCELLED, JobState.SUSPENDED, JobState.PENDING]
     assert not SlotClaim.objects.filter(released_at__isnull=True).exists()
     assert set(Rank.objects.values_list("state", flat=True)) == {RankState.LOST}
     assert cluster.cycle() is not None
