@@ -3,11 +3,11 @@
     python -m benchmarks.scheduler [--long] [--json FILE]
 
 A cycle is `schedule(snapshot)`: reading the database and writing the plan are not in it. For each size and policy two
-cycles are measured: `first`, in which every job waits and every slot is free, and `steady`, some turns later, in which
+cycles are measured: `first`, in which every job waits and every slot is free, and `steady`, some cycles later, in which
 as many run as fit and the others wait. The ratio is to the next smaller size in the same run: ten times as many jobs
 and slots that cost ten times as much are linear.
 
-`10 groups` is the same crowd in ten instance groups with quotas and weights on one resource group; its ratio is to the
+`10 groups` is the same jobs in ten instance groups with quotas and weights on one resource group; its ratio is to the
 one group of the same size.
 
 Jobs ask for up to 1 to 32 GPUs with priorities from a fixed seed, 1.5 times as many in all as there are; a tenth needs
@@ -105,16 +105,16 @@ def measured(snapshot: Snapshot, repeats: int) -> list[float]:
 
 
 def cycles(policy: PolicyName, jobs: int, slots: int, groups: int = 1) -> dict[str, Snapshot]:
-    first = crowd(policy, jobs, slots)
+    first = many_jobs(policy, jobs, slots)
     if groups > 1:
         first = divided(first, groups)
     cluster = SimulatedCluster(first)
     for _ in range(3):
-        cluster.turn()
+        cluster.cycle()
     return {"first": first, "steady": cluster.snapshot}
 
 
-def crowd(policy: PolicyName, jobs: int, slots: int) -> Snapshot:
+def many_jobs(policy: PolicyName, jobs: int, slots: int) -> Snapshot:
     """Every job waits, every slot is free."""
     dice = random.Random(jobs)
     group = GroupView("research", "gpus", policy, preemption=True)

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from scheduling.demand import Demand
+from scheduling.entitlement import GroupEntitlement
 from scheduling.policies import fairshare, fifo, priority
 from scheduling.pool import Pool
 from scheduling.reclaim import Reclaimed, reclaim
 from scheduling.snapshot import GroupView
-from scheduling.standing import Standing
 
 __all__ = ["Decision", "decide", "shares_of"]
 
@@ -34,7 +34,7 @@ class Decision:
     #: Jobs that wait because their group is stopped.
     closed: frozenset[int] = frozenset()
     #: What the group may have beside others on the same slots. None: it is alone there.
-    standing: Standing | None = None
+    entitlement: GroupEntitlement | None = None
 
     @property
     def used(self) -> int:

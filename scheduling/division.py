@@ -1,4 +1,4 @@
-"""How many slots each instance group may use in this turn, and what its policy makes of them.
+"""How many slots each instance group may use in this cycle, and what its policy makes of them.
 
 Groups that use different slots have nothing to do with each other. Those that share some get parts by quota and weight
 (entitlement.py), and each group's policy divides its part (decision.py). Then:
@@ -8,7 +8,7 @@ Groups that use different slots have nothing to do with each other. Those that s
 - what a group cannot use of its part, because the next job in its line needs more at once, is lent: first so that
   nobody is stopped, then to those that want more, by quota and weight again, then to whoever can use it.
 
-A group takes back what it has lent in the very turn in which it can use it.
+A group takes back what it has lent in the very cycle in which it can use it.
 """
 
 from __future__ import annotations
@@ -18,33 +18,32 @@ from dataclasses import replace
 from fractions import Fraction
 
 from scheduling.decision import Decision, decide
-from scheduling.entitlement import Claimant, SlotClass, deserved, whole
+from scheduling.entitlement import Claimant, GroupEntitlement, SlotClass, deserved, whole
 from scheduling.flow import flow
-from scheduling.pool import Pool, Survey, confine
+from scheduling.pool import Pool, SlotIndex, confine
 from scheduling.snapshot import GroupView
-from scheduling.standing import Standing
 
 __all__ = ["divide"]
 
 
-def divide(seen: Survey) -> dict[str, Decision]:
-    """The decision of each group of `seen`, by name."""
+def divide(index: SlotIndex) -> dict[str, Decision]:
+    """The decision of each group of `index`, by name."""
     decisions: dict[str, Decision] = {}
-    for groups in _neighbours(seen):
+    for groups in _neighbours(index):
         if len(groups) == 1:
-            pool = seen.pool(groups[0])
+            pool = index.pool(groups[0])
             decisions[groups[0].name] = decide(pool, pool.capacity)
         else:
-            decisions |= _Table(seen, groups).settle()
+            decisions |= _Table(index, groups).settle()
     return decisions
 
 
-def _neighbours(seen: Survey) -> Iterator[tuple[GroupView, ...]]:
+def _neighbours(index: SlotIndex) -> Iterator[tuple[GroupView, ...]]:
     """Groups that share slots, directly or by way of others."""
-    left = list(seen.groups)
+    left = list(index.groups)
     while left:
         names = {left[0].resource_group}
-        while more := {name for offered in seen.sizes if offered & names for name in offered} - names:
+        while more := {name for offered in index.sizes if offered & names for name in offered} - names:
             names |= more
         yield tuple(group for group in left if group.resource_group in names)
         left = [group for group in left if group.resource_group not in names]
@@ -53,11 +52,11 @@ def _neighbours(seen: Survey) -> Iterator[tuple[GroupView, ...]]:
 class _Table:
     """Several groups that share slots, and what is found out about them one after the other."""
 
-    def __init__(self, seen: Survey, groups: Sequence[GroupView]) -> None:
-        self._seen = seen
-        self._pools = {group.name: seen.pool(group) for group in groups}
+    def __init__(self, index: SlotIndex, groups: Sequence[GroupView]) -> None:
+        self._index = index
+        self._pools = {group.name: index.pool(group) for group in groups}
         names = {group.resource_group for group in groups}
-        self._sizes = {offered: size for offered, size in seen.sizes.items() if offered & names}
+        self._sizes = {offered: size for offered, size in index.sizes.items() if offered & names}
         self._claimants = {name: _claimant(pool, self._total(pool)) for name, pool in self._pools.items()}
         self._decisions: dict[str, Decision] = {}
         self._rooms: dict[str, int] = {}
@@ -73,22 +72,22 @@ class _Table:
         if len(self._sizes) > 1:
             self._confine()
         return {
-            name: replace(decision, standing=self._standing(name, exact[name]))
+            name: replace(decision, entitlement=self._entitlement(name, exact[name]))
             for name, decision in self._decisions.items()
         }
 
     def _confine(self) -> None:
         """Say which slots each group may have, where it matters to others: as far as possible those that it holds."""
         asked = {name: decision.used for name, decision in self._decisions.items()}
-        held = {name: self._seen.held_in(pool.group) for name, pool in self._pools.items()}
+        held = {name: self._index.held_in(pool.group) for name, pool in self._pools.items()}
         found = flow(asked, self._reach(), self._sizes, held)
         for name, pool in self._pools.items():
             allotted = {offered: int(count) for offered, count in found.amounts[name].items()}
-            confined = confine(replace(pool, allotted=allotted), self._seen.classes)
+            confined = confine(replace(pool, allotted=allotted), self._index.classes)
             self._decisions[name] = decide(confined, self._rooms[name], beside_others=True)
 
     def _total(self, pool: Pool) -> int:
-        return sum(self._sizes.get(offered, 0) for offered in self._seen.open_to(pool.group))
+        return sum(self._sizes.get(offered, 0) for offered in self._index.open_to(pool.group))
 
     def _grant(self, rooms: Mapping[str, int]) -> None:
         for name, room in rooms.items():
@@ -97,7 +96,7 @@ class _Table:
                 self._decisions[name] = decide(self._pools[name], room, beside_others=True)
 
     def _respect_what_is_kept(self) -> None:
-        """Each turn of the loop finds at least one more group that keeps more than its part."""
+        """Each pass of the loop finds at least one more group that keeps more than its part."""
         while over := [name for name, decision in self._decisions.items() if decision.used > self._rooms[name]]:
             for name in over:
                 self._claimants[name] = replace(self._claimants[name], least=self._decisions[name].used)
@@ -153,11 +152,11 @@ class _Table:
         return whole(ones, deserved(ones, self._sizes), self._sizes)
 
     def _reach(self) -> dict[str, list[SlotClass]]:
-        return {name: self._seen.open_to(pool.group) for name, pool in self._pools.items()}
+        return {name: self._index.open_to(pool.group) for name, pool in self._pools.items()}
 
-    def _standing(self, name: str, exact: Fraction) -> Standing:
+    def _entitlement(self, name: str, exact: Fraction) -> GroupEntitlement:
         decision, group = self._decisions[name], self._pools[name].group
-        return Standing(
+        return GroupEntitlement(
             total=self._total(self._pools[name]),
             wants=self._claimants[name].wants,
             deserved=exact,

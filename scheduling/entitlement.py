@@ -22,7 +22,7 @@ from math import floor
 
 from scheduling.flow import flow
 
-__all__ = ["Claimant", "SlotClass", "deserved", "whole"]
+__all__ = ["Claimant", "GroupEntitlement", "SlotClass", "deserved", "whole"]
 
 #: Slots that the same resource groups offer: these, of those that matter.
 SlotClass = frozenset[str]
@@ -56,6 +56,30 @@ class Claimant:
     def most(self) -> int:
         limited = self.quota is not None and not self.borrows
         return max(self.owned, min(self.wants, self.quota) if limited and self.quota is not None else self.wants)
+
+
+@dataclass(frozen=True)
+class GroupEntitlement:
+    """The part of an instance group beside others that use the same slots. All counts are slots in service."""
+
+    #: That its resource group offers.
+    total: int
+    #: The most that its jobs can use.
+    wants: int
+    #: Its exact part by quota and weight; see `deserved`.
+    deserved: Fraction
+    #: What it may have in this cycle: its part made whole, what others leave of theirs, less what they still keep.
+    room: int
+    #: What its jobs have once everything has changed hands.
+    used: int
+    #: What they hold now.
+    held: int
+    quota: int | None
+    weight: int
+
+    @property
+    def gives_back(self) -> int:
+        return max(0, self.held - self.used)
 
 
 Parts = dict[str, Fraction]
@@ -115,7 +139,7 @@ def _raised(
         time = max((rise.top - level[rise.claimant.name]) / rise.speed for rise in rising)
         stuck: frozenset[str] = frozenset()
         while starved := _starved(claimants, tried := level | _at(time, level, rising), sizes):
-            # Earlier, just when what these can reach was used up. It becomes less with each turn, so this ends.
+            # Earlier, just when what these can reach was used up. It becomes less with each pass, so this ends.
             time, stuck = _when_full(claimants, level, rising, starved, sizes), starved
         level = tried
         rising = [

@@ -7,9 +7,9 @@ from itertools import islice
 from typing import Any
 
 from scheduling import wording
-from scheduling.crowd import Around, Crowd, Served, crowd_of
 from scheduling.decision import Decision
 from scheduling.demand import Demand
+from scheduling.group_summary import GroupSummary, OtherGroups, Served, summarize
 from scheduling.placement import Placed
 from scheduling.plan import Explanation, PlanReason
 from scheduling.snapshot import JobView
@@ -19,38 +19,38 @@ __all__ = ["explain", "explain_one"]
 _MAX_GIVERS = 5
 
 
-def explain(decision: Decision, placed: Mapping[int, Placed], around: Around) -> dict[int, Explanation]:
+def explain(decision: Decision, placed: Mapping[int, Placed], others: OtherGroups) -> dict[int, Explanation]:
     """One explanation for each job of `placed`."""
-    crowd = crowd_of(decision, placed, around)
-    return {job: _explain(crowd, job) for job in placed}
+    summary = summarize(decision, placed, others)
+    return {job: _explain(summary, job) for job in placed}
 
 
-def explain_one(decision: Decision, placed: Mapping[int, Placed], around: Around, job: int) -> Explanation:
+def explain_one(decision: Decision, placed: Mapping[int, Placed], others: OtherGroups, job: int) -> Explanation:
     """The same sentence, of one job alone."""
-    return _explain(crowd_of(decision, placed, around), job)
+    return _explain(summarize(decision, placed, others), job)
 
 
-def _explain(crowd: Crowd, job: int) -> Explanation:
-    decision, place = crowd.decision, crowd.places.get(job)
+def _explain(summary: GroupSummary, job: int) -> Explanation:
+    decision, place = summary.decision, summary.places.get(job)
     if place is not None:
-        return _explain_case(_Case(crowd, decision.demands[place]))
+        return _explain_case(_Case(summary, decision.demands[place]))
     if job in decision.pinned:
-        return _pinned(crowd.views[job], decision)
+        return _pinned(summary.views[job], decision)
     return _closed(decision) if job in decision.closed else _reclaimed(decision, job)
 
 
 class _Case:
     """One job of the group, and all that a sentence about it may speak of. Nothing here looks at every other job."""
 
-    def __init__(self, crowd: Crowd, demand: Demand) -> None:
-        pool = crowd.decision.pool
-        self.crowd = crowd
-        self.decision = crowd.decision
+    def __init__(self, summary: GroupSummary, demand: Demand) -> None:
+        pool = summary.decision.pool
+        self.summary = summary
+        self.decision = summary.decision
         self.demand = demand
-        self.me = crowd.views[demand.id]
-        self.placed = crowd.placed[demand.id]
+        self.me = summary.views[demand.id]
+        self.placed = summary.placed[demand.id]
         #: What the policy gives it.
-        self.mine = crowd.decision.shares.get(demand.id, 0)
+        self.mine = summary.decision.shares.get(demand.id, 0)
         self.away = pool.away.get(demand.id, ())
         #: How many slots it holds and has not been told to give back.
         self.before = len(pool.held.get(demand.id, ())) + len(self.away)
@@ -58,19 +58,19 @@ class _Case:
 
     @property
     def moving_off(self) -> list[str]:
-        """Hosts that take nothing new and that it leaves in this turn."""
+        """Hosts that take nothing new and that it leaves in this cycle."""
         return sorted({ref.host for ref in set(self.away).intersection(self.placed.vacate)}) if self.away else []
 
     @property
     def others(self) -> Served:
         """The other jobs that get anything."""
-        served = self.crowd.served
+        served = self.summary.served
         return served.without(self.demand, self.mine) if self.demand.id in self.decision.shares else served
 
     @property
     def first_other(self) -> Demand | None:
         """Of the other jobs that get anything, the one that is served first."""
-        return next((demand for demand in self.crowd.first_served if demand.id != self.demand.id), None)
+        return next((demand for demand in self.summary.first_served if demand.id != self.demand.id), None)
 
     @property
     def preemption(self) -> bool:
@@ -81,7 +81,7 @@ class _Case:
         return self.decision.shares.get(demand.id, 0)
 
     def label(self, job: int) -> str:
-        return wording.label(self.me, self.crowd.views.get(job))
+        return wording.label(self.me, self.summary.views.get(job))
 
     def labelled(self, demand: Demand) -> dict[str, Any]:
         return {
@@ -156,25 +156,25 @@ def _code(case: _Case, moving_off: list[str]) -> PlanReason:
 
 
 def _gives_back(decision: Decision) -> bool:
-    return decision.standing is not None and decision.standing.gives_back > 0
+    return decision.entitlement is not None and decision.entitlement.gives_back > 0
 
 
 def _beside_others(decision: Decision, params: dict[str, Any]) -> str:
     """What its group has beside others, if that is less than its jobs could use. Its figures go into `params`."""
-    standing = decision.standing
-    if standing is None or standing.used >= standing.wants or standing.room >= standing.total:
+    entitlement = decision.entitlement
+    if entitlement is None or entitlement.used >= entitlement.wants or entitlement.room >= entitlement.total:
         return ""
     params |= {
-        "group_room": standing.room,
-        "group_total": standing.total,
-        "group_weight": standing.weight,
-        "group_deserved": round(float(standing.deserved), 2),
+        "group_room": entitlement.room,
+        "group_total": entitlement.total,
+        "group_weight": entitlement.weight,
+        "group_deserved": round(float(entitlement.deserved), 2),
     }
-    if standing.quota is None:
-        return f"; its group has {standing.room} of {wording.gpus(standing.total)}, by its weight of {standing.weight}"
-    params["group_quota"] = standing.quota
-    rule = f"by its quota of {standing.quota} and its weight of {standing.weight}"
-    return f"; its group has {standing.room} of {wording.gpus(standing.total)}, {rule}"
+    rule = f"by its weight of {entitlement.weight}"
+    if entitlement.quota is not None:
+        params["group_quota"] = entitlement.quota
+        rule = f"by its quota of {entitlement.quota} and its weight of {entitlement.weight}"
+    return f"; its group has {entitlement.room} of {wording.gpus(entitlement.total)}, {rule}"
 
 
 _Because = tuple[str, str, dict[str, Any]]
@@ -201,7 +201,7 @@ def _fair_share_rules(case: _Case) -> _Because:
 
     def at_floor(demand: Demand) -> bool:
         share = case.share(demand)
-        return share == case.crowd.floors[demand.id] and share * total > demand.priority * case.decision.capacity
+        return share == case.summary.floors[demand.id] and share * total > demand.priority * case.decision.capacity
 
     if others.at_maximum == others.count:
         return _others_at_maximum(case, first)
@@ -238,7 +238,7 @@ def _at_floor(case: _Case, demand: Demand, label: str) -> _Because:
 
 
 def _in_order_rules(case: _Case) -> _Because:
-    before_me = case.crowd.ahead_of(case.demand)
+    before_me = case.summary.ahead_of(case.demand)
     if before_me is not None:
         words = f"{case.label(before_me.id)} waits before it for {wording.gpus(before_me.min_slots)}"
         return "ahead", words, {"others": [case.labelled(before_me)]}
@@ -301,7 +301,7 @@ def _stopped(case: _Case) -> Explanation:
 
 def _awaiting(case: _Case) -> Explanation:
     """It has a target, but too few of its slots are free yet."""
-    free = min(case.crowd.free_left, case.placed.target)
+    free = min(case.summary.free_left, case.placed.target)
     missing = case.placed.target - free
     givers, named = _givers(case)
     params = {"target": case.placed.target, "free": free, "missing": missing, "rule": "given_back", **givers}
@@ -313,7 +313,7 @@ def _awaiting(case: _Case) -> Explanation:
 def _waiting(case: _Case) -> Explanation:
     if case.demand.min_slots > case.decision.capacity:
         return _too_large(case)
-    ahead = case.crowd.ahead_of(case.demand)
+    ahead = case.summary.ahead_of(case.demand)
     return _in_line(case) if ahead is None else _behind(case, ahead)
 
 
@@ -327,10 +327,14 @@ def _too_large(case: _Case) -> Explanation:
 
 def _waits_for_group(case: _Case) -> PlanReason | None:
     """It would fit, if its group had not all that it owns already."""
-    standing = case.decision.standing
-    if standing is None or standing.quota is None or not standing.quota <= standing.room < standing.wants:
+    entitlement = case.decision.entitlement
+    if (
+        entitlement is None
+        or entitlement.quota is None
+        or not entitlement.quota <= entitlement.room < entitlement.wants
+    ):
         return None
-    return PlanReason.OVER_QUOTA if case.demand.min_slots <= standing.total else None
+    return PlanReason.OVER_QUOTA if case.demand.min_slots <= entitlement.total else None
 
 
 def _behind(case: _Case, ahead: Demand) -> Explanation:
@@ -346,9 +350,9 @@ def _in_line(case: _Case) -> Explanation:
     capacity, need = case.decision.capacity, case.demand.min_slots
     by_priority = case.decision.pool.group.policy == "priority" and case.preemption
     if case.is_fair_share:
-        taken = case.crowd.floors_slots
+        taken = case.summary.floors_slots
     else:
-        taken = case.crowd.firm[case.me.priority] if by_priority else case.others.slots
+        taken = case.summary.firm[case.me.priority] if by_priority else case.others.slots
     missing = need - (capacity - taken)
     whose = "are the least that other trainings need" if case.is_fair_share and case.preemption else "are taken"
     text = f"Waits for {missing} more {wording.gpus_word(missing)}: it needs {need}, and {taken} of {capacity} {whose}"
@@ -362,11 +366,11 @@ def _in_line(case: _Case) -> Explanation:
 
 def _givers(case: _Case) -> tuple[dict[str, Any], str]:
     """Who gives back, as figures and in words. Of many, only the first are in the figures."""
-    givers = case.crowd.givers
+    givers = case.summary.givers
     first = list(islice(givers.items(), _MAX_GIVERS))
     labels = [case.label(job) for job, _ in first]
     shown = [{"job": job, "label": label, "slots": slots} for (job, slots), label in zip(first, labels, strict=True)]
-    figures = {"givers": shown, "givers_count": len(givers), "givers_slots": case.crowd.givers_slots}
+    figures = {"givers": shown, "givers_count": len(givers), "givers_slots": case.summary.givers_slots}
     if len(givers) > _MAX_GIVERS:
         return figures, f"{len(givers)} trainings"
     return figures, wording.listed(labels, "trainings")

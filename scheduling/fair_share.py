@@ -1,8 +1,8 @@
 """Who has what beside others: the part of each instance group, what it borrows and lends, and who waits for whom.
 
-All of it is read from one turn of the scheduler. Groups that share slots, directly or by way of others, are a circle.
-In a circle, slots beyond all quotas belong to nobody. What groups hold beyond their own quotas is of those first, and
-what is more is borrowed from groups that hold less than they own: as much is lent as is borrowed.
+All of it is read from one cycle of the scheduler. Groups that share slots, directly or by way of others, form a sharing
+pool. Slots of a pool beyond all quotas belong to nobody. What groups hold beyond their own quotas is counted as those
+slots first; the rest is borrowed from groups that hold less than they own, so as much is lent as is borrowed.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from fractions import Fraction
 from math import ceil, floor
 
 from scheduling.decision import Decision
-from scheduling.schedule import Turn, decided
+from scheduling.schedule import CycleResult, decided
 from scheduling.snapshot import GroupView, Snapshot
 
-__all__ = ["Circle", "Debt", "FairShare", "GroupShare", "JobShare", "fair_share", "split"]
+__all__ = ["FairShare", "GroupShare", "JobShare", "PendingReclaim", "SharingPool", "fair_share", "split"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class GroupShare:
 
 
 @dataclass(frozen=True)
-class Debt:
+class PendingReclaim:
     """Slots that one group is to have and another one still holds."""
 
     owner: str
@@ -62,29 +62,29 @@ class Debt:
 
 
 @dataclass(frozen=True)
-class Circle:
+class SharingPool:
     resource_groups: tuple[str, ...]
     #: Slots in service.
     total: int
     free: int
     #: In order of name.
     groups: tuple[GroupShare, ...]
-    debts: tuple[Debt, ...]
+    pending_reclaims: tuple[PendingReclaim, ...]
 
 
 @dataclass(frozen=True)
 class FairShare:
-    circles: tuple[Circle, ...]
+    sharing_pools: tuple[SharingPool, ...]
     #: In order of id.
     jobs: tuple[JobShare, ...]
 
 
 def fair_share(snapshot: Snapshot) -> FairShare:
-    turn = decided(snapshot)
-    counts = _Counts(snapshot, turn)
+    result = decided(snapshot)
+    counts = _Counts(snapshot, result)
     jobs = tuple(counts.job(number) for number in sorted(counts.groups_of))
-    circles = tuple(_circle(snapshot, counts, groups) for groups in _circles(snapshot))
-    return FairShare(circles, jobs)
+    sharing_pools = tuple(_sharing_pool(snapshot, counts, groups) for groups in _sharing_pools(snapshot))
+    return FairShare(sharing_pools, jobs)
 
 
 def split(total: int, parts: Mapping[str, int]) -> dict[str, int]:
@@ -103,11 +103,11 @@ def split(total: int, parts: Mapping[str, int]) -> dict[str, int]:
 class _Counts:
     """What is held, given back and to be had, job by job and group by group."""
 
-    def __init__(self, snapshot: Snapshot, turn: Turn) -> None:
+    def __init__(self, snapshot: Snapshot, result: CycleResult) -> None:
         self.groups_of = {job.id: job.group for job in snapshot.jobs}
-        self.decisions: dict[str, Decision] = {decision.pool.group.name: decision for decision, _ in turn.groups}
+        self.decisions: dict[str, Decision] = {decision.pool.group.name: decision for decision, _ in result.groups}
         self._views = {job.id: job for job in snapshot.jobs}
-        self._placed = turn.placed
+        self._placed = result.placed
         self._held: Counter[int] = Counter()
         self.held: Counter[str] = Counter()
         self._leaving: Counter[str] = Counter()
@@ -149,17 +149,17 @@ class _Counts:
         decision = self.decisions.get(group.name)
         if decision is None:
             return 0
-        if decision.standing is not None:
-            return decision.standing.wants
+        if decision.entitlement is not None:
+            return decision.entitlement.wants
         return min(total, sum(job.max_slots for job in decision.pool.jobs if job.id not in decision.closed))
 
     def deserved(self, group: GroupView, wants: int) -> Fraction:
         decision = self.decisions.get(group.name)
-        standing = decision.standing if decision else None
-        return Fraction(wants) if standing is None else standing.deserved
+        entitlement = decision.entitlement if decision else None
+        return Fraction(wants) if entitlement is None else entitlement.deserved
 
 
-def _circles(snapshot: Snapshot) -> Iterator[tuple[GroupView, ...]]:
+def _sharing_pools(snapshot: Snapshot) -> Iterator[tuple[GroupView, ...]]:
     """Every group of the snapshot, also those without jobs: they may lend."""
     offers = {frozenset(slot.resource_groups) for slot in snapshot.slots}
     left = sorted(snapshot.groups, key=lambda group: group.name)
@@ -171,7 +171,7 @@ def _circles(snapshot: Snapshot) -> Iterator[tuple[GroupView, ...]]:
         left = [group for group in left if group.resource_group not in names]
 
 
-def _circle(snapshot: Snapshot, counts: _Counts, groups: Sequence[GroupView]) -> Circle:
+def _sharing_pool(snapshot: Snapshot, counts: _Counts, groups: Sequence[GroupView]) -> SharingPool:
     names = {group.resource_group for group in groups}
     slots = [slot for slot in snapshot.slots if slot.claimable and names.intersection(slot.resource_groups)]
     total = len(slots)
@@ -196,20 +196,20 @@ def _circle(snapshot: Snapshot, counts: _Counts, groups: Sequence[GroupView]) ->
             )
         )
     free = sum(slot.held_by is None for slot in slots)
-    return Circle(tuple(sorted(names)), total, free, tuple(shares), tuple(_debts(shares, counts)))
+    return SharingPool(tuple(sorted(names)), total, free, tuple(shares), tuple(_pending_reclaims(shares, counts)))
 
 
-def _debts(shares: Iterable[GroupShare], counts: _Counts) -> Iterator[Debt]:
+def _pending_reclaims(shares: Iterable[GroupShare], counts: _Counts) -> Iterator[PendingReclaim]:
     by_name = {share.group.name: share for share in shares}
     coming = {name: counts.missing[name] for name in by_name}
     giving = {name: counts.gives_back(name) for name in by_name}
     within = {name: by_name[name].group.reclaim_grace_seconds for name in counts.stopping & by_name.keys()}
     for owner, holder, slots in _matched(coming, giving):
-        yield Debt(owner, holder, slots, returning=True, stops_within_seconds=within.get(holder))
+        yield PendingReclaim(owner, holder, slots, returning=True, stops_within_seconds=within.get(holder))
     lacking = {name: max(0, floor(share.deserved) - share.target) for name, share in by_name.items()}
     kept = {name: min(counts.kept(name), max(0, share.held - ceil(share.deserved))) for name, share in by_name.items()}
     for owner, holder, slots in _matched(lacking, kept):
-        yield Debt(owner, holder, slots, returning=False, stops_within_seconds=None)
+        yield PendingReclaim(owner, holder, slots, returning=False, stops_within_seconds=None)
 
 
 def _matched(owed: Mapping[str, int], had: Mapping[str, int]) -> Iterator[tuple[str, str, int]]:

@@ -67,8 +67,8 @@ def _play(decision: Decision, job: int, works: Mapping[int, Work], *, quick: boo
     left = dict.fromkeys(demands, 1.0)
     start, now = None, 0.0
     shares: Mapping[int, int] = decision.shares
-    for turn in range(max(_MIN_ENDS, min(_MAX_ENDS, _MAX_DECIDED // max(1, len(demands))))):
-        if turn:
+    for ends in range(max(_MIN_ENDS, min(_MAX_ENDS, _MAX_DECIDED // max(1, len(demands))))):
+        if ends:
             shares = shares_of(decision.pool.group, demands.values(), decision.capacity)
         if shares.get(job) and start is None:
             start = now

@@ -14,7 +14,7 @@ from scheduling.demand import Demand, by_priority, by_submission
 from scheduling.entitlement import SlotClass
 from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 
-__all__ = ["ByJob", "Pool", "Survey", "confine", "survey"]
+__all__ = ["ByJob", "Pool", "SlotIndex", "confine", "index_slots"]
 
 _BY_REF = attrgetter("ref")
 _BY_ID = attrgetter("id")
@@ -84,7 +84,7 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class Survey:
+class SlotIndex:
     """All slots, sorted once, by who offers and who holds them."""
 
     snapshot: Snapshot
@@ -122,7 +122,7 @@ class Survey:
             protected=self._protected(group),
         )
 
-    def without(self, counted_on: Set[SlotRef]) -> Survey:
+    def without(self, counted_on: Set[SlotRef]) -> SlotIndex:
         """What is left of what is free and coming, if some groups count on these slots."""
         hosts = {ref.host for ref in counted_on}
         return replace(
@@ -140,7 +140,7 @@ class Survey:
         )
 
 
-def survey(snapshot: Snapshot) -> Survey:
+def index_slots(snapshot: Snapshot) -> SlotIndex:
     members: dict[str, list[JobView]] = defaultdict(list)
     for job in sorted(snapshot.jobs, key=_BY_ID):
         members[job.group].append(job)
@@ -159,7 +159,7 @@ def survey(snapshot: Snapshot) -> Survey:
     for held in shelves.held.values():
         for offered, count in _by_class(held, classes, found).items():
             sizes[offered] += count
-    return Survey(
+    return SlotIndex(
         snapshot=snapshot,
         groups=groups,
         free=shelves.free,
@@ -181,7 +181,7 @@ def _by_class(slots: ByJob, classes: Mapping[SlotRef, SlotClass], found: Iterabl
 
 @dataclass
 class _Shelves:
-    """See `Survey`."""
+    """See `SlotIndex`."""
 
     free: dict[SlotClass, dict[str, Refs]] = field(default_factory=lambda: defaultdict(dict))
     held: dict[str, dict[int, Refs]] = field(default_factory=lambda: defaultdict(dict))

@@ -12,7 +12,7 @@ from scheduling.plan import Explanation, JobPlan
 from scheduling.schedule import decided
 from scheduling.snapshot import JobView, SlotRef, SlotView, Snapshot
 
-__all__ = ["Effect", "Preview", "preview", "turned", "with_changes", "with_job"]
+__all__ = ["Effect", "Preview", "after_cycle", "preview", "with_changes", "with_job"]
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ def with_changes(snapshot: Snapshot, job: int, **fields: Any) -> Snapshot:
 def preview(without: Snapshot, with_it: Snapshot, job: int) -> Preview:
     """`with_it` is `without` plus the job or its change. Only this job's sentences are made."""
     former = {other: placed.target for other, placed in decided(without).placed.items()}
-    turn = decided(with_it)
-    line, placed = turn.line(job), turn.placed
+    result = decided(with_it)
+    line, placed = result.line(job), result.placed
     then = _then(with_it, placed, job) if line.target and not line.slots else None
-    return Preview(line, then, former.get(job, 0), tuple(_effects(former, placed, job)), turn.decision(job))
+    return Preview(line, then, former.get(job, 0), tuple(_effects(former, placed, job)), result.decision(job))
 
 
 def _effects(former: Mapping[int, int], placed: Mapping[int, Placed], job: int) -> Iterator[Effect]:
@@ -62,10 +62,10 @@ def _effects(former: Mapping[int, int], placed: Mapping[int, Placed], job: int) 
 
 
 def _then(snapshot: Snapshot, placed: Mapping[int, Placed], job: int) -> Explanation:
-    return decided(turned(turned(snapshot, placed), {})).line(job).reason
+    return decided(after_cycle(after_cycle(snapshot, placed), {})).line(job).reason
 
 
-def turned(snapshot: Snapshot, placed: Mapping[int, Placed | JobPlan]) -> Snapshot:
+def after_cycle(snapshot: Snapshot, placed: Mapping[int, Placed | JobPlan]) -> Snapshot:
     """One cycle later: what was claimed and vacated is claimed and vacating, what was being given back is free."""
     known = {view.id for view in snapshot.jobs}
     claims = {ref: job for job, slots in placed.items() for ref in slots.claim}

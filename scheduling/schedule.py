@@ -1,4 +1,4 @@
-"""One turn of the scheduler: from what there is to what shall be.
+"""One cycle of the scheduler: from what there is to what shall be.
 
 1. instance groups that use the same slots get parts of them by quota and weight (division.py, entitlement.py);
 2. in each group its policy says how many slots each job gets of the group's part (decision.py, policies/);
@@ -6,7 +6,7 @@
    the other, those below their part before those that borrow, none of them what another one counts on;
 4. every job gets a sentence that says why (explain.py).
 
-A plan claims only what is free. Slots that are being given back count in the targets, and are claimed by a later turn,
+A plan claims only what is free. Slots that are being given back count in the targets, and are claimed by a later cycle,
 once they are free. A job that waits is started only when at least its minimum can be claimed at once.
 """
 
@@ -17,25 +17,25 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from operator import attrgetter
 
-from scheduling.crowd import Around
 from scheduling.decision import Decision
 from scheduling.division import divide
 from scheduling.explain import explain, explain_one
+from scheduling.group_summary import OtherGroups
 from scheduling.placement import Placed, handed_over, place
 from scheduling.plan import Explanation, JobPlan, Plan
-from scheduling.pool import Pool, Survey, confine, survey
+from scheduling.pool import Pool, SlotIndex, confine, index_slots
 from scheduling.snapshot import JobView, SlotRef, Snapshot
 
-__all__ = ["Turn", "decided", "schedule"]
+__all__ = ["CycleResult", "decided", "schedule"]
 
 _BY_JOB = attrgetter("job")
 
 
 @dataclass(frozen=True)
-class Turn:
+class CycleResult:
     """All that a plan decides, before it is put into words: enough for who asks about one job."""
 
-    seen: Survey
+    index: SlotIndex
     #: The decision of each group that has jobs and the slots of those, in the order in which they were placed.
     groups: tuple[tuple[Decision, Mapping[int, Placed]], ...]
     #: Group -> job -> slots in service that it vacates.
@@ -54,53 +54,53 @@ class Turn:
     def line(self, job: int) -> JobPlan:
         """The job's line of the plan."""
         decision, placed = next(group for group in self.groups if job in group[1])
-        return _line(job, placed[job], explain_one(decision, placed, self.around(decision), job))
+        return _line(job, placed[job], explain_one(decision, placed, self.others(decision), job))
 
-    def around(self, decision: Decision) -> Around:
+    def others(self, decision: Decision) -> OtherGroups:
         """What the group's sentences may say of other groups: what comes from them."""
-        classes, group = self.seen.classes, decision.pool.group
+        classes, group = self.index.classes, decision.pool.group
         foreign: dict[int, int] = {}
-        for giver, jobs in self.handed_over.items() if decision.standing is not None else ():
+        for giver, jobs in self.handed_over.items() if decision.entitlement is not None else ():
             if giver != group.name:
                 for job, refs in jobs.items():
                     count = sum(group.resource_group in classes[ref] for ref in refs) if classes else len(refs)
                     foreign |= {job: count} if count else {}
-        return Around(self.views, foreign)
+        return OtherGroups(self.views, foreign)
 
 
 def schedule(snapshot: Snapshot) -> Plan:
     lines: list[JobPlan] = []
-    turn = decided(snapshot)
-    for decision, placed in turn.groups:
-        reasons = explain(decision, placed, turn.around(decision))
+    result = decided(snapshot)
+    for decision, placed in result.groups:
+        reasons = explain(decision, placed, result.others(decision))
         lines += [_line(job, slots, reasons[job]) for job, slots in placed.items()]
     return Plan(jobs=tuple(sorted(lines, key=_BY_JOB)))
 
 
-def decided(snapshot: Snapshot) -> Turn:
-    seen = left = survey(snapshot)
-    decisions = divide(seen)
+def decided(snapshot: Snapshot) -> CycleResult:
+    index = left = index_slots(snapshot)
+    decisions = divide(index)
     groups: list[tuple[Decision, Mapping[int, Placed]]] = []
     vacated: dict[str, Mapping[int, list[SlotRef]]] = {}
     for name in sorted(decisions, key=lambda name: (_has_its_part(decisions[name]), name)):
         decision = decisions[name]
-        if left is not seen:
+        if left is not index:
             decision = replace(decision, pool=_less(left, decision.pool))
         placed = place(decision)
         groups.append((decision, placed))
-        if decision.standing is not None:
-            vacated[name] = handed_over(seen.held.get(name, {}), placed)
+        if decision.entitlement is not None:
+            vacated[name] = handed_over(index.held.get(name, {}), placed)
             if counted_on := _counted_on(decision.pool, placed):
                 left = left.without(counted_on)
-    return Turn(seen, tuple(groups), vacated, {job.id: job for job in snapshot.jobs})
+    return CycleResult(index, tuple(groups), vacated, {job.id: job for job in snapshot.jobs})
 
 
 def _has_its_part(decision: Decision) -> bool:
-    standing = decision.standing
-    return standing is not None and standing.held >= standing.deserved
+    entitlement = decision.entitlement
+    return entitlement is not None and entitlement.held >= entitlement.deserved
 
 
-def _less(left: Survey, pool: Pool) -> Pool:
+def _less(left: SlotIndex, pool: Pool) -> Pool:
     """The same pool with what groups before this one have left."""
     less = left.pool(pool.group)
     return less if pool.allotted is None else confine(replace(less, allotted=pool.allotted), left.classes)
@@ -121,7 +121,7 @@ def _line(job: int, placed: Placed, reason: Explanation) -> JobPlan:
 def _counted_on(pool: Pool, placed: Mapping[int, Placed]) -> set[SlotRef]:
     """Slots that later groups must leave alone: claimed now, or reserved for targets that are not reached yet.
 
-    What the group's own jobs give back is reserved first, because nobody else could use it in this turn.
+    What the group's own jobs give back is reserved first, because nobody else could use it in this cycle.
     """
     claimed = {ref for job in placed.values() for ref in job.claim}
     missing = sum(job.missing + len(job.leaving) for job in placed.values())

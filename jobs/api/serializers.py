@@ -161,10 +161,10 @@ class EffectOutput(serializers.Serializer[Any]):
 
 
 class PreviewOutput(serializers.Serializer[Any]):
-    slots = serializers.IntegerField(help_text="What it holds after the scheduler's next turn.")
+    slots = serializers.IntegerField(help_text="What it holds after the scheduler's next cycle.")
     target_slots = serializers.IntegerField(help_text="What it gets once others have given GPUs back.")
     before_slots = serializers.IntegerField(help_text="What it would have without the change.")
-    reason = ReasonOutput(allow_null=True, help_text="Of the scheduler's next turn.")
+    reason = ReasonOutput(allow_null=True, help_text="Of the scheduler's next cycle.")
     then = ReasonOutput(allow_null=True, help_text="Once others have given GPUs back, where it waits for that.")
     others = EffectOutput(many=True, help_text="Who gets more or fewer GPUs; who loses most comes first.")
     others_text = serializers.CharField()

@@ -13,10 +13,10 @@ from jobs.control.snapshots import snapshot
 from jobs.models import Job
 from jobs.queries.groups import visible_groups
 from jobs.queries.jobs import ANOTHER_USERS_TRAINING, visible_jobs
-from scheduling.fair_share import Circle, Debt, FairShare, GroupShare, JobShare, fair_share
+from scheduling.fair_share import FairShare, GroupShare, JobShare, PendingReclaim, SharingPool, fair_share
 from scheduling.wording import gpus
 
-__all__ = ["FairSharePage", "GroupLine", "JobLine", "Pool", "fair_share_page"]
+__all__ = ["FairSharePage", "GroupLine", "JobLine", "fair_share_page"]
 
 User = AbstractBaseUser | AnonymousUser
 
@@ -64,7 +64,7 @@ class JobLine:
 
 
 @dataclass(frozen=True)
-class Pool:
+class SharingPoolLine:
     """Instance groups that share GPUs."""
 
     resource_groups: tuple[str, ...]
@@ -75,7 +75,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class FairSharePage:
-    pools: tuple[Pool, ...]
+    pools: tuple[SharingPoolLine, ...]
     #: Sentences about who waits for whom.
     waiting: tuple[str, ...]
     jobs: tuple[JobLine, ...]
@@ -88,11 +88,11 @@ def fair_share_page(user: User) -> FairSharePage:
     now = snapshot(timezone.now())
     found = fair_share(now)
     seen = _Seen(user, found)
-    totals = {share.group.name: circle.total for circle in found.circles for share in circle.groups}
+    totals = {share.group.name: pool.total for pool in found.sharing_pools for share in pool.groups}
     lines = [seen.job_line(share, totals[share.group]) for share in found.jobs]
     lines.sort(key=lambda line: (-line.held, -line.deserved, -line.priority, line.job))
     return FairSharePage(
-        pools=tuple(_pool(circle, seen) for circle in found.circles),
+        pools=tuple(_pool(pool, seen) for pool in found.sharing_pools),
         waiting=tuple(_waiting(found, seen)),
         jobs=tuple(lines[:_MOST_JOBS]),
         more=max(0, len(lines) - _MOST_JOBS),
@@ -139,9 +139,9 @@ class _Seen:
         )
 
 
-def _pool(circle: Circle, seen: _Seen) -> Pool:
-    lines = tuple(_group_line(share, circle.total, seen) for share in circle.groups)
-    return Pool(circle.resource_groups, circle.total, circle.free, lines)
+def _pool(pool: SharingPool, seen: _Seen) -> SharingPoolLine:
+    lines = tuple(_group_line(share, pool.total, seen) for share in pool.groups)
+    return SharingPoolLine(pool.resource_groups, pool.total, pool.free, lines)
 
 
 def _group_line(share: GroupShare, total: int, seen: _Seen) -> GroupLine:
@@ -166,30 +166,34 @@ def _group_line(share: GroupShare, total: int, seen: _Seen) -> GroupLine:
 def _waiting(found: FairShare, seen: _Seen) -> Iterable[str]:
     waiting = [share for share in found.jobs if share.held < share.deserved or not share.deserved]
     told: set[int] = set()
-    for circle in found.circles:
-        shares = {share.group.name: share for share in circle.groups}
-        for debt in circle.debts:
-            theirs = [share for share in waiting if share.group == debt.owner]
-            due = [share.job for share in theirs if share.deserved or not debt.returning]
+    for pool in found.sharing_pools:
+        shares = {share.group.name: share for share in pool.groups}
+        for reclaim in pool.pending_reclaims:
+            theirs = [share for share in waiting if share.group == reclaim.owner]
+            due = [share.job for share in theirs if share.deserved or not reclaim.returning]
             told.update(due)
-            yield _debt_sentence(debt, shares, due, seen)
+            yield _reclaim_sentence(reclaim, shares, due, seen)
     yield from _in_their_groups([share.job for share in waiting if share.job not in told], seen)
 
 
-def _debt_sentence(debt: Debt, shares: Mapping[str, GroupShare], waiting: Sequence[int], seen: _Seen) -> str:
-    owner, holder = seen.group(debt.owner), seen.group(debt.holder)
+def _reclaim_sentence(
+    reclaim: PendingReclaim, shares: Mapping[str, GroupShare], waiting: Sequence[int], seen: _Seen
+) -> str:
+    owner, holder = seen.group(reclaim.owner), seen.group(reclaim.holder)
     wait = "wait" if len(waiting) > 1 else "waits"
     who = _capital(f"{seen.trainings(waiting)} of {owner} {wait}", is_name=len(waiting) == 1)
-    share = shares[debt.holder]
-    if not debt.returning:
+    share = shares[reclaim.holder]
+    if not reclaim.returning:
         until = share.group.minimum_run_seconds
         why = f"until its trainings have run for {until} s" if until else "as its trainings have no other place"
-        return f"{who}: {holder} keeps {gpus(debt.slots)} that {owner} is to have, {why}."
+        return f"{who}: {holder} keeps {gpus(reclaim.slots)} that {owner} is to have, {why}."
     held = (
-        f"has borrowed {debt.slots} of {owner}'s GPUs" if share.borrowed else f"holds {gpus(debt.slots)} of {owner}'s"
+        f"has borrowed {reclaim.slots} of {owner}'s GPUs"
+        if share.borrowed
+        else f"holds {gpus(reclaim.slots)} of {owner}'s"
     )
-    back = "which come back" if debt.slots > 1 else "which comes back"
-    within = debt.stops_within_seconds
+    back = "which come back" if reclaim.slots > 1 else "which comes back"
+    within = reclaim.stops_within_seconds
     when = (
         "after the step under way" if within is None else f"within {within} s, as a training there is stopped for now"
     )

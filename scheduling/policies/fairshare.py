@@ -54,8 +54,8 @@ class _Exact:
 def _fill(admitted: Sequence[Demand], least: Mapping[int, int], capacity: int) -> _Exact:
     """Solve for lambda exactly: share what is left among the unclamped, clamp who violates a limit, repeat.
 
-    Each turn clamps only on the side where the violations weigh more; such a job stays clamped in the solution. What
-    is clamped is whole, so what is left stays whole too: only the last turn divides.
+    Each pass clamps only on the side where the violations weigh more; such a job stays clamped in the solution. What
+    is clamped is whole, so what is left stays whole too: only the last pass divides.
     """
     left = min(capacity, sum(demand.max_slots for demand in admitted))
     whole: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""A tiny simulated cluster: it does what a plan says, at once, and gives vacated slots back one turn later."""
+"""A tiny simulated cluster: it does what a plan says, at once, and gives vacated slots back one cycle later."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from scheduling.plan import JobPlan, Plan
-from scheduling.preview import turned
+from scheduling.preview import after_cycle
 from scheduling.schedule import schedule
 from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 
@@ -87,21 +87,21 @@ class SimulatedCluster:
     def held(self, number: int) -> list[SlotRef]:
         return [slot.ref for slot in self.snapshot.slots if slot.held_by == number and not slot.vacating]
 
-    def turn(self) -> Plan:
+    def cycle(self) -> Plan:
         """One cycle. What was being given back before it is free after it."""
         plan = self.scheduler(self.snapshot)
-        self.snapshot = turned(self.snapshot, lines(plan))
+        self.snapshot = after_cycle(self.snapshot, lines(plan))
         self.plans.append(plan)
         return plan
 
     def settle(self, limit: int = 20) -> int:
-        """Turn until nothing is claimed or vacated any more; how many turns changed something."""
-        for turns in range(limit):
+        """Run cycles until nothing is claimed or vacated any more; how many cycles changed something."""
+        for cycles in range(limit):
             if not any(slot.vacating for slot in self.snapshot.slots):
                 before = self.snapshot
-                self.turn()
+                self.cycle()
                 if self.snapshot == before:
-                    return turns
+                    return cycles
             else:
-                self.turn()
-        raise AssertionError(f"not settled after {limit} turns")
+                self.cycle()
+        raise AssertionError(f"not settled after {limit} cycles")

@@ -1,4 +1,4 @@
-"""Parts, loans and debts between instance groups: tables, and what holds for every snapshot."""
+"""Parts, loans and pending_reclaims between instance groups: tables, and what holds for every snapshot."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from scheduling.fair_share import Circle, Debt, fair_share, split
+from scheduling.fair_share import PendingReclaim, SharingPool, fair_share, split
 from scheduling.schedule import schedule
 from scheduling.snapshot import GroupView, Snapshot
 from tests.scheduling.cluster import group, hold, job, running, slots, targets
@@ -21,71 +21,71 @@ def tenant(name: str, **terms: Any) -> GroupView:
     return replace(group(name=name), **terms)
 
 
-def held_by(groups: tuple[GroupView, ...], holders: dict[str, int], *jobs: Any) -> Circle:
+def held_by(groups: tuple[GroupView, ...], holders: dict[str, int], *jobs: Any) -> SharingPool:
     """Eight slots on two hosts."""
-    [circle] = fair_share(Snapshot(100.0, groups, hold(slots(4, 4), holders), jobs)).circles
-    return circle
+    [pool] = fair_share(Snapshot(100.0, groups, hold(slots(4, 4), holders), jobs)).sharing_pools
+    return pool
 
 
 def test_a_group_without_trainings_lends_what_another_one_holds_over_its_quota() -> None:
     """b borrows 2 of a's 4: its own 4 come first."""
     groups = (tenant("a", quota=4), tenant("b", quota=4))
-    circle = held_by(groups, {"h1:0-3": 1, "h2:0-1": 1}, running(job(1, group="b", most=6)))
-    a, b = circle.groups
+    pool = held_by(groups, {"h1:0-3": 1, "h2:0-1": 1}, running(job(1, group="b", most=6)))
+    a, b = pool.groups
     assert (a.held, a.deserved, a.borrowed, a.lent) == (0, 0, 0, 2)
     assert (b.held, b.deserved, b.borrowed, b.lent) == (6, 6, 2, 0)
-    assert (circle.total, circle.free, circle.debts) == (8, 2, ())
+    assert (pool.total, pool.free, pool.pending_reclaims) == (8, 2, ())
 
 
 def test_what_belongs_to_nobody_is_used_before_anything_is_borrowed() -> None:
     groups = (tenant("a", quota=2), tenant("b"))
-    circle = held_by(groups, {"h1:0-3": 1, "h2:0-1": 1}, running(job(1, group="b", most=6)))
-    assert [(share.borrowed, share.lent) for share in circle.groups] == [(0, 0), (0, 0)]
+    pool = held_by(groups, {"h1:0-3": 1, "h2:0-1": 1}, running(job(1, group="b", most=6)))
+    assert [(share.borrowed, share.lent) for share in pool.groups] == [(0, 0), (0, 0)]
 
 
 def test_what_was_lent_comes_back_to_whoever_waits_for_it() -> None:
     groups = (tenant("a", quota=4), tenant("b", quota=4, reclaim_grace_seconds=10))
-    circle = held_by(groups, {"h1:0-3": 1, "h2:0-3": 1}, running(job(1, group="b")), job(2, group="a"))
-    a, b = circle.groups
+    pool = held_by(groups, {"h1:0-3": 1, "h2:0-3": 1}, running(job(1, group="b")), job(2, group="a"))
+    a, b = pool.groups
     assert (a.held, a.target, a.lent) == (0, 4, 4)
     assert (b.held, b.target, b.borrowed) == (8, 4, 4)
-    assert circle.debts == (Debt("a", "b", 4, returning=True, stops_within_seconds=None),)
+    assert pool.pending_reclaims == (PendingReclaim("a", "b", 4, returning=True, stops_within_seconds=None),)
 
 
 def test_who_must_be_stopped_has_its_groups_grace() -> None:
     groups = (tenant("a", quota=4), tenant("b", quota=4, reclaim_grace_seconds=10))
     jobs = (running(job(1, group="b", least=6)), job(2, group="a"))
-    circle = held_by(groups, {"h1:0-3": 1, "h2:0-3": 1}, *jobs)
-    assert circle.debts == (Debt("a", "b", 8, returning=True, stops_within_seconds=10),)
+    pool = held_by(groups, {"h1:0-3": 1, "h2:0-3": 1}, *jobs)
+    assert pool.pending_reclaims == (PendingReclaim("a", "b", 8, returning=True, stops_within_seconds=10),)
 
 
 def test_what_is_kept_for_a_minimum_run_time_is_owed_and_does_not_come_yet() -> None:
     groups = (tenant("a", quota=4), tenant("b", quota=4, minimum_run_seconds=60))
     young = replace(running(job(1, group="b", least=8)), started_at=90.0)
-    circle = held_by(groups, {"h1:0-3": 1, "h2:0-3": 1}, young, job(2, group="a"))
-    assert circle.debts == (Debt("a", "b", 4, returning=False, stops_within_seconds=None),)
+    pool = held_by(groups, {"h1:0-3": 1, "h2:0-3": 1}, young, job(2, group="a"))
+    assert pool.pending_reclaims == (PendingReclaim("a", "b", 4, returning=False, stops_within_seconds=None),)
 
 
 def test_what_its_owner_cannot_use_is_owed_to_nobody() -> None:
     """b's training needs 6 at once, and 4 are b's: a uses them meanwhile."""
     groups = (tenant("a", quota=4), tenant("b", quota=4))
     jobs = (running(job(1, group="a")), job(2, group="b", least=6))
-    assert held_by(groups, {"h1:0-3": 1, "h2:0-3": 1}, *jobs).debts == ()
+    assert held_by(groups, {"h1:0-3": 1, "h2:0-3": 1}, *jobs).pending_reclaims == ()
 
 
 def test_what_trainings_of_one_group_hand_over_is_no_debt_between_groups() -> None:
     groups = (tenant("a", quota=4), tenant("b", quota=4))
     jobs = (running(job(1, group="a")), job(2, group="a"), running(job(3, group="b", most=2)))
-    circle = held_by(groups, {"h1:0-3": 1, "h2:0-1": 3}, *jobs)
-    assert circle.debts == ()
+    pool = held_by(groups, {"h1:0-3": 1, "h2:0-1": 3}, *jobs)
+    assert pool.pending_reclaims == ()
 
 
 def test_groups_on_other_slots_are_another_circle() -> None:
     other = tuple(replace(slot, resource_groups=("other",)) for slot in slots(0, 0, 2))
     groups = (tenant("a"), tenant("b", resource_group="other"), tenant("c"))
     found = fair_share(Snapshot(100.0, groups, (*slots(4), *other), (job(1, group="a"),)))
-    assert [(circle.resource_groups, circle.total) for circle in found.circles] == [(("rg",), 4), (("other",), 2)]
-    assert [share.group.name for share in found.circles[0].groups] == ["a", "c"]
+    assert [(pool.resource_groups, pool.total) for pool in found.sharing_pools] == [(("rg",), 4), (("other",), 2)]
+    assert [share.group.name for share in found.sharing_pools[0].groups] == ["a", "c"]
 
 
 @pytest.mark.parametrize(
@@ -109,9 +109,9 @@ def test_the_figures_add_up(snapshot: Snapshot) -> None:
     assert {share.job: share.deserved for share in found.jobs} == targets(schedule(snapshot))
     held = sum(not slot.vacating and slot.held_by in {view.id for view in snapshot.jobs} for slot in snapshot.slots)
     assert sum(share.held for share in found.jobs) == held
-    for circle in found.circles:
-        assert sum(share.borrowed for share in circle.groups) == sum(share.lent for share in circle.groups)
-        for share in circle.groups:
+    for pool in found.sharing_pools:
+        assert sum(share.borrowed for share in pool.groups) == sum(share.lent for share in pool.groups)
+        for share in pool.groups:
             quota = share.group.quota or 0
             assert 0 <= share.borrowed <= max(0, share.held - quota)
             assert 0 <= share.lent <= max(0, quota - share.held)
@@ -121,11 +121,11 @@ def test_the_figures_add_up(snapshot: Snapshot) -> None:
 @thorough
 @given(snapshots())
 def test_debts_are_of_what_is_held_and_owed(snapshot: Snapshot) -> None:
-    for circle in fair_share(snapshot).circles:
-        shares = {share.group.name: share for share in circle.groups}
-        for debt in circle.debts:
-            assert debt.slots > 0
-            assert debt.owner != debt.holder
-            if not debt.returning:
-                assert shares[debt.owner].target + debt.slots <= shares[debt.owner].deserved
-                assert shares[debt.holder].held - debt.slots >= shares[debt.holder].deserved
+    for pool in fair_share(snapshot).sharing_pools:
+        shares = {share.group.name: share for share in pool.groups}
+        for reclaim in pool.pending_reclaims:
+            assert reclaim.slots > 0
+            assert reclaim.owner != reclaim.holder
+            if not reclaim.returning:
+                assert shares[reclaim.owner].target + reclaim.slots <= shares[reclaim.owner].deserved
+                assert shares[reclaim.holder].held - reclaim.slots >= shares[reclaim.holder].deserved

@@ -39,7 +39,7 @@ def test_what_comes_back_from_its_own_jobs_is_counted_on_before_free_slots() -> 
     jobs = (running(job(1, group="a", most=1)), job(2, group="a", least=3, most=3), job(3, group="b"))
     owner = (group(name="a", quota=4), group(name="b"))
     cluster = SimulatedCluster(Snapshot(0.0, owner, giving_back, jobs))
-    plan = lines(cluster.turn())
+    plan = lines(cluster.cycle())
     assert (plan[2].target, plan[2].claim) == (3, ())
     assert (plan[3].target, len(plan[3].claim)) == (1, 1)
     cluster.settle()
@@ -50,7 +50,7 @@ def test_a_job_that_leaves_a_draining_host_has_its_new_place_reserved() -> None:
     held = hold(slots(1, 1), {"h1:0": 1, "h2:0": 9})
     drained = tuple(replace(slot, claimable=slot.ref.host == "h2") for slot in held)
     cluster = SimulatedCluster(Snapshot(0.0, BOTH, drained, (running(job(1, group="a")), job(2, group="b"))))
-    assert targets(cluster.turn()) == {1: 1, 2: 0}
+    assert targets(cluster.cycle()) == {1: 1, 2: 0}
     cluster.settle()
     assert [ref.host for ref in cluster.held(1)] == ["h2"]
 

@@ -15,7 +15,7 @@ from tests.scheduling.cluster import Policy, SimulatedCluster, group, job, slots
 GROWTH = 8
 
 
-def crowd(policy: Policy, jobs: int, hosts: int) -> Snapshot:
+def many_jobs(policy: Policy, jobs: int, hosts: int) -> Snapshot:
     """Every job waits for up to 8 of its own, every slot is free."""
     views = tuple(job(number, 1000 + number % 7, least=1 + number % 3) for number in range(1, jobs + 1))
     return Snapshot(0.0, (group(policy),), slots(*[4] * hosts), views)
@@ -41,14 +41,14 @@ def steps(snapshot: Snapshot) -> int:
 
 @pytest.mark.parametrize("policy", ["fairshare", "priority", "fifo"])
 @pytest.mark.parametrize("many_hosts", [True, False])
-@pytest.mark.parametrize("turns", [0, 2])
-def test_a_cycle_costs_in_proportion(policy: Policy, many_hosts: bool, turns: int) -> None:
-    """On as many hosts as jobs, and where nearly everybody waits; before anybody runs, and after some turns."""
+@pytest.mark.parametrize("cycles", [0, 2])
+def test_a_cycle_costs_in_proportion(policy: Policy, many_hosts: bool, cycles: int) -> None:
+    """On as many hosts as jobs, and where nearly everybody waits; before anybody runs, and after some cycles."""
 
     def steps_with(jobs: int) -> int:
-        cluster = SimulatedCluster(crowd(policy, jobs, jobs if many_hosts else 2))
-        for _ in range(turns):
-            cluster.turn()
+        cluster = SimulatedCluster(many_jobs(policy, jobs, jobs if many_hosts else 2))
+        for _ in range(cycles):
+            cluster.cycle()
         return steps(cluster.snapshot)
 
     assert steps_with(40 * GROWTH) < 1.5 * GROWTH * steps_with(40)

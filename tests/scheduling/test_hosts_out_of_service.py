@@ -18,7 +18,7 @@ def draining(
 def test_moves_at_once_where_replacements_are_free() -> None:
     for policy in ("fairshare", "priority", "fifo"):
         cluster = draining(hold(slots(4, 4), {"h1:0-3": 1}), running(job(1)), policy=policy)
-        line = lines(cluster.turn())[1]
+        line = lines(cluster.cycle())[1]
         assert (len(line.claim), len(line.vacate), line.target) == (4, 4, 4)
         assert line.reason.code == PlanReason.REBALANCED
         assert line.reason.text == "4 of 4 GPUs: all there are; moves off h1."
@@ -26,14 +26,14 @@ def test_moves_at_once_where_replacements_are_free() -> None:
 
 def test_gives_up_what_cannot_be_replaced_if_its_minimum_remains() -> None:
     cluster = draining(hold(slots(4, 4), {"h1:0-3": 1, "h2:0-3": 1}), running(job(1)))
-    line = lines(cluster.turn())[1]
+    line = lines(cluster.cycle())[1]
     assert (line.target, line.claim, {ref.host for ref in line.vacate}) == (4, (), {"h1"})
 
 
 def test_others_make_room_for_it_and_it_keeps_its_share_meanwhile() -> None:
     busy = hold(slots(4, 4), {"h1:0-3": 1, "h2:0-3": 2})
     cluster = draining(busy, running(job(1)), running(job(2)))
-    line = lines(cluster.turn())[1]
+    line = lines(cluster.cycle())[1]
     assert (line.target, len(line.slots), line.claim) == (2, 2, ())
     assert line.reason.text.endswith("; leaves h1 once other GPUs are free.")
     cluster.settle()
@@ -42,7 +42,7 @@ def test_others_make_room_for_it_and_it_keeps_its_share_meanwhile() -> None:
 
 def test_stays_where_its_minimum_fits_nowhere_else() -> None:
     cluster = draining(hold(slots(4, 2), {"h1:0-3": 1}), running(job(1, least=3)))
-    line = lines(cluster.turn())[1]
+    line = lines(cluster.cycle())[1]
     assert (line.target, line.vacate, line.reason.code) == (4, (), PlanReason.UNCHANGED)
     assert line.reason.text == "4 GPUs: stays, though h1 takes nothing new, because its minimum of 3 fits nowhere else."
 
@@ -54,7 +54,7 @@ def test_nothing_changes_while_every_host_is_silent() -> None:
 
 def test_a_fixed_size_job_finishes_where_it_is() -> None:
     cluster = draining(hold(slots(4, 4), {"h1:0-3": 1}), running(job(1, least=4, most=4, elastic=False)), job(2))
-    line = lines(cluster.turn())[1]
+    line = lines(cluster.cycle())[1]
     assert (line.target, line.claim, line.vacate) == (4, (), ())
     assert "because it runs on a fixed number of GPUs" in line.reason.text
     assert len(cluster.held(2)) == 4
@@ -68,4 +68,4 @@ def test_a_running_job_without_preemption_shrinks_nobody_to_move() -> None:
 
 def test_free_slots_out_of_service_are_nobodys() -> None:
     cluster = draining(slots(4, 4), job(1))
-    assert {ref.host for ref in lines(cluster.turn())[1].claim} == {"h2"}
+    assert {ref.host for ref in lines(cluster.cycle())[1].claim} == {"h2"}

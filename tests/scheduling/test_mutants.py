@@ -180,7 +180,7 @@ def check_scheduler(schedule: Scheduler) -> None:
         cluster = SimulatedCluster(snapshot, schedule)
         for _ in range(4):
             before = cluster.snapshot
-            plan = cluster.turn()
+            plan = cluster.cycle()
             check_plan(before, plan)
             check_reasons(before, plan)
     _check_sizes(schedule)

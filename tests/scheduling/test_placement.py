@@ -59,7 +59,7 @@ def test_fewer_free_slots_than_wanted_are_all_taken() -> None:
 def test_nothing_moves_only_to_be_packed_better() -> None:
     scattered = hold(slots(4, 4), {"h1:0": 1, "h2:0": 1})
     snapshot = Snapshot(0.0, (group(),), scattered, (running(job(1, most=2)),))
-    line = lines(SimulatedCluster(snapshot).turn())[1]
+    line = lines(SimulatedCluster(snapshot).cycle())[1]
     assert (line.claim, line.vacate) == ((), ())
 
 

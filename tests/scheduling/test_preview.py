@@ -23,8 +23,8 @@ FULL = hold(slots(4, 4), {"h1:0-3": 1, "h2:0-3": 1})
 @thorough
 @given(snapshots())
 def test_one_jobs_line_alone_is_its_line_of_the_plan(snapshot: Snapshot) -> None:
-    turn = decided(snapshot)
-    assert tuple(turn.line(job) for job in sorted(turn.placed)) == schedule(snapshot).jobs
+    result = decided(snapshot)
+    assert tuple(result.line(job) for job in sorted(result.placed)) == schedule(snapshot).jobs
 
 
 @thorough
@@ -35,15 +35,15 @@ def test_a_new_jobs_preview_is_the_next_plan(snapshot: Snapshot, data: st.DataOb
     new = job(50, data.draw(st.sampled_from([1, 5000, 10000])), most=data.draw(st.integers(least, 9)), **fields)
     seen = preview(snapshot, with_job(snapshot, new), 50)
 
-    without = targets(SimulatedCluster(snapshot).turn())
+    without = targets(SimulatedCluster(snapshot).cycle())
     cluster = SimulatedCluster(snapshot)
     cluster.submit(new)
-    plan = cluster.turn()
+    plan = cluster.cycle()
     assert seen.line == lines(plan)[50]
     changed = [line for line in plan.jobs if line.job != 50 and line.target != without[line.job]]
     assert list(seen.others) == [Effect(line.job, without[line.job], line.target) for line in changed]
     if seen.then is not None:
-        assert seen.then.text in [lines(cluster.turn())[50].reason.text for _ in range(2)]
+        assert seen.then.text in [lines(cluster.cycle())[50].reason.text for _ in range(2)]
 
 
 @thorough
@@ -57,9 +57,9 @@ def test_a_changes_preview_is_the_next_plan(snapshot: Snapshot, data: st.DataObj
     seen = preview(snapshot, with_changes(snapshot, view.id, **fields), view.id)
 
     cluster = SimulatedCluster(snapshot)
-    assert seen.before == targets(SimulatedCluster(snapshot).turn())[view.id]
+    assert seen.before == targets(SimulatedCluster(snapshot).cycle())[view.id]
     cluster.change(view.id, **fields)
-    assert seen.line == lines(cluster.turn())[view.id]
+    assert seen.line == lines(cluster.cycle())[view.id]
 
 
 def test_who_waits_for_gpus_that_are_given_back_reads_why_it_will_have_them() -> None:

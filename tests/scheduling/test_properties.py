@@ -46,7 +46,7 @@ def test_the_order_of_the_input_does_not_matter(snapshot: Snapshot, shuffler: ra
 def test_applying_plans_comes_to_rest(snapshot: Snapshot) -> None:
     cluster = SimulatedCluster(snapshot)
     cluster.settle(limit=12)
-    for line in cluster.turn().jobs:
+    for line in cluster.cycle().jobs:
         assert not line.claim
         assert not line.vacate
         if line.slots:

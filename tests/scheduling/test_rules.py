@@ -55,7 +55,7 @@ def test_it_is_the_next_plan_with_the_rules_and_without(
     changed = with_group(snapshot, replace(snapshot.groups[0], policy=policy, preemption=preemption, quota=quota))
     fates = {fate.job: fate for fate in compare(snapshot, changed).fates}
 
-    before, after = (SimulatedCluster(each).turn() for each in (snapshot, changed))
+    before, after = (SimulatedCluster(each).cycle() for each in (snapshot, changed))
     stopped = {line.job for line in after.jobs if line.preempt}
     for view in snapshot.jobs:
         wanted = targets(before)[view.id], targets(after)[view.id]

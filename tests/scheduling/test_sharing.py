@@ -12,8 +12,8 @@ import pytest
 from scheduling.decision import decide
 from scheduling.entitlement import Claimant, whole
 from scheduling.plan import PlanReason
-from scheduling.pool import survey
-from scheduling.preview import turned
+from scheduling.pool import index_slots
+from scheduling.preview import after_cycle
 from scheduling.schedule import decided, schedule
 from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 from tests.scheduling.checks import check_plan
@@ -30,7 +30,7 @@ def test_a_lent_quota_comes_back_at_once_and_nobody_is_stopped() -> None:
     cluster.settle()
     assert len(cluster.held(1)) == 8
     cluster.submit(job(2, group="a", most=6))
-    told = lines(cluster.turn())
+    told = lines(cluster.cycle())
     assert (told[1].target, told[1].reason.code, told[1].preempt) == (2, PlanReason.RECLAIMED_BY_OWNER, False)
     assert told[1].reason.text == "2 of 2 GPUs: all there are; its group has 2 of 8 GPUs, by its weight of 1."
     assert told[2].reason.text == "Waits: 6 of 6 GPUs are being given back by T1."
@@ -101,10 +101,10 @@ def test_a_large_minimum_is_not_starved_by_a_stream_of_small_jobs() -> None:
     small = [replace(running(job(n, group="b", most=1)), started_at=-7.0 * n) for n in range(1, 9)]
     held = hold(slots(4, 4), {f"h{1 + (n - 1) // 4}:{(n - 1) % 4}": n for n in range(1, 9)})
     cluster = SimulatedCluster(Snapshot(0.0, groups, held, (*small, job(100, group="a", least=6, most=6))))
-    for turn in range(1, 8):
-        cluster.submit(job(100 + turn, 9000, group="b", most=1))
-        cluster.snapshot = replace(cluster.snapshot, at=10.0 * turn)
-        plan = cluster.turn()
+    for cycle in range(1, 8):
+        cluster.submit(job(100 + cycle, 9000, group="b", most=1))
+        cluster.snapshot = replace(cluster.snapshot, at=10.0 * cycle)
+        plan = cluster.cycle()
         assert all(line.reason.code == PlanReason.RECLAIMED_BY_OWNER for line in plan.jobs if line.preempt)
         if cluster.held(100):
             break
@@ -215,20 +215,20 @@ def _held(
 
 
 def cycle(snapshot: Snapshot) -> Snapshot:
-    """One turn, and what it takes back is free before the next: ranks leave within a step."""
-    return turned(turned(snapshot, lines(schedule(snapshot))), {})
+    """One cycle, and what it takes back is free before the next: ranks leave within a step."""
+    return after_cycle(after_cycle(snapshot, lines(schedule(snapshot))), {})
 
 
 def due(snapshot: Snapshot) -> dict[str, int]:
     """What each group is to have: its part rounded down, or what its policy can make use of in the whole part."""
-    seen, turn = survey(snapshot), decided(snapshot)
-    standings = {one.pool.group.name: one.standing for one, _ in turn.groups if one.standing is not None}
-    pools = {name: seen.pool(next(one for one in seen.groups if one.name == name)) for name in standings}
-    claimants = [_claimant(name, pools[name].group, snapshot) for name in standings]
-    parts = {name: standing.deserved for name, standing in standings.items()}
-    rounded = whole(claimants, parts, seen.sizes)
+    index, result = index_slots(snapshot), decided(snapshot)
+    entitlements = {one.pool.group.name: one.entitlement for one, _ in result.groups if one.entitlement is not None}
+    pools = {name: index.pool(next(one for one in index.groups if one.name == name)) for name in entitlements}
+    claimants = [_claimant(name, pools[name].group, snapshot) for name in entitlements]
+    parts = {name: entitlement.deserved for name, entitlement in entitlements.items()}
+    rounded = whole(claimants, parts, index.sizes)
     uses = {name: decide(pool, rounded[name], beside_others=True).used for name, pool in pools.items()}
-    return {name: min(floor(parts[name]), uses[name]) for name in standings}
+    return {name: min(floor(parts[name]), uses[name]) for name in entitlements}
 
 
 def _claimant(name: str, terms: GroupView, snapshot: Snapshot) -> Claimant:
@@ -262,5 +262,5 @@ def test_random_workloads_come_to_rest_and_everybody_has_its_due(kind: Kind) -> 
         cluster.settle(limit=12)
         rest = held_by_groups(cluster.snapshot)
         assert all(rest[name] >= count for name, count in least.items()), f"workload {seed} at rest: {rest}"
-        at_rest = cluster.turn()
+        at_rest = cluster.cycle()
         assert not [line.job for line in at_rest.jobs if line.claim or line.vacate], f"workload {seed}"

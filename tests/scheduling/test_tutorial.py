@@ -1,4 +1,4 @@
-"""The tutorial's moments, and what else happens to a cluster over several turns."""
+"""The tutorial's moments, and what else happens to a cluster over several cycles."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def test_two_trainings_share_eight_gpus_as_in_the_tutorial() -> None:
     tutorial = cluster()
 
     tutorial.submit(job(1))
-    first = lines(tutorial.turn())[1]
+    first = lines(tutorial.cycle())[1]
     assert (len(first.claim), first.reason.code) == (8, PlanReason.GRANTED)
     assert first.reason.text == "8 of 8 GPUs: the most it asks for is 8."
 
     tutorial.submit(job(2))
-    told = lines(tutorial.turn())
+    told = lines(tutorial.cycle())
     assert told[1].reason.text == "4 of 8 GPUs: T2 has the same priority (5000)."
     assert told[1].reason.code == PlanReason.SHRUNK_FOR_FAIR_SHARE
     assert (told[2].target, told[2].claim) == (4, ())
@@ -35,7 +35,7 @@ def test_two_trainings_share_eight_gpus_as_in_the_tutorial() -> None:
     assert hosts_of(tutorial, 2) == {"h2": 4}
 
     tutorial.change(2, priority=10000)
-    told = lines(tutorial.turn())
+    told = lines(tutorial.cycle())
     assert told[1].reason.text == "3 of 8 GPUs: T2 has twice your priority (10000 to 5000)."
     assert told[2].reason.text == (
         "5 of 8 GPUs: you have twice the priority of T1 (10000 to 5000); 1 of them is being given back by T1."
@@ -45,19 +45,19 @@ def test_two_trainings_share_eight_gpus_as_in_the_tutorial() -> None:
     assert hosts_of(tutorial, 2) == {"h1": 1, "h2": 4}
 
     tutorial.end(1)
-    told = lines(tutorial.turn())
+    told = lines(tutorial.cycle())
     assert (told[2].target, told[2].reason.code) == (8, PlanReason.GREW_INTO_FREE_SLOTS)
     assert hosts_of(tutorial, 2) == {"h1": 4, "h2": 4}
-    assert lines(tutorial.turn())[2].reason.code == PlanReason.UNCHANGED
+    assert lines(tutorial.cycle())[2].reason.code == PlanReason.UNCHANGED
 
 
 def test_slots_being_given_back_are_not_claimed_and_not_vacated_again() -> None:
     busy = cluster()
     busy.submit(job(1))
-    busy.turn()
+    busy.cycle()
     busy.submit(job(2))
-    busy.turn()
-    again = lines(busy.turn())
+    busy.cycle()
+    again = lines(busy.cycle())
     assert again[1].vacate == again[2].claim == ()
     assert targets(busy.plans[-1]) == {1: 4, 2: 4}
 
@@ -65,11 +65,11 @@ def test_slots_being_given_back_are_not_claimed_and_not_vacated_again() -> None:
 def test_a_job_whose_target_rises_while_it_shrinks_gets_its_slots_back_once_they_are_free() -> None:
     busy = cluster()
     busy.submit(job(1))
-    busy.turn()
+    busy.cycle()
     busy.submit(job(2))
-    busy.turn()
+    busy.cycle()
     busy.end(2)
-    line = lines(busy.turn())[1]
+    line = lines(busy.cycle())[1]
     assert (line.target, len(line.slots), line.claim) == (8, 4, ())
     assert line.reason.text.endswith("; 4 of them are being given back by this training itself.")
     busy.settle()
@@ -79,9 +79,9 @@ def test_a_job_whose_target_rises_while_it_shrinks_gets_its_slots_back_once_they
 def test_a_waiting_job_starts_only_when_its_minimum_is_free() -> None:
     half = cluster()
     half.submit(job(1, least=1, most=6))
-    half.turn()
+    half.cycle()
     half.submit(job(2, least=4))
-    line = lines(half.turn())[2]
+    line = lines(half.cycle())[2]
     assert (line.target, line.claim) == (4, ())
     assert line.reason.text == "Waits: 2 of 4 GPUs are being given back by T1."
     half.settle()
@@ -91,9 +91,9 @@ def test_a_waiting_job_starts_only_when_its_minimum_is_free() -> None:
 def test_a_waiting_job_starts_at_once_on_its_minimum_and_grows_later() -> None:
     half = cluster()
     half.submit(job(1, most=6))
-    half.turn()
+    half.cycle()
     half.submit(job(2))
-    line = lines(half.turn())[2]
+    line = lines(half.cycle())[2]
     assert (line.target, len(line.claim), line.reason.code) == (4, 2, PlanReason.GRANTED)
     half.settle()
     assert len(half.held(2)) == 4
@@ -102,9 +102,9 @@ def test_a_waiting_job_starts_at_once_on_its_minimum_and_grows_later() -> None:
 def test_higher_priority_stops_a_lower_job_which_runs_again_afterwards() -> None:
     strict = cluster("priority")
     strict.submit(job(1, least=4))
-    strict.turn()
+    strict.cycle()
     strict.submit(job(2, 9000, most=6))
-    line = lines(strict.turn())[1]
+    line = lines(strict.cycle())[1]
     assert line.preempt
     assert (
         line.reason.text == "Stops for now and gives back 8 GPUs: T2 has a higher priority than yours (9000 to 5000)."
@@ -122,7 +122,7 @@ def test_higher_priority_stops_a_lower_job_which_runs_again_afterwards() -> None
 def test_without_preemption_the_second_waits_until_the_first_ends() -> None:
     polite = cluster(preemption=False)
     polite.submit(job(1))
-    polite.turn()
+    polite.cycle()
     polite.submit(job(2, 10000))
     polite.settle()
     assert (len(polite.held(1)), len(polite.held(2))) == (8, 0)
@@ -134,7 +134,7 @@ def test_without_preemption_the_second_waits_until_the_first_ends() -> None:
 def test_slots_of_a_job_that_is_being_stopped_are_waited_for() -> None:
     snapshot = Snapshot(0.0, (group(),), hold(slots(4), {"h1:0-3": 7}), (job(1, most=4),))
     stopping = SimulatedCluster(snapshot)
-    line = lines(stopping.turn())[1]
+    line = lines(stopping.cycle())[1]
     assert (line.target, line.claim) == (4, ())
     assert line.reason.text == "Waits: 4 of 4 GPUs are being given back by a training that is ending."
     stopping.settle()
@@ -144,9 +144,9 @@ def test_slots_of_a_job_that_is_being_stopped_are_waited_for() -> None:
 def test_a_lowered_maximum_shrinks_the_job_and_says_so() -> None:
     alone = cluster(preemption=False)
     alone.submit(job(1))
-    alone.turn()
+    alone.cycle()
     alone.change(1, max_slots=3)
-    line = lines(alone.turn())[1]
+    line = lines(alone.cycle())[1]
     assert (line.target, line.reason.code) == (3, PlanReason.LIMIT_CHANGED)
     assert line.reason.text == "3 of 8 GPUs: the most it asks for is 3."
 
@@ -155,4 +155,4 @@ def test_a_job_without_elasticity_gets_exactly_what_it_asks_or_nothing() -> None
     mixed = Snapshot(
         0.0, (group(),), hold(slots(4, 4), {"h1:0-3": 1}), (running(job(1)), job(2, least=1, most=8, elastic=False))
     )
-    assert targets(SimulatedCluster(mixed).turn()) == {1: 8, 2: 0}
+    assert targets(SimulatedCluster(mixed).cycle()) == {1: 8, 2: 0}

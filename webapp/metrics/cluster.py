@@ -90,7 +90,7 @@ def _allocation(groups: dict[int, InstanceGroup]) -> Iterator[Metric]:
 
 def _shares(now: datetime) -> Iterator[Metric]:
     """By the scheduler's own functions, as the page "Fair share" has it."""
-    shares = [share for circle in fair_share(snapshot(now)).circles for share in circle.groups]
+    shares = [share for pool in fair_share(snapshot(now)).sharing_pools for share in pool.groups]
     for name, words in _SHARES.items():
         samples = [([share.group.name], float(getattr(share, name))) for share in shares]
         yield _gauge(f"group_slots_{name}", words, ["instance_group"], samples)

@@ -59,7 +59,7 @@ class Scheduler:
         while not self._stop.is_set():
             try:
                 with without_collector():
-                    self.turn()
+                    self.cycle()
                 self._failures = 0
                 still_alive()
             except Exception:
@@ -70,7 +70,7 @@ class Scheduler:
         self._leadership.resign()
         self._wake_ups.close()
 
-    def turn(self) -> None:
+    def cycle(self) -> None:
         """One cycle, if this process leads."""
         begun = time.monotonic()
         epoch = self._leadership.renew(self._spent)

@@ -91,8 +91,8 @@ def test_jobs_slots_and_groups_are_those_of_the_database(scrape, cluster: Cluste
     assert (of(seen, "hosts", state="ONLINE"), of(seen, "hosts", state="DRAINING")) == (1, 1)
     assert of(seen, "group_slots_quota", instance_group="empty") == 3
     assert of(seen, "group_slots_deserved", instance_group="empty") == 0, "who asks for nothing"
-    [circle] = fair_share(snapshot(timezone.now())).circles
-    for share in circle.groups:
+    [pool] = fair_share(snapshot(timezone.now())).sharing_pools
+    for share in pool.groups:
         for name in ("deserved", "borrowed", "lent"):
             assert of(seen, f"group_slots_{name}", instance_group=share.group.name) == float(getattr(share, name))
     assert ((("instance_group", "sig-elastic"),)) not in seen["tidepool_group_slots_quota"]
@@ -113,7 +113,7 @@ def test_the_scheduler_tells_who_leads_and_how_long_its_cycles_take(scrape, clus
     SchedulerLease.objects.all().delete()
     scheduler = Scheduler(stop=None)  # type: ignore[arg-type]  # never waits here
     for _ in range(3):
-        scheduler.turn()
+        scheduler.cycle()
     lease = SchedulerLease.objects.get()
     seen = scrape()
     [(labels, left)] = seen["tidepool_scheduler_lease_seconds"].items()

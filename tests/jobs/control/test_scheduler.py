@@ -102,14 +102,14 @@ def test_a_job_whose_former_processes_still_end_is_not_scheduled(cluster: Cluste
 def test_a_turn_starts_a_job(cluster: Cluster, submit: Submit) -> None:
     job = submit()
     SchedulerLease.objects.all().delete()
-    Scheduler(threading.Event()).turn()
+    Scheduler(threading.Event()).cycle()
     assert Job.objects.get(pk=job.pk).state == JobState.STARTING
 
 
 def test_who_does_not_lead_decides_nothing(cluster: Cluster, submit: Submit) -> None:
     job = submit()
     Leadership("another").renew()
-    Scheduler(threading.Event()).turn()
+    Scheduler(threading.Event()).cycle()
     assert Job.objects.get(pk=job.pk).state == JobState.PENDING
 
 

@@ -23,10 +23,10 @@ from tests.jobs.conftest import Submit
 pytestmark = pytest.mark.django_db
 
 
-def turn() -> None:
+def cycle() -> None:
     """The real scheduler's."""
     SchedulerLease.objects.all().delete()
-    Scheduler(threading.Event()).turn()
+    Scheduler(threading.Event()).cycle()
 
 
 def rows() -> dict[str, int]:
@@ -52,7 +52,7 @@ def test_the_preview_of_a_submission_is_what_the_scheduler_then_does(
     assert rows() == before
 
     job = submit(**second, name="T2")
-    turn()
+    cycle()
     job.refresh_from_db()
     running.refresh_from_db()
     assert (seen["target_slots"], seen["reason"]["text"]) == (job.target_slots, job.reason_text)
@@ -71,7 +71,7 @@ def test_the_preview_of_a_change_is_what_the_scheduler_then_does(cluster: Cluste
     assert seen["start_text"] == "It trains on while this changes."
 
     change_job(second.pk, JobChange(priority=10_000), "alice")
-    turn()
+    cycle()
     second.refresh_from_db()
     first.refresh_from_db()
     assert (second.target_slots, first.target_slots) == (5, 3)

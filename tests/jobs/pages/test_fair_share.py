@@ -48,8 +48,8 @@ def cells(page: str, row: str) -> dict[str, str]:
 
 def test_the_figures_are_those_of_the_scheduler(carols: Client, scene: Scene, vision: InstanceGroup) -> None:
     page = text(carols.get("/fair-share/"))
-    [circle] = fair_share(snapshot(timezone.now())).circles
-    for share in circle.groups:
+    [pool] = fair_share(snapshot(timezone.now())).sharing_pools
+    for share in pool.groups:
         shown = cells(page, f"group-{InstanceGroup.objects.get(name=share.group.name).pk}")
         assert (shown["Held"], shown["Borrowed"], shown["Lent"]) == tuple(
             map(str, (share.held, share.borrowed, share.lent))

@@ -203,11 +203,11 @@ def test_the_scheduler_asks_once_a_minute(monkeypatch: pytest.MonkeyPatch, db: N
     asked: list[str] = []
     monkeypatch.setattr(run_scheduler, "send_roll_up", lambda: asked.append("roll up"))
     scheduler = run_scheduler.Scheduler(threading.Event())
-    scheduler.turn()
-    scheduler.turn()
+    scheduler.cycle()
+    scheduler.cycle()
     assert asked == ["roll up"]
     monkeypatch.setattr(run_scheduler, "ROLL_UP_SECONDS", 0.0)
-    scheduler.turn()
+    scheduler.cycle()
     assert len(asked) == 2
 
 

@@ -12,7 +12,7 @@ from scheduling.placement import Placed, handed_over
 from scheduling.policies import fairshare
 from scheduling.snapshot import JobView
 
-__all__ = ["Around", "Crowd", "Served", "crowd_of"]
+__all__ = ["GroupSummary", "OtherGroups", "Served", "summarize"]
 
 
 @dataclass(frozen=True)
@@ -38,17 +38,17 @@ class Served:
 
 
 @dataclass(frozen=True)
-class Around:
+class OtherGroups:
     """Beyond the group itself."""
 
     #: Every job of the snapshot.
     views: Mapping[int, JobView]
-    #: Jobs of other groups -> how many slots, useful to this group, they give back from this turn on.
+    #: Jobs of other groups -> how many slots, useful to this group, they give back from this cycle on.
     foreign: Mapping[int, int]
 
 
 @dataclass(frozen=True)
-class Crowd:
+class GroupSummary:
     decision: Decision
     placed: Mapping[int, Placed]
     views: Mapping[int, JobView]
@@ -58,10 +58,10 @@ class Crowd:
     #: Under fair share, the least that each job gets which takes part; see `fairshare.floors`.
     floors: Mapping[int, int]
     floors_slots: int
-    #: Holder -> how many slots, useful to this group, it is giving back from this turn on.
+    #: Holder -> how many slots, useful to this group, it is giving back from this cycle on.
     givers: Mapping[int, int]
     givers_slots: int
-    #: Free slots that nobody claims in this turn: too few for a job that waits.
+    #: Free slots that nobody claims in this cycle: too few for a job that waits.
     free_left: int
     #: Priority -> slots of all jobs of this priority or a higher one, where they are served by priority.
     firm: Mapping[int, int]
@@ -76,17 +76,17 @@ class Crowd:
         return first if place < self.places[demand.id] else None
 
 
-def crowd_of(decision: Decision, placed: Mapping[int, Placed], around: Around) -> Crowd:
+def summarize(decision: Decision, placed: Mapping[int, Placed], others: OtherGroups) -> GroupSummary:
     demands, shares, group = decision.demands, decision.shares, decision.pool.group
     served = [(demand, shares[demand.id]) for demand in demands if demand.id in shares]
-    givers = _givers(decision, placed, around.foreign)
+    givers = _givers(decision, placed, others.foreign)
     floors: Mapping[int, int] = {}
     if group.policy == "fairshare":
         floors = fairshare.floors(demands, decision.capacity, preemption=group.preemption)
-    return Crowd(
+    return GroupSummary(
         decision=decision,
         placed=placed,
-        views=around.views,
+        views=others.views,
         served=Served(
             len(served),
             sum(demand.priority for demand, _ in served),
