@@ -1,4 +1,4 @@
-"""$TIDEPOOL_HOME: its folders, the lock that keeps a second `up` away, and the first password."""
+"""$TIDEPOOL_HOME: its folders, its lock against a second `up`, the check of its version, and the first password."""
 
 from __future__ import annotations
 
@@ -7,13 +7,30 @@ import os
 import secrets
 from pathlib import Path
 
-__all__ = ["HomeInUse", "HomeLock", "HomeNotWritable", "admin_password", "prepare_home", "remove_sockets"]
+from django.conf import settings
+from django.db import connections
+from django.db.migrations.recorder import MigrationRecorder
+
+__all__ = [
+    "EarlierHome",
+    "HomeInUse",
+    "HomeLock",
+    "HomeNotWritable",
+    "admin_password",
+    "prepare_home",
+    "refuse_earlier_home",
+    "remove_sockets",
+]
 
 _FOLDERS = ("data", "models", "results", "logs", "run", "broker")
 
 
 class HomeNotWritable(OSError):
     """The sentence says what to change."""
+
+
+class EarlierHome(RuntimeError):
+    """The database was laid out by a version that this one does not continue."""
 
 
 class HomeInUse(RuntimeError):
@@ -68,8 +85,23 @@ def prepare_home(home: Path) -> None:
         ) from None
 
 
+def refuse_earlier_home(database: str = "default") -> None:
+    """Raise EarlierHome for a database whose tables no migration here can change.
+
+    Every such version had tables and migrations of the app `webapp`, which has had none since.
+    """
+    connection = connections[database]
+    tables = connection.introspection.table_names()
+    recorded = MigrationRecorder(connection).applied_migrations()
+    if any(table.startswith("webapp_") for table in tables) or any(app == "webapp" for app, _ in recorded):
+        raise EarlierHome(
+            f"The database of the home {settings.TIDEPOOL_HOME} was made by an earlier version of Tidepool, which this "
+            "one does not continue: set TIDEPOOL_HOME to a new folder, or move the old one away."
+        )
+
+
 def remove_sockets(home: Path) -> None:
-    """What killed processes have left: while the lock is ours and nothing is started, nobody listens on them."""
+    """Remove what killed processes have left. While the lock is ours and nothing is started, nobody listens there."""
     for path in (home / "run").rglob("*"):
         if path.is_socket():
             path.unlink()

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import os
 import socket
+import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.journey.running_stack import free_port
 from webapp.embedded import home
 
 
@@ -54,3 +59,40 @@ def test_removes_what_killed_processes_have_left(tmp_path: Path) -> None:
         listener.bind(str(tmp_path / "run" / "host" / "left.sock"))
     home.remove_sockets(tmp_path)
     assert [path.name for path in (tmp_path / "run").rglob("*")] == ["host", "record.json"]
+
+
+_TABLE = "CREATE TABLE webapp_auditentry (id integer)"
+_RECORD = (
+    "CREATE TABLE django_migrations (id integer, app text, name text, applied datetime);"
+    "INSERT INTO django_migrations VALUES (1, 'webapp', '0001_squashed_0006', '2026-01-01')"
+)
+
+
+@pytest.mark.parametrize(
+    ("command", "statement"), [(["migrate"], _TABLE), (["fill_home"], _RECORD), (["up", "--port", "0"], _RECORD)]
+)
+def test_a_home_of_an_earlier_version_is_refused_and_left_as_it_is(
+    tmp_path: Path, command: list[str], statement: str
+) -> None:
+    with sqlite3.connect(tmp_path / "tidepool.sqlite3") as database:
+        database.executescript(statement)
+    before = schema(tmp_path)
+    command = [str(free_port()) if word == "0" else word for word in command]
+
+    ended = subprocess.run(
+        [sys.executable, "manage.py", *command],
+        env={**os.environ, "TIDEPOOL_HOME": str(tmp_path), "DJANGO_SETTINGS_MODULE": "webapp.settings"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(f"CommandError: The database of the home {tmp_path} was made by an earlier version")
+    assert "set TIDEPOOL_HOME to a new folder, or move the old one away." in ended.stderr
+    assert schema(tmp_path) == before
+
+
+def schema(folder: Path) -> list[tuple[str]]:
+    with sqlite3.connect(folder / "tidepool.sqlite3") as database:
+        return database.execute("SELECT sql FROM sqlite_master").fetchall()

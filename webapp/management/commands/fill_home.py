@@ -1,4 +1,4 @@
-"""`manage.py fill_home`: for services that are started one by one, what `up` does for a new home."""
+"""`manage.py fill_home`: does for services that are started one by one what `up` does for a new home."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from webapp.embedded.home import HomeNotWritable, admin_password, prepare_home
+from webapp.embedded.home import EarlierHome, HomeNotWritable, admin_password, prepare_home, refuse_earlier_home
 from webapp.first_home import fill_home
 
 
@@ -17,7 +17,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             prepare_home(settings.TIDEPOOL_HOME)
-        except HomeNotWritable as error:
+            refuse_earlier_home()
+        except (EarlierHome, HomeNotWritable) as error:
             raise CommandError(str(error)) from None
         password, _ = admin_password(settings.TIDEPOOL_HOME, settings.TIDEPOOL_ADMIN_PASSWORD)
         fill_home(password)
