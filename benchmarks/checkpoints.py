@@ -45,7 +45,7 @@ class Rank:
     def group(self) -> Any:
         return type("Group", (), {"generation": 1})
 
-    def say(self, said: MemberMessage) -> None:
+    def send(self, said: MemberMessage) -> None:
         self.said.append(said)
 
 

@@ -1,6 +1,6 @@
 """A rank of a script that knows nothing of us: it waits until all of its gang are there, and gets torchrun's variables.
 
-Scripts of the engines `fixed` and `single` have no session that speaks for them. So the rank's process says hello to
+Scripts of the engines `fixed` and `single` have no session that speaks for them. So the rank's process joins at
 the coordinator before it runs the script, waits for the one generation that there will be, and sets the environment
 that `torchrun` would have set. A thread of it keeps the connection: a coordinator that starts again asks once more.
 
@@ -48,7 +48,7 @@ def take_place(context: RankContext, *, slots_per_gpu: int | None) -> dict[str, 
     global _link
     _link = GangLink(context)
     plan = _link.wait_for_plan()
-    _link.say(MemberMessage("switched", plan.generation, detail={"world_size": len(plan.members)}))
+    _link.send(MemberMessage("switched", plan.generation, detail={"world_size": len(plan.members)}))
     return torchrun_environment(plan, context, slots_per_gpu) if context.launch.engine == "fixed" else {}
 
 
@@ -140,8 +140,8 @@ class GangLink:
         self._meeting = _reserve(context.address)
         self._changed = threading.Condition()
         self._plan: GenerationPlan | None = None
-        #: What the next coordinator must hear too, in this order.
-        self._words = [MemberMessage("ready", detail={"address": context.address, "port": self._meeting.port})]
+        #: Messages that the next coordinator must get too, in this order.
+        self._messages = [MemberMessage("ready", detail={"address": context.address, "port": self._meeting.port})]
         self._connection: socket.socket | None = None
         self._closed = False
         self._send_lock = threading.Lock()
@@ -155,11 +155,11 @@ class GangLink:
                 self._meeting.held.close()
             return self._plan
 
-    def say(self, said: MemberMessage) -> None:
+    def send(self, message: MemberMessage) -> None:
         with self._send_lock:
-            self._words.append(said)
+            self._messages.append(message)
             if self._connection is not None:
-                self._send(encode(said))
+                self._send(encode(message))
 
     def close(self) -> None:
         with self._send_lock:
@@ -183,7 +183,7 @@ class GangLink:
         with connection:
             try:
                 for line in connection.makefile("rb"):
-                    self._hear(decode(CoordinatorMessage, line))
+                    self._receive(decode(CoordinatorMessage, line))
             except OSError:  # reset: the same as closed
                 pass
             with self._send_lock:
@@ -208,7 +208,7 @@ class GangLink:
                 if self._closed:
                     break
                 self._connection = connection
-                self._send(b"".join([encode(self._join()), *map(encode, self._words)]))
+                self._send(b"".join([encode(self._join()), *map(encode, self._messages)]))
             return connection
         return None
 
@@ -220,12 +220,12 @@ class GangLink:
         except OSError:  # the reader sees the same and reconnects
             self._connection = None
 
-    def _hear(self, told: CoordinatorMessage) -> None:
-        if told.kind == "commit" and told.plan is not None:
+    def _receive(self, message: CoordinatorMessage) -> None:
+        if message.kind == "commit" and message.plan is not None:
             with self._changed:
-                self._plan = told.plan
+                self._plan = message.plan
                 self._changed.notify_all()
-        elif told.kind in ("fenced", "stop"):
+        elif message.kind in ("fenced", "stop"):
             _end_at_once("fenced by the coordinator")
 
     def _join(self) -> Join:

@@ -34,11 +34,11 @@ class LeadLink:
         folder: Path,
         selector: selectors.BaseSelector,
         join: Callable[[], ShimJoin],
-        hear: Callable[[ShimCommand], None],
+        on_command: Callable[[ShimCommand], None],
     ) -> None:
         self._place = folder / "coordinator.json"
         self._selector = selector
-        self._join, self._hear = join, hear
+        self._join, self._on_command = join, on_command
         self._link: socket.socket | None = None
         self._connected = False
         self._lines = Lines()
@@ -52,7 +52,7 @@ class LeadLink:
         self._drop()
         self._connect()
 
-    def say_hello(self) -> None:
+    def send_join(self) -> None:
         """Also whenever it would say something else than before."""
         if self._link is None or not self._connected:
             return
@@ -97,7 +97,7 @@ class LeadLink:
         between_hosts(self._link)
         self._connected, self._lines = True, Lines()
         self.next_attempt_at, self._retry_seconds = None, _FIRST_RETRY_SECONDS
-        self.say_hello()
+        self.send_join()
 
     def _read(self) -> None:
         if self._link is None:
@@ -111,7 +111,7 @@ class LeadLink:
             self._drop()
         for line in lines:
             try:
-                self._hear(decode(ShimCommand, line))
+                self._on_command(decode(ShimCommand, line))
             except ProtocolError as error:
                 logger.warning("dropped a coordinator's line: %s", error)
 

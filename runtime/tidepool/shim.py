@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 from tidepool import procfs
-from tidepool.audience import Audience
 from tidepool.endings import describe_end, oom_kills
 from tidepool.env import RankContext
 from tidepool.journal import Journal, read_journal
@@ -47,6 +46,7 @@ from tidepool.protocol import (
 )
 from tidepool.rank import READY, RankStart, run_rank
 from tidepool.slots import RankProcess, Slot
+from tidepool.subscribers import Subscribers
 
 __all__ = ["RESTART_LIMIT", "journal_path", "main", "rank_mark"]
 
@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 RESTART_LIMIT = 5
 _LIVED_SECONDS = 20.0
 #: Ends by scripts' errors that a coordinator is told of when it comes back.
-_TOLD_ENDS = 16
+_REPORTED_ENDS = 16
 _FIRST_BACKOFF_SECONDS = 0.2
 _SIGTERM_GRACE_SECONDS = 10.0
 #: For the stacks of a rank that is late, which SIGABRT has it write down.
@@ -92,18 +92,18 @@ class Shim:
         self._severed = False
         self._ranks: dict[int, RankProcess] = {}
         self._slots: dict[int, Slot] = {}
-        self._told: ShimStatus | None = None
+        self._sent: ShimStatus | None = None
         self._pinned_file = journal_path(spec).with_suffix(".pinned")
         self._starts = 0
         #: The newest ranks that their script has ended.
-        self._ended: deque[RankEnd] = deque(maxlen=_TOLD_ENDS)
+        self._ended: deque[RankEnd] = deque(maxlen=_REPORTED_ENDS)
         self._oom_kills = oom_kills()
         self._recall()
         self._journal = Journal(journal_path(spec))
         self._launch_file = _write_launch_file(spec)
         self._wakeup, self._selector = self._listen()
-        self._audience = Audience(listener, self._selector, lambda: encode(self._status()), self._hear_desired)
-        self._lead = LeadLink(Path(spec.launch.folder), self._selector, self._lead_hello, self._hear_lead)
+        self._subscribers = Subscribers(listener, self._selector, lambda: encode(self._status()), self._receive_desired)
+        self._lead = LeadLink(Path(spec.launch.folder), self._selector, self._join_message, self._receive_command)
 
     def run(self) -> None:
         while not self._finished():
@@ -117,10 +117,10 @@ class Shim:
             self._abort_late()
             self._kill_overdue()
             self._lead.turn()
-            self._tell()
+            self._send_status()
         self._end_everything()
         self._pinned_file.unlink(missing_ok=True)
-        self._tell()
+        self._send_status()
 
     def _recall(self) -> None:
         """Continue where an earlier shim was killed; one that ended in order has left only the numbering."""
@@ -136,7 +136,7 @@ class Shim:
     def _elastic(self) -> bool:
         return self._spec.launch.engine == "elastic"
 
-    def _remember_settled(self) -> None:
+    def _write_pinned(self) -> None:
         pinned = [number for number, slot in self._slots.items() if slot.pinned]
         unfinished = self._pinned_file.with_suffix(".new")
         unfinished.write_text(json.dumps(pinned))
@@ -179,8 +179,8 @@ class Shim:
     def _sever(self) -> None:
         self._severed = True
 
-    def _hear_desired(self, line: bytes) -> None:
-        self._told = None  # it is answered also when it changes nothing
+    def _receive_desired(self, line: bytes) -> None:
+        self._sent = None  # it is answered also when it changes nothing
         try:
             desired = decode(DesiredJob, line)
         except ProtocolError as error:
@@ -197,19 +197,19 @@ class Shim:
             self._stop(desired.grace_seconds)
         self._release(set(self._slots) - set(desired.wanted))
 
-    def _lead_hello(self) -> ShimJoin:
+    def _join_message(self) -> ShimJoin:
         spec = self._spec
         living = [rank.member_id for rank in self._ranks.values()]
         return ShimJoin(spec.job, spec.attempt, spec.host, living, list(self._ended))
 
-    def _hear_lead(self, told: ShimCommand) -> None:
-        if told.kind == "retry":
-            self._retry(told.member_id)
+    def _receive_command(self, command: ShimCommand) -> None:
+        if command.kind == "retry":
+            self._retry(command.member_id)
             return
         for rank in self._ranks.values():
-            if rank.member_id == told.member_id and rank.fenced is None:
-                logger.warning("job=%s member_id=%s is killed: %s", self._spec.job, rank.member_id, told.why)
-                rank.fenced = told.why
+            if rank.member_id == command.member_id and rank.fenced is None:
+                logger.warning("job=%s member_id=%s is killed: %s", self._spec.job, rank.member_id, command.why)
+                rank.fenced = command.why
                 self._kill_rank(rank)
 
     def _retry(self, member_id: str) -> None:
@@ -219,7 +219,7 @@ class Shim:
             if self._slots[end.slot].pinned and end.slot not in self._ranks:
                 self._slots[end.slot].pinned = False
                 self._retry_later(end.slot, f"the training goes on after {member_id} was ended by its script")
-                self._remember_settled()
+                self._write_pinned()
 
     def _release(self, slots: set[int]) -> None:
         for slot in slots & set(self._ranks):
@@ -228,11 +228,11 @@ class Shim:
         for slot in slots:
             self._slots[slot] = Slot()
         if pinned:
-            self._remember_settled()
+            self._write_pinned()
 
-    def _settle(self, slot: int) -> None:
+    def _pin(self, slot: int) -> None:
         self._slots[slot].pinned = True
-        self._remember_settled()
+        self._write_pinned()
 
     # --- starting ---
 
@@ -271,7 +271,7 @@ class Shim:
         rank = RankProcess(member_id, slot, pid, procfs.started_at(pid), ours, ready_by=ready_by)
         self._ranks[slot] = rank
         self._record("rank_started", rank, {"started_at": rank.started_at})
-        self._selector.register(ours, selectors.EVENT_READ, lambda: self._hear_rank(rank))
+        self._selector.register(ours, selectors.EVENT_READ, lambda: self._receive_progress(rank))
 
     def _rank_start(self, member_id: str, slot: int) -> RankStart:
         spec = self._spec
@@ -282,12 +282,12 @@ class Shim:
         slots_per_gpu = None if spec.virtual else spec.slots_per_gpu
         return RankStart(context, self._launch_file, f"{rank_mark(spec)}.{member_id}", slots_per_gpu, self._pid)
 
-    def _hear_rank(self, rank: RankProcess) -> None:
+    def _receive_progress(self, rank: RankProcess) -> None:
         """A byte says that the script has begun, or could train; the end, that the rank has given up its side."""
-        said = rank.link.recv(1)
-        if not said:
+        byte = rank.link.recv(1)
+        if not byte:
             self._selector.unregister(rank.link)
-        elif said == READY:
+        elif byte == READY:
             rank.ready_by = None
         elif rank.state == "LAUNCHING":
             rank.state = "RUNNING"
@@ -295,7 +295,7 @@ class Shim:
     def _retry_later(self, slot: int, why: str) -> None:
         state = self._slots[slot]
         if state.restarts >= RESTART_LIMIT:
-            self._settle(slot)
+            self._pin(slot)
             logger.warning("job=%s slot=%s: given up after %s restarts: %s", self._spec.job, slot, RESTART_LIMIT, why)
             return
         state.start_at = time.monotonic() + _FIRST_BACKOFF_SECONDS * 2**state.restarts
@@ -379,11 +379,11 @@ class Shim:
         del self._ranks[rank.slot]
         if end.by_script:
             self._ended.append(end)
-        self._lead.say_hello()
+        self._lead.send_join()
         if rank.state == "STOPPING" or rank.released:
             return
         if end.by_script or end.code == 0 or not self._elastic:
-            self._settle(rank.slot)
+            self._pin(rank.slot)
             return
         if time.time() - rank.started_at > _LIVED_SECONDS:
             self._slots[rank.slot].restarts = 0
@@ -433,11 +433,11 @@ class Shim:
         revision = 0 if self._desired is None else self._desired.target_revision
         return ShimStatus(spec.job, spec.attempt, self._pid, self._started_at, revision, self._stopping, ranks)
 
-    def _tell(self) -> None:
+    def _send_status(self) -> None:
         status = self._status()
-        if status != self._told:
-            self._told = status
-            self._audience.tell(encode(status))
+        if status != self._sent:
+            self._sent = status
+            self._subscribers.send(encode(status))
 
 
 def _write_launch_file(spec: ShimSpec) -> Path:

@@ -6,7 +6,7 @@ import pytest
 from tidepool.env import RankContext
 from tidepool.gang import SharedGpuError, torchrun_environment
 from tidepool.protocol import CoordinatorMessage, GenerationPlan, Join, LaunchSpec, Member, MemberMessage, PlanMember
-from tidepool.torch.actions import Action, Record, Tell
+from tidepool.torch.actions import Action, Record, Send
 from tidepool.torch.fixed_membership import FixedMembership
 
 PLACES = [("b", 1), ("a", 3), ("b", 0), ("a", 2)]
@@ -28,13 +28,13 @@ def gang(*member_ids: str) -> FixedMembership:
     membership = FixedMembership(len(PLACES))
     membership.retarget([Member(*place) for place in PLACES], 1, 0.0)
     for member_id in member_ids:
-        membership.connected(join(member_id), 0.0)
-        membership.said(member_id, ready(member_id), 0.0)
+        membership.joined(join(member_id), 0.0)
+        membership.received(member_id, ready(member_id), 0.0)
     return membership
 
 
 def told(actions: list[Action]) -> dict[str, CoordinatorMessage]:
-    return {action.member_id: action.told for action in actions if isinstance(action, Tell)}
+    return {action.member_id: action.message for action in actions if isinstance(action, Send)}
 
 
 def recorded(actions: list[Action]) -> list[str]:
@@ -44,8 +44,8 @@ def recorded(actions: list[Action]) -> list[str]:
 def test_nobody_begins_before_all_are_ready() -> None:
     membership = gang(*WIDS[:3])
     assert membership.plan is None
-    assert told(membership.connected(join(WIDS[3]), 1.0)) == {}
-    actions = membership.said(WIDS[3], ready(WIDS[3]), 2.0)
+    assert told(membership.joined(join(WIDS[3]), 1.0)) == {}
+    actions = membership.received(WIDS[3], ready(WIDS[3]), 2.0)
     assert recorded(actions) == ["generation_planned"]
     plan = told(actions)[WIDS[0]].plan
     assert plan is not None
@@ -57,20 +57,20 @@ def test_nobody_begins_before_all_are_ready() -> None:
 def test_a_rank_that_dies_before_is_waited_for() -> None:
     membership = gang(*WIDS[:3])
     membership.disconnected(WIDS[0], 1.0)
-    membership.connected(join(WIDS[3]), 1.0)
-    membership.said(WIDS[3], ready(WIDS[3]), 1.0)
+    membership.joined(join(WIDS[3]), 1.0)
+    membership.received(WIDS[3], ready(WIDS[3]), 1.0)
     assert membership.plan is None
 
 
 def test_the_generation_is_active_once_all_run_the_script() -> None:
     membership = gang(*WIDS)
     for member_id in WIDS[:3]:
-        assert membership.said(member_id, MemberMessage("switched", 1, detail={"world_size": 4}), 3.0) == []
-    actions = membership.said(WIDS[3], MemberMessage("switched", 1, detail={"world_size": 4}), 4.0)
+        assert membership.received(member_id, MemberMessage("switched", 1, detail={"world_size": 4}), 3.0) == []
+    actions = membership.received(WIDS[3], MemberMessage("switched", 1, detail={"world_size": 4}), 4.0)
     assert recorded(actions) == ["generation_active"]
     [active] = [action.data for action in actions if isinstance(action, Record)]
     assert (active["world_size"], [member["member_id"] for member in active["members"]]) == (4, ORDER)
-    assert membership.said(WIDS[3], MemberMessage("switched", 1, detail={"world_size": 4}), 5.0) == [], "once only"
+    assert membership.received(WIDS[3], MemberMessage("switched", 1, detail={"world_size": 4}), 5.0) == [], "once only"
 
 
 def test_a_death_is_no_reason_to_plan_anew() -> None:
@@ -82,7 +82,7 @@ def test_a_death_is_no_reason_to_plan_anew() -> None:
 
 def test_one_that_comes_later_is_no_member() -> None:
     membership = gang(*WIDS)
-    assert told(membership.connected(join("a.3.2"), 9.0))["a.3.2"].kind == "fenced"
+    assert told(membership.joined(join("a.3.2"), 9.0))["a.3.2"].kind == "fenced"
 
 
 def test_a_target_of_another_size_forms_no_gang() -> None:
@@ -91,7 +91,7 @@ def test_a_target_of_another_size_forms_no_gang() -> None:
     assert membership.plan is None
 
 
-def test_a_new_coordinator_tells_those_that_had_not_heard() -> None:
+def test_a_new_coordinator_sends_the_plan_to_those_that_had_not_got_it() -> None:
     before = gang(*WIDS)
     assert before.plan is not None
     membership = FixedMembership(len(PLACES))
@@ -99,20 +99,22 @@ def test_a_new_coordinator_tells_those_that_had_not_heard() -> None:
     membership.restore({1: restored}, 0, 1, 0.0)
     membership.retarget([Member(*place) for place in PLACES], 1, 0.0)
 
-    membership.connected(join("a.3.1"), 1.0)
-    assert told(membership.said("a.3.1", ready("a.3.1"), 1.0)) == {}, "where they meet only rank 0 knows"
-    membership.connected(join("b.0.1"), 1.0)
-    answers = told(membership.said("b.0.1", ready("b.0.1"), 1.0))
+    membership.joined(join("a.3.1"), 1.0)
+    assert told(membership.received("a.3.1", ready("a.3.1"), 1.0)) == {}, "where they meet only rank 0 knows"
+    membership.joined(join("b.0.1"), 1.0)
+    answers = told(membership.received("b.0.1", ready("b.0.1"), 1.0))
     assert set(answers) == {"a.3.1", "b.0.1"}
     plan = answers["a.3.1"].plan
     assert plan is not None
     assert plan.store_port == 4000
     for member_id in ("b.1.1", "a.2.1"):
-        membership.connected(join(member_id), 2.0)
-        membership.said(member_id, ready(member_id), 2.0)
-        assert recorded(membership.said(member_id, MemberMessage("switched", 1, detail={"world_size": 4}), 2.0)) == []
-    membership.said("a.3.1", MemberMessage("switched", 1, detail={"world_size": 4}), 3.0)
-    last = membership.said("b.0.1", MemberMessage("switched", 1, detail={"world_size": 4}), 3.0)
+        membership.joined(join(member_id), 2.0)
+        membership.received(member_id, ready(member_id), 2.0)
+        assert (
+            recorded(membership.received(member_id, MemberMessage("switched", 1, detail={"world_size": 4}), 2.0)) == []
+        )
+    membership.received("a.3.1", MemberMessage("switched", 1, detail={"world_size": 4}), 3.0)
+    last = membership.received("b.0.1", MemberMessage("switched", 1, detail={"world_size": 4}), 3.0)
     assert recorded(last) == ["generation_active"]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tidepool.protocol import GenerationPlan, Join, Member, MemberMessage, PlanMember, ShimJoin
-from tidepool.torch.actions import Action, Record, Tell
+from tidepool.torch.actions import Action, Record, Send
 from tidepool.torch.membership import PREPARE_TIMEOUT_SECONDS, Membership
 from tidepool.torch.roster import JOIN_WINDOW_SECONDS
 
@@ -25,15 +25,15 @@ class Story:
     def connect(self, *slots: int, generation: int = 0, revision: int = 0) -> None:
         for slot in slots:
             join = Join(1, 1, member_id(slot), "a", slot, 1000 + slot, generation, False, revision)
-            self.note(self.membership.connected(join, self.now))
+            self.note(self.membership.joined(join, self.now))
 
     def ready(self, *slots: int) -> None:
         for slot in slots:
-            self.say("ready", slot)
+            self.send("ready", slot)
 
-    def say(self, kind: Any, *slots: int, **values: Any) -> None:
+    def send(self, kind: Any, *slots: int, **values: Any) -> None:
         for slot in slots:
-            self.note(self.membership.said(member_id(slot), MemberMessage(kind, **values), self.now))
+            self.note(self.membership.received(member_id(slot), MemberMessage(kind, **values), self.now))
 
     def die(self, *slots: int) -> None:
         for slot in slots:
@@ -43,14 +43,14 @@ class Story:
         self.now += seconds
         self.note(self.membership.ticked(self.now))
 
-    def told(self) -> list[tuple[int, str, int]]:
+    def sent(self) -> list[tuple[int, str, int]]:
         """(slot, kind, generation) of what ranks were told of generations since the last look."""
-        tells = [action for action in self.actions if isinstance(action, Tell)]
-        self.actions = [action for action in self.actions if not isinstance(action, Tell)]
+        tells = [action for action in self.actions if isinstance(action, Send)]
+        self.actions = [action for action in self.actions if not isinstance(action, Send)]
         return [
-            (int(tell.member_id.split(".")[1]), tell.told.kind, tell.told.generation)
+            (int(tell.member_id.split(".")[1]), tell.message.kind, tell.message.generation)
             for tell in tells
-            if tell.told.kind != "checkpointed"
+            if tell.message.kind != "checkpointed"
         ]
 
     def records(self, kind: str) -> list[dict[str, Any]]:
@@ -63,7 +63,7 @@ class Story:
         self.ready(*slots)
         while not self._trains_on(slots):
             self.carry_out()
-        self.told()
+        self.sent()
 
     def carry_out(self) -> None:
         """Every member does what the pending plan asks of it."""
@@ -71,9 +71,9 @@ class Story:
         assert pending is not None
         generation = pending.plan.generation
         for name in sorted(pending.unprepared):
-            self.say("prepared", int(name.split(".")[1]), generation=generation)
+            self.send("prepared", int(name.split(".")[1]), generation=generation)
         for member in pending.plan.members:
-            self.say("switched", member.slot, generation=generation)
+            self.send("switched", member.slot, generation=generation)
 
     def _trains_on(self, slots: tuple[int, ...]) -> bool:
         active = self.membership.active
@@ -93,9 +93,9 @@ def test_starts_with_the_minimum_as_soon_as_it_is_ready() -> None:
     story.connect(0, 1, 2, 3)
     story.ready(2)
 
-    assert story.told() == [(2, "prepare", 1)]
-    story.say("prepared", 2, generation=1)
-    assert story.told() == [(2, "commit", 1)]
+    assert story.sent() == [(2, "prepare", 1)]
+    story.send("prepared", 2, generation=1)
+    assert story.sent() == [(2, "commit", 1)]
 
 
 def test_waits_for_the_minimum() -> None:
@@ -103,9 +103,9 @@ def test_waits_for_the_minimum() -> None:
     story.want(0, 1, revision=1)
     story.connect(0, 1)
     story.ready(0)
-    assert story.told() == []
+    assert story.sent() == []
     story.ready(1)
-    assert story.told() == [(0, "prepare", 1), (1, "prepare", 1)]
+    assert story.sent() == [(0, "prepare", 1), (1, "prepare", 1)]
 
 
 def test_one_that_left_before_it_was_counted_on_is_not_waited_for() -> None:
@@ -113,15 +113,15 @@ def test_one_that_left_before_it_was_counted_on_is_not_waited_for() -> None:
     story = Story()
     story.train_on(0, 1, 2)
     story.want(0, 1, revision=2)
-    story.say("prepared", 0, 1, 2, generation=story.membership.generation)
-    story.told()
+    story.send("prepared", 0, 1, 2, generation=story.membership.generation)
+    story.sent()
     story.die(1)
-    assert (2, "recover", story.membership.generation) in story.told()
-    story.say("left", 2, generation=story.membership.generation - 1)
-    assert story.told()[-1] == (0, "recover", story.membership.generation)
+    assert (2, "recover", story.membership.generation) in story.sent()
+    story.send("left", 2, generation=story.membership.generation - 1)
+    assert story.sent()[-1] == (0, "recover", story.membership.generation)
     assert [member.slot for member in story.membership.pending.plan.members] == [0]  # type: ignore[union-attr]
     story.die(2)
-    story.say("switched", 0, generation=story.membership.generation)
+    story.send("switched", 0, generation=story.membership.generation)
     assert [member.slot for member in story.membership.active.members] == [0]  # type: ignore[union-attr]
 
 
@@ -131,9 +131,9 @@ def test_grows_once_by_all_that_are_starting() -> None:
     story.want(0, 1, 2, revision=2)
     story.connect(1, 2)
     story.ready(1)
-    assert story.told() == [], "another one is about to be ready"
+    assert story.sent() == [], "another one is about to be ready"
     story.ready(2)
-    assert story.told() == [(0, "prepare", 2), (1, "prepare", 2), (2, "prepare", 2)]
+    assert story.sent() == [(0, "prepare", 2), (1, "prepare", 2), (2, "prepare", 2)]
 
 
 def test_does_not_wait_for_a_slow_starter_for_ever() -> None:
@@ -143,7 +143,7 @@ def test_does_not_wait_for_a_slow_starter_for_ever() -> None:
     story.connect(1)
     story.ready(1)
     story.pass_time(JOIN_WINDOW_SECONDS + 0.1)
-    assert story.told() == [(0, "prepare", 2), (1, "prepare", 2)]
+    assert story.sent() == [(0, "prepare", 2), (1, "prepare", 2)]
 
 
 def test_commits_only_when_all_have_prepared_and_tells_only_those_who_train() -> None:
@@ -152,20 +152,20 @@ def test_commits_only_when_all_have_prepared_and_tells_only_those_who_train() ->
     story.want(0, 1, revision=2)
     story.connect(1)
     story.ready(1)
-    story.told()
-    story.say("prepared", 0, generation=2)
-    assert story.told() == []
-    story.say("prepared", 1, generation=2)
-    assert story.told() == [(0, "commit", 2)]
+    story.sent()
+    story.send("prepared", 0, generation=2)
+    assert story.sent() == []
+    story.send("prepared", 1, generation=2)
+    assert story.sent() == [(0, "commit", 2)]
 
 
 def test_a_leaver_prepares_too_and_is_no_member() -> None:
     story = Story()
     story.train_on(0, 1)
     story.want(1, revision=2)
-    assert story.told() == [(1, "prepare", 3), (0, "prepare", 3)]
+    assert story.sent() == [(1, "prepare", 3), (0, "prepare", 3)]
     story.carry_out()
-    story.say("left", 0, generation=3)
+    story.send("left", 0, generation=3)
     story.die(0)
 
     assert story.records("generation_active")[-1]["world_size"] == 1
@@ -176,7 +176,7 @@ def test_an_older_desired_changes_nothing() -> None:
     story = Story()
     story.train_on(0, 1)
     story.want(0, revision=0)
-    assert story.told() == []
+    assert story.sent() == []
 
 
 def test_a_joiner_that_dies_voids_the_plan_and_the_others_join_anew() -> None:
@@ -185,11 +185,11 @@ def test_a_joiner_that_dies_voids_the_plan_and_the_others_join_anew() -> None:
     story.want(0, 1, 2, revision=2)
     story.connect(1, 2)
     story.ready(1, 2)
-    story.told()
+    story.sent()
     story.die(2)
-    assert (0, "abandon", 2) in story.told()
+    assert (0, "abandon", 2) in story.sent()
     story.pass_time(JOIN_WINDOW_SECONDS + 0.1)
-    assert story.told() == [(0, "prepare", 3), (1, "prepare", 3)]
+    assert story.sent() == [(0, "prepare", 3), (1, "prepare", 3)]
 
 
 def test_survivors_recover_at_once_when_a_member_dies() -> None:
@@ -197,9 +197,9 @@ def test_survivors_recover_at_once_when_a_member_dies() -> None:
     story.train_on(0, 1, 2)
     generation = story.membership.generation
     story.die(0)
-    assert story.told() == [(1, "recover", generation + 1), (2, "recover", generation + 1)]
+    assert story.sent() == [(1, "recover", generation + 1), (2, "recover", generation + 1)]
     story.die(1)
-    assert (2, "recover", generation + 2) in story.told()
+    assert (2, "recover", generation + 2) in story.sent()
 
 
 def test_death_during_a_committed_switch_sends_joiners_back_to_waiting() -> None:
@@ -209,10 +209,10 @@ def test_death_during_a_committed_switch_sends_joiners_back_to_waiting() -> None
     story.connect(2)
     story.ready(2)
     for slot in (0, 1, 2):
-        story.say("prepared", slot, generation=3)
-    story.told()
+        story.send("prepared", slot, generation=3)
+    story.sent()
     story.die(1)
-    assert sorted(story.told()) == [(0, "recover", 4), (2, "abandon", 3)]
+    assert sorted(story.sent()) == [(0, "recover", 4), (2, "abandon", 3)]
 
 
 def test_the_death_of_the_last_holder_ends_the_attempt() -> None:
@@ -222,9 +222,9 @@ def test_the_death_of_the_last_holder_ends_the_attempt() -> None:
     story.connect(1)
     story.die(0)
     assert story.records("lost")
-    assert story.told() == [(1, "fenced", 0)]
+    assert story.sent() == [(1, "fenced", 0)]
     story.connect(2)
-    assert story.told() == [(2, "fenced", 0)]
+    assert story.sent() == [(2, "fenced", 0)]
 
 
 def test_who_does_not_prepare_in_time_is_ended() -> None:
@@ -233,20 +233,20 @@ def test_who_does_not_prepare_in_time_is_ended() -> None:
     story.want(0, 1, revision=2)
     story.connect(1)
     story.ready(1)
-    story.say("prepared", 0, generation=2)
-    story.told()
+    story.send("prepared", 0, generation=2)
+    story.sent()
     story.pass_time(PREPARE_TIMEOUT_SECONDS + 1)
-    assert (1, "fenced", 0) in story.told()
+    assert (1, "fenced", 0) in story.sent()
 
 
 def test_the_end_sends_joiners_away_and_lets_members_go() -> None:
     story = Story()
     story.train_on(0, 1)
     story.connect(2, revision=5)
-    story.say("finished", 0, step=10)
-    assert sorted(story.told()) == [(0, "finished", 0), (1, "finished", 0), (2, "stop", 0)]
+    story.send("finished", 0, step=10)
+    assert sorted(story.sent()) == [(0, "finished", 0), (1, "finished", 0), (2, "stop", 0)]
     story.die(0, 1, 2)
-    assert story.told() == []
+    assert story.sent() == []
 
 
 @pytest.mark.parametrize(("started_for", "dismissed"), [(1, True), (2, True), (3, False)])
@@ -255,7 +255,7 @@ def test_a_rank_whose_slot_was_given_back_before_it_joined_is_sent_away(started_
     story.train_on(0)
     story.want(0, revision=2)
     story.connect(1, revision=started_for)
-    assert ((1, "stop", 0) in story.told()) is dismissed
+    assert ((1, "stop", 0) in story.sent()) is dismissed
 
 
 def test_the_next_coordinator_waits_for_the_members_before_it_plans() -> None:
@@ -265,9 +265,9 @@ def test_the_next_coordinator_waits_for_the_members_before_it_plans() -> None:
     story.membership.restore({4: plan}, 4, 1, story.now)
     story.want(0, revision=2)
     story.connect(0, generation=4)
-    assert story.told() == [], "rank 1 may still come back"
+    assert story.sent() == [], "rank 1 may still come back"
     story.connect(1, generation=4)
-    assert story.told() == [(0, "prepare", 5), (1, "prepare", 5)]
+    assert story.sent() == [(0, "prepare", 5), (1, "prepare", 5)]
 
 
 def test_the_next_coordinator_recovers_without_those_who_do_not_come_back() -> None:
@@ -276,7 +276,7 @@ def test_the_next_coordinator_recovers_without_those_who_do_not_come_back() -> N
     story.membership.restore({4: GenerationPlan(4, members, "127.0.0.1", 1, 1, "resize")}, 4, 1, story.now)
     story.connect(0, generation=4)
     story.pass_time(60)
-    assert (0, "recover", 5) in story.told()
+    assert (0, "recover", 5) in story.sent()
 
 
 def test_the_next_coordinator_believes_ranks_that_switched_unseen() -> None:
@@ -309,18 +309,18 @@ def test_the_next_coordinator_voids_a_plan_that_nobody_has_switched_to() -> None
     story = restored(4, planned={4: [0], 5: [0, 1]})
     story.want(0, 1, revision=1)
     story.connect(1)
-    assert story.told() == []
+    assert story.sent() == []
     story.connect(0, generation=4)
-    assert story.told() == [(1, "abandon", 5), (0, "recover", 6)], "rank 1 may wait in the group of generation 5"
+    assert story.sent() == [(1, "abandon", 5), (0, "recover", 6)], "rank 1 may wait in the group of generation 5"
     story.connect(2)
-    assert story.told() == [(2, "abandon", 5)]
+    assert story.sent() == [(2, "abandon", 5)]
 
 
 def test_the_next_coordinator_writes_down_a_switch_that_its_predecessor_missed() -> None:
     story = restored(4, planned={4: [0], 5: [0, 1]})
     story.connect(0, 1, generation=5)
-    story.say("switched", 0, generation=5, step=7)
-    story.say("switched", 1, generation=5, step=7)
+    story.send("switched", 0, generation=5, step=7)
+    story.send("switched", 1, generation=5, step=7)
     assert [record["step"] for record in story.records("generation_active")] == [7]
 
 
@@ -329,18 +329,18 @@ def test_the_next_coordinator_waits_for_a_rank_that_may_have_begun_unseen() -> N
     story.want(0, 1, revision=1)
     story.connect(1)
     story.ready(1)
-    assert story.told() == [], "rank 0 may be training: a second beginning would be another training"
+    assert story.sent() == [], "rank 0 may be training: a second beginning would be another training"
     story.connect(0, generation=1)
-    assert story.told() == [(0, "prepare", 2), (1, "prepare", 2)]
+    assert story.sent() == [(0, "prepare", 2), (1, "prepare", 2)]
 
 
 def test_the_next_coordinator_recovers_only_when_it_knows_who_lives() -> None:
     story = restored(4, planned={4: [0, 1, 2]})
     story.connect(0, 1, generation=4)
     story.die(1)
-    assert story.told() == [], "rank 2 may still come back, and must not be left behind"
+    assert story.sent() == [], "rank 2 may still come back, and must not be left behind"
     story.connect(2, generation=4)
-    assert story.told() == [(0, "recover", 5), (2, "recover", 5)]
+    assert story.sent() == [(0, "recover", 5), (2, "recover", 5)]
 
 
 def test_a_finished_training_is_not_lost_when_its_ranks_have_gone() -> None:
@@ -356,9 +356,9 @@ def test_a_rank_that_comes_back_after_the_others_went_on_is_fenced() -> None:
     generation = story.membership.generation
     story.die(1)
     story.carry_out()
-    story.told()
+    story.sent()
     story.connect(1, generation=generation)
-    assert story.told() == [(1, "fenced", 0)]
+    assert story.sent() == [(1, "fenced", 0)]
 
 
 def test_a_joiner_that_still_receives_the_state_hands_nothing_on() -> None:
@@ -368,14 +368,14 @@ def test_a_joiner_that_still_receives_the_state_hands_nothing_on() -> None:
     story.connect(2)
     story.ready(2)
     for slot in (0, 1, 2):
-        story.say("prepared", slot, generation=3)
-    story.say("switched", 0, generation=3)
-    story.told()
+        story.send("prepared", slot, generation=3)
+    story.send("switched", 0, generation=3)
+    story.sent()
     story.die(1)
-    assert sorted(story.told()) == [(0, "recover", 4), (2, "abandon", 3)]
-    story.say("switched", 0, generation=4)
+    assert sorted(story.sent()) == [(0, "recover", 4), (2, "abandon", 3)]
+    story.send("switched", 0, generation=4)
     story.pass_time(JOIN_WINDOW_SECONDS + 0.1)
-    assert story.told() == [(0, "prepare", 5), (2, "prepare", 5)], "it was no leaver: it gets another turn"
+    assert story.sent() == [(0, "prepare", 5), (2, "prepare", 5)], "it was no leaver: it gets another turn"
 
 
 def test_a_failure_while_a_switch_is_committed_is_no_old_news() -> None:
@@ -383,32 +383,32 @@ def test_a_failure_while_a_switch_is_committed_is_no_old_news() -> None:
     story.train_on(0, 1)
     story.want(0, revision=2)
     for slot in (0, 1):
-        story.say("prepared", slot, generation=3)
-    story.told()
-    story.say("broken", 1, generation=2)
-    assert (0, "recover", 4) in story.told()
+        story.send("prepared", slot, generation=3)
+    story.sent()
+    story.send("broken", 1, generation=2)
+    assert (0, "recover", 4) in story.sent()
 
 
 def test_who_reports_a_failure_after_the_end_is_told_of_the_end() -> None:
     story = Story()
     story.train_on(0, 1)
-    story.say("finished", 0)
-    story.told()
-    story.say("broken", 1, generation=2)
-    assert story.told() == [(1, "finished", 0)]
+    story.send("finished", 0)
+    story.sent()
+    story.send("broken", 1, generation=2)
+    assert story.sent() == [(1, "finished", 0)]
 
 
 def test_a_leaver_that_has_not_said_goodbye_is_no_joiner_of_the_next_change() -> None:
     story = Story()
     story.train_on(0, 1)
     story.want(0, revision=2)
-    story.say("prepared", 0, 1, generation=3)
-    story.say("switched", 0, generation=3)
-    story.told()
+    story.send("prepared", 0, 1, generation=3)
+    story.send("switched", 0, generation=3)
+    story.sent()
     story.want(0, 1, revision=3)
-    assert story.told() == [], "rank 1 leaves: its successor in the slot will join"
-    story.say("broken", 1, generation=2)
-    assert story.told() == [(1, "stop", 0)], "its last step failed for it alone"
+    assert story.sent() == [], "rank 1 leaves: its successor in the slot will join"
+    story.send("broken", 1, generation=2)
+    assert story.sent() == [(1, "stop", 0)], "its last step failed for it alone"
 
 
 def test_a_change_that_cannot_be_made_is_tried_again_later_each_time() -> None:
@@ -419,11 +419,11 @@ def test_a_change_that_cannot_be_made_is_tried_again_later_each_time() -> None:
     story.ready(1)
     waits = []
     for _ in range(8):
-        story.told()
-        story.say("unprepared", 1, generation=story.membership.generation, detail={"error": "refused"})
-        assert (0, "prepare", story.membership.generation + 1) not in story.told()
+        story.sent()
+        story.send("unprepared", 1, generation=story.membership.generation, detail={"error": "refused"})
+        assert (0, "prepare", story.membership.generation + 1) not in story.sent()
         begun = story.now
-        while not any(told[1] == "prepare" for told in story.told()):
+        while not any(told[1] == "prepare" for told in story.sent()):
             story.pass_time(0.25)
         waits.append(story.now - begun)
     assert waits == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 15.0]
@@ -431,11 +431,11 @@ def test_a_change_that_cannot_be_made_is_tried_again_later_each_time() -> None:
     assert story.membership.setbacks.count == 0
 
 
-def test_the_next_coordinator_hears_from_shims_who_died_meanwhile() -> None:
+def test_the_next_coordinator_learns_from_shims_who_died_meanwhile() -> None:
     story = restored(4, planned={4: [0, 1]})
     story.connect(0, generation=4)
-    assert story.told() == [], "rank 1 may still come back"
+    assert story.sent() == [], "rank 1 may still come back"
     story.note(story.membership.shim_joined(ShimJoin(1, 1, "b", []), story.now))
-    assert story.told() == [], "another host's shim does not know"
+    assert story.sent() == [], "another host's shim does not know"
     story.note(story.membership.shim_joined(ShimJoin(1, 1, "a", [member_id(0)]), story.now))
-    assert story.told() == [(0, "recover", 5)]
+    assert story.sent() == [(0, "recover", 5)]

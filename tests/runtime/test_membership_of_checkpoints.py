@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tidepool.torch.actions import Publish, Tell
+from tidepool.torch.actions import Publish, Send
 
 from tests.runtime.test_membership import Story, member_id
 
@@ -13,20 +13,20 @@ def publishing(story: Story) -> list[str]:
     found = [action for action in story.actions if isinstance(action, Publish)]
     story.actions = [action for action in story.actions if not isinstance(action, Publish)]
     for action in found:
-        story.note(story.membership.published(action.said, f"checkpoint/step-{action.said.step}", story.now))
+        story.note(story.membership.published(action.message, f"checkpoint/step-{action.message.step}", story.now))
     return [action.member_id for action in found]
 
 
 def test_the_checkpoint_of_one_who_trains_is_published_once() -> None:
     story = Story()
     story.train_on(0, 1)
-    story.say("checkpoint", 0, step=5)
+    story.send("checkpoint", 0, step=5)
     assert publishing(story) == [member_id(0)]
-    story.say("checkpoint", 0, step=5)
+    story.send("checkpoint", 0, step=5)
     assert publishing(story) == [], "its word came again: the answer was lost"
     assert [record["step"] for record in story.records("checkpoint")] == [5]
-    answers = [action for action in story.actions if isinstance(action, Tell) and action.told.kind == "checkpointed"]
-    assert {answer.member_id for answer in answers if answer.told.step == 5} == {member_id(0), member_id(1)}
+    answers = [action for action in story.actions if isinstance(action, Send) and action.message.kind == "checkpointed"]
+    assert {answer.member_id for answer in answers if answer.message.step == 5} == {member_id(0), member_id(1)}
 
 
 @pytest.mark.parametrize("case", ["older", "left", "not begun", "finished"])
@@ -35,7 +35,7 @@ def test_the_checkpoint_of_a_past_that_is_over_is_refused(case: str) -> None:
     story.train_on(0, 1)
     writer = 0
     if case == "older":
-        story.say("checkpoint", 1, step=9)
+        story.send("checkpoint", 1, step=9)
         publishing(story)
     elif case == "left":
         story.want(1, revision=2)
@@ -44,11 +44,15 @@ def test_the_checkpoint_of_a_past_that_is_over_is_refused(case: str) -> None:
         story.connect(2)
         writer = 2
     else:
-        story.say("finished", 1, step=20)
-    story.say("checkpoint", writer, step=5)
+        story.send("finished", 1, step=20)
+    story.send("checkpoint", writer, step=5)
     assert publishing(story) == []
-    refused = [action for action in story.actions if isinstance(action, Tell)][-1]
-    assert (refused.member_id, refused.told.kind, refused.told.step) == (member_id(writer), "checkpoint_refused", 5)
+    refused = [action for action in story.actions if isinstance(action, Send)][-1]
+    assert (refused.member_id, refused.message.kind, refused.message.step) == (
+        member_id(writer),
+        "checkpoint_refused",
+        5,
+    )
 
 
 # --- halting ---------------------------------------------------------------------------------------------------------
@@ -61,9 +65,9 @@ def halt(story: Story, revision: int = 9) -> None:
 
 def prepare_halt(story: Story, *slots: int) -> int:
     generation = story.membership.generation
-    assert [(slot, "prepare", generation) for slot in slots] == story.told()
-    story.say("prepared", *slots, generation=generation)
-    assert [(slot, "commit", generation) for slot in slots] == story.told()
+    assert [(slot, "prepare", generation) for slot in slots] == story.sent()
+    story.send("prepared", *slots, generation=generation)
+    assert [(slot, "commit", generation) for slot in slots] == story.sent()
     return generation
 
 
@@ -72,17 +76,17 @@ def test_all_halt_together_and_end_once_the_state_is_saved() -> None:
     story.train_on(0, 1)
     halt(story)
     generation = prepare_halt(story, 0, 1)
-    story.say("checkpoint", 0, step=5, detail={"halt": None})
+    story.send("checkpoint", 0, step=5, detail={"halt": None})
     publishing(story)
-    assert story.told() == [], "one that was under way before"
-    story.say("checkpoint", 0, step=6, detail={"halt": generation})
+    assert story.sent() == [], "one that was under way before"
+    story.send("checkpoint", 0, step=6, detail={"halt": generation})
     publishing(story)
-    assert sorted(story.told()) == [(0, "stop", 0), (1, "stop", 0)]
+    assert sorted(story.sent()) == [(0, "stop", 0), (1, "stop", 0)]
     assert [record["step"] for record in story.records("halted")] == [6]
     story.die(0, 1)
     assert not story.records("lost")
     story.connect(2)
-    assert story.told() == [(2, "stop", 0)], "whoever comes late is not needed"
+    assert story.sent() == [(2, "stop", 0)], "whoever comes late is not needed"
 
 
 def test_the_step_of_the_halt_may_be_saved_already() -> None:
@@ -90,11 +94,11 @@ def test_the_step_of_the_halt_may_be_saved_already() -> None:
     story.train_on(0)
     halt(story)
     generation = prepare_halt(story, 0)
-    story.say("checkpoint", 0, step=6, detail={"halt": None})
-    story.say("checkpoint", 0, step=6, detail={"halt": generation})
+    story.send("checkpoint", 0, step=6, detail={"halt": None})
+    story.send("checkpoint", 0, step=6, detail={"halt": generation})
     publishing(story)
-    story.say("checkpoint", 0, step=6, detail={"halt": generation})
-    assert (0, "stop", 0) in story.told()
+    story.send("checkpoint", 0, step=6, detail={"halt": generation})
+    assert (0, "stop", 0) in story.sent()
 
 
 def test_a_death_during_the_halt_is_recovered_from_and_the_survivors_halt_again() -> None:
@@ -103,13 +107,13 @@ def test_a_death_during_the_halt_is_recovered_from_and_the_survivors_halt_again(
     halt(story)
     first = prepare_halt(story, 0, 1)
     story.die(0)
-    assert story.told() == [(1, "recover", first + 1)]
-    story.say("checkpoint", 1, step=6, detail={"halt": first})
+    assert story.sent() == [(1, "recover", first + 1)]
+    story.send("checkpoint", 1, step=6, detail={"halt": first})
     publishing(story)
     assert not story.records("halted"), "the others of that halt are gone"
-    story.say("switched", 1, generation=first + 1)
+    story.send("switched", 1, generation=first + 1)
     second = prepare_halt(story, 1)
-    story.say("checkpoint", 1, step=7, detail={"halt": second})
+    story.send("checkpoint", 1, step=7, detail={"halt": second})
     publishing(story)
     assert [record["step"] for record in story.records("halted")] == [7]
 
@@ -121,9 +125,9 @@ def test_a_halt_voids_a_resize_that_is_not_committed_and_waits_for_one_that_is()
     story.connect(1)
     story.ready(1)
     generation = story.membership.generation
-    story.told()
+    story.sent()
     halt(story)
-    assert (1, "abandon", generation) in story.told()
+    assert (1, "abandon", generation) in story.sent()
 
     story = Story()
     story.train_on(0)
@@ -131,9 +135,9 @@ def test_a_halt_voids_a_resize_that_is_not_committed_and_waits_for_one_that_is()
     story.connect(1)
     story.ready(1)
     generation = story.membership.generation
-    story.say("prepared", 0, 1, generation=generation)
-    story.told()
+    story.send("prepared", 0, 1, generation=generation)
+    story.sent()
     halt(story)
-    assert story.told() == []
-    story.say("switched", 0, 1, generation=generation)
+    assert story.sent() == []
+    story.send("switched", 0, 1, generation=generation)
     prepare_halt(story, 0, 1)

@@ -28,7 +28,7 @@ def judged(
     for _ in range(given_up):
         watch.give_up(Stuck("z", False, 0.0))
     for name, (ago, said) in pulses.items():
-        watch.told(name, said, now - ago)
+        watch.record(name, said, now - ago)
     return [(stuck.member_id, stuck.silent) for stuck in watch.stuck(sorted(pulses), now)]
 
 
@@ -84,7 +84,7 @@ def test_a_busy_rank_has_longer_once_another_was_given_up_for_it(waits: int, giv
 def test_nobody_is_blamed_for_our_own_sleep() -> None:
     watch = Pulses(STUCK)
     for name in NAMES:
-        watch.told(name, pulse(waits=1.0 if name == "a" else None), 100.0)
+        watch.record(name, pulse(waits=1.0 if name == "a" else None), 100.0)
     watch.look(100.0)
     watch.look(4000.0)
     assert watch.stuck(NAMES, 4000.0) == []
@@ -95,12 +95,12 @@ def test_nobody_is_blamed_for_our_own_sleep() -> None:
 
 def test_a_training_that_stands_still_is_told_once_in_words() -> None:
     watch = Pulses(STUCK)
-    watch.told("a", pulse(operation=7), 100.0)
-    watch.told("b", pulse(operation=7, waits=0.0), 100.0)
+    watch.record("a", pulse(operation=7), 100.0)
+    watch.record("b", pulse(operation=7, waits=0.0), 100.0)
     assert watch.stalled(["a", "b"], 399.0) is None
     assert watch.stalled(["a", "b"], 401.0) == "No step for 301 s: the script is busy in a."
     assert watch.stalled(["a", "b"], 402.0) is None
-    watch.told("a", pulse(operation=8), 410.0)
+    watch.record("a", pulse(operation=8), 410.0)
     assert watch.stalled(["a", "b"], 800.0) is not None, "another stall is told again"
 
 
@@ -131,14 +131,14 @@ def test_only_who_hangs_is_blamed_and_soon(data: st.DataObject) -> None:
 
     watch, found = Pulses(STUCK), []
     for name in NAMES:
-        watch.heard(name, 0.0)
+        watch.seen(name, 0.0)
     now = 0.0
     while not found and now < stopped_at + 2 * STUCK:
         now += 1.0
         for name in NAMES:
             at = now - lateness[name]
             if not (silent and name == culprit and at > stopped_at) and at > 0:
-                watch.told(name, said(name, at), now)
+                watch.record(name, said(name, at), now)
         watch.look(now)
         found = watch.stuck(NAMES, now)
 
@@ -163,9 +163,9 @@ def pass_seconds(story: Story, seconds: int, waiting: tuple[int, ...], busy: tup
         story.pass_time(1.0)
         for slot in waiting:
             said = {"generation": generation, "operation": 3, "waits_seconds": float(second), "step_seconds": 0.1}
-            story.say("alive", slot, **said)
+            story.send("alive", slot, **said)
         for slot in busy:
-            story.say("alive", slot, generation=generation, operation=3, step_seconds=0.1)
+            story.send("alive", slot, generation=generation, operation=3, step_seconds=0.1)
 
 
 def fences(story: Story) -> list[tuple[str, str]]:
@@ -178,9 +178,9 @@ def test_the_survivors_of_a_stuck_rank_go_on_and_its_shim_kills_it() -> None:
 
     assert [record["member_id"] for record in story.records("rank_stuck")] == [member_id(1)]
     assert fences(story) == [(member_id(1), "a")]
-    assert sorted(story.told())[:2] == [(0, "recover", 3), (1, "fenced", 0)]
+    assert sorted(story.sent())[:2] == [(0, "recover", 3), (1, "fenced", 0)]
     story.connect(1, generation=2)
-    assert story.told() == [(1, "fenced", 0)], "it is history for good"
+    assert story.sent() == [(1, "fenced", 0)], "it is history for good"
 
 
 def test_two_stuck_ranks_cost_one_recovery() -> None:
@@ -188,7 +188,7 @@ def test_two_stuck_ranks_cost_one_recovery() -> None:
     generation = story.membership.generation
     pass_seconds(story, 62, waiting=(0,), busy=(1, 2))
     assert len(story.records("rank_stuck")) == 2
-    assert [told for told in story.told() if told[1] == "recover"] == [(0, "recover", generation + 1)]
+    assert [told for told in story.sent() if told[1] == "recover"] == [(0, "recover", generation + 1)]
 
 
 def test_a_lone_silent_rank_is_killed_and_the_training_lost() -> None:
@@ -231,5 +231,5 @@ def test_a_stuck_rank_is_none_of_the_next_coordinators_business() -> None:
     story = Story()
     story.membership.fenced = {member_id(1): "it has not been heard of for 61 s"}
     story.note(story.membership.retarget([Member("a", 0)], 1, story.now))
-    story.note(story.membership.connected(Join(1, 1, member_id(1), "a", 1, 1, 3, False), story.now))
-    assert story.told() == [(1, "fenced", 0)]
+    story.note(story.membership.joined(Join(1, 1, member_id(1), "a", 1, 1, 3, False), story.now))
+    assert story.sent() == [(1, "fenced", 0)]

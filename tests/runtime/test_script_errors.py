@@ -90,7 +90,7 @@ def go_on(story: Story, step: int) -> None:
     pending = story.membership.pending
     assert pending is not None
     for member in pending.plan.members:
-        story.say("switched", member.slot, generation=pending.plan.generation, step=step)
+        story.send("switched", member.slot, generation=pending.plan.generation, step=step)
 
 
 def retries(story: Story) -> list[str]:
@@ -98,7 +98,7 @@ def retries(story: Story) -> list[str]:
 
 
 def alive(story: Story, slot: int, step: int) -> None:
-    story.say("alive", slot, generation=story.membership.generation, step=step, operation=step)
+    story.send("alive", slot, generation=story.membership.generation, step=step, operation=step)
 
 
 def test_a_failed_ranks_slot_gets_another_one_once_the_step_is_made() -> None:

@@ -1,4 +1,4 @@
-"""What the coordinator is to do: lines for ranks and shims, checkpoints to publish, entries for its journal."""
+"""The actions that membership asks of the coordinator: messages, checkpoints to publish, journal entries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = [
     "Publish",
     "Record",
     "Retry",
-    "Tell",
+    "Send",
     "active_record",
     "failed_record",
     "planned_record",
@@ -24,14 +24,14 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Tell:
+class Send:
     member_id: str
-    told: CoordinatorMessage
+    message: CoordinatorMessage
 
 
 @dataclass(frozen=True)
 class Fence:
-    """Have the shim on `host` kill a rank that does not hear us any more, or may not."""
+    """Have the shim on `host` kill a rank that may no longer take part, whether or not it still receives messages."""
 
     member_id: str
     host: str
@@ -51,7 +51,7 @@ class Publish:
     """Give the checkpoint that `member_id` has written its name; `published` or `not_published` says how that went."""
 
     member_id: str
-    said: MemberMessage
+    message: MemberMessage
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Record:
     data: dict[str, Any]
 
 
-Action = Tell | Record | Fence | Retry | Publish
+Action = Send | Record | Fence | Retry | Publish
 
 
 def stuck_record(stuck: Stuck, host: str, now: float) -> Record:
@@ -83,16 +83,16 @@ def planned_record(plan: GenerationPlan, now: float) -> Record:
     return Record("generation_planned", data)
 
 
-def active_record(plan: GenerationPlan, said: MemberMessage, now: float) -> Record:
+def active_record(plan: GenerationPlan, message: MemberMessage, now: float) -> Record:
     members = [
         {"member_id": member.member_id, "rank": rank, "host": member.host, "slot": member.slot}
         for rank, member in enumerate(plan.members)
     ]
     data = {
         "generation": plan.generation,
-        "world_size": said.detail.get("world_size", len(members)),
-        "step": said.step,
-        "pause_ms": said.pause_ms,
+        "world_size": message.detail.get("world_size", len(members)),
+        "step": message.step,
+        "pause_ms": message.pause_ms,
         "target_revision": plan.target_revision,
         "cause": plan.cause,
         "members": members,

@@ -148,7 +148,7 @@ class Checkpointer:
             for each in unusable:
                 _warn(f"{each['why']}; {f'training continues from {Path(used).name}' if used else 'from nothing'}")
             detail = {"used": used, "unusable": unusable}
-            self._transitions.say(
+            self._transitions.send(
                 MemberMessage("restored", 0, state.position.step, state.position.epoch, detail=detail)
             )
 
@@ -226,7 +226,7 @@ class Checkpointer:
         fault("checkpoint-written", member_id)
         self._trouble = ""
         detail = {**detail, "kept": self._policy.kept, "halt": halt}
-        self._transitions.say(
+        self._transitions.send(
             MemberMessage("checkpoint", self._transitions.group.generation, step, epoch, detail=detail)
         )
         return True
@@ -236,7 +236,7 @@ class Checkpointer:
             return
         self._trouble = trouble
         _warn(f"no checkpoint was written at step {step}: {trouble}; older ones stay, training goes on")
-        self._transitions.say(MemberMessage("checkpoint_failed", 0, step, epoch, detail={"error": trouble}))
+        self._transitions.send(MemberMessage("checkpoint_failed", 0, step, epoch, detail={"error": trouble}))
 
 
 def _warn(sentence: str) -> None:

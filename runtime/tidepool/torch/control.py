@@ -73,7 +73,7 @@ class Control:
         self._abandoned: set[int] = set()
         self._ready = False
         #: By kind: what the next coordinator must hear too.
-        self._last_words: dict[str, MemberMessage] = {}
+        self._last_messages: dict[str, MemberMessage] = {}
         self._connection: socket.socket | None = None
         self._send_lock = threading.Lock()
         threading.Thread(target=self._guarded(self._listen), name="control", daemon=True).start()
@@ -81,15 +81,15 @@ class Control:
 
     # --- for the training loop ---
 
-    def say(self, said: MemberMessage) -> None:
+    def send(self, message: MemberMessage) -> None:
         """Tell the coordinator, if it is there. What must survive its absence is said again on reconnecting."""
         with self._send_lock:
-            if said.kind == "ready":
+            if message.kind == "ready":
                 self._ready = True
-            if said.kind in ("switched", "finished", "restored", "checkpoint"):
-                self._last_words[said.kind] = said
+            if message.kind in ("switched", "finished", "restored", "checkpoint"):
+                self._last_messages[message.kind] = message
             if self._connection is not None:
-                self._send(encode(said))
+                self._send(encode(message))
 
     @property
     def connected(self) -> bool:
@@ -166,7 +166,7 @@ class Control:
         while True:
             with self._connect() as connection:
                 for line in _lines(connection):
-                    self._hear(decode(CoordinatorMessage, line))
+                    self._receive(decode(CoordinatorMessage, line))
                 with self._send_lock:
                     self._connection = None
 
@@ -202,7 +202,7 @@ class Control:
         while True:
             try:
                 place = json.loads(file.read_text())
-                self._heed_the_end(place.get("ended"))
+                self._apply_end(place.get("ended"))
                 connection = socket.create_connection((place["address"], place["port"]), timeout=5)
             except (OSError, ValueError):  # not there yet, being replaced, or gone: it comes back or we are ended
                 time.sleep(RECONNECT_SECONDS)
@@ -212,24 +212,24 @@ class Control:
                 continue
             connection.settimeout(None)
             between_hosts(connection)
-            self._greet(connection)
+            self._introduce(connection)
             return connection
 
-    def _heed_the_end(self, ended: str | None) -> None:
+    def _apply_end(self, ended: str | None) -> None:
         """What a coordinator that has gone for good would tell this rank."""
         if ended == "finished":
-            self._hear(CoordinatorMessage("finished" if self._active else "stop"))
+            self._receive(CoordinatorMessage("finished" if self._active else "stop"))
         elif ended == "lost":
-            self._hear(CoordinatorMessage("fenced"))
+            self._receive(CoordinatorMessage("fenced"))
         elif ended == "halted":
-            self._hear(CoordinatorMessage("stop"))
+            self._receive(CoordinatorMessage("stop"))
 
-    def _greet(self, connection: socket.socket) -> None:
+    def _introduce(self, connection: socket.socket) -> None:
         """What is said from now on goes over `connection`; what has been said before is in the greeting."""
         with self._send_lock:
             self._connection = connection
-            words = self._last_words.values()
-            self._send(encode(self._join()) + b"".join(encode(said) for said in words))
+            messages = self._last_messages.values()
+            self._send(encode(self._join()) + b"".join(encode(message) for message in messages))
 
     def _join(self) -> Join:
         context = self._context
@@ -253,41 +253,41 @@ class Control:
         except OSError:  # the reader sees the same and reconnects
             self._connection = None
 
-    def _hear(self, told: CoordinatorMessage) -> None:
+    def _receive(self, message: CoordinatorMessage) -> None:
         with self.changed:
-            if told.kind == "prepare" and told.plan is not None:
-                self._prepare(told.plan)
-            elif told.kind == "commit":
-                self.committed = max(self.committed, told.generation)
-            elif told.kind == "abandon":
-                self._abandon(told.generation)
-            elif told.kind == "recover" and told.plan is not None:
-                self._recover(told.plan)
-            elif told.kind == "finished":
+            if message.kind == "prepare" and message.plan is not None:
+                self._prepare(message.plan)
+            elif message.kind == "commit":
+                self.committed = max(self.committed, message.generation)
+            elif message.kind == "abandon":
+                self._abandon(message.generation)
+            elif message.kind == "recover" and message.plan is not None:
+                self._recover(message.plan)
+            elif message.kind == "finished":
                 self.finished = True
-            elif told.kind == "checkpointed":
-                self.checkpointed_at = time.monotonic() - told.age
-                self._is_answered(told.step)
-            elif told.kind == "checkpoint_refused":
-                self._is_answered(told.step)
-            elif told.kind == "stop":
+            elif message.kind == "checkpointed":
+                self.checkpointed_at = time.monotonic() - message.age
+                self._is_answered(message.step)
+            elif message.kind == "checkpoint_refused":
+                self._is_answered(message.step)
+            elif message.kind == "stop":
                 self.stopping = True
                 self._break_off_prepared()
-            elif told.kind == "fenced":
+            elif message.kind == "fenced":
                 end_at_once("fenced by the coordinator")
             self.changed.notify_all()
 
     def _is_answered(self, step: int) -> None:
         """Our word of a checkpoint need not be said again."""
         with self._send_lock:
-            word = self._last_words.get("checkpoint")
-            if word is not None and word.step == step:
-                del self._last_words["checkpoint"]
+            message = self._last_messages.get("checkpoint")
+            if message is not None and message.step == step:
+                del self._last_messages["checkpoint"]
 
     def _prepare(self, plan: GenerationPlan) -> None:
         if all(member.member_id != self._context.member_id for member in plan.members):
             self.prepared[plan.generation] = Prepared(plan, None)
-            self.say(MemberMessage("prepared", plan.generation))
+            self.send(MemberMessage("prepared", plan.generation))
             return
         threading.Thread(
             target=self._guarded(lambda: self._build_prepared(plan)), name=f"prepare-{plan.generation}", daemon=True
@@ -298,14 +298,14 @@ class Control:
         try:
             group = self._make_group(plan)
         except CommunicationError as error:
-            self.say(MemberMessage("unprepared", plan.generation, detail={"error": str(error)}))
+            self.send(MemberMessage("unprepared", plan.generation, detail={"error": str(error)}))
             return
         with self.changed:
             if self._is_over(plan.generation):
                 _dispose(group)
                 return
             self.prepared[plan.generation] = Prepared(plan, group)
-            self.say(MemberMessage("prepared", plan.generation))
+            self.send(MemberMessage("prepared", plan.generation))
             self.changed.notify_all()
 
     def _make_group(self, plan: GenerationPlan) -> Group:

@@ -43,7 +43,7 @@ from tidepool.protocol import (
     from_json,
 )
 from tidepool.torch import publication
-from tidepool.torch.actions import Action, Fence, Publish, Record, Retry, Tell
+from tidepool.torch.actions import Action, Fence, Publish, Record, Retry, Send
 from tidepool.torch.fixed_membership import GANG_GENERATION, FixedMembership
 from tidepool.torch.membership import Membership
 
@@ -68,7 +68,7 @@ def main(
 
 @dataclass
 class _Peer:
-    """A connection: of a rank or a shim once it has said hello, else of an executor or of nobody yet."""
+    """A connection: of a rank or a shim once it has joined, else of an executor or not yet known."""
 
     connection: socket.socket
     from_executor: bool
@@ -106,7 +106,7 @@ class Coordinator:
         self._retire_predecessor()
         self._restore()
         self._journal = Journal(self._folder / "plans.jsonl")
-        self._obey(desired)
+        self._apply_desired(desired)
 
     def run(self) -> None:
         self._selector.register(self._listener, selectors.EVENT_READ, "rank")
@@ -149,16 +149,16 @@ class Coordinator:
         peer.received = bytearray(rest)
         for line in lines:
             try:
-                self._hear(peer, bytes(line))
+                self._receive(peer, bytes(line))
             except ProtocolError as error:
                 logger.warning("job=%s dropped a line that is not of the protocol: %s", self._desired.job, error)
                 self._close(peer)
                 return
 
-    def _hear(self, peer: _Peer, line: bytes) -> None:
+    def _receive(self, peer: _Peer, line: bytes) -> None:
         now = time.time()
         if peer.from_executor:
-            self._obey(decode(DesiredMembership, line))
+            self._apply_desired(decode(DesiredMembership, line))
         elif peer.shim_of is not None:
             self._act(self._membership.shim_joined(decode(ShimJoin, line), now))
         elif peer.member_id is None:
@@ -176,9 +176,9 @@ class Coordinator:
             peer.member_id = join.member_id
             self._peers[join.member_id] = peer
             self._begin_session(join, now)
-            self._act(self._membership.connected(join, now))
+            self._act(self._membership.joined(join, now))
         else:
-            self._act(self._membership.said(peer.member_id, decode(MemberMessage, line), now))
+            self._act(self._membership.received(peer.member_id, decode(MemberMessage, line), now))
 
     def _elastic(self) -> Membership:
         launch = self._launch
@@ -193,7 +193,7 @@ class Coordinator:
         self._membership.generation = GANG_GENERATION
         self._act(self._membership.retarget(gang.target, gang.target_revision, now))
 
-    def _obey(self, desired: DesiredMembership) -> None:
+    def _apply_desired(self, desired: DesiredMembership) -> None:
         if (desired.job, desired.attempt) != (self._desired.job, self._desired.attempt):
             raise ProtocolError(f"a desired state for job {desired.job}, attempt {desired.attempt}")
         if desired.stop:
@@ -216,8 +216,8 @@ class Coordinator:
             if isinstance(action, Record):
                 self._journal.append(action.kind, action.data)
         for action in actions:
-            if isinstance(action, Tell) and action.member_id in self._peers:
-                self._send(self._peers[action.member_id], encode(action.told))
+            if isinstance(action, Send) and action.member_id in self._peers:
+                self._send(self._peers[action.member_id], encode(action.message))
             elif isinstance(action, Fence) and action.host in self._shims:
                 # A shim that is not there says which ranks it has when it comes back, and is told then.
                 self._send(self._shims[action.host], encode(ShimCommand("fence", action.member_id, action.why)))
@@ -235,22 +235,22 @@ class Coordinator:
     def _publish(self, checkpoint: Publish) -> None:
         """On disk before it is in the journal, in the journal before anybody is told: any of these may be repeated."""
         assert isinstance(self._membership, Membership)
-        said, folder = checkpoint.said, self._folder / "checkpoint"
+        message, folder = checkpoint.message, self._folder / "checkpoint"
         fault("publish")
         try:
-            path = publication.publish(folder, said.step, checkpoint.member_id)
+            path = publication.publish(folder, message.step, checkpoint.member_id)
         except FileNotFoundError:  # we were slow: its writer gave it up for a newer one, of which it will say so
-            logger.info("job=%s step=%s: the checkpoint is no longer there", self._desired.job, said.step)
-            self._act(self._membership.publications.given_up(checkpoint.member_id, said))
+            logger.info("job=%s step=%s: the checkpoint is no longer there", self._desired.job, message.step)
+            self._act(self._membership.publications.given_up(checkpoint.member_id, message))
             return
         except OSError as error:
-            logger.warning("job=%s step=%s: no checkpoint is published: %s", self._desired.job, said.step, error)
+            logger.warning("job=%s step=%s: no checkpoint is published: %s", self._desired.job, message.step, error)
             why = error.strerror or str(error)
-            self._act(self._membership.publications.not_published(checkpoint.member_id, said, why, time.time()))
+            self._act(self._membership.publications.not_published(checkpoint.member_id, message, why, time.time()))
             return
         fault("published")
-        self._act(self._membership.published(said, str(path.relative_to(self._folder)), time.time()))
-        kept = self._kept or int(said.detail.get("kept") or KEPT_CHECKPOINTS)
+        self._act(self._membership.published(message, str(path.relative_to(self._folder)), time.time()))
+        kept = self._kept or int(message.detail.get("kept") or KEPT_CHECKPOINTS)
         self._clean_up(kept)
 
     def _clean_up(self, kept: int | None = None) -> None:

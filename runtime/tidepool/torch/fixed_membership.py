@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from tidepool.protocol import CoordinatorMessage, GenerationPlan, Join, Member, MemberMessage, PlanMember, ShimJoin
-from tidepool.torch.actions import Action, Record, Tell, active_record, planned_record
+from tidepool.torch.actions import Action, Record, Send, active_record, planned_record
 
 __all__ = ["GANG_GENERATION", "FixedMembership"]
 
@@ -24,7 +24,7 @@ class _GangRank:
     join: Join
     #: Where it would let the others meet; None until it is ready.
     meeting: tuple[str, int] | None = None
-    told: bool = False
+    informed: bool = False
 
 
 @dataclass
@@ -53,23 +53,23 @@ class FixedMembership:
         self.target, self.target_revision = target, target_revision
         return self._form(now)
 
-    def connected(self, join: Join, now: float) -> list[Action]:
+    def joined(self, join: Join, now: float) -> list[Action]:
         if self.plan is not None and join.member_id not in self._members():
-            return [Tell(join.member_id, CoordinatorMessage("fenced"))]
+            return [Send(join.member_id, CoordinatorMessage("fenced"))]
         self.ranks[join.member_id] = _GangRank(join)
         return [Record("rank_joined", {"member_id": join.member_id, "host": join.host, "slot": join.slot, "at": now})]
 
-    def said(self, member_id: str, said: MemberMessage, now: float) -> list[Action]:
+    def received(self, member_id: str, message: MemberMessage, now: float) -> list[Action]:
         rank = self.ranks.get(member_id)
         if rank is None:
             return []
-        if said.kind == "ready":
-            rank.meeting = (str(said.detail["address"]), int(said.detail["port"]))
+        if message.kind == "ready":
+            rank.meeting = (str(message.detail["address"]), int(message.detail["port"]))
             return self._form(now)
-        if said.kind == "switched":
-            rank.told = True
+        if message.kind == "switched":
+            rank.informed = True
             self.begun.add(member_id)
-            return self._begin(said, now)
+            return self._begin(message, now)
         return []
 
     def disconnected(self, member_id: str, now: float) -> list[Action]:
@@ -103,13 +103,13 @@ class FixedMembership:
             return actions
         address, port = first.meeting
         self.plan = replace(self.plan, store_address=address, store_port=port)
-        untold = [
-            member_id for member_id in self._members() if member_id in self.ranks and not self.ranks[member_id].told
+        uninformed = [
+            member_id for member_id in self._members() if member_id in self.ranks and not self.ranks[member_id].informed
         ]
-        for member_id in untold:
-            self.ranks[member_id].told = True
+        for member_id in uninformed:
+            self.ranks[member_id].informed = True
         return actions + [
-            Tell(member_id, CoordinatorMessage("commit", GANG_GENERATION, self.plan)) for member_id in untold
+            Send(member_id, CoordinatorMessage("commit", GANG_GENERATION, self.plan)) for member_id in uninformed
         ]
 
     def _complete_gang(self) -> list[PlanMember] | None:
@@ -122,11 +122,11 @@ class FixedMembership:
         places.sort(key=lambda place: (hosts.index(place[0]), place[1]))
         return [PlanMember(ready[place].member_id, *place, holder=True) for place in places]
 
-    def _begin(self, said: MemberMessage, now: float) -> list[Action]:
+    def _begin(self, message: MemberMessage, now: float) -> list[Action]:
         if self.plan is None or self.recorded or not set(self._members()) <= self.begun:
             return []
         self.recorded = True
-        return [active_record(self.plan, said, now)]
+        return [active_record(self.plan, message, now)]
 
     def _members(self) -> list[str]:
         return [member.member_id for member in self.plan.members] if self.plan else []

@@ -1,7 +1,7 @@
-"""Which ranks train together: the coordinator's decisions, without any I/O.
+"""Membership: the coordinator's decisions about which ranks train together, without any I/O.
 
-`Membership` is told what happened (`connected`, `said`, `disconnected`, `retarget`, `ticked`) and answers with a list
-of actions: lines for ranks (`Tell`) and journal entries (`Record`). It never looks at a clock: `now` is passed in.
+`Membership` takes events (`joined`, `received`, `disconnected`, `retarget`, `ticked`) and returns a list of actions:
+messages for ranks (`Send`) and journal entries (`Record`). It never reads a clock: `now` is passed in.
 
 A change of size takes two phases. PREPARE: every member of the next generation builds its group in the background,
 and those who leave take note; training goes on. COMMIT: the present members set a flag that rides on their next
@@ -30,7 +30,7 @@ from tidepool.torch.actions import (
     Fence,
     Record,
     Retry,
-    Tell,
+    Send,
     active_record,
     failed_record,
     planned_record,
@@ -59,7 +59,7 @@ PREPARE_TIMEOUT_SECONDS = 30.0
 
 @dataclass
 class Membership:
-    """The state of one attempt's process groups. See the module's text for the protocol."""
+    """The state of one attempt's process groups. The module's docstring describes the protocol."""
 
     store_address: str
     store_port: int
@@ -81,7 +81,7 @@ class Membership:
     #: All shall stop after the same step, once it is saved; and they did.
     halting: bool = False
     halted: bool = False
-    #: Ranks that were given up, and why: dead to us, whatever they still say.
+    #: Ranks that were given up, and why: they count as dead, whatever they still send.
     fenced: dict[str, str] = field(default_factory=dict)
     failures: Failures = field(default_factory=Failures)
     setbacks: Setbacks = field(default_factory=Setbacks)
@@ -97,40 +97,40 @@ class Membership:
         self.target, self.target_revision, self.halting = target, target_revision, halt
         return self._replan(now)
 
-    def connected(self, join: Join, now: float) -> list[Action]:
+    def joined(self, join: Join, now: float) -> list[Action]:
         if join.member_id in self.fenced:
             return [
-                Tell(join.member_id, CoordinatorMessage("fenced")),
+                Send(join.member_id, CoordinatorMessage("fenced")),
                 Fence(join.member_id, join.host, self.fenced[join.member_id]),
             ]
         if self.lost or (not self.finished and self._is_history(join)):
-            return [Tell(join.member_id, CoordinatorMessage("fenced"))]
+            return [Send(join.member_id, CoordinatorMessage("fenced"))]
         if self.halted:
-            return [Tell(join.member_id, CoordinatorMessage("stop"))]
+            return [Send(join.member_id, CoordinatorMessage("stop"))]
         if self.finished:
-            return [Tell(join.member_id, CoordinatorMessage("finished" if join.generation else "stop"))]
+            return [Send(join.member_id, CoordinatorMessage("finished" if join.generation else "stop"))]
         ready_at = now if join.ready else None
         rank = Rank(join.member_id, join.host, join.slot, ready_at, join.generation, False, join.target_revision)
         self.ranks[join.member_id] = rank
-        self._pulses.heard(join.member_id, now)
+        self._pulses.seen(join.member_id, now)
         self._catch_up_with(join)
         self.succession.returned(join.member_id)
         joined = Record("rank_joined", {"member_id": rank.member_id, "host": rank.host, "slot": rank.slot, "at": now})
         void = [] if join.generation else self.succession.void
-        abandoned = [Tell(join.member_id, CoordinatorMessage("abandon", generation)) for generation in void]
+        abandoned = [Send(join.member_id, CoordinatorMessage("abandon", generation)) for generation in void]
         return [
             joined,
             *abandoned,
             *self.publications.newest(rank.member_id, now),
-            *self._settle(now),
+            *self._end_succession(now),
             *self._replan(now),
         ]
 
-    def said(self, member_id: str, said: MemberMessage, now: float) -> list[Action]:
+    def received(self, member_id: str, message: MemberMessage, now: float) -> list[Action]:
         rank = self.ranks.get(member_id)
         if rank is None:
             return []
-        self._pulses.heard(member_id, now)
+        self._pulses.seen(member_id, now)
         answers: dict[str, Callable[[Rank, MemberMessage, float], list[Action]]] = {
             "ready": self._ready,
             "prepared": self._prepared,
@@ -140,11 +140,11 @@ class Membership:
             "broken": self._broken,
             "finished": self._finished,
             "checkpoint": self._checkpoint,
-            "checkpoint_failed": lambda rank, said, now: [self.publications.failed(said, now)],
-            "restored": lambda rank, said, now: self.publications.restored(said, now),
+            "checkpoint_failed": lambda rank, message, now: [self.publications.failed(message, now)],
+            "restored": lambda rank, message, now: self.publications.restored(message, now),
             "alive": self._alive,
         }
-        return answers[said.kind](rank, said, now)
+        return answers[message.kind](rank, message, now)
 
     def disconnected(self, member_id: str, now: float) -> list[Action]:
         self._pulses.forget(member_id)
@@ -152,7 +152,7 @@ class Membership:
         if rank is None or self.finished or self.halted or rank.left:
             return []
         self.failures.rank_failed(member_id, took_part=member_id in member_ids(self.active) or bool(rank.generation))
-        return [*self._gone(rank, now), *self._heed_failures(now)]
+        return [*self._gone(rank, now), *self._apply_failures(now)]
 
     def shim_joined(self, join: ShimJoin, now: float) -> list[Action]:
         """Which ranks live on a host, from the one that would know: nobody waits for the others."""
@@ -164,7 +164,7 @@ class Membership:
             self.failures.rank_failed(member_id, took_part=True)
         for end in join.ended:
             self.failures.ended(end, connected=end.member_id in self.ranks)
-        return [*fences, *(self._settle(now) if dead else []), *self._heed_failures(now)]
+        return [*fences, *(self._end_succession(now) if dead else []), *self._apply_failures(now)]
 
     def ticked(self, now: float) -> list[Action]:
         self._pulses.look(now)
@@ -172,7 +172,7 @@ class Membership:
 
     def _overdue(self, now: float) -> list[Action]:
         self.succession.pass_time(now)
-        actions = self._settle(now)
+        actions = self._end_succession(now)
         pending = self.pending
         if pending and not pending.committed and now - pending.since > PREPARE_TIMEOUT_SECONDS:
             late = sorted(pending.unprepared)
@@ -183,7 +183,7 @@ class Membership:
         return actions
 
     def restore(self, planned: dict[int, GenerationPlan], active: int, target_revision: int, now: float) -> None:
-        """Continue after a restart of the coordinator, from its journal: members have a while to say hello."""
+        """Continue after a restart of the coordinator, from its journal: members have a while to join again."""
         self.generation, self.active = max(planned), planned.get(active)
         self.recorded, self.target_revision = active, target_revision
         self.succession = Succession.of(planned, self.active, now)
@@ -196,7 +196,7 @@ class Membership:
                 [member_id for member_id in member_ids(self.active) if member_id not in self.ranks]
             )
 
-    def _settle(self, now: float) -> list[Action]:
+    def _end_succession(self, now: float) -> list[Action]:
         """Once nobody is awaited any more: void what our predecessor had planned and nobody trains in.
 
         Its members may have been told to switch, or not: only a new generation makes all of them agree again.
@@ -209,7 +209,7 @@ class Membership:
             return []
         waiting = sorted(set(self.ranks) - set(holders_of(self.ranks, self.active)))
         abandoned = [
-            Tell(member_id, CoordinatorMessage("abandon", generation))
+            Send(member_id, CoordinatorMessage("abandon", generation))
             for generation in succession.void
             for member_id in waiting
         ]
@@ -220,43 +220,43 @@ class Membership:
         known = member_ids(self.active) + member_ids(self.pending.plan if self.pending else None)
         return join.generation > 0 and not self.succession.under_way and join.member_id not in known
 
-    # --- what ranks say ---
+    # --- messages of ranks ---
 
-    def _ready(self, rank: Rank, said: MemberMessage, now: float) -> list[Action]:
+    def _ready(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
         rank.ready_at = now
         return self._replan(now)
 
-    def _prepared(self, rank: Rank, said: MemberMessage, now: float) -> list[Action]:
+    def _prepared(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
         pending = self.pending
-        if pending is None or pending.plan.generation != said.generation or pending.committed:
+        if pending is None or pending.plan.generation != message.generation or pending.committed:
             return []
         pending.unprepared.discard(rank.member_id)
         return self._commit_if_prepared()
 
-    def _unprepared(self, rank: Rank, said: MemberMessage, now: float) -> list[Action]:
+    def _unprepared(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
         pending = self.pending
-        if pending is None or pending.plan.generation != said.generation or pending.committed:
+        if pending is None or pending.plan.generation != message.generation or pending.committed:
             return []
         self.setbacks.add(now)
-        return self._abandon(f"{rank.member_id}: {said.detail.get('error', '')}", now)
+        return self._abandon(f"{rank.member_id}: {message.detail.get('error', '')}", now)
 
-    def _switched(self, rank: Rank, said: MemberMessage, now: float) -> list[Action]:
-        """Rank 0's word begins a generation; after a restart, that of any of its members tells that it has begun."""
-        rank.generation = max(rank.generation, said.generation)
+    def _switched(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
+        """A generation begins when rank 0 has switched; after a restart, when any of its members has."""
+        rank.generation = max(rank.generation, message.generation)
         pending = self.pending
         if (
             pending
-            and pending.plan.generation == said.generation
+            and pending.plan.generation == message.generation
             and pending.plan.members[0].member_id == rank.member_id
         ):
             self._let_leavers_go(pending.plan)
             self.active, self.pending = pending.plan, None
-        if self.active is None or self.active.generation != said.generation or self.recorded == said.generation:
+        if self.active is None or self.active.generation != message.generation or self.recorded == message.generation:
             return []
-        self.recorded, self.setbacks = said.generation, Setbacks()
+        self.recorded, self.setbacks = message.generation, Setbacks()
         self.publications.newest_at = self.publications.newest_at or now
-        self.failures.went_on(said.generation, said.step)
-        return [active_record(self.active, said, now), *self._heed_failures(now), *self._replan(now)]
+        self.failures.went_on(message.generation, message.step)
+        return [active_record(self.active, message, now), *self._apply_failures(now), *self._replan(now)]
 
     def _let_leavers_go(self, plan: GenerationPlan) -> None:
         """Members that switch out with `plan` may not have said so yet: they are no candidates for their slots.
@@ -270,58 +270,56 @@ class Membership:
             if member_id in self.ranks and member_id not in members:
                 self.ranks[member_id].left = True
 
-    def _left(self, rank: Rank, said: MemberMessage, now: float) -> list[Action]:
+    def _left(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
         rank.left = True
         pending = self.pending.plan if self.pending else None
         counted_on = pending and pending.cause == "failure" and rank.member_id in member_ids(pending)
         return self._recover(now) if counted_on else []
 
-    def _broken(self, rank: Rank, said: MemberMessage, now: float) -> list[Action]:
+    def _broken(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
         """A collective failed though nobody's connection to us closed (yet): form the survivors anew."""
         if self.finished:
-            return [Tell(rank.member_id, CoordinatorMessage("finished"))]
+            return [Send(rank.member_id, CoordinatorMessage("finished"))]
         if rank.left or self.halted:  # the others have gone on without it, as planned
-            return [Tell(rank.member_id, CoordinatorMessage("stop"))]
+            return [Send(rank.member_id, CoordinatorMessage("stop"))]
         recovering = self.pending is not None and self.pending.plan.cause == "failure"
         latest = self.generation if recovering else generation_of(self.active)
-        if said.generation < latest and rank.member_id in member_ids(self.active):
+        if message.generation < latest and rank.member_id in member_ids(self.active):
             return []  # an older group's failure; its recovery is under way
         return self._recover(now) if rank.member_id in holders_of(self.ranks, self.active) else []
 
-    def _finished(self, rank: Rank, said: MemberMessage, now: float) -> list[Action]:
+    def _finished(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
         if self.finished:
             return []
         self.finished, self.pending = True, None
-        record = Record("finished", {"step": said.step, "epoch": said.epoch, "at": now})
+        record = Record("finished", {"step": message.step, "epoch": message.epoch, "at": now})
         members = member_ids(self.active)
         trained = {member_id for member_id, other in self.ranks.items() if other.generation or member_id in members}
-        told = {
-            member_id: CoordinatorMessage("finished" if member_id in trained else "stop") for member_id in self.ranks
-        }
-        return [record, *(Tell(member_id, message) for member_id, message in told.items())]
+        end, stop = CoordinatorMessage("finished"), CoordinatorMessage("stop")
+        return [record, *(Send(member_id, end if member_id in trained else stop) for member_id in self.ranks)]
 
-    def _checkpoint(self, rank: Rank, said: MemberMessage, now: float) -> list[Action]:
+    def _checkpoint(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
         takes_part = rank.member_id in holders_of(self.ranks, self.active)
         answer = self.publications.asked(
-            rank.member_id, said, now, takes_part=takes_part, over=self.finished or self.lost
+            rank.member_id, message, now, takes_part=takes_part, over=self.finished or self.lost
         )
-        return [*answer, *(self._halt_if_saved(said, now) if said.step in self.publications.steps else [])]
+        return [*answer, *(self._halt_if_saved(message, now) if message.step in self.publications.steps else [])]
 
-    def published(self, said: MemberMessage, path: str, now: float) -> list[Action]:
-        return [*self.publications.published(said, path, list(self.ranks), now), *self._halt_if_saved(said, now)]
+    def published(self, message: MemberMessage, path: str, now: float) -> list[Action]:
+        return [*self.publications.published(message, path, list(self.ranks), now), *self._halt_if_saved(message, now)]
 
-    def _halt_if_saved(self, said: MemberMessage, now: float) -> list[Action]:
+    def _halt_if_saved(self, message: MemberMessage, now: float) -> list[Action]:
         """All have stopped after the step that this checkpoint has: nothing is lost when they end now."""
         pending = self.pending
-        if pending is None or pending.plan.cause != "halt" or pending.plan.generation != said.detail.get("halt"):
+        if pending is None or pending.plan.cause != "halt" or pending.plan.generation != message.detail.get("halt"):
             return []
         self.halted, self.pending = True, None
-        record = Record("halted", {"step": said.step, "epoch": said.epoch, "at": now})
-        return [record, *(Tell(member_id, CoordinatorMessage("stop")) for member_id in self.ranks)]
+        record = Record("halted", {"step": message.step, "epoch": message.epoch, "at": now})
+        return [record, *(Send(member_id, CoordinatorMessage("stop")) for member_id in self.ranks)]
 
-    def _alive(self, rank: Rank, said: MemberMessage, now: float) -> list[Action]:
-        self._pulses.told(rank.member_id, said, now)
-        overcome = self.failures.overcome(said.step) if rank.member_id in member_ids(self.active) else []
+    def _alive(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
+        self._pulses.record(rank.member_id, message, now)
+        overcome = self.failures.overcome(message.step) if rank.member_id in member_ids(self.active) else []
         return [Retry(member_id, host_of(member_id)) for member_id in overcome]
 
     # --- decisions ---
@@ -342,7 +340,7 @@ class Membership:
             self._pulses.give_up(stuck)
         return actions + self._recover(now)
 
-    def _heed_failures(self, now: float) -> list[Action]:
+    def _apply_failures(self, now: float) -> list[Action]:
         """The others train on without a rank that its script has ended, unless that is the second time at that step."""
         actions: list[Action] = []
         if self.active is None or self.finished:
@@ -364,10 +362,10 @@ class Membership:
         ]
 
     def _fence(self, member_id: str, why: str) -> list[Action]:
-        """Dead to us from now on. It may hear us, or not: its shim kills it in any case."""
+        """Treat a rank as dead from now on. Whether or not it receives the message, its shim kills it."""
         self.fenced[member_id] = why
         self._pulses.forget(member_id)
-        return [Tell(member_id, CoordinatorMessage("fenced")), Fence(member_id, self.ranks.pop(member_id).host, why)]
+        return [Send(member_id, CoordinatorMessage("fenced")), Fence(member_id, self.ranks.pop(member_id).host, why)]
 
     def _gone(self, rank: Rank, now: float) -> list[Action]:
         if rank.member_id in member_ids(self.active) or rank.generation:
@@ -391,22 +389,22 @@ class Membership:
             member_id for member_id in member_ids(self.active) if member_id in self.ranks and member_id not in holders
         ]
         actions: list[Action] = [
-            Tell(member_id, CoordinatorMessage("abandon", generation_of(self.active))) for member_id in receiving
+            Send(member_id, CoordinatorMessage("abandon", generation_of(self.active))) for member_id in receiving
         ]
         if self.pending:
-            actions += self._abandon("a member died", now, tell=sorted(set(self.ranks) - set(holders)))
+            actions += self._abandon("a member died", now, to=sorted(set(self.ranks) - set(holders)))
         if not holders:
             return actions + (self._lose(now) if self.active else self._replan(now))
         plan = self._new_plan(holders, [], "failure")
         self.pending = Pending(plan, now, set(), committed=True)
         actions.append(planned_record(plan, now))
         return actions + [
-            Tell(member_id, CoordinatorMessage("recover", plan.generation, plan)) for member_id in holders
+            Send(member_id, CoordinatorMessage("recover", plan.generation, plan)) for member_id in holders
         ]
 
     def _lose(self, now: float) -> list[Action]:
         self.lost, self.active = True, None
-        fenced = [Tell(member_id, CoordinatorMessage("fenced")) for member_id in sorted(self.ranks)]
+        fenced = [Send(member_id, CoordinatorMessage("fenced")) for member_id in sorted(self.ranks)]
         return [Record("lost", {"generation": self.generation, "at": now}), *fenced]
 
     def _replan(self, now: float) -> list[Action]:
@@ -442,7 +440,7 @@ class Membership:
         ]
         for rank in unwanted:
             rank.left = True
-        return [Tell(rank.member_id, CoordinatorMessage("stop")) for rank in unwanted]
+        return [Send(rank.member_id, CoordinatorMessage("stop")) for rank in unwanted]
 
     def _resize(self, now: float) -> list[Action]:
         active = [member_id for member_id in member_ids(self.active) if member_id in self.ranks]
@@ -466,8 +464,8 @@ class Membership:
     def _prepare(self, plan: GenerationPlan, leave: list[str], now: float) -> list[Action]:
         concerned = member_ids(plan) + leave
         self.pending = Pending(plan, now, set(concerned))
-        told = CoordinatorMessage("prepare", plan.generation, plan)
-        return [planned_record(plan, now), *(Tell(member_id, told) for member_id in concerned)]
+        message = CoordinatorMessage("prepare", plan.generation, plan)
+        return [planned_record(plan, now), *(Send(member_id, message) for member_id in concerned)]
 
     def _commit_if_prepared(self) -> list[Action]:
         pending = self.pending
@@ -475,16 +473,16 @@ class Membership:
             return []
         pending.committed = True
         deciders = member_ids(self.active or pending.plan)
-        told = CoordinatorMessage("commit", pending.plan.generation)
-        return [Tell(member_id, told) for member_id in deciders if member_id in self.ranks]
+        message = CoordinatorMessage("commit", pending.plan.generation)
+        return [Send(member_id, message) for member_id in deciders if member_id in self.ranks]
 
-    def _abandon(self, why: str, now: float, tell: list[str] | None = None) -> list[Action]:
+    def _abandon(self, why: str, now: float, to: list[str] | None = None) -> list[Action]:
         pending, self.pending = self.pending, None
         assert pending is not None
         generation = pending.plan.generation
-        concerned = sorted(self.ranks) if tell is None else tell
+        concerned = sorted(self.ranks) if to is None else to
         record = Record("generation_abandoned", {"generation": generation, "why": why, "at": now})
-        return [record, *(Tell(member_id, CoordinatorMessage("abandon", generation)) for member_id in concerned)]
+        return [record, *(Send(member_id, CoordinatorMessage("abandon", generation)) for member_id in concerned)]
 
     def _new_plan(
         self, holders: list[str], joiners: list[str], cause: Literal["start", "resize", "failure", "halt"]

@@ -167,7 +167,7 @@ class Group:
         place = self._places[rank]
         try:
             connection = self._transfer(socket.create_connection((place.address, place.taker), CONNECT_SECONDS))
-            connection.sendall(place.word.encode())
+            connection.sendall(place.token.encode())
         except OSError as error:
             raise CommunicationError(f"rank {rank} does not take the state: {error}") from error
         return connection
@@ -185,7 +185,7 @@ class Group:
             except OSError as error:
                 raise CommunicationError(f"generation {self.generation} was broken off") from error
             connection = self._transfer(connection)
-            if _says(connection, self._places[self.rank].word.encode()):
+            if _sends_token(connection, self._places[self.rank].token.encode()):
                 return connection
             connection.close()
 
@@ -292,24 +292,24 @@ class _Place(NamedTuple):
     gloo: int
     device: str
     #: Known to the members alone: who hands state to this one says it first.
-    word: str
+    token: str
 
 
 def _place(store: Store, rank: int) -> _Place:
-    address, taker, gloo, device, word = store.get(f"place/{rank}").decode().split()
-    return _Place(address, int(taker), int(gloo), device, word)
+    address, taker, gloo, device, token = store.get(f"place/{rank}").decode().split()
+    return _Place(address, int(taker), int(gloo), device, token)
 
 
-def _says(connection: socket.socket, word: bytes) -> bool:
-    said = b""
+def _sends_token(connection: socket.socket, token: bytes) -> bool:
+    received = b""
     connection.settimeout(WORD_SECONDS)
     try:
-        while len(said) < len(word) and (more := connection.recv(len(word) - len(said))):
-            said += more
+        while len(received) < len(token) and (more := connection.recv(len(token) - len(received))):
+            received += more
         connection.settimeout(None)
     except OSError:  # it says nothing, or has gone
         return False
-    return hmac.compare_digest(said, word)
+    return hmac.compare_digest(received, token)
 
 
 def _listening_device(address: str) -> tuple[Any, int]:

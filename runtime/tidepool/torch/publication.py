@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tidepool.protocol import CoordinatorMessage, MemberMessage
-from tidepool.torch.actions import Action, Publish, Record, Tell
+from tidepool.torch.actions import Action, Publish, Record, Send
 
 __all__ = [
     "Publications",
@@ -50,40 +50,47 @@ class Publications:
 
     def newest(self, member_id: str, now: float) -> list[Action]:
         """Whoever becomes rank 0 knows when the next one is due."""
-        return [Tell(member_id, CoordinatorMessage("checkpointed", age=now - self.newest_at))] if self.newest_at else []
+        return [Send(member_id, CoordinatorMessage("checkpointed", age=now - self.newest_at))] if self.newest_at else []
 
-    def asked(self, member_id: str, said: MemberMessage, now: float, *, takes_part: bool, over: bool) -> list[Action]:
+    def asked(
+        self, member_id: str, message: MemberMessage, now: float, *, takes_part: bool, over: bool
+    ) -> list[Action]:
         """Who goes on training may have its checkpoint published, each step's once."""
-        if said.step in self.steps:  # the answer was lost with our predecessor
-            return [Tell(member_id, CoordinatorMessage("checkpointed", step=said.step, age=now - self.newest_at))]
-        if self.refusal(said.step, takes_part=takes_part, over=over):
-            return [Tell(member_id, CoordinatorMessage("checkpoint_refused", step=said.step))]
-        return [Publish(member_id, said)]
+        if message.step in self.steps:  # the answer was lost with our predecessor
+            return [Send(member_id, CoordinatorMessage("checkpointed", step=message.step, age=now - self.newest_at))]
+        if self.refusal(message.step, takes_part=takes_part, over=over):
+            return [Send(member_id, CoordinatorMessage("checkpoint_refused", step=message.step))]
+        return [Publish(member_id, message)]
 
-    def published(self, said: MemberMessage, path: str, ranks: Iterable[str], now: float) -> list[Action]:
-        self.steps.add(said.step)
+    def published(self, message: MemberMessage, path: str, ranks: Iterable[str], now: float) -> list[Action]:
+        self.steps.add(message.step)
         self.newest_at = now
-        record = Record("checkpoint", {**said.detail, "path": path, "step": said.step, "epoch": said.epoch, "at": now})
-        return [record, *(Tell(member_id, CoordinatorMessage("checkpointed", step=said.step)) for member_id in ranks)]
+        record = Record(
+            "checkpoint", {**message.detail, "path": path, "step": message.step, "epoch": message.epoch, "at": now}
+        )
+        return [
+            record,
+            *(Send(member_id, CoordinatorMessage("checkpointed", step=message.step)) for member_id in ranks),
+        ]
 
-    def not_published(self, member_id: str, said: MemberMessage, error: str, now: float) -> list[Action]:
-        failed = replace(said, detail={"error": error})
-        return [self.failed(failed, now), Tell(member_id, CoordinatorMessage("checkpoint_refused", step=said.step))]
+    def not_published(self, member_id: str, message: MemberMessage, error: str, now: float) -> list[Action]:
+        failed = replace(message, detail={"error": error})
+        return [self.failed(failed, now), Send(member_id, CoordinatorMessage("checkpoint_refused", step=message.step))]
 
-    def given_up(self, member_id: str, said: MemberMessage) -> list[Action]:
+    def given_up(self, member_id: str, message: MemberMessage) -> list[Action]:
         """Its writer has removed it for a newer one: nothing has failed, and nothing is published."""
-        return [Tell(member_id, CoordinatorMessage("checkpoint_refused", step=said.step))]
+        return [Send(member_id, CoordinatorMessage("checkpoint_refused", step=message.step))]
 
-    def failed(self, said: MemberMessage, now: float) -> Record:
-        error = str(said.detail.get("error", ""))
-        return Record("checkpoint_failed", {"step": said.step, "epoch": said.epoch, "error": error, "at": now})
+    def failed(self, message: MemberMessage, now: float) -> Record:
+        error = str(message.detail.get("error", ""))
+        return Record("checkpoint_failed", {"step": message.step, "epoch": message.epoch, "error": error, "at": now})
 
-    def restored(self, said: MemberMessage, now: float) -> list[Action]:
+    def restored(self, message: MemberMessage, now: float) -> list[Action]:
         """What the attempt continues from. Said again on each connection: written down once."""
         if self.restoration_told:
             return []
         self.restoration_told = True
-        return [Record("restored", {**said.detail, "step": said.step, "epoch": said.epoch, "at": now})]
+        return [Record("restored", {**message.detail, "step": message.step, "epoch": message.epoch, "at": now})]
 
     def refusal(self, step: int, *, takes_part: bool, over: bool) -> str | None:
         """Why a checkpoint of `step` must not be published; None: it may."""

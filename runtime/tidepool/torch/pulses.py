@@ -47,7 +47,7 @@ class Stuck:
 
 @dataclass
 class _Pulse:
-    heard_at: float
+    seen_at: float
     generation: int = 0
     operation: int = 0
     #: Since when it waits for other ranks; None: it does not.
@@ -69,18 +69,20 @@ class Pulses:
         self._given_up = 0
         self._newest = 0
         self._moved_at: float | None = None
-        self._stall_told = False
+        self._stall_reported = False
 
-    def heard(self, member_id: str, now: float) -> None:
+    def seen(self, member_id: str, now: float) -> None:
         """Any sign of life."""
-        self._pulses.setdefault(member_id, _Pulse(now)).heard_at = now
+        self._pulses.setdefault(member_id, _Pulse(now)).seen_at = now
 
-    def told(self, member_id: str, said: MemberMessage, now: float) -> None:
+    def record(self, member_id: str, message: MemberMessage, now: float) -> None:
         """A pulse."""
-        waiting_since = None if said.waits_seconds is None else now - said.waits_seconds
-        self._pulses[member_id] = _Pulse(now, said.generation, said.operation, waiting_since, said.step_seconds)
-        if said.generation and (said.operation > self._newest or self._moved_at is None):
-            self._newest, self._moved_at, self._stall_told = said.operation, now, False
+        waiting_since = None if message.waits_seconds is None else now - message.waits_seconds
+        self._pulses[member_id] = _Pulse(
+            now, message.generation, message.operation, waiting_since, message.step_seconds
+        )
+        if message.generation and (message.operation > self._newest or self._moved_at is None):
+            self._newest, self._moved_at, self._stall_reported = message.operation, now, False
 
     def forget(self, member_id: str) -> None:
         self._pulses.pop(member_id, None)
@@ -90,7 +92,7 @@ class Pulses:
         slept = 0.0 if self._looked_at is None else now - self._looked_at
         if slept > _SLEEP_SECONDS:
             for pulse in self._pulses.values():
-                pulse.heard_at += slept
+                pulse.seen_at += slept
                 if pulse.waiting_since is not None:
                     pulse.waiting_since += slept
             if self._moved_at is not None:
@@ -111,7 +113,7 @@ class Pulses:
             for member_id in members
             if (pulse := self._pulses.get(member_id))
             and pulse.waiting_since is not None
-            and now - pulse.heard_at <= patience
+            and now - pulse.seen_at <= patience
         }
         found = [self._judge(member_id, waits, patience, now) for member_id in members if member_id in self._pulses]
         return [stuck for stuck in found if stuck is not None]
@@ -121,7 +123,7 @@ class Pulses:
 
     def _judge(self, member_id: str, waits: dict[str, float], patience: float, now: float) -> Stuck | None:
         pulse = self._pulses[member_id]
-        silent = now - pulse.heard_at
+        silent = now - pulse.seen_at
         longest = max((seconds for other, seconds in waits.items() if other != member_id), default=0.0)
         if silent > patience * (1 if longest > patience else _ALONE):
             return Stuck(member_id, True, silent)
@@ -139,12 +141,12 @@ class Pulses:
 
     def stalled(self, members: list[str], now: float) -> str | None:
         """In words, once per stall: nobody makes a step, though nobody can be blamed for it."""
-        if self._moved_at is None or self._stall_told:
+        if self._moved_at is None or self._stall_reported:
             return None
         seconds = now - self._moved_at
         if seconds <= _STALL * self.patience(members):
             return None
-        self._stall_told = True
+        self._stall_reported = True
         known = {member_id: self._pulses[member_id] for member_id in members if member_id in self._pulses}
         busy = sorted(member_id for member_id, pulse in known.items() if pulse.waiting_since is None)
         doing = f"the script is busy in {', '.join(busy)}" if busy else "all ranks wait for each other"

@@ -34,11 +34,11 @@ from tidepool.torch.feed import Feed, Piece
 from tidepool.torch.metrics import KEPT_RECORDS, MetricsFile
 from tidepool.torch.process_group import CommunicationError, Group
 from tidepool.torch.randomness import Generators
-from tidepool.torch.refusals import Layout, bare_model, check_engine, check_trainable
 from tidepool.torch.results import write_weights
 from tidepool.torch.state import Position, Stateful, TrainingState
 from tidepool.torch.step import Step, StepParts
 from tidepool.torch.transitions import Transitions
+from tidepool.torch.unsupported import Layout, bare_model, check_engine, check_trainable
 from tidepool.torch.update import IN_BODY, OneOrMore, Update, learning_rates, named_optimizers
 from tidepool.torch.validation import HeldOut, cannot_validate, measured, write_result
 
@@ -246,13 +246,13 @@ class Session:
 
         `values` runs on rank 0 alone, and on its successor if it dies before all have them.
         """
-        said: list[float] = []
+        computed: list[float] = []
 
         def rows() -> torch.Tensor:
             row = torch.zeros(1, width, dtype=torch.float64)
             if self.rank == 0:
-                said[:] = said or values()
-                row[0] = torch.tensor(said, dtype=torch.float64)
+                computed[:] = computed or values()
+                row[0] = torch.tensor(computed, dtype=torch.float64)
             return row
 
         return self._summed(rows)
@@ -478,7 +478,7 @@ class Session:
                 self._checkpoints.finish()
                 if self.folder is not None:
                     write(self.folder)
-                self._transitions.say(
+                self._transitions.send(
                     MemberMessage("finished", self.generation, self.position.step, self.position.epoch)
                 )
             if self._transitions.wait_for_the_end():

@@ -148,13 +148,13 @@ class Step:
         names = self._shared.position.metric_names
         if not control[2]:
             return
-        told = torch.zeros(group.size, _METRICS, 1 + _NAME_BYTES, dtype=torch.float64)
-        for row, (name, value) in zip(told[group.rank], self._new.items(), strict=False):
+        named = torch.zeros(group.size, _METRICS, 1 + _NAME_BYTES, dtype=torch.float64)
+        for row, (name, value) in zip(named[group.rank], self._new.items(), strict=False):
             row[0] = float(value)
             row[1 : 1 + len(name.encode())] = torch.tensor(list(name.encode()), dtype=torch.float64)
-        group.wait(group.all_reduce(told))
+        group.wait(group.all_reduce(named))
         sums: dict[str, float] = {}
-        for value, *letters in told.flatten(0, 1).tolist():
+        for value, *letters in named.flatten(0, 1).tolist():
             name = bytes(int(letter) for letter in letters if letter).decode()
             sums[name] = sums.get(name, 0.0) + value
         names += sorted(name for name in sums if name)

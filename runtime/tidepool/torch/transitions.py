@@ -86,9 +86,9 @@ class Transitions:
         """Monotonic time of the attempt's newest checkpoint, before the first of its beginning, as far as told."""
         return self._control.checkpointed_at if self._control else 0.0
 
-    def say(self, said: MemberMessage) -> None:
+    def send(self, message: MemberMessage) -> None:
         if self._control is not None:
-            self._control.say(said)
+            self._control.send(message)
 
     def step_made(self, seconds: float) -> None:
         """How long it took: what the coordinator's patience is measured by."""
@@ -112,7 +112,7 @@ class Transitions:
             return
         self.state.pack()  # what cannot be carried to another process shall be told now, not at the first switch
         could_train()
-        self._control.say(MemberMessage("ready"))
+        self._control.send(MemberMessage("ready"))
         while self._group is None:
             prepared = self._next_invitation(self._control)
             try:
@@ -159,7 +159,7 @@ class Transitions:
         with group.waiting():
             receive_state(group, self.state, in_place=plan.cause == "resize", member_id=self.member_id)
         self._activate(group, plan)
-        self._say_switched(0.0)
+        self._report_switched(0.0)
 
     # --- planned changes ---
 
@@ -176,7 +176,7 @@ class Transitions:
             return
         fault("switch", self.member_id)
         if prepared.group is None:
-            self._control.say(MemberMessage("left", generation, self.state.position.step))
+            self._control.send(MemberMessage("left", generation, self.state.position.step))
             raise SystemExit(0)
         old = self.group
         try:
@@ -194,7 +194,7 @@ class Transitions:
             self._hand_overs = [HandOver(group, snapshot, rank, self.member_id) for rank in joiners]
         if self.exposed:
             self.settle()
-        self._say_switched((time.monotonic() - begun) * 1000.0)
+        self._report_switched((time.monotonic() - begun) * 1000.0)
 
     def settle(self) -> None:
         """Wait until nothing is being sent: what comes may change parameters or optimizer state."""
@@ -211,10 +211,10 @@ class Transitions:
         self._begun_at = self.state.position.operation
         note_step(self.state.position.step)
 
-    def _say_switched(self, pause_ms: float) -> None:
+    def _report_switched(self, pause_ms: float) -> None:
         position, group = self.state.position, self.group
         detail = {"world_size": group.size}
-        self.say(MemberMessage("switched", group.generation, position.step, position.epoch, pause_ms, detail=detail))
+        self.send(MemberMessage("switched", group.generation, position.step, position.epoch, pause_ms, detail=detail))
 
     def is_halt(self, generation: int) -> bool:
         """The change that all have agreed on is that everybody stops."""
@@ -256,23 +256,23 @@ class Transitions:
                 continue
             old.drop()
             self._activate(group, plan)
-            self._say_switched((time.monotonic() - begun) * 1000.0)
+            self._report_switched((time.monotonic() - begun) * 1000.0)
             return behind
 
     def _wait_for_plan(self, control: Control, known: int) -> GenerationPlan:
         """The coordinator's plan for a generation after `known`; ends this rank if it is not needed any more."""
         deadline = time.monotonic() + GIVE_UP_SECONDS
 
-        def told() -> GenerationPlan | None:
+        def newer_plan() -> GenerationPlan | None:
             return control.recovery if control.recovery and control.recovery.generation > known else None
 
-        while not control.wait_until(lambda: control.finished or control.stopping or told(), ASK_SECONDS):
+        while not control.wait_until(lambda: control.finished or control.stopping or newer_plan(), ASK_SECONDS):
             if not control.connected:
                 deadline = time.monotonic() + GIVE_UP_SECONDS
             elif time.monotonic() > deadline:
                 end_at_once("no plan came after a communication error")
-            control.say(MemberMessage("broken", known, self.state.position.step))
-        plan = told()
+            control.send(MemberMessage("broken", known, self.state.position.step))
+        plan = newer_plan()
         if control.finished or plan is None:  # or sent away
             raise SystemExit(0)
         return plan

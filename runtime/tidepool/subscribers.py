@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tidepool.link import Lines, LinkError
 
-__all__ = ["Audience"]
+__all__ = ["Subscribers"]
 
 
 @dataclass
@@ -18,25 +18,25 @@ class _Client:
     lines: Lines = field(default_factory=Lines)
 
 
-class Audience:
+class Subscribers:
     """Callbacks for a selector. greeting: what a new client is told. hear: gets each line that one sends."""
 
     def __init__(
         self,
         listener: socket.socket,
         selector: selectors.BaseSelector,
-        greeting: Callable[[], bytes],
-        hear: Callable[[bytes], None],
+        first_line: Callable[[], bytes],
+        on_line: Callable[[bytes], None],
     ) -> None:
         self._listener = listener
         self._selector = selector
-        self._greeting = greeting
-        self._hear_line = hear
+        self._first_line = first_line
+        self._on_line = on_line
         self._clients: list[_Client] = []
         listener.setblocking(False)
         selector.register(listener, selectors.EVENT_READ, self._accept)
 
-    def tell(self, line: bytes) -> None:
+    def send(self, line: bytes) -> None:
         for client in [*self._clients]:
             self._send(client, line)
 
@@ -45,17 +45,17 @@ class Audience:
         link.setblocking(False)
         client = _Client(link)
         self._clients.append(client)
-        self._selector.register(link, selectors.EVENT_READ, lambda: self._hear(client))
-        self._send(client, self._greeting())
+        self._selector.register(link, selectors.EVENT_READ, lambda: self._receive(client))
+        self._send(client, self._first_line())
 
-    def _hear(self, client: _Client) -> None:
+    def _receive(self, client: _Client) -> None:
         try:
             received = client.link.recv(65536)
             lines = client.lines.feed(received)
         except (OSError, LinkError):
             received, lines = b"", []
         for line in lines:
-            self._hear_line(line)
+            self._on_line(line)
         if not received:
             self._forget(client)
 
