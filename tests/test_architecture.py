@@ -29,6 +29,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 JOBS_FLOORS: tuple[tuple[str, ...], ...] = (
     ("states",),
     ("models",),
+    ("options",),
     ("files",),
     ("queries",),
     ("usage",),

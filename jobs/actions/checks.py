@@ -16,11 +16,11 @@ from datasets.models import Dataset, DatasetVersion
 from datasets.queries import why_not_ready
 from jobs.files.folder import job_folder
 from jobs.models import Checkpoint, InstanceGroup, Job
+from jobs.options import OPTIONS
 from models_registry.models import RegisteredModel, RegisteredModelVersion
 from workers.queries import capacity
 
 __all__ = [
-    "MAX_PRIORITY",
     "InvalidSubmission",
     "Problems",
     "check_arguments",
@@ -37,22 +37,9 @@ __all__ = [
     "find_model",
 ]
 
-MAX_PRIORITY = 10_000
-MAX_VIRTUAL_RANKS = 1024
 #: Of what a script is given beside its parameters: words, and characters of all of them.
 _MAX_ARGUMENTS = 1000
 _MAX_ARGUMENTS_TEXT = 64 * 1024
-_MAX_INTEGER = 2**31 - 1
-_FIELD_WORDS = {
-    "min_slots": "The least number of GPUs",
-    "max_slots": "The most GPUs",
-    "priority": "The priority",
-    "seed": "The seed",
-    "checkpoint_seconds": "The seconds between checkpoints",
-    "checkpoints_kept": "The number of checkpoints that are kept",
-    "effective_batch_size": "The effective batch size",
-    "virtual_ranks": "The number of virtual ranks",
-}
 _FIXED = RegisteredModelVersion.Engine.FIXED
 _SINGLE = RegisteredModelVersion.Engine.SINGLE
 
@@ -171,10 +158,10 @@ def check_slots(
     group: InstanceGroup | None,
     model: RegisteredModelVersion | None,
 ) -> None:
-    fits = check_range(problems, "max_slots", most, 1, _MAX_INTEGER)
+    fits = check_range(problems, "max_slots", most)
     # Scripts that are not elastic have no minimum of their own.
     follows = model is not None and model.engine in (_FIXED, _SINGLE)
-    fits = (follows or check_range(problems, "min_slots", least, 1, _MAX_INTEGER)) and fits
+    fits = (follows or check_range(problems, "min_slots", least)) and fits
     if not fits:
         return
     if most < least:
@@ -204,7 +191,7 @@ def check_exactness(
             )
     elif model is not None and model.engine in (_FIXED, _SINGLE):
         problems.add("exactness", f"{model.model.name} is not elastic and adds up as its script does: choose 'sum'.")
-    elif virtual_ranks is not None and check_range(problems, "virtual_ranks", virtual_ranks, 1, MAX_VIRTUAL_RANKS):
+    elif virtual_ranks is not None and check_range(problems, "virtual_ranks", virtual_ranks):
         check_enough_virtual_ranks(problems, "virtual_ranks", virtual_ranks, max_slots)
 
 
@@ -220,7 +207,7 @@ def check_enough_virtual_ranks(problems: Problems, name: str, virtual_ranks: int
 
 def check_priority(problems: Problems, priority: int | None, group: InstanceGroup | None = None) -> None:
     """In the range of all priorities, and in that of the instance group."""
-    if priority is None or not check_range(problems, "priority", priority, 1, MAX_PRIORITY) or group is None:
+    if priority is None or not check_range(problems, "priority", priority) or group is None:
         return
     if not group.lowest_priority <= priority <= group.highest_priority:
         problems.add(
@@ -229,11 +216,13 @@ def check_priority(problems: Problems, priority: int | None, group: InstanceGrou
         )
 
 
-def check_range(problems: Problems, name: str, value: Any, least: int, most: int) -> bool:
-    if _is_integer(value) and least <= value <= most:
+def check_range(problems: Problems, name: str, value: Any) -> bool:
+    """Whether the value of an option, if there is one, lies within its limits."""
+    option = OPTIONS[name]
+    is_left_out = value is None and option.default is None and not option.is_required
+    if is_left_out or (_is_integer(value) and option.least <= value <= option.most):
         return True
-    limit = f"from {least} to {most}" if most < _MAX_INTEGER else f"of {least} or more"
-    problems.add(name, f"{_FIELD_WORDS[name]} must be a whole number {limit}.")
+    problems.add(name, f"{option.words} must be a whole number {option.limit}.")
     return False
 
 

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from django.contrib.auth.models import User
 
-from jobs.actions.checks import MAX_PRIORITY, Problems
+from jobs.actions.checks import Problems
 from jobs.models import InstanceGroup
+from jobs.options import MAX_PRIORITY
 from jobs.queries.group_terms import LINKS, TERMS
 from workers.models import ResourceGroup
 from workers.queries import find_resource_group

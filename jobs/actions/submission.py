@@ -34,6 +34,7 @@ from jobs.control.wake import wake_scheduler
 from jobs.files.folder import job_folder, stage
 from jobs.files.validation_runs import validation_of
 from jobs.models import InstanceGroup, Job
+from jobs.options import OPTIONS, Options, option_values
 from jobs.queries.jobs import job_state_as_json
 from jobs.states import JobState, Reason
 from models_registry.models import RegisteredModelVersion
@@ -41,39 +42,26 @@ from models_registry.models import RegisteredModelVersion
 __all__ = ["Checked", "Submission", "check", "clone", "submit", "submit_again"]
 
 _ELASTIC = RegisteredModelVersion.Engine.ELASTIC
-_MAX_SEED = 2**63 - 1
-_MAX_BATCH = 2**31 - 1
-_MAX_KEPT = 1000
+#: Options whose limits depend on others, with checks of their own.
+_CHECKED_TOGETHER = {"min_slots", "max_slots", "priority", "exactness", "virtual_ranks"}
 
 
-@dataclass(frozen=True)
-class Submission:
-    """What a user asks for. References are names or ids; a version may stand for itself."""
+@dataclass(frozen=True, kw_only=True)
+class Submission(Options):
+    """A training as a user asks for it. References are names or ids; a version may stand for itself."""
 
     name: str
     model: int | str | RegisteredModelVersion
     dataset: int | str | DatasetVersion
     instance_group: int | str
-    max_slots: int
-    min_slots: int = 1
-    #: None: the instance group's default.
-    priority: int | None = None
     #: Each reaches the script as `--name value`, over the model's own.
     parameters: Mapping[str, Any] = field(default_factory=dict)
     #: Words that reach the script behind these, in this order and as they are.
     arguments: Sequence[str] = ()
-    exactness: str = Job.Exactness.SUM
-    #: Only where it is bitwise. None: the smallest power of two that is enough for `max_slots`.
-    virtual_ranks: int | None = None
-    effective_batch_size: int | None = None
-    seed: int = 0
     #: Id of a checkpoint to continue from.
     checkpoint: int | None = None
-    #: What it begins with, at step 0 and with a fresh optimizer.
+    #: Weights to begin with, at step 0 and with a fresh optimizer.
     initial_weights: Weights | None = None
-    #: Most seconds between two checkpoints, 0 for none, and how many stay. None: the script decides.
-    checkpoint_seconds: int | None = None
-    checkpoints_kept: int | None = None
     #: One of `wmla.identities.Dialect`, and the `args` of such a submission.
     dialect: str = ""
     submitted_args: str = ""
@@ -81,15 +69,13 @@ class Submission:
 
 @dataclass(frozen=True)
 class Checked:
-    """A submission without mistakes: rows in place of references."""
+    """A submission without mistakes: rows in place of references, and all options as they will hold."""
 
     owner: User
     name: str
     model: RegisteredModelVersion
     dataset: DatasetVersion
     group: InstanceGroup
-    min_slots: int
-    priority: int
     beginning: Beginning | None
     given: Submission
     #: Folder that the code is copied from.
@@ -117,17 +103,9 @@ def clone(job: Job, owner: User) -> Job:
         model=job.model.model.name,
         dataset=job.dataset.dataset.name,
         instance_group=job.instance_group.name,
-        min_slots=job.min_slots,
-        max_slots=job.max_slots,
-        priority=job.priority,
         parameters=job.parameters,
         arguments=job.arguments,
-        exactness=job.exactness,
-        virtual_ranks=job.virtual_ranks,
-        effective_batch_size=job.effective_batch_size,
-        seed=job.seed,
-        checkpoint_seconds=job.checkpoint_seconds,
-        checkpoints_kept=job.checkpoints_kept,
+        **option_values(job),
     )
     return submit_again(job, given, owner, dataset=job.dataset, beginning=beginning_again(job))
 
@@ -160,10 +138,11 @@ def check(given: Submission, owner: User) -> Checked:
     model = find_model(problems, given.model)
     dataset = find_dataset(problems, given.dataset)
     group = find_group(problems, given.instance_group, owner)
-    min_slots = given.min_slots if model is None or model.engine == _ELASTIC else given.max_slots
-    check_slots(problems, min_slots, given.max_slots, group, model)
-    priority = given.priority if given.priority is not None or group is None else group.default_priority
-    _check_options(problems, given, priority, group, model)
+    if model is not None and model.engine != _ELASTIC:
+        given = replace(given, min_slots=given.max_slots)
+    if given.priority is None and group is not None:
+        given = replace(given, priority=group.default_priority)
+    _check_options(problems, given, group, model)
     beginning = find_beginning(
         problems, checkpoint=given.checkpoint, weights=given.initial_weights, user=owner, model=model
     )
@@ -173,17 +152,14 @@ def check(given: Submission, owner: User) -> Checked:
     assert model is not None
     assert dataset is not None
     assert group is not None
-    assert priority is not None
     return Checked(
         owner=owner,
         name=name,
         model=model,
         dataset=dataset,
         group=group,
-        min_slots=min_slots,
-        priority=priority,
         beginning=beginning,
-        given=given,
+        given=replace(given, virtual_ranks=_virtual_ranks(given)),
         code=model.folder,
     )
 
@@ -191,21 +167,17 @@ def check(given: Submission, owner: User) -> Checked:
 def _check_options(
     problems: Problems,
     given: Submission,
-    priority: int | None,
     group: InstanceGroup | None,
     model: RegisteredModelVersion | None,
 ) -> None:
-    check_priority(problems, priority, group)
+    check_slots(problems, given.min_slots, given.max_slots, group, model)
+    check_priority(problems, given.priority, group)
     check_parameters(problems, given.parameters, model)
     check_arguments(problems, given.arguments)
     check_exactness(problems, given.exactness, given.virtual_ranks, given.max_slots, model)
-    check_range(problems, "seed", given.seed, 0, _MAX_SEED)
-    if given.checkpoint_seconds is not None:
-        check_range(problems, "checkpoint_seconds", given.checkpoint_seconds, 0, _MAX_BATCH)
-    if given.checkpoints_kept is not None:
-        check_range(problems, "checkpoints_kept", given.checkpoints_kept, 1, _MAX_KEPT)
-    if given.effective_batch_size is not None:
-        check_range(problems, "effective_batch_size", given.effective_batch_size, 1, _MAX_BATCH)
+    for name in OPTIONS:
+        if name not in _CHECKED_TOGETHER:
+            check_range(problems, name, getattr(given, name))
 
 
 def _create(checked: Checked, then: Callable[[Job], object] = lambda job: None) -> Job:
@@ -250,19 +222,11 @@ def _insert(checked: Checked) -> Job:
         dataset=checked.dataset,
         instance_group=checked.group,
         state=JobState.PENDING,
-        min_slots=checked.min_slots,
-        max_slots=given.max_slots,
-        priority=checked.priority,
         parameters=dict(given.parameters),
         arguments=list(given.arguments),
         dialect=given.dialect,
         submitted_args=given.submitted_args,
-        exactness=given.exactness,
-        virtual_ranks=_virtual_ranks(given),
-        effective_batch_size=given.effective_batch_size,
-        seed=given.seed,
-        checkpoint_seconds=given.checkpoint_seconds,
-        checkpoints_kept=given.checkpoints_kept,
+        **option_values(given),
         starts_from=beginning.kind if beginning else Job.StartsFrom.NOTHING,
         initial_checkpoint=beginning.checkpoint if beginning else None,
         initial_job=beginning.job if beginning else None,

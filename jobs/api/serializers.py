@@ -12,6 +12,7 @@ from jobs.actions.beginning import WEIGHTS_WANTED, Weights
 from jobs.actions.change import JobChange
 from jobs.actions.submission import Submission
 from jobs.models import Checkpoint, Job
+from jobs.options import OPTIONS, Option
 from jobs.queries.jobs import job_as_json
 from jobs.states import JobState
 
@@ -72,32 +73,12 @@ class JobInput(StrictSerializer):
     model = ReferenceField()
     dataset = ReferenceField()
     instance_group = ReferenceField()
-    min_slots = serializers.IntegerField(default=1)
-    max_slots = serializers.IntegerField()
-    priority = serializers.IntegerField(default=None, allow_null=True, help_text="1 to 10000.")
     parameters = ObjectField(default=dict, help_text="Each reaches the script as `--name value`.")
     arguments = serializers.ListField(
         child=serializers.CharField(allow_blank=True, trim_whitespace=False),
         default=list,
         help_text="Words that reach the script behind these, in this order.",
     )
-    exactness = serializers.ChoiceField(
-        Job.Exactness.choices,
-        default=Job.Exactness.SUM,
-        help_text="What a resize may change: the rounding of sums, and what looks at a GPU's batch; or not one bit.",
-    )
-    virtual_ranks = serializers.IntegerField(
-        default=None,
-        allow_null=True,
-        help_text="In `bitwise`: parts of each step, at least max_slots, fixed for the job. Absent: the least power of "
-        "two that is enough.",
-    )
-    effective_batch_size = serializers.IntegerField(
-        default=None,
-        allow_null=True,
-        help_text="Samples per step over all GPUs, however many there are. Absent: as the script says.",
-    )
-    seed = serializers.IntegerField(default=0, help_text="Of the order of samples and of random numbers in steps.")
     checkpoint = serializers.IntegerField(
         default=None,
         allow_null=True,
@@ -110,19 +91,19 @@ class JobInput(StrictSerializer):
         'checkpoint\'s); `{"checkpoint": id}`, for those of that checkpoint; or `{"upload": id}`, for a file that was '
         "uploaded: the state_dict as torch.save wrote it, or safetensors.",
     )
-    checkpoint_seconds = serializers.IntegerField(
-        default=None,
-        allow_null=True,
-        help_text="Most seconds between two checkpoints; 0: none but at a halt. Absent: as the script says, or 60.",
-    )
-    checkpoints_kept = serializers.IntegerField(
-        default=None,
-        allow_null=True,
-        help_text="How many of the newest checkpoints stay, 1 to 1000. Absent: as the script says, or 2.",
-    )
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        return {**super().get_fields(), **{name: _field_of(option) for name, option in OPTIONS.items()}}
 
     def submission(self) -> Submission:
         return Submission(**self.validated_data)
+
+
+def _field_of(option: Option) -> serializers.Field[Any, Any, Any, Any]:
+    shown: dict[str, Any] = {"label": option.label or None, "help_text": option.help_with("Absent")}
+    if not option.is_required:
+        shown |= {"default": option.default, "allow_null": option.default is None}
+    return serializers.ChoiceField(option.choices, **shown) if option.choices else serializers.IntegerField(**shown)
 
 
 class JobChangeInput(StrictSerializer):

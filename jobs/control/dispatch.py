@@ -25,6 +25,7 @@ from tidepool.protocol import DesiredJob, LaunchSpec, Member, Sync, to_json
 from jobs.files.folder import INITIAL, TRAIN_DIR, job_folder
 from jobs.files.validation_runs import validation_of
 from jobs.models import Job, Journal, SlotClaim
+from jobs.options import OPTIONS, option_values
 from jobs.queries.jobs import usable_checkpoints
 from jobs.states import JobState
 from models_registry.settings import settings_in
@@ -124,22 +125,16 @@ def launch_spec(job: Job) -> LaunchSpec:
         data_dir=job.dataset.path,
         environment={name: value for variables in _launch_environments for name, value in variables(job).items()},
         compat=list(job.model.compat),
-        min_slots=job.min_slots,
         max_slots=job.first_max_slots or job.max_slots,
-        effective_batch_size=job.effective_batch_size,
-        seed=job.seed,
-        exactness=cast(Literal["sum", "bitwise"], str(job.exactness)),
-        virtual_ranks=job.virtual_ranks,
         checkpoints=[str(folder.path / checkpoint.path) for checkpoint in usable_checkpoints(job)],
         initial_checkpoint=str(folder.initial()) if job.starts_from == Job.StartsFrom.CHECKPOINT else None,
         initial_weights=str(folder.initial()) if job.starts_from == Job.StartsFrom.WEIGHTS else None,
-        checkpoint_seconds=job.checkpoint_seconds,
-        checkpoints_kept=job.checkpoints_kept,
         stuck_seconds=settings.TIDEPOOL_STUCK_SECONDS,
         launch_seconds=settings.TIDEPOOL_LAUNCH_SECONDS,
         engine=cast(Literal["elastic", "fixed", "single"], str(job.model.engine)),
         validate=cast(Literal["", "validation", "testing"], validation.split if validation else ""),
         settings={**job.model.settings, **settings_in(parameters)},
+        **{name: value for name, value in option_values(job).items() if OPTIONS[name].is_launched},
     )
 
 

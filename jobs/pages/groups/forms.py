@@ -8,8 +8,8 @@ from typing import Any, Final
 from django import forms
 from django.core.exceptions import ValidationError
 
-from jobs.actions.checks import MAX_PRIORITY
 from jobs.models import InstanceGroup
+from jobs.options import MAX_PRIORITY
 from jobs.queries.group_parameters import Given, ParameterError, read_lines
 from jobs.queries.group_terms import LINKS, TERMS, in_words
 from workers.models import ResourceGroup

@@ -10,13 +10,19 @@ from django import forms
 from core.formfields import ParametersField, as_scalar
 from core.parameters import Scalar, kind_of, misfits
 from datasets.models import Dataset
-from jobs.actions.checks import MAX_PRIORITY
-from jobs.models import InstanceGroup, Job
+from jobs.models import InstanceGroup
+from jobs.options import MAX_PRIORITY, OPTIONS, Option
 from models_registry.models import RegisteredModel
 
-__all__ = ["ChangeForm", "TrainForm"]
+__all__ = ["ON_PAGE", "ChangeForm", "TrainForm"]
 
 _PARAMETER = "parameter."
+
+
+#: Options that the page asks for.
+ON_PAGE = [option for option in OPTIONS.values() if option.label]
+#: Those that jobs/train.html places by name; others follow under "More options".
+_PLACED = {"min_slots", "max_slots", "priority", "exactness", "virtual_ranks"}
 
 
 class TrainForm(forms.Form):
@@ -26,49 +32,15 @@ class TrainForm(forms.Form):
     instance_group = forms.ModelChoiceField(
         InstanceGroup.objects.none(), empty_label=None, help_text="Whose GPUs it uses and which policy divides them."
     )
-    min_slots = forms.IntegerField(
-        label="At least", initial=1, help_text="It waits until this many GPUs are free for it."
-    )
-    max_slots = forms.IntegerField(
-        label="At most",
-        initial=8,
-        help_text="It grows up to this many while it trains, without stopping. WMLA: max number of workers.",
-    )
-    priority = forms.IntegerField(
-        initial=5000, help_text=f"1 to {MAX_PRIORITY}. Twice the priority means twice the GPUs, where both want them."
-    )
     parameters = ParametersField(
         label="Other parameters",
         required=False,
         help_text="One per line, such as epochs = 5: for what the model does not declare.",
     )
-    exactness = forms.ChoiceField(
-        choices=[
-            (Job.Exactness.SUM, "Sum: the fastest; its number of GPUs may show in the last digits"),
-            (Job.Exactness.BITWISE, "Bitwise: on any number of GPUs the same bits as on one"),
-        ],
-        help_text="What a resize may change. Each step takes the same samples in either, and none is lost.",
-    )
-    virtual_ranks = forms.IntegerField(
-        required=False,
-        label="Virtual ranks",
-        help_text="Parts that each step is computed in, for good; it can have no more GPUs than that. Empty: the next "
-        "power of two.",
-    )
-
     start_from = forms.ChoiceField(
         required=False,
         label="Start from",
         help_text="Weights begin at step 0 with a fresh optimizer. A checkpoint is continued with all that it holds.",
-    )
-    checkpoint_seconds = forms.IntegerField(
-        required=False,
-        label="A checkpoint at least every",
-        help_text="So much training is lost at most if every GPU fails at once. 0: none at all. Empty: as the script "
-        "says, or 60.",
-    )
-    checkpoints_kept = forms.IntegerField(
-        required=False, label="Checkpoints that are kept", help_text="Empty: as the script says, or 2."
     )
 
     def __init__(
@@ -81,6 +53,7 @@ class TrainForm(forms.Form):
     ) -> None:
         """`declared`: parameters of each model, by its number as text. Their fields are named `parameter.<name>`."""
         super().__init__(*args, **kwargs)
+        self.fields |= {option.name: _field_of(option) for option in ON_PAGE}
         self._declared = declared
         start_from = self.fields["start_from"]
         assert isinstance(start_from, forms.ChoiceField)
@@ -90,6 +63,15 @@ class TrainForm(forms.Form):
         field.queryset = InstanceGroup.objects.filter(pk__in=[group.pk for group in groups])
         if groups:
             field.initial = groups[0].pk
+
+    @property
+    def more_options(self) -> list[tuple[forms.BoundField, str]]:
+        """The options that have no place of their own on the page, with their units."""
+        return [(self[option.name], option.unit) for option in ON_PAGE if option.name not in _PLACED]
+
+    @property
+    def has_more_errors(self) -> bool:
+        return any(field.errors for field, _ in self.more_options)
 
     @property
     def typed_parameters(self) -> dict[str, dict[str, str]]:
@@ -118,6 +100,14 @@ class TrainForm(forms.Form):
         }
         problems = misfits(given, declared)
         return {name: value for name, value in given.items() if value != declared[name]}, problems
+
+
+def _field_of(option: Option) -> forms.Field:
+    initial = option.default if option.initial is None else option.initial
+    shown: dict[str, Any] = {"label": option.label, "help_text": option.help_with("Empty"), "initial": initial}
+    if option.choices:
+        return forms.ChoiceField(choices=option.choices, **shown)
+    return forms.IntegerField(required=initial is not None, **shown)
 
 
 class ChangeForm(forms.Form):

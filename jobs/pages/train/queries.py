@@ -12,9 +12,9 @@ from django.db.models import Exists, OuterRef, Q
 from core.parameters import Scalar, kind_of
 from core.uploads import WEIGHTS_SUFFIXES, finished
 from datasets.models import Dataset
-from jobs.actions.checks import MAX_PRIORITY
 from jobs.control.fixed_size import stop_words
 from jobs.models import Checkpoint, InstanceGroup
+from jobs.options import MAX_PRIORITY
 from jobs.queries.jobs import visible_jobs
 from models_registry.queries import models
 from workers.queries import capacity

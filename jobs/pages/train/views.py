@@ -23,7 +23,7 @@ from jobs.actions import JobChange, Submission
 from jobs.insight.previews import preview_change, preview_submission
 from jobs.models import InstanceGroup, Job, JobEvent
 from jobs.pages.queries import usable_groups
-from jobs.pages.train.forms import ChangeForm, TrainForm
+from jobs.pages.train.forms import ON_PAGE, ChangeForm, TrainForm
 from jobs.pages.train.queries import beginnings, chosen_beginning, declared_parameters, train_choices, usual_values
 from jobs.queries.jobs import visible_jobs
 
@@ -118,13 +118,7 @@ def _submission(values: dict[str, Any]) -> Submission:
         model=values["model"].name,
         dataset=values["dataset"].name,
         instance_group=values["instance_group"].name,
-        min_slots=values["min_slots"],
-        max_slots=values["max_slots"],
-        priority=values["priority"],
         parameters=values["parameters"],
-        exactness=values["exactness"],
-        virtual_ranks=values["virtual_ranks"],
-        checkpoint_seconds=values["checkpoint_seconds"],
-        checkpoints_kept=values["checkpoints_kept"],
+        **{option.name: values[option.name] for option in ON_PAGE},
         **chosen_beginning(values["start_from"]),
     )

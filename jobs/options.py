@@ -1,0 +1,162 @@
+"""Options of a training, each declared once.
+
+The fields of the Train page and of the API, the checks of limits, cloning, the new row and the launch specification are
+derived from `OPTIONS`. A new option is a field of `Options`, a column of the same name in `jobs.models.Job` and, where
+the runtime uses it, a field of the same name in `tidepool.protocol.LaunchSpec`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from jobs.models import Job
+
+__all__ = ["MAX_PRIORITY", "OPTIONS", "Option", "Options", "option_values"]
+
+MAX_PRIORITY: Final = 10_000
+_MAX_INTEGER: Final = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Option:
+    #: The option as sentences call it.
+    words: str
+    help: str
+    #: The label on the Train page; "": only the API takes the option.
+    label: str = ""
+    unit: str = ""
+    #: Limits of a whole number.
+    least: int = 0
+    most: int = _MAX_INTEGER
+    #: Values with their labels, where the option is no number.
+    choices: Sequence[tuple[str, str]] = ()
+    #: The meaning of None, as the end of a sentence.
+    absent: str = ""
+    #: First value on the Train page, where that is not the default.
+    initial: int | None = None
+    #: Whether `LaunchSpec` has a field of this name.
+    is_launched: bool = False
+    #: Filled in by `OPTIONS` from the field of `Options`.
+    name: str = ""
+    default: Any = None
+    is_required: bool = False
+
+    @property
+    def limit(self) -> str:
+        return f"from {self.least} to {self.most}" if self.most < _MAX_INTEGER else f"of {self.least} or more"
+
+    def help_with(self, absent: str) -> str:
+        """The help and the meaning of None, which a form calls "Empty" and the API "Absent"."""
+        return f"{self.help} {absent}: {self.absent}" if self.absent else self.help
+
+
+def _option(words: str, help: str, *, default: Any = MISSING, **details: Any) -> Any:
+    return field(default=default, metadata={"option": Option(words, help, **details)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The values of a training's options."""
+
+    min_slots: int = _option(
+        "The least number of GPUs",
+        "It waits until this many GPUs are free for it.",
+        default=1,
+        label="At least",
+        unit="GPUs",
+        least=1,
+        is_launched=True,
+    )
+    max_slots: int = _option(
+        "The most GPUs",
+        "It grows up to this many while it trains, without stopping. WMLA: max number of workers.",
+        label="At most",
+        unit="GPUs",
+        least=1,
+        initial=8,
+    )
+    #: None: the instance group's default.
+    priority: int | None = _option(
+        "The priority",
+        f"1 to {MAX_PRIORITY}. Twice the priority means twice the GPUs, where both want them.",
+        default=None,
+        label="Priority",
+        least=1,
+        most=MAX_PRIORITY,
+        initial=5000,
+    )
+    exactness: str = _option(
+        "The exactness",
+        "What a resize may change. Each step takes the same samples in either, and none is lost.",
+        default=Job.Exactness.SUM,
+        label="Exactness",
+        choices=(
+            (Job.Exactness.SUM, "Sum: the fastest; its number of GPUs may show in the last digits"),
+            (Job.Exactness.BITWISE, "Bitwise: on any number of GPUs the same bits as on one"),
+        ),
+        is_launched=True,
+    )
+    #: Of exactness bitwise only.
+    virtual_ranks: int | None = _option(
+        "The number of virtual ranks",
+        "Parts that each step is computed in, for good; it can have no more GPUs than that.",
+        default=None,
+        label="Virtual ranks",
+        least=1,
+        most=1024,
+        absent="the next power of two.",
+        is_launched=True,
+    )
+    effective_batch_size: int | None = _option(
+        "The effective batch size",
+        "Samples per step over all GPUs, however many there are.",
+        default=None,
+        least=1,
+        absent="as the script says.",
+        is_launched=True,
+    )
+    seed: int = _option(
+        "The seed",
+        "Of the order of samples and of random numbers in steps.",
+        default=0,
+        most=2**63 - 1,
+        is_launched=True,
+    )
+    checkpoint_seconds: int | None = _option(
+        "The seconds between checkpoints",
+        "So much training is lost at most if every GPU fails at once. 0: none at all.",
+        default=None,
+        label="A checkpoint at least every",
+        unit="seconds",
+        absent="as the script says, or 60.",
+        is_launched=True,
+    )
+    checkpoints_kept: int | None = _option(
+        "The number of checkpoints that are kept",
+        "The newest ones stay.",
+        default=None,
+        label="Checkpoints that are kept",
+        least=1,
+        most=1000,
+        absent="as the script says, or 2.",
+        is_launched=True,
+    )
+
+
+def _declared() -> Iterator[Option]:
+    for column in fields(Options):
+        option, is_required = column.metadata["option"], column.default is MISSING
+        yield replace(
+            option, name=column.name, default=None if is_required else column.default, is_required=is_required
+        )
+
+
+OPTIONS: Mapping[str, Option] = MappingProxyType({option.name: option for option in _declared()})
+
+
+def option_values(row: Options | Job) -> dict[str, Any]:
+    """The options of a submission or a job, by name."""
+    return {name: getattr(row, name) for name in OPTIONS}

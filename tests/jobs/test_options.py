@@ -1,0 +1,90 @@
+"""Each option of a training reaches the Train page, the API, the row, a clone and the launch from its declaration."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from drf_spectacular.generators import SchemaGenerator
+from tidepool.protocol import LaunchSpec
+
+from jobs import actions
+from jobs.control.dispatch import launch_spec
+from jobs.models import Job
+from jobs.options import OPTIONS, Option
+from jobs.pages.train.forms import TrainForm
+from tests.jobs.conftest import Submit
+
+#: Another value than the default of each option, and fitting beside the others.
+OTHERS: dict[str, Any] = {
+    "min_slots": 2,
+    "max_slots": 3,
+    "priority": 1234,
+    "exactness": "bitwise",
+    "virtual_ranks": 5,
+    "effective_batch_size": 96,
+    "seed": 7,
+    "checkpoint_seconds": 11,
+    "checkpoints_kept": 4,
+}
+
+
+@pytest.fixture(scope="module")
+def described() -> dict[str, Any]:
+    schema = SchemaGenerator().get_schema(request=None, public=True)
+    shape: dict[str, Any] = schema["components"]["schemas"]["JobInputRequest"]
+    return shape
+
+
+def test_every_option_has_another_value_here() -> None:
+    assert OTHERS.keys() == OPTIONS.keys()
+    assert all(OTHERS[name] != option.default for name, option in OPTIONS.items())
+
+
+@pytest.mark.parametrize("option", OPTIONS.values(), ids=list(OPTIONS))
+def test_the_api_describes_the_option(option: Option, described: dict[str, Any]) -> None:
+    field = described["properties"][option.name]
+    assert option.help in field["description"]
+    assert (option.name in described["required"]) == option.is_required
+    assert option.is_required or field.get("default") == option.default
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("option", [option for option in OPTIONS.values() if option.label], ids=lambda each: each.name)
+def test_the_train_page_asks_for_the_option(option: Option) -> None:
+    field = TrainForm(groups=[], declared={}).fields[option.name]
+    assert (field.label, field.required) == (option.label, field.initial is not None)
+    assert option.help in str(field.help_text)
+
+
+@pytest.fixture
+def job(submit: Submit) -> Job:
+    return submit(**OTHERS)
+
+
+@pytest.mark.django_db
+def test_every_option_is_stored_and_cloned(job: Job, alice: User) -> None:
+    for row in (job, actions.clone(job, alice)):
+        row.refresh_from_db()
+        assert {name: getattr(row, name) for name in OPTIONS} == OTHERS
+
+
+@pytest.mark.django_db
+def test_the_launch_has_what_the_runtime_uses(job: Job) -> None:
+    launch = launch_spec(job)
+    launched = {name for name, option in OPTIONS.items() if option.is_launched}
+    assert {name: getattr(launch, name) for name in launched} == {name: OTHERS[name] for name in launched}
+    known = {field.name for field in fields(LaunchSpec)}
+    assert launched == (known & OPTIONS.keys()) - {"max_slots"}, "max_slots is that of the first start"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("name", [name for name, option in OPTIONS.items() if not option.choices])
+def test_the_limits_of_the_option_hold(name: str, submit: Submit) -> None:
+    option = OPTIONS[name]
+    for value in (option.least - 1, option.most + 1, True, "1"):
+        with pytest.raises(actions.InvalidSubmission) as refused:
+            submit(**{**OTHERS, name: value})
+        assert any(sentence.startswith(option.words) for sentence in refused.value.fields[name])
