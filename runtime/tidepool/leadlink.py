@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tidepool.backoff import Backoff
 from tidepool.link import Lines, LinkError, between_hosts
 from tidepool.protocol import ProtocolError, ShimCommand, ShimJoin, decode, encode
 
@@ -23,8 +24,6 @@ __all__ = ["LeadLink"]
 
 logger = logging.getLogger(__name__)
 
-_FIRST_RETRY_SECONDS = 0.1
-_LAST_RETRY_SECONDS = 2.0
 _CONNECT_SECONDS = 5.0
 
 
@@ -42,7 +41,7 @@ class LeadLink:
         self._link: socket.socket | None = None
         self._connected = False
         self._lines = Lines()
-        self._retry_seconds = _FIRST_RETRY_SECONDS
+        self._backoff = Backoff(first_seconds=0.1, longest_seconds=2.0)
         #: Monotonic time of the next attempt, or of giving the present one up; None: connected.
         self.next_attempt_at: float | None = time.monotonic()
 
@@ -65,8 +64,8 @@ class LeadLink:
             self._drop()
 
     def _connect(self) -> None:
-        self._retry_seconds = min(_LAST_RETRY_SECONDS, self._retry_seconds * 2)
-        self.next_attempt_at = time.monotonic() + self._retry_seconds
+        self._backoff.add(time.monotonic())
+        self.next_attempt_at = self._backoff.until
         try:
             place = json.loads(self._place.read_text())
             address = str(place["address"]), int(place["port"])
@@ -96,7 +95,8 @@ class LeadLink:
         self._selector.modify(self._link, selectors.EVENT_READ, self._read)
         between_hosts(self._link)
         self._connected, self._lines = True, Lines()
-        self.next_attempt_at, self._retry_seconds = None, _FIRST_RETRY_SECONDS
+        self.next_attempt_at = None
+        self._backoff.reset()
         self.send_join()
 
     def _read(self) -> None:
@@ -121,4 +121,4 @@ class LeadLink:
         self._selector.unregister(self._link)
         self._link.close()
         self._link, self._connected = None, False
-        self.next_attempt_at = time.monotonic() + self._retry_seconds
+        self.next_attempt_at = time.monotonic() + (self._backoff.pause_seconds or self._backoff.first_seconds)

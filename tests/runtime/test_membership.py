@@ -428,7 +428,7 @@ def test_a_change_that_cannot_be_made_is_tried_again_later_each_time() -> None:
         waits.append(story.now - begun)
     assert waits == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 15.0]
     story.carry_out()
-    assert story.membership.setbacks.count == 0
+    assert story.membership.backoff.pause_seconds == 0
 
 
 def test_the_next_coordinator_learns_from_shims_who_died_meanwhile() -> None:

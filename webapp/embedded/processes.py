@@ -1,4 +1,4 @@
-"""Starts children, restarts those that die, and stops them."""
+"""Child processes of the embedded stack: started, started again when they die, and stopped."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+
+from tidepool.backoff import Backoff
 
 from webapp.embedded import logfile, tether
 
 __all__ = ["ChildSpec", "Children"]
 
-_FIRST_BACKOFF_SECONDS = 0.5
-_LONGEST_BACKOFF_SECONDS = 30.0
-#: A child that lived this long starts again with the first backoff.
-_SETTLED_SECONDS = 60.0
+_Backoff = partial(Backoff, first_seconds=0.5, longest_seconds=30.0, settled_seconds=60.0)
 _ROTATION_INTERVAL_SECONDS = 10.0
 
 
@@ -38,10 +38,9 @@ class ChildSpec:
 class _Child:
     spec: ChildSpec
     process: subprocess.Popen[bytes]
-    started: float
-    backoff_seconds: float = _FIRST_BACKOFF_SECONDS
-    #: When to start it again; None while it runs.
-    restart_at: float | None = None
+    backoff: Backoff = field(default_factory=_Backoff)
+    #: It has ended, and starts again when the backoff is over.
+    is_waiting: bool = False
 
 
 @dataclass
@@ -55,7 +54,7 @@ class Children:
     _rotate_at: float = 0.0
 
     def start(self, spec: ChildSpec) -> None:
-        self._children[spec.name] = _Child(spec, self._spawn(spec), self.clock())
+        self._children[spec.name] = _Child(spec, self._spawn(spec))
 
     def log(self, name: str) -> Path:
         return self.logs / f"{name}.log"
@@ -72,11 +71,10 @@ class Children:
         self._reap()
         now = self.clock()
         for child in self._children.values():
-            if child.restart_at is None and child.process.poll() is not None:
+            if child.is_waiting and now >= child.backoff.until:
+                child.process, child.is_waiting = self._spawn(child.spec), False
+            elif not child.is_waiting and child.process.poll() is not None:
                 self._schedule_restart(child, now)
-            elif child.restart_at is not None and now >= child.restart_at:
-                child.process = self._spawn(child.spec)
-                child.started, child.restart_at = now, None
         if now >= self._rotate_at:
             self._rotate_at = now + _ROTATION_INTERVAL_SECONDS
             for name in self._children:
@@ -112,13 +110,10 @@ class Children:
             )
 
     def _schedule_restart(self, child: _Child, now: float) -> None:
-        if now - child.started >= _SETTLED_SECONDS:
-            child.backoff_seconds = _FIRST_BACKOFF_SECONDS
-        child.restart_at = now + child.backoff_seconds
-        name, wait = child.spec.name, child.backoff_seconds
+        name, wait = child.spec.name, child.backoff.add(now)
+        child.is_waiting = True
         how = _how_it_ended(child.process.returncode)
         self.say(f"{name} {how}; it starts again in {wait:g} s (its log: {self.log(name)}).")
-        child.backoff_seconds = min(_LONGEST_BACKOFF_SECONDS, 2 * child.backoff_seconds)
 
     def _reap(self) -> None:
         """Collect orphans that became our children; our own are left to their Popen objects."""

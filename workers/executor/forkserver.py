@@ -14,6 +14,7 @@ from typing import Any
 
 import tidepool
 from tidepool import link, procfs
+from tidepool.backoff import Backoff
 from tidepool.protocol import DesiredMembership, LaunchSpec, ShimSpec, to_json
 from tidepool.rank import inherited_environment
 
@@ -25,8 +26,6 @@ _START_SECONDS = 120.0
 _ANSWER_SECONDS = 5.0
 #: A forkserver that has answered before may be slow on a busy host.
 _SILENCE_SECONDS = 20.0
-_FIRST_BACKOFF_SECONDS = 1.0
-_LAST_BACKOFF_SECONDS = 30.0
 
 
 class ForkserverError(RuntimeError):
@@ -41,7 +40,7 @@ class Forkserver:
         self._process: subprocess.Popen[bytes] | None = None
         self._started_at = 0.0
         self._answered_at = 0.0
-        self._backoff_seconds = 0.0
+        self._backoff = Backoff(first_seconds=1.0, longest_seconds=30.0)
 
     def ready(self) -> bool:
         """Whether it answers. Where it does not it is being started; this never waits for that."""
@@ -50,7 +49,7 @@ class Forkserver:
         except ForkserverError as error:
             self._start(str(error))
             return False
-        self._backoff_seconds = 0.0
+        self._backoff.reset()
         self._answered_at = time.monotonic()
         return True
 
@@ -86,18 +85,18 @@ class Forkserver:
         return answer
 
     def _start(self, why: str) -> None:
-        age = time.monotonic() - self._started_at
+        now = time.monotonic()
         limit = _SILENCE_SECONDS if self._answered_at > self._started_at else _START_SECONDS
-        silence = time.monotonic() - max(self._answered_at, self._started_at)
+        silence = now - max(self._answered_at, self._started_at)
         running = self._process is not None and self._process.poll() is None
-        if age < self._backoff_seconds or (running and silence < limit):
+        if now < self._backoff.until or (running and silence < limit):
             return
         if self._process is not None:
             logger.warning("forkserver pid=%s: started again: %s (see %s)", self._process.pid, why, self._log)
             self._process.kill()
             self._process.wait(_ANSWER_SECONDS)
-        self._backoff_seconds = min(_LAST_BACKOFF_SECONDS, self._backoff_seconds * 2 or _FIRST_BACKOFF_SECONDS)
         self._started_at = time.monotonic()
+        self._backoff.add(self._started_at)
         self._process = self._spawn()
 
     def _spawn(self) -> subprocess.Popen[bytes]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from tidepool import link, procfs
+from tidepool.backoff import Backoff
 from tidepool.journal import read_journal
 from tidepool.protocol import DesiredJob, DesiredMembership, RankStatus, ShimSpec
 from tidepool.shim import journal_path
@@ -21,26 +23,9 @@ __all__ = ["JobReconciler"]
 
 logger = logging.getLogger(__name__)
 
-_LAST_BACKOFF_SECONDS = 10.0
-#: What has lived this long is started again with the first backoff.
-_SETTLED_SECONDS = 30.0
+_Backoff = partial(Backoff, first_seconds=0.2, longest_seconds=10.0, settled_seconds=30.0)
 #: A coordinator that was told to stop and has no rank here any more gets this long.
 _COORDINATOR_GRACE_SECONDS = 5.0
-
-
-@dataclass
-class _Backoff:
-    seconds: float = 0.0
-    until: float = 0.0
-
-    def over(self) -> bool:
-        return time.monotonic() >= self.until
-
-    def more(self) -> None:
-        if time.monotonic() > self.until + _SETTLED_SECONDS:
-            self.seconds = 0.0
-        self.seconds = min(_LAST_BACKOFF_SECONDS, self.seconds * 2 or 0.2)
-        self.until = time.monotonic() + self.seconds
 
 
 class JobReconciler:
@@ -123,10 +108,10 @@ class JobReconciler:
             self.observed = True
 
     def _wants_shim(self) -> bool:
-        return bool(self.desired.wanted) and not self.desired.stop and self._shim_backoff.over()
+        return bool(self.desired.wanted) and not self.desired.stop and time.monotonic() >= self._shim_backoff.until
 
     def _start_shim(self) -> None:
-        self._shim_backoff.more()
+        self._shim_backoff.add(time.monotonic())
         try:
             pid = self._forkserver.fork_shim(self._spec(), self._shim_socket)
         except ForkserverError as error:
@@ -150,7 +135,7 @@ class JobReconciler:
         if self._coordinator is None or not self._coordinator.open:
             self._coordinator = connect_coordinator(self._coordinator_socket)
         wanted = self.desired.lead and bool(self.desired.members) and not self.desired.stop
-        if self._coordinator is None and wanted and may_start and self._coordinator_backoff.over():
+        if self._coordinator is None and wanted and may_start and time.monotonic() >= self._coordinator_backoff.until:
             self._start_coordinator()
         if self._coordinator is None:
             return
@@ -159,7 +144,7 @@ class JobReconciler:
             self._kill_overdue_coordinator()
 
     def _start_coordinator(self) -> None:
-        self._coordinator_backoff.more()
+        self._coordinator_backoff.add(time.monotonic())
         if self._training_over():
             return
         try:

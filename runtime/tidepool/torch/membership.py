@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tidepool.backoff import Backoff
 from tidepool.protocol import (
     CoordinatorMessage,
     GenerationPlan,
@@ -42,7 +43,6 @@ from tidepool.torch.pulses import Pulses
 from tidepool.torch.roster import (
     Pending,
     Rank,
-    Setbacks,
     generation_of,
     holders_of,
     member_ids,
@@ -84,7 +84,8 @@ class Membership:
     #: Ranks that were given up, and why: they count as dead, whatever they still send.
     fenced: dict[str, str] = field(default_factory=dict)
     failures: Failures = field(default_factory=Failures)
-    setbacks: Setbacks = field(default_factory=Setbacks)
+    #: After changes whose group could not be built.
+    backoff: Backoff = field(default_factory=lambda: Backoff(first_seconds=0.25, longest_seconds=15.0))
 
     def __post_init__(self) -> None:
         self._pulses = Pulses(self.stuck_seconds)
@@ -237,7 +238,7 @@ class Membership:
         pending = self.pending
         if pending is None or pending.plan.generation != message.generation or pending.committed:
             return []
-        self.setbacks.add(now)
+        self.backoff.add(now)
         return self._abandon(f"{rank.member_id}: {message.detail.get('error', '')}", now)
 
     def _switched(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
@@ -253,7 +254,8 @@ class Membership:
             self.active, self.pending = pending.plan, None
         if self.active is None or self.active.generation != message.generation or self.recorded == message.generation:
             return []
-        self.recorded, self.setbacks = message.generation, Setbacks()
+        self.recorded = message.generation
+        self.backoff.reset()
         self.publications.newest_at = self.publications.newest_at or now
         self.failures.went_on(message.generation, message.step)
         return [active_record(self.active, message, now), *self._apply_failures(now), *self._replan(now)]
@@ -413,7 +415,7 @@ class Membership:
             return []
         if self.halting:
             return self._halt(now)
-        if self.pending or now < self.setbacks.until:
+        if self.pending or now < self.backoff.until:
             return []
         return self._dismiss_unwanted() + (self._resize(now) if self.active else self._start(now))
 

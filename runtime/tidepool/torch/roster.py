@@ -12,7 +12,6 @@ __all__ = [
     "Change",
     "Pending",
     "Rank",
-    "Setbacks",
     "generation_of",
     "holders_of",
     "member_ids",
@@ -22,8 +21,6 @@ __all__ = [
 
 #: How long a rank that is ready waits for others that are still starting, so that 1 -> 8 is one resize, not seven.
 JOIN_WINDOW_SECONDS = 5.0
-_FIRST_PAUSE_SECONDS = 0.25
-_LONGEST_PAUSE_SECONDS = 15.0
 
 
 @dataclass
@@ -46,19 +43,6 @@ class Pending:
     #: Old members and new ones that still have to answer PREPARE.
     unprepared: set[str]
     committed: bool = False
-
-
-@dataclass
-class Setbacks:
-    """Changes in a row whose group could not be built: each is followed by a longer pause."""
-
-    count: int = 0
-    #: When the next change may be tried.
-    until: float = 0.0
-
-    def add(self, now: float) -> None:
-        self.until = now + min(_FIRST_PAUSE_SECONDS * 2**self.count, _LONGEST_PAUSE_SECONDS)
-        self.count += 1
 
 
 def member_ids(plan: GenerationPlan | None) -> list[str]:
