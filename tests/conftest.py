@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from django.test import Client
 from rest_framework.test import APIClient
 
 from tests.factories import UserFactory
+from tests.runtime.process_tree import running_forkserver
 from tests.scene import Scene, build_scene
+from workers.executor.forkserver import Forkserver
 
 # The same examples in each run, so that a failure is the change's; `make test-full` looks for new ones, and for more.
 hypothesis.settings.register_profile("fixed", derandomize=True)
@@ -41,6 +44,14 @@ def home(tmp_path: Path, settings: Any) -> Path:
     for name in ("data", "models", "results"):
         (tmp_path / name).mkdir()
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def warm_forkserver() -> Iterator[Forkserver]:
+    """One for all tests of a process: it takes seconds to load torch."""
+    with running_forkserver() as (forkserver, lifeline):
+        yield forkserver
+        lifeline.close()  # what a test left behind ends
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import torch
 
 from tests.journey.running_stack import RunningStack
 from tests.journey.training import Training
-from tests.runtime.compat.test_wmla_ranks import EXAMPLE, SCRIPTS, made_idx
+from tests.runtime.compat.conftest import EXAMPLE, SCRIPTS, made_idx
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.journey

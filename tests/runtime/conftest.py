@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.lab import Lab, running_forkserver
+from tests.runtime.lab import Lab
+from workers.executor.forkserver import Forkserver
 
 
-@pytest.fixture(scope="session")
-def forkserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with running_forkserver(tmp_path_factory.mktemp("forkserver")) as path:
-        yield path
+@pytest.fixture
+def forkserver(warm_forkserver: Forkserver) -> Path:
+    """The socket of the forkserver that all tests share."""
+    return warm_forkserver.socket
 
 
 @pytest.fixture

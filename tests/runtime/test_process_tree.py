@@ -25,18 +25,12 @@ Keep = Callable[..., JobReconciler]
 TRAIN_FOREVER = "import time\nprint('training')\nwhile True:\n    time.sleep(0.05)\n"
 
 
-@pytest.fixture(scope="module")
-def forkserver() -> Iterator[Forkserver]:
-    with running_forkserver() as (started, _):
-        yield started
-
-
 @pytest.fixture
-def keep(forkserver: Forkserver, tmp_path: Path) -> Iterator[Keep]:
+def keep(warm_forkserver: Forkserver, tmp_path: Path) -> Iterator[Keep]:
     jobs: list[JobReconciler] = []
 
     def start(script: str, **changes: object) -> JobReconciler:
-        jobs.append(JobReconciler(forkserver, tmp_path, script, **changes))
+        jobs.append(JobReconciler(warm_forkserver, tmp_path, script, **changes))
         return jobs[-1]
 
     yield start
@@ -330,7 +324,7 @@ def test_the_next_shim_starts_no_rank_of_a_gang_again(keep: Keep) -> None:
     assert rank.slot == 1, "slot 0 has had its rank"
 
 
-def test_the_next_shim_goes_on_numbering(keep: Keep, forkserver: Forkserver, tmp_path: Path) -> None:
+def test_the_next_shim_goes_on_numbering(keep: Keep) -> None:
     job = keep(TRAIN_FOREVER)
     job.desired([0])
     job.until_ranks(lambda ranks: len(ranks) == 1)
@@ -380,16 +374,16 @@ def test_a_client_that_says_nonsense_disturbs_nobody(keep: Keep) -> None:
     assert len(job.until_ranks(lambda ranks: len(ranks) == 1)) == 1
 
 
-def test_forkserver_has_one_thread(forkserver: Forkserver) -> None:
-    pid = json.loads(link.request(forkserver.socket, b'{"op": "ping"}\n'))["pid"]
+def test_forkserver_has_one_thread(warm_forkserver: Forkserver) -> None:
+    pid = json.loads(link.request(warm_forkserver.socket, b'{"op": "ping"}\n'))["pid"]
     assert len(os.listdir(f"/proc/{pid}/task")) == 1
 
 
-def test_forkserver_says_why_it_refuses(forkserver: Forkserver, tmp_path: Path) -> None:
+def test_forkserver_says_why_it_refuses(warm_forkserver: Forkserver, tmp_path: Path) -> None:
     launch = replace(launch_spec(tmp_path, ""), folder="/proc/nowhere")
     spec = ShimSpec(1, 1, "host-a", "127.0.0.1", "test", True, launch)
     with pytest.raises(ForkserverError, match="nowhere"):
-        forkserver.fork_shim(spec, tmp_path / "shim.sock")
+        warm_forkserver.fork_shim(spec, tmp_path / "shim.sock")
 
 
 def test_lifeline_closed_nothing_is_left(tmp_path: Path) -> None:

@@ -13,10 +13,7 @@ import torch
 from fabric_model import FabricModel
 
 from datasets.digits import write_digits
-from tests.runtime.conftest import forkserver, make_lab
 from tests.runtime.lab import RUNTIME, Lab
-
-__all__ = ["forkserver", "make_lab"]
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "digits-cnn"
 

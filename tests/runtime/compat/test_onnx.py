@@ -10,11 +10,10 @@ import torch
 from _wmla import export
 from onnx.reference import ReferenceEvaluator
 
+from tests.runtime.compat.conftest import MakeLab
 from tests.runtime.compat.test_fabric_hooks import trained
-from tests.runtime.compat.test_wmla_ranks import MakeLab, forkserver, make_job, make_lab, mnist, weights_of
+from tests.runtime.compat.test_wmla_ranks import weights_of
 from tests.waiting import wait_until
-
-__all__ = ["forkserver", "make_job", "make_lab", "mnist"]
 
 #: The exporter is slow where many tests run at once, and warns of what torch itself does.
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")

@@ -19,11 +19,8 @@ from tidepool.env import RankContext, rank_environment
 from datasets.inspection.layout import ROLES
 from models_registry.settings import SETTINGS
 from tests.datasets.cifar_files import write_cifar
-from tests.runtime.conftest import forkserver, make_lab
 from tests.runtime.lab import RUNTIME, Lab
 from tests.runtime.process_tree import launch_spec
-
-__all__ = ["forkserver", "make_lab"]
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "resnet-cifar"
 FORM = {setting.name: setting for setting in SETTINGS}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.process_tree import running_forkserver
 from tests.workers.executor.embedded import Broker, Host, running_broker
+from workers.executor.forkserver import Forkserver
 
 
 @pytest.fixture(scope="package")
@@ -18,16 +18,10 @@ def broker() -> Iterator[Broker]:
         yield started
 
 
-@pytest.fixture(scope="package")
-def warm_forkserver() -> Iterator[Path]:
-    with running_forkserver() as (forkserver, _):
-        yield forkserver.socket
-
-
 @pytest.fixture
-def host(broker: Broker, warm_forkserver: Path, tmp_path: Path) -> Iterator[Host]:
+def host(broker: Broker, warm_forkserver: Forkserver, tmp_path: Path) -> Iterator[Host]:
     """A running executor on a home of its own, with the forkserver that all tests share."""
-    yield from _running(Host(broker, tmp_path, warm_forkserver=warm_forkserver))
+    yield from _running(Host(broker, tmp_path, warm_forkserver=warm_forkserver.socket))
 
 
 @pytest.fixture
