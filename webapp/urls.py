@@ -35,7 +35,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("usage/prices/<int:number>/remove/", usage_views.price_remove, name="usage-price-remove"),
     path("usage/prices/restore/", usage_views.price_restore, name="usage-price-restore"),
     path("fair-share/", fair_share_views.fair_share, name="fair-share"),
-    path("fair-share/now/", fair_share_views.fair_share_now, name="fair-share-now"),
     path("healthz", healthz, name="healthz"),
     path("metrics", metrics, name="metrics"),
     path("ui/tools/dlicmd.py", dlicmd, name="dlicmd"),

@@ -201,7 +201,7 @@ def test_checks_are_seen_in_the_list(page: Page, scene: Scene, home: Path) -> No
         dataset__name="later", path=str(home / "data/later"), state="WAITING", size_bytes=None, file_count=None
     )
     page.goto("/datasets/")
-    row = page.locator(f"tr[data-dataset='{version.dataset_id}']")
+    row = page.locator(f"tr#dataset-{version.dataset_id}")
     expect(row).to_contain_text("Waiting")
     expect(page.locator("#live-dot")).to_have_attribute("data-status", "connected")
     check_all()

@@ -148,7 +148,7 @@ def test_fair_shares_follow_a_changed_quota(
     group = scene.first.instance_group
     page.goto("/fair-share/")
     expect(page.locator("#live-dot")).to_have_attribute("data-status", "connected")
-    row = page.locator(f"tr[data-row='group-{group.pk}']")
+    row = page.locator(f"tr#group-{group.pk}")
     expect(row.locator("td[data-label='Quota']")).to_have_text("none")
     expect(row.get_by_role("img")).to_be_visible()
     assert row.get_by_role("img").evaluate("bar => bar.getBoundingClientRect().width") > 100

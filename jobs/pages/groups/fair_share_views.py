@@ -9,7 +9,7 @@ from django.views.decorators.http import require_safe
 from core.live import CLUSTER, GROUPS, current_seqs
 from jobs.insight.fair_share import fair_share_page
 
-__all__ = ["fair_share", "fair_share_now"]
+__all__ = ["fair_share"]
 
 
 @require_safe
@@ -17,9 +17,3 @@ def fair_share(request: HttpRequest) -> HttpResponse:
     seqs = current_seqs((CLUSTER, GROUPS))
     context = {"section": "fair-share", "crumbs": [("Fair share", None)], "seqs": seqs}
     return render(request, "jobs/groups/fair_share.html", {**context, "page": fair_share_page(request.user)})
-
-
-@require_safe
-def fair_share_now(request: HttpRequest) -> HttpResponse:
-    """All that moves on the page, anew."""
-    return render(request, "jobs/groups/_fair_share.html", {"page": fair_share_page(request.user)})

@@ -7,12 +7,10 @@ from jobs.pages.groups import form_views, views
 app_name = "groups"
 urlpatterns = [
     path("", views.group_list, name="list"),
-    path("rows/", views.group_rows, name="rows"),
     path("live/<str:topic>.json", views.group_live, name="live"),
     path("new/", form_views.group_new, name="new"),
     path("parameters.json", form_views.read_parameters, name="parameters"),
     path("<int:group_id>/", views.group_detail, name="detail"),
-    path("<int:group_id>/now/", views.group_now, name="now"),
     path("<int:group_id>/deployment/", views.group_deployment, name="deployment"),
     path("<int:group_id>/change/", form_views.group_change, name="change"),
     path("<int:group_id>/change/preview/", form_views.group_change_preview, name="change-preview"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.models import User
@@ -22,8 +21,7 @@ from jobs.queries.group_parameters import of_field
 from jobs.queries.group_terms import TERMS, in_words, terms_of
 from jobs.queries.groups import changeable_terms, get_visible_group, groups_now, newest_jobs, visible_groups
 
-__all__ = ["LIST_CRUMB", "group_act", "group_deployment", "group_detail", "group_list", "group_live", "group_now"]
-__all__ += ["group_of", "group_rows"]
+__all__ = ["LIST_CRUMB", "group_act", "group_deployment", "group_detail", "group_list", "group_live", "group_of"]
 
 LIST_CRUMB = ("Instance groups", "/instance-groups/")
 #: What lists and pages of groups listen to.
@@ -46,13 +44,8 @@ _ACTIONS: dict[str, tuple[Callable[[int, User], InstanceGroup], str]] = {
 @require_safe
 def group_list(request: HttpRequest) -> HttpResponse:
     context = {"section": "groups", "crumbs": [("Instance groups", None)], "seqs": current_seqs(_TOPICS)}
-    return render(request, "jobs/groups/list.html", {**context, **_rows(request)})
-
-
-@require_safe
-def group_rows(request: HttpRequest) -> HttpResponse:
-    """The table anew, as a part of the page."""
-    return render(request, "jobs/groups/_rows.html", _rows(request))
+    page = page_of(request, visible_groups(request.user).prefetch_related("resource_group__hosts").order_by("name"))
+    return render(request, "jobs/groups/list.html", {**context, "page": page, "rows": groups_now(page)})
 
 
 @require_safe
@@ -67,6 +60,7 @@ def group_live(request: HttpRequest, topic: str) -> JsonResponse:
 def group_detail(request: HttpRequest, group_id: int) -> HttpResponse:
     seqs = current_seqs(_TOPICS)
     group = group_of(request, group_id)
+    [now] = groups_now([group])
     context = {
         "section": "groups",
         "crumbs": [LIST_CRUMB, (group.name, None)],
@@ -78,15 +72,12 @@ def group_detail(request: HttpRequest, group_id: int) -> HttpResponse:
         "admins": group.admins.order_by("username"),
         "may_change": bool(changeable_terms(request.user, group)),
         "has_jobs": group.jobs.exists(),
-        **_now(request, group),
+        "group": group,
+        "now": now,
+        "jobs": newest_jobs(request.user, group),
+        "sharing": _sharing(group),
     }
     return render(request, "jobs/groups/detail.html", context)
-
-
-@require_safe
-def group_now(request: HttpRequest, group_id: int) -> HttpResponse:
-    """What moves on a group's page, anew."""
-    return render(request, "jobs/groups/_fresh.html", _now(request, group_of(request, group_id)))
 
 
 @require_safe
@@ -122,16 +113,6 @@ def group_of(request: HttpRequest, group_id: int) -> InstanceGroup:
         return get_visible_group(request.user, group_id)
     except NotFound:
         raise Http404 from None
-
-
-def _rows(request: HttpRequest) -> dict[str, Any]:
-    page = page_of(request, visible_groups(request.user).prefetch_related("resource_group__hosts").order_by("name"))
-    return {"page": page, "rows": groups_now(page)}
-
-
-def _now(request: HttpRequest, group: InstanceGroup) -> dict[str, Any]:
-    [now] = groups_now([group])
-    return {"group": group, "now": now, "jobs": newest_jobs(request.user, group), "sharing": _sharing(group)}
 
 
 def _sharing(group: InstanceGroup) -> list[str]:

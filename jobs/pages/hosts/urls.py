@@ -7,7 +7,6 @@ from jobs.pages.hosts import join_views, views
 app_name = "hosts"
 urlpatterns = [
     path("", views.host_list, name="list"),
-    path("panels/", views.host_list_panels, name="panels"),
     path("live.json", views.host_list_live, name="live"),
     path("join/", join_views.host_join, name="join"),
     path("join/<int:token_id>/withdraw/", join_views.host_join_withdraw, name="join-withdraw"),

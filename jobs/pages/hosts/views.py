@@ -17,13 +17,13 @@ from core.live import CLUSTER, current_seqs
 from core.notices import Undo, say
 from core.pages import login_user, or_404
 from core.roles import require_cluster_admin
-from jobs.insight.cluster import IDLE_AFTER_SECONDS, STATUSES
+from jobs.insight.cluster import IDLE_AFTER_SECONDS
 from jobs.insight.hosts import host_panels, idle_slots, question, removed_hosts
 from workers import actions
 from workers.models import Host
 from workers.queries import hosts_live
 
-__all__ = ["LIST_CRUMB", "host_act", "host_list", "host_list_live", "host_list_panels", "host_question"]
+__all__ = ["LIST_CRUMB", "host_act", "host_list", "host_list_live", "host_question"]
 
 LIST_CRUMB = ("Hosts", "/hosts/")
 
@@ -48,14 +48,19 @@ _DEEDS = {
 def host_list(request: HttpRequest) -> HttpResponse:
     # The numbers first: what is published meanwhile comes again, and changes nothing.
     live = hosts_live() | {"cluster_seq": current_seqs([CLUSTER])[CLUSTER]}
-    context = {"section": "hosts", "crumbs": [("Hosts", None)], "live": live, "statuses": STATUSES, **_panels(request)}
+    user = login_user(request)
+    panels = host_panels(user)
+    context = {
+        "section": "hosts",
+        "crumbs": [("Hosts", None)],
+        "live": live,
+        "panels": panels,
+        "idle": idle_slots(panels),
+        "idle_after_seconds": round(IDLE_AFTER_SECONDS),
+        "may_change": user.is_staff,
+        "removed": removed_hosts() if user.is_staff else [],
+    }
     return render(request, "jobs/hosts/page.html", context)
-
-
-@require_safe
-def host_list_panels(request: HttpRequest) -> HttpResponse:
-    """The panels anew, as a part of the page: when a host comes, goes, or is another machine than it was."""
-    return render(request, "jobs/hosts/_panels.html", _panels(request))
 
 
 @require_safe
@@ -87,15 +92,3 @@ def host_act(request: HttpRequest, host_id: int, verb: str) -> HttpResponse:
         undo = Undo(reverse("hosts:act", args=[host.pk, deed.undo]), {}) if deed.undo else None
         say(request, deed.done.format(host.name), undo=undo)
     return redirect("hosts:list")
-
-
-def _panels(request: HttpRequest) -> dict[str, Any]:
-    user = login_user(request)
-    panels = host_panels(user)
-    return {
-        "panels": panels,
-        "idle": idle_slots(panels),
-        "idle_after_seconds": round(IDLE_AFTER_SECONDS),
-        "may_change": user.is_staff,
-        "removed": removed_hosts() if user.is_staff else [],
-    }

@@ -4,8 +4,8 @@
 import { seenOn } from "../colours.js";
 import { addPoint, asLine } from "../curves.js";
 import { mayName, placeEnds } from "../ends.js";
-import { showState } from "../fields.js";
 import { Figure, readJson, themeColour } from "../figure.js";
+import { atMostEvery, refresher } from "../fresh.js";
 import { live } from "../live.js";
 
 const MINUTE = 60;
@@ -125,39 +125,13 @@ const figure = chart && new Comparison(chart, readJson("figure-comparison"));
 
 // --- What is fetched: at most once in a while, and not while nobody looks ----------------------------------------
 
-function later(fetchNow) {
-  let timer = null;
-  const ask = () => {
-    if (timer !== null) return;
-    timer = setTimeout(() => {
-      timer = null;
-      if (document.hidden) document.addEventListener("visibilitychange", ask, { once: true });
-      else fetchNow().catch(() => {});
-    }, SOON_MS);
-  };
-  return ask;
-}
-
-async function answer(address) {
-  const response = await fetch(`${address}${location.search}`);
-  if (!response.ok || response.redirected) throw new Error(`${address} answered ${response.status}`);
-  return response;
-}
-
-const askCurves = later(async () => {
-  if (!figure) return;
-  figure.take(await (await answer(compared.dataset.curves)).json());
+const askCurves = atMostEvery(SOON_MS, async () => {
+  const response = await fetch(`${compared.dataset.curves}${location.search}`);
+  if (!figure || !response.ok || response.redirected) return;
+  figure.take(await response.json());
   figure.request();
 });
-
-//: The rows alone: the heads keep their links and the focus, the tables where they are scrolled to.
-const askTables = later(async () => {
-  const text = await (await answer(compared.dataset.tables)).text();
-  const fresh = new DOMParser().parseFromString(text, "text/html").querySelectorAll("tbody");
-  compared.querySelectorAll("tbody").forEach((body, place) => {
-    if (body.innerHTML !== fresh[place].innerHTML) body.replaceChildren(...fresh[place].childNodes);
-  });
-});
+const askTables = refresher(compared, SOON_MS);
 
 // --- Live --------------------------------------------------------------------------------------------------------
 
@@ -169,7 +143,6 @@ function secondsOf(job, at) {
 function followState(job, state) {
   const isOther = state.started_at !== job.started_at || state.attempt !== job.attempt;
   Object.assign(job, { started_at: state.started_at, attempt: state.attempt, state: state.state });
-  for (const head of compared.querySelectorAll(`th[data-job="${job.job}"]`)) showState(head, state.state);
   if (page.jobs.every((other) => OVER.has(other.state))) chart.querySelector(".chart-empty").textContent = chart.querySelector(".chart-empty").dataset.over;
   if (isOther) askCurves();
   askTables();

@@ -1,15 +1,14 @@
 // The list of jobs, kept live: states, GPUs and progress as they change, new rows and gone ones without a reload.
 
-import { readJson } from "../charts.js";
 import { setField, showProgress, showState } from "../fields.js";
-import { refreshTimes } from "../frame.js";
+import { readJson } from "../figure.js";
+import { refresh, refresher } from "../fresh.js";
 import { live } from "../live.js";
 import { showCurrent } from "./list/keys.js";
 
 const results = document.getElementById("results");
-//: Many changes at once are one fetch, and pages that hear of the same one do not ask at the same moment.
-const REFRESH_MS = 700;
-const SPREAD_MS = 600;
+//: Pages that hear of the same change do not ask at the same moment.
+const refreshSoon = refresher(results, 700 + Math.random() * 600);
 
 function rowOf(job) {
   return results.querySelector(`#jobs tr[data-job="${CSS.escape(job)}"]`);
@@ -34,48 +33,7 @@ function isHidden(values) {
   return (values.slots > 0 && without.includes("slots")) || (values.progress != null && without.includes("progress"));
 }
 
-let timer = null;
-
-export function refreshSoon(milliseconds = REFRESH_MS + Math.random() * SPREAD_MS) {
-  if (timer !== null) return;
-  timer = setTimeout(() => {
-    timer = null;
-    if (document.hidden) document.addEventListener("visibilitychange", () => refreshSoon(0), { once: true });
-    else refresh().catch(() => {});
-  }, milliseconds);
-}
-
-//: What the server says of the same address now. It is the server's own page, parsed: no script in it runs.
-async function refresh() {
-  const response = await fetch(`${results.dataset.rows}${location.search}`);
-  if (!response.ok || response.redirected) return;
-  const fresh = new DOMParser().parseFromString(await response.text(), "text/html").body;
-  const table = results.querySelector("#jobs");
-  if (table && fresh.querySelector("#jobs")) keepRows(table, fresh.querySelector("#jobs"));
-  const focused = results.contains(document.activeElement) ? pathTo(document.activeElement) : null;
-  results.replaceChildren(...fresh.childNodes);
-  refreshTimes(results);
-  if (focused) results.querySelector(focused)?.focus();
-  showCurrent();
-  document.dispatchEvent(new CustomEvent("tidepool:rows"));
-}
-
-//: What was chosen stays chosen; what is new shows that it is.
-function keepRows(table, fresh) {
-  for (const row of fresh.querySelectorAll("tr[data-job]")) {
-    const old = table.querySelector(`tr[data-job="${row.dataset.job}"]`);
-    row.classList.toggle("is-new", !old);
-    const box = row.querySelector("input[type=checkbox]");
-    if (box) box.checked = old?.querySelector("input[type=checkbox]").checked ?? false;
-  }
-}
-
-//: The same element in the rows that come.
-function pathTo(element) {
-  const row = element.closest("tr[data-job]");
-  if (row) return `tr[data-job="${row.dataset.job}"] ${element.tagName.toLowerCase()}`;
-  return element.rel ? `a[rel="${element.rel}"]` : element.tagName.toLowerCase();
-}
+results.addEventListener("htmx:afterSwap", showCurrent);
 
 for (const { name, seq } of readJson("live-jobs").topics) {
   live.watch({
@@ -87,7 +45,7 @@ for (const { name, seq } of readJson("live-jobs").topics) {
       if (changes.includes(true)) refreshSoon();
     },
     onAppend: (news) => news.jobs?.length && refreshSoon(),
-    onSnapshot: () => refreshSoon(0),
+    onSnapshot: () => refresh(results),
   });
 }
 

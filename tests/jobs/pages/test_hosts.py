@@ -124,3 +124,10 @@ def test_what_came_too_late_is_said(carols: Client, host: Host) -> None:
     assert "is DRAINING: only one that is ONLINE can be told to drain" in act(carols, host, "drain")
     assert carols.post("/hosts/999/drain/").status_code == 404
     assert carols.get(f"/hosts/{host.pk}/drain/").status_code == 405
+
+
+def test_a_page_that_is_fetched_behind_the_scenes_leaves_notices_to_be_seen(carols: Client, host: Host) -> None:
+    carols.post(f"/hosts/{host.pk}/drain/")
+
+    assert "is being drained" not in carols.get("/hosts/", headers={"HX-Request": "true"}).content.decode()
+    assert "is being drained" in carols.get("/hosts/").content.decode()

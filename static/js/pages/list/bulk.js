@@ -3,7 +3,7 @@
 import { ask } from "../../ask.js";
 import { whileBusy } from "../../busy.js";
 import { fetchJson } from "../../live.js";
-import { refreshSoon } from "../list.js";
+import { refresh } from "../../fresh.js";
 import { say } from "../../toasts.js";
 
 const results = document.getElementById("results");
@@ -75,7 +75,7 @@ function showRefused(what, answer) {
 async function undo(changes) {
   const answer = await send({ action: "undo", changes });
   showRefused("not changed back", answer);
-  refreshSoon(0);
+  refresh(results);
   return answer.done.length ? `${trainings(answer.done.length)} ${answer.done.length === 1 ? "has its" : "have their"} former priority again.` : "None was changed back.";
 }
 
@@ -86,7 +86,7 @@ async function act(button, body, done, not) {
     if (answer.done.length) say(`${trainings(answer.done.length)} ${done}`, { undo: answer.changes.length ? () => undo(answer.changes) : null });
     showRefused(not, answer);
     chooseAll(false);
-    refreshSoon(0);
+    refresh(results);
   } catch (error) {
     say(error.message, { kind: "error" });
   }
@@ -127,5 +127,5 @@ bar.addEventListener("submit", (event) => {
 stop.addEventListener("click", () => stopChosen().catch((error) => say(error.message, { kind: "error" })));
 compare.addEventListener("click", () => location.assign(`${compare.dataset.compare}?jobs=${chosen().join(",")}`));
 document.getElementById("bulk-clear").addEventListener("click", () => chooseAll(false));
-document.addEventListener("tidepool:rows", show);
+results.addEventListener("htmx:afterSwap", show);
 show();
