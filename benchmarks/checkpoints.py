@@ -1,4 +1,4 @@
-"""What a checkpoint costs the training: the stall of its step, and what the writing behind the next steps adds.
+"""Cost of a checkpoint to the training: the stall of its step, and the time that writing adds to the next steps.
 
     python -m benchmarks.checkpoints [--long] [--json FILE]
 

@@ -1,4 +1,4 @@
-"""What a newcomer waits for: from `git clone` of this checkout's commit to a stack that is ready, by `make demo`.
+"""Time from `git clone` of this commit to a ready stack, by `make demo`: the wait of a newcomer.
 
     python -m benchmarks.clone [--json FILE]
 

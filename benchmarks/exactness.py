@@ -1,4 +1,4 @@
-"""What exactness `bitwise` gives, and what it costs against `sum`.
+"""Benefit and cost of exactness `bitwise` against `sum`.
 
     python -m benchmarks.exactness [--long] [--json FILE]
 

@@ -1,4 +1,4 @@
-"""How long a search over a very large log takes, and what memory it needs.
+"""Time and memory of a search over a very large log.
 
     python -m benchmarks.log_search [--long] [--json FILE]
 

@@ -1,4 +1,4 @@
-"""What `resize.py` trains, by Tidepool and by its competitors: the same networks, data and batches."""
+"""Networks, data and batches that `resize.py` trains, by Tidepool and by its competitors alike."""
 
 from __future__ import annotations
 

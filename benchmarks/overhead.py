@@ -1,4 +1,4 @@
-"""What a step of an elastic session costs at a fixed size, against plain DistributedDataParallel.
+"""Cost of a step of an elastic session at a fixed size, against plain DistributedDataParallel.
 
     python -m benchmarks.overhead [--long] [--json FILE]
 

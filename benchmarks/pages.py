@@ -1,4 +1,4 @@
-"""What each page costs the server where 100,000 trainings lie behind it.
+"""Cost of each page to the server with 100,000 trainings in the database.
 
     python -m benchmarks.pages [--json FILE] [--jobs 100000] [--only overview]
 

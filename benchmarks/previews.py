@@ -1,4 +1,4 @@
-"""What the preview beside the Train form costs while one types: the whole request, queries and all.
+"""Cost of the preview beside the Train form while somebody types: the whole request, queries included.
 
     python -m benchmarks.previews [--json FILE] [--jobs 1000 10000]
 

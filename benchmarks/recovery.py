@@ -1,4 +1,4 @@
-"""How long training stands still when a rank is killed, against what `torchrun` does about the same.
+"""Pause of a training after one of its ranks is killed, against `torchrun`.
 
     python -m benchmarks.recovery [--long] [--json FILE]
 

@@ -1,4 +1,4 @@
-"""How long training stands still when it is resized, against stopping it and starting it again from a checkpoint.
+"""Pause of a training that is resized, against stopping it and starting it again from a checkpoint.
 
     python -m benchmarks.resize [--long] [--only 1M|25M|random] [--json FILE]
 

@@ -1,4 +1,4 @@
-"""What `resize.py` resizes live: a native script, which does nothing for it."""
+"""Script that `resize.py` resizes live. It contains no code for being resized."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What every benchmark writes: medians with their range, and the ratio to a competitor measured in the same run."""
+"""Output of every benchmark: medians with their range, and the ratio to a competitor measured in the same run."""
 
 from __future__ import annotations
 

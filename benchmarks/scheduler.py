@@ -1,4 +1,4 @@
-"""What one cycle of the scheduler costs, and how that grows with jobs and slots.
+"""Cost of one cycle of the scheduler, and its growth with jobs and slots.
 
     python -m benchmarks.scheduler [--long] [--json FILE]
 

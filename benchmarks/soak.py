@@ -1,4 +1,4 @@
-"""What many deaths leave of a training: it is compared with the same one that nobody has disturbed.
+"""Result of a training after many deaths of its ranks, compared with the same training undisturbed.
 
     python -m benchmarks.soak [--mode sum|bitwise] [--seed N] [--long] [--json FILE]
 

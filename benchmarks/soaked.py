@@ -1,4 +1,4 @@
-"""What `soak.py` kills ranks of: digits, for a number of epochs given beforehand, at a pace that the soak sets.
+"""Script whose ranks `soak.py` kills: digits, for a given number of epochs, at a pace that the soak sets.
 
     soaked.py EPOCHS plain|noisy
 

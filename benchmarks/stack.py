@@ -1,4 +1,4 @@
-"""What the embedded stack costs: seconds to ready, from submit to the first step, and memory while nothing trains.
+"""Cost of the embedded stack: seconds to ready, seconds from submit to the first step, memory while idle.
 
     python -m benchmarks.stack [--long] [--json FILE]
 

@@ -1,4 +1,4 @@
-"""Many websocket clients in one process, for `benchmarks.websockets`: they read, and say when an event has come to all.
+"""Many websocket clients in one process, for `benchmarks.websockets`. They report when an event reached all of them.
 
     python -m benchmarks.watchers PORT COUNT COOKIE
 

@@ -1,4 +1,4 @@
-"""How long an allocation event takes to 500 and 2,000 browsers of one web process, against a channel layer.
+"""Latency of an allocation event to 500 and 2,000 browsers of one web process, against a channel layer.
 
     python -m benchmarks.websockets [--long] [--json FILE]
 

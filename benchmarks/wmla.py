@@ -1,4 +1,4 @@
-"""What WMLA's addresses cost beside our own: CPU of a submit and of a poll, memory of a log and of a result.
+"""Cost of WMLA's addresses beside our own: CPU of a submit and of a poll, memory of a log and of a result.
 
     python -m benchmarks.wmla [--json FILE] [--long]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Health checks of the containers, with the standard library alone: they run every few seconds.
+"""Health checks of the containers. Standard library only, because they run every few seconds.
 
 health.py --url URL                  something answers there. A 503 of /healthz names other parts that are missing.
 health.py --file FILE --seconds N    the process that touches this file did so within N seconds

@@ -1,4 +1,4 @@
-"""Writes what the training tells: the log, the metrics, and in the end the list that a tuner reads."""
+"""Callbacks that write the log, the metrics, and at the end the list that a tuner reads."""
 
 import json
 import os

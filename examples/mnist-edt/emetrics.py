@@ -1,4 +1,4 @@
-"""Metrics as lines of JSON, for whoever compares trainings."""
+"""Metrics as lines of JSON, for comparing trainings."""
 
 import json
 import os
