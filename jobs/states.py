@@ -14,7 +14,9 @@ __all__ = [
     "HOLDING",
     "JOB_TRANSITIONS",
     "TERMINAL",
+    "TRAINING",
     "UNDOABLE",
+    "WAITING",
     "AnyReason",
     "GenerationState",
     "JobState",
@@ -63,6 +65,10 @@ JOB_TRANSITIONS: dict[tuple[JobState, JobState], str] = {
 }
 
 TERMINAL = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
+#: Hold no slots and may train later.
+WAITING = frozenset({JobState.PENDING, JobState.SUSPENDED})
+#: Have ranks; the processes of all others shall end.
+TRAINING = frozenset({JobState.STARTING, JobState.RUNNING})
 #: May hold slots.
 HOLDING = frozenset({JobState.STARTING, JobState.RUNNING, JobState.PREEMPTING, JobState.CANCELLING})
 #: What the scheduler decides about.

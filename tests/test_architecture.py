@@ -28,6 +28,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 #: Floors within jobs/, by the second part of a module's name.
 JOBS_FLOORS: tuple[tuple[str, ...], ...] = (
     ("states",),
+    ("permissions",),
     ("models",),
     ("options",),
     ("files",),

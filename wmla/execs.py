@@ -25,7 +25,7 @@ from jobs.actions.hiding import hide
 from jobs.files.folder import job_folder
 from jobs.files.result import sized_zip
 from jobs.models import Job
-from jobs.states import TERMINAL
+from jobs.permissions import Refusal, Verb, refusal
 from wmla.frameworks import framework_of
 from wmla.identities import Dialect
 from wmla.lookup import identities, job_of, submitted, wmla_jobs
@@ -158,7 +158,7 @@ class ExecStop(ExecView):
     @extend_schema(request=None, responses=_DELETED)
     def post(self, request: Request, exec_id: str) -> HttpResponse:
         job = self.job()
-        if job.state in TERMINAL:
+        if refusal(Verb.CANCEL, job.state) == Refusal.OVER:
             raise UserError(f"Training {exec_id[:100]} is already stopped.")
         actions.cancel(job.pk, signed_in(request).get_username())
         return HttpResponse(status=204)

@@ -18,8 +18,8 @@ from core.roles import require_cluster_admin
 from jobs import actions
 from jobs.actions import groups as group_actions
 from jobs.models import Job
+from jobs.permissions import Refusal, Verb, refusal
 from jobs.queries.groups import visible_groups
-from jobs.states import TERMINAL
 from wmla.application_lists import ApplicationQuery, EngineQuery, asked, jobs_in_list
 from wmla.applications import engine_applications, scheduled_applications
 from wmla.conductor_shapes import EngineApplicationOutput, InstanceOutput, ScheduledApplicationOutput
@@ -91,7 +91,7 @@ class ApplicationStop(_ApplicationView):
     def put(self, request: Request, application_id: str) -> Response:
         """Stop it for good."""
         job = self.job()
-        if job.state in TERMINAL:
+        if refusal(Verb.CANCEL, job.state) == Refusal.OVER:
             raise UserError(f"Application {application_id[:100]} is already stopped.")
         actions.cancel(job.pk, signed_in(request).get_username())
         return Response(status=204)

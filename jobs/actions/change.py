@@ -11,12 +11,13 @@ from django.db import transaction
 from core.errors import NotFound
 from jobs.actions.audit_others import record_for_another
 from jobs.actions.checks import Problems, check_enough_virtual_ranks, check_priority, check_slots
-from jobs.actions.owner import refuse_if_over
+from jobs.actions.owner import refuse
 from jobs.control.transition import StaleJob, Why, change, lock_job, record
 from jobs.control.wake import wake_scheduler
 from jobs.models import Job, JobEvent
+from jobs.permissions import Refusal, Refused, Verb
 from jobs.queries.jobs import changed_field, changes_of
-from jobs.states import UNDOABLE, JobState
+from jobs.states import UNDOABLE
 
 __all__ = [
     "JobChange",
@@ -70,9 +71,9 @@ def change_job(job_id: int, wanted: JobChange, actor: str) -> list[JobEvent]:
 
 
 def check_change(job: Job, wanted: JobChange) -> dict[str, Any]:
-    """The columns that change. Raises InvalidSubmission, or StaleJob where it is too late."""
+    """The columns that change. Raises InvalidSubmission, or Refused where it is too late."""
     problems, changes = Problems(), dict[str, Any]()
-    refuse_if_over(job, "change the priority or the GPUs of")
+    refuse(job, Verb.CHANGE)
     if wanted.priority is not None:
         check_priority(problems, wanted.priority, job.instance_group)
         if wanted.priority != job.priority:
@@ -81,7 +82,10 @@ def check_change(job: Job, wanted: JobChange) -> dict[str, Any]:
         least = job.min_slots if wanted.min_slots is None else wanted.min_slots
         changes |= _check_max_slots(problems, job, wanted.max_slots, least)
     if wanted.min_slots is not None and wanted.min_slots != job.min_slots:
-        changes |= _check_min_slots(job, wanted.min_slots)
+        if not job.elastic:
+            raise Refused(Verb.CHANGE_START, Refusal.NOT_ELASTIC)
+        refuse(job, Verb.CHANGE_START)
+        changes["min_slots"] = wanted.min_slots
         if wanted.max_slots is None:
             check_slots(problems, wanted.min_slots, job.max_slots, None, job.model)
     problems.raise_if_any()
@@ -89,8 +93,8 @@ def check_change(job: Job, wanted: JobChange) -> dict[str, Any]:
 
 
 def _check_max_slots(problems: Problems, job: Job, max_slots: int, min_slots: int) -> dict[str, Any]:
-    if not job.elastic and job.state not in (JobState.PENDING, JobState.SUSPENDED) and max_slots != job.max_slots:
-        raise StaleJob(f"Job {job.pk} is not elastic: suspend it before you change its GPUs.")
+    if not job.elastic and max_slots != job.max_slots:
+        refuse(job, Verb.CHANGE_START)
     least = min_slots if job.elastic else max_slots
     # Asking for less is always possible, even while hosts of the group are away.
     check_slots(problems, least, max_slots, job.instance_group if max_slots > job.max_slots else None, job.model)
@@ -99,12 +103,6 @@ def _check_max_slots(problems: Problems, job: Job, max_slots: int, min_slots: in
     if max_slots == job.max_slots:
         return {}
     return {"max_slots": max_slots} if job.elastic else {"min_slots": least, "max_slots": max_slots}
-
-
-def _check_min_slots(job: Job, min_slots: int) -> dict[str, Any]:
-    if not job.elastic or job.state not in (JobState.PENDING, JobState.SUSPENDED):
-        raise StaleJob(f"Job {job.pk} has started or is not elastic: its minimum stays. Suspend an elastic job first.")
-    return {"min_slots": min_slots}
 
 
 def undo_change(job_id: int, seq: int, actor: str) -> Job:

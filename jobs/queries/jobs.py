@@ -12,8 +12,9 @@ from core.errors import NotFound
 from core.live import without_nan
 from core.time import iso
 from jobs.models import AllocationPoint, Checkpoint, Job, JobEvent, MetricPoint, Rank, SlotClaim
+from jobs.permissions import Verb, refusal
 from jobs.queries.metrics import metric_as_json, thinned_points
-from jobs.states import UNDOABLE, JobState, Reason
+from jobs.states import UNDOABLE, Reason
 from workers.models import Slot
 from workers.queries import slots
 
@@ -245,8 +246,8 @@ def changes_of(job: Job) -> QuerySet[JobEvent]:
 def undoable_changes(job: Job) -> list[JobEvent]:
     """The newest change of its priority and of its GPUs, where that is what it has now."""
     newest = {changed_field(event): event for event in changes_of(job)}
-    if job.state not in (JobState.PENDING, JobState.SUSPENDED):
-        newest.pop("min_slots", None)  # too late: see `check_change`
+    if refusal(Verb.CHANGE_START, job.state):
+        newest.pop("min_slots", None)
     return [event for field, event in newest.items() if event.detail["new"] == getattr(job, field)]
 
 

@@ -17,7 +17,6 @@ from core.formfields import parameters_as_text, show_error
 from core.pages import login_user, or_404
 from jobs import actions
 from jobs.actions import JobChange
-from jobs.actions.permissions import refusals_by_state
 from jobs.control.fixed_size import is_resumable, stop_words
 from jobs.files.result import code_files, shown_code
 from jobs.files.validation_runs import validation_of
@@ -28,6 +27,7 @@ from jobs.models import Job
 from jobs.pages.queries import job_live, job_page
 from jobs.pages.train.forms import ChangeForm
 from jobs.pages.train.views import say_changed
+from jobs.permissions import refusals_by_state
 from jobs.queries.jobs import undoable_changes, visible_jobs
 from models_registry.queries import versions
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from django.db.models import Max
 
 from jobs.models import Checkpoint, Job
-from jobs.states import TERMINAL, JobState
+from jobs.permissions import Verb, refusal
 
 __all__ = ["Question", "last_checkpoints", "stop_question"]
 
@@ -35,7 +35,7 @@ def last_checkpoints(jobs: Iterable[Job]) -> dict[int, int]:
 
 def stop_question(jobs: Sequence[Job], checkpoints: Mapping[int, int]) -> Question:
     """What stopping these jobs means. Those that are over, or being stopped, are left out and counted."""
-    stopped = [job for job in jobs if job.state not in TERMINAL | {JobState.CANCELLING}]
+    stopped = [job for job in jobs if refusal(Verb.CANCEL, job.state) is None]
     what = _trainings(len(stopped))
     named = [_loss(job, checkpoints.get(job.pk, 0)) for job in stopped[:_MOST_NAMED]]
     if len(stopped) > _MOST_NAMED:

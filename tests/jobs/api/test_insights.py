@@ -121,5 +121,4 @@ def test_the_minimum_of_a_job_that_runs_stays(alice_api, alices_job):
 
     answer = alice_api.patch(f"/api/v1/jobs/{alices_job.pk}/", {"min_slots": 1}, format="json")
 
-    assert answer.status_code == 409
-    assert "its minimum stays" in answer.json()["error"]
+    assert (answer.status_code, answer.json()["code"]) == (409, "stale_job")

@@ -15,9 +15,9 @@ from jobs.control.dispatch import build_sync, launch_spec
 from jobs.control.ending import requeue_interrupted
 from jobs.control.fixed_size import MARKER, is_resumable, stop_words
 from jobs.control.lost_hosts import Watch, reap_lost_hosts
-from jobs.control.transition import StaleJob
 from jobs.files.folder import job_folder
 from jobs.models import Checkpoint, InstanceGroup, Job
+from jobs.permissions import Refusal, Refused
 from jobs.states import JobState, Reason
 from models_registry.models import RegisteredModelVersion
 from scheduling.plan import PlanReason
@@ -212,8 +212,9 @@ def test_on_a_draining_host_it_finishes(cluster: Cluster, submit: Submit) -> Non
 
 def test_its_number_of_gpus_changes_only_while_it_holds_none(cluster: Cluster, submit: Submit) -> None:
     job = started(cluster, submit(max_slots=4))
-    with pytest.raises(StaleJob, match="is not elastic: suspend it before you change its GPUs"):
+    with pytest.raises(Refused) as refused:
         actions.change_max_slots(job.pk, 2, "alice")
+    assert refused.value.why == Refusal.STARTED
     actions.suspend(job.pk, "alice")
     cluster.settle()
     actions.change_max_slots(job.pk, 2, "alice")

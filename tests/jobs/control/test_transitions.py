@@ -15,6 +15,7 @@ from jobs.control.lifecycle import preempt
 from jobs.control.transition import StaleJob, Why
 from jobs.control.transition import transition as move
 from jobs.models import Generation, Job, JobEvent, SlotClaim
+from jobs.permissions import Refused
 from jobs.states import JOB_TRANSITIONS, TERMINAL, GenerationState, JobState, Reason
 from scheduling.plan import PlanReason
 from tests.factories import JobFactory
@@ -76,11 +77,11 @@ def test_a_stale_end_releases_nothing(cluster: Cluster, submit: Submit) -> None:
 def test_what_is_over_stays_over(state: JobState) -> None:
     job = job_in(state)
     for ask in (actions.suspend, actions.resume):
-        with pytest.raises(StaleJob):
+        with pytest.raises(Refused):
             ask(job.pk, "alice")
-    with pytest.raises(StaleJob):
+    with pytest.raises(Refused):
         actions.change_priority(job.pk, 1, "alice")
-    with pytest.raises(StaleJob):
+    with pytest.raises(Refused):
         actions.change_max_slots(job.pk, 1, "alice")
     assert Job.objects.get(pk=job.pk).state == state
 
@@ -186,7 +187,7 @@ def play(submit: Submit, asked: list[tuple[int, str]]) -> None:
     for number, what in asked:
         try:
             act(cluster, jobs[number], what)
-        except StaleJob:
+        except Refused:
             assert what in ("cancel", "suspend", "resume", "raise priority", "fewer")
         for job in jobs:
             check(job)

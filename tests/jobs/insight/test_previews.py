@@ -11,10 +11,10 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from jobs.actions import InvalidSubmission, JobChange, Submission, change_job, suspend
-from jobs.control.transition import StaleJob
 from jobs.insight.previews import preview_change, preview_submission
 from jobs.management.commands.run_scheduler import Scheduler
 from jobs.models import AllocationPoint, Job, JobEvent, SchedulerLease, SlotClaim, Validation
+from jobs.permissions import Refused
 from jobs.states import JobState
 from tests.factories import JobFactory
 from tests.jobs.cluster import Cluster
@@ -102,7 +102,7 @@ def test_a_held_back_job_changes_nothing_now(cluster: Cluster, submit: Submit, a
     assert "once it continues" in preview_change(job, JobChange(max_slots=2), alice)["start_text"]
     Job.objects.filter(pk=job.pk).update(state=JobState.CANCELLED, finished_at=timezone.now())
     job.refresh_from_db()
-    with pytest.raises(StaleJob):
+    with pytest.raises(Refused):
         preview_change(job, JobChange(max_slots=2), alice)
 
 

@@ -1,0 +1,82 @@
+"""The rule for what may be asked of a job in its state: buttons show its refusal beforehand, and actions raise it.
+
+A job's owner and administrators may ask the same of it. For everybody else it does not exist: see `visible_jobs`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from core.errors import Conflict
+from jobs.states import TERMINAL, WAITING, JobState
+
+__all__ = ["BUTTONS", "Refusal", "Refused", "Verb", "refusal", "refusals_by_state"]
+
+
+class Verb(StrEnum):
+    SUSPEND = "suspend"
+    RESUME = "resume"
+    CANCEL = "cancel"
+    #: Of the priority and of the most GPUs.
+    CHANGE = "change"
+    #: Of the fewest GPUs, and of the GPUs of a job that is not elastic.
+    CHANGE_START = "change_start"
+
+
+class Refusal(StrEnum):
+    OVER = "over"
+    CANCELLING = "cancelling"
+    SUSPENDED = "suspended"
+    NOT_SUSPENDED = "not_suspended"
+    STARTED = "started"
+    NOT_ELASTIC = "not_elastic"
+
+
+#: The verbs that have a button on a job's page.
+BUTTONS = (Verb.SUSPEND, Verb.RESUME, Verb.CANCEL)
+_WORDS = {Verb.CANCEL: "stop", Verb.CHANGE_START: "change"}
+_SENTENCES = {
+    Refusal.OVER: "It is over: there is nothing to {verb}. Clone it to train again.",
+    Refusal.CANCELLING: "It is being stopped for good.",
+    Refusal.SUSPENDED: "It is suspended already.",
+    Refusal.NOT_SUSPENDED: "Only a suspended training can be resumed.",
+    Refusal.STARTED: "It has started: suspend it before you change the GPUs that it starts with.",
+    Refusal.NOT_ELASTIC: "It is not elastic: it starts with all of its GPUs, and has no minimum.",
+}
+
+
+class Refused(Conflict):
+    """The job's state does not allow what is asked."""
+
+    default_code = "stale_job"
+
+    def __init__(self, verb: Verb, why: Refusal) -> None:
+        super().__init__(_sentence(verb, why))
+        self.why = why
+
+
+def refusal(verb: Verb, state: str, after_stop: str = "") -> Refusal | None:
+    """The reason why a job in this state does not take the verb; None where it does.
+
+    after_stop: the state that a job which is being preempted gets once it has stopped.
+    """
+    if state in TERMINAL:
+        return Refusal.OVER
+    if state == JobState.CANCELLING:
+        return Refusal.CANCELLING
+    if verb == Verb.RESUME and JobState.SUSPENDED not in (state, after_stop):
+        return Refusal.NOT_SUSPENDED
+    if verb == Verb.SUSPEND and state == JobState.SUSPENDED:
+        return Refusal.SUSPENDED
+    if verb == Verb.CHANGE_START and state not in WAITING:
+        return Refusal.STARTED
+    return None
+
+
+def refusals_by_state() -> dict[str, dict[str, str]]:
+    """State -> verb of a button -> the sentence why not, or "" where it is possible."""
+    return {state.value: {verb.value: _sentence(verb, refusal(verb, state)) for verb in BUTTONS} for state in JobState}
+
+
+def _sentence(verb: Verb, why: Refusal | None) -> str:
+    return "" if why is None else _SENTENCES[why].format(verb=_WORDS.get(verb, verb))
