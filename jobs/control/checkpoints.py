@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from tidepool.protocol import KEPT_CHECKPOINTS, from_json
+from tidepool.protocol import KEPT_CHECKPOINTS, CheckpointFailed, CheckpointPublished, Restored
 
 from jobs.control.transition import Why, change, record
 from jobs.files.folder import job_folder
@@ -18,40 +16,8 @@ from jobs.states import Reason
 __all__ = ["fail", "restore", "store"]
 
 
-@dataclass(frozen=True)
-class _Published:
-    step: int
-    epoch: int
-    path: str
-    size_bytes: int
-    sha256: str
-    at: float
-
-
-@dataclass(frozen=True)
-class _Failed:
-    step: int
-    error: str
-
-
-@dataclass(frozen=True)
-class _Unusable:
-    path: str
-    why: str
-
-
-@dataclass(frozen=True)
-class _Restored:
-    step: int
-    epoch: int
-    #: "": training starts from nothing.
-    used: str
-    unusable: list[_Unusable] = field(default_factory=list)
-
-
-def store(job: Job, data: dict[str, Any]) -> None:
+def store(job: Job, written: CheckpointPublished) -> None:
     """One more is published; older ones make room."""
-    written = from_json(_Published, data)
     Checkpoint.objects.get_or_create(
         job=job,
         attempt=job.attempt,
@@ -67,8 +33,7 @@ def store(job: Job, data: dict[str, Any]) -> None:
     _make_room(job)
 
 
-def fail(job: Job, data: dict[str, Any]) -> None:
-    failed = from_json(_Failed, data)
+def fail(job: Job, failed: CheckpointFailed) -> None:
     text = (
         f"No checkpoint could be written at step {failed.step}: {failed.error}. "
         "The training goes on, and older checkpoints stay."
@@ -76,9 +41,8 @@ def fail(job: Job, data: dict[str, Any]) -> None:
     record(job, Why(Reason.CHECKPOINT_FAILED, text, "executor", {"step": failed.step}))
 
 
-def restore(job: Job, data: dict[str, Any]) -> None:
+def restore(job: Job, restored: Restored) -> None:
     """An attempt has begun, from this checkpoint: where training stands now."""
-    restored = from_json(_Restored, data)
     folder = job_folder(job)
     for each in restored.unusable:
         path = folder.relative(job.attempt, each.path)

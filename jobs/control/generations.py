@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from django.db import transaction
-from tidepool.protocol import from_json
+from tidepool.protocol import GenerationActive, GenerationPlanned, to_json
 
 from jobs.control.allocation import add_point, cause_of
 from jobs.control.lifecycle import mark_running
@@ -17,43 +16,9 @@ from jobs.states import HOLDING, GenerationState, RankState, Reason
 __all__ = ["abandon", "activate", "enlist", "lose", "plan"]
 
 
-@dataclass(frozen=True)
-class _Member:
-    member_id: str
-    host: str
-    slot: int
-    rank: int | None = None
-
-
-@dataclass(frozen=True)
-class _Planned:
-    generation: int
-    members: list[_Member]
-    target_revision: int
-    at: float
-
-
-@dataclass(frozen=True)
-class _Active:
-    generation: int
-    world_size: int
-    members: list[_Member]
-    target_revision: int
-    at: float
-    pause_ms: float | None = None
-    #: "start", "resize" or "failure".
-    cause: str = "resize"
-
-
-@dataclass(frozen=True)
-class _Abandoned:
-    generation: int
-
-
 @transaction.atomic
-def plan(job: Job, data: dict[str, object]) -> None:
+def plan(job: Job, planned: GenerationPlanned) -> None:
     """The coordinator forms a generation; one that it was forming before is void."""
-    planned = from_json(_Planned, data)
     own = Generation.objects.filter(job=job)
     own.filter(state=GenerationState.FORMING).update(state=GenerationState.ABANDONED)
     own.get_or_create(
@@ -63,7 +28,10 @@ def plan(job: Job, data: dict[str, object]) -> None:
         defaults={
             "state": GenerationState.FORMING if job.state in HOLDING else GenerationState.ABANDONED,
             "world_size": len(planned.members),
-            "members": [asdict(member) for member in planned.members],
+            "members": [
+                {"member_id": member.member_id, "host": member.host, "slot": member.slot, "rank": None}
+                for member in planned.members
+            ],
             "target_revision": planned.target_revision,
             "planned_at": _moment(planned.at),
         },
@@ -71,9 +39,8 @@ def plan(job: Job, data: dict[str, object]) -> None:
 
 
 @transaction.atomic
-def activate(job: Job, data: dict[str, object]) -> None:
+def activate(job: Job, active: GenerationActive) -> None:
     """Its ranks train in the generation from now on: this, and not the target, is the job's size."""
-    active = from_json(_Active, data)
     own = Generation.objects.filter(job=job)
     own.filter(state=GenerationState.ACTIVE).update(state=GenerationState.SUPERSEDED)
     generation, _ = own.update_or_create(
@@ -83,7 +50,7 @@ def activate(job: Job, data: dict[str, object]) -> None:
         defaults={
             "state": GenerationState.ACTIVE if job.state in HOLDING else GenerationState.ENDED,
             "world_size": active.world_size,
-            "members": [asdict(member) for member in active.members],
+            "members": [to_json(member) for member in active.members],
             "target_revision": active.target_revision,
             "active_at": _moment(active.at),
         },
@@ -109,11 +76,9 @@ def lose(job: Job) -> None:
 
 
 @transaction.atomic
-def abandon(job: Job, data: dict[str, object]) -> None:
-    abandoned = from_json(_Abandoned, data)
-    Generation.objects.filter(
-        job=job, attempt=job.attempt, number=abandoned.generation, state=GenerationState.FORMING
-    ).update(state=GenerationState.ABANDONED)
+def abandon(job: Job, number: int) -> None:
+    forming = Generation.objects.filter(job=job, attempt=job.attempt, number=number, state=GenerationState.FORMING)
+    forming.update(state=GenerationState.ABANDONED)
 
 
 def enlist(job: Job, rank: Rank) -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from django.db import transaction
-from tidepool.protocol import from_json
 
 from jobs.control.claims import hosts_of_attempt, raise_revisions
 from jobs.control.judgement import judge_job
@@ -18,14 +15,8 @@ from jobs.states import JobState, Reason
 __all__ = ["end", "give_up_halts", "store"]
 
 
-@dataclass(frozen=True)
-class _Halted:
-    step: int
-
-
-def store(job: Job, data: dict[str, Any]) -> None:
+def store(job: Job, step: int) -> None:
     """Its coordinator says that all ranks stopped after the same step, whose checkpoint is published."""
-    step = from_json(_Halted, data).step
     text = f"Stopped after step {step}, with a checkpoint of it: no step is lost, and it will continue there."
     record(job, Why(Reason.HALTED, text, "executor", {"step": step}))
     end(job)

@@ -4,12 +4,33 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from django.db import transaction
-from tidepool.protocol import JournalEntry, ProtocolError, Report, from_json
+from tidepool.protocol import (
+    AttemptFailed,
+    CheckpointFailed,
+    CheckpointPublished,
+    Entry,
+    Finished,
+    GenerationAbandoned,
+    GenerationActive,
+    GenerationPlanned,
+    Halted,
+    JournalEntry,
+    Lost,
+    NoProgress,
+    ProtocolError,
+    RankExited,
+    RankFailed,
+    RankJoined,
+    RankStarted,
+    RankStuck,
+    Report,
+    Restored,
+    entry_from_json,
+)
 
 from jobs.control import checkpoints, generations, halts
 from jobs.control.judgement import judge_job
@@ -31,60 +52,6 @@ class _JournalName:
     attempt: int
     #: "shim", "coordinator" or "metrics".
     writer: str
-
-
-@dataclass(frozen=True)
-class _RankStarted:
-    member_id: str
-    slot: int
-    pid: int
-    started_at: float
-
-
-@dataclass(frozen=True)
-class _RankExited:
-    member_id: str
-    code: int | None = None
-    signal: int | None = None
-    error: dict[str, Any] | None = None
-    by_script: bool | None = None
-    #: Its shim had told it to end.
-    stopped: bool = False
-    at: float | None = None
-
-
-@dataclass(frozen=True)
-class _RankJoined:
-    member_id: str
-
-
-@dataclass(frozen=True)
-class _RankStuck:
-    member_id: str
-    host: str
-    why: str
-    seconds: float
-
-
-@dataclass(frozen=True)
-class _Failed:
-    member_id: str
-    host: str
-    code: int | None
-    signal: int | None
-    error: dict[str, Any] | None
-    step: int | None
-
-
-@dataclass(frozen=True)
-class _NoProgress:
-    text: str
-
-
-@dataclass(frozen=True)
-class _Finished:
-    step: int
-    epoch: int
 
 
 def store_entries(report: Report) -> dict[str, int]:
@@ -143,18 +110,54 @@ def _store(job: Job, name: _JournalName, entries: Sequence[JournalEntry], host: 
         store_steps(job, [entry.data for entry in entries])
         return
     for entry in entries:
-        store = _KINDS.get(entry.kind)
-        if store is None:
-            logger.debug("job=%s journal=%s: %s is not known here", job.pk, entry.journal, entry.kind)
-            continue
         try:
-            store(job, entry.data, host)
+            known = entry_from_json(entry.kind, entry.data)
+            if known is None:
+                logger.debug("job=%s journal=%s: %s is not known here", job.pk, entry.journal, entry.kind)
+            else:
+                _store_entry(job, known, host)
         except (ProtocolError, ValueError, OverflowError) as error:
             logger.warning("job=%s journal=%s number=%s left out: %s", job.pk, entry.journal, entry.number, error)
 
 
-def _rank_started(job: Job, data: dict[str, Any], host: str) -> None:
-    started = from_json(_RankStarted, data)
+def _store_entry(job: Job, entry: Entry, host: str) -> None:
+    match entry:
+        case RankStarted():
+            _rank_started(job, entry, host)
+        case RankExited():
+            _rank_exited(job, entry)
+        case RankJoined():
+            _rank_joined(job, entry)
+        case RankStuck():
+            _rank_stuck(job, entry)
+        case RankFailed():
+            _rank_failed(job, entry)
+        case AttemptFailed():
+            _give_up(job, entry)
+        case GenerationPlanned():
+            generations.plan(job, entry)
+        case GenerationActive():
+            generations.activate(job, entry)
+        case GenerationAbandoned():
+            generations.abandon(job, entry.generation)
+        case CheckpointPublished():
+            checkpoints.store(job, entry)
+        case CheckpointFailed():
+            checkpoints.fail(job, entry)
+        case Restored():
+            checkpoints.restore(job, entry)
+        case NoProgress():
+            record(job, Why(Reason.NO_PROGRESS, entry.text, "executor"))
+        case Lost():
+            generations.lose(job)
+            halts.end(job)
+        case Halted():
+            halts.store(job, entry.step)
+        case Finished():
+            _finished(job, entry)
+
+
+def _rank_started(job: Job, started: RankStarted, host: str) -> None:
     rank, _ = Rank.objects.get_or_create(
         job=job,
         attempt=job.attempt,
@@ -165,29 +168,24 @@ def _rank_started(job: Job, data: dict[str, Any], host: str) -> None:
     generations.enlist(job, rank)
 
 
-def _rank_exited(job: Job, data: dict[str, Any], host: str) -> None:
-    exited = from_json(_RankExited, data)
+def _rank_exited(job: Job, exited: RankExited) -> None:
+    how = ("code", "signal", "error", "by_script", "stopped", "at")
     Rank.objects.filter(job=job, attempt=job.attempt, member_id=exited.member_id).update(
-        state=RankState.EXITED,
-        rank=None,
-        exit={name: value for name, value in asdict(exited).items() if name != "member_id"},
+        state=RankState.EXITED, rank=None, exit={name: getattr(exited, name) for name in how}
     )
 
 
-def _rank_joined(job: Job, data: dict[str, Any], host: str) -> None:
-    joined = from_json(_RankJoined, data)
+def _rank_joined(job: Job, joined: RankJoined) -> None:
     ranks = Rank.objects.filter(job=job, attempt=job.attempt, member_id=joined.member_id)
     ranks.filter(state__in=(RankState.LAUNCHING, RankState.JOINING)).update(state=RankState.READY)
 
 
-def _rank_stuck(job: Job, data: dict[str, Any], host: str) -> None:
-    stuck = from_json(_RankStuck, data)
+def _rank_stuck(job: Job, stuck: RankStuck) -> None:
     text = f"The rank {stuck.member_id} on {stuck.host} is killed: {stuck.why}. The others train on."
     record(job, Why(Reason.RANK_LOST, text, "executor", {"member_id": stuck.member_id, "seconds": stuck.seconds}))
 
 
-def _rank_failed(job: Job, data: dict[str, Any], host: str) -> None:
-    failed = from_json(_Failed, data)
+def _rank_failed(job: Job, failed: RankFailed) -> None:
     error = failed.error or {}
     shown = f"{error.get('kind', 'exit code')}: {error.get('message', failed.code)}"
     when = "before it took part" if failed.step is None else f"after step {failed.step}"
@@ -196,51 +194,21 @@ def _rank_failed(job: Job, data: dict[str, Any], host: str) -> None:
     record(job, Why(reason_of(str(error.get("kind", ""))), text, "executor", params))
 
 
-def _failed(job: Job, data: dict[str, Any], host: str) -> None:
-    """The same error came again at the same step: the coordinator has given the attempt up."""
-    given_up = asdict(from_json(_Failed, data)) | {"attempt": job.attempt}
-    step = max(job.step, given_up["step"] or 0)
+def _give_up(job: Job, failed: AttemptFailed) -> None:
+    given_up = {name: getattr(failed, name) for name in ("member_id", "host", "code", "signal", "error", "step")}
+    given_up["attempt"] = job.attempt
+    step = max(job.step, failed.step or 0)
     Job.objects.filter(pk=job.pk).update(given_up=given_up, step=step)
     job.given_up, job.step = given_up, step
 
 
-def _no_progress(job: Job, data: dict[str, Any], host: str) -> None:
-    record(job, Why(Reason.NO_PROGRESS, from_json(_NoProgress, data).text, "executor"))
-
-
-def _finished(job: Job, data: dict[str, Any], host: str) -> None:
-    finished = from_json(_Finished, data)
+def _finished(job: Job, finished: Finished) -> None:
     Job.objects.filter(pk=job.pk).update(completed_attempt=job.attempt)
     job.completed_attempt = job.attempt
     text = f"Trained to the end: {finished.step} steps, {finished.epoch} epochs; the final weights are written."
     if validation_of(job) is not None:
         text = "Measured on the held-out samples; the result is written."
     record(job, Why(Reason.COMPLETED, text, "executor", {"step": finished.step, "epoch": finished.epoch}))
-
-
-def _lost(job: Job, data: dict[str, Any], host: str) -> None:
-    generations.lose(job)
-    halts.end(job)
-
-
-_KINDS: dict[str, Callable[[Job, dict[str, Any], str], None]] = {
-    "rank_started": _rank_started,
-    "rank_exited": _rank_exited,
-    "rank_joined": _rank_joined,
-    "generation_planned": lambda job, data, host: generations.plan(job, data),
-    "generation_active": lambda job, data, host: generations.activate(job, data),
-    "generation_abandoned": lambda job, data, host: generations.abandon(job, data),
-    "lost": _lost,
-    "halted": lambda job, data, host: halts.store(job, data),
-    "rank_stuck": _rank_stuck,
-    "rank_failed": _rank_failed,
-    "failed": _failed,
-    "no_progress": _no_progress,
-    "finished": _finished,
-    "checkpoint": lambda job, data, host: checkpoints.store(job, data),
-    "checkpoint_failed": lambda job, data, host: checkpoints.fail(job, data),
-    "restored": lambda job, data, host: checkpoints.restore(job, data),
-}
 
 
 def _parse_name(text: str) -> _JournalName | None:

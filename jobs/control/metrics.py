@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from django.db import transaction
-from tidepool.protocol import ProtocolError, from_json
+from tidepool.protocol import ProtocolError, StepRecord, from_json
 
 from core import live
 from core.time import iso
@@ -18,31 +17,23 @@ from jobs.control.transition import change
 from jobs.files.validation_runs import validation_of
 from jobs.models import Job, MetricPoint
 
-__all__ = ["FIXED_KEYS", "store_steps"]
+__all__ = ["store_steps"]
 
 logger = logging.getLogger(__name__)
 
 #: Every other key of a record is a metric.
-FIXED_KEYS = frozenset({"step", "epoch", "cursor", "samples", "world_size", "generation", "attempt", "at", "progress"})
+_FIXED_KEYS = frozenset(StepRecord.__struct_fields__)
 _MAX_NAME_LENGTH = 64
 _MAX_METRICS_PER_STEP = 100
 #: What every database keeps.
 _MAX_COUNT = 2**31 - 1
 
 
-@dataclass(frozen=True)
-class _Step:
-    step: int
-    epoch: int
-    at: float
-    progress: float | None = None
-
-
 @transaction.atomic
 def store_steps(job: Job, records: Sequence[dict[str, Any]]) -> None:
     """Store the records of consecutive steps."""
     points: dict[tuple[str, int], MetricPoint] = {}
-    last: _Step | None = None
+    last: StepRecord | None = None
     for values in records:
         step = _parse(job, values)
         if step is not None:
@@ -63,9 +54,9 @@ def store_steps(job: Job, records: Sequence[dict[str, Any]]) -> None:
     )
 
 
-def _parse(job: Job, values: dict[str, Any]) -> _Step | None:
+def _parse(job: Job, values: dict[str, Any]) -> StepRecord | None:
     try:
-        step = from_json(_Step, values)
+        step = from_json(StepRecord, values)
         if not (0 <= step.step <= _MAX_COUNT and 0 <= step.epoch <= _MAX_COUNT):
             raise ValueError("its step or epoch is no count")
         datetime.fromtimestamp(step.at, UTC)
@@ -75,9 +66,9 @@ def _parse(job: Job, values: dict[str, Any]) -> _Step | None:
         return None
 
 
-def _points(job: Job, step: _Step, values: dict[str, Any]) -> list[MetricPoint]:
+def _points(job: Job, step: StepRecord, values: dict[str, Any]) -> list[MetricPoint]:
     at = datetime.fromtimestamp(step.at, UTC)
-    names = [name for name in values if name not in FIXED_KEYS and len(name) <= _MAX_NAME_LENGTH]
+    names = [name for name in values if name not in _FIXED_KEYS and len(name) <= _MAX_NAME_LENGTH]
     return [
         MetricPoint(job=job, name=name, step=step.step, epoch=step.epoch, value=_finite(values[name]), at=at)
         for name in names[:_MAX_METRICS_PER_STEP]

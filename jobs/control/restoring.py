@@ -6,16 +6,16 @@ any more may be in use on a host at this moment.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
+from tidepool.journal import read_journal
+from tidepool.protocol import CheckpointPublished
 
 from jobs.control.transition import change, lock_job
 from jobs.files.folder import JobFolder, job_folder
@@ -83,30 +83,22 @@ def _recover(job: Job, folder: JobFolder, attempt: int) -> int:
     """Checkpoints that the coordinator of an attempt published and the database has not heard of."""
     known = set(Checkpoint.objects.filter(job=job, attempt=attempt).values_list("step", flat=True))
     count = 0
-    for data in _published(folder.attempt(attempt) / "plans.jsonl"):
-        path = folder.relative(attempt, data["path"])
-        if data["step"] in known or not (folder.path / path).is_dir():
+    for written in read_journal(folder.attempt(attempt) / "plans.jsonl"):
+        if not isinstance(written, CheckpointPublished) or written.step in known:
             continue
-        known.add(data["step"])
+        path = folder.relative(attempt, written.path)
+        if not (folder.path / path).is_dir():
+            continue
+        known.add(written.step)
         count += 1
         Checkpoint.objects.create(
             job=job,
             attempt=attempt,
             path=path,
-            created_at=datetime.fromtimestamp(data["at"], UTC),
-            **{name: data[name] for name in ("step", "epoch", "size_bytes", "sha256")},
+            created_at=datetime.fromtimestamp(written.at, UTC),
+            **{name: getattr(written, name) for name in ("step", "epoch", "size_bytes", "sha256")},
         )
     return count
-
-
-def _published(journal: Path) -> Iterator[dict[str, Any]]:
-    if not journal.exists():
-        return
-    # The last line may be torn: a backup was taken while it was written.
-    for line in journal.read_bytes().split(b"\n")[:-1]:
-        entry = json.loads(line)
-        if entry["kind"] == "checkpoint":
-            yield entry["data"]
 
 
 def _numbers_of_jobs() -> Iterator[int]:

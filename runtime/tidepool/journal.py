@@ -1,4 +1,4 @@
-"""Journals: append-only files of JSON lines, on disk before anybody is told. One process writes each.
+"""Journals: append-only files of JSON lines, on disk before anybody is told. Each has one writing process.
 
 An entry's number is its line's position, from 1.
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+
+from tidepool.protocol import Entry, entry_from_json, entry_to_json
 
 __all__ = ["Journal", "read_journal"]
 
@@ -20,33 +21,37 @@ class Journal:
         path.parent.mkdir(parents=True, exist_ok=True)
         _cut_torn_line(path)
         self._file = open(path, "ab")  # noqa: SIM115 - held open for the writer's life
-        self._number = len(read_journal(path))
+        self._number = path.read_bytes().count(b"\n")
 
-    def append(self, kind: str, data: dict[str, Any]) -> int:
+    def append(self, entry: Entry) -> int:
         """Write one entry through to the disk and return its number."""
-        number = self._number + 1
-        entry = {"number": number, "kind": kind, "data": data}
-        self._file.write(json.dumps(entry, separators=(",", ":")).encode() + b"\n")
+        kind, data = entry_to_json(entry)
+        line = {"number": self._number + 1, "kind": kind, "data": data}
+        self._file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
-        self._number = number
-        return number
+        self._number += 1
+        return self._number
 
     def close(self) -> None:
         self._file.close()
 
 
-def read_journal(path: Path) -> list[dict[str, Any]]:
-    """Every whole entry; none if there is no such file."""
+def read_journal(path: Path) -> list[Entry]:
+    """Every entry of a known kind; none if there is no such file.
+
+    The last line may be torn: its writer was killed, or is about to complete it.
+    """
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         return []
-    return [json.loads(line) for line in content.split(b"\n")[:-1]]
+    lines = [json.loads(line) for line in content.split(b"\n")[:-1]]
+    return [entry for line in lines if (entry := entry_from_json(line["kind"], line["data"]))]
 
 
 def _cut_torn_line(path: Path) -> None:
-    """A writer killed in the middle of a line leaves it unfinished; nobody has read it."""
+    """Remove the unfinished line of a writer that was killed; nobody has read it."""
     try:
         with open(path, "r+b") as file:
             content = file.read()

@@ -24,7 +24,6 @@ import time
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from tidepool import procfs
 from tidepool.endings import describe_end, oom_kills
@@ -35,6 +34,8 @@ from tidepool.protocol import (
     DesiredJob,
     ProtocolError,
     RankEnd,
+    RankExited,
+    RankStarted,
     RankStatus,
     ShimCommand,
     ShimJoin,
@@ -124,10 +125,10 @@ class Shim:
 
     def _recall(self) -> None:
         """Continue where an earlier shim was killed; one that ended in order has left only the numbering."""
-        starts = [entry["data"] for entry in read_journal(journal_path(self._spec)) if entry["kind"] == "rank_started"]
+        starts = [entry for entry in read_journal(journal_path(self._spec)) if isinstance(entry, RankStarted)]
         self._starts = len(starts)
         if not self._elastic:
-            self._slots = {start["slot"]: Slot(pinned=True) for start in starts}
+            self._slots = {start.slot: Slot(pinned=True) for start in starts}
         with suppress(FileNotFoundError):
             for slot in json.loads(self._pinned_file.read_text()):
                 self._slots[slot] = Slot(pinned=True)
@@ -270,7 +271,7 @@ class Shim:
         ready_by = time.monotonic() + self._spec.launch.launch_seconds if self._elastic else None
         rank = RankProcess(member_id, slot, pid, procfs.started_at(pid), ours, ready_by=ready_by)
         self._ranks[slot] = rank
-        self._record("rank_started", rank, {"started_at": rank.started_at})
+        self._journal.append(RankStarted(member_id, slot, pid, rank.started_at, at=time.time()))
         self._selector.register(ours, selectors.EVENT_READ, lambda: self._receive_progress(rank))
 
     def _rank_start(self, member_id: str, slot: int) -> RankStart:
@@ -371,8 +372,8 @@ class Shim:
             late_after=self._spec.launch.launch_seconds if rank.late else None,
             oom_killed=self._oom_killed(),
         )
-        how = {"code": end.code, "signal": end.signal, "by_script": end.by_script, "error": end.error}
-        self._record("rank_exited", rank, {**how, "stopped": rank.state == "STOPPING"})
+        how = (end.code, end.signal, end.by_script, end.error, rank.state == "STOPPING")
+        self._journal.append(RankExited(rank.member_id, rank.slot, rank.pid, *how, at=time.time()))
         with suppress(KeyError):
             self._selector.unregister(rank.link)
         rank.link.close()
@@ -415,11 +416,6 @@ class Shim:
             time.sleep(0.005)
 
     # --- telling ---
-
-    def _record(self, kind: str, rank: RankProcess, facts: dict[str, Any]) -> None:
-        self._journal.append(
-            kind, {"member_id": rank.member_id, "slot": rank.slot, "pid": rank.pid, **facts, "at": time.time()}
-        )
 
     def _log_dir(self, rank: RankProcess) -> Path:
         return Path(self._spec.launch.folder) / "log" / f"{rank.member_id}.{self._spec.host}"

@@ -231,7 +231,8 @@ class Cluster:
 
     def log_step(self, job: Job, step: int, **metrics: float | None) -> None:
         lead = self.hosts[job.lead_host]
-        lead.write(job, "metrics", "step", step=step, epoch=0, progress=min(1.0, step / 100), **metrics)
+        place = {"cursor": step * 64, "samples": 64, "world_size": 1, "generation": 1, "attempt": job.attempt}
+        lead.write(job, "metrics", "step", step=step, epoch=0, **place, progress=min(1.0, step / 100), **metrics)
 
     def finish(self, job: Job, step: int = 100) -> None:
         """The training is complete: final weights written, every rank exits by itself."""

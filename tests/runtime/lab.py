@@ -15,10 +15,10 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from tidepool import link, procfs
 from tidepool.journal import read_journal
 from tidepool.protocol import (
@@ -206,18 +206,18 @@ class Lab:
 
     def stop(self) -> None:
         for host in self.sizes:
-            stop = replace(self._desired_job([], []), stop=True, grace_seconds=0.0)
+            stop = msgspec.structs.replace(self._desired_job([], []), stop=True, grace_seconds=0.0)
             with suppress(OSError), self._shims[host] as connection:
                 connection.sendall(encode(stop))
                 connection.settimeout(PATIENCE_SECONDS)
                 while connection.recv(65536):  # until it has ended every rank
                     pass
         with suppress(OSError), link.connect(self._coordinator()) as connection:
-            connection.sendall(encode(replace(self._desired(), stop=True)))
+            connection.sendall(encode(msgspec.structs.replace(self._desired(), stop=True)))
 
     def end(self, grace_seconds: float) -> None:
         """Stop every rank, as a preemption does, and wait until all of them have ended."""
-        stop = replace(self._desired_job([], []), stop=True, grace_seconds=grace_seconds)
+        stop = msgspec.structs.replace(self._desired_job([], []), stop=True, grace_seconds=grace_seconds)
         for connection in self._shims.values():
             self._read_up(connection)
             connection.sendall(encode(stop))

@@ -7,13 +7,13 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
+import msgspec
 from tidepool import link, procfs
 from tidepool.journal import read_journal
-from tidepool.protocol import DesiredJob, LaunchSpec, RankStatus, ShimSpec, ShimStatus, decode, encode
+from tidepool.protocol import DesiredJob, LaunchSpec, RankStatus, ShimSpec, ShimStatus, decode, encode, entry_to_json
 from tidepool.shim import journal_path, rank_mark
 
 from tests.waiting import PATIENCE_SECONDS, wait_until
@@ -56,7 +56,7 @@ def launch_spec(folder: Path, script: str, **changes: Any) -> LaunchSpec:
         seed=1,
         exactness="sum",
     )
-    return replace(spec, **changes)
+    return msgspec.structs.replace(spec, **changes)
 
 
 class JobReconciler:
@@ -84,7 +84,7 @@ class JobReconciler:
 
     def desired(self, wanted: list[int], revision: int = 1, **changes: Any) -> None:
         desired = DesiredJob(7, 1, revision, wanted, [], False, [], self.spec.launch)
-        self._link.sendall(encode(replace(desired, **changes)))
+        self._link.sendall(encode(msgspec.structs.replace(desired, **changes)))
 
     def stop(self, grace_seconds: float = 10.0) -> None:
         self.desired([], 1_000_000, stop=True, grace_seconds=grace_seconds)
@@ -100,7 +100,7 @@ class JobReconciler:
         wait_until(lambda: procfs.find(self.pid) is None)
 
     def records(self, kind: str) -> list[dict[str, Any]]:
-        return [entry["data"] for entry in read_journal(journal_path(self.spec)) if entry["kind"] == kind]
+        return [data for name, data in map(entry_to_json, read_journal(journal_path(self.spec))) if name == kind]
 
     def until_records(self, kind: str, count: int) -> list[dict[str, Any]]:
         wait_until(lambda: len(self.records(kind)) >= count)

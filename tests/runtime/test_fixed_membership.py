@@ -5,8 +5,18 @@ from __future__ import annotations
 import pytest
 from tidepool.env import RankContext
 from tidepool.gang import SharedGpuError, torchrun_environment
-from tidepool.protocol import CoordinatorMessage, GenerationPlan, Join, LaunchSpec, Member, MemberMessage, PlanMember
-from tidepool.torch.actions import Action, Record, Send
+from tidepool.protocol import (
+    CoordinatorMessage,
+    Entry,
+    GenerationPlan,
+    Join,
+    LaunchSpec,
+    Member,
+    MemberMessage,
+    PlanMember,
+    entry_to_json,
+)
+from tidepool.torch.actions import Action, Send
 from tidepool.torch.fixed_membership import FixedMembership
 
 PLACES = [("b", 1), ("a", 3), ("b", 0), ("a", 2)]
@@ -38,7 +48,7 @@ def told(actions: list[Action]) -> dict[str, CoordinatorMessage]:
 
 
 def recorded(actions: list[Action]) -> list[str]:
-    return [action.kind for action in actions if isinstance(action, Record)]
+    return [entry_to_json(action)[0] for action in actions if isinstance(action, Entry)]
 
 
 def test_nobody_begins_before_all_are_ready() -> None:
@@ -68,7 +78,7 @@ def test_the_generation_is_active_once_all_run_the_script() -> None:
         assert membership.received(member_id, MemberMessage("switched", 1, detail={"world_size": 4}), 3.0) == []
     actions = membership.received(WIDS[3], MemberMessage("switched", 1, detail={"world_size": 4}), 4.0)
     assert recorded(actions) == ["generation_active"]
-    [active] = [action.data for action in actions if isinstance(action, Record)]
+    [active] = [entry_to_json(action)[1] for action in actions if isinstance(action, Entry)]
     assert (active["world_size"], [member["member_id"] for member in active["members"]]) == (4, ORDER)
     assert membership.received(WIDS[3], MemberMessage("switched", 1, detail={"world_size": 4}), 5.0) == [], "once only"
 

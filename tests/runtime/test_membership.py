@@ -5,8 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tidepool.protocol import GenerationPlan, Join, Member, MemberMessage, PlanMember, ShimJoin
-from tidepool.torch.actions import Action, Record, Send
+from tidepool.protocol import (
+    Entry,
+    GenerationPlan,
+    Join,
+    Member,
+    MemberMessage,
+    PlanMember,
+    ShimJoin,
+    entry_to_json,
+)
+from tidepool.torch.actions import Action, Send
 from tidepool.torch.membership import PREPARE_TIMEOUT_SECONDS, Membership
 from tidepool.torch.roster import JOIN_WINDOW_SECONDS
 
@@ -54,7 +63,8 @@ class Story:
         ]
 
     def records(self, kind: str) -> list[dict[str, Any]]:
-        return [action.data for action in self.actions if isinstance(action, Record) and action.kind == kind]
+        entries = [entry_to_json(action) for action in self.actions if isinstance(action, Entry)]
+        return [data for name, data in entries if name == kind]
 
     def train_on(self, *slots: int) -> None:
         """Bring it to an active generation of exactly these slots."""

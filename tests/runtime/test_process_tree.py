@@ -7,9 +7,9 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 from tidepool import link, procfs
@@ -380,7 +380,7 @@ def test_forkserver_has_one_thread(warm_forkserver: Forkserver) -> None:
 
 
 def test_forkserver_says_why_it_refuses(warm_forkserver: Forkserver, tmp_path: Path) -> None:
-    launch = replace(launch_spec(tmp_path, ""), folder="/proc/nowhere")
+    launch = msgspec.structs.replace(launch_spec(tmp_path, ""), folder="/proc/nowhere")
     spec = ShimSpec(1, 1, "host-a", "127.0.0.1", "test", True, launch)
     with pytest.raises(ForkserverError, match="nowhere"):
         warm_forkserver.fork_shim(spec, tmp_path / "shim.sock")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
-from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from tidepool.endings import describe_end, error_key, oom_kills
 from tidepool.protocol import RankEnd, ShimJoin
@@ -81,7 +81,7 @@ def fail(story: Story, slot: int, error: dict[str, str] = ERROR) -> None:
 
 def tell(story: Story, slot: int, error: dict[str, str] = ERROR) -> None:
     living = [rank.member_id for rank in story.membership.ranks.values()]
-    end = replace(FAILED, member_id=member_id(slot), slot=slot, error=error)
+    end = msgspec.structs.replace(FAILED, member_id=member_id(slot), slot=slot, error=error)
     story.note(story.membership.shim_joined(ShimJoin(1, 1, "a", living, [end]), story.now))
 
 
@@ -191,7 +191,7 @@ def test_what_a_shim_says_again_is_no_second_time() -> None:
 
 def test_the_next_coordinator_remembers() -> None:
     story = failing(0, 1)
-    story.membership.failures.recall(replace(FAILED, member_id="a.5.1"), 1, 7)
+    story.membership.failures.recall(msgspec.structs.replace(FAILED, member_id="a.5.1"), 1, 7)
     fail(story, 1)
     go_on(story, 7)
     assert story.records("failed")

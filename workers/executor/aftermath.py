@@ -1,4 +1,4 @@
-"""After a shim that is no more: end what it left behind, and write down what it could not."""
+"""Clean-up after a shim that was killed: ends its processes and completes its journal. Called by the reconciler."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import logging
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
 from tidepool import procfs
 from tidepool.journal import Journal, read_journal
+from tidepool.protocol import RankExited, RankStarted
 
 __all__ = ["clear_away"]
 
@@ -40,21 +40,21 @@ def clear_away(mark: str, journal: Path) -> bool:
     return True
 
 
-def _ranks_without_end(journal: Path) -> list[dict[str, Any]]:
-    started: dict[str, dict[str, Any]] = {}
+def _ranks_without_end(journal: Path) -> list[RankStarted]:
+    started: dict[str, RankStarted] = {}
     for entry in read_journal(journal):
-        if entry["kind"] == "rank_started":
-            started[entry["data"]["member_id"]] = entry["data"]
-        else:
-            started.pop(entry["data"]["member_id"], None)
+        if isinstance(entry, RankStarted):
+            started[entry.member_id] = entry
+        elif isinstance(entry, RankExited):
+            started.pop(entry.member_id, None)
     return list(started.values())
 
 
-def _left_behind(mark: str, ranks: list[dict[str, Any]]) -> list[procfs.Process]:
+def _left_behind(mark: str, ranks: list[RankStarted]) -> list[procfs.Process]:
     left = [*procfs.marked(f"{mark}.shim"), *procfs.marked(f"{mark}.rank")]
     for rank in ranks:
-        if _pid_is_its_own(rank["pid"], rank["started_at"]):
-            left += [*procfs.session_members(rank["pid"]), *procfs.descendants(rank["pid"])]
+        if _pid_is_its_own(rank.pid, rank.started_at):
+            left += [*procfs.session_members(rank.pid), *procfs.descendants(rank.pid)]
     return list({process.pid: process for process in left}.values())
 
 
@@ -68,9 +68,9 @@ def _pid_is_its_own(pid: int, started_at: float) -> bool:
     return procfs.alive(pid, started_at)
 
 
-def _write_ends(path: Path, ranks: list[dict[str, Any]]) -> None:
+def _write_ends(path: Path, ranks: list[RankStarted]) -> None:
     journal = Journal(path)
     for rank in ranks:
-        end = {"code": None, "signal": int(signal.SIGKILL), "error": _SHIM_LOST, "at": time.time()}
-        journal.append("rank_exited", {name: rank[name] for name in ("member_id", "slot", "pid")} | end)
+        place = (rank.member_id, rank.slot, rank.pid)
+        journal.append(RankExited(*place, signal=int(signal.SIGKILL), error=_SHIM_LOST, at=time.time()))
     journal.close()

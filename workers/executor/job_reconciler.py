@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
 from tidepool import link, procfs
 from tidepool.backoff import Backoff
 from tidepool.journal import read_journal
-from tidepool.protocol import DesiredJob, DesiredMembership, RankStatus, ShimSpec
+from tidepool.protocol import DesiredJob, DesiredMembership, Finished, Halted, Lost, RankStatus, ShimSpec
 from tidepool.shim import journal_path
 
 from workers.executor.aftermath import clear_away
@@ -139,7 +139,7 @@ class JobReconciler:
             self._start_coordinator()
         if self._coordinator is None:
             return
-        self._coordinator.tell(replace(self._desired_membership(), stop=not wanted))
+        self._coordinator.tell(msgspec.structs.replace(self._desired_membership(), stop=not wanted))
         if not wanted:
             self._kill_overdue_coordinator()
 
@@ -170,7 +170,7 @@ class JobReconciler:
     def _training_over(self) -> bool:
         """A coordinator ends by itself when there is nothing left to plan."""
         entries = read_journal(Path(self.desired.launch.folder) / "plans.jsonl")
-        return any(entry["kind"] in ("finished", "lost", "halted") for entry in entries)
+        return any(isinstance(entry, (Finished, Lost, Halted)) for entry in entries)
 
     def _kill_overdue_coordinator(self) -> None:
         now = time.monotonic()

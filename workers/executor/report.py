@@ -10,9 +10,9 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
+import msgspec
 from tidepool.protocol import DeviceReading, Report
 
 from workers.executor.config import ExecutorConfig
@@ -84,7 +84,7 @@ class Reporter:
             self._thread.join(30.0)
         observation = self._observe()
         if observation is not None and not observation.ranks:
-            self._deliver(replace(self._report(observation), leaving=True))
+            self._deliver(msgspec.structs.replace(self._report(observation), leaving=True))
 
     def _run(self) -> None:
         while not self._leaving.wait(_OUTAGE_BACKOFF_SECONDS if self._failing else _TICK_SECONDS):

@@ -16,10 +16,11 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+import msgspec
 from tidepool import procfs
 from tidepool.protocol import DesiredJob, RankStatus, Sync
 
@@ -200,7 +201,7 @@ class Supervisor:
 
     def _merged(self, sync: Sync) -> dict[JobKey, DesiredJob]:
         """Jobs that are absent from a desired state are to be stopped; they are remembered until they are."""
-        absent = {key: replace(job.desired, stop=True) for key, job in self._jobs.items()}
+        absent = {key: msgspec.structs.replace(job.desired, stop=True) for key, job in self._jobs.items()}
         return absent | {(desired.job, desired.attempt): desired for desired in sync.jobs}
 
     def _keep(self, desired: DesiredJob) -> None:

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
 
-from tidepool.protocol import CoordinatorMessage, GenerationPlan, MemberMessage, host_of
+import msgspec
+
+from tidepool.protocol import (
+    ActiveMember,
+    AttemptFailed,
+    CoordinatorMessage,
+    Entry,
+    GenerationActive,
+    GenerationPlan,
+    GenerationPlanned,
+    MemberMessage,
+    RankFailed,
+    RankStuck,
+    host_of,
+)
 from tidepool.torch.failures import Failure
 from tidepool.torch.pulses import Stuck
 
@@ -13,7 +26,6 @@ __all__ = [
     "Action",
     "Fence",
     "Publish",
-    "Record",
     "Retry",
     "Send",
     "active_record",
@@ -54,54 +66,37 @@ class Publish:
     message: MemberMessage
 
 
-@dataclass(frozen=True)
-class Record:
-    kind: str
-    data: dict[str, Any]
+Action = Send | Entry | Fence | Retry | Publish
 
 
-Action = Send | Record | Fence | Retry | Publish
+def stuck_record(stuck: Stuck, host: str, now: float) -> RankStuck:
+    return RankStuck(stuck.member_id, host, stuck.silent, round(stuck.seconds, 1), stuck.why, at=now)
 
 
-def stuck_record(stuck: Stuck, host: str, now: float) -> Record:
-    data = {"member_id": stuck.member_id, "host": host, "silent": stuck.silent}
-    return Record("rank_stuck", {**data, "seconds": round(stuck.seconds, 1), "why": stuck.why, "at": now})
+def planned_record(plan: GenerationPlan, now: float) -> GenerationPlanned:
+    return GenerationPlanned(plan.generation, plan.members, plan.target_revision, plan.cause, at=now)
 
 
-def planned_record(plan: GenerationPlan, now: float) -> Record:
-    members = [
-        {"member_id": member.member_id, "host": member.host, "slot": member.slot, "holder": member.holder}
-        for member in plan.members
-    ]
-    data = {
-        "generation": plan.generation,
-        "members": members,
-        "target_revision": plan.target_revision,
-        "cause": plan.cause,
-        "at": now,
-    }
-    return Record("generation_planned", data)
+def active_record(plan: GenerationPlan, message: MemberMessage, now: float) -> GenerationActive:
+    return GenerationActive(
+        generation=plan.generation,
+        world_size=message.detail.get("world_size", len(plan.members)),
+        step=message.step,
+        pause_ms=message.pause_ms,
+        target_revision=plan.target_revision,
+        cause=plan.cause,
+        members=[
+            ActiveMember(member.member_id, rank, member.host, member.slot) for rank, member in enumerate(plan.members)
+        ],
+        at=now,
+    )
 
 
-def active_record(plan: GenerationPlan, message: MemberMessage, now: float) -> Record:
-    members = [
-        {"member_id": member.member_id, "rank": rank, "host": member.host, "slot": member.slot}
-        for rank, member in enumerate(plan.members)
-    ]
-    data = {
-        "generation": plan.generation,
-        "world_size": message.detail.get("world_size", len(members)),
-        "step": message.step,
-        "pause_ms": message.pause_ms,
-        "target_revision": plan.target_revision,
-        "cause": plan.cause,
-        "members": members,
-        "at": now,
-    }
-    return Record("generation_active", data)
-
-
-def failed_record(kind: Literal["rank_failed", "failed"], failure: Failure, now: float) -> Record:
-    """rank_failed: the others train on. failed: that would be of no use, the attempt is over."""
-    place = {"host": host_of(failure.end.member_id), "step": failure.step, "generation": failure.generation}
-    return Record(kind, {**asdict(failure.end), **place, "at": now})
+def failed_record(kind: type[RankFailed | AttemptFailed], failure: Failure, now: float) -> RankFailed | AttemptFailed:
+    return kind(
+        **msgspec.structs.asdict(failure.end),
+        host=host_of(failure.end.member_id),
+        step=failure.step,
+        generation=failure.generation,
+        at=now,
+    )

@@ -28,22 +28,24 @@ from tidepool.procfs import started_at
 from tidepool.protocol import (
     KEPT_CHECKPOINTS,
     DesiredMembership,
+    Entry,
+    Finished,
+    GenerationActive,
     GenerationPlan,
+    GenerationPlanned,
     Join,
     LaunchSpec,
+    Lost,
     MemberMessage,
-    PlanMember,
     ProtocolError,
-    RankEnd,
     Retire,
     ShimCommand,
     ShimJoin,
     decode,
     encode,
-    from_json,
 )
 from tidepool.torch import publication
-from tidepool.torch.actions import Action, Fence, Publish, Record, Retry, Send
+from tidepool.torch.actions import Action, Fence, Publish, Retry, Send
 from tidepool.torch.fixed_membership import GANG_GENERATION, FixedMembership
 from tidepool.torch.membership import Membership
 
@@ -213,8 +215,8 @@ class Coordinator:
     def _act(self, actions: list[Action]) -> None:
         """Write everything down first, then tell."""
         for action in actions:
-            if isinstance(action, Record):
-                self._journal.append(action.kind, action.data)
+            if isinstance(action, Entry):
+                self._journal.append(action)
         for action in actions:
             if isinstance(action, Send) and action.member_id in self._peers:
                 self._send(self._peers[action.member_id], encode(action.message))
@@ -300,44 +302,24 @@ class Coordinator:
     def _restore(self) -> None:
         """Continue from an earlier life's journal, if there is one."""
         entries = read_journal(self._folder / "plans.jsonl")
-        planned = {
-            entry["data"]["generation"]: self._plan(entry["data"])
-            for entry in entries
-            if entry["kind"] == "generation_planned"
-        }
+        planned = {entry.generation: self._plan(entry) for entry in entries if isinstance(entry, GenerationPlanned)}
         if not planned:
             return
-        active = max(
-            (entry["data"]["generation"] for entry in entries if entry["kind"] == "generation_active"), default=0
-        )
-        kinds = {entry["kind"] for entry in entries}
+        active = max((entry.generation for entry in entries if isinstance(entry, GenerationActive)), default=0)
+        kinds = {type(entry) for entry in entries}
         revision = max(plan.target_revision for plan in planned.values())
         if isinstance(self._membership, FixedMembership) and max(planned) > GANG_GENERATION:
             self._membership = self._elastic()
         if isinstance(self._membership, Membership):
-            self._membership.publications.recall(entries)
-            self._membership.halted = "halted" in kinds
-            self._membership.fenced = {
-                entry["data"]["member_id"]: entry["data"]["why"] for entry in entries if entry["kind"] == "rank_stuck"
-            }
-            for entry in [entry["data"] for entry in entries if entry["kind"] == "rank_failed"]:
-                self._membership.failures.recall(from_json(RankEnd, entry), entry["generation"], entry["step"])
+            self._membership.recall(entries)
         if self._launch.engine != "elastic" and max(planned) > GANG_GENERATION:
             del planned[GANG_GENERATION]  # nobody had any state in it
         self._membership.restore(planned, active, revision, time.time())
-        self._membership.finished, self._membership.lost = "finished" in kinds, "lost" in kinds
+        self._membership.finished, self._membership.lost = Finished in kinds, Lost in kinds
 
-    def _plan(self, data: dict[str, object]) -> GenerationPlan:
-        members = data["members"]
-        assert isinstance(members, list)
-        return GenerationPlan(
-            generation=int(str(data["generation"])),
-            members=[PlanMember(**member) for member in members],
-            store_address=self._address,
-            store_port=self._store_port,
-            target_revision=int(str(data["target_revision"])),
-            cause="resize",
-        )
+    def _plan(self, planned: GenerationPlanned) -> GenerationPlan:
+        place = (self._address, self._store_port)
+        return GenerationPlan(planned.generation, planned.members, *place, planned.target_revision, "resize")
 
 
 def _first_line(line: bytes) -> Join | ShimJoin | Retire:

@@ -8,10 +8,21 @@ attempt as a whole.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from tidepool.protocol import CoordinatorMessage, GenerationPlan, Join, Member, MemberMessage, PlanMember, ShimJoin
-from tidepool.torch.actions import Action, Record, Send, active_record, planned_record
+import msgspec
+
+from tidepool.protocol import (
+    CoordinatorMessage,
+    GenerationPlan,
+    Join,
+    Member,
+    MemberMessage,
+    PlanMember,
+    RankJoined,
+    ShimJoin,
+)
+from tidepool.torch.actions import Action, Send, active_record, planned_record
 
 __all__ = ["GANG_GENERATION", "FixedMembership"]
 
@@ -57,7 +68,7 @@ class FixedMembership:
         if self.plan is not None and join.member_id not in self._members():
             return [Send(join.member_id, CoordinatorMessage("fenced"))]
         self.ranks[join.member_id] = _GangRank(join)
-        return [Record("rank_joined", {"member_id": join.member_id, "host": join.host, "slot": join.slot, "at": now})]
+        return [RankJoined(join.member_id, join.host, join.slot, at=now)]
 
     def received(self, member_id: str, message: MemberMessage, now: float) -> list[Action]:
         rank = self.ranks.get(member_id)
@@ -102,7 +113,7 @@ class FixedMembership:
         if first is None or first.meeting is None:
             return actions
         address, port = first.meeting
-        self.plan = replace(self.plan, store_address=address, store_port=port)
+        self.plan = msgspec.structs.replace(self.plan, store_address=address, store_port=port)
         uninformed = [
             member_id for member_id in self._members() if member_id in self.ranks and not self.ranks[member_id].informed
         ]

@@ -1,7 +1,7 @@
 """Membership: the coordinator's decisions about which ranks train together, without any I/O.
 
 `Membership` takes events (`joined`, `received`, `disconnected`, `retarget`, `ticked`) and returns a list of actions:
-messages for ranks (`Send`) and journal entries (`Record`). It never reads a clock: `now` is passed in.
+messages for ranks (`Send`) and journal entries (`Entry`). It never reads a clock: `now` is passed in.
 
 A change of size takes two phases. PREPARE: every member of the next generation builds its group in the background,
 and those who leave take note; training goes on. COMMIT: the present members set a flag that rides on their next
@@ -17,19 +17,29 @@ from typing import Literal
 
 from tidepool.backoff import Backoff
 from tidepool.protocol import (
+    AttemptFailed,
     CoordinatorMessage,
+    Entry,
+    Finished,
+    GenerationAbandoned,
     GenerationPlan,
+    Halted,
     Join,
+    Lost,
     Member,
     MemberMessage,
+    NoProgress,
     PlanMember,
+    RankEnd,
+    RankFailed,
+    RankJoined,
+    RankStuck,
     ShimJoin,
     host_of,
 )
 from tidepool.torch.actions import (
     Action,
     Fence,
-    Record,
     Retry,
     Send,
     active_record,
@@ -116,7 +126,7 @@ class Membership:
         self._pulses.seen(join.member_id, now)
         self._catch_up_with(join)
         self.succession.returned(join.member_id)
-        joined = Record("rank_joined", {"member_id": rank.member_id, "host": rank.host, "slot": rank.slot, "at": now})
+        joined = RankJoined(rank.member_id, rank.host, rank.slot, at=now)
         void = [] if join.generation else self.succession.void
         abandoned = [Send(join.member_id, CoordinatorMessage("abandon", generation)) for generation in void]
         return [
@@ -188,6 +198,20 @@ class Membership:
         self.generation, self.active = max(planned), planned.get(active)
         self.recorded, self.target_revision = active, target_revision
         self.succession = Succession.of(planned, self.active, now)
+
+    def recall(self, entries: list[Entry]) -> None:
+        """What else a predecessor's journal says; before `restore`."""
+        self.publications.recall(entries)
+        for entry in entries:
+            match entry:
+                case Halted():
+                    self.halted = True
+                case RankStuck():
+                    self.fenced[entry.member_id] = entry.why
+                case RankFailed():
+                    end = (entry.code, entry.signal, entry.by_script, entry.error)
+                    failed = RankEnd(entry.member_id, entry.slot, *end)
+                    self.failures.recall(failed, entry.generation, entry.step)
 
     def _catch_up_with(self, join: Join) -> None:
         later = self.succession.later_plan(join, generation_of(self.active))
@@ -294,7 +318,7 @@ class Membership:
         if self.finished:
             return []
         self.finished, self.pending = True, None
-        record = Record("finished", {"step": message.step, "epoch": message.epoch, "at": now})
+        record = Finished(message.step, message.epoch, at=now)
         members = member_ids(self.active)
         trained = {member_id for member_id, other in self.ranks.items() if other.generation or member_id in members}
         end, stop = CoordinatorMessage("finished"), CoordinatorMessage("stop")
@@ -316,7 +340,7 @@ class Membership:
         if pending is None or pending.plan.cause != "halt" or pending.plan.generation != message.detail.get("halt"):
             return []
         self.halted, self.pending = True, None
-        record = Record("halted", {"step": message.step, "epoch": message.epoch, "at": now})
+        record = Halted(message.step, message.epoch, at=now)
         return [record, *(Send(member_id, CoordinatorMessage("stop")) for member_id in self.ranks)]
 
     def _alive(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
@@ -334,7 +358,7 @@ class Membership:
         given_up = self._pulses.stuck(members, now)
         if not given_up:
             stalled = self._pulses.stalled(members, now)
-            return [Record("no_progress", {"text": stalled, "at": now})] if stalled else []
+            return [NoProgress(stalled, at=now)] if stalled else []
         actions: list[Action] = []
         for stuck in given_up:
             actions.append(stuck_record(stuck, self.ranks[stuck.member_id].host, now))
@@ -348,9 +372,9 @@ class Membership:
         if self.active is None or self.finished:
             return actions
         for failure in self.failures.news():
-            actions.append(failed_record("rank_failed", failure, now))
+            actions.append(failed_record(RankFailed, failure, now))
             if failure.again and failure.step is not None:
-                return [*actions, failed_record("failed", failure, now), *self._lose(now)]
+                return [*actions, failed_record(AttemptFailed, failure, now), *self._lose(now)]
         return actions
 
     def _training(self) -> list[str]:
@@ -407,7 +431,7 @@ class Membership:
     def _lose(self, now: float) -> list[Action]:
         self.lost, self.active = True, None
         fenced = [Send(member_id, CoordinatorMessage("fenced")) for member_id in sorted(self.ranks)]
-        return [Record("lost", {"generation": self.generation, "at": now}), *fenced]
+        return [Lost(self.generation, at=now), *fenced]
 
     def _replan(self, now: float) -> list[Action]:
         """Start the next planned change, if one is due."""
@@ -483,7 +507,7 @@ class Membership:
         assert pending is not None
         generation = pending.plan.generation
         concerned = sorted(self.ranks) if to is None else to
-        record = Record("generation_abandoned", {"generation": generation, "why": why, "at": now})
+        record = GenerationAbandoned(generation, why, at=now)
         return [record, *(Send(member_id, CoordinatorMessage("abandon", generation)) for member_id in concerned)]
 
     def _new_plan(

@@ -9,12 +9,20 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from tidepool.protocol import CoordinatorMessage, MemberMessage
-from tidepool.torch.actions import Action, Publish, Record, Send
+from tidepool.protocol import (
+    CheckpointFailed,
+    CheckpointPublished,
+    CoordinatorMessage,
+    Entry,
+    GenerationActive,
+    MemberMessage,
+    Restored,
+    from_json,
+)
+from tidepool.torch.actions import Action, Publish, Send
 
 __all__ = [
     "Publications",
@@ -39,14 +47,17 @@ class Publications:
     newest_at: float = 0.0
     restoration_told: bool = False
 
-    def recall(self, entries: Iterable[dict[str, Any]]) -> None:
+    def recall(self, entries: Iterable[Entry]) -> None:
         """After a restart of the coordinator, from its journal."""
         for entry in entries:
-            self.restoration_told = self.restoration_told or entry["kind"] == "restored"
-            if entry["kind"] == "checkpoint":
-                self.steps.add(int(entry["data"]["step"]))
-            if entry["kind"] == "checkpoint" or (entry["kind"] == "generation_active" and not self.newest_at):
-                self.newest_at = float(entry["data"]["at"])
+            match entry:
+                case Restored():
+                    self.restoration_told = True
+                case CheckpointPublished():
+                    self.steps.add(entry.step)
+                    self.newest_at = entry.at
+                case GenerationActive():
+                    self.newest_at = self.newest_at or entry.at
 
     def newest(self, member_id: str, now: float) -> list[Action]:
         """Whoever becomes rank 0 knows when the next one is due."""
@@ -63,34 +74,35 @@ class Publications:
         return [Publish(member_id, message)]
 
     def published(self, message: MemberMessage, path: str, ranks: Iterable[str], now: float) -> list[Action]:
+        written = {**message.detail, "step": message.step, "epoch": message.epoch, "path": path, "at": now}
+        record = from_json(CheckpointPublished, written)
         self.steps.add(message.step)
         self.newest_at = now
-        record = Record(
-            "checkpoint", {**message.detail, "path": path, "step": message.step, "epoch": message.epoch, "at": now}
-        )
         return [
             record,
             *(Send(member_id, CoordinatorMessage("checkpointed", step=message.step)) for member_id in ranks),
         ]
 
     def not_published(self, member_id: str, message: MemberMessage, error: str, now: float) -> list[Action]:
-        failed = replace(message, detail={"error": error})
-        return [self.failed(failed, now), Send(member_id, CoordinatorMessage("checkpoint_refused", step=message.step))]
+        return [
+            CheckpointFailed(message.step, message.epoch, error, at=now),
+            Send(member_id, CoordinatorMessage("checkpoint_refused", step=message.step)),
+        ]
 
     def given_up(self, member_id: str, message: MemberMessage) -> list[Action]:
         """Its writer has removed it for a newer one: nothing has failed, and nothing is published."""
         return [Send(member_id, CoordinatorMessage("checkpoint_refused", step=message.step))]
 
-    def failed(self, message: MemberMessage, now: float) -> Record:
-        error = str(message.detail.get("error", ""))
-        return Record("checkpoint_failed", {"step": message.step, "epoch": message.epoch, "error": error, "at": now})
+    def failed(self, message: MemberMessage, now: float) -> CheckpointFailed:
+        return CheckpointFailed(message.step, message.epoch, str(message.detail.get("error", "")), at=now)
 
     def restored(self, message: MemberMessage, now: float) -> list[Action]:
         """What the attempt continues from. Said again on each connection: written down once."""
         if self.restoration_told:
             return []
+        record = from_json(Restored, {**message.detail, "step": message.step, "epoch": message.epoch, "at": now})
         self.restoration_told = True
-        return [Record("restored", {**message.detail, "step": message.step, "epoch": message.epoch, "at": now})]
+        return [record]
 
     def refusal(self, step: int, *, takes_part: bool, over: bool) -> str | None:
         """Why a checkpoint of `step` must not be published; None: it may."""

@@ -25,7 +25,7 @@ from torch.utils.data import Dataset
 
 from tidepool.env import RankContext, rank_context
 from tidepool.faults import fault
-from tidepool.protocol import MemberMessage
+from tidepool.protocol import MemberMessage, StepRecord, to_json
 from tidepool.torch.buffers import Buffers
 from tidepool.torch.checkpointer import Checkpointer, CheckpointPolicy
 from tidepool.torch.data import Collate, Part, collate, epoch_order, moved, parts, seed_step, sized
@@ -376,16 +376,19 @@ class Session:
         position.cursor += step.samples
         seconds = time.monotonic() - step.begun_at
         self._transitions.step_made(seconds)
+        made = StepRecord(
+            step=position.step,
+            epoch=position.epoch,
+            cursor=position.cursor,
+            samples=step.samples,
+            world_size=self.world_size,
+            generation=self.generation,
+            attempt=self.context.attempt if self.context else 1,
+            at=time.time(),
+            progress=round((position.epoch + position.cursor / samples) / max(1, self._total_epochs), 6),
+        )
         record = {
-            "step": position.step,
-            "epoch": position.epoch,
-            "cursor": position.cursor,
-            "samples": step.samples,
-            "world_size": self.world_size,
-            "generation": self.generation,
-            "attempt": self.context.attempt if self.context else 1,
-            "at": time.time(),
-            "progress": round((position.epoch + position.cursor / samples) / max(1, self._total_epochs), 6),
+            **to_json(made),
             **learning_rates(self.optimizers),
             "samples_per_second": round(step.samples / seconds, 3),
             **step.metrics(control),

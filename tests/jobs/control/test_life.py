@@ -438,7 +438,7 @@ def test_a_job_that_loses_all_its_ranks_while_it_stops_is_held_back(cluster: Clu
     for host in cluster.hosts.values():
         host.applied = build_sync(host.name).revision
     kill_all(cluster, job)
-    cluster.hosts[job.lead_host].write(fresh(job), "coordinator", "lost")
+    cluster.hosts[job.lead_host].write(fresh(job), "coordinator", "lost", generation=1)
     cluster.report()
     assert fresh(job).state == JobState.SUSPENDED
     assert not job.events.filter(reason=Reason.HALTED).exists()

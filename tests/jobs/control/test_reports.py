@@ -58,7 +58,13 @@ def story(cluster: Cluster, job: Job, seed: int) -> list[dict[str, Any]]:
     job.refresh_from_db()
     lead = cluster.hosts[job.lead_host]
     members = [
-        {"member_id": rank.member_id, "rank": number, "host": rank.member_id.split(".")[0], "slot": rank.slot}
+        {
+            "member_id": rank.member_id,
+            "rank": number,
+            "host": rank.member_id.split(".")[0],
+            "slot": rank.slot,
+            "holder": True,
+        }
         for number, rank in enumerate(cluster.ranks(job))
     ]
     lead.write(
@@ -72,7 +78,9 @@ def story(cluster: Cluster, job: Job, seed: int) -> list[dict[str, Any]]:
         members=members,
         target_revision=1,
         world_size=len(members),
+        step=0,
         pause_ms=3.0,
+        cause="start",
     )
     reports.append(lead.report())
     for step in range(1, 6):
@@ -217,6 +225,7 @@ def test_a_rank_that_never_came_to_its_training_is_told_with_the_place_where_it_
     host = cluster.hosts[job.lead_host]
     error = {"kind": "LaunchTimeout", "message": "after 1800 s it had not", "traceback": "in load"}
     end = {"member_id": "b.0.1", "host": "b", "code": None, "signal": 6, "step": None, "error": error}
+    end |= {"slot": 0, "by_script": True, "generation": 0}
     host.write(job, "coordinator", "rank_failed", **end)
     cluster.report()
     told = job.events.order_by("-seq")[0]

@@ -32,7 +32,9 @@ def leave_attempt(job: Job, number: int, *steps: int, gone: tuple[int, ...] = ()
     folder = job_folder(Job.objects.select_related("owner", "model__model").get(pk=job.pk))
     folder.start_attempt(number)
     place = folder.attempt(number)
-    lines: list[dict[str, Any]] = [{"number": 1, "kind": "rank_joined", "data": {"member_id": "x"}}]
+    lines: list[dict[str, Any]] = [
+        {"number": 1, "kind": "rank_joined", "data": {"member_id": "x", "host": "a", "slot": 0, "at": 1.8e9}}
+    ]
     for step in steps:
         path = place / f"checkpoint/step-{step}"
         if step not in gone:

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 import torch
 from fabric_model import FabricModel
 from tidepool.env import RankContext, rank_environment
+from tidepool.protocol import to_json
 
 from datasets.inspection.layout import ROLES
 from models_registry.settings import SETTINGS
@@ -39,7 +39,7 @@ def choose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Choose:
     def chosen(data: Path | None = None, **settings: Any) -> None:
         launch = launch_spec(tmp_path, "main.py", settings=settings, data_dir=str(data or tmp_path))
         file = tmp_path / "launch.json"
-        file.write_text(json.dumps(asdict(launch)))
+        file.write_text(json.dumps(to_json(launch)))
         context = RankContext(job=1, attempt=1, member_id="a.0.1", host="a", slot=0, address="127.0.0.1", launch=launch)
         for name, value in rank_environment(context, file).items():
             monkeypatch.setenv(name, value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from _wmla.hyperparameters import Hyperparameters
 from _wmla.ledger import Entry, Ledger, bring_files, records_after
 from _wmla.sources import datasets_of
 from tidepool.env import RankContext, rank_environment
+from tidepool.protocol import to_json
 
 from tests.runtime.process_tree import launch_spec
 
@@ -135,7 +135,7 @@ def test_one_rank_of_a_host_at_a_time_prepares_data(tmp_path: Path, monkeypatch:
     launch = launch_spec(tmp_path, "main.py")
     Path(launch.folder).mkdir(parents=True, exist_ok=True)
     file = tmp_path / "launch.json"
-    file.write_text(json.dumps(asdict(launch)))
+    file.write_text(json.dumps(to_json(launch)))
     context = RankContext(job=1, attempt=1, member_id="a.0.1", host="a", slot=0, address="127.0.0.1", launch=launch)
     for name, value in rank_environment(context, file).items():
         monkeypatch.setenv(name, value)

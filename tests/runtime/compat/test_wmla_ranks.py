@@ -7,12 +7,12 @@ import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tidepool.protocol import to_json
 
 from tests.runtime.compat.conftest import DRIVER, EXAMPLE, SCRIPTS, MakeLab
 from tests.runtime.lab import Lab
@@ -213,7 +213,7 @@ def test_a_training_that_starts_again_keeps_its_log(make_job: MakeLab, forkserve
     first.wait_for_size(1)
     first.wait_for_steps(7)
     step = halted(first)
-    again = {**asdict(first.launch), "checkpoints": newest(first)}
+    again = {**to_json(first.launch), "checkpoints": newest(first)}
     script, folder = again.pop("entry_point"), again.pop("folder")
     second = Lab(forkserver, Path(folder).parent, script, attempt=2, **again)
     try:

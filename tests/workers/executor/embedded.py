@@ -10,10 +10,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import redis
 from celery import Celery
 from kombu.exceptions import OperationalError
@@ -159,7 +160,7 @@ class Host:
 
     def _resend(self) -> None:
         if self.desired is not None and time.time() > self.desired.sent_at + _RESEND_SECONDS:
-            self.desired = replace(self.desired, sent_at=time.time(), acknowledged=self.acknowledged())
+            self.desired = msgspec.structs.replace(self.desired, sent_at=time.time(), acknowledged=self.acknowledged())
             self.broker.send(self.desired)
 
     def listen(self) -> Report | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from tidepool import procfs
 from tidepool.journal import Journal
-from tidepool.protocol import LaunchSpec
+from tidepool.protocol import Finished, LaunchSpec
 
 from tests.runtime.process_tree import launch_spec
 from tests.waiting import wait_until
@@ -72,7 +72,7 @@ def test_coordinator_outlives_executor_and_is_found_again(host: Host, tmp_path: 
 def test_coordinator_of_a_finished_training_is_not_started_again(host: Host, tmp_path: Path) -> None:
     launch = launch_spec(tmp_path, TRAIN_FOREVER)
     journal = Journal(Path(launch.folder) / "plans.jsonl")
-    journal.append("finished", {"step": 1, "epoch": 1, "at": 0.0})
+    journal.append(Finished(step=1, epoch=1, at=0.0))
     journal.close()
     host.send_desired(desired_job(launch, [0], lead=True))
     host.until_running(1)
@@ -85,6 +85,6 @@ def test_coordinator_ends_where_the_lead_moves_away(host: Host, tmp_path: Path) 
     host.send_desired(desired)
     before = host.until_running(1).ranks
     wait_until(lambda: coordinators(host))
-    host.send_desired(replace(desired, target_revision=2, lead=False))
+    host.send_desired(msgspec.structs.replace(desired, target_revision=2, lead=False))
     wait_until(lambda: not coordinators(host))
     assert host.until_running(1).ranks == before

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import time
-from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 from tidepool import procfs
 
 from tests.runtime.process_tree import launch_spec
@@ -43,7 +43,7 @@ def test_repeated_late_and_older_desired_jobs_change_nothing(host: Host, tmp_pat
     host.send_desired(desired, revision=5)
     host.send_desired(revision=4)  # older
     host.send_desired(revision=6, sent_at=time.time() - 31)  # late
-    host.send_desired(replace(desired, target_revision=6, wanted=[]), revision=5)  # an older target
+    host.send_desired(msgspec.structs.replace(desired, target_revision=6, wanted=[]), revision=5)  # an older target
     host.revision = 6
     host.send_desired(desired)
     assert host.until_applied().ranks == before
@@ -202,7 +202,7 @@ def test_a_stop_is_followed_by_the_next_attempt(host: Host, tmp_path: Path) -> N
     host.until_running(1)
     second = tmp_path / "attempt-2"
     second.mkdir()
-    host.send_desired(desired_job(replace(launch, folder=str(second)), [0], revision=2, attempt=2))
+    host.send_desired(desired_job(msgspec.structs.replace(launch, folder=str(second)), [0], revision=2, attempt=2))
     report = host.until(lambda report: [rank.attempt for rank in report.ranks] == [2])
     assert report.applied_revision == 2
     assert len(host.until_exited(1)) == 1

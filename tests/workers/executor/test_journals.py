@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tidepool.journal import Journal, read_journal
-from tidepool.protocol import DesiredJob
+from tidepool.protocol import DesiredJob, RankExited, RankStarted
 
 from tests.runtime.process_tree import launch_spec
 from tests.workers.executor.embedded import desired_job
@@ -34,6 +34,12 @@ def journals(tmp_path: Path, clock: Clock) -> Journals:
     return Journals("host-a", tmp_path / "journals.json", clock)
 
 
+ENTRIES = {
+    "rank_started": RankStarted("host-a.0.1", 0, 1000, 1.0, at=1.0),
+    "rank_exited": RankExited("host-a.0.1", 0, 1000, code=0, at=2.0),
+}
+
+
 @pytest.fixture
 def desired(tmp_path: Path) -> DesiredJob:
     return desired_job(launch_spec(tmp_path, ""), [0], lead=True)
@@ -45,7 +51,7 @@ def record(desired: DesiredJob, *kinds: str) -> None:
 
 def write(path: Path, *kinds: str) -> list[int]:
     with closing(Journal(path)) as journal:
-        return [journal.append(kind, {"slot": 0}) for kind in kinds]
+        return [journal.append(ENTRIES[kind]) for kind in kinds]
 
 
 def write_steps(desired: DesiredJob, first: int, last: int) -> None:
@@ -197,4 +203,4 @@ def test_a_torn_line_is_cut_off_before_the_next_writer_goes_on(tmp_path: Path) -
     with path.open("a") as file:
         file.write('{"number":2,"ki')
     assert write(path, "rank_exited") == [2]
-    assert [entry["kind"] for entry in read_journal(path)] == ["rank_started", "rank_exited"]
+    assert read_journal(path) == list(ENTRIES.values())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tidepool.journal import Journal
-from tidepool.protocol import Report
+from tidepool.protocol import RankExited, RankStarted, Report
 
 from tests.runtime.process_tree import launch_spec
 from tests.workers.executor.embedded import desired_job
@@ -46,8 +46,8 @@ def test_a_report_that_could_not_be_sent_loses_nothing(tmp_path: Path, first: De
     desired = desired_job(launch_spec(tmp_path, ""), [0])
     journals.follow(desired)
     with closing(Journal(Path(desired.launch.folder) / "journal/shim.host-a.jsonl")) as journal:
-        journal.append("rank_started", {"slot": 0})
-        journal.append("rank_exited", {"slot": 0})
+        journal.append(RankStarted("host-a.0.1", 0, 1000, 1.0, at=1.0))
+        journal.append(RankExited("host-a.0.1", 0, 1000, code=0, at=2.0))
     config = ExecutorConfig(tmp_path, "host-a", "", virtual_slots=1, address="127.0.0.1", lifeline_fd=None)
     broker = Broker(first)
     reporter = Reporter(config, make_probe(config), journals, observe=Observation, send=broker.send)

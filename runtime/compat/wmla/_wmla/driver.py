@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tidepool.env import data_folder, log_folder, logging_into
+from tidepool.protocol import StepRecord
 from tidepool.torch import Session
 from tidepool.wmla import driver_folder
 
@@ -29,10 +30,7 @@ __all__ = ["Driver", "Plan", "Progress", "Roles"]
 
 RESULTS = "val_dict_list.json"
 #: Of a step's record, no metrics of the script.
-_BOOKKEEPING = {
-    *("step", "epoch", "cursor", "samples", "world_size", "generation", "attempt", "at", "progress"),
-    *("samples_per_second", "learning_rate"),
-}
+_BOOKKEEPING = {*StepRecord.__struct_fields__, "samples_per_second", "learning_rate"}
 
 
 @dataclass(frozen=True)

@@ -1,33 +1,21 @@
-"""What the control plane, executors, shims, coordinators and ranks say to each other.
-
-Every message is a frozen dataclass that travels as JSON. What begins a conversation has a version number and names
-the job and its attempt; what changes something names a revision or a generation, and an older one is dropped. A
-rank's `MemberMessage` and the `CoordinatorMessage` that answers it follow a `Join`. The rules:
-
-* `Sync` (control plane -> executor, a Celery task on `host.<name>`) carries the desired state of that host. It is
-  level-triggered: losing it, doubling it or receiving an old one changes nothing.
-* `Report` (executor -> control plane, a Celery task on `control`) carries the whole fact of that host, plus the
-  journal entries that the control plane has not acknowledged yet.
-* A journal is an append-only file of JSON lines in a job's folder, written before anybody is told. Its entries are
-  numbered from 1 by their position in the file, so resending is harmless and needs no state in the executor.
-"""
+"""Messages between the control plane, executors, shims, coordinators and ranks."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tidepool.wire import PROTOCOL_VERSION, ProtocolError, decode, encode, from_json, to_json
+import msgspec
 
-#: Unless the job or its script says otherwise: how much training may be lost when every rank dies at once, and how
-#: many checkpoints are kept.
+from tidepool.protocol.codec import PROTOCOL_VERSION
+
+#: Defaults of a job and its script: seconds of training that may be lost when every rank dies at once, and the number
+#: of checkpoints that are kept.
 CHECKPOINT_SECONDS = 60.0
 KEPT_CHECKPOINTS = 2
 
 __all__ = [
     "CHECKPOINT_SECONDS",
     "KEPT_CHECKPOINTS",
-    "PROTOCOL_VERSION",
     "CoordinatorMessage",
     "DesiredJob",
     "DesiredMembership",
@@ -40,7 +28,6 @@ __all__ = [
     "Member",
     "MemberMessage",
     "PlanMember",
-    "ProtocolError",
     "RankEnd",
     "RankStatus",
     "Report",
@@ -50,27 +37,21 @@ __all__ = [
     "ShimSpec",
     "ShimStatus",
     "Sync",
-    "decode",
-    "encode",
-    "from_json",
     "host_of",
-    "to_json",
 ]
 
 
 # --- control plane -> executor ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Member:
+class Member(msgspec.Struct, frozen=True):
     """A place in a job's target: the slot `slot` of the host `host`."""
 
     host: str
     slot: int
 
 
-@dataclass(frozen=True)
-class LaunchSpec:
+class LaunchSpec(msgspec.Struct, frozen=True):
     """How to run a job's script. Fixed for one attempt; holds no secret."""
 
     #: `results/<user>/batchworkdir/<job>/attempt-<n>`: logs, journals, metrics, checkpoints and models go here.
@@ -94,7 +75,7 @@ class LaunchSpec:
     seed: int
     exactness: Literal["sum", "bitwise"]
     #: Published checkpoints of the job's earlier attempts, newest first: the first usable one is continued from.
-    checkpoints: list[str] = field(default_factory=list)
+    checkpoints: list[str] = []
     #: Where none of those is usable: another job's checkpoint, which must be, or None to start from nothing.
     initial_checkpoint: str | None = None
     #: ... or weights to begin with, at step 0: a file for `torch.load`, or a checkpoint's folder.
@@ -114,11 +95,10 @@ class LaunchSpec:
     #: Measure `initial_weights` on this split and end, instead of training; "": train.
     validate: Literal["", "validation", "testing"] = ""
     #: What was chosen in the model's form, by setting: for scripts that ask `pth_parameter_mgr`.
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = {}
 
 
-@dataclass(frozen=True)
-class DesiredJob:
+class DesiredJob(msgspec.Struct, frozen=True):
     """What one host shall do for one job. A job that a host runs but that is absent from `Sync` must be stopped."""
 
     job: int
@@ -141,8 +121,7 @@ class DesiredJob:
     halt: bool = False
 
 
-@dataclass(frozen=True)
-class Sync:
+class Sync(msgspec.Struct, frozen=True):
     host: str
     #: Raised by the control plane with each change of the host's desired state. An executor drops a lower one.
     revision: int
@@ -150,15 +129,14 @@ class Sync:
     sent_at: float
     jobs: list[DesiredJob]
     #: Journal name -> number of its last entry that the control plane has stored.
-    acknowledged: dict[str, int] = field(default_factory=dict)
-    version: int = PROTOCOL_VERSION
+    acknowledged: dict[str, int] = {}
+    version: Literal[1] = PROTOCOL_VERSION
 
 
 # --- executor -> shim, coordinator (JSON lines on their unix sockets) ----------------------------------------------
 
 
-@dataclass(frozen=True)
-class DesiredMembership:
+class DesiredMembership(msgspec.Struct, frozen=True):
     """What the lead executor tells the coordinator: the job's target. Idempotent."""
 
     job: int
@@ -167,14 +145,13 @@ class DesiredMembership:
     members: list[Member]
     stop: bool = False
     halt: bool = False
-    version: int = PROTOCOL_VERSION
+    version: Literal[1] = PROTOCOL_VERSION
 
 
 # --- coordinator <-> rank (JSON lines over TCP) ----------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class PlanMember:
+class PlanMember(msgspec.Struct, frozen=True):
     """One rank of a generation; its place in `GenerationPlan.members` is its rank number."""
 
     member_id: str
@@ -184,8 +161,7 @@ class PlanMember:
     holder: bool
 
 
-@dataclass(frozen=True)
-class GenerationPlan:
+class GenerationPlan(msgspec.Struct, frozen=True):
     """One membership of the process group. Written once and never changed: a correction is the next generation."""
 
     generation: int
@@ -198,8 +174,7 @@ class GenerationPlan:
     cause: Literal["start", "resize", "failure", "halt"]
 
 
-@dataclass(frozen=True)
-class Join:
+class Join(msgspec.Struct, frozen=True):
     """A rank's first line on each connection to its coordinator."""
 
     job: int
@@ -215,21 +190,19 @@ class Join:
     target_revision: int = 0
     #: For a script that knows nothing of us. A session in a single process says hello anew, for itself.
     gang: bool = False
-    version: int = PROTOCOL_VERSION
+    version: Literal[1] = PROTOCOL_VERSION
 
 
-@dataclass(frozen=True)
-class Retire:
+class Retire(msgspec.Struct, frozen=True):
     """What a new coordinator says to one that still runs, on a host whose executor is gone: end, I take over."""
 
     job: int
     attempt: int
     retire: Literal[True]
-    version: int = PROTOCOL_VERSION
+    version: Literal[1] = PROTOCOL_VERSION
 
 
-@dataclass(frozen=True)
-class MemberMessage:
+class MemberMessage(msgspec.Struct, frozen=True):
     """What a rank tells its coordinator.
 
     ready: could join; in a gang `detail` says where others can meet it. prepared: has built the group of `generation`
@@ -263,11 +236,10 @@ class MemberMessage:
     operation: int = 0
     waits_seconds: float | None = None
     step_seconds: float = 0.0
-    detail: dict[str, Any] = field(default_factory=dict)
+    detail: dict[str, Any] = {}
 
 
-@dataclass(frozen=True)
-class CoordinatorMessage:
+class CoordinatorMessage(msgspec.Struct, frozen=True):
     """What a coordinator tells a rank.
 
     prepare: build the group of `plan` in the background. commit: switch to `generation` at the next step boundary;
@@ -289,8 +261,7 @@ class CoordinatorMessage:
 # --- coordinator <-> shim (JSON lines over TCP) --------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class RankEnd:
+class RankEnd(msgspec.Struct, frozen=True):
     """How a rank ended. Exactly one of `code` and `signal` is set."""
 
     member_id: str
@@ -303,8 +274,7 @@ class RankEnd:
     error: dict[str, Any] | None
 
 
-@dataclass(frozen=True)
-class ShimJoin:
+class ShimJoin(msgspec.Struct, frozen=True):
     """A shim's line on each connection to the coordinator, and again whenever a rank of its has ended."""
 
     job: int
@@ -313,12 +283,11 @@ class ShimJoin:
     #: Ranks that it has now: whoever is missing here is dead.
     living: list[str]
     #: Its newest ranks that were ended by their script's error, told already or not.
-    ended: list[RankEnd] = field(default_factory=list)
-    version: int = PROTOCOL_VERSION
+    ended: list[RankEnd] = []
+    version: Literal[1] = PROTOCOL_VERSION
 
 
-@dataclass(frozen=True)
-class ShimCommand:
+class ShimCommand(msgspec.Struct, frozen=True):
     """What a coordinator tells a shim.
 
     fence: kill the rank `member_id` and all that it started, at once. retry: start another one in its slot, which
@@ -330,8 +299,7 @@ class ShimCommand:
     why: str = ""
 
 
-@dataclass(frozen=True)
-class ShimSpec:
+class ShimSpec(msgspec.Struct, frozen=True):
     """What a shim is forked with; everything that changes comes as DesiredJob lines."""
 
     job: int
@@ -346,14 +314,13 @@ class ShimSpec:
     launch: LaunchSpec
     #: Slots that share a real GPU: slot s is on GPU s // slots_per_gpu.
     slots_per_gpu: int = 1
-    version: int = PROTOCOL_VERSION
+    version: Literal[1] = PROTOCOL_VERSION
 
 
 # --- executor -> control plane ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class RankStatus:
+class RankStatus(msgspec.Struct, frozen=True):
     """A live process in a slot. A slot without one is empty: its claim may be released once it is vacating."""
 
     job: int
@@ -368,8 +335,7 @@ class RankStatus:
     state: Literal["LAUNCHING", "RUNNING", "STOPPING"]
 
 
-@dataclass(frozen=True)
-class ShimStatus:
+class ShimStatus(msgspec.Struct, frozen=True):
     """What a shim tells the executor when it connects, after each desired state and on each change."""
 
     job: int
@@ -380,11 +346,10 @@ class ShimStatus:
     target_revision: int
     stopping: bool
     ranks: list[RankStatus]
-    version: int = PROTOCOL_VERSION
+    version: Literal[1] = PROTOCOL_VERSION
 
 
-@dataclass(frozen=True)
-class DeviceReading:
+class DeviceReading(msgspec.Struct, frozen=True):
     """One reading of one slot's device. None: the hardware does not tell."""
 
     slot: int
@@ -400,8 +365,7 @@ class DeviceReading:
     uuid: str | None = None
 
 
-@dataclass(frozen=True)
-class HostFacts:
+class HostFacts(msgspec.Struct, frozen=True):
     """What a host is; attributes that slot formulas read."""
 
     #: Where other hosts reach it: 127.0.0.1 for the embedded stack's virtual hosts.
@@ -417,8 +381,7 @@ class HostFacts:
     swap_bytes: int | None = None
 
 
-@dataclass(frozen=True)
-class JournalEntry:
+class JournalEntry(msgspec.Struct, frozen=True):
     #: `<job>.<attempt>.shim.<host>`, `<job>.<attempt>.coordinator` or `<job>.<attempt>.metrics`.
     journal: str
     #: Position in the journal, from 1.
@@ -430,8 +393,7 @@ class JournalEntry:
     data: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(msgspec.Struct, frozen=True):
     host: str
     #: Changes with each start of the executor.
     boot: str
@@ -445,7 +407,7 @@ class Report:
     entries: list[JournalEntry]
     #: The executor is leaving on purpose (drained and stopped).
     leaving: bool = False
-    version: int = PROTOCOL_VERSION
+    version: Literal[1] = PROTOCOL_VERSION
 
 
 def host_of(member_id: str) -> str:

@@ -1,0 +1,23 @@
+"""The protocol between the control plane, executors, shims, coordinators and ranks: messages and journal entries.
+
+Every message is a frozen `msgspec.Struct` that travels as JSON. What begins a conversation has a version number and
+names the job and its attempt; what changes something names a revision or a generation, and an older one is dropped. A
+rank's `MemberMessage` and the `CoordinatorMessage` that answers it follow a `Join`. The rules:
+
+* `Sync` (control plane -> executor, a Celery task on `host.<name>`) carries the desired state of that host. It is
+  level-triggered: losing it, doubling it or receiving an old one changes nothing.
+* `Report` (executor -> control plane, a Celery task on `control`) carries all facts about that host, plus the journal
+  entries that the control plane has not acknowledged yet.
+* A journal is an append-only file of JSON lines in a job's folder, written before anybody is told. Its entries (see
+  `tidepool.protocol.entries`) are numbered from 1 by their position in the file, so resending is harmless and needs no
+  state in the executor.
+"""
+
+from __future__ import annotations
+
+from tidepool.protocol import codec, entries, messages
+from tidepool.protocol.codec import *  # noqa: F403
+from tidepool.protocol.entries import *  # noqa: F403
+from tidepool.protocol.messages import *  # noqa: F403
+
+__all__ = [*codec.__all__, *entries.__all__, *messages.__all__]

@@ -1,0 +1,234 @@
+"""Journal entries, one class per kind: written by shims, executors and coordinators, read by them and jobs/control.
+
+On disk an entry is `{"number": 3, "kind": "rank_joined", "data": {...}}`; `kind` is the tag of its class. Records of
+`metrics.jsonl` are bare: a line is the data of a `StepRecord`, and every other key of it is a metric.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from tidepool.protocol.codec import from_json, to_json
+from tidepool.protocol.messages import PlanMember
+
+__all__ = [
+    "ActiveMember",
+    "AttemptFailed",
+    "CheckpointFailed",
+    "CheckpointPublished",
+    "Entry",
+    "Finished",
+    "GenerationAbandoned",
+    "GenerationActive",
+    "GenerationPlanned",
+    "Halted",
+    "Lost",
+    "NoProgress",
+    "RankExited",
+    "RankFailed",
+    "RankJoined",
+    "RankStarted",
+    "RankStuck",
+    "Restored",
+    "StepRecord",
+    "UnusableCheckpoint",
+    "entry_from_json",
+    "entry_to_json",
+]
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """Base of all entries."""
+
+    #: Unix seconds, by the writer's clock.
+    at: float
+
+
+# --- shim (`journal/shim.<host>.jsonl`) ------------------------------------------------------------------------------
+
+
+class RankStarted(Entry, frozen=True, tag="rank_started"):
+    member_id: str
+    slot: int
+    pid: int
+    started_at: float
+
+
+class RankExited(Entry, frozen=True, tag="rank_exited"):
+    member_id: str
+    slot: int
+    pid: int
+    code: int | None = None
+    signal: int | None = None
+    #: The script's doing, and not the machine's; None: an exit code other than 0 says so.
+    by_script: bool | None = None
+    error: dict[str, Any] | None = None
+    #: Its shim had told it to end.
+    stopped: bool = False
+
+
+# --- coordinator (`plans.jsonl`) -------------------------------------------------------------------------------------
+
+
+class RankJoined(Entry, frozen=True, tag="rank_joined"):
+    member_id: str
+    host: str
+    slot: int
+
+
+class GenerationPlanned(Entry, frozen=True, tag="generation_planned"):
+    generation: int
+    members: list[PlanMember]
+    target_revision: int
+    cause: Literal["start", "resize", "failure", "halt"]
+
+
+class ActiveMember(msgspec.Struct, frozen=True):
+    member_id: str
+    rank: int
+    host: str
+    slot: int
+
+
+class GenerationActive(Entry, frozen=True, tag="generation_active"):
+    """All members train in the generation, from the step boundary `step` on."""
+
+    generation: int
+    world_size: int
+    step: int
+    #: How long training stood still at the boundary.
+    pause_ms: float
+    target_revision: int
+    cause: Literal["start", "resize", "failure", "halt"]
+    members: list[ActiveMember]
+
+
+class GenerationAbandoned(Entry, frozen=True, tag="generation_abandoned"):
+    generation: int
+    why: str
+
+
+class RankStuck(Entry, frozen=True, tag="rank_stuck"):
+    member_id: str
+    host: str
+    silent: bool
+    seconds: float
+    why: str
+
+
+class _Failure(Entry, frozen=True):
+    member_id: str
+    slot: int
+    code: int | None
+    signal: int | None
+    by_script: bool
+    error: dict[str, Any] | None
+    host: str
+    #: Completed when it ended; None: it had not taken part in the training yet.
+    step: int | None
+    #: In which the others went on; 0 before it took part.
+    generation: int
+
+
+class RankFailed(_Failure, frozen=True, tag="rank_failed"):
+    """The script ended a rank; the others train on."""
+
+
+class AttemptFailed(_Failure, frozen=True, tag="failed"):
+    """The same error came again at the same step: the attempt is given up."""
+
+
+class NoProgress(Entry, frozen=True, tag="no_progress"):
+    text: str
+
+
+class UnusableCheckpoint(msgspec.Struct, frozen=True):
+    path: str
+    why: str
+
+
+class Restored(Entry, frozen=True, tag="restored"):
+    """What the attempt continues from."""
+
+    step: int
+    epoch: int
+    #: Path of a checkpoint; "": training starts from nothing.
+    used: str
+    unusable: list[UnusableCheckpoint]
+
+
+class CheckpointPublished(Entry, frozen=True, tag="checkpoint"):
+    step: int
+    epoch: int
+    #: Relative to the attempt's folder.
+    path: str
+    size_bytes: int
+    sha256: str
+
+
+class CheckpointFailed(Entry, frozen=True, tag="checkpoint_failed"):
+    step: int
+    epoch: int
+    error: str
+
+
+class Lost(Entry, frozen=True, tag="lost"):
+    """Every rank that held the training's state is gone."""
+
+    generation: int
+
+
+class Halted(Entry, frozen=True, tag="halted"):
+    """All ranks stopped after `step`, whose checkpoint is published."""
+
+    step: int
+    epoch: int
+
+
+class Finished(Entry, frozen=True, tag="finished"):
+    """The training is complete and its weights are written."""
+
+    step: int
+    epoch: int
+
+
+# --- rank 0 (`metrics.jsonl`) ----------------------------------------------------------------------------------------
+
+
+class StepRecord(msgspec.Struct, frozen=True):
+    """A completed step."""
+
+    step: int
+    epoch: int
+    cursor: int
+    samples: int
+    world_size: int
+    generation: int
+    attempt: int
+    at: float
+    #: Of the whole training, 0..1.
+    progress: float | None = None
+
+
+_BY_KIND: dict[str, type[Entry]] = {
+    str(cls.__struct_config__.tag): cls
+    for cls in (
+        *(RankStarted, RankExited, RankJoined, GenerationPlanned, GenerationActive, GenerationAbandoned, RankStuck),
+        *(RankFailed, AttemptFailed, NoProgress, Restored, CheckpointPublished, CheckpointFailed, Lost, Halted),
+        Finished,
+    )
+}
+
+
+def entry_to_json(entry: Entry) -> tuple[str, dict[str, Any]]:
+    """Kind and data of an entry."""
+    data = to_json(entry)
+    return data.pop("kind"), data
+
+
+def entry_from_json(kind: str, data: Any) -> Entry | None:
+    """The entry of that kind; None if the kind is unknown here. Raises ProtocolError if `data` does not fit it."""
+    cls = _BY_KIND.get(kind)
+    return from_json(cls, data) if cls else None
