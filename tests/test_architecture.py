@@ -174,7 +174,7 @@ def test_scheduling_is_pure() -> None:
 
 def test_executor_knows_neither_django_nor_torch() -> None:
     files = files_below("workers/executor/")
-    assert offenders(files, {"celery", "kombu", "pynvml", "tidepool", "workers"}) == {}
+    assert offenders(files, {"celery", "kombu", "msgspec", "pynvml", "tidepool", "workers"}) == {}
     for file in files:
         ours = {name for name in imports_of(file) if name.startswith("workers")}
         assert all(name.startswith("workers.executor") for name in ours), relative(file)
@@ -182,7 +182,7 @@ def test_executor_knows_neither_django_nor_torch() -> None:
 
 
 def test_runtime_stands_alone() -> None:
-    small_libraries = {"numpy", "safetensors", "tidepool"}
+    small_libraries = {"msgspec", "numpy", "safetensors", "tidepool"}
     torch_files = files_below("runtime/tidepool/torch/")
     plain_files = [file for file in files_below("runtime/tidepool/") if file not in torch_files]
     assert offenders(torch_files, small_libraries | {"torch"}) == {}

@@ -33,11 +33,15 @@ from tidepool.protocol import (
     GenerationActive,
     GenerationPlan,
     GenerationPlanned,
+    Halted,
     Join,
     LaunchSpec,
     Lost,
     MemberMessage,
     ProtocolError,
+    RankEnd,
+    RankFailed,
+    RankStuck,
     Retire,
     ShimCommand,
     ShimJoin,
@@ -311,7 +315,7 @@ class Coordinator:
         if isinstance(self._membership, FixedMembership) and max(planned) > GANG_GENERATION:
             self._membership = self._elastic()
         if isinstance(self._membership, Membership):
-            self._membership.recall(entries)
+            _recall(self._membership, entries)
         if self._launch.engine != "elastic" and max(planned) > GANG_GENERATION:
             del planned[GANG_GENERATION]  # nobody had any state in it
         self._membership.restore(planned, active, revision, time.time())
@@ -320,6 +324,20 @@ class Coordinator:
     def _plan(self, planned: GenerationPlanned) -> GenerationPlan:
         place = (self._address, self._store_port)
         return GenerationPlan(planned.generation, planned.members, *place, planned.target_revision, "resize")
+
+
+def _recall(membership: Membership, entries: list[Entry]) -> None:
+    """What a predecessor's journal says of ranks that were given up, of failures and of checkpoints."""
+    membership.publications.recall(entries)
+    for entry in entries:
+        match entry:
+            case Halted():
+                membership.halted = True
+            case RankStuck():
+                membership.fenced[entry.member_id] = entry.why
+            case RankFailed():
+                how = (entry.code, entry.signal, entry.by_script, entry.error)
+                membership.failures.recall(RankEnd(entry.member_id, entry.slot, *how), entry.generation, entry.step)
 
 
 def _first_line(line: bytes) -> Join | ShimJoin | Retire:

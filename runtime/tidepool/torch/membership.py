@@ -19,7 +19,6 @@ from tidepool.backoff import Backoff
 from tidepool.protocol import (
     AttemptFailed,
     CoordinatorMessage,
-    Entry,
     Finished,
     GenerationAbandoned,
     GenerationPlan,
@@ -30,10 +29,8 @@ from tidepool.protocol import (
     MemberMessage,
     NoProgress,
     PlanMember,
-    RankEnd,
     RankFailed,
     RankJoined,
-    RankStuck,
     ShimJoin,
     host_of,
 )
@@ -198,20 +195,6 @@ class Membership:
         self.generation, self.active = max(planned), planned.get(active)
         self.recorded, self.target_revision = active, target_revision
         self.succession = Succession.of(planned, self.active, now)
-
-    def recall(self, entries: list[Entry]) -> None:
-        """What else a predecessor's journal says; before `restore`."""
-        self.publications.recall(entries)
-        for entry in entries:
-            match entry:
-                case Halted():
-                    self.halted = True
-                case RankStuck():
-                    self.fenced[entry.member_id] = entry.why
-                case RankFailed():
-                    end = (entry.code, entry.signal, entry.by_script, entry.error)
-                    failed = RankEnd(entry.member_id, entry.slot, *end)
-                    self.failures.recall(failed, entry.generation, entry.step)
 
     def _catch_up_with(self, join: Join) -> None:
         later = self.succession.later_plan(join, generation_of(self.active))
