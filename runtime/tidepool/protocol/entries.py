@@ -6,12 +6,12 @@ On disk an entry is `{"number": 3, "kind": "rank_joined", "data": {...}}`; `kind
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from tidepool.protocol.codec import from_json, to_json
-from tidepool.protocol.messages import PlanMember
+from tidepool.protocol.messages import Cause, PlanMember
 
 __all__ = [
     "ActiveMember",
@@ -82,7 +82,7 @@ class GenerationPlanned(Entry, frozen=True, tag="generation_planned"):
     generation: int
     members: list[PlanMember]
     target_revision: int
-    cause: Literal["start", "resize", "failure", "halt"]
+    cause: Cause
 
 
 class ActiveMember(msgspec.Struct, frozen=True):
@@ -101,7 +101,7 @@ class GenerationActive(Entry, frozen=True, tag="generation_active"):
     #: How long training stood still at the boundary.
     pause_ms: float
     target_revision: int
-    cause: Literal["start", "resize", "failure", "halt"]
+    cause: Cause
     members: list[ActiveMember]
 
 

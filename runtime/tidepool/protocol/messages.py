@@ -16,6 +16,7 @@ KEPT_CHECKPOINTS = 2
 __all__ = [
     "CHECKPOINT_SECONDS",
     "KEPT_CHECKPOINTS",
+    "Cause",
     "CoordinatorMessage",
     "DesiredJob",
     "DesiredMembership",
@@ -148,6 +149,10 @@ class DesiredMembership(msgspec.Struct, frozen=True):
     version: Literal[1] = PROTOCOL_VERSION
 
 
+#: Of a generation. halt: it has no members; all leave together, once the state is saved.
+Cause = Literal["start", "resize", "failure", "halt"]
+
+
 # --- coordinator <-> rank (JSON lines over TCP) ----------------------------------------------------------------------
 
 
@@ -170,8 +175,7 @@ class GenerationPlan(msgspec.Struct, frozen=True):
     store_address: str
     store_port: int
     target_revision: int
-    #: halt: it has no members; all leave together, once the state is saved.
-    cause: Literal["start", "resize", "failure", "halt"]
+    cause: Cause
 
 
 class Join(msgspec.Struct, frozen=True):

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
 
 from tidepool.backoff import Backoff
 from tidepool.protocol import (
     AttemptFailed,
+    Cause,
     CoordinatorMessage,
     Finished,
     GenerationAbandoned,
@@ -309,9 +309,8 @@ class Membership:
 
     def _checkpoint(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
         takes_part = rank.member_id in holders_of(self.ranks, self.active)
-        answer = self.publications.asked(
-            rank.member_id, message, now, takes_part=takes_part, over=self.finished or self.lost
-        )
+        over = self.finished or self.lost
+        answer = self.publications.asked(rank.member_id, message, now, takes_part=takes_part, over=over)
         return [*answer, *(self._halt_if_saved(message, now) if message.step in self.publications.steps else [])]
 
     def published(self, message: MemberMessage, path: str, now: float) -> list[Action]:
@@ -493,12 +492,9 @@ class Membership:
         record = GenerationAbandoned(generation, why, at=now)
         return [record, *(Send(member_id, CoordinatorMessage("abandon", generation)) for member_id in concerned)]
 
-    def _new_plan(
-        self, holders: list[str], joiners: list[str], cause: Literal["start", "resize", "failure", "halt"]
-    ) -> GenerationPlan:
+    def _new_plan(self, holders: list[str], joiners: list[str], cause: Cause) -> GenerationPlan:
         self.generation += 1
         ranks = [self.ranks[member_id] for member_id in holders + joiners]
         members = [PlanMember(rank.member_id, rank.host, rank.slot, rank.member_id in holders) for rank in ranks]
-        return GenerationPlan(
-            self.generation, members, self.store_address, self.store_port, self.target_revision, cause
-        )
+        place = (self.store_address, self.store_port)
+        return GenerationPlan(self.generation, members, *place, self.target_revision, cause)
