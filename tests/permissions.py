@@ -2,7 +2,7 @@
 
 A new address needs a line in RULES, with the audience that it is for: `"POST groups:undo": GROUP_ADMINS`. If its view
 looks at what was sent before it looks at who sent it, or another thing than usual shall be asked for, it takes
-`Rule(GROUP_ADMINS, body={...}, args={...})`. tests/webapp/test_permission_matrix.py asks for each in each of ROLES, and
+`Rule(GROUP_ADMINS, body={...}, args={...})`. tests/webapp/permissions/ asks for each in each of ROLES, and
 names the lines that are missing.
 """
 

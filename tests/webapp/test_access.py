@@ -1,4 +1,4 @@
-"""A view that forgot to ask is closed, and the log-in holds. (test_permission_matrix.py tries every address.)"""
+"""A view that forgot to ask is closed, and the log-in holds. (permissions/ tries every address.)"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every method of every address is asked for in every role, and answers as tests/permissions.py says."""
+"""The addresses of the site, one cluster with somebody in each role, and what a request is answered with."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
 from django.contrib.auth.models import User
 from django.contrib.messages import ERROR, get_messages
 from django.db import transaction
 from django.http import HttpResponse
-from django.test import Client, override_settings
+from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from django.utils import timezone
 
@@ -36,13 +35,11 @@ from tests.factories import (
     ResourceGroupFactory,
     UserFactory,
 )
-from tests.permissions import IN, LOGIN, MISSING, NOBODY, REFUSED, ROLES, RULES, Rule, rule_of
+from tests.permissions import IN, LOGIN, MISSING, REFUSED, RULES, Rule, rule_of
 from tests.scene import Scene, build_scene
 from wmla.lookup import identities, submitted
 from wmla.view import csrf_token_of
 from workers.models import Host, JoinToken
-
-pytestmark = pytest.mark.django_db
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 NO_SUCH_METHOD = "no such method"
@@ -93,25 +90,7 @@ ROUTES = {route.name: route for route in _routes(get_resolver())}
 LINES = sorted(f"{method} {route.name}" for route in ROUTES.values() for method in route.methods)
 
 
-def test_every_method_of_every_address_has_its_line() -> None:
-    missing = sorted(set(LINES) - set(RULES))
-    gone = sorted(set(RULES) - set(LINES))
-    assert missing == [], "add a line with the audience that it is for to RULES in tests/permissions.py"
-    assert gone == [], "take these lines out of tests/permissions.py: there is nothing like them any more"
-
-
-def test_only_the_answer_for_unknown_addresses_has_no_name() -> None:
-    def unnamed(resolver: URLResolver) -> Iterator[str]:
-        for each in resolver.url_patterns:
-            if isinstance(each, URLResolver):
-                yield from unnamed(each)
-            elif not each.name:
-                yield each.lookup_str
-
-    assert list(unnamed(get_resolver())) == ["webapp.api.Nothing", *["wmla.view.Nothing"] * 5]
-
-
-def _is_public(route: Route) -> bool:
+def is_public(route: Route) -> bool:
     lines = [f"{method} {route.name}" for method in route.methods]
     return all(line in RULES and rule_of(line).audience[0] == IN for line in lines)
 
@@ -129,20 +108,7 @@ class World:
         return self.values.get(value, value) if isinstance(value, str) else value
 
 
-@pytest.fixture(scope="module")
-def world(django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """One cluster for all, in a transaction around those of the tests: what a request changes is rolled back."""
-    home = tmp_path_factory.mktemp("home")
-    folders = {"TIDEPOOL_HOME": home, "TIDEPOOL_RESULTS_ROOT": home / "results"}
-    roots = {f"TIDEPOOL_{kind}_ROOTS": [home / name] for kind, name in (("DATA", "data"), ("MODEL", "models"))}
-    for name in ("data", "models", "results"):
-        (home / name).mkdir()
-    with django_db_blocker.unblock(), override_settings(**folders, **roots), transaction.atomic():
-        yield _built(home)
-        transaction.set_rollback(True)
-
-
-def _built(home: Path) -> World:
+def build_world(home: Path) -> World:
     scene = build_scene()
     users: dict[str, User | None] = {
         "nobody": None,
@@ -257,13 +223,13 @@ def _address(world: World, route: Route, rule: Rule) -> str:
     return f"{reverse(route.name, kwargs=values)}{'?' if query else ''}{query}"
 
 
-def _rule_like(route: Route) -> Rule:
+def rule_like(route: Route) -> Rule:
     """Any of its rules: they know what stands in its address."""
     lines = [f"{method} {route.name}" for method in sorted(route.methods)]
     return next((rule_of(line) for line in lines if line in RULES), Rule(()))
 
 
-def _outcome(world: World, route: Route, method: str, rule: Rule, role: str) -> str:
+def outcome(world: World, route: Route, method: str, rule: Rule, role: str) -> str:
     """Of one request, whose changes are undone."""
     client = Client(raise_request_exception=False)
     if role in world.sessions:
@@ -294,33 +260,3 @@ def _read(response: HttpResponse) -> str:
         return REFUSED
     # 503: without a broker the site is not well, and says so to everybody.
     return IN if (status < 500 and status != 429) or status == 503 else f"status {status}"
-
-
-@pytest.mark.parametrize("line", sorted(set(LINES) & set(RULES)))
-def test_each_role_gets_what_it_may(world: World, line: str) -> None:
-    method, _, name = line.partition(" ")
-    rule = rule_of(line)
-
-    answers = {role: _outcome(world, ROUTES[name], method, rule, role) for role in ROLES}
-    assert answers == dict(zip(ROLES, rule.audience, strict=True))
-
-
-@pytest.mark.parametrize("name", sorted(ROUTES))
-def test_methods_without_a_line_are_served_to_nobody(world: World, name: str) -> None:
-    route, rule = ROUTES[name], _rule_like(ROUTES[name])
-    role = "nobody" if _is_public(route) else "cluster admin"
-    others = [method for method in METHODS if method not in route.methods]
-
-    answers = {method: _outcome(world, route, method, rule, role) for method in others}
-    assert answers == dict.fromkeys(others, LOGIN if rule.audience == NOBODY else NO_SUCH_METHOD)
-
-
-@pytest.mark.parametrize("name", sorted(name for name, route in ROUTES.items() if not _is_public(route)))
-def test_strangers_get_in_by_no_method(world: World, name: str) -> None:
-    """Also not by those that frameworks answer by themselves."""
-    route, rule = ROUTES[name], _rule_like(ROUTES[name])
-    methods = (*METHODS, "HEAD", "OPTIONS")
-
-    answers = {method: _outcome(world, route, method, rule, "nobody") for method in methods}
-    allowed = {LOGIN} if name not in ASK_THEMSELVES else {LOGIN, NO_SUCH_METHOD}
-    assert set(answers.values()) <= allowed, answers

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.test import override_settings
+
+from tests.webapp.permissions.matrix import World, build_world
+
+
+@pytest.fixture(scope="module")
+def world(django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """One cluster for all, in a transaction around those of the tests: what a request changes is rolled back."""
+    home = tmp_path_factory.mktemp("home")
+    folders = {"TIDEPOOL_HOME": home, "TIDEPOOL_RESULTS_ROOT": home / "results"}
+    roots = {f"TIDEPOOL_{kind}_ROOTS": [home / name] for kind, name in (("DATA", "data"), ("MODEL", "models"))}
+    for name in ("data", "models", "results"):
+        (home / name).mkdir()
+    with django_db_blocker.unblock(), override_settings(**folders, **roots), transaction.atomic():
+        yield build_world(home)
+        transaction.set_rollback(True)
