@@ -131,7 +131,7 @@ export class TideChart extends Figure {
     this.changes = { x: [], y: [], text: [], colours: [], words: [] };
     for (const band of bands) {
       const heights = grid.map((at) => heightAt(band.steps, at));
-      heights.forEach((height, index) => (total[index] += height));
+      for (const [index, height] of heights.entries()) total[index] += height;
       drawn.push({ ...band.trace, x: grid.map(localTime), y: heights, customdata: undefined });
       this.mark(this.changes, band, grid, total, start);
     }

@@ -13,10 +13,12 @@ Idiomorph.defaults.callbacks.afterNodeAdded = (node) => node.nodeName === "TR" &
 
 //: Calls `work` at most once in a while, however often it is asked to, and not while nobody looks.
 export function atMostEvery(milliseconds, work) {
-  let timer = null;
+  let isDue = false;
   return function soon() {
-    timer ??= setTimeout(async () => {
-      timer = null;
+    if (isDue) return;
+    isDue = true;
+    setTimeout(async () => {
+      isDue = false;
       if (document.hidden) document.addEventListener("visibilitychange", soon, { once: true });
       else await Promise.resolve(work()).catch(() => {}); // what comes next asks again
     }, milliseconds);

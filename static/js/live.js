@@ -144,7 +144,9 @@ class Connection {
         socket.close();
         return;
       }
-      setTimeout(() => this.socket === socket && (this.failures = 0), STABLE_MS);
+      setTimeout(() => {
+        if (this.socket === socket) this.failures = 0;
+      }, STABLE_MS);
       this.stopPolling();
       for (const topic of this.topics.values()) topic.isFollowed = false;
       for (const topic of this.topics.values()) this.subscribe(topic);

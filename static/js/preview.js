@@ -76,7 +76,8 @@ export function watchPreview(form, panel, looks = { show: showPreview, showNothi
 
   async function ask() {
     asking?.abort();
-    const mine = (asking = new AbortController());
+    const mine = new AbortController();
+    asking = mine;
     try {
       const response = await fetch(address, { method: "POST", body: new FormData(form), signal: mine.signal, headers: { Accept: "application/json" } });
       if (!response.ok) throw new Error(`status ${response.status}`);
@@ -84,7 +85,7 @@ export function watchPreview(form, panel, looks = { show: showPreview, showNothi
       showErrors(form, panel, errors ?? {}, touched);
       if (preview) looks.show(panel, preview);
       else looks.showNothing(panel, "once everything fits");
-    } catch (error) {
+    } catch {
       if (mine.signal.aborted) return;
       showErrors(form, panel, {}, touched);
       looks.showNothing(panel, "is unknown: the server did not answer. Nothing was lost; type on to ask again.");

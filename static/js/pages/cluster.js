@@ -246,7 +246,7 @@ live.watch({
   name: "cluster",
   seq: page.seq,
   url: "/cluster/live.json",
-  onState: (state, news) => {
+  onState: (_, news) => {
     if (news.slots || news.hosts) soon(askGrid, SOON_MS);
     if (news.hosts) soon(askTrace, SOON_MS);
   },

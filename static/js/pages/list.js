@@ -40,7 +40,7 @@ for (const { name, seq } of readJson("live-jobs").topics) {
     name,
     seq,
     url: `/jobs/live/${name}.json`,
-    onState: (state, news) => {
+    onState: (_, news) => {
       const changes = Object.entries(news.jobs ?? {}).map(([job, values]) => showJob(job, values));
       if (changes.includes(true)) refreshSoon();
     },

@@ -68,7 +68,8 @@ function showPreview({ hosts, totals, moves, overlaps }) {
 
 async function ask({ overlaps = false } = {}) {
   asking?.abort();
-  const mine = (asking = new AbortController());
+  const mine = new AbortController();
+  asking = mine;
   const body = new FormData(form);
   if (overlaps) body.set("overlaps", "yes");
   const trouble = summary.querySelector("[data-trouble]");
@@ -79,7 +80,7 @@ async function ask({ overlaps = false } = {}) {
     showErrors(errors, carets);
     showPreview(preview);
     trouble.hidden = true;
-  } catch (error) {
+  } catch {
     if (mine.signal.aborted) return;
     trouble.hidden = false;
   }
@@ -137,6 +138,7 @@ preferences.addEventListener("close", () => {
     return;
   }
   const columns = chosenColumns();
+  // biome-ignore lint/suspicious/noDocumentCookie: the Cookie Store API is only there over TLS
   document.cookie = `${COOKIE}=${columns.join(".")}; path=/resource-groups/; max-age=${YEAR_SECONDS}; samesite=lax`;
   for (const cell of table?.querySelectorAll("[data-column]") ?? []) cell.hidden = !columns.includes(cell.dataset.column);
   preferences.returnValue = "";

@@ -133,7 +133,7 @@ async function ask() {
 }
 
 if (moves) {
-  const onState = (state, news) => news.slots && soon(SOONEST_MS);
+  const onState = (_, news) => news.slots && soon(SOONEST_MS);
   live.watch({ name: "cluster", seq: readJson("live-usage").seq, read, onState, onSnapshot: show });
   soon(pause);
 }

@@ -35,7 +35,7 @@ function show({ summary, advice }) {
   const list = root.querySelector(":scope > ul");
   const open = [...list.children].map((item) => item.querySelector("details").open);
   list.replaceChildren(...advice.map(adviceItem));
-  [...list.children].forEach((item, index) => (item.querySelector("details").open = open[index] ?? false));
+  for (const [index, item] of [...list.children].entries()) item.querySelector("details").open = open[index] ?? false;
 }
 
 async function ask() {
