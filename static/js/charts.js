@@ -28,7 +28,12 @@ export class TideChart extends Figure {
   }
 
   addBand(trace) {
-    const steps = trace.x.map((at, index) => ({ at: Date.parse(at), slots: trace.y[index], text: trace.customdata[index][0], pause: trace.customdata[index][1] }));
+    const steps = trace.x.map((at, index) => ({
+      at: Date.parse(at),
+      slots: trace.y[index],
+      text: trace.customdata[index][0],
+      pause: trace.customdata[index][1],
+    }));
     this.bands.set(trace.meta.job, { trace, steps });
   }
 
@@ -106,9 +111,16 @@ export class TideChart extends Figure {
     const [start, end] = this.range();
     const changes = this.visible([start, end]).flatMap(({ trace, steps }) => steps.map((step) => ({ ...step, label: trace.meta.label })));
     const pool = (this.past ?? []).map((step) => ({ ...step, label: "All GPUs of the pool", text: "", pause: null }));
-    return [...changes, ...pool].filter(({ at }) => at >= start)
+    return [...changes, ...pool]
+      .filter(({ at }) => at >= start)
       .sort((one, other) => one.at - other.at)
-      .map(({ at, label, slots, text, pause }) => [new Date(at).toLocaleString(), label, slots, text, pause === null || pause === undefined ? "" : Math.round(pause)]);
+      .map(({ at, label, slots, text, pause }) => [
+        new Date(at).toLocaleString(),
+        label,
+        slots,
+        text,
+        pause === null || pause === undefined ? "" : Math.round(pause),
+      ]);
   }
 
   prepare(layout) {
@@ -136,9 +148,11 @@ export class TideChart extends Figure {
       this.mark(this.changes, band, grid, total, start);
     }
     for (const trace of this.figure.data) {
-      if (trace.meta.kind === "free") drawn.push({ ...trace, x: grid.map(localTime), y: total.map((used, index) => Math.max(0, this.capacityAt(grid[index]) - used)) });
+      if (trace.meta.kind === "free")
+        drawn.push({ ...trace, x: grid.map(localTime), y: total.map((used, index) => Math.max(0, this.capacityAt(grid[index]) - used)) });
       if (trace.meta.kind === "capacity") drawn.push({ ...trace, name: trace.name.replace(/\d+$/, this.capacity), x: line.x.map(localTime), y: line.y });
-      if (trace.meta.kind === "changes") drawn.push({ ...trace, x: this.changes.x, y: this.changes.y, text: this.changes.text, marker: { ...trace.marker, color: this.changes.colours } });
+      if (trace.meta.kind === "changes")
+        drawn.push({ ...trace, x: this.changes.x, y: this.changes.y, text: this.changes.text, marker: { ...trace.marker, color: this.changes.colours } });
     }
     return drawn;
   }
@@ -176,7 +190,10 @@ class Stops {
     const { changes, canvas } = this.chart;
     const { xaxis, yaxis } = canvas._fullLayout;
     const first = Math.max(0, changes.x.length - MAX_STOPS);
-    const order = changes.x.map((_, index) => index).slice(first).sort((one, other) => changes.x[one].localeCompare(changes.x[other]));
+    const order = changes.x
+      .map((_, index) => index)
+      .slice(first)
+      .sort((one, other) => changes.x[one].localeCompare(changes.x[other]));
     while (this.group.children.length > order.length) this.group.lastChild.remove();
     while (this.group.children.length < order.length) this.group.append(document.createElement("button"));
     order.forEach((index, place) => {

@@ -20,7 +20,13 @@ export function contrast(one, other) {
 
 function mixed(colour, other) {
   const others = parts(other);
-  return `#${parts(colour).map((part, place) => Math.round(part + (others[place] - part) * MIX).toString(16).padStart(2, "0")).join("")}`;
+  return `#${parts(colour)
+    .map((part, place) =>
+      Math.round(part + (others[place] - part) * MIX)
+        .toString(16)
+        .padStart(2, "0"),
+    )
+    .join("")}`;
 }
 
 //: The same hue, lighter or darker until it stands out from the ground. All as `#rrggbb`.

@@ -53,7 +53,13 @@ export class MetricsChart extends Figure {
       this.draw();
     };
     // What else is reported for the first time comes in the same second. Without an answer the next point asks again.
-    this.fetching = setTimeout(() => fetchNow().catch(() => {}).finally(() => (this.fetching = null)), REFETCH_MS);
+    this.fetching = setTimeout(
+      () =>
+        fetchNow()
+          .catch(() => {})
+          .finally(() => (this.fetching = null)),
+      REFETCH_MS,
+    );
   }
 
   // --- The axis ---
@@ -161,7 +167,11 @@ export class MetricsChart extends Figure {
     const lines = this.filled();
     for (const [column, { points }] of lines.entries()) {
       for (const { step, value } of points) {
-        if (!steps.has(step)) steps.set(step, lines.map(() => ""));
+        if (!steps.has(step))
+          steps.set(
+            step,
+            lines.map(() => ""),
+          );
         steps.get(step)[column] = value === null ? "not a number" : Number(value.toPrecision(5));
       }
     }

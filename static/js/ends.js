@@ -16,15 +16,17 @@ export function mayName(counts) {
 //: `ends`: {axis, x, value, text, colour} of each line; without `x` its name stands beside the plot.
 export function placeEnds(box, canvas, ends) {
   const names = [...groups(ends, ({ axis }) => axis).values()].flatMap((row) => placesOf(row, canvas._fullLayout));
-  box.replaceChildren(...names.map(({ left, top, text, colour }) => {
-    const name = document.createElement("span");
-    const dot = document.createElement("i");
-    dot.style.background = colour;
-    name.append(dot, text);
-    name.style.left = `${left + canvas.offsetLeft}px`;
-    name.style.top = `${top + canvas.offsetTop}px`;
-    return name;
-  }));
+  box.replaceChildren(
+    ...names.map(({ left, top, text, colour }) => {
+      const name = document.createElement("span");
+      const dot = document.createElement("i");
+      dot.style.background = colour;
+      name.append(dot, text);
+      name.style.left = `${left + canvas.offsetLeft}px`;
+      name.style.top = `${top + canvas.offsetTop}px`;
+      return name;
+    }),
+  );
   box.hidden = canvas.hidden;
 }
 

@@ -108,11 +108,16 @@ export class Figure {
       return head;
     });
     this.table.querySelector("thead tr").replaceChildren(...heads);
-    this.table.querySelector("tbody").replaceChildren(...this.rows().slice(-MAX_POINTS).reverse().map((row) => {
-      const line = document.createElement("tr");
-      for (const value of row) line.insertCell().textContent = value ?? "";
-      return line;
-    }));
+    this.table.querySelector("tbody").replaceChildren(
+      ...this.rows()
+        .slice(-MAX_POINTS)
+        .reverse()
+        .map((row) => {
+          const line = document.createElement("tr");
+          for (const value of row) line.insertCell().textContent = value ?? "";
+          return line;
+        }),
+    );
   }
 
   saveCsv() {

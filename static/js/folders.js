@@ -52,16 +52,18 @@ function entryElement(entry) {
 }
 
 function showTrail() {
-  trail.replaceChildren(...here.trail.map(([name, path], index) => {
-    const item = document.createElement("li");
-    const button = document.createElement("button");
-    button.type = "button";
-    button.textContent = name;
-    if (index === here.trail.length - 1) button.setAttribute("aria-current", "true");
-    button.addEventListener("click", () => open(path));
-    item.append(button);
-    return item;
-  }));
+  trail.replaceChildren(
+    ...here.trail.map(([name, path], index) => {
+      const item = document.createElement("li");
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = name;
+      if (index === here.trail.length - 1) button.setAttribute("aria-current", "true");
+      button.addEventListener("click", () => open(path));
+      item.append(button);
+      return item;
+    }),
+  );
 }
 
 function showState() {

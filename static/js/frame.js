@@ -38,7 +38,11 @@ function openRow(event) {
 }
 
 function openTabOfAddress() {
-  const tab = location.hash && document.querySelector(`[data-bs-toggle="tab"][href="${CSS.escape(location.hash)}"], [data-bs-toggle="tab"][data-bs-target="#${CSS.escape(location.hash.slice(1))}"]`);
+  const tab =
+    location.hash &&
+    document.querySelector(
+      `[data-bs-toggle="tab"][href="${CSS.escape(location.hash)}"], [data-bs-toggle="tab"][data-bs-target="#${CSS.escape(location.hash.slice(1))}"]`,
+    );
   if (tab) tab.click(); // as a person would: Tabler listens
 }
 

@@ -29,7 +29,10 @@ function commands() {
 //: Each word must occur, in any order.
 function fits(option, text) {
   const name = option.name.toLowerCase();
-  return text.toLowerCase().split(/\s+/).every((word) => name.includes(word));
+  return text
+    .toLowerCase()
+    .split(/\s+/)
+    .every((word) => name.includes(word));
 }
 
 function optionElement(option, number) {
@@ -65,8 +68,18 @@ function groupElement(name, members) {
 
 function show(found) {
   options = found;
-  const groups = Map.groupBy(options.map((option, number) => [option, optionElement(option, number)]), ([{ group }]) => group);
-  list.replaceChildren(...[...groups].map(([name, members]) => groupElement(name, members.map(([, element]) => element))));
+  const groups = Map.groupBy(
+    options.map((option, number) => [option, optionElement(option, number)]),
+    ([{ group }]) => group,
+  );
+  list.replaceChildren(
+    ...[...groups].map(([name, members]) =>
+      groupElement(
+        name,
+        members.map(([, element]) => element),
+      ),
+    ),
+  );
   dialog.querySelector(".palette-none").hidden = options.length > 0;
   told.textContent = options.length === 1 ? "1 result" : `${options.length} results`;
   choose(options.length ? 0 : -1);

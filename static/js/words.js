@@ -1,6 +1,11 @@
 // Numbers and moments in words.
 
-const UNITS = [["day", 86_400], ["h", 3_600], ["min", 60], ["s", 1]];
+const UNITS = [
+  ["day", 86_400],
+  ["h", 3_600],
+  ["min", 60],
+  ["s", 1],
+];
 
 //: The same rule as `relative` in core/time.py, which renders it first.
 export function relativeTime(moment, now = new Date()) {

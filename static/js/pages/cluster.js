@@ -179,7 +179,13 @@ class Trace extends TideChart {
 
   rows() {
     if (!this.means()) return super.rows();
-    return this.figure.layout.meta.changes.map(([at, , label, slots, text, pause]) => [new Date(at).toLocaleString(), label ?? ANOTHERS, slots, text, pause === null ? "" : Math.round(pause)]);
+    return this.figure.layout.meta.changes.map(([at, , label, slots, text, pause]) => [
+      new Date(at).toLocaleString(),
+      label ?? ANOTHERS,
+      slots,
+      text,
+      pause === null ? "" : Math.round(pause),
+    ]);
   }
 
   hasData() {
@@ -189,7 +195,9 @@ class Trace extends TideChart {
   drawn() {
     super.drawn();
     const { count, changes } = this.figure.layout.meta;
-    const note = this.means() ? `${count} changes: each point is the mean of ${duration(this.means() * 1000)}. The table has the newest ${changes.length}, the CSV all.` : "";
+    const note = this.means()
+      ? `${count} changes: each point is the mean of ${duration(this.means() * 1000)}. The table has the newest ${changes.length}, the CSV all.`
+      : "";
     this.panel.querySelector(".chart-note").textContent = note;
   }
 
@@ -217,7 +225,9 @@ function chooseWindow(button) {
   for (const other of windows) other.setAttribute("aria-pressed", String(other === button));
   trace.windowMs = Number(button.dataset.window) * 60_000;
   panel.setAttribute("aria-busy", "true");
-  askTrace().catch(() => {}).finally(() => panel.removeAttribute("aria-busy"));
+  askTrace()
+    .catch(() => {})
+    .finally(() => panel.removeAttribute("aria-busy"));
 }
 
 windows[0].setAttribute("aria-pressed", "true");
@@ -230,10 +240,13 @@ const timers = new Map();
 //: At most once in a while, however many events come.
 function soon(what, milliseconds) {
   if (timers.has(what)) return;
-  timers.set(what, setTimeout(() => {
-    timers.delete(what);
-    what().catch(() => {});
-  }, milliseconds));
+  timers.set(
+    what,
+    setTimeout(() => {
+      timers.delete(what);
+      what().catch(() => {});
+    }, milliseconds),
+  );
 }
 
 async function askGrid() {

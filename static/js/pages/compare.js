@@ -117,7 +117,9 @@ class Comparison extends Figure {
 
   //: What is drawn, and what the table and the CSV file say.
   rows() {
-    return this.lines.flatMap(({ trace: { meta }, points }) => points.map(({ step, at, value }) => [meta.label, meta.title, step, at, value === null ? "not a number" : value]));
+    return this.lines.flatMap(({ trace: { meta }, points }) =>
+      points.map(({ step, at, value }) => [meta.label, meta.title, step, at, value === null ? "not a number" : value]),
+    );
   }
 }
 

@@ -20,6 +20,8 @@ part.addEventListener("htmx:responseError", ({ detail }) => {
 live.watch({
   name: "datasets",
   seq,
-  url: `/datasets/live.json?${Object.keys(state).map((id) => `id=${id}`).join("&")}`,
+  url: `/datasets/live.json?${Object.keys(state)
+    .map((id) => `id=${id}`)
+    .join("&")}`,
   onState: (_, news) => Object.keys(news).some((id) => id in state) && soon(),
 });

@@ -3,6 +3,8 @@
 
 import { readJson } from "../charts.js";
 import { refreshTimes } from "../frame.js";
+import { live } from "../live.js";
+import { clock } from "../words.js";
 import { start as startCharts } from "./job/charts.js";
 import { start as startEta } from "./job/eta.js";
 import { start as startEvents } from "./job/events.js";
@@ -11,8 +13,6 @@ import { start as startLogs } from "./job/logs.js";
 import { start as startRanks } from "./job/ranks.js";
 import { start as startResults } from "./job/results.js";
 import { start as startWhy } from "./job/why.js";
-import { live } from "../live.js";
-import { clock } from "../words.js";
 
 const RANKS_SETTLE_MS = 500;
 

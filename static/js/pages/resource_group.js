@@ -133,7 +133,7 @@ function chosenColumns() {
 
 preferences.addEventListener("close", () => {
   if (preferences.returnValue !== "apply") {
-    const shown = new Set([...table?.querySelectorAll("th[data-column]:not([hidden])") ?? []].map((head) => head.dataset.column));
+    const shown = new Set([...(table?.querySelectorAll("th[data-column]:not([hidden])") ?? [])].map((head) => head.dataset.column));
     for (const box of preferences.querySelectorAll("input[name=column]")) box.checked = shown.has(box.value);
     return;
   }

@@ -22,13 +22,16 @@ function wholeNumber(name) {
 
 function sharingSentence(model, group) {
   if (model && model.engine !== "elastic") return `${group.sharing} ${group.stopping}`;
-  const giving = group.preemption ? "When others are due, it gives GPUs back after its current step and goes on with the rest: nothing is lost." : "What it has it keeps.";
+  const giving = group.preemption
+    ? "When others are due, it gives GPUs back after its current step and goes on with the rest: nothing is lost."
+    : "What it has it keeps.";
   return `${group.sharing} ${giving}`;
 }
 
 function exactnessSentence(model) {
   if (model && model.engine !== "elastic") return "";
-  if (field("exactness").value === "sum") return "Results equal those of one GPU but for rounding. BatchNorm and dropout depend on how many GPUs there are, as in any data-parallel training.";
+  if (field("exactness").value === "sum")
+    return "Results equal those of one GPU but for rounding. BatchNorm and dropout depend on how many GPUs there are, as in any data-parallel training.";
   const parts = wholeNumber("virtual_ranks") ?? 2 ** Math.ceil(Math.log2(wholeNumber("max_slots") ?? 1));
   return `Weights, optimizer and BatchNorm statistics are the same bits through any resize or failure: each step is computed in ${parts} parts, added up in one order. It costs speed, most where few GPUs compute many parts.`;
 }

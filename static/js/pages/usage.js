@@ -56,7 +56,10 @@ class UsageChart extends Figure {
 
   rows() {
     const steps = this.figure.data[0]?.x.slice(0, -1) ?? [];
-    return steps.map((at, index) => [new Date(at).toLocaleString(), ...this.figure.data.map((trace) => trace.y[index] === null ? "" : Number(trace.y[index].toFixed(2)))]);
+    return steps.map((at, index) => [
+      new Date(at).toLocaleString(),
+      ...this.figure.data.map((trace) => (trace.y[index] === null ? "" : Number(trace.y[index].toFixed(2)))),
+    ]);
   }
 
   drawn() {
@@ -107,7 +110,10 @@ async function read() {
 
 function show(report) {
   for (const [name, figure] of Object.entries(report.charts)) charts.get(name).take(figure);
-  for (const [id, part] of [["usage-figures", "figures"], ["usage-rows", "table"]]) {
+  for (const [id, part] of [
+    ["usage-figures", "figures"],
+    ["usage-rows", "table"],
+  ]) {
     const place = document.getElementById(id);
     if (!place.contains(document.activeElement)) place.innerHTML = report[part]; // rendered by the server, escaped
   }

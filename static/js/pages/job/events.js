@@ -7,8 +7,27 @@ import { element, timeElement } from "./rows.js";
 const EVENTS_SHOWN = 500;
 //: Who is no person.
 const PARTS = new Set(["scheduler", "executor", "system", ""]);
-const GPUS = new Set(["GRANTED", "GREW_INTO_FREE_SLOTS", "SHRUNK_FOR_FAIR_SHARE", "PREEMPTED_BY_PRIORITY", "RECLAIMED_BY_OWNER", "REBALANCED", "LIMIT_CHANGED"]);
-const TROUBLE = new Set(["HOST_LOST", "RANK_LOST", "STACK_STOPPED", "LAUNCH_TIMEOUT", "EXIT_NONZERO", "OUT_OF_MEMORY", "NO_PROGRESS", "TIME_LIMIT", "CHECKPOINT_FAILED", "HALT_TIMEOUT"]);
+const GPUS = new Set([
+  "GRANTED",
+  "GREW_INTO_FREE_SLOTS",
+  "SHRUNK_FOR_FAIR_SHARE",
+  "PREEMPTED_BY_PRIORITY",
+  "RECLAIMED_BY_OWNER",
+  "REBALANCED",
+  "LIMIT_CHANGED",
+]);
+const TROUBLE = new Set([
+  "HOST_LOST",
+  "RANK_LOST",
+  "STACK_STOPPED",
+  "LAUNCH_TIMEOUT",
+  "EXIT_NONZERO",
+  "OUT_OF_MEMORY",
+  "NO_PROGRESS",
+  "TIME_LIMIT",
+  "CHECKPOINT_FAILED",
+  "HALT_TIMEOUT",
+]);
 
 const KINDS = {
   state: (event) => event.old !== event.new,
@@ -21,7 +40,12 @@ export function start() {
   const events = new Map();
   const kind = document.getElementById("event-kind");
   const text = document.getElementById("event-text");
-  const refresh = () => show([...events.values()].sort((one, other) => other.seq - one.seq), kind.value, text.value.trim().toLowerCase());
+  const refresh = () =>
+    show(
+      [...events.values()].sort((one, other) => other.seq - one.seq),
+      kind.value,
+      text.value.trim().toLowerCase(),
+    );
   kind.addEventListener("change", refresh);
   text.addEventListener("input", refresh);
   document.getElementById("event-tools").addEventListener("submit", (event) => event.preventDefault());
@@ -47,7 +71,8 @@ function show(events, kind, text) {
   }
   body.replaceChildren(...rows);
   document.getElementById("event-empty").hidden = fitting.length > 0 || events.length === 0;
-  document.getElementById("event-count").textContent = fitting.length === events.length ? `${events.length} events` : `${fitting.length} of ${events.length} events`;
+  document.getElementById("event-count").textContent =
+    fitting.length === events.length ? `${events.length} events` : `${fitting.length} of ${events.length} events`;
   refreshTimes(body);
 }
 
@@ -57,7 +82,10 @@ function row(event) {
   time.append(new Date(event.at).toLocaleTimeString([], { hour12: false }), element("br"), timeElement(event.at));
   const what = element("div");
   if (event.old !== event.new) what.append(element("span", "tag", event.old ? `${inWords(event.old)} → ${inWords(event.new)}` : inWords(event.new)), " ");
-  what.append(element("span", "", event.reason.text), element("span", "event-actor", PARTS.has(event.actor) ? `by the ${event.actor || "system"}` : `by ${event.actor}`));
+  what.append(
+    element("span", "", event.reason.text),
+    element("span", "event-actor", PARTS.has(event.actor) ? `by the ${event.actor || "system"}` : `by ${event.actor}`),
+  );
   line.append(time, what);
   return line;
 }

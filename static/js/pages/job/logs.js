@@ -78,7 +78,9 @@ class Logs {
 
   group(attempt, isOneOfMany) {
     const ranks = this.logs.filter((log) => log.attempt === attempt && log.stream === "stdout");
-    const options = ranks.map((log) => new Option(`${nameOf(log)}${log.number === null ? "" : ` (${log.rank})`}${log.has_ended ? ", ended" : ""}`, `${attempt}/${log.rank}`));
+    const options = ranks.map(
+      (log) => new Option(`${nameOf(log)}${log.number === null ? "" : ` (${log.rank})`}${log.has_ended ? ", ended" : ""}`, `${attempt}/${log.rank}`),
+    );
     if (ranks.length > 1) options.unshift(new Option(`All ${ranks.length} ranks`, `${attempt}/`));
     const group = document.createElement("optgroup");
     group.label = isOneOfMany ? `Attempt ${attempt}` : "Ranks";
@@ -89,7 +91,9 @@ class Logs {
   //: The logs that are chosen.
   chosen() {
     const [attempt, rank] = splitOnce(this.choice.value);
-    return this.logs.filter((log) => String(log.attempt) === attempt && (!rank || log.rank === rank) && (!this.stream.value || log.stream === this.stream.value));
+    return this.logs.filter(
+      (log) => String(log.attempt) === attempt && (!rank || log.rank === rank) && (!this.stream.value || log.stream === this.stream.value),
+    );
   }
 
   //: The same as a query of the API.

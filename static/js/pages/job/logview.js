@@ -8,7 +8,15 @@ const MAX_LINES = 2_000;
 const END_LINES = 1_000;
 const LEAST_END_LINES = 50;
 //: The words that the server may name, see jobs/files/ansi.py.
-const STYLES = new Set(["bold", "dim", "italic", "underline", "inverse", "strike", ...["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"].flatMap((colour) => [colour, `on-${colour}`])]);
+const STYLES = new Set([
+  "bold",
+  "dim",
+  "italic",
+  "underline",
+  "inverse",
+  "strike",
+  ...["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"].flatMap((colour) => [colour, `on-${colour}`]),
+]);
 
 export class LogView {
   constructor(box) {

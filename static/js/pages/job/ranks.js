@@ -27,21 +27,23 @@ function ending(exit) {
 function showRanks(ranks) {
   const body = document.getElementById("rank-rows");
   const rows = [...ranks].reverse().sort((one, other) => Boolean(one.exit) - Boolean(other.exit));
-  body.replaceChildren(...rows.slice(0, MAX_ROWS).map((rank) => {
-    const row = document.createElement("tr");
-    cell(row, "Rank", rank.rank, "number");
-    cell(row, "State", inWords(rank.state));
-    cell(row, "Host", rank.host);
-    cell(row, "GPU", `${rank.slot}${rank.gpu?.virtual ? " (virtual)" : ""}`).title = rank.gpu?.model ?? "";
-    cell(row, "Busy", busy(rank.gpu), "number");
-    cell(row, "Memory", memory(rank.gpu), "number");
-    cell(row, "Process", rank.pid, "number");
-    cell(row, "Id", rank.member_id, "mono");
-    cell(row, "Attempt", rank.attempt, "number");
-    cell(row, "Started", timeElement(rank.started_at));
-    cell(row, "Ended with", ending(rank.exit));
-    return row;
-  }));
+  body.replaceChildren(
+    ...rows.slice(0, MAX_ROWS).map((rank) => {
+      const row = document.createElement("tr");
+      cell(row, "Rank", rank.rank, "number");
+      cell(row, "State", inWords(rank.state));
+      cell(row, "Host", rank.host);
+      cell(row, "GPU", `${rank.slot}${rank.gpu?.virtual ? " (virtual)" : ""}`).title = rank.gpu?.model ?? "";
+      cell(row, "Busy", busy(rank.gpu), "number");
+      cell(row, "Memory", memory(rank.gpu), "number");
+      cell(row, "Process", rank.pid, "number");
+      cell(row, "Id", rank.member_id, "mono");
+      cell(row, "Attempt", rank.attempt, "number");
+      cell(row, "Started", timeElement(rank.started_at));
+      cell(row, "Ended with", ending(rank.exit));
+      return row;
+    }),
+  );
   body.closest(".table-wrap").classList.toggle("is-empty", ranks.length === 0);
   document.getElementById("ranks-note").textContent = note(ranks, rows.length);
   refreshTimes(body);
@@ -49,7 +51,8 @@ function showRanks(ranks) {
 
 function note(ranks, count) {
   const parts = [];
-  if (ranks.some((rank) => rank.gpu?.virtual)) parts.push("Its GPUs are virtual: a CPU process stands in for each, and its readings are those of that process.");
+  if (ranks.some((rank) => rank.gpu?.virtual))
+    parts.push("Its GPUs are virtual: a CPU process stands in for each, and its readings are those of that process.");
   if (count > MAX_ROWS) parts.push(`Shown: the newest ${MAX_ROWS} of ${count}.`);
   return parts.join(" ");
 }

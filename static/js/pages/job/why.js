@@ -102,5 +102,8 @@ function showRemedies(remedies, change) {
     return row;
   });
   document.getElementById("why-remedies").replaceChildren(...rows);
-  if (!rows.length) document.getElementById("why-remedies").append(element("li", "", "Nothing that you could change: it has what it asks for, or waits for what is under way."));
+  if (!rows.length)
+    document
+      .getElementById("why-remedies")
+      .append(element("li", "", "Nothing that you could change: it has what it asks for, or waits for what is under way."));
 }

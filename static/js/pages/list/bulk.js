@@ -2,8 +2,8 @@
 
 import { ask } from "../../ask.js";
 import { whileBusy } from "../../busy.js";
-import { fetchJson } from "../../live.js";
 import { refresh } from "../../fresh.js";
+import { fetchJson } from "../../live.js";
 import { say } from "../../toasts.js";
 
 const results = document.getElementById("results");
@@ -19,7 +19,9 @@ function boxes() {
 }
 
 function chosen() {
-  return boxes().filter((box) => box.checked).map((box) => Number(box.value));
+  return boxes()
+    .filter((box) => box.checked)
+    .map((box) => Number(box.value));
 }
 
 function trainings(count) {
@@ -76,7 +78,9 @@ async function undo(changes) {
   const answer = await send({ action: "undo", changes });
   showRefused("not changed back", answer);
   refresh(results);
-  return answer.done.length ? `${trainings(answer.done.length)} ${answer.done.length === 1 ? "has its" : "have their"} former priority again.` : "None was changed back.";
+  return answer.done.length
+    ? `${trainings(answer.done.length)} ${answer.done.length === 1 ? "has its" : "have their"} former priority again.`
+    : "None was changed back.";
 }
 
 async function act(button, body, done, not) {
@@ -113,7 +117,13 @@ async function setPriority() {
     yes: `Set the priority of ${what}`,
     danger: false,
   });
-  if (agreed) await act(bar.querySelector("button[type=submit]"), { action: "priority", jobs, priority }, `${jobs.length === 1 ? "has" : "have"} the priority ${priority} now.`, "kept the priority");
+  if (agreed)
+    await act(
+      bar.querySelector("button[type=submit]"),
+      { action: "priority", jobs, priority },
+      `${jobs.length === 1 ? "has" : "have"} the priority ${priority} now.`,
+      "kept the priority",
+    );
 }
 
 results.addEventListener("change", (event) => {

@@ -26,7 +26,11 @@ function move(by) {
 const ACTIONS = {
   j: () => move(1),
   k: () => move(-1),
-  x: () => rows().find((row) => row.dataset.job === current)?.querySelector("input[type=checkbox]")?.click(),
+  x: () =>
+    rows()
+      .find((row) => row.dataset.job === current)
+      ?.querySelector("input[type=checkbox]")
+      ?.click(),
 };
 
 document.addEventListener("tidepool:key", ({ detail }) => ACTIONS[detail.key]?.());

@@ -28,11 +28,15 @@ export function offerUpload(form) {
   }
 
   input.addEventListener("change", send);
-  form.addEventListener("submit", (event) => {
-    if (!box.isBusy) return;
-    event.preventDefault();
-    box.say("problem", "The weights are still being sent: start the training once they are here.");
-  }, { capture: true });
+  form.addEventListener(
+    "submit",
+    (event) => {
+      if (!box.isBusy) return;
+      event.preventDefault();
+      box.say("problem", "The weights are still being sent: start the training once they are here.");
+    },
+    { capture: true },
+  );
 }
 
 //: What of this file is on the server already, in part.
