@@ -11,7 +11,7 @@ def test_pauses_double_up_to_the_longest() -> None:
 
 def test_begins_anew_after_a_success_or_a_long_time() -> None:
     backoff = Backoff(first_seconds=1, longest_seconds=5, settled_seconds=60)
-    assert (backoff.add(0), backoff.add(1), backoff.add(63), backoff.add(125)) == (1, 2, 4, 1)
+    assert (backoff.add(0), backoff.add(1), backoff.add(63), backoff.add(128)) == (1, 2, 4, 1)
     backoff.reset()
     assert backoff.until < 0
-    assert backoff.add(126) == 1
+    assert backoff.add(129) == 1
