@@ -100,9 +100,9 @@ def key_at(user: object, query: str, depth: float) -> str:
         return ""
     from django.http import QueryDict
 
-    from jobs.queries.listing import job_page_of, list_keys, parsed_filter
+    from jobs.queries.listing import JobFilter, job_page_of, list_keys
 
-    wanted = parsed_filter(QueryDict(query).dict())
+    wanted = JobFilter(QueryDict(query).dict())
     skipped = int(list_keys(user, wanted).count() * depth)
     token = job_page_of(user, wanted, {}, max(1, skipped)).next
     return f"after={token}" if token else ""
@@ -114,9 +114,9 @@ def page_by_offset(client: object, user: object, query: str, depth: float) -> st
     from django.http import QueryDict
     from django.template.loader import render_to_string
 
-    from jobs.queries.listing import list_keys, parsed_filter
+    from jobs.queries.listing import JobFilter, list_keys
 
-    wanted = parsed_filter(QueryDict(query).dict())
+    wanted = JobFilter(QueryDict(query).dict())
     rows = list_keys(user, wanted).select_related("owner", "model__model", "dataset__dataset", "instance_group")  # type: ignore[arg-type]
     pages = Paginator(rows.order_by(*wanted.order.columns()), PAGE)
     page = pages.page(max(1, int(pages.num_pages * depth)))

@@ -1,8 +1,8 @@
-"""Pages of a list by key, not by number: each costs the same, nothing is counted, and new rows shift none."""
+"""Pages of lists by key, not by number: each costs the same, nothing is counted, and new rows shift none."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, TypeVar
@@ -10,15 +10,30 @@ from typing import Any, Generic, TypeVar
 from django.db.models import Model, Q, QuerySet
 
 from core.errors import UserError
+from core.references import is_storable
 from core.time import iso
 
-__all__ = ["AFTER", "BEFORE", "Cursor", "KeysetPage", "Order", "keyset_page", "parsed_cursor"]
+__all__ = ["AFTER", "BEFORE", "KeysetPage", "Order", "every_row", "keyset_page", "whole"]
 
 #: The parameters of an address: what comes after a row, or before it.
 AFTER, BEFORE = "after", "before"
-_MAX_ID = 2**63 - 1
+_MOST = 2**63 - 1
+_CHUNK = 1000
 
 Row = TypeVar("Row", bound=Model)
+
+
+def whole(text: str) -> int:
+    """The number in an address; ValueError where it is none that the database has."""
+    if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= _MOST):
+        raise ValueError(text)
+    return int(text)
+
+
+def _storable(text: str) -> str:
+    if not is_storable(text):
+        raise ValueError(text)
+    return text
 
 
 @dataclass(frozen=True)
@@ -26,17 +41,17 @@ class Order:
     """By a column without nulls, then by id in the same direction. An index begins with both."""
 
     column: str
-    descending: bool
+    descending: bool = False
     #: The column's value from the text in an address; ValueError where it is none.
-    parse: Callable[[str], Any] = str
+    parse: Callable[[str], Any] = _storable
 
-    def columns(self, *, backwards: bool = False) -> list[str]:
+    def columns(self, *, backwards: bool) -> list[str]:
         sign = "-" if self.descending != backwards else ""
         return [f"{sign}{self.column}", f"{sign}id"]
 
 
 @dataclass(frozen=True)
-class Cursor:
+class _Cursor:
     """A place in the list: behind the row with this key, or before it."""
 
     value: Any
@@ -52,65 +67,71 @@ class KeysetPage(Generic[Row]):
     previous: str | None
 
 
-def parsed_cursor(order: Order, after: str, before: str) -> Cursor | None:
-    """The place that an address names; None: the beginning."""
+def keyset_page(
+    rows: QuerySet[Row], order: Order, given: Mapping[str, str], size: int, *, keys: QuerySet[Row] | None = None
+) -> KeysetPage[Row]:
+    """The page that AFTER or BEFORE in an address asks for; without them the first one.
+
+    keys: which of the rows belong to the list, without joins. They are found by one index before the rows are read.
+    """
+    return _page(rows, keys, order, _parsed_cursor(order, given.get(AFTER, ""), given.get(BEFORE, "")), size)
+
+
+def every_row(rows: QuerySet[Row], order: Order, *, keys: QuerySet[Row] | None = None) -> Iterator[Row]:
+    """All rows of a list, read piece by piece."""
+    cursor = None
+    while True:
+        page = _page(rows, keys, order, cursor, _CHUNK)
+        yield from page.rows
+        if page.next is None:
+            return
+        cursor = _parsed_cursor(order, page.next, "")
+
+
+def _parsed_cursor(order: Order, after: str, before: str) -> _Cursor | None:
     text = after or before
     if not text:
         return None
     value, _, number = text.rpartition("~")
     try:
-        if not (number.isascii() and number.isdecimal() and len(number) < 20 and int(number) <= _MAX_ID):
-            raise ValueError(number)
-        return Cursor(order.parse(value), int(number), backwards=not after)
-    except ValueError:
+        return _Cursor(order.parse(value), whole(number), backwards=not after)
+    except (ValueError, OverflowError):
         sentence = "The address names a place that this list does not have: begin with its first page."
         raise UserError(sentence, fields={AFTER if after else BEFORE: [sentence]}) from None
 
 
-def keyset_page(
-    keys: QuerySet[Row], rows: QuerySet[Row], order: Order, cursor: Cursor | None, size: int
+def _page(
+    rows: QuerySet[Row], keys: QuerySet[Row] | None, order: Order, cursor: _Cursor | None, size: int
 ) -> KeysetPage[Row]:
-    """The page there: the keys of `keys` by one index, then those of `rows`, which may join and be wide."""
-    found = _keys(keys, order, cursor, size + 1)
-    if cursor is not None and cursor.backwards:
-        if len(found) <= size:  # not a whole page before it: that is the first one
-            return keyset_page(keys, rows, order, None, size)
-        kept = found[:size][::-1]
-        return _page(kept, rows, next_=kept[-1], previous=kept[0])
-    kept = found[:size]
-    previous = kept[0] if cursor is not None and kept else None
-    return _page(kept, rows, next_=kept[-1] if len(found) > size else None, previous=previous)
-
-
-def _keys(keys: QuerySet[Row], order: Order, cursor: Cursor | None, most: int) -> list[tuple[Any, int]]:
     backwards = cursor is not None and cursor.backwards
+    listed = rows if keys is None else keys
     if cursor is not None:
-        keys = keys.filter(_beyond(order, cursor))
-    return list(keys.order_by(*order.columns(backwards=backwards)).values_list(order.column, "id")[:most])
+        listed = listed.filter(_beyond(order, cursor))
+    listed = listed.order_by(*order.columns(backwards=backwards))
+    read = list(listed[: size + 1]) if keys is None else []
+    found = [(getattr(row, order.column), row.pk) for row in read]
+    if keys is not None:
+        found = list(listed.values_list(order.column, "id")[: size + 1])
+    has_more, found = len(found) > size, found[:size]
+    if backwards and not has_more:  # not a whole page before it: that is the first one
+        return _page(rows, keys, order, None, size)
+    found = found[::-1] if backwards else found
+    by_id = {row.pk: row for row in read or rows.filter(pk__in=[number for _, number in found])}
+    return KeysetPage(
+        # One that was removed in between is left out.
+        [by_id[number] for _, number in found if number in by_id],
+        next=_text(found[-1]) if has_more else None,
+        previous=_text(found[0]) if cursor is not None and found else None,
+    )
 
 
-def _beyond(order: Order, cursor: Cursor) -> Q:
+def _beyond(order: Order, cursor: _Cursor) -> Q:
     # The first condition bounds the index, the second leaves out what is equal and not beyond.
     sign = "lt" if order.descending != cursor.backwards else "gt"
     is_equal_too = Q(**{f"{order.column}__{sign}e": cursor.value})
     return is_equal_too & (Q(**{f"{order.column}__{sign}": cursor.value}) | Q(**{f"id__{sign}": cursor.id}))
 
 
-def _page(
-    found: list[tuple[Any, int]],
-    rows: QuerySet[Row],
-    *,
-    next_: tuple[Any, int] | None,
-    previous: tuple[Any, int] | None,
-) -> KeysetPage[Row]:
-    by_id = {row.pk: row for row in rows.filter(pk__in=[number for _, number in found])}
-    # One that was removed in between is left out.
-    kept = [by_id[number] for _, number in found if number in by_id]
-    return KeysetPage(kept, _text(next_), _text(previous))
-
-
-def _text(key: tuple[Any, int] | None) -> str | None:
-    if key is None:
-        return None
+def _text(key: tuple[Any, int]) -> str:
     value, number = key
     return f"{iso(value) if isinstance(value, datetime) else value}~{number}"

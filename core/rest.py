@@ -1,4 +1,4 @@
-"""What all API endpoints share: strict JSON, one error shape, paged lists, references by id or name."""
+"""The base of all API endpoints: strict JSON, one error shape, paged lists, references by id or name."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied, SuspiciousOperation
 from django.db import DataError, IntegrityError
 from django.http import Http404
+from django_filters.rest_framework import DjangoFilterBackend
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import exceptions, serializers
-from rest_framework.pagination import CursorPagination, LimitOffsetPagination
+from rest_framework.pagination import BasePagination, LimitOffsetPagination
 from rest_framework.parsers import BaseParser, FormParser, JSONParser, MultiPartParser
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
@@ -22,13 +23,13 @@ from rest_framework.response import Response
 from rest_framework.utils.urls import remove_query_param, replace_query_param
 
 from core.errors import NotFound, UserError, field_error
-from core.keyset import AFTER, BEFORE, KeysetPage
+from core.keyset import AFTER, BEFORE, KeysetPage, Order, keyset_page, whole
 from core.live import without_nan
 
 __all__ = [
     "PARSERS_WITH_FILES",
     "ErrorSerializer",
-    "KeysetPages",
+    "Filters",
     "ListPages",
     "NamedPages",
     "NumberedPages",
@@ -62,25 +63,27 @@ class ErrorSerializer(serializers.Serializer[Any]):
     )
 
 
-class Pages(CursorPagination):
+class Filters(DjangoFilterBackend):  # type: ignore[misc]  # django-filter has no types
+    """Describes a list's filters in the API's own description; the list itself asks its `core.filters.ListFilter`."""
+
+
+class Pages(BasePagination):
     """By key, not by offset: a page costs the same at any depth, and new rows shift nothing."""
 
     page_size = 100
-    page_size_query_param = "page_size"
     max_page_size = 1000
-    ordering = "-id"
+    order = Order("id", descending=True, parse=whole)
 
+    def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> list[Any]:
+        given = request.query_params.dict()
+        self._request, self._page = request, keyset_page(queryset, self.order, given, page_size_of(given))
+        return self._page.rows
 
-class NamedPages(Pages):
-    ordering = "name"
+    def get_paginated_response(self, data: Any) -> Response:
+        return Response(keyset_answer(self._request, self._page, data))
 
-
-class NumberedPages(Pages):
-    ordering = "-number"
-
-
-class KeysetPages(Pages):
-    """Describes in the API's own description what `keyset_answer` makes."""
+    def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
+        return _page_schema(schema)
 
     def get_schema_operation_parameters(self, view: Any) -> list[dict[str, Any]]:
         words = {AFTER: "As `next` gives it.", BEFORE: "As `previous` gives it.", "page_size": "Rows, 1 to 1000."}
@@ -95,6 +98,23 @@ class KeysetPages(Pages):
             }
             for name, text in words.items()
         ]
+
+
+class NamedPages(Pages):
+    order = Order("name")
+
+
+class NumberedPages(Pages):
+    order = Order("number", descending=True, parse=whole)
+
+
+def _page_schema(rows: dict[str, Any]) -> dict[str, Any]:
+    address = {"type": "string", "nullable": True, "format": "uri"}
+    return {
+        "type": "object",
+        "required": ["results"],
+        "properties": {"next": address, "previous": address, "results": rows},
+    }
 
 
 def page_size_of(given: Mapping[str, str]) -> int:
@@ -128,10 +148,7 @@ class ListPages(LimitOffsetPagination):
         return Response({"next": self.get_next_link(), "previous": self.get_previous_link(), "results": data})
 
     def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
-        described = super().get_paginated_response_schema(schema)
-        del described["properties"]["count"]
-        described["required"] = ["results"]
-        return described
+        return _page_schema(schema)
 
 
 class StrictJSONParser(JSONParser):

@@ -94,7 +94,7 @@ def jobs_in_list(user: User, wanted: Mapping[str, Any], group: InstanceGroup | N
         raise UserError("The address has characters that no name has: leave them out.")
     span = _Span(wanted.get("start", 0), min(wanted.get("length", DEFAULT_LENGTH), MAX_LENGTH), _order(wanted))
     # Without those that one of WMLA's clients deleted, as everywhere in its interface.
-    keys = list_keys(user, JobFilter(search=wanted.get("search", "").strip())).filter(hidden_at=None)
+    keys = list_keys(user, JobFilter({"search": wanted.get("search", "")})).filter(hidden_at=None)
     keys = keys.filter(**_states(wanted["state"]))
     if group is None and wanted.get("sigId"):
         group = group_of(user, wanted["sigId"])

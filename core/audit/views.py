@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from core.audit.listing import AuditFilter, audit_page, kinds, parsed_filter
+from core.audit.listing import AuditFilter, audit_page, kinds
 from core.audit.messages import changed_values
 from core.errors import UserError
 from core.keyset import KeysetPage
@@ -59,7 +59,7 @@ def _results(given: dict[str, str]) -> dict[str, Any]:
     wanted, page = AuditFilter(), KeysetPage[AuditEntry]([], None, None)
     problems: dict[str, list[str]] = {}
     try:
-        wanted = parsed_filter(given)
+        wanted = AuditFilter(given)
         page = audit_page(wanted, given, PAGE_SIZE)
     except UserError as error:
         problems = error.fields

@@ -10,7 +10,7 @@ from django.db import IntegrityError, transaction
 from core.errors import Conflict, NotFound, field_error
 from core.names import checked_name
 from jobs.models import SavedFilter
-from jobs.queries.listing import parsed_filter
+from jobs.queries.listing import JobFilter
 
 __all__ = ["forget_filter", "save_filter"]
 
@@ -21,7 +21,7 @@ _MAX_PARAMETERS = 2000
 def save_filter(user: User, name: str, parameters: Mapping[str, str]) -> SavedFilter:
     """Raises UserError where the name is taken or no name, or the parameters are no filter."""
     name = checked_name(name, limit=_MAX_NAME_LENGTH)
-    address = parsed_filter(parameters).address
+    address = JobFilter(parameters).address
     if not address:
         raise field_error("parameters", "This filter leaves nothing out: set one before you save it.")
     if len(address) > _MAX_PARAMETERS:

@@ -17,12 +17,11 @@ from rest_framework.response import Response
 from core.csv_text import csv_chunks
 from core.downloads import file_response
 from core.errors import field_error
-from core.rest import signed_in
+from core.rest import Filters, signed_in
 from jobs.actions.bulk import MAX_JOBS, Outcome, cancel_many, change_priority_of_many, undo_many
 from jobs.api.export import COLUMNS, job_row
-from jobs.api.listing import JobQuery
 from jobs.models import Job
-from jobs.queries.listing import all_pages, parsed_filter
+from jobs.queries.listing import JobFilter, all_pages
 
 __all__ = ["JobBulk", "JobExport"]
 
@@ -91,10 +90,13 @@ def _carried_out(values: dict[str, Any], user: User) -> Outcome:
 
 
 class JobExport(GenericAPIView[Job]):
+    queryset = Job.objects.all()
     pagination_class = None
+    filter_backends = [Filters]
+    filterset_class = JobFilter
 
-    @extend_schema(parameters=[JobQuery], responses={(200, "text/csv"): OpenApiTypes.STR})
+    @extend_schema(filters=True, responses={(200, "text/csv"): OpenApiTypes.STR})
     def get(self, request: Request) -> StreamingHttpResponse:
         """Every job of the list as CSV. Text that a spreadsheet would run begins with an apostrophe."""
-        jobs = all_pages(signed_in(request), parsed_filter(request.query_params.dict()))
+        jobs = all_pages(signed_in(request), JobFilter(request.query_params.dict()))
         return file_response(request, csv_chunks(COLUMNS, map(job_row, jobs)), "jobs.csv", "text/csv; charset=utf-8")

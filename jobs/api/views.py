@@ -14,16 +14,15 @@ from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
 
 from core.downloads import file_response
-from core.rest import KeysetPages, ListPages, Pages, found, keyset_answer, page_size_of, signed_in
+from core.rest import Filters, ListPages, Pages, found, keyset_answer, page_size_of, signed_in
 from jobs import actions
 from jobs.api import serializers
-from jobs.api.listing import JobQuery
 from jobs.files.result import checkpoint_chunks, result_name, zip_chunks
 from jobs.insight.advice import job_advice
 from jobs.insight.previews import preview_change, preview_submission
 from jobs.models import Checkpoint, Job
 from jobs.queries import jobs as queries
-from jobs.queries.listing import job_page_of, parsed_filter
+from jobs.queries.listing import JobFilter, job_page_of
 
 __all__ = [
     "JobAdvice",
@@ -51,12 +50,14 @@ class JobList(ListAPIView[Job]):
     """One's own jobs, newest first (an administrator sees everybody's); POST submits one."""
 
     serializer_class = serializers.JobOutput
-    pagination_class = KeysetPages
+    queryset = Job.objects.all()
+    pagination_class = Pages
+    filter_backends = [Filters]
+    filterset_class = JobFilter
 
-    @extend_schema(parameters=[JobQuery])
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         given = request.query_params.dict()
-        page = job_page_of(signed_in(request), parsed_filter(given), given, page_size_of(given))
+        page = job_page_of(signed_in(request), JobFilter(given), given, page_size_of(given))
         return Response(keyset_answer(request, page, [queries.job_as_json(job) for job in page.rows]))
 
     @extend_schema(request=serializers.JobInput, responses={201: serializers.JobOutput})

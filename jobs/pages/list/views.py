@@ -21,7 +21,7 @@ from jobs.actions.saved_filters import forget_filter, save_filter
 from jobs.models import InstanceGroup, Job, SavedFilter
 from jobs.pages.list.bulk_confirm import last_checkpoints, stop_question
 from jobs.queries.jobs import visible_jobs
-from jobs.queries.listing import ACTIVE, FINISHED, JobFilter, job_page_of, jobs_topic, parsed_filter
+from jobs.queries.listing import ACTIVE, FINISHED, JobFilter, job_page_of, jobs_topic
 from jobs.states import JobState
 from models_registry.models import RegisteredModel
 
@@ -155,7 +155,7 @@ def _results(request: HttpRequest, user: User) -> dict[str, Any]:
     wanted, page = JobFilter(), KeysetPage[Job]([], None, None)
     problems: dict[str, list[str]] = {}
     try:
-        wanted = parsed_filter(given)
+        wanted = JobFilter(given)
         page = job_page_of(user, wanted, given, PAGE_SIZE)
     except UserError as error:
         problems = error.fields
@@ -165,7 +165,7 @@ def _results(request: HttpRequest, user: User) -> dict[str, Any]:
         "is_more_open": any(given.get(name) for name in _MORE),
         "page": page,
         "problems": [(name, _LABELS.get(name), sentence) for name, said in problems.items() for sentence in said],
-        "heads": {column: _head(wanted.sort, *sorts) for column, sorts in _HEADS.items()},
+        "heads": {column: _head(wanted.sorted_as, *sorts) for column, sorts in _HEADS.items()},
         "without": _empty_columns(page.rows),
     }
 

@@ -14,7 +14,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from jobs.models import Job
-from jobs.queries.listing import ORDERS, all_pages, job_page_of, parsed_filter
+from jobs.queries.listing import ORDERS, JobFilter, all_pages, job_page_of
 from jobs.states import TERMINAL, JobState
 from tests.factories import JobFactory, UserFactory
 from tests.many_jobs import make_many_jobs
@@ -54,10 +54,10 @@ def carol_sees_all(many: None, carol: User) -> User:
 
 def walked(user: User, given: dict[str, str], size: int) -> Iterator[Job]:
     """Every row, by following the pages."""
-    page = job_page_of(user, parsed_filter(given), given, size)
+    page = job_page_of(user, JobFilter(given), given, size)
     yield from page.rows
     while page.next:
-        page = job_page_of(user, parsed_filter(given), {"after": page.next}, size)
+        page = job_page_of(user, JobFilter(given), {"after": page.next}, size)
         yield from page.rows
 
 
@@ -83,7 +83,7 @@ def test_filters_give_the_rows_that_fit(carol_sees_all: User) -> None:
     rows = list(Job.objects.select_related("owner", "model__model", "dataset__dataset", "instance_group"))
     for given in FILTERS:
         expected = {job.pk for job in rows if fits(job, given)}
-        assert {job.pk for job in all_pages(carol_sees_all, parsed_filter(given))} == expected, given
+        assert {job.pk for job in all_pages(carol_sees_all, JobFilter(given))} == expected, given
 
 
 def test_pages_lead_through_each_order_once_and_back(carol_sees_all: User) -> None:
@@ -102,7 +102,7 @@ def _walk_there_and_back(carol_sees_all: User, sort: str) -> None:
     assert {job.pk for job in rows} == set(expected.values_list("pk", flat=True))
     assert len(rows) == expected.count() > 2 * 17
 
-    last = job_page_of(carol_sees_all, parsed_filter(given), {"before": f"{_text(keys[-1][0])}~{keys[-1][1]}"}, 17)
+    last = job_page_of(carol_sees_all, JobFilter(given), {"before": f"{_text(keys[-1][0])}~{keys[-1][1]}"}, 17)
     assert [job.pk for job in last.rows] == [job.pk for job in rows[-18:-1]]
 
 
@@ -111,7 +111,7 @@ def _text(value: object) -> str:
 
 
 def test_the_first_page_is_whole_even_when_one_comes_back_to_it(carol_sees_all: User) -> None:
-    wanted = parsed_filter({})
+    wanted = JobFilter({})
     first = job_page_of(carol_sees_all, wanted, {}, 50)
     third = first.rows[2]
 
@@ -122,7 +122,7 @@ def test_the_first_page_is_whole_even_when_one_comes_back_to_it(carol_sees_all: 
 
 
 def test_a_new_job_shifts_no_page(carol_sees_all: User) -> None:
-    wanted = parsed_filter({})
+    wanted = JobFilter({})
     first = job_page_of(carol_sees_all, wanted, {}, 50)
     second = job_page_of(carol_sees_all, wanted, {"after": first.next or ""}, 50)
 
@@ -136,7 +136,7 @@ def test_names_are_found_whatever_the_size_of_their_letters(carol: User) -> None
     JobFactory(name="GRÖSSE-Ablation")
 
     for search in ("größe", "GRÖSSE", "ablation", "sse-abl"):
-        assert [job.name for job in all_pages(carol, parsed_filter({"search": search}))] == ["GRÖSSE-Ablation"]
+        assert [job.name for job in all_pages(carol, JobFilter({"search": search}))] == ["GRÖSSE-Ablation"]
 
 
 @pytest.mark.parametrize("search", ["100%", "a_b", "back\\slash"])
@@ -144,7 +144,7 @@ def test_signs_in_a_search_mean_themselves(carol: User, search: str) -> None:
     JobFactory(name=f"x{search}y")
     JobFactory(name="x100 percent, a-b, back/slash")
 
-    assert [job.name for job in all_pages(carol, parsed_filter({"search": search}))] == [f"x{search}y"]
+    assert [job.name for job in all_pages(carol, JobFilter({"search": search}))] == [f"x{search}y"]
 
 
 @pytest.mark.parametrize("path", ["/jobs/", "/jobs/rows/"])
@@ -231,7 +231,7 @@ def is_by_index(plan: str) -> bool:
 def plan_of(user: User, given: dict[str, str]) -> str:
     """How the database finds the keys of the page: the first question that the list asks of the jobs."""
     with CaptureQueriesContext(connection) as captured:
-        job_page_of(user, parsed_filter(given), given, 50)
+        job_page_of(user, JobFilter(given), given, 50)
     [sql, *_] = [query["sql"] for query in captured if 'FROM "jobs_job"' in query["sql"]]
     explain = "EXPLAIN QUERY PLAN" if connection.vendor == "sqlite" else "EXPLAIN"
     with connection.cursor() as cursor:
@@ -244,7 +244,7 @@ def check_plans(users: list[User]) -> None:
     by_index = [given for given in FILTERS if connection.vendor == "sqlite" or [*given] != ["search"]]
     for user, given, sort in product(users, by_index, ORDERS):
         asked = {**given, "sort": sort}
-        page = job_page_of(user, parsed_filter(asked), asked, 50)
+        page = job_page_of(user, JobFilter(asked), asked, 50)
         plans = [plan_of(user, asked), *([plan_of(user, {**asked, "after": page.next})] if page.next else [])]
         assert all(is_by_index(plan) for plan in plans), (user, asked, plans)
 
@@ -252,7 +252,7 @@ def check_plans(users: list[User]) -> None:
 def check_order(user: User) -> None:
     """A page stops after its last row: the order is the index's, nothing is sorted."""
     for sort in ORDERS:
-        page = job_page_of(user, parsed_filter({"sort": sort}), {}, 50)
+        page = job_page_of(user, JobFilter({"sort": sort}), {}, 50)
         for given in ({"sort": sort}, {"sort": sort, "after": page.next or ""}):
             assert not re.search("TEMP B-TREE|Sort", plan_of(user, given)), given
 
@@ -281,7 +281,7 @@ def test_a_deep_page_asks_as_little_as_the_first(carol_sees_all: User, client: C
             assert client.get(path).status_code == 200
         return [query["sql"] for query in captured]
 
-    deep = job_page_of(carol_sees_all, parsed_filter({}), {}, MANY - 100).next
+    deep = job_page_of(carol_sees_all, JobFilter({}), {}, MANY - 100).next
     first, later = questions("/jobs/"), questions(f"/jobs/?after={deep}")
     assert len(first) == len(later) <= 12
     assert not [sql for sql in first + later if "COUNT(" in sql]

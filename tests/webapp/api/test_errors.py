@@ -198,7 +198,6 @@ def test_other_methods_and_bodies_are_refused_in_the_same_shape(api, address, me
         "/api/v1/hosts/nobody/",
         "/api/v1/resource-groups/nobody/",
         "/api/v1/instance-groups/nobody/",
-        "/api/v1/datasets/?cursor=nonsense",
     ],
 )
 def test_what_is_not_there_is_a_404_in_json(api, address):
@@ -215,6 +214,10 @@ def test_what_is_not_there_is_a_404_in_json(api, address):
         "jobs/?search=%ed%a0%80",
         "jobs/?page_size=-1",
         "jobs/?page_size=x",
+        "datasets/?after=nonsense",
+        "datasets/?before=%ed%a0%80~1",
+        "slots/?after=1~99999999999999999999",
+        "hosts/?page_size=0",
         "jobs/{id}/logs/?after=-1",
         "jobs/{id}/logs/?after=x",
         "jobs/{id}/logs/?after=99999999999999999999999",

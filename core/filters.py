@@ -1,0 +1,90 @@
+"""Filters of lists: one django-filter FilterSet for a list's page, its API and its CSV file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.db.models import Model, QuerySet
+from django.utils import timezone
+from django_filters import CharFilter, ChoiceFilter, DateTimeFilter, FilterSet
+
+from core.errors import UserError
+from core.references import is_storable
+from core.time import parsed_moment
+
+__all__ = ["ListFilter", "MomentFilter", "TextFilter", "choice_filter", "within"]
+
+Row = TypeVar("Row", bound=Model)
+
+
+class _TextField(forms.CharField):
+    def to_python(self, value: Any) -> str:
+        text = str(super().to_python(value))
+        if not is_storable(text):
+            raise ValidationError("This has characters that no name has: leave them out.")
+        return text
+
+
+class _MomentField(forms.CharField):
+    def to_python(self, value: Any) -> Any:
+        try:
+            return parsed_moment(value) if value else None
+        except (ValueError, OverflowError):
+            raise ValidationError(
+                "This is no moment: write a day as 2026-03-01, or a moment as 2026-03-01T12:00Z."
+            ) from None
+
+
+class TextFilter(CharFilter):  # type: ignore[misc]  # django-filter has no types
+    field_class = _TextField
+
+
+class MomentFilter(DateTimeFilter):  # type: ignore[misc]
+    """A day in UTC, or a moment."""
+
+    field_class = _MomentField
+
+
+def choice_filter(what: str, choices: Mapping[str, Any] | list[str], **options: Any) -> ChoiceFilter:
+    """One of `choices`; `what` begins the sentence that refuses another one, such as "There is no such state"."""
+    sentence = f"{what}: take one of {', '.join(choices)}."
+    return ChoiceFilter(
+        choices=[(choice, choice) for choice in choices], error_messages={"invalid_choice": sentence}, **options
+    )
+
+
+def within(periods: Mapping[str, timedelta], name: str) -> datetime:
+    """The moment at which a period began that ends now."""
+    return timezone.now() - periods[name]
+
+
+class ListFilter(FilterSet):  # type: ignore[misc]
+    """The filter of an address's parameters; others are left out. UserError says what is wrong with each."""
+
+    def __init__(self, given: Mapping[str, str] | None = None) -> None:
+        #: Parameters that filter, without empty ones.
+        self.given = {name: text for name in self.base_filters if (text := (given or {}).get(name, "").strip())}
+        super().__init__(self.given)
+        if problems := {name: list(sentences) for name, sentences in self.form.errors.items()}:
+            raise UserError(next(iter(problems.values()))[0], fields=problems)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """By parameter: what was given as it was understood; None or "" where nothing was."""
+        found: dict[str, Any] = self.form.cleaned_data
+        return found
+
+    @property
+    def address(self) -> str:
+        """The parameters as an address has them."""
+        return urlencode(self.given)
+
+    def of(self, rows: QuerySet[Row]) -> QuerySet[Row]:
+        """Those of the rows that fit."""
+        fitting: QuerySet[Row] = self.filter_queryset(rows)
+        return fitting
