@@ -1,5 +1,5 @@
 # The four commands of a newcomer. Nothing here needs root, docker or a server.
-.PHONY: setup demo test test-full
+.PHONY: setup demo test test-full check test-long test-services
 
 setup:        ## make .venv and install the pinned requirements
 	@scripts/setup
@@ -10,7 +10,14 @@ demo: setup   ## start everything on this machine and play the tutorial; ARGS="-
 test:         ## the whole suite; ARGS="tests/jobs -k submit" for a part
 	@scripts/test $(ARGS)
 
-test-full:    ## formatting, lint, types, the suite, the long tests, and those against PostgreSQL and Redis
+test-full: check test-long test-services  ## all of them; `make -k test-full` goes on after a part that failed
+
+check:        ## formatting, lint, types and the suite, which looks for new counterexamples
 	@scripts/check --hypothesis-profile=exploring
-	@.venv/bin/python -m pytest -m "long and not services"
+
+test-long:    ## the tests that take half a minute or more each
+	@scripts/setup --dev
+	@.venv/bin/python -m pytest -n 2 --dist loadfile -m "long and not services"
+
+test-services: ## the tests against PostgreSQL and Redis, the long ones too
 	@scripts/test-services -m services
