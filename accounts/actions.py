@@ -1,4 +1,4 @@
-"""What administrators do to accounts. Each change ends what no longer holds, in every process, and is written down."""
+"""Changes of accounts by administrators. Each takes effect in every process at once, and is recorded in the audit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How scripts prove who they are: `Authorization: Bearer <token>` or Basic. Browsers use their session."""
+"""Authentication of scripts: `Authorization: Bearer <token>` or Basic. Browsers use their session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much a request may send: as much as an upload from whoever is known, and little from anybody else.
+"""Limit of a request's body: the size of an upload for users, and little for everybody else.
 
 Django puts the whole body of a request on the disk before it asks who sends it.
 """
@@ -70,7 +70,7 @@ class _Body:
         self._scope = scope
         self._receive = receive
         self._read = 0
-        #: Who sends it: asked only where it matters.
+        #: Whether a user sends it: looked up only where it matters.
         self.known = False
         self.cut_off = False
 
@@ -80,7 +80,7 @@ class _Body:
         return count <= (largest_body() if self.known else STRANGERS_BYTES)
 
     async def read(self) -> Message:
-        """What comes of it; as soon as it is too much, what comes when a client goes away."""
+        """Receive the next piece; once the body is too large, a disconnect in its place."""
         message = await self._receive()
         self._read += len(message.get("body", b""))
         self.cut_off = self.cut_off or not await self.fits(self._read)

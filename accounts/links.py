@@ -1,4 +1,4 @@
-"""One-time links: by one a user sets a password, knowing no old one. No mail is sent: who made it hands it on."""
+"""One-time links, by which users set a password without the old one. No mail is sent: administrators hand them on."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _GUESSING = "one-time link"
 
 @dataclass(frozen=True)
 class Handout:
-    """What an administrator hands on to a user, and can read only now."""
+    """A link that an administrator hands on to a user, and can read only now."""
 
     user: User
     #: Path of the link on this site.

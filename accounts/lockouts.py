@@ -1,4 +1,4 @@
-"""Writes down whom django-axes shuts out for a while."""
+"""Records in the audit whom django-axes locks out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be a password, and one's own change of it."""
+"""Checks of passwords, and the change of one's own."""
 
 from __future__ import annotations
 

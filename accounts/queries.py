@@ -1,4 +1,4 @@
-"""What pages and the API show of users. Nothing here writes."""
+"""Queries of users for pages and the API."""
 
 from __future__ import annotations
 

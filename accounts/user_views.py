@@ -146,7 +146,7 @@ def _user(user_id: int) -> User:
 
 
 def _back(request: HttpRequest, user_id: int) -> HttpResponse:
-    """Who has just given up the own rights may no longer see the user's page."""
+    """Redirect to the user's page, which whoever has just given up the own rights may no longer see."""
     me = User.objects.get(pk=login_user(request).pk)
     return redirect("user", user_id) if me.is_staff else redirect("overview")
 

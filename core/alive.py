@@ -1,4 +1,4 @@
-"""A file that says by its age that a process does its work: a container's health check looks at it."""
+"""The file whose age tells a container's health check that a process does its work."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ __all__ = ["still_alive"]
 
 
 def still_alive() -> None:
-    """Call it each time around the process's loop."""
+    """Touch the file, once in each turn of the process's loop."""
     if settings.TIDEPOOL_ALIVE_FILE:
         Path(settings.TIDEPOOL_ALIVE_FILE).touch()

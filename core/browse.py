@@ -45,7 +45,7 @@ class Listing:
 
 
 def listing(path: str, roots: Sequence[Path], *, after: str = "", page_size: int = PAGE_SIZE) -> Listing:
-    """What is in a folder; without a path, in the root, or the roots where there are several.
+    """List a folder; without a path the root, or the roots where there are several.
 
     Links are shown where they stay below the roots; names that begin with a dot, or that are no text, are not.
     """

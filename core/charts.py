@@ -105,7 +105,7 @@ def tide_figure(
 
 
 def layout() -> go.Layout:
-    """What all figures share; the browser adds the theme's colours."""
+    """The layout of all figures; the browser adds the theme's colours."""
     return go.Layout(
         template="none",
         margin={"l": 52, "r": 16, "t": 8, "b": 44},

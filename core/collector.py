@@ -1,4 +1,4 @@
-"""Python's collector of garbage, in processes that make very many objects at once."""
+"""Python's garbage collector, off while a process makes very many objects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["without_collector"]
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Nothing looks for circles of objects meanwhile: it would look through all that is still in use, again and again.
+    """Switch the collector off: it would look through all that is still in use, again and again.
 
     For a process that does one thing at a time: what is left behind is collected soon after.
     """

@@ -1,4 +1,4 @@
-"""What may be said to a user who asked for something impossible.
+"""Errors that are shown to users.
 
     UserError (400)      what was given does not fit; `fields` says where
     ├── NotAllowed (403) it exists and may be seen, but this user must not do that

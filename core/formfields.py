@@ -1,4 +1,4 @@
-"""What forms of several apps share: parameters as lines of text, and errors of actions beside their fields."""
+"""Shared parts of forms: parameters as lines of text, and errors of actions beside their fields."""
 
 from __future__ import annotations
 

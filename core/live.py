@@ -108,7 +108,7 @@ def current_seqs(topics: Iterable[str]) -> dict[str, int]:
 
 
 def merge(topic: str, old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """What a state is after a state event: the same rule in the hub, in the browser (`live.js`) and in tests."""
+    """Apply a state event to a state: the same rule in the hub, in the browser (`live.js`) and in tests."""
     return _merge(old, new, _MERGE_DEPTH.get(topic, 1))
 
 

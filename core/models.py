@@ -10,7 +10,7 @@ __all__ = ["AuditEntry", "Topic", "Upload"]
 
 
 class AuditEntry(models.Model):
-    """Who changed what. Written by `core.audit.entries`; the database refuses to rewrite an entry (migration 0004)."""
+    """A change, and who made it. Written by `core.audit.entries`; the database refuses to rewrite an entry."""
 
     at = models.DateTimeField()
     #: A user's name, or the part of Tidepool that did it. No key: users go, what they did stays.

@@ -1,4 +1,4 @@
-"""What a page says after an action: Django's messages, with a button that takes it back where that is possible."""
+"""Messages after an action: Django's, with a button that undoes it where that is possible."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Undo:
 
 
 def say(request: HttpRequest, sentence: str, *, undo: Undo | None = None) -> None:
-    """Said once, on the next page that the person sees."""
+    """Show a sentence once, on the next page that the person sees."""
     tags = json.dumps([undo.address, dict(undo.fields)]) if undo else ""
     messages.success(request, sentence, extra_tags=tags)
 
 
 def undo_of(message: Message) -> Undo | None:
-    """What `say` was given: messages carry no other data than tags."""
+    """The undo that `say` was given: messages carry no other data than tags."""
     if not message.extra_tags:
         return None
     address, fields = json.loads(message.extra_tags)

@@ -1,4 +1,4 @@
-"""Who may register the next version of something that has a name."""
+"""The rule for registering the next version under a name."""
 
 from __future__ import annotations
 

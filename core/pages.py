@@ -1,4 +1,4 @@
-"""What views of several apps need."""
+"""Helpers of the views of all apps: pages of a list, 404, the user."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def or_404(thing: Thing | None) -> Thing:
 
 
 def login_user(request: HttpRequest) -> User:
-    """Who is logged in; `webapp.middleware.LoginRequired` lets nobody else come here."""
+    """The user, who is logged in: `webapp.middleware.LoginRequired` lets nobody else come here."""
     assert isinstance(request.user, User)
     return request.user
 

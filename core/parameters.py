@@ -40,7 +40,7 @@ def checked_parameters(parameters: Any, *, field: str = "parameters") -> dict[st
 
 
 def kind_of(default: Scalar) -> str:
-    """What a parameter is, by the value that a model declares for it: "flag", "number" or "text"."""
+    """The kind of a parameter, by the value that a model declares for it: "flag", "number" or "text"."""
     if isinstance(default, bool):
         return "flag"
     return "number" if isinstance(default, int | float) else "text"

@@ -1,4 +1,4 @@
-"""People refer to things by number or by name."""
+"""References to rows by number or by name."""
 
 from __future__ import annotations
 

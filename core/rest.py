@@ -216,7 +216,7 @@ PARSERS_WITH_FILES: list[type[BaseParser]] = [StrictJSONParser, FormParser, Mult
 
 
 def signed_in(request: Request) -> User:
-    """Who asks; every endpoint has refused strangers before."""
+    """The user; every endpoint has refused strangers before."""
     assert isinstance(request.user, User)
     return request.user
 

@@ -1,4 +1,4 @@
-"""Who may do what.
+"""Roles of users, and what each may do.
 
     viewer          reads what a data scientist reads, and changes nothing but the own account
     data scientist  the default: registers, submits, and owns what comes of it
@@ -61,7 +61,7 @@ Asking = AbstractBaseUser | AnonymousUser
 
 
 class Role(TextChoices):
-    """What is stored of a user. Who administers an instance group, that group says."""
+    """The role that is stored of a user. Administrators of an instance group are stored with that group."""
 
     VIEWER = "viewer", "viewer"
     DATA_SCIENTIST = "data_scientist", "data scientist"

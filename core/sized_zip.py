@@ -61,7 +61,7 @@ class _File:
 
 
 class SizedZip:
-    """To be made, asked for its size, and iterated once or closed."""
+    """Make it, ask it for its size, and iterate it once or close it."""
 
     def __init__(self, entries: Iterable[ZipEntry]) -> None:
         self._open = ExitStack()
@@ -144,7 +144,7 @@ def _size_of(files: list[_File]) -> int:
 
 
 class ZipSink:
-    """What a `ZipFile` writes to: it collects what was written since the last look."""
+    """A target for `ZipFile` that keeps what was written until it is taken."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []

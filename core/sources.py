@@ -1,4 +1,4 @@
-"""Where a registered thing's files come from: a path below an allowed root, or an upload that is put there."""
+"""Sources of files: a path below an allowed root, or an upload that is put there."""
 
 from __future__ import annotations
 

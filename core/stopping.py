@@ -1,4 +1,4 @@
-"""How a process that runs until it is told to stop learns of it."""
+"""The event that stops a long-running process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["stop_at_signals"]
 
 
 def stop_at_signals() -> threading.Event:
-    """Set at SIGTERM or SIGINT, which from now on do nothing else. Only in the main thread."""
+    """Make an event that SIGTERM and SIGINT set; they do nothing else from now on. Main thread only."""
     stop = threading.Event()
 
     def leave(number: int, frame: FrameType | None) -> None:

@@ -83,7 +83,7 @@ def finished(owner: User, suffixes: tuple[str, ...]) -> list[Upload]:
 
 
 def received(upload: Upload) -> int:
-    """How many bytes are here, which is the offset of the next piece."""
+    """The bytes that are here: the offset of the next piece."""
     with suppress(FileNotFoundError):
         return file_of(upload).stat().st_size
     return 0
@@ -113,7 +113,7 @@ def append(upload: Upload, offset: int, content: IO[bytes]) -> int:
 
 
 def finished_file(upload: Upload) -> Path:
-    """Where the whole file is; who takes it deletes the row, and later the file."""
+    """The path of the whole file. Whoever takes it deletes the row, and later the file."""
     if (here := received(upload)) != upload.size_bytes:
         raise Conflict(f"{here:,} of {upload.size_bytes:,} bytes of {upload.name} are here: send the rest first.")
     return file_of(upload)

@@ -1,0 +1,1 @@
+"""Registered datasets, their versions and checks. Called by `jobs` and above."""

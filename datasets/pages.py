@@ -1,4 +1,4 @@
-"""What pages show of a check's findings, as they show it."""
+"""Findings of a check as pages show them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ROLES = {"": "All", "training": "Training", "validation": "Validation", "testin
 
 @dataclass(frozen=True)
 class ClassTable:
-    """How often each class occurs in each part."""
+    """Counts of each class in each part."""
 
     #: "Training" and so on.
     heads: list[str]

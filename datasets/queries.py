@@ -67,7 +67,7 @@ def use_count(dataset: Dataset) -> int:
 
 
 def version_live(version: DatasetVersion) -> dict[str, Any]:
-    """What changes on a page while a version is checked: the same by event and by fetch."""
+    """The state of a version's check for pages: the same by event and by fetch."""
     return {
         "version": version.number,
         "state": version.state,

@@ -68,7 +68,7 @@ def dataset_list(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def datasets_live_json(request: HttpRequest) -> JsonResponse:
-    """What pages fetch when their live chain breaks: `?id=1&id=2`."""
+    """State for pages whose live chain broke: `?id=1&id=2`."""
     ids = [int(text) for text in request.GET.getlist("id")[:_MAX_LIVE] if text.isascii() and text.isdigit()]
     return JsonResponse(datasets_live([number for number in ids if number < 2**63]))
 

@@ -1,0 +1,1 @@
+"""Templates, and registered models with their versions. Called by `jobs` and above."""

@@ -144,7 +144,7 @@ def _listed(choices: ast.expr | None) -> tuple[object, ...] | None:
 
 
 def _constant(node: ast.expr | None) -> object:
-    """Its value where it is written out: a literal, a negative number too."""
+    """The value of a literal, a negative number too."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
         value = node.operand.value
         return -value if isinstance(value, int | float) else None

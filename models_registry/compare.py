@@ -1,4 +1,4 @@
-"""What changed between two versions of a model: pure functions, and one that reads two folders."""
+"""Differences between two versions of a model: pure functions, and one that reads two folders."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class KeptCode(models.Model):
 
     @property
     def folder(self) -> Path:
-        """Where the files are read from."""
+        """The folder that the files are read from."""
         return Path(self.copy or self.path)
 
 

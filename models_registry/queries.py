@@ -100,7 +100,7 @@ def shown_file(folder: Path, name: str) -> Shown | None:
 
 
 def read_text(file: Path) -> str | None:
-    """Its beginning, or None for what is no text."""
+    """The beginning of a text file, or None for what is no text."""
     try:
         with file.open("rb") as stream:
             return text_of(stream)

@@ -1,4 +1,4 @@
-"""What can be chosen for a model without knowing its script, and how it reaches the script: pure functions.
+"""Settings that can be chosen for a model without knowing its script, and their way to the script: pure functions.
 
 A value is given to a script only if the script asks for it: `learning_rate` as `--lr 0.1` to one that declares `--lr`,
 and not at all to one that declares nothing of the kind. So no choice can break a script that parses strictly.
@@ -48,7 +48,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Told:
-    """What becomes of one chosen setting."""
+    """The fate of one chosen setting."""
 
     setting: Setting
     value: Scalar

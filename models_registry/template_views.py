@@ -1,4 +1,4 @@
-"""Pages of the templates: where a model's code comes from."""
+"""Pages of the templates: code that models are made of."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def model_change(request: HttpRequest, model_id: int) -> HttpResponse:
 
 @require_safe
 def model_compare(request: HttpRequest, model_id: int) -> HttpResponse:
-    """What changed from version `old` to version `new`; without them, in the newest one."""
+    """Differences from version `old` to version `new`; without them, those of the newest one."""
     model = _model(model_id)
     history = list(versions(model))
     new = _version_of(request, "new", model) or history[0]

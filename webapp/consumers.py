@@ -179,7 +179,7 @@ def _job_of(topic: str) -> int | None:
 
 
 async def _user_now(scope: dict[str, Any]) -> User:
-    """Who the session belongs to now: nobody after a log-out, a password change or when the account was disabled."""
+    """The session's user now: nobody after a log-out, a password change or when the account was disabled."""
     session = scope["session"]
     if not await database_sync_to_async(session.exists)(session.session_key):
         return AnonymousUser()

@@ -1,4 +1,4 @@
-"""What a new home holds: an administrator, the digits, a model that learns them, and the groups to train it in.
+"""Fills a new home: an administrator, the digits, a model that learns them, and the groups to train it in.
 
 Without the examples it is as WMLA's cluster is after its installation: an administrator and ComputeHosts.
 """

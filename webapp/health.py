@@ -1,4 +1,4 @@
-"""`/healthz`: is everything alive that trainings need? Answers without a log-in, so it names parts and nothing else."""
+"""`/healthz`: the parts that trainings need and that are not alive. Open to all, so it names parts and nothing else."""
 
 from __future__ import annotations
 

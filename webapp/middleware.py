@@ -1,4 +1,4 @@
-"""What every request passes: static files first, then the log-in."""
+"""Middleware of every request: static files first, then the log-in."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class LoginRequired:
         return None
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
-        """What a page's view refuses by `core.roles`."""
+        """Show what a page's view refuses by `core.roles`."""
         return refused(request, exception) if isinstance(exception, NotAllowed) else None
 
 

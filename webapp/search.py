@@ -1,4 +1,4 @@
-"""What the palette finds: jobs, datasets and models by a part of their name, each only for who may see it."""
+"""The search of the palette: jobs, datasets and models by a part of their name, as far as the user may see them."""
 
 from __future__ import annotations
 

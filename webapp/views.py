@@ -1,4 +1,4 @@
-"""The overview, and what is said where a page cannot be shown."""
+"""The overview, and the answers where a page cannot be shown."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def overview(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def overview_live(request: HttpRequest) -> JsonResponse:
-    """What the overview fetches when its live chain breaks or websockets do not get through."""
+    """State for an overview whose live chain broke, or that websockets do not reach."""
     return JsonResponse(cluster_live(request.user))
 
 
@@ -63,7 +63,7 @@ def permission_denied(request: HttpRequest, exception: Exception) -> HttpRespons
 
 
 def refused(request: HttpRequest, error: NotAllowed) -> HttpResponseBase:
-    """What the user's role does not allow, in the words of the refusal."""
+    """Answer with a refusal by the user's role, in its own words."""
     return _refusal(request, error.status, error.code, error.message, refusal=error.message)
 
 

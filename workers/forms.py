@@ -91,7 +91,7 @@ class ResourceGroupForm(forms.Form):
         return self._typed("formula")
 
     def draft(self) -> ResourceGroupSpec:
-        """What is typed, as far as it says what the group offers; for a look at it before it is stored."""
+        """The typed group, as far as it says what it offers: for a preview before it is stored."""
         return ResourceGroupSpec(
             name=self._group.name if self._group else "draft",
             slot_rule=self.slot_rule,
@@ -102,7 +102,7 @@ class ResourceGroupForm(forms.Form):
         )
 
     def spec(self) -> ResourceGroupSpec:
-        """What a valid form asks for."""
+        """The group that a valid form asks for."""
         given = self.cleaned_data
         return ResourceGroupSpec(
             name=self._group.name if self._group else given["name"],

@@ -1,4 +1,4 @@
-"""What a host may be called: its name stands in queue names, folder names and addresses."""
+"""The form of a host's name, which stands in queue names, folder names and addresses."""
 
 from __future__ import annotations
 

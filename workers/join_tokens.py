@@ -1,4 +1,4 @@
-"""How a machine becomes a host: an administrator makes a token, and it is exchanged for what an executor needs."""
+"""Join tokens: an administrator makes one, and a machine exchanges it for what an executor needs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MARK = ".tidepool"
 
 @dataclass(frozen=True)
 class Invitation:
-    """What an executor needs to know. It holds the broker's password, and no other secret."""
+    """Facts that an executor needs. It holds the broker's password, and no other secret."""
 
     host: str
     broker_url: str
@@ -74,7 +74,7 @@ def create_join_token(actor: AbstractBaseUser | str, *, hosts: int = 1, hours: f
 
 
 def join_command(site: str, token: str) -> str:
-    """What a machine runs that has a checkout and its packages. `site`: its address, as the machine reaches it."""
+    """The command for a machine with a checkout and its packages. `site`: the address, as the machine reaches it."""
     return f"python -m workers.executor.join --url {site} --token {token}"
 
 
@@ -139,7 +139,7 @@ def _executors_broker() -> str:
 
 
 def _mark(results: Path) -> str:
-    """What tells this folder from every other one; made once."""
+    """A mark that tells this folder from every other one; made once."""
     file = results / _MARK
     scratch = results / f"{_MARK}.{os.getpid()}.{secrets.token_hex(4)}"
     if not file.exists():

@@ -1,4 +1,4 @@
-"""What a resource group takes of a host: whether it is a member, and how many slots it offers."""
+"""The rule of a resource group applied to hosts: which are members, and how many slots each offers."""
 
 from __future__ import annotations
 

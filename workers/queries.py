@@ -72,7 +72,7 @@ def _slot_as_json(slot: Slot) -> dict[str, Any]:
 
 
 def held_slots(host: Host) -> int:
-    """How many of its GPUs trainings hold, or have not left yet."""
+    """The number of its GPUs that trainings hold, or have not left yet."""
     return host.slots.filter(claims__isnull=False, claims__released_at=None).distinct().count()
 
 

@@ -100,7 +100,7 @@ class Formula:
     _root: _Node
 
     def slots(self, attributes: Attributes) -> int:
-        """How many slots a host with these attributes offers."""
+        """The number of slots that a host with these attributes offers."""
         slots = math.floor(self._root(attributes))
         if slots > MAX_SLOTS:
             raise FormulaError(f"it gives {slots} slots; at most {MAX_SLOTS} make sense", 1)

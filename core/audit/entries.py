@@ -1,4 +1,4 @@
-"""Who changed what: one entry for each change of an administrator, or of an owner to what others use, too.
+"""Entries of the audit: one for each change by an administrator, or by an owner to something that others use, too.
 
 What people do to their own trainings is in the trainings' history (`JobEvent`). Of a value only what differs is kept,
 and never a secret: an entry is read by every administrator, for as long as the database lives.

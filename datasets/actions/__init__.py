@@ -1,4 +1,4 @@
-"""The only writers of this app's rows."""
+"""Actions on datasets: the only writers of this app's rows."""
 
 from datasets.actions.checks import Claim, ClaimLost, claim_next, finish, give_back, note_progress
 from datasets.actions.registration import DatasetRegistration, register, version_at

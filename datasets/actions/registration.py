@@ -37,7 +37,7 @@ _ONE_SOURCE = "Give one of: a folder on the server, or a file to upload."
 
 @dataclass(frozen=True)
 class DatasetRegistration:
-    """Its files come from `source`, from folders picked one by one, or from a finished upload."""
+    """A dataset to register: files from `source`, from folders picked one by one, or from a finished upload."""
 
     name: str
     source: Source = field(default_factory=Source)
@@ -53,7 +53,7 @@ class DatasetRegistration:
 
 @dataclass(frozen=True)
 class _Files:
-    """Where a version's files are: fields of its row."""
+    """The places of a version's files: fields of its row."""
 
     path: str
     picked: dict[str, str] = field(default_factory=dict)
@@ -118,7 +118,7 @@ def _free_name(owner: User, folder: Path) -> str:
 
 @contextmanager
 def _files(owner: User, given: DatasetRegistration, name: str) -> Iterator[_Files]:
-    """What was made for it is removed again when the body fails."""
+    """Make the files ready; what was made is removed again when the body fails."""
     source = given.source
     is_picked = bool(given.training or given.validation or given.testing)
     if sum((is_picked, bool(source.path), source.upload is not None, given.upload is not None)) != 1:

@@ -1,4 +1,4 @@
-"""Takes back what was registered, as far as nobody uses it, and sends a refused version to another check."""
+"""Deletes datasets and versions that nobody uses, and sends a refused version to another check."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _in_use(what: str, error: ProtectedError) -> Conflict:
 
 
 def _remove_files(versions: Iterable[DatasetVersion]) -> None:
-    """What Tidepool put there itself: uploads, and folders of links."""
+    """Remove what Tidepool put there itself: uploads, and folders of links."""
     for version in versions:
         if version.archive:
             Path(version.archive).unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""`/api/v1/datasets/`. Called by `webapp.api` only."""

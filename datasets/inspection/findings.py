@@ -1,4 +1,4 @@
-"""What an inspection says."""
+"""The result of an inspection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of a dataset's folders is for training, for validation and for testing."""
+"""The parts of a dataset: folders for training, for validation and for testing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ROLE_OF = {word: role for role, words in ROLES.items() for word in words}
 
 @dataclass
 class Files:
-    """What a part holds: (name relative to it, file, bytes), sorted by name."""
+    """Files of a part: (name relative to it, file, bytes), sorted by name."""
 
     regular: list[tuple[str, Path, int]] = field(default_factory=list)
     #: Links and devices, which are left out; names that begin with a dot are not even counted.

@@ -39,7 +39,7 @@ class NotPlain(ValueError):
 
 @dataclass
 class RawArray:
-    """What a NumPy array's pickle says about it; nobody has believed it yet."""
+    """A NumPy array as its pickle describes it, unchecked."""
 
     shape: tuple[int, ...] = ()
     #: As NumPy writes types: "u1".

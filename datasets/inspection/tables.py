@@ -123,7 +123,7 @@ class _Table:
 
 
 class _Tally:
-    """What one column holds."""
+    """Counts of one column."""
 
     def __init__(self) -> None:
         self.missing = self.numbers = self.texts = 0

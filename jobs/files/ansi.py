@@ -1,4 +1,4 @@
-"""What a terminal would show of one line, as text with styles: no escape sequence, no control character gets through.
+"""One line as a terminal would show it, as text with styles: no escape sequence, no control character gets through.
 
 Only colours and weights are kept, each as a word of a fixed list. Links, titles, bells and cursor moves are dropped.
 A carriage return begins the line anew, as progress bars mean it. Colours end with their line.

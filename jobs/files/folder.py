@@ -1,4 +1,4 @@
-"""Where a job's files lie: `results/<user>/batchworkdir/<job>/`, the tree that WMLA users know.
+"""The folder of a job: `results/<user>/batchworkdir/<job>/`, the tree that WMLA users know.
 
 One folder per attempt keeps what each life of the job wrote. `current` names the newest, and fixed names beside it
 (`log`, `checkpoint`, ...) lead through it, so that a reader need not know about attempts.
@@ -56,12 +56,12 @@ class JobFolder:
         return folder
 
     def _sweep(self) -> None:
-        """What sessions of former attempts were writing when they died: nobody is left to publish it."""
+        """Remove what sessions of former attempts were writing when they died: nobody is left to publish it."""
         for left in [*self.path.glob(f"{_FORMER}/.writing-*"), *self.path.glob(f"{_FORMER}/.dropped-*")]:
             shutil.rmtree(left, ignore_errors=True)
 
     def initial(self) -> Path:
-        """What was brought for the first attempt to begin with."""
+        """The files that the first attempt begins with."""
         [path] = (self.path / INITIAL).iterdir()
         return path
 

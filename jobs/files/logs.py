@@ -1,4 +1,4 @@
-"""What ranks have written: which logs there are, and their content piece by piece, from files in the job's folder."""
+"""Logs of a job: a list of them, and their content piece by piece, from files in the job's folder."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Log:
 
     @contextmanager
     def opened(self) -> Iterator[int | None]:
-        """Its descriptor; None where there is no such file, or what is there is no file of this job."""
+        """The log's descriptor; None where there is no such file, or what is there is no file of this job."""
         descriptor = _open(self.path, self.inside)
         try:
             yield descriptor
@@ -128,7 +128,7 @@ def log_of(job: Job, row: Rank, stream: Stream) -> Log:
 
 
 def log_content(log: Log, last_lines: int | None = None) -> Iterator[bytes]:
-    """What it holds now, or the end of it; what is written while it is sent is left out."""
+    """The log's content now, or its end; what is written while it is sent is left out."""
     with log.opened() as descriptor:
         if descriptor is None:
             return
@@ -143,7 +143,7 @@ def log_content(log: Log, last_lines: int | None = None) -> Iterator[bytes]:
 
 
 def _start_of_last(descriptor: int, size: int, lines: int) -> int:
-    """Where the last `lines` lines begin; one that has not ended counts."""
+    """The offset at which the last `lines` lines begin; one that has not ended counts."""
     if lines <= 0:
         return size
     # The newline at the very end begins no line.

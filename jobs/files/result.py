@@ -51,7 +51,7 @@ def result_name(job: Job) -> str:
 
 
 def zip_chunks(job: Job) -> Iterator[bytes]:
-    """What the current attempt published, and the code that was submitted. Links are left out."""
+    """Zip the files that the current attempt published, and the code that was submitted. Links are left out."""
     return _zipped(_sources(job))
 
 
@@ -98,7 +98,7 @@ class ResultFile:
 
 
 def result_files(job: Job) -> list[ResultFile]:
-    """What the current attempt has published so far, without its logs; the first of very many."""
+    """Files that the current attempt has published so far, without its logs; the first of very many."""
     current = job_folder(job).attempt(job.attempt)
     if not job.attempt or not current.is_dir():
         return []

@@ -1,4 +1,4 @@
-"""Searches whole logs for a text, in constant memory: how often it occurs, and where the n-th time."""
+"""Searches whole logs for a text, in constant memory: the count of its matches, and the place of the n-th."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _count_in_line(line: bytes, wanted: bytes) -> int:
 
 
 def _shown(line: bytes) -> bytes:
-    """What people see of it. All but rare lines take a short way: a log may have gigabytes."""
+    """The line as people see it. All but rare lines take a short way: a log may have gigabytes."""
     shown = _without_colours(line.rstrip(b"\r"))
     if _is_plain(shown):
         return shown

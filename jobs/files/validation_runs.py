@@ -1,4 +1,4 @@
-"""Validations: what may be measured, what a run wrote down about it, and how it is shown."""
+"""Validations: the checkpoints that may be measured, and the results that a run wrote, as they are shown."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ClassScore:
 
 
 def validation_of(job: Job) -> Validation | None:
-    """What the job measures; None: it trains."""
+    """The validation that the job measures; None: it trains."""
     validation: Validation | None = getattr(job, "validation", None)
     return validation
 

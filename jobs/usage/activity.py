@@ -1,4 +1,4 @@
-"""How long a held GPU was busy and idle: added up from one reading of its utilisation to the next. Pure."""
+"""Busy and idle time of a held GPU, added up from one reading of its utilisation to the next. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_GAP_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What is added up so far of the quarter of an hour that begins at `start`, for a claim."""
+    """The sums so far of the quarter of an hour that begins at `start`, for a claim."""
 
     claim: int
     start: int
@@ -36,7 +36,7 @@ class Reading:
 
 
 def count(counted: Counted | None, reading: Reading) -> tuple[Counted | None, Sequence[Counted]]:
-    """What is added up after the reading, and what is complete by it."""
+    """Add a reading; returns the open sums, and those that it completes."""
     finished = []
     if counted is not None and counted.claim != reading.claim:
         finished.append(counted)

@@ -1,4 +1,4 @@
-"""The figures of the usage page: who held how many GPUs, and what those did. `static/js/pages/usage.js` draws them."""
+"""Figures of the usage page: GPUs by holder, and their activity. `static/js/pages/usage.js` draws them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims, what held GPUs did, and the capacity of the pool, as intervals. Reads; nothing here writes."""
+"""Queries of claims, of the activity of held GPUs, and of the pool's capacity, as intervals."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _RECENT = 2 * DAY
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Who held a GPU, and when; one that is open is held until the moment it was asked about."""
+    """A GPU's holder and time; an open claim lasts until the moment that was asked about."""
 
     number: int
     user: int
@@ -91,7 +91,7 @@ def _jobs_of(start: int, end: int) -> QuerySet[UsageBucket, int]:
 
 
 def measures_between(start: int, end: int, now: int) -> dict[int, list[Measure]]:
-    """What held GPUs did, by claim: what is written down, and what is being added up."""
+    """The activity of held GPUs by claim: stored sums, and those that are still being added up."""
     first, last = moment(start - PIECE), moment(end)
     written = GpuActivity.objects.filter(at__gt=first, at__lt=last)
     counted = GpuReading.objects.filter(counted_claim__isnull=False, counted_from__gt=first, counted_from__lt=last)
@@ -121,7 +121,7 @@ def _within(measure: Measure, claim: Claim) -> Measure:
 
 
 def capacity_intervals(start: int, end: int) -> list[Interval]:
-    """What the pool had of each host: from one change to the next."""
+    """The pool's capacity by host: from one change to the next."""
     changes: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for point in capacity_since(moment(start), moment(end)):
         changes[point.host_id].append((max(start, to_ms(point.at)), point.slots))

@@ -1,4 +1,4 @@
-"""What GPU-hours cost: prices by GPU model, each from a day on. Pure; amounts of money are decimal and exact."""
+"""Costs of GPU-hours: prices by GPU model, each from a day on. Pure; amounts of money are decimal and exact."""
 
 from __future__ import annotations
 

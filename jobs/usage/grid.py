@@ -1,4 +1,4 @@
-"""A timeline's steps: where they begin, and the mean number of GPUs in each. Pure."""
+"""Steps of a timeline: their beginnings, and the mean number of GPUs in each. Pure."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class Series:
         self._whole = np.zeros(self._steps + 1, np.int64)
 
     def add(self, start: int, amount: Amount) -> None:
-        """What a stored sum says of the time from `start`, which lies within one step."""
+        """Add a stored sum of the time from `start`, which lies within one step."""
         self._parts[:, self._place(start)] += (amount.held, amount.busy, amount.idle)
 
     def spread(self, interval: Interval, start: int, end: int) -> None:
-        """What of an interval lies in [start, end), by its steps."""
+        """Split the part of an interval that lies in [start, end) by steps."""
         begins, ends = max(start, interval.start, self._edges[0]), min(end, interval.end, self._edges[-1])
         if begins >= ends:
             return

@@ -60,7 +60,7 @@ NOTHING = Amount()
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What a held GPU did between two moments, spread evenly over them."""
+    """The activity of a held GPU between two moments, spread evenly over them."""
 
     start: int
     end: int
@@ -97,7 +97,7 @@ def cuts(start: int, end: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 def amount_in(interval: Interval, start: int, end: int) -> Amount:
-    """What of the interval lies in [start, end). What was measured over a longer time counts by its share."""
+    """The part of the interval in [start, end). What was measured over a longer time counts by its share."""
     length = min(interval.end, end) - max(interval.start, start)
     if length <= 0:
         return NOTHING
@@ -111,7 +111,7 @@ def amount_in(interval: Interval, start: int, end: int) -> Amount:
 
 
 def share_of(measure: Measure, milliseconds: int) -> Amount:
-    """What of it falls to a part of its time."""
+    """The share that falls to a part of its time."""
     length = measure.end - measure.start
     return Amount(0, measure.busy * milliseconds // length, measure.idle * milliseconds // length)
 

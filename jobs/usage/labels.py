@@ -1,4 +1,4 @@
-"""What those are called who used GPUs."""
+"""Labels of those who used GPUs."""
 
 from __future__ import annotations
 

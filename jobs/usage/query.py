@@ -1,4 +1,4 @@
-"""What somebody asks the usage for: a window, whom it is counted by, and the length of a step. Pure."""
+"""The question that a report answers: a window, what usage is counted by, and the length of a step. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Adds up claims once, hour by hour. Whatever is called twice, late or by several writes the same."""
+"""Adds up claims, hour by hour. Calls that come twice, late or from several processes write the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who used how many GPUs in a window: sums with their cost, and a timeline. Reads; nothing here writes.
+"""The report of GPUs used in a window: sums with their cost, and a timeline. Nothing here writes.
 
 The cluster's sums are read by GPU model, those of whoever is shown by name beside them; "others" is the difference.
 """

@@ -1,4 +1,4 @@
-"""Which hours and days are added up beforehand, and how a window is put together from them. Pure."""
+"""Hours and days that are added up beforehand, and the parts of a window made of them. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Part", "Size", "Stored", "Sums", "counted_for", "cover", "rolled", "
 
 
 class Size(IntEnum):
-    """What a part of a window is read from: sums of whole days or hours, or the claims themselves."""
+    """The source of a part of a window: sums of whole days or hours, or the claims themselves."""
 
     EXACT = 0
     HOUR = 1

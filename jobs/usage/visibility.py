@@ -1,4 +1,4 @@
-"""Whose usage somebody may read by name. Everybody reads the cluster's sums; of people and their trainings one's own.
+"""The rule for reading usage by name. Everybody reads the cluster's sums; of people and their trainings one's own.
 
 Who administers an instance group reads the names of its members and of the trainings in it, cluster admins all.
 """

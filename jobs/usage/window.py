@@ -1,4 +1,4 @@
-"""A window of usage: which parts of it are read from stored sums, which from the claims, and both as one."""
+"""A window of usage, read in part from stored sums and in part from the claims."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Window:
     def sums(
         self, borders: Sequence[int], readable: Collection[int] | None, most: int | None = None
     ) -> tuple[Sums, int]:
-        """What each held, and how many they are. most: of whole days only those who may be among so many largest.
+        """The sums of each holder, and their number. most: of whole days only those who may be among so many largest.
 
         Who holds something outside of whole days is read in any case; of all others, the days are the whole.
         """

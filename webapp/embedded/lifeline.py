@@ -1,4 +1,4 @@
-"""What makes sure that nothing outlives `up`: a pipe that only `up` can keep open, and an end to all descendants."""
+"""The guarantee that nothing outlives `up`: a pipe that only `up` can keep open, and an end to all descendants."""
 
 from __future__ import annotations
 

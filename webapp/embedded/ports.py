@@ -1,4 +1,4 @@
-"""Which ports the site answers on, and whether the address that was asked for can be served."""
+"""Ports that the site answers on, and checks whether an address can be served."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How `up` sees that a part of the stack does its work, not merely that its process exists."""
+"""Checks that a part of the stack does its work, not merely that its process exists."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class Stack:
             self._watch_tutorial()
 
     def play_tutorial(self) -> None:
-        """Its table goes to the terminal, among what this process says."""
+        """Start the tutorial; its table goes to the terminal, among what this process says."""
         self._tutorial = subprocess.Popen(
             self._specs.tutorial_command(self.url),
             cwd=self._checkout,

@@ -1,4 +1,4 @@
-"""What the database says of jobs, slots, hosts and the scheduler at this moment; as many queries whatever there is."""
+"""Metrics of jobs, slots, hosts and the scheduler at this moment, by a constant number of database queries."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _scheduler(now: datetime) -> Iterator[Metric]:
 
 
 def _broker() -> Iterator[Metric]:
-    """Its own word on whether it answers: a broker that is down is news, and no reason to tell nothing."""
+    """Broker health, by asking it for the length of a queue. A broker that is down is a metric, not an error."""
     waiting: list[Any] = []
     with suppress(redis.RedisError, OSError):
         waiting.append(connect().llen("control"))

@@ -1,4 +1,4 @@
-"""What has happened since this process looked first, read from rows that are only ever added."""
+"""Counters and histograms since this process looked first, read from rows that are only ever added."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this web process has done since it started: requests by route, websockets that are open."""
+"""Metrics of this web process: requests by route, websockets that are open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hosts are drained, taken back, removed and restored."""
+"""Drains, resumes, removes and restores hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resource groups are created, changed and deleted."""
+"""Creates, changes and deletes resource groups."""
 
 from __future__ import annotations
 
