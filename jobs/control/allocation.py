@@ -1,4 +1,4 @@
-"""Generations as coordinators report them, and the allocation series made of them."""
+"""Allocation series of a job: its world size over time. For the other modules of jobs.control."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobs.models import AllocationPoint, Generation, Job, JobEvent
 from jobs.queries.jobs import allocation_as_json
 from jobs.states import GenerationState, Reason, reason_of
 
-__all__ = ["add_point", "cause_of", "end_generations"]
+__all__ = ["add_point", "cause_of", "close_generations", "end_generations"]
 
 
 @transaction.atomic
@@ -37,10 +37,16 @@ def add_point(
 
 
 @transaction.atomic
-def end_generations(job: Job, why: Why, at: datetime) -> None:
-    """The job trains no longer: its world size is 0 from `at` on."""
+def close_generations(job: Job) -> None:
+    """No generation of the present attempt follows."""
     Generation.objects.filter(job=job, state=GenerationState.ACTIVE).update(state=GenerationState.ENDED)
     Generation.objects.filter(job=job, state=GenerationState.FORMING).update(state=GenerationState.ABANDONED)
+
+
+@transaction.atomic
+def end_generations(job: Job, why: Why, at: datetime) -> None:
+    """The job trains no longer: its world size is 0 from `at` on."""
+    close_generations(job)
     if job.slots:
         add_point(job, why, at=at, slots=0, generation=job.generation)
 

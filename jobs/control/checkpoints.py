@@ -1,4 +1,4 @@
-"""Checkpoints as the coordinator reports them: published, not written, continued from."""
+"""Checkpoint rows, from what the coordinator reports. Called by `jobs.control.journals` only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["fail", "restore", "store"]
 
 
 def store(job: Job, written: CheckpointPublished) -> None:
-    """One more is published; older ones make room."""
+    """Store a published checkpoint; older ones make room."""
     Checkpoint.objects.get_or_create(
         job=job,
         attempt=job.attempt,
@@ -42,7 +42,7 @@ def fail(job: Job, failed: CheckpointFailed) -> None:
 
 
 def restore(job: Job, restored: Restored) -> None:
-    """An attempt has begun, from this checkpoint: where training stands now."""
+    """Store from which checkpoint the attempt continues, and where training stands now."""
     folder = job_folder(job)
     for each in restored.unusable:
         path = folder.relative(job.attempt, each.path)

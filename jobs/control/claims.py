@@ -1,4 +1,7 @@
-"""Slots change hands: claimed when free, vacated by a desired state, released once their process is gone."""
+"""Slot claims: made on free slots, vacated by a desired state, released once their process is gone.
+
+For the other modules of jobs.control.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Builds the desired state of each host from the database and sends it: the only module that sends Celery tasks.
+"""Desired states of hosts, built from the database and sent to them. No other module sends Celery tasks.
 
 A desired state is level-triggered. Losing one, doubling one or sending one to a broker that is down changes nothing:
-`resend_outstanding` says it again until the host's reports show that it was carried out.
+`resend_outstanding` sends it again until the host's reports show that it was carried out. Called by the control modules
+that raise a host's revision, by the scheduler's process and by `jobs.tasks`.
 """
 
 from __future__ import annotations

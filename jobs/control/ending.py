@@ -1,4 +1,4 @@
-"""How jobs end, and how they get back into the queue."""
+"""Ends of jobs and returns to the queue. Called by jobs.control, by actions of owners, and when the stack starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs whose script knows nothing of Tidepool: what of such a job outlives its attempt, and how people are told.
+"""Jobs of fixed size, whose script knows nothing of Tidepool: what of such a job outlives an attempt.
 
 The contract: a script that is told to end (SIGTERM) and whose ranks all exit with 0 has declared that it can be
 resumed from CHECKPOINT_DIR. From then on each start finds that folder as the last one left it. A script may declare

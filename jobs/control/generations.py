@@ -1,4 +1,4 @@
-"""Generations as the coordinator reports them: its word is a fact, and the rows record it."""
+"""Generation and rank rows, from what the coordinator reports. Called by `jobs.control.journals` only."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from jobs.control.transition import Why
 from jobs.models import Generation, Job, Rank
 from jobs.states import HOLDING, GenerationState, RankState, Reason
 
-__all__ = ["abandon", "activate", "enlist", "lose", "plan"]
+__all__ = ["abandon", "activate", "enlist", "plan"]
 
 
 @transaction.atomic
 def plan(job: Job, planned: GenerationPlanned) -> None:
-    """The coordinator forms a generation; one that it was forming before is void."""
+    """Store that the coordinator forms a generation; one that it was forming before is void."""
     own = Generation.objects.filter(job=job)
     own.filter(state=GenerationState.FORMING).update(state=GenerationState.ABANDONED)
     own.get_or_create(
@@ -40,7 +40,7 @@ def plan(job: Job, planned: GenerationPlanned) -> None:
 
 @transaction.atomic
 def activate(job: Job, active: GenerationActive) -> None:
-    """Its ranks train in the generation from now on: this, and not the target, is the job's size."""
+    """Store that the ranks train in the generation from now on: this, and not the target, is the job's size."""
     own = Generation.objects.filter(job=job)
     own.filter(state=GenerationState.ACTIVE).update(state=GenerationState.SUPERSEDED)
     generation, _ = own.update_or_create(
@@ -66,13 +66,6 @@ def activate(job: Job, active: GenerationActive) -> None:
         generation=generation.number,
         pause_ms=active.pause_ms,
     )
-
-
-@transaction.atomic
-def lose(job: Job) -> None:
-    """Nobody is left who has the training's state: no generation of this attempt follows."""
-    Generation.objects.filter(job=job, state=GenerationState.ACTIVE).update(state=GenerationState.ENDED)
-    Generation.objects.filter(job=job, state=GenerationState.FORMING).update(state=GenerationState.ABANDONED)
 
 
 @transaction.atomic

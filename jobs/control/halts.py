@@ -1,4 +1,7 @@
-"""Trainings that are to stop by themselves, after a step and with a checkpoint of it: when they have, or have not."""
+"""Halts: trainings that are to stop by themselves after a step, with a checkpoint of it, or are ended when late.
+
+Called by `jobs.control.journals`, and once a second by the scheduler's process.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ __all__ = ["end", "give_up_halts", "store"]
 
 
 def store(job: Job, step: int) -> None:
-    """Its coordinator says that all ranks stopped after the same step, whose checkpoint is published."""
+    """Store that all ranks stopped after the same step, whose checkpoint is published."""
     text = f"Stopped after step {step}, with a checkpoint of it: no step is lost, and it will continue there."
     record(job, Why(Reason.HALTED, text, "executor", {"step": step}))
     end(job)

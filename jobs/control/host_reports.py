@@ -1,4 +1,4 @@
-"""What a report says about its host: facts, slots, readings, and whether it is there at all."""
+"""Host, slot and reading rows, from the reports of executors. Called by `jobs.tasks` only."""
 
 from __future__ import annotations
 

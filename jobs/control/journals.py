@@ -1,4 +1,4 @@
-"""Stores the journal entries of a report, each exactly once, whatever is lost, repeated or late."""
+"""Journal entries of a report, stored exactly once whatever is lost, repeated or late. Called by `jobs.tasks` only."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ from tidepool.protocol import (
 )
 
 from jobs.control import checkpoints, generations, halts
+from jobs.control.allocation import close_generations
 from jobs.control.judgement import judge_job
 from jobs.control.metrics import store_steps
 from jobs.control.outcome import reason_of
@@ -84,7 +85,7 @@ def _store_for_job(job_id: int, journals: Mapping[str, list[JournalEntry]], host
         parsed = _parse_name(name)
         assert parsed is not None
         fresh = _take_new(job, name, journals[name], host)
-        # What a former life still has to say changes nothing any more.
+        # Entries of a former attempt change nothing any more.
         if fresh and parsed.attempt == job.attempt:
             _store(job, parsed, fresh, host)
             judged = judged or parsed.writer != "metrics"
@@ -149,7 +150,7 @@ def _store_entry(job: Job, entry: Entry, host: str) -> None:
         case NoProgress():
             record(job, Why(Reason.NO_PROGRESS, entry.text, "executor"))
         case Lost():
-            generations.lose(job)
+            close_generations(job)
             halts.end(job)
         case Halted():
             halts.store(job, entry.step)

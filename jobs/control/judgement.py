@@ -1,4 +1,7 @@
-"""Gathers the facts about a job's ranks and carries out what `jobs.control.outcome` makes of them."""
+"""Verdicts on jobs: gathers the facts for `jobs.control.outcome` and carries out its verdict.
+
+For the other modules of jobs.control; call it after anything that may end a job.
+"""
 
 from __future__ import annotations
 

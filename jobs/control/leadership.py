@@ -1,4 +1,7 @@
-"""The scheduler's lease: one row, whose epoch is raised by each new leader. The database's clock decides alone."""
+"""Leader election of the scheduler: a lease in one row, whose epoch each new leader raises.
+
+The database's clock alone decides. Used by the scheduler's process only.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the scheduler does to a job: start it, resize it live, stop it to be continued later."""
+"""Starts, live resizes and preemptions of jobs. Called by plans, by actions of owners and by the shutdown."""
 
 from __future__ import annotations
 

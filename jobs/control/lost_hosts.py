@@ -1,4 +1,4 @@
-"""Hosts that fall silent: what is known to be lost, and when jobs start again elsewhere.
+"""Hosts that fall silent, and the jobs on them. Called once a second by the scheduler's process.
 
 Nothing is ended for lack of contact: ranks of a silent host may well train on. Its slots are offered to nobody until it
 has reported again; jobs that it leads get another lead host after the lease, and leave it only after twice the lease,
@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db import transaction
 
-from jobs.control.claims import raise_revisions, release_claims
+from jobs.control.claims import open_claims, raise_revisions, release_claims
 from jobs.control.ending import LIVE_RANKS, requeue
 from jobs.control.judgement import judge_job
 from jobs.control.transition import Why, change, lock_job, record
@@ -97,9 +97,7 @@ def _take_jobs_off(host: Host) -> None:
 def _take_off(job_id: int, host: Host) -> None:
     """The job gives up its slots on the host; a gang, and one without slots elsewhere, starts again as a whole."""
     job = lock_job(job_id)
-    claims = list(
-        SlotClaim.objects.filter(job=job, released_at__isnull=True).select_related("slot__host").order_by("id")
-    )
+    claims = open_claims(job)
     here = [claim for claim in claims if claim.slot.host_id == host.pk]
     if not here:
         return

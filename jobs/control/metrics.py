@@ -1,4 +1,7 @@
-"""Stores what ranks measured after each step. The job's `metrics.jsonl` is the truth; rows are for charts."""
+"""Metric rows for charts, from the records of steps; the job's `metrics.jsonl` is authoritative.
+
+Called by `jobs.control.journals` only.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ends of a job's ranks mean for the job. Pure: facts in, verdict out."""
+"""Verdict on a job, from the ends of its ranks. Pure: facts in, verdict out. Called by `jobs.control.judgement`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Carries out a plan of the scheduler: one transaction, and only while its leader still leads."""
+"""Application of a scheduler's plan, in one transaction and only while its leader still leads.
+
+Called by the scheduler's process only.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A database that is older than the folders and the hosts: its numbers must not be used a second time.
+"""Recovery of a database that is older than the folders and the hosts: no number may be used a second time.
 
 An attempt's number names folders, journals and processes. One that a database restored from a backup does not know
 any more may be in use on a host at this moment.

@@ -1,4 +1,7 @@
-"""Every training stops because the whole stack does: each in the way in which it loses least, while there is time."""
+"""Stop of all trainings before the embedded stack stops, each in the way in which it loses least.
+
+Called by `webapp.embedded` only.
+"""
 
 from __future__ import annotations
 

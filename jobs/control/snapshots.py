@@ -1,4 +1,4 @@
-"""The scheduler's input, read from the database in a fixed number of queries."""
+"""Snapshot for the scheduler, read in a fixed number of queries. Called by its process, previews and metrics."""
 
 from __future__ import annotations
 

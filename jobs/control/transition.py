@@ -1,4 +1,7 @@
-"""The one way in which a job's row changes: under its lock, checked against the table, with its event and live news."""
+"""Changes of a job's row: under its lock, checked against the table, with an event and live news.
+
+Every module that changes a job calls these; nothing else saves one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Wakes the scheduler. A wake-up is a hint: without it the scheduler looks by itself a second later."""
+"""Wake-ups of the scheduler. Each is a hint: without it the scheduler looks by itself a second later.
+
+Sent by whatever frees slots or queues a job; received by the scheduler's process.
+"""
 
 from __future__ import annotations
 

@@ -1,24 +1,26 @@
-"""The executor: a Celery worker that takes desired states, with a supervisor that carries them out.
+"""The executor: a Celery worker that receives desired states, with a supervisor that carries them out.
 
 `celery -A workers.executor.app worker -P threads -c 2 -Q host.<name> -n <name>@tidepool`
 """
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
-from celery import Celery, bootsteps
+from celery import Celery, Task, bootsteps
 from kombu.exceptions import ChannelError, OperationalError
-from tidepool.protocol import Report, to_json
+from tidepool.protocol import ProtocolError, Report, Sync, from_json, to_json
 
 from workers.executor.config import executor_config
 from workers.executor.journals import Journals
 from workers.executor.probe import make_probe
 from workers.executor.report import Delivery, Reporter
 from workers.executor.supervisor import Supervisor
-from workers.executor.tasks import add_tasks
 
 __all__ = ["app"]
+
+logger = logging.getLogger(__name__)
 
 _REPORT_TASK = "jobs.tasks.ingest_report"
 _REPORT_QUEUE = "control"
@@ -46,7 +48,7 @@ def _settings() -> dict[str, Any]:
 
 
 class SupervisorStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery has no types
-    """Starts supervisor and reporter with the worker; at its end leaves the ranks running."""
+    """Start supervisor and reporter with the worker; leave the ranks running at its end."""
 
     requires = {"celery.worker.components:Pool"}
 
@@ -119,7 +121,17 @@ class _ReportSender:
             self._connection = None
 
 
+def _sync(task: Task, values: dict[str, Any]) -> None:
+    """Hand a desired state (a `Sync` as plain JSON) to the supervisor, and return."""
+    try:
+        sync = from_json(Sync, values)
+    except ProtocolError as error:
+        logger.warning("a desired state was refused: %s", error)
+        return
+    task.app.supervisor.submit(sync)
+
+
 app = Celery("executor")
 app.add_defaults(_settings)
 app.steps["worker"].add(SupervisorStep)
-add_tasks(app)
+app.task(_sync, name="executor.sync", bind=True, ignore_result=True)

@@ -1,4 +1,4 @@
-"""What an executor is told by its environment: the only module of the executor that reads it."""
+"""Configuration of an executor, from its environment. No other module of the executor reads that."""
 
 from __future__ import annotations
 

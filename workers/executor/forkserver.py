@@ -1,4 +1,4 @@
-"""This host's forkserver as the executor sees it: started where there is none, found again by its socket."""
+"""Client of this host's forkserver: starts one where there is none, finds it again by its socket."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SILENCE_SECONDS = 20.0
 
 
 class ForkserverError(RuntimeError):
-    """The forkserver does not answer, or refuses a request; the next turn tries again."""
+    """The forkserver does not answer, or refuses a request; the next cycle tries again."""
 
 
 class Forkserver:
@@ -43,7 +43,7 @@ class Forkserver:
         self._backoff = Backoff(first_seconds=1.0, longest_seconds=30.0)
 
     def ready(self) -> bool:
-        """Whether it answers. Where it does not it is being started; this never waits for that."""
+        """Whether the forkserver answers. If not, start one; never waits for it."""
         try:
             self._ask({"op": "ping"})
         except ForkserverError as error:
@@ -64,7 +64,7 @@ class Forkserver:
         return int(self._ask({**request, "address": address, "mark": mark})["pid"])
 
     def end(self) -> None:
-        """End it; its children live on."""
+        """End the forkserver; its children live on."""
         with suppress(ForkserverError):
             process = procfs.find(self._ask({"op": "ping"})["pid"])
             if process is not None:

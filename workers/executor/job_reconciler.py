@@ -1,4 +1,4 @@
-"""One job on this host: makes its shim and coordinator equal to the desired state, a little at each turn."""
+"""Reconciler of one job on this host: starts, commands and ends its shim and its coordinator, for the supervisor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidepool.shim import journal_path
 from workers.executor.aftermath import clear_away
 from workers.executor.config import ExecutorConfig
 from workers.executor.forkserver import Forkserver, ForkserverError
-from workers.executor.links import CoordinatorLink, ShimLink, connect_coordinator, connect_shim
+from workers.executor.links import CoordinatorLink, ShimLink
 
 __all__ = ["JobReconciler"]
 
@@ -31,9 +31,9 @@ _COORDINATOR_GRACE_SECONDS = 5.0
 class JobReconciler:
     def __init__(self, config: ExecutorConfig, forkserver: Forkserver, desired: DesiredJob) -> None:
         self.desired = desired
-        #: The ranks as last known: of a shim that is silent or being cleared away they are still assumed.
+        #: Ranks as last known. Those of a shim that is silent or being cleared away are assumed to live.
         self.ranks: list[RankStatus] = []
-        #: Whether `ranks` is founded on this executor's own observation.
+        #: Whether this executor itself has observed `ranks`.
         self.observed = False
         self._config = config
         self._forkserver = forkserver
@@ -47,14 +47,17 @@ class JobReconciler:
         self._coordinator_backoff = _Backoff()
         self._coordinator_kill_at: float | None = None
 
-    def turn(self, *, may_start: bool) -> None:
-        """Bring fact nearer to desired state. `may_start`: the forkserver answers and no other attempt is left here."""
-        self._keep_link()
+    def reconcile(self, *, may_start: bool) -> None:
+        """Take the next steps towards the desired state; never waits.
+
+        `may_start`: the forkserver answers and no other attempt of the job is left here.
+        """
+        self._keep_shim_link()
         if self._shim is None and self._cleared and self._wants_shim() and may_start:
             self._start_shim()
         if self._shim is not None:
-            self._shim.tell(self.desired)
-        self._see_to_coordinator(may_start=may_start)
+            self._shim.send(self.desired)
+        self._reconcile_coordinator(may_start=may_start)
 
     @property
     def links(self) -> list[ShimLink | CoordinatorLink]:
@@ -69,7 +72,7 @@ class JobReconciler:
 
     @property
     def over(self) -> bool:
-        """It was to be stopped, and nothing is left."""
+        """The job was to be stopped, and nothing of it is left here."""
         return self.desired.stop and self._cleared and self._shim is None and self._coordinator is None
 
     def detach(self) -> None:
@@ -82,18 +85,18 @@ class JobReconciler:
 
     # --- the shim ---
 
-    def _keep_link(self) -> None:
+    def _keep_shim_link(self) -> None:
         if self._shim is not None:
-            self._hear_shim(self._shim)
+            self._read_status(self._shim)
         if self._shim is None and not self._cleared:
-            self._shim = connect_shim(self._shim_socket)
+            self._shim = ShimLink.connect(self._shim_socket)
             if self._shim is None:
                 self._clear_away()
             else:
-                self._hear_shim(self._shim)
+                self._read_status(self._shim)
 
-    def _hear_shim(self, shim: ShimLink) -> None:
-        shim.hear()
+    def _read_status(self, shim: ShimLink) -> None:
+        shim.receive()
         if shim.status is not None:
             self.ranks = shim.status.ranks
             self.observed = True
@@ -119,7 +122,7 @@ class JobReconciler:
             return
         logger.info("job=%s attempt=%s: shim pid=%s", *self._key, pid)
         self._cleared = False
-        self._shim = connect_shim(self._shim_socket)
+        self._shim = ShimLink.connect(self._shim_socket)
 
     def _spec(self) -> ShimSpec:
         config, desired = self._config, self.desired
@@ -129,17 +132,17 @@ class JobReconciler:
 
     # --- the coordinator ---
 
-    def _see_to_coordinator(self, *, may_start: bool) -> None:
+    def _reconcile_coordinator(self, *, may_start: bool) -> None:
         if self._coordinator is not None:
-            self._coordinator.hear()
+            self._coordinator.receive()
         if self._coordinator is None or not self._coordinator.open:
-            self._coordinator = connect_coordinator(self._coordinator_socket)
+            self._coordinator = CoordinatorLink.connect(self._coordinator_socket)
         wanted = self.desired.lead and bool(self.desired.members) and not self.desired.stop
         if self._coordinator is None and wanted and may_start and time.monotonic() >= self._coordinator_backoff.until:
             self._start_coordinator()
         if self._coordinator is None:
             return
-        self._coordinator.tell(msgspec.structs.replace(self._desired_membership(), stop=not wanted))
+        self._coordinator.send(msgspec.structs.replace(self._desired_membership(), stop=not wanted))
         if not wanted:
             self._kill_overdue_coordinator()
 
@@ -159,7 +162,7 @@ class JobReconciler:
             logger.warning("job=%s attempt=%s: no coordinator: %s", *self._key, error)
             return
         logger.info("job=%s attempt=%s: coordinator pid=%s", *self._key, pid)
-        self._coordinator = connect_coordinator(self._coordinator_socket)
+        self._coordinator = CoordinatorLink.connect(self._coordinator_socket)
 
     def _desired_membership(self) -> DesiredMembership:
         desired = self.desired
@@ -168,7 +171,7 @@ class JobReconciler:
         )
 
     def _training_over(self) -> bool:
-        """A coordinator ends by itself when there is nothing left to plan."""
+        """Whether the coordinator has ended by itself, because nothing is left to plan."""
         entries = read_journal(Path(self.desired.launch.folder) / "plans.jsonl")
         return any(isinstance(entry, (Finished, Lost, Halted)) for entry in entries)
 

@@ -1,8 +1,8 @@
-"""Makes this machine a GPU host: exchanges a join token, checks the shared folders, and becomes the executor.
+"""Command that makes this machine a GPU host: exchanges a join token, checks the shared folders, execs the executor.
 
 `python -m workers.executor.join --url https://gpus.example.org --token join_...`
 
-What the token was exchanged for is kept below the home, so that the same command starts the host again later.
+The answer is kept below the home, so that the same command starts the host again later.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Reads the journals of this host's jobs from where the control plane has acknowledged them.
+"""Readers of the journals of this host's jobs, from the last entry that the control plane has acknowledged.
 
-Nothing is lost and nothing grows: the files are the record, at most a few thousand entries of each are in memory,
-and what is not acknowledged in time is sent again.
+The files are the record; at most a few thousand entries of each are in memory. Entries that are not acknowledged in
+time are sent again.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class JournalTail:
         return bool(self._waiting) and self._waiting[-1].number > self._sent
 
     def done(self) -> bool:
-        """Everything written so far is acknowledged."""
+        """Whether everything written so far is acknowledged."""
         self._read_on()
         return not self._waiting
 
@@ -75,7 +75,7 @@ class JournalTail:
         return [JournalEntry(self.name, line.number, line.kind, line.data) for line in lines]
 
     def put_back(self, number: int) -> None:
-        """That entry was taken and never left: it and those behind it are to be taken again."""
+        """Have the entry `number`, which was taken but not sent, and those behind it taken again."""
         self._sent = max(self.acknowledged, min(self._sent, number - 1))
 
     def acknowledge(self, number: int) -> None:
@@ -116,7 +116,7 @@ class JournalTail:
 
 
 class Journals:
-    """All journals of this host. Thread-safe: the supervisor adds and acknowledges, the reporter takes."""
+    """All journals of this host. Thread-safe: the supervisor adds journals and acknowledges, the reporter takes."""
 
     def __init__(self, host: str, file: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._host = host
@@ -128,7 +128,7 @@ class Journals:
         self._released: set[JobKey] = set()
 
     def recall(self) -> None:
-        """Go on where an earlier executor ended."""
+        """Continue where an earlier executor ended."""
         with self._guard:
             for name, (path, acknowledged) in load_json(self._file).items():
                 self._tails[name] = JournalTail(name, Path(path), acknowledged, self._clock)
@@ -162,7 +162,7 @@ class Journals:
                 self._save()
 
     def urgent_news(self) -> bool:
-        """Something other than steps is to be told."""
+        """Whether there are entries other than steps to send."""
         with self._guard:
             return any(not tail.name.endswith(".metrics") for tail in self._with_news())
 
@@ -180,7 +180,7 @@ class Journals:
             return entries
 
     def put_back(self, entries: Sequence[JournalEntry]) -> None:
-        """Their report was not sent: the next one has them, which otherwise would wait for an answer to this one."""
+        """Have the next report carry these entries, because theirs was not sent; no answer to it is waited for."""
         with self._guard:
             for entry in entries:
                 if tail := self._tails.get(entry.journal):

@@ -1,15 +1,16 @@
-"""The executor's ends of the sockets of shims and coordinators. Nothing here waits for the other side."""
+"""Executor ends of the sockets of shims and coordinators. Nothing here waits for the other side."""
 
 from __future__ import annotations
 
 import logging
 import socket
 from pathlib import Path
+from typing import Self
 
 from tidepool import link
 from tidepool.protocol import DesiredJob, DesiredMembership, ProtocolError, ShimStatus, decode, encode
 
-__all__ = ["CoordinatorLink", "ShimLink", "connect_coordinator", "connect_shim"]
+__all__ = ["CoordinatorLink", "ShimLink"]
 
 logger = logging.getLogger(__name__)
 
@@ -18,6 +19,14 @@ _CONNECT_SECONDS = 2.0
 
 class _Link:
     """A connection that sends each desired state once."""
+
+    @classmethod
+    def connect(cls, path: Path) -> Self | None:
+        """None where nobody listens."""
+        try:
+            return cls(link.connect(path, _CONNECT_SECONDS))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return None
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
@@ -30,7 +39,8 @@ class _Link:
         self.open = False
         self.connection.close()
 
-    def _send_once(self, line: bytes) -> None:
+    def send(self, desired: DesiredJob | DesiredMembership) -> None:
+        line = encode(desired)
         if line == self._sent or not self.open:
             return
         try:
@@ -42,7 +52,7 @@ class _Link:
         else:
             self.close()
 
-    def _receive(self) -> list[bytes]:
+    def _receive_lines(self) -> list[bytes]:
         """Whole lines that have arrived; closes at the end of the stream."""
         lines: list[bytes] = []
         while self.open:
@@ -59,21 +69,15 @@ class _Link:
 
 
 class ShimLink(_Link):
-    #: What the shim said last; None until it has spoken.
+    #: The newest status from the shim; None before the first.
     status: ShimStatus | None = None
 
-    def tell(self, desired: DesiredJob) -> None:
-        self._send_once(encode(desired))
-
-    def hear(self) -> bool:
-        """Whether the status changed."""
-        before = self.status
-        for line in self._receive():
+    def receive(self) -> None:
+        for line in self._receive_lines():
             try:
                 self.status = decode(ShimStatus, line)
             except ProtocolError as error:
                 logger.warning("a shim is not understood: %s", error)
-        return self.status != before
 
     def carries_out(self, desired: DesiredJob) -> bool:
         status = self.status
@@ -83,27 +87,6 @@ class ShimLink(_Link):
 
 
 class CoordinatorLink(_Link):
-    def tell(self, desired: DesiredMembership) -> None:
-        self._send_once(encode(desired))
-
-    def hear(self) -> None:
-        """Notice whether it is gone."""
-        self._receive()
-
-
-def connect_shim(path: Path) -> ShimLink | None:
-    """None where no shim listens."""
-    connection = _connect(path)
-    return None if connection is None else ShimLink(connection)
-
-
-def connect_coordinator(path: Path) -> CoordinatorLink | None:
-    connection = _connect(path)
-    return None if connection is None else CoordinatorLink(connection)
-
-
-def _connect(path: Path) -> socket.socket | None:
-    try:
-        return link.connect(path, _CONNECT_SECONDS)
-    except (FileNotFoundError, ConnectionRefusedError):
-        return None
+    def receive(self) -> None:
+        """Notice whether the coordinator is gone; it sends nothing."""
+        self._receive_lines()

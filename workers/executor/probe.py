@@ -1,4 +1,4 @@
-"""What this host is and what its devices do. Hardware may lie or be absent: an error of NVML becomes None, here."""
+"""Probe of this host and its devices. Hardware may lie or be absent: an error of NVML becomes None here."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psutil
 import pynvml
 from tidepool import procfs
 from tidepool.protocol import DeviceReading, HostFacts, RankStatus
@@ -61,7 +62,7 @@ class VirtualProbe:
 
 
 class GpuProbe:
-    """Real GPUs, as NVML numbers them, each offered as so many slots. What a GPU does is told of each of its slots."""
+    """Real GPUs, as NVML numbers them, each offered as `slots_per_gpu` slots, all with the readings of their GPU."""
 
     def __init__(self, address: str, slots_per_gpu: int = 1) -> None:
         self._address = address
@@ -108,23 +109,22 @@ def make_probe(config: ExecutorConfig) -> VirtualProbe | GpuProbe:
 
 
 def _facts(address: str, *, ngpus: int, virtual: bool) -> HostFacts:
-    memory = _memory()
     return HostFacts(
         address=address,
         ncpus=os.cpu_count() or 1,
         ngpus=ngpus,
-        memory_bytes=memory["MemTotal"],
+        memory_bytes=psutil.virtual_memory().total,
         virtual=virtual,
-        swap_bytes=memory.get("SwapTotal"),
+        swap_bytes=psutil.swap_memory().total,
         **processors(_CPUS),
     )
 
 
 @cache
 def processors(cpus: Path) -> Mapping[str, int]:
-    """How many processors, cores of each and threads of each core there are, by the kernel's folder of its CPUs.
+    """Number of processors (sockets), cores of each and threads of each core, from the kernel's folder of its CPUs.
 
-    Nothing where it does not tell, as in many a container. Processors are taken to be alike.
+    Empty where the kernel does not tell, as in many containers. Processors are taken to be alike.
     """
     try:
         places = [
@@ -137,12 +137,6 @@ def processors(cpus: Path) -> Mapping[str, int]:
     if not places:
         return {}
     return {"nprocs": len(sockets), "ncores": len(cores) // len(sockets), "nthreads": len(places) // len(cores)}
-
-
-def _memory() -> dict[str, int]:
-    """What /proc/meminfo tells in kB, in bytes."""
-    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
-    return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if words[-1] == "kB"}
 
 
 def _or_none(ask: Callable[..., T], *arguments: Any, default: T | None = None) -> T | None:

@@ -1,4 +1,4 @@
-"""What an executor keeps on disk, so that the next one goes on before it hears from the control plane."""
+"""Records of the executor on disk: the next one continues from them before it hears from the control plane."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Records:
 
 
 def load_records(path: Path) -> Records:
-    """Unreadable records (of another version) are put aside: the control plane says everything again."""
+    """Records that cannot be read (of another version) are put aside: the control plane sends everything again."""
     values = load_json(path)
     try:
         desired_jobs = [from_json(DesiredJob, desired) for desired in values.get("desired_jobs", [])]

@@ -1,6 +1,6 @@
-"""Tells the control plane the whole fact of this host: at once when something changes, else every second.
+"""Reports of this host to the control plane: at once when something changes, else every second.
 
-A report that cannot be sent is dropped, not kept: the next one says more. So an outage of the broker costs nothing.
+A report that cannot be sent is dropped: the next one has all facts again. So an outage of the broker costs nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TICK_SECONDS = 0.1
 _STEPS_INTERVAL_SECONDS = 0.4
 _HEARTBEAT_SECONDS = 1.0
 _OUTAGE_BACKOFF_SECONDS = 1.0
-#: While the control plane is behind, more reports would only wait longer, and each says everything.
+#: While the control plane is behind, more reports would only wait longer, and each has all facts.
 _SECONDS_PER_REPORT_WAITING = 0.2
 _LONGEST_PAUSE_SECONDS = 3.0
 #: So many are on their way at any time.
@@ -43,7 +43,7 @@ class Delivery(NamedTuple):
 
 
 class Reporter:
-    """`send` delivers one report or raises OSError; `observe` is the supervisor's."""
+    """Thread that sends reports. `send` delivers one or raises OSError; `observe` is the supervisor's."""
 
     def __init__(
         self,
@@ -74,11 +74,11 @@ class Reporter:
         self._thread.start()
 
     def changed(self) -> None:
-        """Something is to be told soon; thread-safe. Changes within a tick share a report."""
+        """Have a report sent soon; thread-safe. Changes within a tick share a report."""
         self._changed.set()
 
     def leave(self) -> None:
-        """Stop reporting; where no rank is left the control plane is told that this host goes."""
+        """Stop reporting. If no rank is left, a last report says that this host leaves."""
         self._leaving.set()
         if self._thread.ident is not None:
             self._thread.join(30.0)
@@ -141,7 +141,7 @@ class Reporter:
         )
 
     def _read_devices(self, observation: Observation) -> list[DeviceReading]:
-        """Read at most once per heartbeat: shorter spans tell nothing about utilisation."""
+        """Read devices at most once per heartbeat: utilisation over shorter spans means nothing."""
         if time.monotonic() - self._devices_at >= _HEARTBEAT_SECONDS * 0.9:
             self._devices = self._probe.devices(observation.ranks)
             self._devices_at = time.monotonic()

@@ -1,7 +1,7 @@
-"""The executor's supervisor: one thread that makes fact equal to the newest desired state, turn by turn.
+"""Control loop of the executor: one thread that reconciles the processes of this host with its newest desired state.
 
-It owns nothing that must live: shims, coordinators and ranks go on when it ends, and the next supervisor finds them
-by the records and sockets in the run folder. So it may be killed at any line.
+The supervisor owns no process that must live: shims, coordinators and ranks go on when it ends, and the next
+supervisor finds them by the records and sockets in the run folder. So it may be killed at any line.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ __all__ = ["Observation", "Supervisor"]
 
 logger = logging.getLogger(__name__)
 
-#: An older message says what was desired before something else happened.
+#: An older message is out of date: something else may have been decided since.
 _SYNC_LIMIT_SECONDS = 30.0
-_BUSY_TURN_SECONDS = 0.1
-_QUIET_TURN_SECONDS = 0.5
+_BUSY_SECONDS = 0.1
+_QUIET_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class Observation:
-    """What the supervisor knows for sure."""
+    """Facts about this host that the supervisor itself has observed."""
 
     applied_revision: int = 0
     ranks: list[RankStatus] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Supervisor:
         self._records = Records()
         self._jobs: dict[JobKey, JobReconciler] = {}
         self._applied_revision = 0
-        self._strangers_ended = False
+        self._orphans_ended = False
         self._guard = threading.Lock()
         self._inbox: Sync | None = None
         self._observation: Observation | None = None
@@ -78,7 +78,7 @@ class Supervisor:
         self._thread.start()
 
     def submit(self, sync: Sync) -> None:
-        """Take note of a desired state; thread-safe. Late ones, older ones and those for other hosts are dropped."""
+        """Accept a desired state for the next cycle; thread-safe. Late and older ones and other hosts' are dropped."""
         if sync.host != self._config.host:
             logger.warning("host=%s: a desired state for another host was dropped", sync.host)
             return
@@ -110,7 +110,7 @@ class Supervisor:
     def _run(self) -> None:
         try:
             with (self._config.run_folder / "executor.lock").open("w") as lock:
-                if self._become_the_only_one(lock):
+                if self._take_lock(lock):
                     self._recall()
                     self._supervise()
         except Exception:
@@ -120,14 +120,14 @@ class Supervisor:
     def _supervise(self) -> None:
         while not self._leaving.is_set():
             try:
-                self._turn()
+                self._reconcile()
             except Exception:
-                logger.exception("host=%s: a turn failed, the next one tries again", self._config.host)
+                logger.exception("host=%s: a cycle failed, the next one tries again", self._config.host)
             self._wait()
         self._leave()
 
-    def _become_the_only_one(self, lock: IO[str]) -> bool:
-        """Wait until an earlier executor of this host has ended."""
+    def _take_lock(self, lock: IO[str]) -> bool:
+        """Take the host's lock; waits until an earlier executor of this host has ended."""
         while not self._leaving.is_set():
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -140,7 +140,7 @@ class Supervisor:
     def _recall(self) -> None:
         self._records = load_records(self._records_file)
         for desired in self._records.desired_jobs.values():
-            self._keep(desired)
+            self._follow(desired)
 
     def _leave(self) -> None:
         for job in self._jobs.values():
@@ -148,11 +148,11 @@ class Supervisor:
         if not self._jobs:
             self._forkserver.end()
 
-    def _turn(self) -> None:
+    def _reconcile(self) -> None:
         self._accept_newest()
         ready = self._forkserver.ready()
         for key, job in list(self._jobs.items()):
-            job.turn(may_start=ready and not self._has_other_attempt(key))
+            job.reconcile(may_start=ready and not self._has_other_attempt(key))
             if job.over:
                 self._drop(key)
         if all(job.carried_out for job in self._jobs.values()):
@@ -163,22 +163,22 @@ class Supervisor:
         return any(other != key and other[0] == key[0] for other in self._jobs)
 
     def _wait(self) -> None:
-        """Until something is said, or the next turn is due. A closed lifeline ends this process at once."""
+        """Wait for a message or the next cycle. A closed lifeline ends this process at once."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._woken, selectors.EVENT_READ)
             for each in (each for job in self._jobs.values() for each in job.links):
                 selector.register(each.connection, selectors.EVENT_READ)
             if self._config.lifeline_fd is not None:
                 selector.register(self._config.lifeline_fd, selectors.EVENT_READ)
-            ready = {key.fd for key, _ in selector.select(self._turn_seconds())}
+            ready = {key.fd for key, _ in selector.select(self._cycle_seconds())}
         if self._config.lifeline_fd in ready:
             os._exit(1)
         with suppress(BlockingIOError):
             self._woken.recv(4096)
 
-    def _turn_seconds(self) -> float:
+    def _cycle_seconds(self) -> float:
         quiet = self._observation is not None and all(job.carried_out for job in self._jobs.values())
-        return _QUIET_TURN_SECONDS if quiet else _BUSY_TURN_SECONDS
+        return _QUIET_SECONDS if quiet else _BUSY_SECONDS
 
     # --- desired states ---
 
@@ -196,15 +196,15 @@ class Supervisor:
             self._records = records
             save_records(self._records_file, records)
         for desired in self._records.desired_jobs.values():
-            self._keep(desired)
-        self._end_strangers()
+            self._follow(desired)
+        self._end_orphans()
 
     def _merged(self, sync: Sync) -> dict[JobKey, DesiredJob]:
         """Jobs that are absent from a desired state are to be stopped; they are remembered until they are."""
         absent = {key: msgspec.structs.replace(job.desired, stop=True) for key, job in self._jobs.items()}
         return absent | {(desired.job, desired.attempt): desired for desired in sync.jobs}
 
-    def _keep(self, desired: DesiredJob) -> None:
+    def _follow(self, desired: DesiredJob) -> None:
         key = (desired.job, desired.attempt)
         job = self._jobs.get(key)
         self._journals.follow(desired)
@@ -219,12 +219,12 @@ class Supervisor:
         del self._records.desired_jobs[key]
         save_records(self._records_file, self._records)
 
-    def _end_strangers(self) -> None:
-        """Once: processes of jobs that neither the records nor the control plane know."""
-        if self._strangers_ended:
+    def _end_orphans(self) -> None:
+        """Once: end processes of jobs that neither the records nor the control plane know."""
+        if self._orphans_ended:
             return
-        self._strangers_ended = True
-        all_ours = procfs.marked(self._config.mark)  # before `known`: a process forked in between is no stranger
+        self._orphans_ended = True
+        all_ours = procfs.marked(self._config.mark)  # before `known`: a process forked in between is no orphan
         known = {process.pid for job in self._jobs for process in procfs.marked(self._mark_of(job))}
         for process in all_ours:
             if process.pid not in known:
