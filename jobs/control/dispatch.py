@@ -136,6 +136,7 @@ def launch_spec(job: Job) -> LaunchSpec:
         validate=cast(Literal["", "validation", "testing"], validation.split if validation else ""),
         settings={**job.model.settings, **settings_in(parameters)},
         **{name: value for name, value in option_values(job).items() if OPTIONS[name].is_launched},
+        owner=job.owner.username,
     )
 
 

@@ -56,6 +56,11 @@ class RankContext:
     def log_dir(self) -> Path:
         return self.folder / "log" / f"{self.member_id}.{self.host}"
 
+    def title(self, place: str = "") -> str:
+        """The title of this rank's process. `place`: which rank of how many, once that is known."""
+        owner = f" ({self.launch.owner})" if self.launch.owner else ""
+        return f"tidepool rank{place}: training {self.job}{owner}"
+
 
 def rank_environment(context: RankContext, launch_file: Path) -> dict[str, str]:
     """What a rank's environment has over the executor's allow-list. `launch_file` holds the LaunchSpec as JSON."""
@@ -64,7 +69,7 @@ def rank_environment(context: RankContext, launch_file: Path) -> dict[str, str]:
         **context.launch.environment,
         "TIDEPOOL_JOB": str(context.job),
         "TIDEPOOL_ATTEMPT": str(context.attempt),
-        "TIDEPOOL_WID": context.member_id,
+        "TIDEPOOL_MEMBER_ID": context.member_id,
         "TIDEPOOL_HOST": context.host,
         "TIDEPOOL_SLOT": str(context.slot),
         "TIDEPOOL_ADDRESS": context.address,
@@ -86,7 +91,7 @@ def rank_context() -> RankContext | None:
     return RankContext(
         job=int(os.environ["TIDEPOOL_JOB"]),
         attempt=int(os.environ["TIDEPOOL_ATTEMPT"]),
-        member_id=os.environ["TIDEPOOL_WID"],
+        member_id=os.environ["TIDEPOOL_MEMBER_ID"],
         host=os.environ["TIDEPOOL_HOST"],
         slot=int(os.environ["TIDEPOOL_SLOT"]),
         address=os.environ["TIDEPOOL_ADDRESS"],

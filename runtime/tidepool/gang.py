@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 from tidepool.env import RankContext
 from tidepool.link import between_hosts
+from tidepool.procfs import set_title
 from tidepool.protocol import CoordinatorMessage, GenerationPlan, Join, MemberMessage, decode, encode
 from tidepool.slots import gpu_of
 
@@ -48,6 +49,8 @@ def take_place(context: RankContext, *, slots_per_gpu: int | None) -> dict[str, 
     global _link
     _link = GangLink(context)
     plan = _link.wait_for_plan()
+    rank = [member.member_id for member in plan.members].index(context.member_id)
+    set_title(context.title(f" {rank} of {len(plan.members)}"))
     _link.send(MemberMessage("switched", plan.generation, detail={"world_size": len(plan.members)}))
     return torchrun_environment(plan, context, slots_per_gpu) if context.launch.engine == "fixed" else {}
 

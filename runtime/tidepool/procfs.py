@@ -1,6 +1,9 @@
-"""Processes as the kernel shows them: identity, descent, markers and CPU time. Linux only, standard library only.
+"""Processes: identity, descent, marks, titles and the ends of children. Linux only.
 
-A process is named by (pid, started_at): pids are used again, start times tell the two apart.
+psutil reads what the kernel shows. What it does not do is here: a parent's death signal, a child subreaper, reaping any
+child, and marks.
+
+A process is named by (pid, started_at): pids are reused, start times tell two processes with one pid apart.
 
 A *mark* is one environment variable by which leftovers of a dead shim are found. `/proc/<pid>/environ` shows the
 environment at exec, so a forked process would show its ancestor's: `set_mark` therefore also overwrites the value in
@@ -13,29 +16,32 @@ import contextlib
 import ctypes
 import os
 import signal
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
+import setproctitle
 
 __all__ = [
     "MARK_VARIABLE",
-    "Process",
     "alive",
     "become_subreaper",
-    "boot_time",
     "close_descriptors",
     "cpu_seconds",
     "descendants",
     "die_with_parent",
-    "find",
     "has_children",
     "kill",
     "marked",
     "memory_bytes",
     "reap_child",
     "reserved_mark",
+    "runs",
     "session_members",
     "set_mark",
+    "set_role",
+    "set_title",
     "started_at",
     "trees",
 ]
@@ -45,97 +51,103 @@ MARK_VARIABLE = "TIDEPOOL_MARK"
 _RESERVED_MARK_BYTES = 240
 #: Start times are computed from the boot time, which the kernel rounds to a second and may correct.
 _START_TOLERANCE_SECONDS = 2.0
-_CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_ENDED = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-@dataclass(frozen=True)
-class Process:
-    pid: int
-    parent: int
-    session: int
-    state: str
-    started_at: float
-    cpu_seconds: float
-    memory_bytes: int
-
-
-def find(pid: int) -> Process | None:
-    """The process as it is now, or None. A zombie is found, with the state "Z"."""
-    return _read(pid, boot_time())
+#: Of this process, or of the one that it is a fork of; None: none was set.
+_title: str | None = None
 
 
 def started_at(pid: int) -> float:
-    """Unix seconds of the start; the same figure as `psutil.Process(pid).create_time()`."""
-    process = find(pid)
-    if process is None:
-        raise ProcessLookupError(f"no process {pid}")
-    return process.started_at
+    """Unix seconds of the start. Raises ProcessLookupError."""
+    try:
+        return psutil.Process(pid).create_time()
+    except psutil.NoSuchProcess as error:
+        raise ProcessLookupError(f"no process {pid}") from error
+
+
+def runs(process: psutil.Process) -> bool:
+    """Whether that very process has not ended. A zombie has."""
+    try:
+        return process.is_running() and process.status() not in _ENDED
+    except psutil.NoSuchProcess:
+        return False
 
 
 def alive(pid: int, started_at: float) -> bool:
-    """Whether that very process runs. A zombie does not."""
-    process = find(pid)
-    return process is not None and process.state not in "ZX" and _same_start(process.started_at, started_at)
+    """The same for a process that another one has named."""
+    try:
+        process = psutil.Process(pid)
+        return process.status() not in _ENDED and abs(process.create_time() - started_at) < _START_TOLERANCE_SECONDS
+    except psutil.NoSuchProcess:
+        return False
 
 
-def descendants(pid: int) -> list[Process]:
-    """Children, their children and so on, zombies left out."""
-    return [process for process in trees([pid])[pid] if process.pid != pid]
+def descendants(pid: int) -> list[psutil.Process]:
+    """Children, their children and so on, parents first, zombies left out."""
+    try:
+        return [process for process in psutil.Process(pid).children(recursive=True) if runs(process)]
+    except psutil.NoSuchProcess:
+        return []
 
 
-def trees(roots: list[int]) -> dict[int, list[Process]]:
-    """Each root with its descendants, parents first, zombies left out; empty for a root that is gone."""
-    found = {process.pid: process for process in _all_processes()}
-    children: dict[int, list[int]] = {}
-    for process in found.values():
-        children.setdefault(process.parent, []).append(process.pid)
+def trees(roots: list[int]) -> dict[int, list[psutil.Process]]:
+    """Each root with its descendants, parents first, zombies left out; empty for a root that has ended.
+
+    One look at all processes serves all roots: psutil's `children` would take one for each.
+    """
+    found: dict[int, psutil.Process] = {}
+    children: dict[int, list[int]] = defaultdict(list)
+    for process in _processes(psutil.pids()):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            children[process.ppid()].append(process.pid)
+            found[process.pid] = process
     result = {}
     for root in roots:
-        pids = [root]
+        pids = [root] if root in found else []
         for pid in pids:  # grows while it is walked
             pids += children.get(pid, [])
-        result[root] = [found[pid] for pid in pids if pid in found and found[pid].state not in "ZX"]
+        result[root] = [found[pid] for pid in pids if runs(found[pid])]
     return result
 
 
-def session_members(leader: int) -> list[Process]:
+def session_members(leader: int) -> list[psutil.Process]:
     """Processes in the session of `leader`, and `leader` itself though it may not have made its session yet."""
-    members = [process for process in _all_processes() if leader in (process.pid, process.session)]
-    return [process for process in members if process.state not in "ZX"]
+    pids = [pid for pid in psutil.pids() if leader in (pid, _session(pid))]
+    return [process for process in _processes(pids) if runs(process)]
 
 
-def marked(prefix: str) -> list[Process]:
+def marked(prefix: str) -> list[psutil.Process]:
     """Processes whose mark is `prefix` or continues it after a dot; this one left out."""
-    found = []
-    for process in _all_processes():
-        mark = _mark_of(process.pid)
-        if process.pid != os.getpid() and mark is not None and f"{mark}.".startswith(f"{prefix}."):
-            found.append(process)
-    return [process for process in found if process.state not in "ZX"]
+    pids = [pid for pid in psutil.pids() if pid != os.getpid() and f"{_mark_of(pid)}.".startswith(f"{prefix}.")]
+    return [process for process in _processes(pids) if runs(process)]
 
 
-def kill(process: Process, number: signal.Signals = signal.SIGKILL) -> None:
+def kill(process: psutil.Process, number: signal.Signals = signal.SIGKILL) -> None:
     """Signal that very process; it is no error if it has gone."""
-    if not alive(process.pid, process.started_at):
-        return
-    try:
-        os.kill(process.pid, number)
-    except ProcessLookupError:
-        return
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.send_signal(number)
 
 
-def cpu_seconds(processes: Iterable[Process]) -> float:
-    return sum(process.cpu_seconds for process in processes)
+def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
+    """Processor time of those that have not gone, children that ended left out."""
+    seconds = 0.0
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            seconds += times.user + times.system
+    return seconds
 
 
-def memory_bytes(processes: Iterable[Process]) -> int:
+def memory_bytes(processes: Iterable[psutil.Process]) -> int:
     """Resident memory; pages that processes share are counted for each."""
-    return sum(process.memory_bytes for process in processes)
+    total = 0
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            total += process.memory_info().rss
+    return total
 
 
 def reserved_mark() -> str:
@@ -153,20 +165,31 @@ def set_mark(mark: str) -> None:
     ctypes.memmove(start, value.ljust(size), size)
 
 
+def set_title(title: str) -> None:
+    """Name this process for ps, top and nvidia-smi. A title longer than the command line that it replaces is cut off.
+
+    The first call is made while the process has one thread and its environment is as at exec; its forks inherit that.
+    """
+    global _title
+    if _title is None:
+        os.environ["SPT_NOENV"] = "1"  # else titles may take the memory of the environment too, and so of the mark
+        setproctitle.getproctitle()
+        del os.environ["SPT_NOENV"]
+    _title = title
+    setproctitle.setproctitle(title)
+
+
+def set_role(role: str) -> None:
+    """Tell a fork from the process itself, if that has a title: the same but for what it is."""
+    if _title is not None:
+        set_title(f"tidepool {role}:{_title.partition(':')[2]}")
+
+
 def die_with_parent(parent: int) -> None:
     """SIGKILL when the thread that forked this process ends; exits at once if `parent` is already gone."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
-
-
-def boot_time() -> float:
-    """Unix seconds at which the machine was started."""
-    with open("/proc/stat") as lines:
-        for line in lines:
-            if line.startswith("btime"):
-                return float(line.split()[1])
-    raise RuntimeError("/proc/stat tells no boot time")
 
 
 def become_subreaper() -> None:
@@ -200,51 +223,34 @@ def has_children() -> bool:
     return True
 
 
-def _read(pid: int, booted_at: float) -> Process | None:
+def _processes(pids: Iterable[int]) -> Iterator[psutil.Process]:
+    """Those that are still there. Unlike `psutil.process_iter` it never answers for an earlier process of a pid."""
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            yield psutil.Process(pid)
+
+
+def _session(pid: int) -> int | None:
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
+        return os.getsid(pid)
+    except ProcessLookupError:
         return None
-    # The name stands in parentheses and may hold anything, also parentheses: count from the last one.
-    fields = text[text.rindex(")") + 2 :].split()
-    return Process(
-        pid=pid,
-        parent=int(fields[1]),
-        session=int(fields[3]),
-        state=fields[0],
-        started_at=int(fields[19]) / _CLOCK_TICKS + booted_at,
-        cpu_seconds=(int(fields[11]) + int(fields[12])) / _CLOCK_TICKS,
-        memory_bytes=int(fields[21]) * _PAGE_BYTES,
-    )
 
 
-def _same_start(one: float, other: float) -> bool:
-    return abs(one - other) < _START_TOLERANCE_SECONDS
-
-
-def _all_processes() -> Iterator[Process]:
-    booted_at = boot_time()
-    for name in os.listdir("/proc"):
-        process = _read(int(name), booted_at) if name.isdigit() else None
-        if process is not None:
-            yield process
-
-
-def _mark_of(pid: int) -> str | None:
+def _mark_of(pid: int) -> str:
+    """ "" for none. Not by psutil, which takes each environment to pieces: shims look at all processes, often."""
     try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes()
+        environment = b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:  # gone meanwhile, or another user's
-        return None
-    prefix = MARK_VARIABLE.encode() + b"="
-    for entry in environment.split(b"\0"):
-        if entry.startswith(prefix):
-            return entry[len(prefix) :].decode(errors="replace").rstrip() or None
-    return None
+        return ""
+    _, _, rest = environment.partition(b"\0" + MARK_VARIABLE.encode() + b"=")
+    return rest.partition(b"\0")[0].decode(errors="replace").rstrip()
 
 
 def _reserved_memory() -> tuple[int, int]:
     """Address and size of the mark's value in the environment that this process was exec'd with."""
     text = Path("/proc/self/stat").read_text()
+    # The name stands in parentheses and may hold anything, also parentheses: count from the last one.
     fields = text[text.rindex(")") + 2 :].split()
     first, last = int(fields[47]), int(fields[48])
     environment = ctypes.string_at(first, last - first)

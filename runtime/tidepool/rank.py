@@ -74,6 +74,7 @@ def run_rank(start: RankStart, link: socket.socket) -> NoReturn:
             os.nice(_VIRTUAL_NICENESS)
         _open_logs(start.context.log_dir)
         _set_environment(start)
+        procfs.set_title(start.context.title())
         threading.Thread(target=_end_with_shim, args=(link,), name="shim-watch", daemon=True).start()
         _enter_code_folder(start.context)
         if start.context.launch.engine != "elastic":

@@ -25,6 +25,8 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
+
 from tidepool import procfs
 from tidepool.endings import describe_end, oom_kills
 from tidepool.env import RankContext
@@ -349,7 +351,7 @@ class Shim:
         for process in (*procfs.descendants(rank.pid), *self._own_processes(rank)):
             procfs.kill(process)
 
-    def _own_processes(self, rank: RankProcess) -> list[procfs.Process]:
+    def _own_processes(self, rank: RankProcess) -> list[psutil.Process]:
         """The rank and what it started, also what has left its session or its parent."""
         marked = procfs.marked(f"{rank_mark(self._spec)}.{rank.member_id}")
         return [*procfs.session_members(rank.pid), *marked]

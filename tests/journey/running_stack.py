@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import queue
 import signal
@@ -135,14 +136,17 @@ class RunningStack:
         return [up, *up.children(recursive=True)]
 
     def strays(self) -> list[psutil.Process]:
-        """Everything that lives and belongs to this home: by its environment, arguments, or working folder."""
+        """Everything that lives and belongs to this home: by its environment, arguments, mark, or working folder."""
         found = []
+        mark = hashlib.sha256(os.fsencode(self.home.resolve())).hexdigest()[:12]
         for process in psutil.process_iter():
             try:
-                named = process.environ().get("TIDEPOOL_HOME") == str(self.home)
+                environment = process.environ()
+                named = environment.get("TIDEPOOL_HOME") == str(self.home)
+                marked = environment.get("TIDEPOOL_MARK", "").startswith(f"{mark}.")
                 told = any(str(self.home) in argument for argument in process.cmdline())
                 inside = Path(process.cwd()).is_relative_to(self.home)
-                if (named or told or inside) and process.status() != psutil.STATUS_ZOMBIE:
+                if (named or marked or told or inside) and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
             except psutil.Error:
                 continue

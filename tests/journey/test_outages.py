@@ -110,7 +110,7 @@ def finder(stack: RunningStack, part: str) -> Callable[[], list[psutil.Process]]
         "scheduler": "run_scheduler",
         "web": "webapp.embedded.serve",
         "control worker": "control@tidepool",
-        **{f"executor {host}": f"{host}@tidepool" for host in HOSTS},
+        **{f"executor {host}": f"executor {host}" for host in HOSTS},
         **{f"forkserver {host}": f"/{host}/forkserver.sock" for host in HOSTS},
     }
 
@@ -120,9 +120,7 @@ def finder(stack: RunningStack, part: str) -> Callable[[], list[psutil.Process]]
                 return False
             if part == "broker":
                 return process.name().endswith("-server")
-            # A shim and its ranks are forks of the forkserver: they have its command line, and a mark besides.
-            marks = process.environ().get("TIDEPOOL_MARK", "").strip()
-            return not marks and any(words[part] in argument for argument in process.cmdline())
+            return any(words[part] in argument for argument in process.cmdline())
         return False
 
     return lambda: [process for process in stack.family() if is_it(process)]

@@ -6,11 +6,12 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 import msgspec
+import psutil
 from tidepool import link, procfs
 from tidepool.journal import read_journal
 from tidepool.protocol import DesiredJob, LaunchSpec, RankStatus, ShimSpec, ShimStatus, decode, encode, entry_to_json
@@ -97,7 +98,7 @@ class JobReconciler:
         return self.status.ranks
 
     def until_gone(self) -> None:
-        wait_until(lambda: procfs.find(self.pid) is None)
+        wait_until(lambda: not psutil.pid_exists(self.pid))
 
     def records(self, kind: str) -> list[dict[str, Any]]:
         return [data for name, data in map(entry_to_json, read_journal(journal_path(self.spec))) if name == kind]
@@ -115,15 +116,14 @@ class JobReconciler:
         [value] = wait_until(lambda: _whole_json(path))
         return value
 
-    def processes(self) -> list[procfs.Process]:
+    def processes(self) -> list[psutil.Process]:
         """Ranks and what they have started, as the kernel has them."""
         return procfs.marked(rank_mark(self.spec))
 
     def close(self) -> None:
         self._link.close()
-        process = procfs.find(self.pid)
-        if process is not None:
-            procfs.kill(process)
+        with suppress(psutil.NoSuchProcess):
+            procfs.kill(psutil.Process(self.pid))
 
     def _next_status(self) -> ShimStatus:
         while not (lines := self._lines.feed(self._receive())):

@@ -131,9 +131,10 @@ def test_workers_follow_resizes_and_end_with_a_killed_rank(make_lab: Callable[..
     victim = lab.member_ids()[0]
     rank = lab.started()[victim]["pid"]
     workers = wait_until(lambda: procfs.descendants(rank), lambda: f"workers: {lab.story()}")
+    assert workers[0].cmdline()[0] == "tidepool reader: training 1"
     lab.kill(victim)
     wait_until(
-        lambda: not any(procfs.alive(worker.pid, worker.started_at) for worker in workers),
+        lambda: not any(procfs.runs(worker) for worker in workers),
         lambda: f"the end of the workers {workers}",
     )
     wait_until(lambda: victim not in lab.member_ids(), lab.story)

@@ -294,7 +294,7 @@ def test_what_a_dead_rank_left_behind_is_ended(keep: Keep) -> None:
     assert left_behind, "the script has started processes of its own"
     job.desired([], revision=2, vacating=[0])
     os.kill(rank.pid, signal.SIGKILL)
-    wait_until(lambda: not any(procfs.alive(process.pid, process.started_at) for process in before))
+    wait_until(lambda: not any(procfs.runs(process) for process in before))
 
 
 def test_stop_before_any_rank_ends_the_shim(keep: Keep) -> None:
@@ -392,10 +392,10 @@ def test_lifeline_closed_nothing_is_left(tmp_path: Path) -> None:
         job = stack.enter_context(closing(JobReconciler(forkserver, tmp_path, STUBBORN)))
         job.desired([0])
         job.written("ready")
-        everything = [*job.processes(), *filter(None, [procfs.find(pid), procfs.find(job.pid)])]
+        everything = [*job.processes(), psutil.Process(pid), psutil.Process(job.pid)]
         assert len(everything) == 5
         lifeline.close()
-        wait_until(lambda: not any(procfs.alive(process.pid, process.started_at) for process in everything))
+        wait_until(lambda: not any(procfs.runs(process) for process in everything))
         assert not forkserver.socket.exists()
         assert not job.socket.exists()
 

@@ -97,7 +97,15 @@ class StackSpecs:
     def _environment(self) -> dict[str, str]:
         inherited = {name: value for name, value in os.environ.items() if name not in _KEPT_BACK}
         broker = {} if self.broker_url is None else {"TIDEPOOL_BROKER_URL": self.broker_url}
-        return inherited | broker | {"TIDEPOOL_HOME": str(self.home), "PYTHONUNBUFFERED": "1"}
+        return (
+            inherited
+            | broker
+            | {
+                "TIDEPOOL_HOME": str(self.home),
+                "PYTHONUNBUFFERED": "1",
+                "SPT_NOENV": "1",  # Celery sets processes' titles: not in the memory of their environment
+            }
+        )
 
 
 _CELERY = ("--loglevel", "INFO", "--without-gossip", "--without-mingle", "--without-heartbeat")

@@ -7,6 +7,7 @@ import signal
 import time
 from pathlib import Path
 
+import psutil
 from tidepool import procfs
 from tidepool.journal import Journal, read_journal
 from tidepool.protocol import RankExited, RankStarted
@@ -50,7 +51,7 @@ def _ranks_without_end(journal: Path) -> list[RankStarted]:
     return list(started.values())
 
 
-def _left_behind(mark: str, ranks: list[RankStarted]) -> list[procfs.Process]:
+def _left_behind(mark: str, ranks: list[RankStarted]) -> list[psutil.Process]:
     left = [*procfs.marked(f"{mark}.shim"), *procfs.marked(f"{mark}.rank")]
     for rank in ranks:
         if _pid_is_its_own(rank.pid, rank.started_at):
@@ -63,8 +64,8 @@ def _pid_is_its_own(pid: int, started_at: float) -> bool:
 
     Until the machine restarts, the kernel gives no new process the pid of a session that still has members.
     """
-    if procfs.find(pid) is None:
-        return started_at > procfs.boot_time()
+    if not psutil.pid_exists(pid):
+        return started_at > psutil.boot_time()
     return procfs.alive(pid, started_at)
 
 

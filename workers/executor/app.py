@@ -10,6 +10,7 @@ from typing import Any
 
 from celery import Celery, Task, bootsteps
 from kombu.exceptions import ChannelError, OperationalError
+from tidepool.procfs import set_title
 from tidepool.protocol import ProtocolError, Report, Sync, from_json, to_json
 
 from workers.executor.config import executor_config
@@ -55,6 +56,7 @@ class SupervisorStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery h
     def __init__(self, parent: Any, **options: Any) -> None:
         super().__init__(parent, **options)
         config = executor_config()
+        self._title = f"tidepool executor {config.host}"
         journals = Journals(config.host, config.run_folder / "journals.json")
         sender = _ReportSender(parent.app)
         self._journals = journals
@@ -65,6 +67,7 @@ class SupervisorStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery h
         parent.app.supervisor = self._supervisor
 
     def start(self, parent: Any) -> None:
+        set_title(self._title)  # Celery has set its own by now
         self._journals.recall()
         self._supervisor.start()
         self._reporter.start()

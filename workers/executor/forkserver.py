@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import tidepool
 from tidepool import link, procfs
 from tidepool.backoff import Backoff
@@ -65,10 +66,8 @@ class Forkserver:
 
     def end(self) -> None:
         """End the forkserver; its children live on."""
-        with suppress(ForkserverError):
-            process = procfs.find(self._ask({"op": "ping"})["pid"])
-            if process is not None:
-                procfs.kill(process)
+        with suppress(ForkserverError, psutil.NoSuchProcess):
+            procfs.kill(psutil.Process(self._ask({"op": "ping"})["pid"]))
         if self._process is not None:
             self._process.kill()
             self._process.wait(_ANSWER_SECONDS)

@@ -97,6 +97,8 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     validate: Literal["", "validation", "testing"] = ""
     #: What was chosen in the model's form, by setting: for scripts that ask `pth_parameter_mgr`.
     settings: dict[str, Any] = {}
+    #: Name of the job's owner, for the titles of its ranks.
+    owner: str = ""
 
 
 class DesiredJob(msgspec.Struct, frozen=True):

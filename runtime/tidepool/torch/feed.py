@@ -136,6 +136,7 @@ def _as_it_is(read: Any) -> Any:
 def _begin_worker(rank_pid: int, worker: int) -> None:
     """A worker ends with its rank, and holds none of the rank's connections open: peers must see them end."""
     procfs.die_with_parent(rank_pid)
+    procfs.set_role("reader")
     null = os.open(os.devnull, os.O_RDWR)
     for name in os.listdir("/proc/self/fd"):
         descriptor = int(name)

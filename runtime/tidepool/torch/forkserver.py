@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--lifeline-fd", type=int)
     options = parser.parse_args()
+    procfs.set_title(f"tidepool forkserver: {options.socket}")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     _warm_up()
     share_fabric_home(build_fabric(options.socket.parent / "fabric"))
@@ -112,6 +113,7 @@ class Forkserver:
         lifeline_fd = self._lifeline_fd
 
         def run(listener: socket.socket) -> None:
+            procfs.set_title(f"tidepool shim: training {spec.job}")
             shim.main(spec, listener, lifeline_fd)
 
         return self._fork(Path(request["socket"]), client, mark, errors, run)
@@ -124,6 +126,7 @@ class Forkserver:
         lifeline_fd = self._lifeline_fd
 
         def run(control: socket.socket) -> None:
+            procfs.set_title(f"tidepool coordinator: training {desired.job}")
             coordinate(desired=desired, launch=launch, address=address, control=control, lifeline_fd=lifeline_fd)
 
         return self._fork(Path(request["socket"]), client, mark, Path(launch.folder) / "log" / "coordinator.err", run)

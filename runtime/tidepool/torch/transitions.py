@@ -13,6 +13,7 @@ import torch
 from tidepool.env import RankContext
 from tidepool.faults import fault
 from tidepool.gang import leave_gang
+from tidepool.procfs import set_title
 from tidepool.progress import note_step
 from tidepool.protocol import GenerationPlan, MemberMessage
 from tidepool.rank import could_train, end_at_once
@@ -37,6 +38,7 @@ class Transitions:
         self.state = state
         self.member_id = context.member_id if context else ""
         self.launch = context.launch if context else None
+        self._context = context
         leave_gang()  # a single process's session speaks for itself from now on
         device = next(state.model.parameters()).device
         self._control = Control(context, state.position, device) if context else None
@@ -205,8 +207,10 @@ class Transitions:
 
     def _activate(self, group: Group, plan: GenerationPlan) -> None:
         assert self._control is not None
+        assert self._context is not None
         self._control.activate(group)
         self._group = group
+        set_title(self._context.title(f" {group.rank} of {group.size}"))
         self._holders = [rank for rank, member in enumerate(plan.members) if member.holder]
         self._begun_at = self.state.position.operation
         note_step(self.state.position.step)

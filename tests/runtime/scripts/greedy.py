@@ -14,7 +14,7 @@ taken = []
 for _ in session.epochs(1_000_000):
     for step in session.steps(data):
         for inputs, labels in step:
-            while (session.folder / f"greedy-{os.environ['TIDEPOOL_WID']}").exists():
+            while (session.folder / f"greedy-{os.environ['TIDEPOOL_MEMBER_ID']}").exists():
                 taken.append(bytearray(b"x") * (32 << 20))
             step.backward(nn.functional.cross_entropy(model(inputs), labels))
         time.sleep(0.02)

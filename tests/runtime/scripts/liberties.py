@@ -73,7 +73,7 @@ for _ in session.epochs(options.epochs):
                     parameter.mul_(0.98)
         for features, labels in step:
             step.backward(nn.functional.cross_entropy(model(features), labels))
-        if "TIDEPOOL_WID" in os.environ and not Path(os.environ["DATA_DIR"], "hurry").exists():
+        if "TIDEPOOL_MEMBER_ID" in os.environ and not Path(os.environ["DATA_DIR"], "hurry").exists():
             time.sleep(options.step_seconds)
     if options.average:
         average.update(model)

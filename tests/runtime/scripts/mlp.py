@@ -26,7 +26,7 @@ parser.add_argument(
 )
 options = parser.parse_args()
 hurry = Path(os.environ.get("DATA_DIR", "."), "hurry")
-if options.never_ready and os.environ["TIDEPOOL_WID"].startswith(options.never_ready):
+if options.never_ready and os.environ["TIDEPOOL_MEMBER_ID"].startswith(options.never_ready):
     time.sleep(3600)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 import redis
 from celery import Celery
 from kombu.exceptions import OperationalError
@@ -235,7 +236,7 @@ class Host:
     def config(self) -> ExecutorConfig:
         return ExecutorConfig(self.home, self.name, self.broker.url, 4, "127.0.0.1", None)
 
-    def processes(self) -> list[procfs.Process]:
+    def processes(self) -> list[psutil.Process]:
         """Shims, coordinators, ranks and what ranks have started, as the kernel has them."""
         return procfs.marked(self.config.mark)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 from tidepool import procfs
 from tidepool.journal import Journal
 from tidepool.protocol import Finished, LaunchSpec
@@ -18,7 +19,7 @@ from tests.workers.executor.embedded import Host, desired_job
 TRAIN_FOREVER = "import time\nwhile True:\n    time.sleep(0.05)\n"
 
 
-def coordinators(host: Host) -> list[procfs.Process]:
+def coordinators(host: Host) -> list[psutil.Process]:
     return procfs.marked(f"{host.config.mark}.3.1.coordinator")
 
 

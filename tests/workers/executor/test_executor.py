@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import msgspec
+import psutil
 from tidepool import procfs
 
 from tests.runtime.process_tree import launch_spec
@@ -112,7 +113,7 @@ def test_shim_killed_its_ranks_die_with_a_record_and_start_again(host: Host, tmp
         9,
         "ShimLost",
     )
-    assert not any(procfs.alive(process.pid, process.started_at) for process in before)
+    assert not any(procfs.runs(process) for process in before)
     again = host.until(lambda report: [rank.member_id for rank in report.ranks] == ["host-a.0.2"])
     assert again.ranks[0].pid != rank.pid
 
@@ -163,13 +164,12 @@ def test_lifeline_owner_killed_nothing_is_left(broker: Broker, tmp_path: Path) -
         host.send_desired(desired_job(launch_spec(tmp_path, GRANDCHILD), [0]))
         host.until_running(1)
         wait_until(lambda: len(host.processes()) == 3)
-        forkserver = procfs.find(host.forkserver_pid())
-        assert forkserver is not None
+        forkserver = psutil.Process(host.forkserver_pid())
         everything = [*host.processes(), forkserver]
     finally:
         os.close(writing)
         os.close(reading)
-    wait_until(lambda: not any(procfs.alive(process.pid, process.started_at) for process in everything))
+    wait_until(lambda: not any(procfs.runs(process) for process in everything))
     assert host.ended() != 0
     host.close()
 
@@ -190,6 +190,8 @@ def test_broker_outage_costs_no_rank_and_no_entry(broker: Broker, host: Host, tm
 def test_the_broker_is_unknown_to_ranks(whole_host: Host, tmp_path: Path) -> None:
     whole_host.send_desired(desired_job(launch_spec(tmp_path, TRAIN_FOREVER), [0]))
     [rank] = whole_host.until_running(1).ranks
+    assert whole_host.process is not None
+    assert psutil.Process(whole_host.process.pid).cmdline()[0] == f"tidepool executor {whole_host.name}"
     for pid in (rank.pid, whole_host.forkserver_pid()):
         seen = Path(f"/proc/{pid}/environ").read_text() + Path(f"/proc/{pid}/cmdline").read_text()
         assert "BROKER" not in seen
@@ -211,10 +213,9 @@ def test_a_stop_is_followed_by_the_next_attempt(host: Host, tmp_path: Path) -> N
 def test_idle_executor_told_to_end_says_so_and_leaves_nothing(whole_host: Host) -> None:
     whole_host.send_desired()
     whole_host.until_applied()
-    forkserver = procfs.find(whole_host.forkserver_pid())
+    forkserver = psutil.Process(whole_host.forkserver_pid())
     whole_host.signal(signal.SIGTERM)
-    assert forkserver is not None
-    assert not procfs.alive(forkserver.pid, forkserver.started_at)
+    assert not procfs.runs(forkserver)
     assert whole_host.until(lambda report: report.leaving).ranks == []
 
 

@@ -23,7 +23,7 @@ facts = {
     "environment": dict(os.environ),
     "cwd": os.getcwd(),
     "fabric_model": fabric_model.__file__,
-    "member_id": os.environ["TIDEPOOL_WID"],
+    "member_id": os.environ["TIDEPOOL_MEMBER_ID"],
 }
 
 
