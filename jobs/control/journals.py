@@ -8,29 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from django.db import transaction
-from tidepool.protocol import (
-    AttemptFailed,
-    CheckpointFailed,
-    CheckpointPublished,
-    Entry,
-    Finished,
-    GenerationAbandoned,
-    GenerationActive,
-    GenerationPlanned,
-    Halted,
-    JournalEntry,
-    Lost,
-    NoProgress,
-    ProtocolError,
-    RankExited,
-    RankFailed,
-    RankJoined,
-    RankStarted,
-    RankStuck,
-    Report,
-    Restored,
-    entry_from_json,
-)
+from tidepool import protocol
+from tidepool.protocol import JournalEntry, ProtocolError, Report
 
 from jobs.control import checkpoints, generations, halts
 from jobs.control.allocation import close_generations
@@ -112,7 +91,7 @@ def _store(job: Job, name: _JournalName, entries: Sequence[JournalEntry], host: 
         return
     for entry in entries:
         try:
-            known = entry_from_json(entry.kind, entry.data)
+            known = protocol.entry_from_json(entry.kind, entry.data)
             if known is None:
                 logger.debug("job=%s journal=%s: %s is not known here", job.pk, entry.journal, entry.kind)
             else:
@@ -121,44 +100,44 @@ def _store(job: Job, name: _JournalName, entries: Sequence[JournalEntry], host: 
             logger.warning("job=%s journal=%s number=%s left out: %s", job.pk, entry.journal, entry.number, error)
 
 
-def _store_entry(job: Job, entry: Entry, host: str) -> None:
+def _store_entry(job: Job, entry: protocol.Entry, host: str) -> None:
     match entry:
-        case RankStarted():
+        case protocol.RankStarted():
             _rank_started(job, entry, host)
-        case RankExited():
+        case protocol.RankExited():
             _rank_exited(job, entry)
-        case RankJoined():
+        case protocol.RankJoined():
             _rank_joined(job, entry)
-        case RankStuck():
+        case protocol.RankStuck():
             _rank_stuck(job, entry)
-        case RankFailed():
+        case protocol.RankFailed():
             _rank_failed(job, entry)
-        case AttemptFailed():
+        case protocol.AttemptFailed():
             _give_up(job, entry)
-        case GenerationPlanned():
+        case protocol.GenerationPlanned():
             generations.plan(job, entry)
-        case GenerationActive():
+        case protocol.GenerationActive():
             generations.activate(job, entry)
-        case GenerationAbandoned():
+        case protocol.GenerationAbandoned():
             generations.abandon(job, entry.generation)
-        case CheckpointPublished():
+        case protocol.CheckpointPublished():
             checkpoints.store(job, entry)
-        case CheckpointFailed():
+        case protocol.CheckpointFailed():
             checkpoints.fail(job, entry)
-        case Restored():
+        case protocol.Restored():
             checkpoints.restore(job, entry)
-        case NoProgress():
+        case protocol.NoProgress():
             record(job, Why(Reason.NO_PROGRESS, entry.text, "executor"))
-        case Lost():
+        case protocol.Lost():
             close_generations(job)
             halts.end(job)
-        case Halted():
+        case protocol.Halted():
             halts.store(job, entry.step)
-        case Finished():
+        case protocol.Finished():
             _finished(job, entry)
 
 
-def _rank_started(job: Job, started: RankStarted, host: str) -> None:
+def _rank_started(job: Job, started: protocol.RankStarted, host: str) -> None:
     rank, _ = Rank.objects.get_or_create(
         job=job,
         attempt=job.attempt,
@@ -169,24 +148,24 @@ def _rank_started(job: Job, started: RankStarted, host: str) -> None:
     generations.enlist(job, rank)
 
 
-def _rank_exited(job: Job, exited: RankExited) -> None:
+def _rank_exited(job: Job, exited: protocol.RankExited) -> None:
     how = ("code", "signal", "error", "by_script", "stopped", "at")
     Rank.objects.filter(job=job, attempt=job.attempt, member_id=exited.member_id).update(
         state=RankState.EXITED, rank=None, exit={name: getattr(exited, name) for name in how}
     )
 
 
-def _rank_joined(job: Job, joined: RankJoined) -> None:
+def _rank_joined(job: Job, joined: protocol.RankJoined) -> None:
     ranks = Rank.objects.filter(job=job, attempt=job.attempt, member_id=joined.member_id)
     ranks.filter(state__in=(RankState.LAUNCHING, RankState.JOINING)).update(state=RankState.READY)
 
 
-def _rank_stuck(job: Job, stuck: RankStuck) -> None:
+def _rank_stuck(job: Job, stuck: protocol.RankStuck) -> None:
     text = f"The rank {stuck.member_id} on {stuck.host} is killed: {stuck.why}. The others train on."
     record(job, Why(Reason.RANK_LOST, text, "executor", {"member_id": stuck.member_id, "seconds": stuck.seconds}))
 
 
-def _rank_failed(job: Job, failed: RankFailed) -> None:
+def _rank_failed(job: Job, failed: protocol.RankFailed) -> None:
     error = failed.error or {}
     shown = f"{error.get('kind', 'exit code')}: {error.get('message', failed.code)}"
     when = "before it took part" if failed.step is None else f"after step {failed.step}"
@@ -195,7 +174,7 @@ def _rank_failed(job: Job, failed: RankFailed) -> None:
     record(job, Why(reason_of(str(error.get("kind", ""))), text, "executor", params))
 
 
-def _give_up(job: Job, failed: AttemptFailed) -> None:
+def _give_up(job: Job, failed: protocol.AttemptFailed) -> None:
     given_up = {name: getattr(failed, name) for name in ("member_id", "host", "code", "signal", "error", "step")}
     given_up["attempt"] = job.attempt
     step = max(job.step, failed.step or 0)
@@ -203,7 +182,7 @@ def _give_up(job: Job, failed: AttemptFailed) -> None:
     job.given_up, job.step = given_up, step
 
 
-def _finished(job: Job, finished: Finished) -> None:
+def _finished(job: Job, finished: protocol.Finished) -> None:
     Job.objects.filter(pk=job.pk).update(completed_attempt=job.attempt)
     job.completed_attempt = job.attempt
     text = f"Trained to the end: {finished.step} steps, {finished.epoch} epochs; the final weights are written."

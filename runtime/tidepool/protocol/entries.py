@@ -212,14 +212,8 @@ class StepRecord(msgspec.Struct, frozen=True):
     progress: float | None = None
 
 
-_BY_KIND: dict[str, type[Entry]] = {
-    str(cls.__struct_config__.tag): cls
-    for cls in (
-        *(RankStarted, RankExited, RankJoined, GenerationPlanned, GenerationActive, GenerationAbandoned, RankStuck),
-        *(RankFailed, AttemptFailed, NoProgress, Restored, CheckpointPublished, CheckpointFailed, Lost, Halted),
-        Finished,
-    )
-}
+_KINDS = [cls for base in (Entry, _Failure) for cls in base.__subclasses__() if cls is not _Failure]
+_BY_KIND: dict[str, type[Entry]] = {str(cls.__struct_config__.tag): cls for cls in _KINDS}
 
 
 def entry_to_json(entry: Entry) -> tuple[str, dict[str, Any]]:
