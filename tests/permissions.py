@@ -86,6 +86,7 @@ RULES: dict[str, Audience | Rule] = {
     "GET jobs:detail": OWNER_SEES,
     "GET jobs:live": OWNER_SEES,
     "GET jobs:curves": OWNER_SEES,
+    "GET jobs:part": Rule(OWNER_SEES, args={"part": "ranks"}),
     "POST jobs:change": Rule(OWNER_CHANGES, body={"priority": 6000}),
     "POST jobs:change-preview": Rule(OWNER_CHANGES, body={"priority": 6000}),
     "POST jobs:undo": Rule(OWNER_CHANGES, body={"events": "seq"}),

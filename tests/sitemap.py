@@ -84,6 +84,7 @@ NOT_PAGES = {
     "jobs:list-live": "JSON",
     "jobs:live": "JSON",
     "jobs:curves": "JSON",
+    "jobs:part": "a part of the page",
     "jobs:change": "takes a form, shows the job's page",
     "jobs:clone": "takes a form",
     "jobs:act": "takes a form",

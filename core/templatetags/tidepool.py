@@ -55,6 +55,13 @@ def size(value: int | None) -> str:
 
 
 @register.filter
+def decimal_size(value: int) -> str:
+    """A number of bytes in powers of ten, as `bytes` of static/js/words.js has it: 1.5 MB."""
+    power = min(4, (len(str(value)) - 1) // 3)
+    return f"{float(f'{value / 1000**power:.3g}'):g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
+
+
+@register.filter
 def percent(value: float | str | None, digits: int = 0) -> str:
     """0.5 as "50 %"; nothing for nothing."""
     return "" if value is None or isinstance(value, str) else f"{value * 100:.{digits}f} %"

@@ -23,7 +23,6 @@ from jobs.queries.jobs import (
     event_list,
     held_before,
     job_as_json,
-    rank_list,
     slot_map,
     visible_jobs,
 )
@@ -163,7 +162,6 @@ def _without_metrics(job: Job) -> dict[str, Any]:
             "metrics": [],
             "events": event_list(job),
         },
-        "ranks": rank_list(job),
         "log": first_written(job),
     }
 

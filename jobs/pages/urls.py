@@ -29,5 +29,6 @@ urlpatterns = [
     path("<int:job_id>/undo/", train.job_undo, name="undo"),
     path("<int:job_id>/clone/", job.job_clone, name="clone"),
     path("<int:job_id>/validate/", validation.job_validate, name="validate"),
+    re_path(r"^(?P<job_id>\d{1,18})/(?P<part>advice|ranks|results)/$", job.job_part, name="part"),
     re_path(r"^(?P<job_id>\d{1,18})/(?P<action>cancel|suspend|resume)/$", job.job_act, name="act"),
 ]

@@ -8,19 +8,6 @@ export function setField(root, name, text) {
   }
 }
 
-const FOCUSABLE = "a[href], button, input, select, textarea, [tabindex]";
-
-//: Replaces rows, and puts the focus back onto the same link or button of the row with the same `data-row`.
-export function replaceRows(body, rows) {
-  const focused = body.contains(document.activeElement) ? document.activeElement : null;
-  const former = focused?.closest("[data-row]");
-  const number = former ? [...former.querySelectorAll(FOCUSABLE)].indexOf(focused) : -1;
-  body.replaceChildren(...rows);
-  if (!former) return;
-  const row = rows.find((fresh) => fresh.dataset.row === former.dataset.row);
-  row?.querySelectorAll(FOCUSABLE)[number]?.focus({ preventScroll: true });
-}
-
 export function showState(root, state) {
   const badge = root.querySelector(".state");
   if (!badge || badge.dataset.state === state) return;

@@ -36,7 +36,7 @@ export function refresher(part, milliseconds = SOON_MS) {
 
 //: What is asked for regularly is asked for only while it can be seen.
 document.addEventListener("htmx:beforeRequest", (event) => {
-  const isSeen = !document.hidden && (event.detail.requestConfig.triggeringEvent || event.target.checkVisibility());
+  const isSeen = !document.hidden && (event.detail.requestConfig.triggeringEvent?.type === "fresh" || event.target.checkVisibility());
   if (!isSeen) event.preventDefault();
 });
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from datetime import datetime
+from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -18,20 +20,20 @@ from core.pages import login_user, or_404
 from jobs import actions
 from jobs.actions import JobChange
 from jobs.control.fixed_size import is_resumable, stop_words
-from jobs.files.result import code_files, shown_code
+from jobs.files.result import code_files, result_files, shown_code
 from jobs.files.validation_runs import validation_of
 from jobs.insight.advice import job_advice
 from jobs.insight.curves import as_curves, thinned_metrics
 from jobs.insight.curves_figure import curves_figure
-from jobs.models import Job
+from jobs.models import Checkpoint, Job
 from jobs.pages.queries import job_live, job_page
 from jobs.pages.train.forms import ChangeForm
 from jobs.pages.train.views import say_changed
 from jobs.permissions import refusals_by_state
-from jobs.queries.jobs import undoable_changes, visible_jobs
+from jobs.queries.jobs import rank_list, undoable_changes, visible_jobs
 from models_registry.queries import versions
 
-__all__ = ["job_act", "job_change", "job_clone", "job_curves", "job_detail", "job_detail_live"]
+__all__ = ["job_act", "job_change", "job_clone", "job_curves", "job_detail", "job_detail_live", "job_part"]
 
 LIST_CRUMB = ("Jobs", "/jobs/")
 TIDE_COLUMNS = ("Time", "Job", "GPUs", "Why", "Pause (ms)")
@@ -54,6 +56,8 @@ _ACTIONS: dict[str, tuple[Callable[[int, str], Job], str]] = {
     "resume": (actions.resume, "The training waits for GPUs again."),
 }
 
+_MAX_RANKS = 500
+_MAX_CHECKPOINTS = 100
 _NO_STEP = "No step is done yet. Loss and accuracy appear after the first one."
 _NO_STEP_OVER = "It did no step, so there is no loss or accuracy."
 #: Of a script that is not elastic: a single process may have a session.
@@ -80,6 +84,13 @@ def job_curves(request: HttpRequest, job_id: int) -> JsonResponse:
     """The figure of the metrics anew: when the job reports one that the page did not know."""
     job = or_404(visible_jobs(request.user).filter(pk=job_id).first())
     return JsonResponse(curves_figure(as_curves(thinned_metrics(job)), reverse("jobs:curves", args=[job.pk])))
+
+
+@require_safe
+def job_part(request: HttpRequest, job_id: int, part: str) -> HttpResponse:
+    """A part of the page anew, while somebody looks at it."""
+    job = or_404(visible_jobs(request.user).filter(pk=job_id).first())
+    return render(request, f"jobs/job/_{part}.html", {"job": job, **_PARTS[part](job)})
 
 
 @require_POST
@@ -137,6 +148,7 @@ def _job_page(request: HttpRequest, job: Job, form: ChangeForm) -> HttpResponse:
         "arguments": shlex.join(job.arguments),
         "tide": tide_figure([page.band], job.max_slots, pool=False),
         "advice": job_advice(job, page.curves),
+        **_ranks(job),
         "metrics": curves_figure(page.curves, reverse("jobs:curves", args=[job.pk])),
         "tide_columns": TIDE_COLUMNS,
         **_words_of_no_metrics(job),
@@ -147,6 +159,26 @@ def _job_page(request: HttpRequest, job: Job, form: ChangeForm) -> HttpResponse:
     if not job.elastic:
         context["stop_words"] = stop_words(job.instance_group, resumable=is_resumable(job))
     return render(request, "jobs/job/page.html", context)
+
+
+def _ranks(job: Job) -> dict[str, Any]:
+    """Processes, the newest first, those that run before those that ended."""
+    ranks = [rank | {"started_at": datetime.fromisoformat(rank["started_at"])} for rank in reversed(rank_list(job))]
+    ranks.sort(key=lambda rank: rank["exit"] is not None)
+    is_virtual = any(rank["gpu"] and rank["gpu"]["virtual"] for rank in ranks)
+    return {"ranks": ranks[:_MAX_RANKS], "rank_count": len(ranks), "has_virtual_gpus": is_virtual}
+
+
+def _results(job: Job) -> dict[str, Any]:
+    return {"checkpoints": Checkpoint.objects.filter(job=job)[:_MAX_CHECKPOINTS], "results": result_files(job)}
+
+
+#: Parts of a job's page that are fetched while somebody looks at them, and what each shows.
+_PARTS: dict[str, Callable[[Job], dict[str, Any]]] = {
+    "advice": lambda job: {"advice": job_advice(job)},
+    "ranks": _ranks,
+    "results": _results,
+}
 
 
 def _words_of_no_metrics(job: Job) -> dict[str, str]:

@@ -3,6 +3,7 @@
 
 import { readJson } from "../charts.js";
 import { refreshTimes } from "../frame.js";
+import "../fresh.js";
 import { live } from "../live.js";
 import { clock } from "../words.js";
 import { start as startCharts } from "./job/charts.js";
@@ -10,8 +11,6 @@ import { start as startEta } from "./job/eta.js";
 import { start as startEvents } from "./job/events.js";
 import { start as startHeader } from "./job/header.js";
 import { start as startLogs } from "./job/logs.js";
-import { start as startRanks } from "./job/ranks.js";
-import { start as startResults } from "./job/results.js";
 import { start as startWhy } from "./job/why.js";
 
 const RANKS_SETTLE_MS = 500;
@@ -19,7 +18,7 @@ const RANKS_SETTLE_MS = 500;
 const root = document.getElementById("job");
 const page = readJson("live-job");
 page.job = Number(root.dataset.job);
-const parts = [startHeader, startEta, startWhy, startCharts, startRanks, startLogs, startEvents, startResults].map((start) => start(page, root));
+const parts = [startHeader, startEta, startWhy, startCharts, startLogs, startEvents].map((start) => start(page, root));
 
 function tell(what, ...news) {
   for (const part of parts) part?.[what]?.(...news);
@@ -51,6 +50,11 @@ function scrollToTab() {
   const isOpened = [...root.querySelectorAll(".job-tabs [data-bs-target]")].some((tab, place) => place > 0 && tab.dataset.bsTarget === location.hash);
   if (isOpened) root.querySelector(".job-tabs").scrollIntoView({ block: "start" });
 }
+
+//: Curves of a training that is over stay as they are, and so does what is said of them.
+document.getElementById("advice").addEventListener("htmx:beforeRequest", (event) => {
+  if (root.dataset.state !== "RUNNING") event.preventDefault();
+});
 
 tell("showState", page.state, page.state);
 tell("append", page.append);

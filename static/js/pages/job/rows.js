@@ -1,13 +1,4 @@
-// Rows of tables: everything is text, never markup.
-
-export function cell(row, label, value, className = "") {
-  const fresh = row.insertCell();
-  fresh.dataset.label = label;
-  if (className) fresh.className = className;
-  if (value instanceof Node) fresh.append(value);
-  else fresh.textContent = value ?? "–";
-  return fresh;
-}
+// Elements that scripts of a job's page make: everything is text, never markup.
 
 //: `refreshTimes` fills in the words.
 export function timeElement(at) {
@@ -17,11 +8,10 @@ export function timeElement(at) {
   return time;
 }
 
-export function link(href, words, isDownload = false) {
+export function link(href, words) {
   const anchor = document.createElement("a");
   anchor.href = href;
   anchor.textContent = words;
-  anchor.toggleAttribute("download", isDownload);
   return anchor;
 }
 
