@@ -10,11 +10,10 @@ from django.db.models import Count, Exists, OuterRef, QuerySet
 from django.utils import timezone
 
 from core.errors import NotFound
+from core.references import by_reference
 from core.roles import VIEWERS, Role
 
 __all__ = ["UserRow", "find_user", "user_row", "users"]
-
-_MAX_ID = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -57,13 +56,10 @@ def users(search: str = "") -> QuerySet[User]:
 
 def find_user(reference: int | str) -> User:
     """By name or, where no name fits, by id."""
-    text = str(reference)
-    named = None if "\0" in text else users().filter(username=text).first()
-    if named is None and text.isascii() and text.isdecimal() and len(text) <= 19 and int(text) <= _MAX_ID:
-        named = users().filter(pk=int(text)).first()
-    if named is None:
+    user = by_reference(users(), reference, name="username")
+    if user is None:
         raise NotFound("There is no such user: look them up in the list.")
-    return named
+    return user
 
 
 def user_row(user: User) -> UserRow:

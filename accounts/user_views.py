@@ -19,7 +19,7 @@ from accounts.tokens import withdraw_token
 from core.errors import UserError
 from core.formfields import show_error
 from core.notices import Undo, say
-from core.pages import login_user, or_404, page_of
+from core.pages import done, login_user, or_404, page_of
 from core.roles import require_cluster_admin, role_of
 
 __all__ = [
@@ -96,7 +96,7 @@ def user_role(request: HttpRequest, user_id: int) -> HttpResponse:
     form, user = RoleForm(request.POST), _user(user_id)
     old = role_of(user)
     role = form.cleaned_data["role"] if form.is_valid() else request.POST.get("role", "")
-    if _done(request, lambda: actions.change_role(login_user(request), user_id, role)) and role != old:
+    if done(request, lambda: actions.change_role(login_user(request), user_id, role)) and role != old:
         undo = Undo(reverse("user-role", args=[user_id]), {"role": old.value})
         is_own = user_id == login_user(request).pk
         say(request, f"{user.username} is {role_of(_user(user_id)).label} now.", undo=None if is_own else undo)
@@ -117,7 +117,7 @@ def user_activate(request: HttpRequest, user_id: int) -> HttpResponse:
 def user_deactivate(request: HttpRequest, user_id: int) -> HttpResponse:
     require_cluster_admin(request.user)
     user = _user(user_id)
-    if _done(request, lambda: actions.deactivate(login_user(request), user_id)):
+    if done(request, lambda: actions.deactivate(login_user(request), user_id)):
         say(request, f"{user.username} is deactivated: sessions, open pages and tokens have ended. Trainings go on.")
     return redirect("user", user_id)
 
@@ -126,7 +126,7 @@ def user_deactivate(request: HttpRequest, user_id: int) -> HttpResponse:
 def user_withdraw(request: HttpRequest, user_id: int) -> HttpResponse:
     require_cluster_admin(request.user)
     user = _user(user_id)
-    if not _done(request, lambda: actions.withdraw_invitation(login_user(request), user_id)):
+    if not done(request, lambda: actions.withdraw_invitation(login_user(request), user_id)):
         return redirect("user", user_id)
     say(request, f"The invitation of {user.username} is withdrawn.")
     return redirect("users")
@@ -149,16 +149,6 @@ def _back(request: HttpRequest, user_id: int) -> HttpResponse:
     """Redirect to the user's page, which whoever has just given up the own rights may no longer see."""
     me = User.objects.get(pk=login_user(request).pk)
     return redirect("user", user_id) if me.is_staff else redirect("overview")
-
-
-def _done(request: HttpRequest, action: Callable[[], object]) -> bool:
-    """False, and a message, where the action is refused."""
-    try:
-        action()
-    except UserError as error:
-        messages.error(request, error.message)
-        return False
-    return True
 
 
 def _hand_out(request: HttpRequest, user_id: int, action: Callable[[User, int], Handout], what: str) -> HttpResponse:

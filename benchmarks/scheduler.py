@@ -22,7 +22,7 @@ import time
 from dataclasses import replace
 
 from benchmarks.results import Result, arguments, result, show
-from core.collector import without_collector
+from core.process import without_collector
 from scheduling.forecast import Work, forecast
 from scheduling.preview import preview, with_job
 from scheduling.schedule import schedule

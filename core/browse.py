@@ -79,7 +79,7 @@ def _entries(folder: Path, real_roots: Sequence[Path], after: str) -> Iterator[E
     try:
         with os.scandir(folder) as found:
             for raw in found:
-                if raw.name.startswith(".") or raw.name in hidden or not _is_text(raw.name):
+                if raw.name.startswith(".") or raw.name in hidden or not raw.name.isprintable():
                     continue
                 entry = _entry(raw, real_roots)
                 if entry is not None and entry.key > after:
@@ -105,7 +105,3 @@ def _trail(folder: Path, real_roots: Sequence[Path]) -> list[tuple[str, str]]:
 
 def _is_inside(path: Path, real_roots: Sequence[Path]) -> bool:
     return any(path.is_relative_to(root) for root in real_roots)
-
-
-def _is_text(name: str) -> bool:
-    return name.isprintable() and not any(0xD800 <= ord(letter) <= 0xDFFF for letter in name)

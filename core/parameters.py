@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.errors import field_error
+from core.references import is_storable
 
 __all__ = ["Scalar", "checked_parameters", "kind_of", "misfits"]
 
@@ -60,9 +61,7 @@ def misfits(parameters: Mapping[str, Any], declared: Mapping[str, Scalar]) -> di
 def _is_scalar(value: Any) -> bool:
     if isinstance(value, str):
         # It becomes an argument of a process: NUL would end it, and a lone surrogate cannot be stored.
-        return len(value) <= _MAX_TEXT and not any(
-            letter == "\0" or 0xD800 <= ord(letter) <= 0xDFFF for letter in value
-        )
+        return len(value) <= _MAX_TEXT and is_storable(value)
     if isinstance(value, bool):
         return True
     return isinstance(value, int | float) and math.isfinite(value) and abs(value) <= _MAX_WHOLE

@@ -12,10 +12,10 @@ Row = TypeVar("Row", bound=Model)
 _MAX_ID = 2**63 - 1
 
 
-def by_reference(rows: QuerySet[Row], reference: int | str) -> Row | None:
-    """The row with this name or, where no name fits, with this id."""
+def by_reference(rows: QuerySet[Row], reference: int | str, *, name: str = "name") -> Row | None:
+    """The row with this name or, where no name fits, with this id. `name`: the column of names."""
     text = str(reference)
-    named = rows.filter(name=text).first() if is_storable(text) else None
+    named = rows.filter(**{name: text}).first() if is_storable(text) else None
     if named is not None or not _is_id(text):
         return named
     return rows.filter(pk=int(text)).first()

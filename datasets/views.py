@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from django.conf import settings
@@ -14,7 +13,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from core.archive import ARCHIVE_SUFFIXES
 from core.errors import UserError
 from core.formfields import show_error
-from core.pages import login_user, or_404, page_of
+from core.pages import done, login_user, or_404, page_of
 from core.sources import Source, Upload
 from datasets import actions
 from datasets.actions import DatasetRegistration
@@ -118,7 +117,7 @@ def dataset_new(request: HttpRequest) -> HttpResponse:
 @require_POST
 def dataset_delete(request: HttpRequest, dataset_id: int) -> HttpResponse:
     dataset = or_404(datasets().filter(pk=dataset_id).first())
-    if not _done(request, lambda: actions.delete_dataset(login_user(request), dataset)):
+    if not done(request, lambda: actions.delete_dataset(login_user(request), dataset)):
         return redirect("datasets:detail", dataset_id)
     messages.success(request, f"The dataset {dataset.name} is deleted.")
     return redirect("datasets:list")
@@ -127,7 +126,7 @@ def dataset_delete(request: HttpRequest, dataset_id: int) -> HttpResponse:
 @require_POST
 def version_delete(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     version = _version(dataset_id, number)
-    if _done(request, lambda: actions.delete_version(login_user(request), version)):
+    if done(request, lambda: actions.delete_version(login_user(request), version)):
         messages.success(request, f"Version {number} of {version.dataset.name} is deleted.")
     return redirect("datasets:detail", dataset_id)
 
@@ -135,18 +134,8 @@ def version_delete(request: HttpRequest, dataset_id: int, number: int) -> HttpRe
 @require_POST
 def dataset_check(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     version = _version(dataset_id, number)
-    _done(request, lambda: actions.check_again(login_user(request), version))
+    done(request, lambda: actions.check_again(login_user(request), version))
     return redirect("datasets:detail", dataset_id)
-
-
-def _done(request: HttpRequest, action: Callable[[], None]) -> bool:
-    """False, and a message, where the action is refused."""
-    try:
-        action()
-    except UserError as error:
-        messages.error(request, error.message)
-        return False
-    return True
 
 
 def _version(dataset_id: int, number: int) -> DatasetVersion:

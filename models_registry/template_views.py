@@ -10,7 +10,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from core.errors import UserError
 from core.formfields import show_error
-from core.pages import login_user, or_404, page_of
+from core.pages import done, login_user, or_404, page_of
 from core.sources import Source, Upload
 from models_registry.actions import TemplateAddition, add_template, delete_template, take_again
 from models_registry.code import inspect_code
@@ -89,11 +89,7 @@ def template_detail(request: HttpRequest, template_id: int) -> HttpResponse:
 @require_POST
 def template_take_again(request: HttpRequest, template_id: int) -> HttpResponse:
     template = _template(template_id)
-    try:
-        take_again(template, login_user(request))
-    except UserError as error:
-        messages.error(request, error.message)
-    else:
+    if done(request, lambda: take_again(template, login_user(request))):
         messages.success(request, "The files are taken over as they are now. Models made before keep theirs.")
     return redirect("models:template", template.pk)
 
@@ -101,10 +97,7 @@ def template_take_again(request: HttpRequest, template_id: int) -> HttpResponse:
 @require_POST
 def template_delete(request: HttpRequest, template_id: int) -> HttpResponse:
     template = _template(template_id)
-    try:
-        delete_template(template, login_user(request))
-    except UserError as error:
-        messages.error(request, error.message)
+    if not done(request, lambda: delete_template(template, login_user(request))):
         return redirect("models:template", template_id)
     messages.success(request, f"The template {template.name} is deleted. The folder that it came from stays.")
     return redirect("models:templates")

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from core.errors import UserError
 from core.formfields import show_error
-from core.pages import login_user, or_404, page_of
+from core.pages import done, login_user, or_404, page_of
 from models_registry.actions import ModelRegistration, delete_model, register
 from models_registry.code import CodeFacts, inspect_code
 from models_registry.compare import changed_files, changed_values
@@ -149,10 +149,7 @@ def model_compare(request: HttpRequest, model_id: int) -> HttpResponse:
 @require_POST
 def model_delete(request: HttpRequest, model_id: int) -> HttpResponse:
     model = _model(model_id)
-    try:
-        delete_model(model, login_user(request))
-    except UserError as error:
-        messages.error(request, error.message)
+    if not done(request, lambda: delete_model(model, login_user(request))):
         return redirect("models:detail", model_id)
     messages.success(request, f"The model {model.name} is deleted.")
     return redirect("models:list")

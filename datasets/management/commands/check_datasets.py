@@ -11,9 +11,9 @@ from typing import Any
 from django.core.management.base import BaseCommand
 from django.db import close_old_connections
 from django.utils import timezone
+from tidepool.backoff import Backoff
 
-from core.alive import still_alive
-from core.stopping import stop_at_signals
+from core.process import still_alive, stop_at_signals
 from core.uploads import prune
 from datasets.actions.checking import Stopped, check
 from datasets.actions.checks import ClaimLost, claim_next, give_back
@@ -24,7 +24,6 @@ logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.5
 _PRUNE_SECONDS = 3600.0
-_MAX_BACKOFF_SECONDS = 30.0
 #: Reading whole disks must not slow down the site or the scheduler.
 _NICENESS = 10
 
@@ -40,7 +39,7 @@ class Command(BaseCommand):
 class Checker:
     def __init__(self, stop: threading.Event) -> None:
         self._stop = stop
-        self._failures = 0
+        self._backoff = Backoff(first_seconds=2 * _POLL_SECONDS, longest_seconds=30.0)
         self._pruned_at = -_PRUNE_SECONDS
 
     def run(self) -> None:
@@ -48,15 +47,15 @@ class Checker:
         while not self._stop.is_set():
             try:
                 is_idle = not self.turn()
-                self._failures = 0
+                self._backoff.reset()
                 still_alive()
             except Exception:
-                self._failures += 1
+                self._backoff.add(time.monotonic())
                 is_idle = True
                 logger.exception("a check failed; the next turn tries again")
                 close_old_connections()
             if is_idle:
-                self._stop.wait(min(_POLL_SECONDS * 2**self._failures, _MAX_BACKOFF_SECONDS))
+                self._stop.wait(self._backoff.pause_seconds or _POLL_SECONDS)
 
     def turn(self) -> bool:
         """Check one version, if one waits."""

@@ -11,10 +11,9 @@ import redis
 from django.core.management.base import BaseCommand
 from django.db import close_old_connections
 from django.utils import timezone
+from tidepool.backoff import Backoff
 
-from core.alive import still_alive
-from core.collector import without_collector
-from core.stopping import stop_at_signals
+from core.process import still_alive, stop_at_signals, without_collector
 from jobs.control.dispatch import resend_outstanding, send_roll_up
 from jobs.control.halts import give_up_halts
 from jobs.control.leadership import Leadership, Spent
@@ -31,7 +30,6 @@ logger = logging.getLogger(__name__)
 CYCLE_SECONDS = 1.0
 RESEND_SECONDS = 2.0
 ROLL_UP_SECONDS = 60.0
-_MAX_BACKOFF_SECONDS = 30.0
 
 
 class Command(BaseCommand):
@@ -50,7 +48,7 @@ class Scheduler:
         self._cycle = 0
         self._resent_at = 0.0
         self._rolled_up_at = -ROLL_UP_SECONDS
-        self._failures = 0
+        self._backoff = Backoff(first_seconds=CYCLE_SECONDS, longest_seconds=30.0)
         #: On the newest cycle, to be written down with the next renewal of the lead.
         self._spent: Spent | None = None
 
@@ -60,10 +58,10 @@ class Scheduler:
             try:
                 with without_collector():
                     self.cycle()
-                self._failures = 0
+                self._backoff.reset()
                 still_alive()
             except Exception:
-                self._failures += 1
+                self._backoff.add(time.monotonic())
                 logger.exception("cycle=%s failed; the next one tries again", self._cycle)
                 close_old_connections()
             self._wait()
@@ -97,8 +95,8 @@ class Scheduler:
             send_roll_up()
 
     def _wait(self) -> None:
-        if self._failures:
-            self._stop.wait(min(CYCLE_SECONDS * 2 ** (self._failures - 1), _MAX_BACKOFF_SECONDS))
+        if self._backoff.pause_seconds:
+            self._stop.wait(self._backoff.pause_seconds)
             return
         try:
             self._wake_ups.wait(CYCLE_SECONDS)

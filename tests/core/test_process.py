@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from hypothesis import given, settings
 
-from core.collector import without_collector
+from core.process import without_collector
 from scheduling.schedule import schedule
 from scheduling.snapshot import Snapshot
 from tests.scheduling.strategies import snapshots
