@@ -1,4 +1,4 @@
-"""How a rank ended, and whose doing that was: the script's, which will do it again, or the machine's.
+"""Ends of ranks: how a rank ended, and whether its script caused that, which will do it again, or the machine.
 
 An exception, an exit code, a crash by a signal of the processor and a lack of memory are the script's. What kills from
 outside (SIGKILL, SIGTERM, a lost host) is the machine's.
@@ -87,7 +87,7 @@ def error_key(error: dict[str, Any] | None, code: int | None, number: int | None
 def oom_kills(cgroup: str | None = None) -> int | None:
     """How often the kernel has killed for want of memory: in this process's cgroup, else on the machine.
 
-    None: the kernel does not tell. `cgroup`: the text of /proc/self/cgroup.
+    None: the kernel does not report it. `cgroup`: the text of /proc/self/cgroup.
     """
     lines = (cgroup if cgroup is not None else _read(Path("/proc/self/cgroup"))).splitlines()
     places: list[Path] = []

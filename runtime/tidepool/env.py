@@ -1,4 +1,4 @@
-"""What a rank knows about itself: the only module of the runtime that reads the environment.
+"""A rank's place in its job: the only module of the runtime that reads the environment.
 
 The shim writes these variables before it runs the script. Off the cluster none of them is set and
 `rank_context()` is None: the same script then trains alone, as rank 0 of 1.
@@ -63,7 +63,7 @@ class RankContext:
 
 
 def rank_environment(context: RankContext, launch_file: Path) -> dict[str, str]:
-    """What a rank's environment has over the executor's allow-list. `launch_file` holds the LaunchSpec as JSON."""
+    """Variables of a rank beyond the executor's allow-list. `launch_file` holds the LaunchSpec as JSON."""
     folder = context.folder
     return {
         **context.launch.environment,
@@ -106,7 +106,7 @@ def data_folder() -> Path:
 
 
 def result_folder() -> Path | None:
-    """RESULT_DIR; None where nobody has said where results go."""
+    """RESULT_DIR; None where it is not set."""
     folder = os.environ.get("RESULT_DIR")
     return Path(folder) if folder else None
 
@@ -161,5 +161,5 @@ def ask_for_reproducible_kernels() -> None:
 
 
 def take_nccl_errors() -> None:
-    """Errors of NCCL are handled by us: by default torch ends the process, also when a peer is slow."""
+    """Handle errors of NCCL here: by default torch ends the process, also when a peer is slow."""
     os.environ.update(TORCH_NCCL_ASYNC_ERROR_HANDLING="0", TORCH_NCCL_ENABLE_MONITORING="0")

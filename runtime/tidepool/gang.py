@@ -1,4 +1,4 @@
-"""A rank of a script that knows nothing of us: it waits until all of its gang are there, and gets torchrun's variables.
+"""The gang of a script without a session: its ranks wait for each other and get the variables that torchrun sets.
 
 Scripts of the engines `fixed` and `single` have no session that speaks for them. So the rank's process joins at
 the coordinator before it runs the script, waits for the one generation that there will be, and sets the environment
@@ -56,7 +56,7 @@ def take_place(context: RankContext, *, slots_per_gpu: int | None) -> dict[str, 
 
 
 def leave_gang() -> None:
-    """A session begins in this process, if it is the only one of its job: nobody else speaks for it any more."""
+    """Close the connection: a session in the only process of a job opens its own."""
     global _link
     if _link is not None:
         _link.close()
@@ -174,7 +174,7 @@ class GangLink:
     # --- the thread ---
 
     def _listen(self) -> None:
-        """A rank that cannot hear that it belongs to the past would write beside its successors: it ends."""
+        """End the rank if this thread fails: a rank that cannot be fenced would write beside its successors."""
         try:
             while (connection := self._connect()) is not None:
                 self._serve(connection)
@@ -193,7 +193,7 @@ class GangLink:
                 self._connection = None
 
     def _connect(self) -> socket.socket | None:
-        """None: nothing is to be said any more."""
+        """None: this connection was closed for good."""
         file = self._context.folder / "coordinator.json"
         while not self._closed:
             try:

@@ -1,4 +1,4 @@
-"""Journals: append-only files of JSON lines, on disk before anybody is told. Each has one writing process.
+"""Journals: append-only files of JSON lines, on disk before any message is sent. Each has one writing process.
 
 An entry's number is its line's position, from 1.
 """

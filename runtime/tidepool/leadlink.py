@@ -1,4 +1,4 @@
-"""A shim's connection to its job's coordinator, which tells it to kill ranks that do not hear anybody any more.
+"""A shim's connection to its job's coordinator, which has it kill ranks that no longer respond.
 
 The coordinator may be on another host, and be replaced at any time: `coordinator.json` in the job's folder says where
 it is. Nothing here ever waits: the shim's loop calls `turn`, and what it selects on calls the rest.
@@ -52,7 +52,7 @@ class LeadLink:
         self._connect()
 
     def send_join(self) -> None:
-        """Also whenever it would say something else than before."""
+        """Send the join message, also again whenever its content has changed."""
         if self._link is None or not self._connected:
             return
         line = encode(self._join())

@@ -1,4 +1,4 @@
-"""How far this process's training is, for whoever writes down its end. Set by the session, read after the script."""
+"""Progress of this process's training: the session sets it, and it is read when the end of the rank is recorded."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class RankStart:
 
 
 def inherited_environment(environment: dict[str, str]) -> dict[str, str]:
-    """What a process with users' code in it may see of our own environment: an allow-list, so no secret."""
+    """The part of our environment that a process with users' code may see: an allow-list, so no secret."""
     return {name: value for name, value in environment.items() if name in _INHERITED or name.startswith("LC_")}
 
 
@@ -219,7 +219,7 @@ def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError):  # the script closed it, or the disk is full: nothing left to tell it to
+        except (OSError, ValueError):  # the script closed it, or the disk is full: there is nowhere left to report it
             continue
 
 

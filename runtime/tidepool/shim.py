@@ -58,7 +58,7 @@ logger = logging.getLogger(__name__)
 #: Times in a row that a slot's rank is started again when each has lived for less than _LIVED_SECONDS.
 RESTART_LIMIT = 5
 _LIVED_SECONDS = 20.0
-#: Ends by scripts' errors that a coordinator is told of when it comes back.
+#: Ends by scripts' errors that are sent to a coordinator that comes back.
 _REPORTED_ENDS = 16
 _FIRST_BACKOFF_SECONDS = 0.2
 _SIGTERM_GRACE_SECONDS = 10.0
@@ -286,7 +286,7 @@ class Shim:
         return RankStart(context, self._launch_file, f"{rank_mark(spec)}.{member_id}", slots_per_gpu, self._pid)
 
     def _receive_progress(self, rank: RankProcess) -> None:
-        """A byte says that the script has begun, or could train; the end, that the rank has given up its side."""
+        """Read a byte: the script has begun, or could train. At the end of the stream the rank has closed its side."""
         byte = rank.link.recv(1)
         if not byte:
             self._selector.unregister(rank.link)
@@ -393,7 +393,7 @@ class Shim:
         self._retry_later(rank.slot, f"{rank.member_id} was killed by signal {end.signal}")
 
     def _oom_killed(self) -> bool | None:
-        """Whether the kernel has killed for want of memory since the last look; None: it does not tell."""
+        """Whether the kernel has killed for want of memory since the last look; None: it does not report it."""
         before, self._oom_kills = self._oom_kills, oom_kills()
         return None if self._oom_kills is None else self._oom_kills > (before or 0)
 

@@ -1,4 +1,4 @@
-"""What a shim remembers of its slots, and of the ranks in them; which GPU a slot is."""
+"""A shim's record of its slots and the ranks in them, and the GPU that a slot stands for."""
 
 from __future__ import annotations
 

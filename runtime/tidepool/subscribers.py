@@ -1,4 +1,4 @@
-"""Those connected to a shim's socket: each is told what changes, and may send lines."""
+"""Clients of a shim's socket: each receives every change and may send lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Client:
 
 
 class Subscribers:
-    """Callbacks for a selector. greeting: what a new client is told. hear: gets each line that one sends."""
+    """Callbacks for a selector. first_line: what a new client is sent. on_line: gets each line that a client sends."""
 
     def __init__(
         self,

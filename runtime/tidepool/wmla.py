@@ -1,4 +1,4 @@
-"""What a rank finds around it when its script is written for WMLA: variables, folders, the path for imports."""
+"""Surroundings of a rank whose script is written for WMLA: variables, folders, the path for imports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MAX_NAME_BYTES = 255
 
 
 def environment(context: RankContext, runtime_root: Path, fabric_home: str) -> dict[str, str]:
-    """Variables that WMLA documents or its samples read. What the launch says of its own has the last word."""
+    """Variables that WMLA documents or its samples read. Variables of the launch itself take precedence."""
     launch, results = context.launch, context.folder.parents[3]
     user = context.folder.parents[2].name
     archive = [str(Path(fabric_home, "libs", "fabric.zip"))] if fabric_home else []

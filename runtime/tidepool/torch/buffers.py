@@ -48,7 +48,7 @@ class Buffers:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """What happens to them in the block leaves no trace."""
+        """Restore the buffers after the block."""
         saved = [buffer.detach().clone() for buffer in self._model.buffers()]
         try:
             yield

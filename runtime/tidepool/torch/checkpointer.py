@@ -41,7 +41,7 @@ class CheckpointPolicy:
     def of(
         launch: LaunchSpec | None, *, seconds: float | None = None, every_epochs: int | None = None, kept: int | None
     ) -> CheckpointPolicy:
-        """What the job was submitted with has the last word, then what its script says."""
+        """Values of the job take precedence over those of its script."""
         submitted = launch.checkpoint_seconds if launch else None
         if submitted is not None:
             return CheckpointPolicy(submitted, (every_epochs or 0) if submitted else 0, kept)
@@ -97,7 +97,7 @@ class Checkpointer:
         self._started_at = time.monotonic()
         #: When this rank began its newest one, whatever became of it.
         self._tried_at = 0.0
-        #: What was wrong with the one before: it is said once.
+        #: The error of the checkpoint before: each is reported once.
         self._trouble = ""
 
     def offer(self, *, epoch_is_over: bool = False) -> None:
@@ -125,7 +125,7 @@ class Checkpointer:
                 return
 
     def finish(self) -> None:
-        """Wait until what is being written is on the disk and told."""
+        """Wait until what is being written is on the disk and reported."""
         self._idle.wait()
 
     def load(self) -> None:
@@ -170,7 +170,7 @@ class Checkpointer:
         return not self._idle.is_set()
 
     def _seconds_since_the_newest(self) -> float:
-        """Whoever wrote it: the period goes on when rank 0 changes."""
+        """Since the newest checkpoint, whichever rank wrote it: the period goes on when rank 0 changes."""
         newest_at = self._transitions.checkpointed_at or self._started_at
         return time.monotonic() - max(self._tried_at, newest_at)
 

@@ -1,4 +1,4 @@
-"""A rank's connection to its coordinator: a thread that listens, and what it has heard.
+"""A rank's connection to its coordinator: a thread that listens, and the messages it has received.
 
 The training loop only looks at flags; groups of planned generations are built here in the background. A coordinator
 that goes away is waited for as long as it takes: training goes on meanwhile, since nothing in a step needs it.
@@ -34,7 +34,7 @@ from tidepool.torch.state import Position
 __all__ = ["Control", "Prepared"]
 
 RECONNECT_SECONDS = 0.05
-#: Steps whose median a rank tells.
+#: Steps whose median a rank reports.
 _STEPS = 16
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class Prepared:
 
 
 class Control:
-    """What this rank has been told. `changed` is notified with each line; the fields below are guarded by it."""
+    """State by received messages. `changed` is notified with each message; the fields below are guarded by it."""
 
     def __init__(self, context: RankContext, position: Position, device: torch.device) -> None:
         self._context = context
@@ -72,7 +72,7 @@ class Control:
         #: Generations that were voided, maybe while their group was being built.
         self._abandoned: set[int] = set()
         self._ready = False
-        #: By kind: what the next coordinator must hear too.
+        #: By kind: messages that the next coordinator must get too.
         self._last_messages: dict[str, MemberMessage] = {}
         self._connection: socket.socket | None = None
         self._send_lock = threading.Lock()
@@ -82,7 +82,7 @@ class Control:
     # --- for the training loop ---
 
     def send(self, message: MemberMessage) -> None:
-        """Tell the coordinator, if it is there. What must survive its absence is said again on reconnecting."""
+        """Send to the coordinator, if it is there. What must survive its absence is sent again on reconnecting."""
         with self._send_lock:
             if message.kind == "ready":
                 self._ready = True
@@ -216,7 +216,7 @@ class Control:
             return connection
 
     def _apply_end(self, ended: str | None) -> None:
-        """What a coordinator that has gone for good would tell this rank."""
+        """Apply the message that a coordinator that has gone for good would send."""
         if ended == "finished":
             self._receive(CoordinatorMessage("finished" if self._active else "stop"))
         elif ended == "lost":
@@ -225,7 +225,7 @@ class Control:
             self._receive(CoordinatorMessage("stop"))
 
     def _introduce(self, connection: socket.socket) -> None:
-        """What is said from now on goes over `connection`; what has been said before is in the greeting."""
+        """Use `connection` from now on; begin with the join message and those that were sent before."""
         with self._send_lock:
             self._connection = connection
             messages = self._last_messages.values()
@@ -278,7 +278,7 @@ class Control:
             self.changed.notify_all()
 
     def _is_answered(self, step: int) -> None:
-        """Our word of a checkpoint need not be said again."""
+        """The message about a checkpoint need not be sent again."""
         with self._send_lock:
             message = self._last_messages.get("checkpoint")
             if message is not None and message.step == step:

@@ -217,7 +217,7 @@ class Coordinator:
             self._act(self._membership.disconnected(peer.member_id, time.time()))
 
     def _act(self, actions: list[Action]) -> None:
-        """Write everything down first, then tell."""
+        """Carry actions out: journal entries first, then messages."""
         for action in actions:
             if isinstance(action, Entry):
                 self._journal.append(action)
@@ -225,7 +225,7 @@ class Coordinator:
             if isinstance(action, Send) and action.member_id in self._peers:
                 self._send(self._peers[action.member_id], encode(action.message))
             elif isinstance(action, Fence) and action.host in self._shims:
-                # A shim that is not there says which ranks it has when it comes back, and is told then.
+                # A shim that is not connected reports its ranks when it joins again, and gets the fence then.
                 self._send(self._shims[action.host], encode(ShimCommand("fence", action.member_id, action.why)))
             elif isinstance(action, Retry) and action.host in self._shims:
                 self._send(self._shims[action.host], encode(ShimCommand("retry", action.member_id)))
@@ -239,7 +239,7 @@ class Coordinator:
             logger.info("job=%s rank=%s shim=%s does not listen", self._desired.job, peer.member_id, peer.shim_of)
 
     def _publish(self, checkpoint: Publish) -> None:
-        """On disk before it is in the journal, in the journal before anybody is told: any of these may be repeated."""
+        """Publish on disk, then in the journal, then by messages: each of the three may be repeated."""
         assert isinstance(self._membership, Membership)
         message, folder = checkpoint.message, self._folder / "checkpoint"
         fault("publish")
@@ -260,7 +260,7 @@ class Coordinator:
         self._clean_up(kept)
 
     def _clean_up(self, kept: int | None = None) -> None:
-        """What nobody will ask for any more; a checkpoint that cannot be removed now is removed with the next one."""
+        """Remove old checkpoints; one that cannot be removed now is removed with the next one."""
         folder = self._folder / "checkpoint"
         try:
             if kept is not None:
@@ -327,7 +327,7 @@ class Coordinator:
 
 
 def _recall(membership: Membership, entries: list[Entry]) -> None:
-    """What a predecessor's journal says of ranks that were given up, of failures and of checkpoints."""
+    """Restore given-up ranks, failures and checkpoints from a predecessor's journal."""
     membership.publications.recall(entries)
     for entry in entries:
         match entry:
@@ -341,7 +341,7 @@ def _recall(membership: Membership, entries: list[Entry]) -> None:
 
 
 def _first_line(line: bytes) -> Join | ShimJoin | Retire:
-    """Who connects is a rank, a shim or a successor."""
+    """Decode the first line of a rank, a shim or a successor."""
     kinds: tuple[type[Retire], type[ShimJoin]] = (Retire, ShimJoin)
     for kind in kinds:
         with suppress(ProtocolError):

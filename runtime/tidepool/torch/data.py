@@ -1,4 +1,4 @@
-"""Which samples belong to which step and rank, and the random numbers of a step.
+"""The division of samples among steps and ranks, and the random numbers of a step.
 
 Everything is a pure function of (seed, epoch, step, virtual rank), never of how many ranks there were before: an epoch
 is one permutation, a step the next `effective_batch_size` samples of it, a rank's share a contiguous span of the step.
@@ -34,7 +34,7 @@ Collate = Callable[[list[Any]], Any]
 
 @dataclass(frozen=True)
 class Part:
-    """What is computed as one: a rank's share of a step, or in exactness `bitwise` a virtual rank's."""
+    """A unit of computation: a rank's share of a step, or in exactness `bitwise` a virtual rank's."""
 
     number: int
     #: Micro-batches, as spans of the step's samples. None for a part that has no samples.

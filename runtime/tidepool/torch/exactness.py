@@ -1,4 +1,4 @@
-"""What a resize may change in a training's results: `sum` or `bitwise`, and what the second one asks of a process."""
+"""Exactness of a training over resizes, `sum` or `bitwise`, and what the second one requires of a process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["be_deterministic", "chosen_virtual_ranks", "reducer_of"]
 
 
 def chosen_virtual_ranks(launch: LaunchSpec | None, exactness: str | None, virtual_ranks: int | None) -> int | None:
-    """How many parts each step has, in exactness `bitwise`; None in `sum`. The job has the last word, if there is one.
+    """The number of parts of each step in exactness `bitwise`; None in `sum`. A job takes precedence over arguments.
 
     Raises ValueError for arguments that do not fit together.
     """

@@ -52,7 +52,7 @@ class Failures:
                 self._fallen[member_id] = (generation, step)
 
     def ended(self, end: RankEnd, *, connected: bool) -> None:
-        """What its shim saw, said once or often. `connected`: it may still take part as far as we know."""
+        """Note an end that a shim reports, once or repeatedly. `connected`: the rank may still take part."""
         if end.member_id in self._known or not end.by_script:
             return
         self._known.add(end.member_id)

@@ -107,7 +107,7 @@ class Feed:
 
 
 class _Plan(Sampler[Piece]):
-    """What workers are asked for next; `pieces` may be exchanged at any time."""
+    """The pieces that workers read next; `pieces` may be exchanged at any time."""
 
     pieces: Iterator[Piece] = iter(())
 

@@ -163,7 +163,7 @@ class Membership:
         return [*self._gone(rank, now), *self._apply_failures(now)]
 
     def shim_joined(self, join: ShimJoin, now: float) -> list[Action]:
-        """Which ranks live on a host, from the one that would know: nobody waits for the others."""
+        """A shim reports the living ranks of its host: those that it does not list are awaited no longer."""
         fences = [
             Fence(member_id, join.host, self.fenced[member_id]) for member_id in join.living if member_id in self.fenced
         ]
@@ -268,7 +268,7 @@ class Membership:
         return [active_record(self.active, message, now), *self._apply_failures(now), *self._replan(now)]
 
     def _let_leavers_go(self, plan: GenerationPlan) -> None:
-        """Members that switch out with `plan` may not have said so yet: they are no candidates for their slots.
+        """Members that switch out with `plan` may not have reported it yet: they are no candidates for their slots.
 
         After a failure nobody leaves: who is no member then was still receiving the state, and waits for another turn.
         """
@@ -333,7 +333,7 @@ class Membership:
     # --- decisions ---
 
     def _give_up_stuck(self, now: float) -> list[Action]:
-        """Go on without members that hold the others up. Where nobody is to blame, it is only said."""
+        """Go on without members that hold the others up. Where nobody is to blame, it is only recorded."""
         if self.finished or self.lost or self.succession.awaited or self.active is None:
             return []
         members = self._training()

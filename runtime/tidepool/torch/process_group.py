@@ -283,7 +283,7 @@ def _on_gpu(tensors: torch.Tensor | list[torch.Tensor]) -> bool:
 
 
 class _Place(NamedTuple):
-    """What a member tells the others of itself."""
+    """A member's addresses and secret, as it publishes them to the others."""
 
     address: str
     #: The port where it takes state.
@@ -291,7 +291,7 @@ class _Place(NamedTuple):
     #: The port where gloo listens.
     gloo: int
     device: str
-    #: Known to the members alone: who hands state to this one says it first.
+    #: Known to the members alone: whoever hands state to this one sends it first.
     token: str
 
 
@@ -307,7 +307,7 @@ def _sends_token(connection: socket.socket, token: bytes) -> bool:
         while len(received) < len(token) and (more := connection.recv(len(token) - len(received))):
             received += more
         connection.settimeout(None)
-    except OSError:  # it says nothing, or has gone
+    except OSError:  # it sends nothing, or has gone
         return False
     return hmac.compare_digest(received, token)
 

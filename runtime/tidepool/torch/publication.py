@@ -1,4 +1,4 @@
-"""Which checkpoints are published, and how: a rename by the coordinator, so that a half-written one is never seen.
+"""Publication of checkpoints: a rename by the coordinator, so that a half-written one is never seen.
 
 A rank writes a checkpoint aside, through to the disk, and says so. Only the coordinator gives it its name, if its
 writer still takes part in the training. Whatever dies meanwhile leaves at most a folder aside, which is swept.
@@ -40,7 +40,7 @@ _ASIDE, _DROPPED = ".writing-", ".dropped-"
 
 @dataclass
 class Publications:
-    """What the coordinator knows of its attempt's checkpoints. Pure: no file is touched."""
+    """The coordinator's record of its attempt's checkpoints. Pure: no file is touched."""
 
     steps: set[int] = field(default_factory=set)
     #: When the newest one was published; before the first, when training began. 0: it has not begun.
@@ -60,13 +60,13 @@ class Publications:
                     self.newest_at = self.newest_at or entry.at
 
     def newest(self, member_id: str, now: float) -> list[Action]:
-        """Whoever becomes rank 0 knows when the next one is due."""
+        """The newest checkpoint's age, for a rank that may become rank 0 and write the next."""
         return [Send(member_id, CoordinatorMessage("checkpointed", age=now - self.newest_at))] if self.newest_at else []
 
     def asked(
         self, member_id: str, message: MemberMessage, now: float, *, takes_part: bool, over: bool
     ) -> list[Action]:
-        """Who goes on training may have its checkpoint published, each step's once."""
+        """Publish the checkpoint of a rank that goes on training, once for each step; refuse others."""
         if message.step in self.steps:  # the answer was lost with our predecessor
             return [Send(member_id, CoordinatorMessage("checkpointed", step=message.step, age=now - self.newest_at))]
         if self.refusal(message.step, takes_part=takes_part, over=over):
@@ -149,7 +149,7 @@ def sweep(folder: Path, writers: Collection[str]) -> None:
 
 
 def drop_unpublished(folder: Path, member_id: str) -> None:
-    """What `member_id` wrote and nobody has published: it is about to write a newer one."""
+    """Remove the unpublished checkpoint of `member_id`, which is about to write a newer one."""
     for path in folder.glob(f"{_ASIDE}*-{member_id}"):
         drop(path)
 

@@ -1,4 +1,4 @@
-"""Who is stuck: what the coordinator makes of the ranks' pulses, without any I/O.
+"""Detection of stuck ranks from their pulses, without any I/O.
 
 Each rank's control thread tells about once a second where its training thread is. Two things are suspicious: silence
 (the process is stopped, holds the interpreter's lock, or its host is gone), and a rank that others wait for in a
@@ -16,7 +16,7 @@ from tidepool.protocol import MemberMessage
 
 __all__ = ["PULSE_SECONDS", "Pulses", "Stuck"]
 
-#: How often a rank tells where it is.
+#: Time between two pulses of a rank.
 PULSE_SECONDS = 1.0
 #: Patience in median steps, where that is more than the setting.
 _STEPS = 10
@@ -25,7 +25,7 @@ _ALONE = 3
 _FIRST_STEP = 10
 #: ... with busy ranks, for each time that one was given up: the script may be slow there, whoever runs it.
 _ONCE_MORE = 4
-#: Patience with a training in which nobody makes a step and nobody is to blame, before it is said.
+#: Patience with a training in which nobody makes a step and nobody is to blame, before it is reported.
 _STALL = 5
 #: Time that passes between two looks without our looking is our own sleep, not the ranks'.
 _SLEEP_SECONDS = 2.0
@@ -106,7 +106,7 @@ class Pulses:
         return max(self._stuck_seconds, _STEPS * statistics.median(steps) if steps else 0.0)
 
     def stuck(self, members: list[str], now: float) -> list[Stuck]:
-        """Those of the members that train together who hold the others up, or seem dead."""
+        """The members that hold up those they train with, or seem dead."""
         patience = self.patience(members)
         waits = {
             member_id: now - pulse.waiting_since

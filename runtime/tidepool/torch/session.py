@@ -150,7 +150,7 @@ class Session:
 
     @property
     def folder(self) -> Path | None:
-        """Where results go; None off the cluster."""
+        """The folder of results; None off the cluster."""
         return self.context.folder if self.context else None
 
     @property
@@ -215,7 +215,7 @@ class Session:
         predict: Callable[[Any], tuple[Any, Any]] | None = None,
         collate_fn: Collate | None = None,
     ) -> None:
-        """Say what the trained model is measured on when somebody asks to validate it; call it before `epochs`.
+        """Set the data that a validation measures the trained model on; call it before `epochs`.
 
         A training only takes note. A run that validates loads the weights, measures, and its `epochs` yields nothing.
 
@@ -336,7 +336,7 @@ class Session:
             number, cursor, sharing = number + 1, cursor + len(chunk), all_ranks
 
     def _parts(self, samples: int, largest: int | None, sharing: list[int] | None = None) -> list[Part]:
-        """What this rank computes of that many samples: nothing if it is not one of those that share."""
+        """The parts of that many samples that this rank computes: none if it is not one of those that share."""
         if sharing is None:
             sharing = self._transitions.sharing
         if self.rank not in sharing:

@@ -34,7 +34,7 @@ class Stateful(Protocol):
 
 @dataclass
 class Position:
-    """Where training stands. All ranks agree on it at a step boundary, whatever their number."""
+    """The position of a training. All ranks agree on it at a step boundary, whatever their number."""
 
     #: Completed optimizer steps.
     step: int = 0
@@ -106,7 +106,7 @@ class TrainingState:
         return json.dumps(structure), tensors
 
     def snapshot(self) -> Snapshot:
-        """What a joiner gets: as `pack`, but what the coming step may change is copied."""
+        """The state for a joiner: as `pack`, with copies of all that the coming step may change."""
         structure, tensors = self._flat()
         updated = {tensor.data_ptr() for tensor in self._updated()}
         kept = [tensor if tensor.data_ptr() in updated else tensor.clone() for tensor in tensors]
@@ -126,7 +126,7 @@ class TrainingState:
         return flatten(values, tensors), tensors
 
     def _updated(self) -> list[torch.Tensor]:
-        """What changes in an update only."""
+        """Tensors that only an update changes."""
         states = [state for optimizer in self.optimizers.values() for state in optimizer.state.values()]
         tensors = [value for state in states for value in state.values() if isinstance(value, torch.Tensor)]
         return [*self.model.parameters(), *tensors]

@@ -1,4 +1,4 @@
-"""What a coordinator that was started again has of its predecessor, from the journal: pure bookkeeping, no I/O.
+"""Succession of a restarted coordinator: its predecessor's plans, from the journal. Pure bookkeeping, no I/O.
 
 Ranks train on while there is no coordinator. Until all members of the active generation are back, or given up, nothing
 is planned: who is missing may be alive, and may have switched to a generation that the predecessor had planned.
@@ -36,7 +36,7 @@ class Succession:
         self.awaited.pop(member_id, None)
 
     def later_plan(self, join: Join, active: int) -> GenerationPlan | None:
-        """Of a rank that trains in a later generation than we know of: its switch was told to our predecessor."""
+        """The plan of a rank whose generation is later than the active one: only the predecessor knew of its switch."""
         plan = self._planned.get(join.generation)
         return plan if self.under_way and plan and plan.generation > active else None
 
@@ -49,7 +49,7 @@ class Succession:
         self.awaited = {member_id: deadline for member_id, deadline in self.awaited.items() if now < deadline}
 
     def dead_on(self, join: ShimJoin) -> list[str]:
-        """Awaited ranks of a host that do not live, by the word of the one that would know; awaited no more."""
+        """Stop awaiting ranks of a host that its shim does not list as living, and return them."""
         hosts = {member.member_id: member.host for plan in self._planned.values() for member in plan.members}
         dead = [
             member_id

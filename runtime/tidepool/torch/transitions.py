@@ -1,4 +1,4 @@
-"""How a rank joins, switches, leaves and recovers: everything about membership that a session does between steps.
+"""Transitions of a rank between two steps: joining, switching, leaving and recovering.
 
 Off the cluster there is no coordinator: the rank is alone, in a group of one, and nothing ever changes.
 """
@@ -75,7 +75,7 @@ class Transitions:
 
     @property
     def flag(self) -> int:
-        """Generation to switch to after this step, as far as this rank has been told; 0: none."""
+        """Generation to switch to after this step, as far as this rank knows; 0: none."""
         control = self._control
         return control.committed if control and control.committed > self.group.generation else 0
 
@@ -93,7 +93,7 @@ class Transitions:
             self._control.send(message)
 
     def step_made(self, seconds: float) -> None:
-        """How long it took: what the coordinator's patience is measured by."""
+        """Note the duration of a step, by which the coordinator measures its patience."""
         note_step(self.state.position.step)
         if self._control is not None:
             self._control.step_made(seconds)
@@ -112,7 +112,7 @@ class Transitions:
         if self._control is None:
             self._group = Group(1, 0, 1)
             return
-        self.state.pack()  # what cannot be carried to another process shall be told now, not at the first switch
+        self.state.pack()  # raises now, not at the first switch, for what cannot be carried to another process
         could_train()
         self._control.send(MemberMessage("ready"))
         while self._group is None:

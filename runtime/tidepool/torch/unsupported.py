@@ -1,4 +1,4 @@
-"""What cannot be trained elastically is refused when the session is made, with the reason and what to do instead."""
+"""Checks for what cannot be trained elastically: refused when the session is made, with the reason and a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step does once its gradients are summed: the script's hooks, the loss scaler and the optimizers."""
+"""The update of a step, once its gradients are summed: the script's hooks, the loss scaler and the optimizers."""
 
 from __future__ import annotations
 

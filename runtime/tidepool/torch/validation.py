@@ -1,4 +1,4 @@
-"""Measures trained weights on held-out data: what a run that validates does instead of training."""
+"""Validation: measures trained weights on held-out data, instead of training."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class SumOver(Protocol):
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What `Session.validate_on` was given."""
+    """The arguments of `Session.validate_on`."""
 
     dataset: Dataset[Any] | Callable[[str], Dataset[Any]]
     #: (outputs, labels) -> the mean loss of the batch.
