@@ -65,6 +65,7 @@ def make_active(snapshot: Snapshot) -> dict[str, object]:
     from django.utils import timezone
 
     from datasets.models import DatasetVersion
+    from jobs.messages import message
     from jobs.models import AllocationPoint, Job, SlotClaim
     from models_registry.models import RegisteredModelVersion
     from tests.factories import InstanceGroupFactory, ResourceGroupFactory
@@ -89,7 +90,7 @@ def make_active(snapshot: Snapshot) -> dict[str, object]:
                 max_slots=view.max_slots,
                 priority=view.priority,
                 parameters={"epochs": dice.randint(1, 90)},
-                reason_text="4 of 8 GPUs: shared by priority with 11 other trainings (5000 of 63000 in all).",
+                reason_params=message("submitted"),
                 submitted_at=now - timedelta(hours=2) + timedelta(milliseconds=view.id),
                 **({"started_at": now, "progress": dice.random(), "slots": held[view.id]} if held[view.id] else {}),
             )

@@ -1,4 +1,8 @@
-"""Why a job gets what it gets, in one sentence for its owner. The numbers of each sentence are in its params."""
+"""The reason for what each job gets: a code, and params that name the rule that decided and hold its figures.
+
+`params["message"]` names the sentence that `jobs.messages` renders from the other params, in the words of the job's
+owner. Params hold all that the sentence needs, names as they are now: a rewording changes no stored reason.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,6 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
-from scheduling import wording
 from scheduling.decision import Decision
 from scheduling.demand import Demand
 from scheduling.group_summary import GroupSummary, OtherGroups, Served, summarize
@@ -14,9 +17,11 @@ from scheduling.placement import Placed
 from scheduling.plan import Explanation, PlanReason
 from scheduling.snapshot import JobView
 
-__all__ = ["explain", "explain_one"]
+__all__ = ["explain", "explain_one", "label"]
 
 _MAX_GIVERS = 5
+
+Params = dict[str, Any]
 
 
 def explain(decision: Decision, placed: Mapping[int, Placed], others: OtherGroups) -> dict[int, Explanation]:
@@ -26,8 +31,19 @@ def explain(decision: Decision, placed: Mapping[int, Placed], others: OtherGroup
 
 
 def explain_one(decision: Decision, placed: Mapping[int, Placed], others: OtherGroups, job: int) -> Explanation:
-    """The same sentence, of one job alone."""
+    """The same explanation, of one job alone."""
     return _explain(summarize(decision, placed, others), job)
+
+
+def label(reader: JobView, other: JobView | None) -> dict[str, str]:
+    """How another job is called for the owner of `reader`: by its name only if it is the same owner's."""
+    if other is None:
+        return {"who": "ending"}
+    if other.id == reader.id:
+        return {"who": "itself"}
+    if other.owner != reader.owner:
+        return {"who": "stranger"}
+    return {"name": other.name}
 
 
 def _explain(summary: GroupSummary, job: int) -> Explanation:
@@ -40,7 +56,7 @@ def _explain(summary: GroupSummary, job: int) -> Explanation:
 
 
 class _Case:
-    """One job of the group, and all that a sentence about it may speak of. Nothing here looks at every other job."""
+    """One job of the group, with the figures of its reason. No property looks at every other job."""
 
     def __init__(self, summary: GroupSummary, demand: Demand) -> None:
         pool = summary.decision.pool
@@ -49,10 +65,10 @@ class _Case:
         self.demand = demand
         self.me = summary.views[demand.id]
         self.placed = summary.placed[demand.id]
-        #: What the policy gives it.
+        #: Slots that the policy gives it.
         self.mine = summary.decision.shares.get(demand.id, 0)
         self.away = pool.away.get(demand.id, ())
-        #: How many slots it holds and has not been told to give back.
+        #: Slots that it holds and has not been told to give back.
         self.before = len(pool.held.get(demand.id, ())) + len(self.away)
         self.is_fair_share = pool.group.policy == "fairshare"
 
@@ -80,13 +96,13 @@ class _Case:
     def share(self, demand: Demand) -> int:
         return self.decision.shares.get(demand.id, 0)
 
-    def label(self, job: int) -> str:
-        return wording.label(self.me, self.summary.views.get(job))
+    def label(self, job: int) -> dict[str, str]:
+        return label(self.me, self.summary.views.get(job))
 
-    def labelled(self, demand: Demand) -> dict[str, Any]:
+    def labelled(self, demand: Demand) -> Params:
         return {
             "job": demand.id,
-            "label": self.label(demand.id),
+            **self.label(demand.id),
             "slots": self.share(demand),
             "priority": demand.priority,
             "min_slots": demand.min_slots,
@@ -106,36 +122,29 @@ def _explain_case(case: _Case) -> Explanation:
 
 
 def _share(case: _Case) -> Explanation:
-    placed, demand, capacity = case.placed, case.demand, case.decision.capacity
-    target, missing, moving_off = placed.target, placed.missing, case.moving_off
-    rule, because, figures = _because(case)
-    params: dict[str, Any] = {
-        "target": target,
-        "capacity": capacity,
+    placed, demand, moving_off = case.placed, case.demand, case.moving_off
+    message, figures = _rule(case)
+    params: Params = {
+        "message": message,
+        "target": placed.target,
+        "capacity": case.decision.capacity,
         "before": case.before,
         "claimed": len(placed.claim),
-        "missing": missing,
+        "missing": placed.missing,
         "priority": case.me.priority,
         "min_slots": demand.min_slots,
         "max_slots": demand.max_slots,
-        "rule": rule,
+        **figures,
     }
-    params |= figures
-    text = f"{target} of {wording.gpus(capacity)}: {because}"
-    if target < demand.max_slots:
-        text += _beside_others(case.decision, params)
+    if placed.target < demand.max_slots:
+        params |= _group_figures(case.decision)
     if moving_off:
         params["moving_off"] = moving_off
-        text += f"; moves off {wording.listed(moving_off, 'hosts')}"
     if placed.leaving:
         params["leaving"] = sorted({ref.host for ref in placed.leaving})
-        text += f"; leaves {wording.listed(params['leaving'], 'hosts')} once other GPUs are free"
-    if missing:
-        givers, named = _givers(case)
-        params |= givers
-        verb = "is" if missing == 1 else "are"
-        text += f"; {missing} of them {verb} being given back by {named}"
-    return Explanation(_code(case, moving_off), params, text + ".")
+    if placed.missing:
+        params |= _givers(case)
+    return Explanation(_code(case, moving_off), params)
 
 
 def _code(case: _Case, moving_off: list[str]) -> PlanReason:
@@ -159,44 +168,35 @@ def _gives_back(decision: Decision) -> bool:
     return decision.entitlement is not None and decision.entitlement.gives_back > 0
 
 
-def _beside_others(decision: Decision, params: dict[str, Any]) -> str:
-    """What its group has beside others, if that is less than its jobs could use. Its figures go into `params`."""
+def _group_figures(decision: Decision) -> Params:
+    """The entitlement of its group, if that is less than its jobs could use; empty otherwise."""
     entitlement = decision.entitlement
     if entitlement is None or entitlement.used >= entitlement.wants or entitlement.room >= entitlement.total:
-        return ""
-    params |= {
+        return {}
+    figures = {
         "group_room": entitlement.room,
         "group_total": entitlement.total,
         "group_weight": entitlement.weight,
         "group_deserved": round(float(entitlement.deserved), 2),
     }
-    rule = f"by its weight of {entitlement.weight}"
-    if entitlement.quota is not None:
-        params["group_quota"] = entitlement.quota
-        rule = f"by its quota of {entitlement.quota} and its weight of {entitlement.weight}"
-    return f"; its group has {entitlement.room} of {wording.gpus(entitlement.total)}, {rule}"
+    return figures if entitlement.quota is None else {**figures, "group_quota": entitlement.quota}
 
 
-_Because = tuple[str, str, dict[str, Any]]
+_Rule = tuple[str, Params]
 
 
-def _because(case: _Case) -> _Because:
-    """The first rule that holds: its name, its words, its figures."""
+def _rule(case: _Case) -> _Rule:
+    """The first rule that holds, with its figures."""
     if case.placed.target == case.demand.max_slots:
-        return _at_maximum(case)
-    return _fair_share_rules(case) if case.is_fair_share else _in_order_rules(case)
+        return "maximum" if case.me.elastic else "fixed", {}
+    if case.first_other is None and (case.is_fair_share or case.summary.ahead_of(case.demand) is None):
+        return "alone", {}
+    return _fair_share_rule(case) if case.is_fair_share else _in_order_rule(case)
 
 
-def _at_maximum(case: _Case) -> _Because:
-    if not case.me.elastic:
-        return "fixed", f"it runs on exactly {case.demand.max_slots}", {}
-    return "maximum", f"the most it asks for is {case.demand.max_slots}", {}
-
-
-def _fair_share_rules(case: _Case) -> _Because:
+def _fair_share_rule(case: _Case) -> _Rule:
     others, first = case.others, case.first_other
-    if first is None:
-        return "alone", "all there are", {}
+    assert first is not None
     total = case.me.priority + others.priority
 
     def at_floor(demand: Demand) -> bool:
@@ -204,81 +204,63 @@ def _fair_share_rules(case: _Case) -> _Because:
         return share == case.summary.floors[demand.id] and share * total > demand.priority * case.decision.capacity
 
     if others.at_maximum == others.count:
-        return _others_at_maximum(case, first)
+        return "others_maximum", _counted(case)
     if at_floor(case.demand):
-        return _at_floor(case, case.demand, "it")
+        return _floor(case, case.demand)
     if others.count > 1:
-        words = f"shared by priority with {others.count} other trainings ({case.me.priority} of {total} in all)"
-        return "by_priority", words, {"total_priority": total, **_counted(case)}
+        return "by_priority", {"total_priority": total, **_counted(case)}
     if at_floor(first):
-        return _at_floor(case, first, case.label(first.id))
-    words = wording.compared(case.me.priority, case.label(first.id), first.priority)
-    return "compared", words, {"others": [case.labelled(first)]}
+        rule, figures = _floor(case, first)
+        return f"{rule}_of_other", figures
+    return "compared", {"others": [case.labelled(first)]}
 
 
-def _counted(case: _Case) -> dict[str, Any]:
+def _counted(case: _Case) -> Params:
     """How many others there are and what they get together; the other one itself, if it is one."""
     others, first = case.others, case.first_other
     figures = {"others_count": others.count, "others_slots": others.slots}
     return {**figures, "others": [case.labelled(first)]} if first and others.count == 1 else figures
 
 
-def _others_at_maximum(case: _Case, first: Demand) -> _Because:
-    others, figures = case.others, _counted(case)
-    if others.count == 1:
-        return "others_maximum", f"the most {case.label(first.id)} can use is {others.most}", figures
-    return "others_maximum", f"the most the {others.count} other trainings can use is {others.most}", figures
+def _floor(case: _Case, demand: Demand) -> _Rule:
+    is_minimum = case.preemption or case.share(demand) == demand.min_slots
+    return "floor" if is_minimum else "kept", {**_counted(case), "floor": case.share(demand)}
 
 
-def _at_floor(case: _Case, demand: Demand, label: str) -> _Because:
-    figures = {**_counted(case), "floor": case.share(demand)}
-    if case.preemption or case.share(demand) == demand.min_slots:
-        return "floor", f"the least {label} needs is {case.share(demand)}", figures
-    return "kept", f"{label} keeps {case.share(demand)}, as preemption is off", figures
-
-
-def _in_order_rules(case: _Case) -> _Because:
-    before_me = case.summary.ahead_of(case.demand)
-    if before_me is not None:
-        words = f"{case.label(before_me.id)} waits before it for {wording.gpus(before_me.min_slots)}"
-        return "ahead", words, {"others": [case.labelled(before_me)]}
-    others, first = case.others, case.first_other
-    if first is None:
-        return "alone", "all there are", {}
-    figures = _counted(case)
+def _in_order_rule(case: _Case) -> _Rule:
+    ahead, first = case.summary.ahead_of(case.demand), case.first_other
+    if ahead is not None:
+        return "ahead", {"others": [case.labelled(ahead)]}
+    assert first is not None
     if case.preemption and first.priority > case.me.priority:
-        words = wording.compared(case.me.priority, case.label(first.id), first.priority)
-        return "compared", words, {"others": [case.labelled(first)]}
-    if others.count == 1:
-        return "others_have", f"{case.label(first.id)} has {others.slots}", figures
-    return "others_have", f"{others.count} other trainings have {others.slots}", figures
+        return "compared", {"others": [case.labelled(first)]}
+    return "others_have", _counted(case)
 
 
 def _pinned(me: JobView, decision: Decision) -> Explanation:
     pool = decision.pool
     slots = len(pool.held.get(me.id, ())) + len(pool.away[me.id])
-    hosts = sorted({ref.host for ref in pool.away[me.id]})
-    verb = "takes" if len(hosts) == 1 else "take"
-    why = f"its minimum of {me.min_slots} fits nowhere else" if me.elastic else "it runs on a fixed number of GPUs"
-    text = f"{wording.gpus(slots)}: stays, though {wording.listed(hosts, 'hosts')} {verb} nothing new, because {why}."
-    params = {"target": slots, "before": slots, "hosts": hosts, "min_slots": me.min_slots, "rule": "pinned"}
-    return Explanation(PlanReason.UNCHANGED, params, text)
+    params = {
+        "message": "pinned",
+        "target": slots,
+        "before": slots,
+        "hosts": sorted({ref.host for ref in pool.away[me.id]}),
+        "min_slots": me.min_slots,
+        "elastic": me.elastic,
+    }
+    return Explanation(PlanReason.UNCHANGED, params)
 
 
 def _reclaimed(decision: Decision, job: int) -> Explanation:
-    """Other groups have a right to what it holds, and its own keeps too little for it."""
-    pool = decision.pool
-    before = len(pool.held.get(job, ())) + len(pool.away.get(job, ()))
-    params: dict[str, Any] = {"target": 0, "before": before, "rule": "reclaimed"}
-    why = _beside_others(decision, params) or "; others of its group's GPUs are free for it"
-    text = f"Stops for now and gives back {wording.gpus(before)}: other groups are entitled to them{why}."
-    return Explanation(PlanReason.RECLAIMED_BY_OWNER, params, text)
+    """Other groups have a right to its slots, and its own group keeps too few for it."""
+    before = len(decision.pool.held.get(job, ())) + len(decision.pool.away.get(job, ()))
+    params = {"message": "reclaimed", "target": 0, "before": before, **_group_figures(decision)}
+    return Explanation(PlanReason.RECLAIMED_BY_OWNER, params)
 
 
 def _closed(decision: Decision) -> Explanation:
-    name = decision.pool.group.name
-    text = f"Waits: its instance group {name} is stopped, and nothing starts there until it is started."
-    return Explanation(PlanReason.GROUP_STOPPED, {"target": 0, "group": name, "rule": "closed"}, text)
+    params = {"message": "closed", "target": 0, "group": decision.pool.group.name}
+    return Explanation(PlanReason.GROUP_STOPPED, params)
 
 
 # --- jobs without slots ----------------------------------------------------------------------------------------------
@@ -288,26 +270,21 @@ def _stopped(case: _Case) -> Explanation:
     higher = case.first_other  # the policy serves by priority, and nothing else stops a job
     assert higher is not None
     params = {
+        "message": "stopped_by_priority",
         "target": 0,
         "before": case.before,
         "priority": case.me.priority,
         "others": [case.labelled(higher)],
-        "rule": "stopped",
     }
-    words = wording.compared(case.me.priority, case.label(higher.id), higher.priority)
-    text = f"Stops for now and gives back {wording.gpus(case.before)}: {words}."
-    return Explanation(PlanReason.PREEMPTED_BY_PRIORITY, params, text)
+    return Explanation(PlanReason.PREEMPTED_BY_PRIORITY, params)
 
 
 def _awaiting(case: _Case) -> Explanation:
     """It has a target, but too few of its slots are free yet."""
-    free = min(case.summary.free_left, case.placed.target)
-    missing = case.placed.target - free
-    givers, named = _givers(case)
-    params = {"target": case.placed.target, "free": free, "missing": missing, "rule": "given_back", **givers}
-    verb = "is" if missing == 1 else "are"
-    text = f"Waits: {missing} of {wording.gpus(case.placed.target)} {verb} being given back by {named}."
-    return Explanation(PlanReason.WAITING_FOR_SLOTS, params, text)
+    target = case.placed.target
+    free = min(case.summary.free_left, target)
+    params = {"message": "given_back", "target": target, "free": free, "missing": target - free, **_givers(case)}
+    return Explanation(PlanReason.WAITING_FOR_SLOTS, params)
 
 
 def _waiting(case: _Case) -> Explanation:
@@ -318,59 +295,54 @@ def _waiting(case: _Case) -> Explanation:
 
 
 def _too_large(case: _Case) -> Explanation:
-    need, capacity = case.demand.min_slots, case.decision.capacity
-    params = {"min_slots": need, "capacity": capacity, "rule": "too_large"}
-    beside = _beside_others(case.decision, params).removeprefix("; ")
-    text = f"Needs {wording.gpus(need)} at once: {beside or f'its group has {capacity} to share now'}."
-    return Explanation(_waits_for_group(case) or PlanReason.GANG_TOO_LARGE_NOW, params, text)
+    params = {
+        "message": "too_large",
+        "min_slots": case.demand.min_slots,
+        "capacity": case.decision.capacity,
+        **_group_figures(case.decision),
+    }
+    return Explanation(_waits_for_group(case) or PlanReason.GANG_TOO_LARGE_NOW, params)
 
 
 def _waits_for_group(case: _Case) -> PlanReason | None:
-    """It would fit, if its group had not all that it owns already."""
+    """It would fit, if its group did not hold all that it owns already."""
     entitlement = case.decision.entitlement
-    if (
-        entitlement is None
-        or entitlement.quota is None
-        or not entitlement.quota <= entitlement.room < entitlement.wants
-    ):
+    if entitlement is None or entitlement.quota is None:
         return None
-    return PlanReason.OVER_QUOTA if case.demand.min_slots <= entitlement.total else None
+    is_at_quota = entitlement.quota <= entitlement.room < entitlement.wants
+    return PlanReason.OVER_QUOTA if is_at_quota and case.demand.min_slots <= entitlement.total else None
 
 
 def _behind(case: _Case, ahead: Demand) -> Explanation:
-    by_priority = case.decision.pool.group.policy != "fifo" and ahead.priority > case.me.priority
-    which = f"has a higher priority ({ahead.priority} to {case.me.priority})" if by_priority else "came first"
-    params = {"priority": case.me.priority, "others": [case.labelled(ahead)], "rule": "behind"}
-    text = f"Waits behind {case.label(ahead.id)}, which {which} and needs {wording.gpus(ahead.min_slots)}."
-    return Explanation(PlanReason.BEHIND_HIGHER_PRIORITY if by_priority else PlanReason.WAITING_FOR_SLOTS, params, text)
+    params: Params = {"message": "behind", "priority": case.me.priority, "others": [case.labelled(ahead)]}
+    if case.decision.pool.group.policy != "fifo" and ahead.priority > case.me.priority:
+        return Explanation(PlanReason.BEHIND_HIGHER_PRIORITY, params | {"message": "behind_priority"})
+    return Explanation(PlanReason.WAITING_FOR_SLOTS, params)
 
 
 def _in_line(case: _Case) -> Explanation:
     """It is the next to start: `taken` slots are out of its reach, and what remains is less than its minimum."""
-    capacity, need = case.decision.capacity, case.demand.min_slots
+    capacity, need, first = case.decision.capacity, case.demand.min_slots, case.first_other
     by_priority = case.decision.pool.group.policy == "priority" and case.preemption
     if case.is_fair_share:
         taken = case.summary.floors_slots
     else:
         taken = case.summary.firm[case.me.priority] if by_priority else case.others.slots
-    missing = need - (capacity - taken)
-    whose = "are the least that other trainings need" if case.is_fair_share and case.preemption else "are taken"
-    text = f"Waits for {missing} more {wording.gpus_word(missing)}: it needs {need}, and {taken} of {capacity} {whose}"
-    params = {"missing": missing, "min_slots": need, "taken": taken, "capacity": capacity, "rule": "in_line"}
-    text += _beside_others(case.decision, params)
-    first = case.first_other
-    higher = by_priority and first is not None and first.priority > case.me.priority
-    code = PlanReason.BEHIND_HIGHER_PRIORITY if higher else _waits_for_group(case) or PlanReason.WAITING_FOR_SLOTS
-    return Explanation(code, params, f"{text}.")
+    params = {
+        "message": "in_line_for_minimums" if case.is_fair_share and case.preemption else "in_line",
+        "missing": need - (capacity - taken),
+        "min_slots": need,
+        "taken": taken,
+        "capacity": capacity,
+        **_group_figures(case.decision),
+    }
+    if by_priority and first is not None and first.priority > case.me.priority:
+        return Explanation(PlanReason.BEHIND_HIGHER_PRIORITY, params)
+    return Explanation(_waits_for_group(case) or PlanReason.WAITING_FOR_SLOTS, params)
 
 
-def _givers(case: _Case) -> tuple[dict[str, Any], str]:
-    """Who gives back, as figures and in words. Of many, only the first are in the figures."""
+def _givers(case: _Case) -> Params:
+    """The jobs that give back slots; of many, only the first."""
     givers = case.summary.givers
-    first = list(islice(givers.items(), _MAX_GIVERS))
-    labels = [case.label(job) for job, _ in first]
-    shown = [{"job": job, "label": label, "slots": slots} for (job, slots), label in zip(first, labels, strict=True)]
-    figures = {"givers": shown, "givers_count": len(givers), "givers_slots": case.summary.givers_slots}
-    if len(givers) > _MAX_GIVERS:
-        return figures, f"{len(givers)} trainings"
-    return figures, wording.listed(labels, "trainings")
+    first = [{"job": job, **case.label(job), "slots": slots} for job, slots in islice(givers.items(), _MAX_GIVERS)]
+    return {"givers": first, "givers_count": len(givers), "givers_slots": case.summary.givers_slots}

@@ -1,4 +1,4 @@
-"""The scheduler's whole output: one line per job, with a reason in words. JSON round trip."""
+"""The scheduler's whole output: one line per job, with the reason for it. JSON round trip."""
 
 from __future__ import annotations
 
@@ -32,10 +32,8 @@ class PlanReason(StrEnum):
 @dataclass(slots=True)
 class Explanation:
     code: PlanReason
-    #: Numbers and names that `text` was made of; a test recomputes the text's arithmetic from them. JSON values only.
+    #: `message` names the rule that decided; the other params are its figures and names. JSON values only.
     params: dict[str, Any]
-    #: One sentence for people.
-    text: str
 
 
 @dataclass(slots=True)
@@ -77,7 +75,7 @@ def _job_from_json(values: dict[str, Any]) -> JobPlan:
         claim=_refs(values["claim"]),
         vacate=_refs(values["vacate"]),
         preempt=values["preempt"],
-        reason=Explanation(PlanReason(reason["code"]), reason["params"], reason["text"]),
+        reason=Explanation(PlanReason(reason["code"]), reason["params"]),
     )
 
 

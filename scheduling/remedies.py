@@ -1,16 +1,16 @@
-"""What would change what a job gets, each found by the scheduler's own function on a changed snapshot: no guesses."""
+"""Changes that would give a job more, each found by the scheduler itself on a changed snapshot: no guesses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from scheduling.explain import label
 from scheduling.plan import JobPlan
 from scheduling.preview import with_changes
 from scheduling.schedule import decided
 from scheduling.snapshot import JobView, Snapshot
-from scheduling.wording import gpus, label
 
 __all__ = ["Remedy", "remedies"]
 
@@ -22,15 +22,21 @@ _MAX_OTHERS = 3
 
 @dataclass(frozen=True)
 class Remedy:
-    #: What of the job would change, or "end" of another one.
+    #: The setting of the job that would change, or "end" of another job.
     kind: Literal["min_slots", "max_slots", "priority", "end"]
-    #: The new value; for an end the number of the other job.
+    #: The new value; for an end the id of the other job.
     value: int
-    #: How many slots it would then have.
+    #: The value now; for an end the id of the other job.
+    former: int
+    #: Slots that it would be given by the next plan, of which `slots` at once.
     target: int
+    slots: int
+    #: Its target now.
+    before: int
     #: A job that waits would start in the next cycle, on slots that are free.
     starts_now: bool
-    text: str
+    #: For an end: how the other job is called; see `scheduling.explain.label`.
+    other: Mapping[str, str] | None = None
 
 
 def remedies(snapshot: Snapshot, job: int) -> tuple[Remedy, ...]:
@@ -57,25 +63,19 @@ def _lower_minimum(snapshot: Snapshot, me: JobView, line: JobPlan) -> Remedy | N
     value = _first(1, me.min_slots - 1, lambda minimum: bool(after(minimum).slots), -1)
     if value is None and not line.target:
         value = _first(1, me.min_slots - 1, lambda minimum: after(minimum).target > 0, -1)
-    if value is None:
-        return None
-    then = after(value)
-    text = f"A minimum of {gpus(value)} instead of {me.min_slots}: {_gets(line, then)}."
-    return Remedy("min_slots", value, then.target, _starts(line, then), text)
+    return None if value is None else _changed("min_slots", value, me, line, after(value))
 
 
 def _raise_priority(snapshot: Snapshot, me: JobView, line: JobPlan) -> Remedy | None:
     """The least priority with which it gets more."""
 
-    def helps(priority: int) -> bool:
-        return _line(with_changes(snapshot, me.id, priority=priority), me.id).target > line.target
+    def after(priority: int) -> JobPlan:
+        return _line(with_changes(snapshot, me.id, priority=priority), me.id)
 
-    value = _first(me.priority + 1, MAX_PRIORITY, helps, 1) if line.target < me.max_slots else None
-    if value is None:
+    if line.target >= me.max_slots:
         return None
-    after = _line(with_changes(snapshot, me.id, priority=value), me.id)
-    text = f"A priority of {value} instead of {me.priority}: {_gets(line, after)}."
-    return Remedy("priority", value, after.target, _starts(line, after), text)
+    value = _first(me.priority + 1, MAX_PRIORITY, lambda priority: after(priority).target > line.target, 1)
+    return None if value is None else _changed("priority", value, me, line, after(value))
 
 
 def _raise_maximum(snapshot: Snapshot, me: JobView, line: JobPlan) -> Remedy | None:
@@ -86,11 +86,17 @@ def _raise_maximum(snapshot: Snapshot, me: JobView, line: JobPlan) -> Remedy | N
     if most <= me.max_slots:
         return None
     after = _line(with_changes(snapshot, me.id, max_slots=most), me.id)
-    text = f"A maximum of {gpus(most)} instead of {me.max_slots}: {_gets(line, after)}."
-    return Remedy("max_slots", most, after.target, False, text) if after.target > line.target else None
+    return _changed("max_slots", most, me, line, after) if after.target > line.target else None
 
 
-def _ends(snapshot: Snapshot, me: JobView, line: JobPlan) -> Iterator[Remedy | None]:
+def _changed(
+    kind: Literal["min_slots", "max_slots", "priority"], value: int, me: JobView, line: JobPlan, after: JobPlan
+) -> Remedy:
+    former = getattr(me, kind)
+    return Remedy(kind, value, former, after.target, len(after.slots), line.target, _starts(line, after))
+
+
+def _ends(snapshot: Snapshot, me: JobView, line: JobPlan) -> Iterator[Remedy]:
     """The end of the jobs of its group that hold most."""
     if line.target >= me.max_slots:
         return
@@ -99,9 +105,9 @@ def _ends(snapshot: Snapshot, me: JobView, line: JobPlan) -> Iterator[Remedy | N
     for other in sorted(others, key=lambda view: (-holders.count(view.id), view.id))[:_MAX_OTHERS]:
         after = _line(_without(snapshot, other.id), me.id)
         if after.target > line.target:
-            name = label(me, other)
+            starts = _starts(line, after)
             yield Remedy(
-                "end", other.id, after.target, _starts(line, after), f"Once {name} has ended: {_gets(line, after)}."
+                "end", other.id, other.id, after.target, len(after.slots), line.target, starts, label(me, other)
             )
 
 
@@ -110,16 +116,6 @@ def _without(snapshot: Snapshot, job: int) -> Snapshot:
         replace(slot, held_by=None, vacating=False) if slot.held_by == job else slot for slot in snapshot.slots
     )
     return replace(snapshot, slots=slots, jobs=tuple(view for view in snapshot.jobs if view.id != job))
-
-
-def _gets(line: JobPlan, after: JobPlan) -> str:
-    if _starts(line, after):
-        return f"it would start now, on {len(after.slots)}" + (
-            "" if len(after.slots) == after.target else f" of {after.target}"
-        )
-    if not line.target:
-        return f"it would get {gpus(after.target)}, once they are given back"
-    return f"it would have {gpus(after.target)} instead of {line.target}"
 
 
 def _starts(line: JobPlan, after: JobPlan) -> bool:

@@ -9,6 +9,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from datasets.models import Dataset, DatasetVersion
+from jobs.messages import message
 from jobs.models import InstanceGroup, Job, JobEvent, SlotClaim
 from jobs.states import JobState, Reason
 from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
@@ -143,7 +144,7 @@ class JobFactory(factory.django.DjangoModelFactory):
     dataset = factory.SubFactory(DatasetVersionFactory)
     instance_group = factory.SubFactory(InstanceGroupFactory)
     max_slots = 8
-    reason_text = "submitted"
+    reason_params = factory.LazyFunction(lambda: message("submitted"))
     submitted_at = factory.LazyFunction(timezone.now)
 
 
@@ -155,7 +156,7 @@ class JobEventFactory(factory.django.DjangoModelFactory):
     seq = factory.Sequence(lambda n: n + 1)
     new = JobState.PENDING
     reason = Reason.SUBMITTED
-    text = "submitted"
+    detail = factory.LazyFunction(lambda: message("submitted"))
     actor = "system"
     at = factory.LazyFunction(timezone.now)
 

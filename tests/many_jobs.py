@@ -14,6 +14,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from datasets.models import Dataset, DatasetVersion
+from jobs.messages import message
 from jobs.models import AllocationPoint, Checkpoint, InstanceGroup, Job, SlotClaim
 from jobs.states import HOLDING, TERMINAL, JobState, Reason
 from models_registry.models import RegisteredModel, RegisteredModelVersion
@@ -26,6 +27,9 @@ __all__ = ["make_courses", "make_many_jobs"]
 OWNERS, MODELS, DATASETS, GROUPS = 40, 25, 12, 4
 YEARS = timedelta(days=730)
 SLOTS_PER_HOST = 8
+_SHARED = message(
+    "by_priority", target=4, capacity=8, missing=0, others_count=11, priority=5000, total_priority=63000, max_slots=8
+)
 _CODE = Path(__file__).parent / "journey" / "models" / "recorder"
 #: Of the newest jobs, those that may still be about.
 NEWEST = 400
@@ -101,7 +105,7 @@ def _point(job: Job, at: datetime, generation: int, slots: int) -> AllocationPoi
         attempt=1,
         generation=generation,
         reason_code=PlanReason.REBALANCED,
-        reason_text="4 of 8 GPUs: shared by priority with 11 other trainings (5000 of 63000 in all).",
+        reason_params=dict(_SHARED),
         pause_ms=21.5,
     )
 
@@ -152,7 +156,7 @@ def _job(dice: random.Random, cast: _Cast, is_new: bool, submitted: datetime, nu
         max_slots=dice.choice((1, 2, 4, 8, 8, 16)),
         priority=dice.choice((1000, 5000, 5000, 5000, 8000, 10000)),
         parameters={"epochs": dice.randint(1, 90), "lr": dice.choice((0.1, 0.01, 0.003))},
-        reason_text="It ended as it should after 9 epochs in 600 steps; what it learned is in its results.",
+        reason_params=message("trained", step=600, epoch=9),
         submitted_at=submitted,
         **_course(dice, state, submitted),
     )

@@ -18,6 +18,7 @@ from django.utils import timezone
 from datasets.inspection.inspect import inspect
 from datasets.inspection.layout import parts_of
 from datasets.models import DatasetVersion
+from jobs.messages import message
 from jobs.models import AllocationPoint, Job, JobEvent, MetricPoint, Rank, SlotClaim
 from jobs.states import JobState, RankState, Reason
 from models_registry.models import RegisteredModelVersion
@@ -115,10 +116,10 @@ def build_scene(now: datetime | None = None) -> Scene:
         min_slots=8,
         priority=3000,
         reason_code=PlanReason.WAITING_FOR_SLOTS,
-        reason_text="Waits for 8 GPUs: 8 of 8 are held by trainings of higher priority.",
+        reason_params=message("in_line", missing=8, min_slots=8, taken=8, capacity=8),
         submitted_at=now - timedelta(minutes=2),
     )
-    JobFactory(**{**common, "owner": bob}, name="bobs-secret", reason_text="Waits for 1 GPU: none is free.")
+    JobFactory(**{**common, "owner": bob}, name="bobs-secret", reason_params=message("submitted"))
     return Scene(alice, first, second, waiting, failed, done, model, dataset, _refused(alice))
 
 
@@ -191,15 +192,15 @@ def _first(common: dict, now: datetime, slots: list[Slot]) -> Job:
         progress=0.62,
         final_metrics={"loss": 0.081, "accuracy": 97.1, **HELD_OUT, **PACE},
         reason_code=PlanReason.SHRUNK_FOR_FAIR_SHARE,
-        reason_text="3 of 8 GPUs: T2 digits-cnn has twice your priority (10000 to 5000).",
+        reason_params=shares(3, "compared", others=[_other("T2 digits-cnn", 10000)]),
         submitted_at=now - timedelta(minutes=10),
         started_at=now - timedelta(minutes=10),
     )
     changes = [
-        (10.0, 1, PlanReason.GRANTED, "1 of 8 GPUs: it starts where slots are free.", None),
-        (9.6, 8, PlanReason.GREW_INTO_FREE_SLOTS, "8 of 8 GPUs: nobody else wants them.", 38.4),
-        (6.0, 4, PlanReason.SHRUNK_FOR_FAIR_SHARE, "4 of 8 GPUs: T2 digits-cnn has the same priority (5000).", 41.2),
-        (2.5, 3, PlanReason.SHRUNK_FOR_FAIR_SHARE, job.reason_text, 36.9),
+        (10.0, 1, PlanReason.GRANTED, shares(1, "others_have", others_count=2, others_slots=7), None),
+        (9.6, 8, PlanReason.GREW_INTO_FREE_SLOTS, shares(8, "maximum"), 38.4),
+        (6.0, 4, PlanReason.SHRUNK_FOR_FAIR_SHARE, shares(4, "compared", others=[_other("T2 digits-cnn", 5000)]), 41.2),
+        (2.5, 3, PlanReason.SHRUNK_FOR_FAIR_SHARE, job.reason_params, 36.9),
     ]
     _history(job, now, changes, slots)
     _metrics(job, now - timedelta(minutes=10), 820, per_epoch=68)
@@ -221,13 +222,13 @@ def _second(common: dict, now: datetime, slots: list[Slot]) -> Job:
         priority=10000,
         final_metrics={"loss": 0.4, "accuracy": 89.0, **HELD_OUT, **PACE},
         reason_code=PlanReason.GREW_INTO_FREE_SLOTS,
-        reason_text="5 of 8 GPUs: you have twice the priority of T1 digits-cnn (10000 to 5000).",
+        reason_params=shares(5, "compared", priority=10000, others=[_other("T1 digits-cnn", 5000)]),
         submitted_at=now - timedelta(minutes=6.2),
         started_at=now - timedelta(minutes=6),
     )
     changes = [
-        (5.9, 4, PlanReason.GRANTED, "4 of 8 GPUs: T1 digits-cnn has the same priority (5000).", None),
-        (2.4, 5, PlanReason.GREW_INTO_FREE_SLOTS, job.reason_text, 35.0),
+        (5.9, 4, PlanReason.GRANTED, shares(4, "compared", others=[_other("T1 digits-cnn", 5000)]), None),
+        (2.4, 5, PlanReason.GREW_INTO_FREE_SLOTS, job.reason_params, 35.0),
     ]
     _history(job, now, changes, slots)
     _metrics(job, now - timedelta(minutes=6), 400, per_epoch=68)
@@ -246,13 +247,17 @@ def _done(common: dict, at: datetime) -> Job:
         progress=1.0,
         final_metrics={"loss": 0.05, "accuracy": 98.2, **HELD_OUT, **PACE},
         reason_code=Reason.COMPLETED,
-        reason_text="Completed: 9 epochs in 600 steps.",
+        reason_params=message("trained", step=600, epoch=9),
         submitted_at=at,
         started_at=at,
         finished_at=at + timedelta(minutes=12),
     )
     _points(
-        job, [(at, 4, PlanReason.GRANTED, "4 of 8 GPUs.", None), (job.finished_at, 0, Reason.COMPLETED, "Done.", None)]
+        job,
+        [
+            (at, 4, PlanReason.GRANTED, shares(4, "maximum", max_slots=4), None),
+            (job.finished_at, 0, Reason.COMPLETED, job.reason_params, None),
+        ],
     )
     _metrics(job, at, 600, per_epoch=68)
     return job
@@ -265,21 +270,21 @@ def _failed(common: dict, at: datetime) -> Job:
         state=JobState.FAILED,
         attempt=1,
         reason_code=Reason.EXIT_NONZERO,
-        reason_text="Rank 0 ended with exit code 1: FileNotFoundError.",
+        reason_params=message("failed", host="gpu-host-1", error="FileNotFoundError: start.pt"),
         error={"kind": "FileNotFoundError", "message": "No such file or directory: 'start.pt'", "traceback": TRACEBACK},
         submitted_at=at,
         started_at=at,
         finished_at=at + timedelta(seconds=9),
     )
-    _event(job, 1, "", JobState.FAILED, Reason.EXIT_NONZERO, job.reason_text, at)
+    _event(job, 1, "", JobState.FAILED, Reason.EXIT_NONZERO, job.reason_params, at)
     return job
 
 
 def _history(job: Job, now: datetime, changes: list[tuple], slots: list[Slot]) -> None:
     _points(job, [(now - timedelta(minutes=ago), *rest) for ago, *rest in changes])
-    for number, (ago, _, reason, text, _pause) in enumerate(changes, start=1):
+    for number, (ago, _, reason, params, _pause) in enumerate(changes, start=1):
         old = JobState.PENDING if number == 1 else JobState.RUNNING
-        _event(job, number, old, JobState.RUNNING, reason, text, now - timedelta(minutes=ago))
+        _event(job, number, old, JobState.RUNNING, reason, params, now - timedelta(minutes=ago))
     for rank, slot in enumerate(slots):
         SlotClaim.objects.create(slot=slot, job=job, attempt=1, claimed_at=now)
         Rank.objects.create(
@@ -297,7 +302,7 @@ def _history(job: Job, now: datetime, changes: list[tuple], slots: list[Slot]) -
 
 
 def _points(job: Job, changes: list[tuple]) -> None:
-    for generation, (at, slots, reason, text, pause_ms) in enumerate(changes, start=1):
+    for generation, (at, slots, reason, params, pause_ms) in enumerate(changes, start=1):
         AllocationPoint.objects.create(
             job=job,
             at=at,
@@ -305,13 +310,23 @@ def _points(job: Job, changes: list[tuple]) -> None:
             attempt=1,
             generation=generation,
             reason_code=reason,
-            reason_text=text,
+            reason_params=params,
             pause_ms=pause_ms,
         )
 
 
-def _event(job: Job, seq: int, old: str, new: str, reason: Reason, text: str, at: datetime) -> None:
-    JobEvent.objects.create(job=job, seq=seq, old=old, new=new, reason=reason, text=text, actor="scheduler", at=at)
+def _event(job: Job, seq: int, old: str, new: str, reason: Reason, params: dict[str, Any], at: datetime) -> None:
+    JobEvent.objects.create(job=job, seq=seq, old=old, new=new, reason=reason, detail=params, actor="scheduler", at=at)
+
+
+def shares(target: int, rule: str, **figures: Any) -> dict[str, Any]:
+    """Params of a line of a plan: `target` of 8 GPUs, by this rule."""
+    limits = {"capacity": 8, "missing": 0, "priority": 5000, "min_slots": 1, "max_slots": 8}
+    return message(rule, target=target, **{**limits, **figures})
+
+
+def _other(name: str, priority: int) -> dict[str, Any]:
+    return {"job": 0, "name": name, "slots": 0, "priority": priority, "min_slots": 1, "max_slots": 8}
 
 
 def report_every_step(job: Job) -> None:

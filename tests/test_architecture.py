@@ -28,7 +28,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 #: Floors within jobs/, by the second part of a module's name.
 JOBS_FLOORS: tuple[tuple[str, ...], ...] = (
     ("states",),
-    ("permissions",),
+    ("permissions", "messages"),
     ("models",),
     ("options",),
     ("files",),

@@ -23,6 +23,7 @@ from datasets.models import DatasetVersion
 from jobs import actions
 from jobs.actions.checks import Problems, check_priority, find_group
 from jobs.control.transition import Why, record
+from jobs.messages import message
 from jobs.models import InstanceGroup, Job
 from jobs.states import Reason
 from models_registry.actions import ModelRegistration, register
@@ -198,18 +199,17 @@ def _model_name(user: User, wanted: str) -> str:
 def _record_differences(job: Job, prepared: Prepared) -> None:
     """What was asked for and is not so, as events of the job."""
     actor, given = job.owner.get_username(), prepared.given
-    sentences = []
+    found = []
     if given.max_workers is not None and given.max_workers > job.max_slots:
-        most = f"{prepared.group.name} has {prepared.capacity} GPUs"
+        asked = {"workers": given.max_workers, "max_slots": job.max_slots}
         if prepared.framework.engine == _Engine.SINGLE:
-            most = f"{prepared.framework.name} runs one process"
-        sentences.append(f"{given.max_workers} workers were asked for, but {most}: at most {job.max_slots}.")
+            found.append(message("workers_of_one_process", **asked, framework=prepared.framework.name))
+        else:
+            group = {"group": prepared.group.name, "capacity": prepared.capacity}
+            found.append(message("workers_beyond_group", **asked, **group))
     if given.max_workers is None and prepared.framework.is_elastic:
-        sentences.append(
-            f"No maximum of workers was given: at most {job.max_slots}, the GPUs of {prepared.group.name}, whatever "
-            "larger number the script asks for."
-        )
+        found.append(message("no_most_workers", max_slots=job.max_slots, group=prepared.group.name))
     if given.without_effect:
-        sentences.append(f"Without effect here: {', '.join(given.without_effect)}.")
-    for sentence in sentences:
-        record(job, Why(Reason.SUBMITTED, sentence[:2000], actor))
+        found.append(message("without_effect", options=", ".join(given.without_effect)[:1900]))
+    for params in found:
+        record(job, Why(Reason.SUBMITTED, params, actor))

@@ -14,6 +14,7 @@ from jobs.actions.checks import Problems, check_enough_virtual_ranks, check_prio
 from jobs.actions.owner import refuse
 from jobs.control.transition import StaleJob, Why, change, lock_job, record
 from jobs.control.wake import wake_scheduler
+from jobs.messages import message
 from jobs.models import Job, JobEvent
 from jobs.permissions import Refusal, Refused, Verb
 from jobs.queries.jobs import changed_field, changes_of
@@ -28,19 +29,6 @@ __all__ = [
     "undo_change",
     "undo_changes",
 ]
-
-#: What is said of a change, and of its undoing.
-_WORDS = {
-    "priority": ("the priority from {old} to {new}", "the priority goes from {old} back to {new}"),
-    "max_slots": (
-        "its GPUs from at most {old} to at most {new}",
-        "its GPUs go from at most {old} back to at most {new}",
-    ),
-    "min_slots": (
-        "its GPUs from at least {old} to at least {new}",
-        "its GPUs go from at least {old} back to at least {new}",
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -147,12 +135,9 @@ def _change(job: Job, changes: dict[str, Any], actor: str, undoes: Mapping[str, 
     fields = [field for field in UNDOABLE if field in changes and (job.elastic or field != "min_slots")]
     events = []
     for field in fields:
-        detail = {"field": field, "old": before[field], "new": changes[field]}
-        changed, undone = _WORDS[field]
-        text = f"{actor} changes {changed.format(**detail)}."
+        params = message("changed", by=actor, field=field, old=before[field], new=changes[field])
         if undoes and field in undoes:
-            text = f"{actor} undoes a change: {undone.format(**detail)}."
-            detail["undoes"] = undoes[field]
-        events.append(record(job, Why(UNDOABLE[field], text, actor, detail)))
+            params["undoes"] = undoes[field]
+        events.append(record(job, Why(UNDOABLE[field], params, actor)))
     wake_scheduler()
     return events

@@ -8,6 +8,7 @@ from django.utils import timezone
 from jobs.actions.audit_others import record_for_another
 from jobs.actions.owner import cancel
 from jobs.control.transition import Why, change, lock_job, record
+from jobs.messages import message
 from jobs.models import Job
 from jobs.states import TERMINAL, JobState, Reason, reason_of
 
@@ -25,7 +26,6 @@ def hide(job_id: int, actor: str) -> Job:
     else:
         record_for_another(job, actor, "deleted")
     change(job, hidden_at=timezone.now())
-    text = f"{actor} deletes it for clients of WMLA's interface. It stays here, with what it used."
     reason = reason_of(job.reason_code) if job.state in (*TERMINAL, JobState.CANCELLING) else Reason.CANCELLED_BY_USER
-    record(job, Why(reason, text, actor))
+    record(job, Why(reason, message("hidden", by=actor), actor))
     return job

@@ -9,6 +9,7 @@ from jobs.control.ending import finish_cancelled
 from jobs.control.lifecycle import preempt, stop_ranks
 from jobs.control.transition import Why, change, lock_job, record, transition
 from jobs.control.wake import wake_scheduler
+from jobs.messages import message
 from jobs.models import Job
 from jobs.permissions import Refused, Verb, refusal
 from jobs.states import TRAINING, WAITING, JobState, Reason
@@ -28,9 +29,9 @@ def cancel(job_id: int, actor: str) -> Job:
     refuse(job, Verb.CANCEL)
     record_for_another(job, actor, "cancelled")
     if job.state in WAITING:
-        finish_cancelled(job, Why(Reason.CANCELLED_BY_USER, f"Cancelled by {actor}.", actor))
+        finish_cancelled(job, Why(Reason.CANCELLED_BY_USER, message("cancelled_by", by=actor), actor))
         return job
-    why = Why(Reason.CANCELLED_BY_USER, f"{actor} cancels it; its processes are told to end.", actor)
+    why = Why(Reason.CANCELLED_BY_USER, message("cancelling", by=actor), actor)
     transition(job, JobState.CANCELLING, why, target_slots=0, halt_until=None)
     stop_ranks(job)
     return job
@@ -44,10 +45,10 @@ def suspend(job_id: int, actor: str) -> Job:
         return job
     refuse(job, Verb.SUSPEND)
     record_for_another(job, actor, "suspended")
-    text = f"{actor} holds it back."
+    params = message("suspended", by=actor)
     if not job.elastic and job.state in TRAINING:
-        text = f"{text} Its script gets SIGTERM and {job.instance_group.reclaim_grace_seconds} s to save."
-    why = Why(Reason.SUSPENDED_BY_USER, text, actor)
+        params = message("suspended_with_grace", by=actor, seconds=job.instance_group.reclaim_grace_seconds)
+    why = Why(Reason.SUSPENDED_BY_USER, params, actor)
     if job.state == JobState.PENDING:
         transition(job, JobState.SUSPENDED, why)
     elif job.state == JobState.PREEMPTING:
@@ -63,7 +64,7 @@ def resume(job_id: int, actor: str) -> Job:
     """Let a suspended job wait for GPUs again."""
     job = lock_job(job_id)
     refuse(job, Verb.RESUME)
-    why = Why(Reason.RESUMED_BY_USER, f"{actor} lets it continue.", actor)
+    why = Why(Reason.RESUMED_BY_USER, message("resumed", by=actor), actor)
     if job.state == JobState.SUSPENDED:
         transition(job, JobState.PENDING, why)
     else:

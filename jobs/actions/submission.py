@@ -33,6 +33,7 @@ from jobs.control.transition import Why, publish_in_cluster, record
 from jobs.control.wake import wake_scheduler
 from jobs.files.folder import job_folder, stage
 from jobs.files.validation_runs import validation_of
+from jobs.messages import message
 from jobs.models import InstanceGroup, Job
 from jobs.options import OPTIONS, Options, option_values
 from jobs.queries.jobs import job_state_as_json
@@ -213,7 +214,7 @@ def _bring_beginning(checked: Checked, folder: Path) -> None:
 
 
 def _insert(checked: Checked) -> Job:
-    why = Why(Reason.SUBMITTED, "Submitted; the scheduler looks for GPUs.", checked.owner.get_username())
+    why = Why(Reason.SUBMITTED, message("submitted"), checked.owner.get_username())
     given, beginning = checked.given, checked.beginning
     job = Job.objects.create(
         name=checked.name,
@@ -232,7 +233,7 @@ def _insert(checked: Checked) -> Job:
         initial_job=beginning.job if beginning else None,
         initial_file=beginning.file_name if beginning else "",
         reason_code=why.reason,
-        reason_text=why.text,
+        reason_params=why.params,
         submitted_at=timezone.now(),
     )
     record(job, why, old="")

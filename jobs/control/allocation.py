@@ -8,6 +8,7 @@ from django.db import transaction
 
 from core import live
 from jobs.control.transition import Why
+from jobs.messages import message
 from jobs.models import AllocationPoint, Generation, Job, JobEvent
 from jobs.queries.jobs import allocation_as_json
 from jobs.states import GenerationState, Reason, reason_of
@@ -25,7 +26,7 @@ def add_point(
         attempt=job.attempt,
         generation=generation,
         slots=slots,
-        defaults={"at": at, "reason_code": why.reason, "reason_text": why.text, "pause_ms": pause_ms},
+        defaults={"at": at, "reason_code": why.reason, "reason_params": why.params, "pause_ms": pause_ms},
     )
     if not is_new:
         return
@@ -54,9 +55,9 @@ def end_generations(job: Job, why: Why, at: datetime) -> None:
 def cause_of(job: Job, generation: Generation, *, lost_ranks: bool) -> Why:
     """Why a generation was formed: the decision that its target came from, or the loss of a rank."""
     if lost_ranks:
-        return Why(Reason.RANK_LOST, "A rank was lost; the others train on.", "executor")
+        return Why(Reason.RANK_LOST, message("rank_lost"), "executor")
     decided = JobEvent.objects.filter(job=job, detail__target_revision=generation.target_revision)
     event = decided.order_by("seq").first()
     if event is None:
-        return Why(reason_of(job.reason_code), job.reason_text, "scheduler")
-    return Why(reason_of(event.reason), event.text, event.actor)
+        return Why(reason_of(job.reason_code), job.reason_params, "scheduler")
+    return Why(reason_of(event.reason), event.detail, event.actor)

@@ -10,6 +10,7 @@ from tidepool.protocol import KEPT_CHECKPOINTS, CheckpointFailed, CheckpointPubl
 
 from jobs.control.transition import Why, change, record
 from jobs.files.folder import job_folder
+from jobs.messages import message
 from jobs.models import Checkpoint, Job, MetricPoint
 from jobs.states import Reason
 
@@ -34,11 +35,8 @@ def store(job: Job, written: CheckpointPublished) -> None:
 
 
 def fail(job: Job, failed: CheckpointFailed) -> None:
-    text = (
-        f"No checkpoint could be written at step {failed.step}: {failed.error}. "
-        "The training goes on, and older checkpoints stay."
-    )
-    record(job, Why(Reason.CHECKPOINT_FAILED, text, "executor", {"step": failed.step}))
+    params = message("checkpoint_failed", step=failed.step, error=failed.error)
+    record(job, Why(Reason.CHECKPOINT_FAILED, params, "executor"))
 
 
 def restore(job: Job, restored: Restored) -> None:
@@ -47,14 +45,11 @@ def restore(job: Job, restored: Restored) -> None:
     for each in restored.unusable:
         path = folder.relative(job.attempt, each.path)
         Checkpoint.objects.filter(job=job, path=path).update(problem=each.why[:500])
-    begins = f"step {restored.step}" if restored.used else "the beginning"
-    text = f"Training continues from {begins}."
-    if restored.unusable:
-        newer = "; ".join(each.why for each in restored.unusable)
-        text = f"Training starts from {begins}, because a newer checkpoint cannot be used: {newer}."
     MetricPoint.objects.filter(job=job, step__gt=restored.step).delete()
     change(job, step=restored.step, epoch=restored.epoch)
-    record(job, Why(Reason.RESTORED, text, "executor", {"step": restored.step}))
+    unusable = [each.why for each in restored.unusable]
+    params = message("restored", step=restored.step, from_nothing=not restored.used, unusable=unusable)
+    record(job, Why(Reason.RESTORED, params, "executor"))
 
 
 def _make_room(job: Job) -> None:

@@ -12,10 +12,11 @@ from jobs.control.allocation import end_generations
 from jobs.control.claims import release_claims
 from jobs.control.fixed_size import is_resumable
 from jobs.control.lifecycle import stop_ranks
-from jobs.control.outcome import Verdict, restart_words
+from jobs.control.outcome import Verdict
 from jobs.control.transition import Why, transition
 from jobs.control.wake import wake_scheduler
 from jobs.files.validation_runs import keep_result
+from jobs.messages import message
 from jobs.models import Job, Rank, SlotClaim
 from jobs.states import JobState, RankState, Reason, reason_of
 from workers.actions import write_host_states
@@ -33,7 +34,6 @@ __all__ = [
 
 LIVE_RANKS = (RankState.LAUNCHING, RankState.JOINING, RankState.READY, RankState.RUNNING, RankState.STOPPING)
 _INTERRUPTED = (JobState.STARTING, JobState.RUNNING, JobState.PREEMPTING, JobState.CANCELLING)
-_ALL_GONE = "all its processes have ended"
 
 
 @transaction.atomic
@@ -63,7 +63,7 @@ def requeue(job: Job, why: Why, **changes: Any) -> None:
 @transaction.atomic
 def settle(job: Job, verdict: Verdict, actor: str = "executor") -> None:
     """Carry out a verdict about a job that holds slots."""
-    why = Why(verdict.reason, verdict.text, actor, verdict.params)
+    why = Why(verdict.reason, verdict.params, actor)
     match verdict.state:
         case JobState.SUCCEEDED:
             finish_succeeded(job, why)
@@ -75,7 +75,7 @@ def settle(job: Job, verdict: Verdict, actor: str = "executor") -> None:
             failure = {"failure": asdict(verdict.failure), "error": verdict.error} if verdict.failure else {}
             requeue(job, why, fruitless_starts=verdict.fruitless_starts, **failure)
         case _:
-            _leave_preempting(job, verdict.state, why.text)
+            _leave_preempting(job, verdict.state, verdict.params)
 
 
 @transaction.atomic
@@ -84,7 +84,7 @@ def requeue_interrupted(reason: Reason = Reason.STACK_STOPPED) -> int:
 
     Hosts offer nothing until their executors report.
     """
-    why = Why(reason, "Tidepool was stopped; the training starts again from its last checkpoint.", "system")
+    why = Why(reason, message("stack_stopped"), "system")
     jobs = Job.objects.select_for_update(of=("self",)).filter(state__in=_INTERRUPTED).order_by("pk")
     waiting = [_interrupt(job, why) for job in jobs]
     release_claims(SlotClaim.objects.filter(released_at__isnull=True).select_related("slot__host"))
@@ -96,13 +96,13 @@ def requeue_interrupted(reason: Reason = Reason.STACK_STOPPED) -> int:
 def _interrupt(job: Job, why: Why) -> bool:
     """What a job becomes now that all its processes are gone; True if it waits for slots again."""
     if job.state == JobState.CANCELLING:
-        finish_cancelled(job, Why(Reason.CANCELLED_BY_USER, f"Cancelled; {_ALL_GONE}.", why.actor))
+        finish_cancelled(job, Why(Reason.CANCELLED_BY_USER, message("cancelled"), why.actor))
         return False
     if job.state == JobState.PREEMPTING and job.after_stop == JobState.SUSPENDED:
-        _leave_preempting(job, JobState.SUSPENDED, f"Held back; {_ALL_GONE}.")
+        _leave_preempting(job, JobState.SUSPENDED, message("stack_stopped_held_back"))
         return False
     if not job.elastic:
-        why = replace(why, text=f"Tidepool was stopped; {restart_words(is_resumable(job))}.")
+        why = replace(why, params=message("stack_stopped_gang", resumable=is_resumable(job)))
     _leave(job, JobState.PENDING, why)
     return True
 
@@ -120,9 +120,9 @@ def _finish(job: Job, new: JobState, why: Why, **changes: Any) -> None:
     wake_scheduler()
 
 
-def _leave_preempting(job: Job, new: JobState, text: str) -> None:
-    """The reason stays what it was stopped for."""
-    _leave(job, new, Why(reason_of(job.reason_code), text, "executor", job.reason_params))
+def _leave_preempting(job: Job, new: JobState, params: dict[str, Any]) -> None:
+    """The reason stays what it was stopped for, with another sentence."""
+    _leave(job, new, Why(reason_of(job.reason_code), {**job.reason_params, **params}, "executor"))
     wake_scheduler()
 
 

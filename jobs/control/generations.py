@@ -10,6 +10,7 @@ from tidepool.protocol import GenerationActive, GenerationPlanned, to_json
 from jobs.control.allocation import add_point, cause_of
 from jobs.control.lifecycle import mark_running
 from jobs.control.transition import Why
+from jobs.messages import message
 from jobs.models import Generation, Job, Rank
 from jobs.states import HOLDING, GenerationState, RankState, Reason
 
@@ -87,8 +88,7 @@ def enlist(job: Job, rank: Rank) -> None:
 
 def _run(job: Job, generation: Generation) -> None:
     target = job.target_slots or generation.world_size
-    text = f"Training runs on {generation.world_size} of {target} GPUs."
-    why = Why(Reason.STARTED, text, "executor", {"slots": generation.world_size, "target": target})
+    why = Why(Reason.STARTED, message("started", slots=generation.world_size, target=target), "executor")
     mark_running(job, why, generation=generation.number, slots=generation.world_size)
 
 

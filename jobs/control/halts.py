@@ -12,6 +12,7 @@ from django.db import transaction
 from jobs.control.claims import hosts_of_attempt, raise_revisions
 from jobs.control.judgement import judge_job
 from jobs.control.transition import Why, change, lock_job, record
+from jobs.messages import message
 from jobs.models import Checkpoint, Job
 from jobs.states import JobState, Reason
 
@@ -20,8 +21,7 @@ __all__ = ["end", "give_up_halts", "store"]
 
 def store(job: Job, step: int) -> None:
     """Store that all ranks stopped after the same step, whose checkpoint is published."""
-    text = f"Stopped after step {step}, with a checkpoint of it: no step is lost, and it will continue there."
-    record(job, Why(Reason.HALTED, text, "executor", {"step": step}))
+    record(job, Why(Reason.HALTED, message("halted", step=step), "executor"))
     end(job)
 
 
@@ -46,8 +46,7 @@ def _give_up(job_id: int, now: datetime) -> None:
     if job.state != JobState.PREEMPTING or job.halt_until is None or job.halt_until > now:
         return
     newest = Checkpoint.objects.filter(job=job, problem="").order_by("-step", "-attempt").first()
-    start = f"its checkpoint of step {newest.step}" if newest else "the beginning, for it has no checkpoint"
-    text = f"It did not stop by itself in time, so its processes are told to end. It will continue from {start}."
-    record(job, Why(Reason.HALT_TIMEOUT, text, "scheduler"))
+    params = message("halt_timeout", step=newest.step if newest else None)
+    record(job, Why(Reason.HALT_TIMEOUT, params, "scheduler"))
     end(job)
     judge_job(job.pk)

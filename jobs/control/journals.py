@@ -18,6 +18,7 @@ from jobs.control.metrics import store_steps
 from jobs.control.outcome import reason_of
 from jobs.control.transition import Why, lock_job, record
 from jobs.files.validation_runs import validation_of
+from jobs.messages import message
 from jobs.models import Job, Journal, Rank
 from jobs.states import RankState, Reason
 
@@ -127,7 +128,7 @@ def _store_entry(job: Job, entry: protocol.Entry, host: str) -> None:
         case protocol.Restored():
             checkpoints.restore(job, entry)
         case protocol.NoProgress():
-            record(job, Why(Reason.NO_PROGRESS, entry.text, "executor"))
+            record(job, Why(Reason.NO_PROGRESS, message("no_progress", text=entry.text), "executor"))
         case protocol.Lost():
             close_generations(job)
             halts.end(job)
@@ -161,17 +162,22 @@ def _rank_joined(job: Job, joined: protocol.RankJoined) -> None:
 
 
 def _rank_stuck(job: Job, stuck: protocol.RankStuck) -> None:
-    text = f"The rank {stuck.member_id} on {stuck.host} is killed: {stuck.why}. The others train on."
-    record(job, Why(Reason.RANK_LOST, text, "executor", {"member_id": stuck.member_id, "seconds": stuck.seconds}))
+    params = message("rank_stuck", member_id=stuck.member_id, host=stuck.host, why=stuck.why, seconds=stuck.seconds)
+    record(job, Why(Reason.RANK_LOST, params, "executor"))
 
 
 def _rank_failed(job: Job, failed: protocol.RankFailed) -> None:
     error = failed.error or {}
     shown = f"{error.get('kind', 'exit code')}: {error.get('message', failed.code)}"
-    when = "before it took part" if failed.step is None else f"after step {failed.step}"
-    text = f"The script failed in the rank {failed.member_id} on {failed.host} {when}: {shown}. The others train on."
-    params = {"member_id": failed.member_id, "step": failed.step, "traceback": error.get("traceback", "")}
-    record(job, Why(reason_of(str(error.get("kind", ""))), text, "executor", params))
+    params = message(
+        "rank_failed",
+        member_id=failed.member_id,
+        host=failed.host,
+        step=failed.step,
+        error=shown,
+        traceback=error.get("traceback", ""),
+    )
+    record(job, Why(reason_of(str(error.get("kind", ""))), params, "executor"))
 
 
 def _give_up(job: Job, failed: protocol.AttemptFailed) -> None:
@@ -185,10 +191,8 @@ def _give_up(job: Job, failed: protocol.AttemptFailed) -> None:
 def _finished(job: Job, finished: protocol.Finished) -> None:
     Job.objects.filter(pk=job.pk).update(completed_attempt=job.attempt)
     job.completed_attempt = job.attempt
-    text = f"Trained to the end: {finished.step} steps, {finished.epoch} epochs; the final weights are written."
-    if validation_of(job) is not None:
-        text = "Measured on the held-out samples; the result is written."
-    record(job, Why(Reason.COMPLETED, text, "executor", {"step": finished.step, "epoch": finished.epoch}))
+    key = "trained" if validation_of(job) is None else "measured"
+    record(job, Why(Reason.COMPLETED, message(key, step=finished.step, epoch=finished.epoch), "executor"))
 
 
 def _parse_name(text: str) -> _JournalName | None:

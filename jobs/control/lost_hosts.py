@@ -19,6 +19,7 @@ from jobs.control.claims import open_claims, raise_revisions, release_claims
 from jobs.control.ending import LIVE_RANKS, requeue
 from jobs.control.judgement import judge_job
 from jobs.control.transition import Why, change, lock_job, record
+from jobs.messages import message
 from jobs.models import Job, Rank, SlotClaim
 from jobs.states import HOLDING, JobState, RankState, Reason
 from workers.actions import write_host_states
@@ -105,7 +106,7 @@ def _take_off(job_id: int, host: Host) -> None:
     logger.warning("job=%s attempt=%s gives up %s slots of %s", job.pk, job.attempt, len(here), host.name)
     Rank.objects.filter(job=job, host=host.name, state__in=LIVE_RANKS).update(state=RankState.LOST, rank=None)
     release_claims(here)
-    why = Why(Reason.HOST_LOST, f"The host {host.name} does not report any more.", "system", {"host": host.name})
+    why = Why(Reason.HOST_LOST, message("host_lost", host=host.name), "system")
     if job.state in (JobState.STARTING, JobState.RUNNING):
         _go_on(job, kept, why)
     # When the host comes back, it must learn that it lost the job before its slots are offered again.

@@ -7,6 +7,7 @@ from typing import Any
 
 from tidepool.endings import LAUNCH_TIMEOUT, OUT_OF_MEMORY, error_key
 
+from jobs.messages import message, text_of, tried
 from jobs.states import AnyReason, JobState, Reason
 from scheduling.plan import PlanReason
 
@@ -19,7 +20,6 @@ __all__ = [
     "Verdict",
     "judge",
     "reason_of",
-    "restart_words",
 ]
 
 #: Attempts lost in a row without a step, after which a job is given up.
@@ -121,8 +121,8 @@ class Facts:
 class Verdict:
     state: JobState
     reason: AnyReason
-    text: str
-    params: dict[str, Any] = field(default_factory=dict)
+    #: Of its sentence, see `jobs.messages.message`.
+    params: dict[str, Any]
     error: dict[str, Any] = field(default_factory=dict)
     fruitless_starts: int = 0
     failure: Failure | None = None
@@ -140,23 +140,16 @@ def judge(facts: Facts) -> Verdict | None:
         case JobState.PREEMPTING:
             return _judge_preempted(facts)
         case JobState.CANCELLING if facts.open_claims == 0:
-            return Verdict(JobState.CANCELLED, Reason.CANCELLED_BY_USER, "Cancelled; all its processes have ended.")
+            return Verdict(JobState.CANCELLED, Reason.CANCELLED_BY_USER, message("cancelled"))
     return None
-
-
-def restart_words(resumable: bool) -> str:
-    """How a gang goes on after it was stopped."""
-    if resumable:
-        return "it continues from its CHECKPOINT_DIR"
-    return "it starts again from nothing, for its script has not said that it can be resumed"
 
 
 def _judge_training(facts: Facts) -> Verdict | None:
     if facts.given_up is not None:
-        return _failed(facts.given_up, f"The same error came twice after step {facts.step}, in two ranks.", 2)
+        return _failed(facts.given_up, "twice_in_two_ranks", attempts=2, step=facts.step)
     failed = [end for end in facts.ends if end.failed]
     if failed and facts.completed:
-        return _failed(failed[0], "The training itself was complete.")
+        return _failed(failed[0], "training_complete")
     # Ranks that are left train on, or may still form the first generation.
     if failed and (facts.lost or facts.live < (1 if facts.trains else facts.min_slots)):
         return _error(facts, failed[0])
@@ -179,8 +172,8 @@ def _judge_preempted(facts: Facts) -> Verdict | None:
     if facts.open_claims or facts.halting:
         return None
     if facts.after_stop == JobState.SUSPENDED:
-        return Verdict(JobState.SUSPENDED, Reason.SUSPENDED_BY_USER, "Held back; resume it to let it continue.")
-    return Verdict(JobState.PENDING, facts.stopped_for, "Stopped; it continues once slots are free for it.")
+        return Verdict(JobState.SUSPENDED, Reason.SUSPENDED_BY_USER, message("held_back"))
+    return Verdict(JobState.PENDING, facts.stopped_for, message("stopped"))
 
 
 def _judge_gang(facts: Facts) -> Verdict | None:
@@ -203,17 +196,15 @@ def _judge_preempted_gang(facts: Facts) -> Verdict | None:
     if facts.open_claims:
         return None
     if facts.after_stop == JobState.SUSPENDED:
-        text = f"Held back; once it is resumed, {restart_words(facts.resumable)}."
-        return Verdict(JobState.SUSPENDED, Reason.SUSPENDED_BY_USER, text)
-    text = f"Stopped; once GPUs are free for it, {restart_words(facts.resumable)}."
-    return Verdict(JobState.PENDING, facts.stopped_for, text)
+        params = message("gang_held_back", resumable=facts.resumable)
+        return Verdict(JobState.SUSPENDED, Reason.SUSPENDED_BY_USER, params)
+    return Verdict(JobState.PENDING, facts.stopped_for, message("gang_stopped", resumable=facts.resumable))
 
 
 def _success(facts: Facts) -> Verdict:
-    text = "The training is complete."
-    if facts.stepped and not facts.completed:
-        text = f"The script ended by itself on all ranks after step {facts.step}, before its last epoch."
-    return Verdict(JobState.SUCCEEDED, Reason.COMPLETED, text)
+    is_early = facts.stepped and not facts.completed
+    params = message("ended_early", step=facts.step) if is_early else message("complete")
+    return Verdict(JobState.SUCCEEDED, Reason.COMPLETED, params)
 
 
 def _error(facts: Facts, end: RankEnd) -> Verdict:
@@ -222,35 +213,30 @@ def _error(facts: Facts, end: RankEnd) -> Verdict:
     restarts = before.restarts + 1 if before else 1
     if before is None or facts.step > before.step:
         if restarts > MAX_ERROR_RESTARTS:
-            return _failed(end, f"It was started again {MAX_ERROR_RESTARTS} times after errors.", restarts)
+            return _failed(end, "restarts_used_up", attempts=restarts, restarts=MAX_ERROR_RESTARTS)
         return _restart(end, Failure(key, facts.step, 1, restarts))
     attempts = before.attempts + 1
     if before.key == key:
-        return _failed(end, f"Tried {attempts} times: the same error, and no step after step {before.step}.", attempts)
+        return _failed(end, "same_error", attempts=attempts, step=before.step)
     if attempts >= _MAX_DIFFERENT_ERRORS:
-        return _failed(end, f"Tried {attempts} times: always an error, and no step after {before.step}.", attempts)
+        return _failed(end, "always_an_error", attempts=attempts, step=before.step)
     return _restart(end, Failure(key, before.step, attempts, restarts))
 
 
 def _restart(end: RankEnd, failure: Failure) -> Verdict:
-    text = f"The script failed on {end.host}: {_shown(end)}. It starts again from its last checkpoint."
-    params = {"host": end.host, "code": end.code, "signal": end.signal, "step": failure.step}
-    return Verdict(
-        JobState.PENDING, reason_of(_error_of(end)["kind"]), text, params, error=_error_of(end), failure=failure
-    )
+    params = message("failed_once", **_seen(end), step=failure.step)
+    return Verdict(JobState.PENDING, reason_of(_error_of(end)["kind"]), params, error=_error_of(end), failure=failure)
 
 
-def _failed(end: RankEnd, tried: str = "", attempts: int = 1) -> Verdict:
-    """`tried`: a sentence about its attempts."""
-    text = f"The script failed on {end.host}: {_shown(end)}. {tried}".strip()
-    params = {"host": end.host, "code": end.code, "signal": end.signal, "attempts": attempts}
-    return Verdict(
-        JobState.FAILED,
-        reason_of(_error_of(end)["kind"]),
-        text,
-        params,
-        _error_of(end) | ({"tried": tried} if tried else {}),
-    )
+def _failed(end: RankEnd, key: str = "", *, attempts: int = 1, **figures: int) -> Verdict:
+    """`key`: of the sentence about its attempts, with its figures."""
+    params = message("failed", **_seen(end), tried=key, attempts=attempts, **figures)
+    error = _error_of(end) | ({"tried": tried(params)} if key else {})
+    return Verdict(JobState.FAILED, reason_of(_error_of(end)["kind"]), params, error)
+
+
+def _seen(end: RankEnd) -> dict[str, Any]:
+    return {"host": end.host, "code": end.code, "signal": end.signal, "error": _shown(end)}
 
 
 def reason_of(kind: str) -> Reason:
@@ -275,14 +261,9 @@ def _loss(facts: Facts) -> Verdict:
     fruitless = 0 if facts.stepped else facts.fruitless_starts + 1
     signals = sorted({end.signal for end in facts.ends if end.signal is not None})
     params = {"signals": signals, "fruitless_starts": fruitless}
-    cause = f" (signal {', '.join(map(str, signals))})" if signals else ""
     if fruitless >= MAX_FRUITLESS_STARTS:
-        message = f"All its ranks were killed{cause} before the first step, {fruitless} times in a row."
-        if facts.gang:
-            message = f"A rank was killed{cause}, {fruitless} times in a row without a new file in CHECKPOINT_DIR."
-        error = {"kind": "RankLost", "message": message, "traceback": ""}
-        return Verdict(JobState.FAILED, Reason.RANK_LOST, message, params, error, fruitless)
-    text = f"All its ranks were killed{cause}; it starts again from its last checkpoint, or from the beginning."
-    if facts.gang:
-        text = f"A rank was killed{cause}, so all of them end; {restart_words(facts.resumable)}."
-    return Verdict(JobState.PENDING, Reason.RANK_LOST, text, params, fruitless_starts=fruitless)
+        params = message("gang_lost_too_often" if facts.gang else "ranks_lost_too_often", **params)
+        error = {"kind": "RankLost", "message": text_of(params), "traceback": ""}
+        return Verdict(JobState.FAILED, Reason.RANK_LOST, params, error, fruitless)
+    params = message("gang_lost" if facts.gang else "ranks_lost", **params, resumable=facts.resumable)
+    return Verdict(JobState.PENDING, Reason.RANK_LOST, params, fruitless_starts=fruitless)

@@ -71,13 +71,12 @@ def _is_carried_out(line: JobPlan, job: Job) -> bool:
 def _explains_anew(line: JobPlan, job: Job) -> bool:
     """ "Nothing changes" leaves the reason for which the job got what it has."""
     reason = line.reason
-    return reason.code != PlanReason.UNCHANGED and (reason.code, reason.text) != (job.reason_code, job.reason_text)
+    return reason.code != PlanReason.UNCHANGED and (reason.code, reason.params) != (job.reason_code, job.reason_params)
 
 
 def _apply_line(line: JobPlan, slots: Mapping[SlotRef, Slot]) -> bool:
     job = lock_job(line.job)
-    reason = line.reason
-    why = Why(reason.code, reason.text, _ACTOR, reason.params)
+    why = Why(line.reason.code, line.reason.params, _ACTOR)
     if job.state == JobState.PENDING:
         return _apply_to_waiting(job, line, why, slots)
     if job.state not in (JobState.STARTING, JobState.RUNNING):

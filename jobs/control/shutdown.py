@@ -9,6 +9,7 @@ from django.db import transaction
 
 from jobs.control.lifecycle import preempt
 from jobs.control.transition import Why, lock_job
+from jobs.messages import message
 from jobs.models import Job, SlotClaim
 from jobs.states import JobState, Reason
 
@@ -35,6 +36,6 @@ def _stop(job_id: int, within_seconds: float) -> bool:
     job = lock_job(job_id)
     if job.state not in _TRAINING:
         return False
-    why = Why(Reason.STACK_STOPPED, "Tidepool is being stopped; the training goes on at its next start.", "system")
+    why = Why(Reason.STACK_STOPPED, message("stack_stopping"), "system")
     preempt(job, why, within_seconds=within_seconds)
     return True

@@ -5,7 +5,7 @@ Every module that changes a job calls these; nothing else saves one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from django.db import transaction
@@ -33,12 +33,10 @@ class StaleJob(Conflict):
 @dataclass(frozen=True)
 class Why:
     reason: AnyReason
-    #: One sentence for people.
-    text: str
+    #: Of its sentence, see `jobs.messages.message`; JSON values only.
+    params: dict[str, Any]
     #: User name, or "scheduler", "executor", "system".
     actor: str
-    #: What the sentence was made of; JSON values only.
-    params: dict[str, Any] = field(default_factory=dict)
 
 
 def lock_job(job_id: int) -> Job:
@@ -76,7 +74,6 @@ def record(job: Job, why: Why, *, old: str | None = None) -> JobEvent:
         old=job.state if old is None else old,
         new=job.state,
         reason=why.reason,
-        text=why.text,
         detail={**why.params, "target_revision": job.target_revision},
         actor=why.actor,
         at=timezone.now(),
@@ -94,7 +91,7 @@ def publish_in_cluster(job: Job, news: dict[str, Any]) -> None:
 
 
 def _reason(why: Why) -> dict[str, Any]:
-    return {"reason_code": why.reason, "reason_params": why.params, "reason_text": why.text}
+    return {"reason_code": why.reason, "reason_params": why.params}
 
 
 def _update(job: Job, changes: dict[str, Any]) -> None:

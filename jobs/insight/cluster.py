@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from core.live import CLUSTER, current_seqs
 from core.time import iso
+from jobs.messages import ANOTHER_USERS_TRAINING
 from jobs.models import SlotClaim
-from jobs.queries.jobs import ANOTHER_USERS_TRAINING
 from workers.models import Host, Slot
 
 __all__ = ["IDLE_AFTER_SECONDS", "STATUSES", "cluster_live", "slot_status"]

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from jobs.messages import gpus
+
 __all__ = ["LEAST_STEPS", "Change", "Eta", "StepTime", "eta"]
 
 #: Fewer tell too little: the first ones wait for data, compilers and other ranks.
@@ -53,14 +55,14 @@ def eta(steps: Sequence[StepTime], changes: Sequence[Change], progress: float | 
     now = changes[-1]
     here = _rates([step for step in steps if step.at > now.at])
     if here is not None:
-        return _range(steps, progress, *here, f"at its speed on {_gpus(now.slots)}")
+        return _range(steps, progress, *here, f"at its speed on {gpus(now.slots)}")
     before = next((change for change in reversed(changes[:-1]) if change.slots), None)
     since = before.at if before else now.at
     former = _rates([step for step in steps if since < step.at <= now.at])
     if before is None or former is None:
         return too_few
     in_proportion = now.slots / before.slots
-    text = f"from its speed on {_gpus(before.slots)}, until {_gpus(now.slots)} have done {LEAST_STEPS} steps"
+    text = f"from its speed on {gpus(before.slots)}, until {gpus(now.slots)} have done {LEAST_STEPS} steps"
     return _range(steps, progress, former[0] * min(1.0, in_proportion), former[1] * max(1.0, in_proportion), text)
 
 
@@ -78,7 +80,3 @@ def _rates(steps: Sequence[StepTime]) -> tuple[float, float] | None:
     rates = [(end.step - start.step) / (end.at - start.at) for start, end in spans if end.at > start.at]
     rates = [rate for rate in rates if rate > 0]
     return (min(rates), max(rates)) if rates else None
-
-
-def _gpus(count: int) -> str:
-    return f"{count} GPU" if count == 1 else f"{count} GPUs"

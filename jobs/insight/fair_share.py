@@ -1,4 +1,4 @@
-"""What the fair-share page shows: parts of groups and trainings, loans, and who waits for whom, as one may see it."""
+"""Contents of the fair-share page: parts of groups and trainings, loans, and who waits for whom, as one may see it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.utils import timezone
 
 from jobs.control.snapshots import snapshot
+from jobs.messages import ANOTHER_USERS_TRAINING, capitalized, gpus, plural, text_of, trainings
 from jobs.models import Job
 from jobs.queries.groups import visible_groups
-from jobs.queries.jobs import ANOTHER_USERS_TRAINING, visible_jobs
+from jobs.queries.jobs import visible_jobs
 from scheduling.fair_share import FairShare, GroupShare, JobShare, PendingReclaim, SharingPool, fair_share
-from scheduling.wording import gpus
 
 __all__ = ["FairSharePage", "GroupLine", "JobLine", "fair_share_page"]
 
@@ -121,7 +121,7 @@ class _Seen:
     def trainings(self, numbers: Sequence[int]) -> str:
         """One by its name, several by their number."""
         if len(numbers) > 1:
-            return f"{len(numbers)} trainings"
+            return trainings(len(numbers))
         return self._jobs.get(numbers[0], ANOTHER_USERS_TRAINING) if numbers else "a training"
 
     def job_line(self, share: JobShare, total: int) -> JobLine:
@@ -180,8 +180,8 @@ def _reclaim_sentence(
     reclaim: PendingReclaim, shares: Mapping[str, GroupShare], waiting: Sequence[int], seen: _Seen
 ) -> str:
     owner, holder = seen.group(reclaim.owner), seen.group(reclaim.holder)
-    wait = "wait" if len(waiting) > 1 else "waits"
-    who = _capital(f"{seen.trainings(waiting)} of {owner} {wait}", is_name=len(waiting) == 1)
+    who = _capital(seen.trainings(waiting), is_name=len(waiting) == 1)
+    who = plural(max(1, len(waiting)), "{who} of {owner} waits", "{who} of {owner} wait", who=who, owner=owner)
     share = shares[reclaim.holder]
     if not reclaim.returning:
         until = share.group.minimum_run_seconds
@@ -192,7 +192,7 @@ def _reclaim_sentence(
         if share.borrowed
         else f"holds {gpus(reclaim.slots)} of {owner}'s"
     )
-    back = "which come back" if reclaim.slots > 1 else "which comes back"
+    back = plural(reclaim.slots, "which comes back", "which come back")
     within = reclaim.stops_within_seconds
     when = (
         "after the step under way" if within is None else f"within {within} s, as a training there is stopped for now"
@@ -204,15 +204,16 @@ def _in_their_groups(jobs: Sequence[int], seen: _Seen) -> Iterable[str]:
     """Why each of them waits, as the scheduler has told its owner."""
     visible = [job for job in jobs if seen.job(job) is not None]
     reasons = Job.objects.filter(pk__in=visible[:_MOST_WAITING]).order_by("-priority", "submitted_at", "id")
-    for name, text in reasons.values_list("name", "reason_text"):
-        yield f"{name}: {text}"
+    for name, params in reasons.values_list("name", "reason_params"):
+        yield f"{name}: {text_of(params)}"
     others, more = len(jobs) - len(visible), max(0, len(visible) - _MOST_WAITING)
     if more:
-        yield f"{more} more {'trainings wait' if more > 1 else 'training waits'}: the list of jobs has them all."
+        waits = plural(more, "{count} more training waits", "{count} more trainings wait")
+        yield f"{waits}: the list of jobs has them all."
     if others:
-        yield f"{others} {'trainings of others wait' if others > 1 else 'training of another user waits'}."
+        yield plural(others, "{count} training of another user waits.", "{count} trainings of others wait.")
 
 
 def _capital(text: str, *, is_name: bool) -> str:
     """A name stays as it was given, whatever its first letter."""
-    return text if is_name and not text.startswith(ANOTHER_USERS_TRAINING) else text[0].upper() + text[1:]
+    return text if is_name and not text.startswith(ANOTHER_USERS_TRAINING) else capitalized(text)

@@ -13,11 +13,11 @@ from django.utils import timezone
 
 from jobs.actions.groups import check_change
 from jobs.control.snapshots import group_view, snapshot
+from jobs.messages import ANOTHER_USERS_TRAINING, gpus, plural
 from jobs.models import InstanceGroup
 from jobs.queries.group_terms import LINKS, changed_terms, terms_of
-from jobs.queries.jobs import ANOTHER_USERS_TRAINING, visible_jobs
+from jobs.queries.jobs import visible_jobs
 from scheduling.rules import Comparison, Fate, compare, with_group
-from scheduling.wording import gpus
 from workers.models import ResourceGroup
 from workers.queries import capacity
 
@@ -132,16 +132,13 @@ def _sentence(effects: Sequence[Effect], moves: int) -> str:
     if not effects:
         return "No training gets more or fewer GPUs now."
     counts = Counter(effect.what for effect in effects)
-    parts = [_counted(counts[what], *verbs) for what, verbs in _VERBS.items() if counts[what]]
-    return f"{', '.join(parts)}. {_hands(moves)}."
-
-
-def _counted(count: int, one: str, several: str) -> str:
-    return f"1 training {one}" if count == 1 else f"{count} trainings {several}"
-
-
-def _hands(moves: int) -> str:
-    return f"{gpus(moves)} {'changes' if moves == 1 else 'change'} hands"
+    parts = [
+        plural(counts[what], f"{{count}} training {one}", f"{{count}} trainings {several}")
+        for what, (one, several) in _VERBS.items()
+        if counts[what]
+    ]
+    hands = plural(moves, "{count} GPU changes hands", "{count} GPUs change hands")
+    return f"{', '.join(parts)}. {hands}."
 
 
 def _notes(group: InstanceGroup, changed: InstanceGroup) -> list[str]:
@@ -158,6 +155,6 @@ def _notes(group: InstanceGroup, changed: InstanceGroup) -> list[str]:
         priority__gte=changed.lowest_priority, priority__lte=changed.highest_priority
     )
     if count := outside.count():
-        keep = "1 training keeps a priority that is" if count == 1 else f"{count} trainings keep priorities that are"
+        keep = plural(count, "{count} training keeps a priority that is", "{count} trainings keep priorities that are")
         notes.append(f"{keep} outside of the new bounds: those hold for new trainings and changes.")
     return notes

@@ -1,11 +1,11 @@
-"""What becomes of trainings that hold slots which are taken out of service."""
+"""Sentences about trainings that hold slots which are taken out of service."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from jobs.messages import gpus, plural
 from scheduling.moves import Move
-from scheduling.wording import gpus, gpus_word
 
 __all__ = ["MOST_NAMED", "becomes"]
 
@@ -16,9 +16,10 @@ MOST_NAMED = 12
 def becomes(moves: Iterable[Move], names: Mapping[int, str]) -> list[str]:
     """A sentence for each training, those that stop first."""
     ordered = sorted(moves, key=lambda move: (move.target > 0, -move.held))
-    said = [_one(move, names.get(move.job, f"Job {move.job}")) for move in ordered[:MOST_NAMED]]
-    rest = len(ordered) - len(said)
-    return [*said, f"{rest} more {'training' if rest == 1 else 'trainings'}."] if rest else said
+    sentences = [_one(move, names.get(move.job, f"Job {move.job}")) for move in ordered[:MOST_NAMED]]
+    if rest := len(ordered) - len(sentences):
+        sentences.append(plural(rest, "{count} more training.", "{count} more trainings."))
+    return sentences
 
 
 def _one(move: Move, name: str) -> str:
@@ -28,4 +29,4 @@ def _one(move: Move, name: str) -> str:
         return f"“{name}” finishes on its {gpus(move.held)}: it is of fixed size."
     if move.kept:
         return f"“{name}” keeps its {gpus(move.held)} until it ends: its minimum fits nowhere else."
-    return f"“{name}” leaves {move.held} {gpus_word(move.held)} after a step, and trains on with {move.target}."
+    return f"“{name}” leaves {gpus(move.held)} after a step, and trains on with {move.target}."

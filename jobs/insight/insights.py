@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,11 +12,11 @@ from django.utils import timezone
 from jobs.control.snapshots import snapshot
 from jobs.files.validation_runs import validation_of
 from jobs.insight.eta import Change, Eta, StepTime, eta
+from jobs.insight.why_messages import remedy_text, terms
 from jobs.models import AllocationPoint, Job, MetricPoint
 from jobs.queries.jobs import visible_jobs
 from jobs.states import ACTIVE, JobState
-from scheduling.remedies import remedies
-from scheduling.terms import terms
+from scheduling.remedies import Remedy, remedies
 
 __all__ = ["time_left", "why"]
 
@@ -34,24 +35,32 @@ def why(job: Job, user: User) -> dict[str, Any]:
     rows = terms(job.reason_params)
     found = _remedies(job)
     numbers = [row.job for row in rows if row.job is not None]
-    numbers += [remedy["value"] for remedy in found if remedy["kind"] == "end"]
+    numbers += [remedy.value for remedy in found if remedy.kind == "end"]
     seen = set(visible_jobs(user).filter(pk__in=numbers).values_list("pk", flat=True))
     return {
         "text": job.reason_text,
         "terms": [{**asdict(row), "job": row.job if row.job in seen else None} for row in rows],
-        "remedies": [
-            {**remedy, "value": None if remedy["kind"] == "end" and remedy["value"] not in seen else remedy["value"]}
-            for remedy in found
-        ],
+        "remedies": [_remedy_as_json(remedy, seen) for remedy in found],
     }
 
 
-def _remedies(job: Job) -> list[dict[str, Any]]:
+def _remedy_as_json(remedy: Remedy, seen: set[int]) -> dict[str, Any]:
+    hidden = remedy.kind == "end" and remedy.value not in seen
+    return {
+        "kind": remedy.kind,
+        "value": None if hidden else remedy.value,
+        "target": remedy.target,
+        "starts_now": remedy.starts_now,
+        "text": remedy_text(remedy),
+    }
+
+
+def _remedies(job: Job) -> Sequence[Remedy]:
     if job.state not in ACTIVE:
-        return []
+        return ()
     now = snapshot(timezone.now())
     is_decided = any(view.id == job.pk for view in now.jobs)
-    return [asdict(remedy) for remedy in remedies(now, job.pk)] if is_decided else []
+    return remedies(now, job.pk) if is_decided else ()
 
 
 def _eta(job: Job) -> Eta:

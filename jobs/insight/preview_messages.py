@@ -1,15 +1,15 @@
-"""Sentences of previews that the scheduler does not write itself."""
+"""Sentences of previews: who else gets more or fewer GPUs, when it starts, and when it ends."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from jobs.messages import capitalized, gpus, plural
 from jobs.models import Job
 from jobs.states import JobState
 from scheduling.forecast import Forecast, Span
 from scheduling.preview import Preview
-from scheduling.wording import gpus
 
 __all__ = ["end", "not_now", "others", "start"]
 
@@ -25,10 +25,10 @@ def others(changed: Sequence[dict[str, Any]]) -> str:
     named = [_other(one) for one in changed[:_MAX_NAMED]]
     rest = len(changed) - len(named)
     if rest:
-        named.append(f"{rest} more {'training changes' if rest == 1 else 'trainings change'}")
+        named.append(plural(rest, "{count} more training changes", "{count} more trainings change"))
     sentence = "; ".join(named)
     if not changed[0]["visible"]:  # a name stays as it was given, whatever its first letter
-        sentence = sentence[0].upper() + sentence[1:]
+        sentence = capitalized(sentence)
     return f"{sentence}."
 
 
@@ -57,12 +57,15 @@ def end(times: Forecast, told_by: int | None) -> str:
         return "How long it takes is not known: no training of this model on this dataset has come to its end yet."
     if times.end is None:
         return "When it ends cannot be said, because it is not known when it starts."
-    source = "by its progress so far" if told_by == 0 else f"by {_earlier(told_by)} of this model on this dataset"
+    source = "by its progress so far"
+    if told_by:
+        earlier = plural(told_by, "the last training", "the last {count} trainings")
+        source = f"by {earlier} of this model on this dataset"
     return f"It ends {_in(times.end)}, {source}, if nobody else comes."
 
 
 def not_now(job: Job) -> dict[str, Any]:
-    """Of a job that the scheduler decides nothing about at the moment."""
+    """The answer for a job that the scheduler decides nothing about at the moment."""
     waits = "continues" if job.state in (JobState.SUSPENDED, JobState.PREEMPTING) else "is decided about again"
     return {
         "slots": 0,
@@ -77,10 +80,6 @@ def not_now(job: Job) -> dict[str, Any]:
         "end": None,
         "end_text": "",
     }
-
-
-def _earlier(count: int) -> str:
-    return "the last training" if count == 1 else f"the last {count} trainings"
 
 
 def _in(span: Span) -> str:

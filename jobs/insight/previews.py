@@ -14,8 +14,9 @@ from jobs.actions.submission import Checked, Submission, check
 from jobs.control.snapshots import snapshot
 from jobs.insight import preview_messages as words
 from jobs.insight.durations import NewTraining, lengths
+from jobs.messages import ANOTHER_USERS_TRAINING, text_of
 from jobs.models import Job
-from jobs.queries.jobs import ANOTHER_USERS_TRAINING, visible_jobs
+from jobs.queries.jobs import visible_jobs
 from jobs.states import ACTIVE
 from scheduling.forecast import Span, forecast
 from scheduling.plan import Explanation
@@ -115,7 +116,7 @@ def _other(effect: Effect, names: dict[int, str]) -> dict[str, Any]:
 
 
 def _reason(reason: Explanation) -> dict[str, Any]:
-    return {"code": str(reason.code), "params": reason.params, "text": reason.text}
+    return {"code": str(reason.code), "params": reason.params, "text": text_of(reason.params)}
 
 
 def _span(span: Span | None) -> dict[str, Any] | None:

@@ -11,10 +11,10 @@ from django.utils import timezone
 
 from jobs.control.snapshots import snapshot
 from jobs.insight.host_messages import becomes
+from jobs.messages import gpus
 from jobs.models import InstanceGroup, Job
 from jobs.queries.groups import visible_groups
 from scheduling.moves import lost_slots, moves
-from scheduling.wording import gpus
 from workers.members import Member, Overlap, members, overlaps, totals
 from workers.models import Host, ResourceGroup
 from workers.offers import Offer, offer_of

@@ -10,8 +10,9 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import F
 
 from core.charts import Band, Step
+from jobs.messages import ANOTHER_USERS_TRAINING, text_of
 from jobs.models import AllocationPoint
-from jobs.queries.jobs import ANOTHER_USERS_TRAINING, held_before, visible_jobs
+from jobs.queries.jobs import held_before, visible_jobs
 from workers.models import Host, Slot
 from workers.queries import capacity_since
 
@@ -57,7 +58,7 @@ class Trace:
 
 
 def cluster_trace(user: User, end: datetime, minutes: int) -> Trace:
-    """Five queries, whatever the cluster did."""
+    """Six queries, whatever the cluster did."""
     start = end - timedelta(minutes=minutes)
     changes = _changes(start)
     if len(changes) == MAX_CHANGES:
@@ -87,10 +88,11 @@ def all_changes(user: User, start: datetime) -> Iterator[tuple[Change, str]]:
     """Every change since then and its job's name, as far as the viewer may read them; the newest first."""
     points = AllocationPoint.objects.filter(at__gte=start).order_by("-at", "-id")
     mine = None if getattr(user, "is_staff", False) else user.pk
-    rows = points.values_list("job_id", "job__name", "job__owner_id", "at", "slots", "reason_text", "pause_ms")
-    for job, name, owner, at, slots, text, pause_ms in rows.iterator(chunk_size=2000):
+    rows = points.values_list("job_id", "job__name", "job__owner_id", "at", "slots", "reason_params", "pause_ms")
+    for job, name, owner, at, slots, params, pause_ms in rows.iterator(chunk_size=2000):
         visible = mine is None or owner == mine
-        yield Change(job, at, slots, text if visible else "", pause_ms), name if visible else ANOTHER_USERS_TRAINING
+        text = text_of(params) if visible else ""
+        yield Change(job, at, slots, text, pause_ms), name if visible else ANOTHER_USERS_TRAINING
 
 
 def summed(parts: Iterable[Sequence[Change]]) -> list[Change]:
@@ -125,9 +127,12 @@ def means(steps: Sequence[Step], start: datetime, end: datetime, buckets: int = 
 
 
 def _changes(start: datetime) -> list[Change]:
-    rows = AllocationPoint.objects.filter(at__gte=start).order_by("-at", "-id")[:MAX_CHANGES]
-    values = rows.values_list("job_id", "at", "slots", "reason_text", "pause_ms")
-    return [Change(*row) for row in values][::-1]
+    """The oldest first; only the newest have a text, because no more are shown one by one."""
+    points = AllocationPoint.objects.filter(at__gte=start).order_by("-at", "-id")
+    rows = points.values_list("pk", "job_id", "at", "slots", "pause_ms")[:MAX_CHANGES]
+    reasons = dict(points.values_list("pk", "reason_params")[:MAX_STEPS])
+    changes = [Change(job, at, slots, text_of(reasons.get(pk, {})), pause_ms) for pk, job, at, slots, pause_ms in rows]
+    return changes[::-1]
 
 
 def _by_job(changes: Iterable[Change]) -> dict[int, list[Change]]:

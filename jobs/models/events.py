@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 
+from jobs.messages import text_of
 from jobs.models.choices import choices
 from jobs.models.jobs import Job
 from jobs.states import Reason
@@ -21,8 +22,7 @@ class JobEvent(models.Model):
     old = models.CharField(max_length=16, blank=True)
     new = models.CharField(max_length=16)
     reason = models.CharField(max_length=32, choices=choices(Reason, PlanReason))
-    #: The sentence shown to people, and what it was made of.
-    text = models.TextField()
+    #: Params of its sentence, and more.
     detail = models.JSONField(default=dict)
     #: User name, or "scheduler", "executor", "system".
     actor = models.CharField(max_length=150)
@@ -31,3 +31,7 @@ class JobEvent(models.Model):
     class Meta:
         ordering = ["job", "seq"]
         constraints = [models.UniqueConstraint(fields=["job", "seq"], name="job_event_once")]
+
+    @property
+    def text(self) -> str:
+        return text_of(self.detail)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
+from jobs.messages import text_of
 from jobs.models.choices import choices
 from jobs.models.jobs import Job
 from jobs.states import GenerationState, RankState, Reason
@@ -72,7 +73,7 @@ class AllocationPoint(models.Model):
     attempt = models.PositiveIntegerField()
     generation = models.PositiveIntegerField()
     reason_code = models.CharField(max_length=32, choices=choices(Reason, PlanReason))
-    reason_text = models.TextField(default="")
+    reason_params = models.JSONField(default=dict)
     pause_ms = models.FloatField(null=True)
 
     class Meta:
@@ -81,3 +82,7 @@ class AllocationPoint(models.Model):
             models.UniqueConstraint(fields=["job", "attempt", "generation", "slots"], name="allocation_once")
         ]
         indexes = [models.Index(fields=["at"], name="allocation_by_time")]
+
+    @property
+    def reason_text(self) -> str:
+        return text_of(self.reason_params)

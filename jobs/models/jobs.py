@@ -8,6 +8,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from datasets.models import DatasetVersion
+from jobs.messages import text_of
 from jobs.models.choices import choices
 from jobs.models.instance_groups import InstanceGroup
 from jobs.states import TERMINAL, JobState, Reason
@@ -130,10 +131,9 @@ class Job(models.Model):
     #: Name -> last value, e.g. {"loss": 0.03, "accuracy": 97.2}. Percent for accuracies.
     final_metrics = models.JSONField(default=dict)
 
-    #: Why it has what it has: code, params and sentence of its line in the latest plan, or of its last event.
+    #: Why it has what it has: code and params of its line in the latest plan, or of its last event.
     reason_code = models.CharField(max_length=32, choices=choices(Reason, PlanReason), default=Reason.SUBMITTED)
     reason_params = models.JSONField(default=dict)
-    reason_text = models.TextField(default="")
     #: {"kind", "message", "traceback"} of what ended it, maybe "tried": a sentence about its attempts. Or {}.
     error = models.JSONField(default=dict)
 
@@ -170,6 +170,10 @@ class Job(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} ({self.pk})"
+
+    @property
+    def reason_text(self) -> str:
+        return text_of(self.reason_params)
 
     @property
     def elastic(self) -> bool:

@@ -16,9 +16,9 @@ from core.live import CLUSTER, current_seqs, job_topic, without_nan
 from jobs.files.logs import first_written
 from jobs.insight.curves import as_curves, thinned_metrics
 from jobs.insight.curves_figure import Curve
+from jobs.messages import ANOTHER_USERS_TRAINING
 from jobs.models import AllocationPoint, InstanceGroup, Job
 from jobs.queries.jobs import (
-    ANOTHER_USERS_TRAINING,
     allocation_as_json,
     event_list,
     held_before,

@@ -11,6 +11,7 @@ from django.db.models import OuterRef, Q, QuerySet, Subquery
 from core.errors import NotFound
 from core.live import without_nan
 from core.time import iso
+from jobs.messages import ANOTHER_USERS_TRAINING
 from jobs.models import AllocationPoint, Checkpoint, Job, JobEvent, MetricPoint, Rank, SlotClaim
 from jobs.permissions import Verb, refusal
 from jobs.queries.metrics import metric_as_json, thinned_points
@@ -19,7 +20,6 @@ from workers.models import Slot
 from workers.queries import slots
 
 __all__ = [
-    "ANOTHER_USERS_TRAINING",
     "allocation_as_json",
     "allocation_series",
     "changed_field",
@@ -38,9 +38,6 @@ __all__ = [
     "usable_checkpoints",
     "visible_jobs",
 ]
-
-#: What a user reads in place of the name of a job that is somebody else's.
-ANOTHER_USERS_TRAINING = "another user's training"
 
 User = AbstractBaseUser | AnonymousUser
 

@@ -13,9 +13,10 @@ from playwright.sync_api import Page, expect
 from core import live
 from jobs.control.allocation import add_point
 from jobs.control.transition import Why
+from jobs.messages import message
 from jobs.models import AllocationPoint, SlotClaim
 from scheduling.plan import PlanReason
-from tests.scene import Scene
+from tests.scene import Scene, shares
 from workers.actions import retire_host
 from workers.models import CapacityPoint
 
@@ -61,7 +62,7 @@ def test_a_gpu_that_changes_hands_is_seen_at_once(cluster: Page, scene: Scene) -
 
 
 def test_a_training_that_starts_appears_in_the_trace_with_its_reason(cluster: Page, scene: Scene) -> None:
-    why = Why(PlanReason.GRANTED, "2 of 8 GPUs: the others are held.", "scheduler")
+    why = Why(PlanReason.GRANTED, shares(2, "others_have", others_count=2, others_slots=6), "scheduler")
     add_point(scene.waiting, why, at=timezone.now() - timedelta(seconds=1), slots=2, generation=1)
 
     chart = cluster.locator(TRACE)
@@ -97,7 +98,7 @@ def test_many_changes_are_means_and_the_file_has_all(cluster: Page, scene: Scene
             attempt=2,
             generation=number,
             reason_code=PlanReason.GRANTED,
-            reason_text="=1+1",
+            reason_params=message("no_progress", text="=1+1"),
         )
         for number in range(3000)
     )

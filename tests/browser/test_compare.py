@@ -18,7 +18,7 @@ from scheduling.plan import PlanReason
 from tests.browser.test_live_pages import make_steps
 from tests.browser.test_steadiness import COLLECT, MOST
 from tests.factories import JobFactory
-from tests.scene import Scene
+from tests.scene import Scene, shares
 
 CANVAS = "document.querySelector('[data-chart=comparison] .chart-canvas')"
 LAST_STEP = f"""([job, title, step]) => {CANVAS}?.data?.some(({{ meta, x }}) =>
@@ -66,7 +66,7 @@ def test_new_points_and_results_appear_by_themselves(page: Page, scene: Scene) -
 
 def test_gpus_that_change_hands_and_states_appear(page: Page, scene: Scene) -> None:
     open_both(page, scene.first, scene.second)
-    why = Why(PlanReason.GREW_INTO_FREE_SLOTS, "7 of 8 GPUs.", "scheduler")
+    why = Why(PlanReason.GREW_INTO_FREE_SLOTS, shares(7, "alone"), "scheduler")
 
     add_point(scene.first, why, at=timezone.now(), slots=7, generation=5)
     page.wait_for_function(

@@ -9,6 +9,7 @@ from django.contrib.auth.models import User
 from playwright.sync_api import BrowserContext, Page
 
 from datasets.models import Dataset
+from jobs.messages import message
 from jobs.models import AllocationPoint, InstanceGroup, Job, JobEvent
 from models_registry.models import RegisteredModel
 from tests.browser.conftest import listen, log_in
@@ -37,7 +38,7 @@ WIDE = """() => [...document.querySelectorAll('body *')].filter(element => {
 def make_hostile(scene: Scene) -> None:
     Job.objects.update(
         name=HOSTILE,
-        reason_text=HOSTILE,
+        reason_params=message("no_progress", text=HOSTILE),
         parameters={HOSTILE: HOSTILE},
         error={"kind": HOSTILE, "message": HOSTILE, "traceback": HOSTILE},
     )
@@ -47,8 +48,8 @@ def make_hostile(scene: Scene) -> None:
     group = scene.first.instance_group
     InstanceGroup.objects.filter(pk=group.pk).update(name=HOSTILE[:64], description=HOSTILE)
     group.members.add(User.objects.create(username=HOSTILE[:150]), scene.alice)
-    AllocationPoint.objects.update(reason_text=HOSTILE)
-    JobEvent.objects.update(text=HOSTILE, actor=HOSTILE[:100])
+    AllocationPoint.objects.update(reason_params=message("no_progress", text=HOSTILE))
+    JobEvent.objects.update(detail=message("no_progress", text=HOSTILE), actor=HOSTILE[:100])
     for host in Host.objects.all():
         Host.objects.filter(pk=host.pk).update(name=f"{host.pk}-{'h' * 90}")
     Path(scene.model.path, scene.model.entry_point).write_text(f"# </pre></script>{HOSTILE}\n")

@@ -16,6 +16,7 @@ from playwright.sync_api import Page, Route, expect
 from jobs import actions
 from jobs.control.metrics import store_steps
 from jobs.files.folder import job_folder
+from jobs.messages import message
 from jobs.models import InstanceGroup, Job, MetricPoint, Rank, SlotClaim, Validation
 from jobs.states import JobState, Reason
 from tests.scene import Scene
@@ -47,7 +48,7 @@ def test_a_tab_has_an_address_that_can_be_shared(page: Page, scene: Scene) -> No
 
     assert shared.endswith(f"/jobs/{scene.first.pk}/#events")
     expect(page.get_by_role("tab", name="Events")).to_have_attribute("aria-selected", "true")
-    expect(page.get_by_role("tabpanel", name="Events")).to_contain_text("nobody else wants them")
+    expect(page.get_by_role("tabpanel", name="Events")).to_contain_text("the most it asks for is 8")
     expect(page.get_by_role("tab", name="Events")).to_be_in_viewport()
 
 
@@ -221,7 +222,7 @@ def test_a_search_finds_what_the_page_does_not_hold(page: Page, scene: Scene, re
 
 def test_why_is_reckoned_and_what_would_change_it(page: Page, scene: Scene) -> None:
     Job.objects.filter(pk=scene.waiting.pk).update(
-        min_slots=4, reason_params={"capacity": 8, "min_slots": 4, "missing": 4, "taken": 8, "rule": "in_line"}
+        min_slots=4, reason_params=message("in_line", capacity=8, min_slots=4, missing=4, taken=8)
     )
     Job.objects.filter(name="bobs-secret").delete()
     # The others have all that they ask for, and one GPU is free.

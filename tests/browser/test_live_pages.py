@@ -13,11 +13,12 @@ from core import live
 from jobs.actions import change_priority
 from jobs.control.allocation import add_point
 from jobs.control.transition import Why, change, lock_job, transition
+from jobs.messages import message
 from jobs.models import Job, MetricPoint
 from jobs.states import JobState, Reason
 from scheduling.plan import PlanReason
 from tests.factories import RegisteredModelVersionFactory
-from tests.scene import Scene
+from tests.scene import Scene, shares
 
 ELSEWHERE = "constructor() { super(`ws://${location.host}/ws/nowhere/`); }"
 #: What a browser says itself when the log is asked for without a session.
@@ -196,7 +197,7 @@ def test_the_sentence_and_the_slots_change_while_one_looks(page: Page, scene: Sc
     expect(page.locator("#live-dot")).to_have_attribute("data-status", "connected")
 
     with transaction.atomic():
-        why = Why(PlanReason.GREW_INTO_FREE_SLOTS, "8 of 8 GPUs: T2 has ended.", "scheduler")
+        why = Why(PlanReason.GREW_INTO_FREE_SLOTS, shares(8, "alone"), "scheduler")
         change(lock_job(scene.first.pk), why, slots=8, target_slots=8)
         news = {f"gpu-host-2:{index}": {"job": scene.first.pk, "vacating": False} for index in range(4)}
         live.publish(live.CLUSTER, "state", {"slots": news})
@@ -210,7 +211,7 @@ def test_a_training_that_starts_while_one_looks_appears(page: Page, scene: Scene
     page.goto("/")
     expect(page.locator("#live-dot")).to_have_attribute("data-status", "connected")
 
-    why = Why(PlanReason.GRANTED, "2 of 8 GPUs: the others are held.", "scheduler")
+    why = Why(PlanReason.GRANTED, shares(2, "others_have", others_count=2, others_slots=6), "scheduler")
     add_point(scene.waiting, why, at=timezone.now(), slots=2, generation=1)
 
     chart = page.locator("[data-chart=gpus]")
@@ -237,7 +238,7 @@ def test_a_failure_shows_its_traceback_as_text(page: Page, scene: Scene) -> None
 
     with transaction.atomic():
         job = lock_job(scene.first.pk)
-        why = Why(Reason.EXIT_NONZERO, "Rank 0 ended with exit code 1.", "executor")
+        why = Why(Reason.EXIT_NONZERO, message("failed", host="gpu-host-1", error="exit code 1"), "executor")
         transition(job, JobState.FAILED, why, error=error, finished_at=timezone.now(), slots=0)
 
     box = page.locator("#failure")

@@ -48,7 +48,7 @@ def pinned(snapshot: Snapshot, plan: Plan) -> set[int]:
     """Jobs that the plan says stay where they are; only slots out of service justify that."""
     result = set()
     for line in plan.jobs:
-        if line.reason.params["rule"] == "pinned":
+        if line.reason.params["message"] == "pinned":
             mine = held(snapshot, job_of(snapshot, line))
             assert held(snapshot, job_of(snapshot, line), in_service=False)
             assert (set(line.slots), line.target, line.claim, line.vacate) == (mine, len(mine), (), ())

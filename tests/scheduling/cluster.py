@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from jobs.messages import text_of
 from scheduling.plan import JobPlan, Plan
 from scheduling.preview import after_cycle
 from scheduling.schedule import schedule
@@ -52,6 +53,10 @@ def running(view: JobView) -> JobView:
 
 def lines(plan: Plan) -> dict[int, JobPlan]:
     return {line.job: line for line in plan.jobs}
+
+
+def text_for(line: JobPlan) -> str:
+    return text_of(line.reason.params)
 
 
 def targets(plan: Plan) -> dict[int, int]:

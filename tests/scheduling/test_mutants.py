@@ -157,10 +157,10 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "the sentence compares the wrong way round": (
         "explain.py",
-        'wording.compared(case.me.priority, case.label(first.id), first.priority)\n    return "compared"',
-        'wording.compared(first.priority, case.label(first.id), case.me.priority)\n    return "compared"',
+        '"priority": demand.priority,',
+        '"priority": self.me.priority,',
     ),
-    "the sentence names strangers": ("wording.py", "if other.owner != reader.owner:", "if False:"),
+    "the sentence names strangers": ("explain.py", "if other.owner != reader.owner:", "if False:"),
     "the sentence counts itself among the others": (
         "explain.py",
         "if self.demand.id in self.decision.shares else",

@@ -8,11 +8,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from jobs.messages import text_of
 from scheduling.forecast import Forecast, Span, Work, forecast
 from scheduling.preview import Effect, preview, with_changes, with_job
 from scheduling.schedule import decided, schedule
 from scheduling.snapshot import Snapshot
-from tests.scheduling.cluster import Policy, SimulatedCluster, group, hold, job, lines, running, slots, targets
+from tests.scheduling.cluster import (
+    Policy,
+    SimulatedCluster,
+    group,
+    hold,
+    job,
+    lines,
+    running,
+    slots,
+    targets,
+    text_for,
+)
 from tests.scheduling.strategies import snapshots
 
 thorough = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -43,7 +55,7 @@ def test_a_new_jobs_preview_is_the_next_plan(snapshot: Snapshot, data: st.DataOb
     changed = [line for line in plan.jobs if line.job != 50 and line.target != without[line.job]]
     assert list(seen.others) == [Effect(line.job, without[line.job], line.target) for line in changed]
     if seen.then is not None:
-        assert seen.then.text in [lines(cluster.cycle())[50].reason.text for _ in range(2)]
+        assert seen.then in [lines(cluster.cycle())[50].reason for _ in range(2)]
 
 
 @thorough
@@ -66,9 +78,9 @@ def test_who_waits_for_gpus_that_are_given_back_reads_why_it_will_have_them() ->
     snapshot = Snapshot(0.0, (group(),), FULL, (running(job(1)),))
     seen = preview(snapshot, with_job(snapshot, job(2)), 2)
     assert (seen.line.target, seen.line.slots, seen.others) == (4, (), (Effect(1, 8, 4),))
-    assert seen.line.reason.text == "Waits: 4 of 4 GPUs are being given back by T1."
+    assert text_for(seen.line) == "Waits: 4 of 4 GPUs are being given back by T1."
     assert seen.then is not None
-    assert seen.then.text == "4 of 8 GPUs: T1 has the same priority (5000)."
+    assert text_of(seen.then.params) == "4 of 8 GPUs: T1 has the same priority (5000)."
 
 
 def exactly(gpu_seconds: float, seconds: float) -> Work:

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from hypothesis import HealthCheck, given, settings
 
+from jobs.insight.why_messages import Term, remedy_text, terms
 from scheduling.preview import with_changes
 from scheduling.remedies import remedies
 from scheduling.schedule import schedule
 from scheduling.snapshot import Snapshot
-from scheduling.terms import Term, terms
 from tests.scheduling.cluster import group, hold, job, lines, running, slots
 from tests.scheduling.strategies import snapshots
 
@@ -36,7 +36,7 @@ def test_who_asks_for_less_starts_now() -> None:
     [minimum, end] = remedies(snapshot, 2)
 
     assert (minimum.kind, minimum.value, minimum.starts_now) == ("min_slots", 2, True)
-    assert minimum.text == "A minimum of 2 GPUs instead of 5: it would start now, on 2."
+    assert remedy_text(minimum) == "A minimum of 2 GPUs instead of 5: it would start now, on 2."
     assert (end.kind, end.value, end.target) == ("end", 1, 8)
 
 
@@ -47,7 +47,7 @@ def test_a_minimum_that_others_would_give_back_for_is_named() -> None:
     [minimum, end] = remedies(snapshot, 2)
 
     assert (minimum.kind, minimum.value, minimum.target, minimum.starts_now) == ("min_slots", 4, 4, False)
-    assert minimum.text == "A minimum of 4 GPUs instead of 6: it would get 4 GPUs, once they are given back."
+    assert remedy_text(minimum) == "A minimum of 4 GPUs instead of 6: it would get 4 GPUs, once they are given back."
     assert end.kind == "end"
 
 
@@ -61,7 +61,9 @@ def test_the_least_priority_that_helps_is_named() -> None:
         return lines(schedule(with_changes(snapshot, 1, priority=value)))[1].target
 
     assert (share(priority.value), share(priority.value - 1)) == (5, 4)
-    assert priority.text == f"A priority of {priority.value} instead of 5000: it would have 5 GPUs instead of 4."
+    assert remedy_text(priority) == (
+        f"A priority of {priority.value} instead of 5000: it would have 5 GPUs instead of 4."
+    )
     assert [remedy.kind for remedy in ends] == ["end"]
 
 

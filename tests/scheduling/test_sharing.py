@@ -17,7 +17,7 @@ from scheduling.preview import after_cycle
 from scheduling.schedule import decided, schedule
 from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 from tests.scheduling.checks import check_plan
-from tests.scheduling.cluster import SimulatedCluster, group, hold, job, lines, running, slots
+from tests.scheduling.cluster import SimulatedCluster, group, hold, job, lines, running, slots, text_for
 from tests.scheduling.test_reasons import check_reasons
 
 WORKLOADS = 1_000
@@ -32,8 +32,8 @@ def test_a_lent_quota_comes_back_at_once_and_nobody_is_stopped() -> None:
     cluster.submit(job(2, group="a", most=6))
     told = lines(cluster.cycle())
     assert (told[1].target, told[1].reason.code, told[1].preempt) == (2, PlanReason.RECLAIMED_BY_OWNER, False)
-    assert told[1].reason.text == "2 of 2 GPUs: all there are; its group has 2 of 8 GPUs, by its weight of 1."
-    assert told[2].reason.text == "Waits: 6 of 6 GPUs are being given back by T1."
+    assert text_for(told[1]) == "2 of 2 GPUs: all there are; its group has 2 of 8 GPUs, by its weight of 1."
+    assert text_for(told[2]) == "Waits: 6 of 6 GPUs are being given back by T1."
     cluster.settle()
     assert (len(cluster.held(1)), len(cluster.held(2))) == (2, 6)
     cluster.end(2)
@@ -65,7 +65,7 @@ def test_stops_the_last_in_line_and_says_why() -> None:
     plan = lines(schedule(Snapshot(0.0, groups, held, (*fixed, job(3, group="a", most=4)))))
     assert (plan[1].preempt, plan[2].preempt) == (False, True)
     assert plan[2].reason.code == PlanReason.RECLAIMED_BY_OWNER
-    assert plan[2].reason.text == (
+    assert text_for(plan[2]) == (
         "Stops for now and gives back 4 GPUs: other groups are entitled to them; "
         "its group has 4 of 8 GPUs, by its weight of 1."
     )
@@ -118,7 +118,7 @@ def test_a_stopped_group_starts_nothing_and_lends_what_it_leaves() -> None:
     plan = lines(schedule(Snapshot(0.0, groups, held, jobs)))
     assert (plan[1].target, plan[2].target, plan[3].target) == (2, 0, 6)
     assert plan[2].reason.code == PlanReason.GROUP_STOPPED
-    assert plan[2].reason.text == (
+    assert text_for(plan[2]) == (
         "Waits: its instance group a is stopped, and nothing starts there until it is started."
     )
 
@@ -128,14 +128,14 @@ def test_who_waits_for_its_own_quota_to_be_free_says_so() -> None:
     jobs = (running(job(1, group="a", most=2)), job(2, group="a", least=2), running(job(3, group="b", most=6)))
     plan = lines(schedule(Snapshot(0.0, groups, hold(slots(4, 4), {"h1:0-1": 1, "h1:2-3": 3, "h2:0-3": 3}), jobs)))
     assert plan[2].reason.code == PlanReason.OVER_QUOTA
-    assert plan[2].reason.text == (
+    assert text_for(plan[2]) == (
         "Waits for 1 more GPU: it needs 2, and 1 of 2 are the least that other trainings need; "
         "its group has 2 of 8 GPUs, by its quota of 2 and its weight of 1."
     )
     late = (*jobs[:1], replace(jobs[1], min_slots=4), jobs[2])
     plan = lines(schedule(Snapshot(0.0, groups, hold(slots(4, 4), {"h1:0-1": 1, "h1:2-3": 3, "h2:0-3": 3}), late)))
     assert plan[2].reason.code == PlanReason.OVER_QUOTA
-    assert plan[2].reason.text == (
+    assert text_for(plan[2]) == (
         "Needs 4 GPUs at once: its group has 2 of 8 GPUs, by its quota of 2 and its weight of 1."
     )
 

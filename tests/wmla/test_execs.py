@@ -233,7 +233,7 @@ class TestLimits:
         job = job_behind(submit(ARGS.replace("maxWorkers=4", "maxWorkers=16")), alice)
         assert job.max_slots == 8
         assert job.arguments[:2] == ["--numWorker", "8"]
-        texts = JobEvent.objects.filter(job=job).values_list("text", flat=True)
+        texts = [event.text for event in JobEvent.objects.filter(job=job)]
         assert "16 workers were asked for, but sig-elastic has 8 GPUs: at most 8." in texts
 
     def test_without_a_maximum_it_is_capped_by_the_group(self, submit: Submit, alice: User) -> None:

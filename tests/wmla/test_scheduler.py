@@ -15,6 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from jobs.actions.hiding import hide
+from jobs.messages import message
 from jobs.models import InstanceGroup, Job
 from jobs.states import JobState
 from tests.factories import (
@@ -260,11 +261,13 @@ def test_logs_of_driver_and_executors_with_their_last_lines(alice_client: Client
 
 def test_the_launchers_log_is_what_happened(alice_client: Client, job: Job) -> None:
     at = timezone.now().replace(microsecond=0)
-    JobEventFactory(job=job, seq=1, new=JobState.PENDING, text="submitted", at=at)
-    JobEventFactory(job=job, seq=2, new=JobState.STARTING, text="2 of 4 GPUs:\nfree.", at=at)
+    JobEventFactory(job=job, seq=1, new=JobState.PENDING, at=at)
+    torn = message("no_progress", text="2 of 4 GPUs:\nfree.")
+    JobEventFactory(job=job, seq=2, new=JobState.STARTING, detail=torn, at=at)
     stamp = f"{at:%Y-%m-%d %H:%M:%S}"
     answer = alice_client.get(f"{APPLICATIONS}/wmla-{job.pk}/driver/logs/launcherlog")
-    assert answer.getvalue().decode() == f"[{stamp}] PENDING submitted\n[{stamp}] STARTING 2 of 4 GPUs: free.\n"
+    first = f"[{stamp}] PENDING Submitted; the scheduler looks for GPUs.\n"
+    assert answer.getvalue().decode() == f"{first}[{stamp}] STARTING 2 of 4 GPUs: free.\n"
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_the_result_is_kept(cluster: Cluster, trained: Job, alice: User) -> None
     assert validation.job.state == JobState.SUCCEEDED
     assert validation.result == RESULT
     assert problem_of(validation) is None
-    text = validation.job.events.order_by("seq").values_list("text", flat=True)
+    text = [event.text for event in validation.job.events.order_by("seq")]
     assert "Measured on the held-out samples; the result is written." in list(text)
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from jobs.control.outcome import MAX_ERROR_RESTARTS, Facts, Failure, RankEnd, judge
+from jobs.messages import text_of
 from jobs.states import JobState, Reason
 from scheduling.plan import PlanReason
 
@@ -210,7 +211,10 @@ def test_an_attempt_that_failed_says_so_and_what_follows() -> None:
     verdict = judge(replace(FACTS, ends=(BROKEN,), step=7))
     assert verdict is not None
     assert verdict.error == ERROR
-    assert verdict.text == "The script failed on b: ValueError: bad shape. It starts again from its last checkpoint."
+    assert (
+        text_of(verdict.params)
+        == "The script failed on b: ValueError: bad shape. It starts again from its last checkpoint."
+    )
     assert verdict.failure == replace(ONCE, restarts=1)
 
 
@@ -219,13 +223,13 @@ def test_a_failure_carries_the_scripts_own_error_and_how_often_it_was_tried() ->
     assert verdict is not None
     tried = "Tried 2 times: the same error, and no step after step 7."
     assert verdict.error == {**ERROR, "tried": tried}
-    assert verdict.text == f"The script failed on b: ValueError: bad shape. {tried}"
+    assert text_of(verdict.params) == f"The script failed on b: ValueError: bad shape. {tried}"
 
 
 def test_a_script_that_ends_early_on_all_ranks_succeeds_and_it_is_said() -> None:
     verdict = judge(replace(FACTS, ends=(OK, OK), step=12))
     assert verdict is not None
-    assert verdict.text == "The script ended by itself on all ranks after step 12, before its last epoch."
+    assert text_of(verdict.params) == "The script ended by itself on all ranks after step 12, before its last epoch."
 
 
 def test_an_exit_code_without_an_exception_is_said() -> None:

@@ -9,6 +9,7 @@ from jobs import actions
 from jobs.control.plans import LeadershipLost, apply
 from jobs.control.snapshots import snapshot
 from jobs.files.folder import job_folder
+from jobs.messages import message
 from jobs.models import Job, JobEvent, SchedulerLease, SlotClaim
 from jobs.states import JobState, Reason
 from scheduling.plan import Explanation, JobPlan, Plan, PlanReason
@@ -17,6 +18,7 @@ from scheduling.snapshot import SlotRef
 from tests.factories import JobFactory, SlotClaimFactory
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
+from tests.scene import shares
 from workers.models import Host, Slot
 
 pytestmark = pytest.mark.django_db
@@ -35,7 +37,7 @@ def line(job: Job, *claim: str, target: int | None = None, **changes: object) ->
         "claim": slots,
         "vacate": (),
         "preempt": False,
-        "reason": Explanation(PlanReason.GRANTED, {"slots": len(slots)}, f"It gets {len(slots)} GPUs."),
+        "reason": Explanation(PlanReason.GRANTED, shares(len(slots), "maximum")),
     }
     return JobPlan(**{**values, **changes})  # type: ignore[arg-type]
 
@@ -67,12 +69,12 @@ def test_a_start_claims_in_rank_order(cluster: Cluster, submit: Submit) -> None:
     assert open_claims(job) == ["gpu-host-2:1", "gpu-host-1:3"]
     assert (job.state, job.attempt, job.target_revision, job.target_slots) == (JobState.STARTING, 1, 1, 2)
     assert job.lead_host == "gpu-host-2"
-    assert job.reason_text == "It gets 2 GPUs."
+    assert job.reason_params == shares(2, "maximum")
     assert (job_folder(job).path / "current").readlink().name == "attempt-1"
     assert (job_folder(job).path / "log").is_dir()
     event = JobEvent.objects.filter(job=job).last()
     assert event is not None
-    assert event.detail == {"slots": 2, "target_revision": 1}
+    assert event.detail == {**shares(2, "maximum"), "target_revision": 1}
 
 
 def test_a_lost_race_leaves_the_job_as_it_was(cluster: Cluster, submit: Submit) -> None:
@@ -117,11 +119,11 @@ def test_an_unchanged_plan_writes_nothing(cluster: Cluster, submit: Submit) -> N
     job = submit()
     cluster.cycle()
     events = JobEvent.objects.count()
-    reason = Job.objects.get(pk=job.pk).reason_text
+    reason = Job.objects.get(pk=job.pk).reason_params
     revisions = list(Host.objects.values_list("desired_revision", flat=True))
     assert cluster.cycle() == []
     assert JobEvent.objects.count() == events
-    assert Job.objects.get(pk=job.pk).reason_text == reason
+    assert Job.objects.get(pk=job.pk).reason_params == reason
     assert list(Host.objects.values_list("desired_revision", flat=True)) == revisions
 
 
@@ -150,7 +152,7 @@ def test_shrinking_marks_slots_and_raises_the_hosts_desired(cluster: Cluster, su
 def test_preempting_stops_and_queues_again(cluster: Cluster, submit: Submit) -> None:
     job = submit()
     cluster.turn()
-    reason = Explanation(PlanReason.PREEMPTED_BY_PRIORITY, {}, "Another one comes first.")
+    reason = Explanation(PlanReason.PREEMPTED_BY_PRIORITY, message("no_progress", text="Another one comes first."))
     apply(Plan((line(job, claim=(), slots=(), preempt=True, reason=reason),)), 1)
     job.refresh_from_db()
     assert job.state == JobState.PREEMPTING

@@ -117,7 +117,7 @@ def test_doubled_and_shuffled_reports_store_each_fact_once(cluster: Cluster, sub
     assert [(point.generation, point.pause_ms) for point in points] == [(1, 3.0)]
     values = MetricPoint.objects.filter(job=job, name="loss").order_by("step")
     assert [(point.step, point.value) for point in values] == [(step, 1 / step) for step in range(1, 6)]
-    assert JobEvent.objects.filter(job=job, text__startswith="Trained to the end").count() == 1
+    assert JobEvent.objects.filter(job=job, detail__message="trained").count() == 1
     journals = {journal.name: journal.number for journal in Journal.objects.filter(job=job)}
     assert journals == {name: len(lines) for host in cluster.hosts.values() for name, lines in host.journals.items()}
 

@@ -14,6 +14,7 @@ from jobs.control.ending import finish_succeeded, requeue_interrupted
 from jobs.control.lifecycle import preempt
 from jobs.control.transition import StaleJob, Why
 from jobs.control.transition import transition as move
+from jobs.messages import message
 from jobs.models import Generation, Job, JobEvent, SlotClaim
 from jobs.permissions import Refused
 from jobs.states import JOB_TRANSITIONS, TERMINAL, GenerationState, JobState, Reason
@@ -25,7 +26,7 @@ from workers.models import Host
 
 pytestmark = pytest.mark.django_db
 
-WHY = Why(Reason.COMPLETED, "because", "system")
+WHY = Why(Reason.COMPLETED, message("complete"), "system")
 PAIRS = list(itertools.product(JobState, JobState))
 
 
@@ -121,7 +122,7 @@ def test_asking_for_less_is_possible_while_hosts_are_away(cluster: Cluster, subm
 def test_holding_back_a_job_that_is_being_stopped(cluster: Cluster, submit: Submit) -> None:
     job = submit()
     cluster.turn()
-    preempt(Job.objects.get(pk=job.pk), Why(PlanReason.PREEMPTED_BY_PRIORITY, "another", "scheduler"))
+    preempt(Job.objects.get(pk=job.pk), Why(PlanReason.PREEMPTED_BY_PRIORITY, message("stopped"), "scheduler"))
     actions.suspend(job.pk, "alice")
     actions.resume(job.pk, "alice")
     actions.suspend(job.pk, "alice")

@@ -14,6 +14,7 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from jobs.insight.cluster import IDLE_AFTER_SECONDS, cluster_live, slot_status
+from jobs.messages import message
 from jobs.models import AllocationPoint
 from scheduling.plan import PlanReason
 from tests.factories import JobFactory, SlotClaimFactory, host_with_slots
@@ -94,7 +95,12 @@ def test_the_same_by_rest(held: Host, alice_api: APIClient, bob_api: APIClient) 
 def test_the_file_of_changes_holds_no_formula(alice: User, alice_api: APIClient) -> None:
 
     job = JobFactory(owner=alice, name="=1+1")
-    point = {"attempt": 1, "generation": 1, "reason_code": PlanReason.GRANTED, "reason_text": "4 GPUs."}
+    point = {
+        "attempt": 1,
+        "generation": 1,
+        "reason_code": PlanReason.GRANTED,
+        "reason_params": message("no_progress", text="4 GPUs."),
+    }
     AllocationPoint.objects.create(job=job, at=timezone.now(), slots=4, **point)
 
     answer = alice_api.get("/api/v1/cluster/trace.csv")

@@ -7,6 +7,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from jobs.control.snapshots import snapshot
+from jobs.messages import text_of
 from scheduling.schedule import schedule
 from tests.factories import InstanceGroupFactory, JobFactory, host_with_slots
 
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.django_db
 
 
 def texts() -> dict[int, str]:
-    return {line.job: line.reason.text for line in schedule(snapshot(timezone.now())).jobs}
+    return {line.job: text_of(line.reason.params) for line in schedule(snapshot(timezone.now())).jobs}
 
 
 def test_a_strangers_training_has_no_name(alice: User, bob: User) -> None:

@@ -12,6 +12,7 @@ from django.test.utils import CaptureQueriesContext
 
 from core.charts import Step
 from jobs.insight.trace import BUCKETS, MAX_BANDS, MAX_STEPS, Change, all_changes, cluster_trace, means, summed
+from jobs.messages import message
 from jobs.models import AllocationPoint, Job
 from scheduling.plan import PlanReason
 from tests.factories import HostFactory, JobFactory, host_with_slots
@@ -63,7 +64,7 @@ def job_with(owner: User, points: list[tuple[float, int]], name: str = "training
             attempt=1,
             generation=number,
             reason_code=PlanReason.GRANTED,
-            reason_text=f"{slots} of 8 GPUs.",
+            reason_params=message("no_progress", text=f"{slots} of 8 GPUs."),
             pause_ms=30.0,
         )
         for number, (minutes, slots) in enumerate(points)
@@ -130,7 +131,7 @@ def test_ten_thousand_changes_become_few_points_by_as_many_queries(alice: User) 
     with CaptureQueriesContext(connection) as after:
         trace = cluster_trace(alice, END, 60)
 
-    assert len(after) == len(before) == 5
+    assert len(after) == len(before) == 6
     assert trace.count == 10_000 + 3 * len(few)
     assert trace.mean_seconds == pytest.approx(3600 / BUCKETS)
     assert len(trace.bands) == MAX_BANDS

@@ -14,6 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from jobs.control.snapshots import snapshot
+from jobs.messages import message
 from jobs.models import InstanceGroup, Job, SlotClaim
 from jobs.states import JobState
 from scheduling.fair_share import fair_share
@@ -113,6 +114,6 @@ def test_more_groups_and_trainings_cost_no_more_queries(carols: Client, scene: S
     few = queries()
     common: dict[str, Any] = {"resource_group": scene.first.instance_group.resource_group}
     for _ in range(6):
-        JobFactory(instance_group=InstanceGroupFactory(**common), reason_text="waits")
+        JobFactory(instance_group=InstanceGroupFactory(**common), reason_params=message("submitted"))
     assert queries() == few
     assert few <= 14

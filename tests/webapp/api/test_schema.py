@@ -39,7 +39,7 @@ def test_described_fields_are_those_that_are_sent():
     """Jobs are written by queries, not by serializers: the two must agree."""
     job = JobFactory()
     at = job.submitted_at
-    JobEvent.objects.create(job=job, seq=1, new="PENDING", reason="SUBMITTED", text="x", actor="a", at=at)
+    JobEvent.objects.create(job=job, seq=1, new="PENDING", reason="SUBMITTED", detail={}, actor="a", at=at)
     MetricPoint.objects.create(job=job, name="loss", step=1, epoch=0, value=None, at=at)
     AllocationPoint.objects.create(job=job, at=at, slots=1, attempt=1, generation=1, reason_code="GRANTED")
     Rank.objects.create(job=job, attempt=1, member_id="h.0.1", host="h", slot=0, pid=1, started_at=1.0)

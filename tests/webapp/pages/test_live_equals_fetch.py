@@ -25,12 +25,12 @@ from jobs.models import Job
 from jobs.pages.queries import cluster_live, job_live
 from scheduling.plan import PlanReason
 from tests.jobs.cluster import FakeHost
-from tests.scene import Scene
+from tests.scene import Scene, shares
 from workers.actions import drain_host, retire_host
 from workers.models import Host
 from workers.queries import hosts_live
 
-WHY = Why(PlanReason.GREW_INTO_FREE_SLOTS, "8 of 8 GPUs: nobody else wants them.", "scheduler", {"free": 3})
+WHY = Why(PlanReason.GREW_INTO_FREE_SLOTS, shares(8, "alone"), "scheduler")
 
 
 def _grow(job: Job) -> None:

@@ -1,4 +1,4 @@
-"""The arithmetic behind a job's sentence, term by term, from the numbers that the sentence was made of."""
+"""The arithmetic behind a job's reason, term by term from its params, and the sentences of remedies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Term", "terms"]
+from jobs.messages import gpus, label
+from scheduling.remedies import Remedy
+
+__all__ = ["Term", "remedy_text", "terms"]
 
 #: Keys of an explanation's params, in the order in which one reckons, and what they are called.
 _NAMES = {
@@ -50,7 +53,7 @@ def terms(params: Mapping[str, Any]) -> list[Term]:
     ]
     rows += [_other(other) for other in params.get("others", ())]
     rows += [
-        Term(f"Gives back: {giver['label']}", _gpus(giver["slots"]), giver["job"]) for giver in params.get("givers", ())
+        Term(f"Gives back: {label(giver)}", gpus(giver["slots"]), giver["job"]) for giver in params.get("givers", ())
     ]
     if share := _share(params):
         rows.append(share)
@@ -59,9 +62,8 @@ def terms(params: Mapping[str, Any]) -> list[Term]:
 
 def _other(other: Mapping[str, Any]) -> Term:
     limits = f"{other['min_slots']} to {other['max_slots']}"
-    return Term(
-        other["label"], f"{_gpus(other['slots'])}, priority {other['priority']}, asks for {limits}", other["job"]
-    )
+    asks = f"{gpus(other['slots'])}, priority {other['priority']}, asks for {limits}"
+    return Term(label(other), asks, other["job"])
 
 
 def _share(params: Mapping[str, Any]) -> Term | None:
@@ -69,11 +71,26 @@ def _share(params: Mapping[str, Any]) -> Term | None:
     capacity, mine = params.get("capacity"), params.get("priority")
     others = params.get("others", ())
     total = params.get("total_priority") or (mine and others and mine + sum(other["priority"] for other in others))
-    if params.get("rule") not in {"by_priority", "compared"} or not (capacity and mine and total):
+    if params.get("message") not in {"by_priority", "compared"} or not (capacity and mine and total):
         return None
     exact = f"{capacity} × {mine} / {total} = {capacity * mine / total:.2f}"
     return Term("Its part by priority, before it is made whole and kept between the least and the most", exact)
 
 
-def _gpus(count: int) -> str:
-    return f"{count} GPU" if count == 1 else f"{count} GPUs"
+def remedy_text(remedy: Remedy) -> str:
+    if remedy.kind == "end":
+        assert remedy.other is not None
+        return f"Once {label(remedy.other)} has ended: {_gets(remedy)}."
+    if remedy.kind == "priority":
+        return f"A priority of {remedy.value} instead of {remedy.former}: {_gets(remedy)}."
+    what = "minimum" if remedy.kind == "min_slots" else "maximum"
+    return f"A {what} of {gpus(remedy.value)} instead of {remedy.former}: {_gets(remedy)}."
+
+
+def _gets(remedy: Remedy) -> str:
+    if remedy.starts_now:
+        rest = "" if remedy.slots == remedy.target else f" of {remedy.target}"
+        return f"it would start now, on {remedy.slots}{rest}"
+    if not remedy.before:
+        return f"it would get {gpus(remedy.target)}, once they are given back"
+    return f"it would have {gpus(remedy.target)} instead of {remedy.before}"

@@ -1,0 +1,401 @@
+"""The sentences of jobs' reasons, rendered from params. Rows store code and params: rewording changes no row.
+
+`params["message"]` is the key of the sentence, set by the scheduler or by `message()`. A sentence is a format of the
+params, or a function of them where it has a plural or parts that may be missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from django.utils.translation import ngettext
+
+__all__ = [
+    "ANOTHER_USERS_TRAINING",
+    "SENTENCES",
+    "capitalized",
+    "gpus",
+    "label",
+    "message",
+    "plural",
+    "text_of",
+    "trainings",
+    "tried",
+]
+
+Params = Mapping[str, Any]
+
+#: Shown in place of the name of a job that is somebody else's.
+ANOTHER_USERS_TRAINING = "another user's training"
+
+_WHO = {
+    "ending": "a training that is ending",
+    "itself": "this training itself",
+    "stranger": ANOTHER_USERS_TRAINING,
+}
+
+
+def message(key: str, **params: Any) -> dict[str, Any]:
+    """Params of a row whose sentence is that of `key`."""
+    assert key in SENTENCES, f"no sentence {key!r}"
+    return {"message": key, **params}
+
+
+def text_of(params: Params) -> str:
+    """The sentence; "" where there is no reason yet."""
+    if "message" not in params:
+        return ""
+    sentence = SENTENCES[params["message"]]
+    return sentence.format_map(params) if isinstance(sentence, str) else sentence(params)
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+
+def plural(count: int, one: str, several: str, **params: Any) -> str:
+    """`one` or `several`, with `{count}` and the params filled in."""
+    return ngettext(one, several, count).format(count=count, **params)
+
+
+def gpus(count: int) -> str:
+    return plural(count, "{count} GPU", "{count} GPUs")
+
+
+def trainings(count: int) -> str:
+    return plural(count, "{count} training", "{count} trainings")
+
+
+def capitalized(text: str) -> str:
+    """With a capital at its beginning, and the rest as it is."""
+    return text[:1].upper() + text[1:]
+
+
+def label(entry: Params) -> str:
+    """How the reader may read of the job that `entry` is about; see `scheduling.explain.label`."""
+    return str(entry["name"]) if "name" in entry else _WHO[entry["who"]]
+
+
+def _listed(names: Sequence[str], noun: str) -> str:
+    """One or two different names in full, otherwise how many of which noun."""
+    if len(names) == 1:
+        return names[0]
+    if len(names) == 2 and names[0] != names[1]:
+        return f"{names[0]} and {names[1]}"
+    return f"{len(names)} {noun}"
+
+
+def _compared(params: Params) -> str:
+    """The priorities of the job and of the first other one, as the owner of the job reads it."""
+    [other] = params["others"]
+    mine, theirs = params["priority"], other["priority"]
+    if theirs == mine:
+        return f"{label(other)} has the same priority ({mine})"
+    if theirs > mine:
+        how = _times(theirs, mine)
+        priority = f"{how} your priority" if how else "a higher priority than yours"
+        return f"{label(other)} has {priority} ({theirs} to {mine})"
+    how = _times(mine, theirs)
+    priority = f"{how} the priority of" if how else "a higher priority than"
+    return f"you have {priority} {label(other)} ({mine} to {theirs})"
+
+
+def _times(larger: int, smaller: int) -> str:
+    if larger % smaller:
+        return ""
+    return "twice" if larger == 2 * smaller else f"{larger // smaller} times"
+
+
+# --- lines of plans --------------------------------------------------------------------------------------------------
+
+
+def _share(rule: str | Callable[[Params], str]) -> Callable[[Params], str]:
+    """The sentence of a job that has a target, by the words of the rule that decided."""
+
+    def sentence(params: Params) -> str:
+        because = rule.format_map(params) if isinstance(rule, str) else rule(params)
+        parts = [f"{params['target']} of {gpus(params['capacity'])}: {because}"]
+        if "group_room" in params:
+            parts.append(_group(params))
+        if hosts := params.get("moving_off"):
+            parts.append(f"moves off {_listed(hosts, 'hosts')}")
+        if hosts := params.get("leaving"):
+            parts.append(f"leaves {_listed(hosts, 'hosts')} once other GPUs are free")
+        if params["missing"]:
+            givers = _givers(params)
+            parts.append(
+                plural(
+                    params["missing"],
+                    "{count} of them is being given back by {givers}",
+                    "{count} of them are being given back by {givers}",
+                    givers=givers,
+                )
+            )
+        return f"{'; '.join(parts)}."
+
+    return sentence
+
+
+def _group(params: Params) -> str:
+    quota = f"quota of {params['group_quota']} and its " if "group_quota" in params else ""
+    return (
+        f"its group has {params['group_room']} of {gpus(params['group_total'])}, "
+        f"by its {quota}weight of {params['group_weight']}"
+    )
+
+
+def _givers(params: Params) -> str:
+    if params["givers_count"] > len(params["givers"]):
+        return f"{params['givers_count']} trainings"
+    return _listed([label(giver) for giver in params["givers"]], "trainings")
+
+
+def _others(params: Params, one: str, several: str) -> str:
+    others = params.get("others")
+    name = label(others[0]) if others else ""
+    return plural(params["others_count"], one, several, other=name, slots=params["others_slots"])
+
+
+def _of_other(words: str) -> Callable[[Params], str]:
+    return lambda params: words.format(other=label(params["others"][0]), **params)
+
+
+def _ahead(params: Params) -> str:
+    [ahead] = params["others"]
+    return f"{label(ahead)} waits before it for {gpus(ahead['min_slots'])}"
+
+
+def _pinned(params: Params) -> str:
+    hosts = _listed(params["hosts"], "hosts")
+    why = "it runs on a fixed number of GPUs"
+    if params["elastic"]:
+        why = f"its minimum of {params['min_slots']} fits nowhere else"
+    stays = plural(
+        len(params["hosts"]),
+        "stays, though {hosts} takes nothing new, because {why}",
+        "stays, though {hosts} take nothing new, because {why}",
+        hosts=hosts,
+        why=why,
+    )
+    return f"{gpus(params['target'])}: {stays}."
+
+
+def _reclaimed(params: Params) -> str:
+    why = _group(params) if "group_room" in params else "others of its group's GPUs are free for it"
+    return f"Stops for now and gives back {gpus(params['before'])}: other groups are entitled to them; {why}."
+
+
+def _given_back(params: Params) -> str:
+    return plural(
+        params["missing"],
+        "Waits: {count} of {target} is being given back by {givers}.",
+        "Waits: {count} of {target} are being given back by {givers}.",
+        target=gpus(params["target"]),
+        givers=_givers(params),
+    )
+
+
+def _too_large(params: Params) -> str:
+    why = _group(params) if "group_room" in params else f"its group has {params['capacity']} to share now"
+    return f"Needs {gpus(params['min_slots'])} at once: {why}."
+
+
+def _behind(params: Params) -> str:
+    [ahead] = params["others"]
+    which = "came first"
+    if params["message"] == "behind_priority":
+        which = f"has a higher priority ({ahead['priority']} to {params['priority']})"
+    return f"Waits behind {label(ahead)}, which {which} and needs {gpus(ahead['min_slots'])}."
+
+
+def _in_line(params: Params) -> str:
+    waits = plural(params["missing"], "Waits for {count} more GPU", "Waits for {count} more GPUs")
+    whose = "are taken" if params["message"] == "in_line" else "are the least that other trainings need"
+    group = f"; {_group(params)}" if "group_room" in params else ""
+    return f"{waits}: it needs {params['min_slots']}, and {params['taken']} of {params['capacity']} {whose}{group}."
+
+
+def _stopped_by_priority(params: Params) -> str:
+    return f"Stops for now and gives back {gpus(params['before'])}: {_compared(params)}."
+
+
+# --- what happens outside of plans -----------------------------------------------------------------------------------
+
+_RESTARTS = {
+    True: "it continues from its CHECKPOINT_DIR",
+    False: "it starts again from nothing, for its script has not said that it can be resumed",
+}
+#: Column -> the words of its change, and of its undoing.
+_CHANGES = {
+    "priority": ("the priority from {old} to {new}", "the priority goes from {old} back to {new}"),
+    "max_slots": (
+        "its GPUs from at most {old} to at most {new}",
+        "its GPUs go from at most {old} back to at most {new}",
+    ),
+    "min_slots": (
+        "its GPUs from at least {old} to at least {new}",
+        "its GPUs go from at least {old} back to at least {new}",
+    ),
+}
+
+
+def _changed(params: Params) -> str:
+    changed, undone = _CHANGES[params["field"]]
+    if "undoes" in params:
+        return f"{params['by']} undoes a change: {undone.format_map(params)}."
+    return f"{params['by']} changes {changed.format_map(params)}."
+
+
+def _gang_restart(words: str) -> Callable[[Params], str]:
+    return lambda params: words.format(restart=_RESTARTS[params["resumable"]], cause=_signals(params))
+
+
+def _signals(params: Params) -> str:
+    signals = params.get("signals")
+    return f" (signal {', '.join(map(str, signals))})" if signals else ""
+
+
+def _halt_timeout(params: Params) -> str:
+    start = "the beginning, for it has no checkpoint"
+    if params["step"] is not None:
+        start = f"its checkpoint of step {params['step']}"
+    return f"It did not stop by itself in time, so its processes are told to end. It will continue from {start}."
+
+
+def _rank_failed(params: Params) -> str:
+    when = "before it took part" if params["step"] is None else f"after step {params['step']}"
+    where = f"in the rank {params['member_id']} on {params['host']}"
+    return f"The script failed {where} {when}: {params['error']}. The others train on."
+
+
+def _trained(params: Params) -> str:
+    steps = plural(params["step"], "{count} step", "{count} steps")
+    epochs = plural(params["epoch"], "{count} epoch", "{count} epochs")
+    return f"Trained to the end: {steps}, {epochs}; the final weights are written."
+
+
+def _restored(params: Params) -> str:
+    begins = "the beginning" if params["from_nothing"] else f"step {params['step']}"
+    if unusable := params.get("unusable"):
+        because = "because a newer checkpoint cannot be used"
+        return f"Training starts from {begins}, {because}: {'; '.join(unusable)}."
+    return f"Training continues from {begins}."
+
+
+def _failed(params: Params) -> str:
+    return f"The script failed on {params['host']}: {params['error']}. {tried(params)}".strip()
+
+
+def tried(params: Params) -> str:
+    """The sentence about the attempts of a training that failed, or ""."""
+    sentence = _TRIED.get(params.get("tried", ""), "")
+    return sentence.format_map(params)
+
+
+def _lost_before_a_step(params: Params) -> str:
+    times = f"{params['fruitless_starts']} times in a row"
+    if params["message"] == "gang_lost_too_often":
+        return f"A rank was killed{_signals(params)}, {times} without a new file in CHECKPOINT_DIR."
+    return f"All its ranks were killed{_signals(params)} before the first step, {times}."
+
+
+def _lost(params: Params) -> str:
+    again = "it starts again from its last checkpoint, or from the beginning"
+    return f"All its ranks were killed{_signals(params)}; {again}."
+
+
+_TRIED = {
+    "twice_in_two_ranks": "The same error came twice after step {step}, in two ranks.",
+    "training_complete": "The training itself was complete.",
+    "restarts_used_up": "It was started again {restarts} times after errors.",
+    "same_error": "Tried {attempts} times: the same error, and no step after step {step}.",
+    "always_an_error": "Tried {attempts} times: always an error, and no step after {step}.",
+}
+
+#: Key -> a format of the params, or a function of them.
+SENTENCES: dict[str, str | Callable[[Params], str]] = {
+    # Of a plan, with slots.
+    "fixed": _share("it runs on exactly {max_slots}"),
+    "maximum": _share("the most it asks for is {max_slots}"),
+    "alone": _share("all there are"),
+    "by_priority": _share(
+        "shared by priority with {others_count} other trainings ({priority} of {total_priority} in all)"
+    ),
+    "compared": _share(_compared),
+    "others_maximum": _share(
+        lambda params: _others(
+            params, "the most {other} can use is {slots}", "the most the {count} other trainings can use is {slots}"
+        )
+    ),
+    "others_have": _share(
+        lambda params: _others(params, "{other} has {slots}", "{count} other trainings have {slots}")
+    ),
+    "floor": _share("the least it needs is {floor}"),
+    "floor_of_other": _share(_of_other("the least {other} needs is {floor}")),
+    "kept": _share("it keeps {floor}, as preemption is off"),
+    "kept_of_other": _share(_of_other("{other} keeps {floor}, as preemption is off")),
+    "ahead": _share(_ahead),
+    "pinned": _pinned,
+    # Of a plan, without slots.
+    "reclaimed": _reclaimed,
+    "stopped_by_priority": _stopped_by_priority,
+    "closed": "Waits: its instance group {group} is stopped, and nothing starts there until it is started.",
+    "given_back": _given_back,
+    "too_large": _too_large,
+    "behind": _behind,
+    "behind_priority": _behind,
+    "in_line": _in_line,
+    "in_line_for_minimums": _in_line,
+    # Asked for by people.
+    "submitted": "Submitted; the scheduler looks for GPUs.",
+    "cancelled": "Cancelled; all its processes have ended.",
+    "cancelled_by": "Cancelled by {by}.",
+    "cancelling": "{by} cancels it; its processes are told to end.",
+    "suspended": "{by} holds it back.",
+    "suspended_with_grace": "{by} holds it back. Its script gets SIGTERM and {seconds} s to save.",
+    "resumed": "{by} lets it continue.",
+    "hidden": "{by} deletes it for clients of WMLA's interface. It stays here, with what it used.",
+    "changed": _changed,
+    "workers_beyond_group": "{workers} workers were asked for, but {group} has {capacity} GPUs: at most {max_slots}.",
+    "workers_of_one_process": (
+        "{workers} workers were asked for, but {framework} runs one process: at most {max_slots}."
+    ),
+    "no_most_workers": (
+        "No maximum of workers was given: at most {max_slots}, the GPUs of {group}, whatever larger number the script "
+        "asks for."
+    ),
+    "without_effect": "Without effect here: {options}.",
+    # Reported by ranks and hosts.
+    "started": lambda params: f"Training runs on {params['slots']} of {gpus(params['target'])}.",
+    "restored": _restored,
+    "rank_lost": "A rank was lost; the others train on.",
+    "rank_stuck": "The rank {member_id} on {host} is killed: {why}. The others train on.",
+    "rank_failed": _rank_failed,
+    "no_progress": "{text}",
+    "host_lost": "The host {host} does not report any more.",
+    "checkpoint_failed": (
+        "No checkpoint could be written at step {step}: {error}. The training goes on, and older checkpoints stay."
+    ),
+    "halted": "Stopped after step {step}, with a checkpoint of it: no step is lost, and it will continue there.",
+    "halt_timeout": _halt_timeout,
+    "trained": _trained,
+    "measured": "Measured on the held-out samples; the result is written.",
+    # Judged from the ends of its ranks.
+    "complete": "The training is complete.",
+    "ended_early": "The script ended by itself on all ranks after step {step}, before its last epoch.",
+    "failed": _failed,
+    "failed_once": "The script failed on {host}: {error}. It starts again from its last checkpoint.",
+    "ranks_lost": _lost,
+    "ranks_lost_too_often": _lost_before_a_step,
+    "gang_lost": _gang_restart("A rank was killed{cause}, so all of them end; {restart}."),
+    "gang_lost_too_often": _lost_before_a_step,
+    "held_back": "Held back; resume it to let it continue.",
+    "gang_held_back": _gang_restart("Held back; once it is resumed, {restart}."),
+    "stopped": "Stopped; it continues once slots are free for it.",
+    "gang_stopped": _gang_restart("Stopped; once GPUs are free for it, {restart}."),
+    # The whole of Tidepool stops.
+    "stack_stopping": "Tidepool is being stopped; the training goes on at its next start.",
+    "stack_stopped": "Tidepool was stopped; the training starts again from its last checkpoint.",
+    "stack_stopped_gang": _gang_restart("Tidepool was stopped; {restart}."),
+    "stack_stopped_held_back": "Held back; all its processes have ended.",
+}
