@@ -20,7 +20,7 @@ from tidepool.torch.actions import Action, Send
 from tidepool.torch.fixed_membership import FixedMembership
 
 PLACES = [("b", 1), ("a", 3), ("b", 0), ("a", 2)]
-WIDS = ["b.1.1", "a.3.1", "b.0.1", "a.2.1"]
+MEMBER_IDS = ["b.1.1", "a.3.1", "b.0.1", "a.2.1"]
 #: Host by host, in the order in which the target names the hosts.
 ORDER = ["b.0.1", "b.1.1", "a.2.1", "a.3.1"]
 
@@ -52,57 +52,59 @@ def recorded(actions: list[Action]) -> list[str]:
 
 
 def test_nobody_begins_before_all_are_ready() -> None:
-    membership = gang(*WIDS[:3])
+    membership = gang(*MEMBER_IDS[:3])
     assert membership.plan is None
-    assert told(membership.joined(join(WIDS[3]), 1.0)) == {}
-    actions = membership.received(WIDS[3], ready(WIDS[3]), 2.0)
+    assert told(membership.joined(join(MEMBER_IDS[3]), 1.0)) == {}
+    actions = membership.received(MEMBER_IDS[3], ready(MEMBER_IDS[3]), 2.0)
     assert recorded(actions) == ["generation_planned"]
-    plan = told(actions)[WIDS[0]].plan
+    plan = told(actions)[MEMBER_IDS[0]].plan
     assert plan is not None
     assert [member.member_id for member in plan.members] == ORDER
     assert (plan.generation, plan.store_address, plan.store_port) == (1, "10.0.0.98", 4000), "rank 0 lets them meet"
-    assert set(told(actions)) == set(WIDS)
+    assert set(told(actions)) == set(MEMBER_IDS)
 
 
 def test_a_rank_that_dies_before_is_waited_for() -> None:
-    membership = gang(*WIDS[:3])
-    membership.disconnected(WIDS[0], 1.0)
-    membership.joined(join(WIDS[3]), 1.0)
-    membership.received(WIDS[3], ready(WIDS[3]), 1.0)
+    membership = gang(*MEMBER_IDS[:3])
+    membership.disconnected(MEMBER_IDS[0], 1.0)
+    membership.joined(join(MEMBER_IDS[3]), 1.0)
+    membership.received(MEMBER_IDS[3], ready(MEMBER_IDS[3]), 1.0)
     assert membership.plan is None
 
 
 def test_the_generation_is_active_once_all_run_the_script() -> None:
-    membership = gang(*WIDS)
-    for member_id in WIDS[:3]:
+    membership = gang(*MEMBER_IDS)
+    for member_id in MEMBER_IDS[:3]:
         assert membership.received(member_id, MemberMessage("switched", 1, detail={"world_size": 4}), 3.0) == []
-    actions = membership.received(WIDS[3], MemberMessage("switched", 1, detail={"world_size": 4}), 4.0)
+    actions = membership.received(MEMBER_IDS[3], MemberMessage("switched", 1, detail={"world_size": 4}), 4.0)
     assert recorded(actions) == ["generation_active"]
     [active] = [entry_to_json(action)[1] for action in actions if isinstance(action, Entry)]
     assert (active["world_size"], [member["member_id"] for member in active["members"]]) == (4, ORDER)
-    assert membership.received(WIDS[3], MemberMessage("switched", 1, detail={"world_size": 4}), 5.0) == [], "once only"
+    assert membership.received(MEMBER_IDS[3], MemberMessage("switched", 1, detail={"world_size": 4}), 5.0) == [], (
+        "once only"
+    )
 
 
 def test_a_death_is_no_reason_to_plan_anew() -> None:
-    membership = gang(*WIDS)
-    assert membership.disconnected(WIDS[1], 5.0) == []
+    membership = gang(*MEMBER_IDS)
+    assert membership.disconnected(MEMBER_IDS[1], 5.0) == []
     assert membership.ticked(100.0) == []
     assert (membership.finished, membership.lost) == (False, False)
 
 
 def test_one_that_comes_later_is_no_member() -> None:
-    membership = gang(*WIDS)
+    membership = gang(*MEMBER_IDS)
     assert told(membership.joined(join("a.3.2"), 9.0))["a.3.2"].kind == "fenced"
 
 
 def test_a_target_of_another_size_forms_no_gang() -> None:
-    membership = gang(*WIDS[:3])
+    membership = gang(*MEMBER_IDS[:3])
     membership.retarget([Member(*place) for place in PLACES[:3]], 2, 1.0)
     assert membership.plan is None
 
 
 def test_a_new_coordinator_sends_the_plan_to_those_that_had_not_got_it() -> None:
-    before = gang(*WIDS)
+    before = gang(*MEMBER_IDS)
     assert before.plan is not None
     membership = FixedMembership(len(PLACES))
     restored = GenerationPlan(1, before.plan.members, "", 0, 1, "start")
