@@ -258,7 +258,7 @@ class FabricModel:
 
 
 def _hook_arguments(session: Session) -> dict[str, Any]:
-    """What hooks get as `fn_args`."""
+    """The `fn_args` of hooks."""
     position = session.position
     return {
         "epoch": position.epoch,

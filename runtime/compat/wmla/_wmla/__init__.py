@@ -1,1 +1,1 @@
-"""What `fabric_model` is made of; no script imports it."""
+"""The parts of `fabric_model`; no script imports them."""

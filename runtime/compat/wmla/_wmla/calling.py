@@ -40,7 +40,7 @@ def _log(logger: Any, method: str, metrics: Mapping[str, float], completed: int,
 
 
 def _most(function: Callable[..., Any]) -> int | None:
-    """How many positional arguments it takes; None: any number."""
+    """The number of positional arguments that it takes; None: any number."""
     parameters = inspect.signature(function).parameters.values()
     if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         return None

@@ -1,4 +1,4 @@
-"""What WMLA's driver does, on whichever rank is the first: it tells loggers and callbacks, and leaves the results.
+"""WMLA's driver, on whichever rank is the first: it calls loggers and callbacks, and leaves the results.
 
 All ranks call these methods at the same places. Callbacks run on rank 0 alone; what they change in the optimizer's
 parameter groups then holds on all ranks.
@@ -35,7 +35,7 @@ _BOOKKEEPING = {*StepRecord.__struct_fields__, "samples_per_second", "learning_r
 
 @dataclass(frozen=True)
 class Roles:
-    """Whom the script wants to be told."""
+    """The loggers and callbacks of the script."""
 
     driver_logger: Any = None
     worker_logger: Any = None
@@ -71,7 +71,7 @@ class Plan:
 
 @dataclass
 class Progress:
-    """What of it belongs to the training's state."""
+    """The part of it that belongs to the training's state."""
 
     #: The last epoch whose beginning all ranks have been through.
     begun: int = -1

@@ -1,4 +1,4 @@
-"""What a training leaves beside its weights: an ONNX file, and a zip to take away."""
+"""Exports that a training leaves beside its weights: an ONNX file, and a zip to take away."""
 
 from __future__ import annotations
 

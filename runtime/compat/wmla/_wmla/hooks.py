@@ -1,4 +1,4 @@
-"""What a script's step and test hooks are given, and what is made of what they return."""
+"""Arguments of a script's step and test hooks, and the use of what they return."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the driver has logged, so that whoever is the driver next goes on from there.
+"""Ledger of the driver's logs, so that the next driver goes on from there.
 
 The file beside the metrics holds up to which step everything has been logged, how long the driver's files were then,
 and what its loggers and callbacks remembered: those of their attributes that are numbers, texts, or lists and dicts of

@@ -30,7 +30,7 @@ _OTHER_BACKENDS = frozenset({"keras_custom_objects"})
 
 @dataclass
 class Parts:
-    """What a FabricModel is made of."""
+    """The arguments of a FabricModel."""
 
     datasets_fn: Callable[[], Any]
     optimizer: torch.optim.Optimizer
