@@ -86,7 +86,8 @@ def test_the_first_step_of_all_makes_the_first_line(page: Page, scene: Scene) ->
 
     with transaction.atomic():
         at = timezone.now().timestamp()
-        store_steps(lock_job(jobs[0].pk), [{"step": 1, "epoch": 1, "at": at, "loss": 0.5, "grip": 1.0}])
+        made = {"step": 1, "epoch": 1, "cursor": 1, "samples": 1, "world_size": 1, "generation": 1, "attempt": 1}
+        store_steps(lock_job(jobs[0].pk), [{**made, "at": at, "loss": 0.5, "grip": 1.0}])
 
     wait_for(page, jobs[0], "Loss", 1)
     expect(empty).to_be_hidden()

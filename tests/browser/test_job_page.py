@@ -281,7 +281,8 @@ def test_a_validation_shows_how_many_samples_are_measured(page: Page, scene: Sce
     expect(page.locator("#live-dot")).to_have_attribute("data-status", "connected")
 
     now = timezone.now().timestamp()
-    record = {"step": 1280, "epoch": 0, "at": now, "progress": 1280 / 70_001, "samples_per_second": 2560.0}
+    made = {"step": 1280, "epoch": 0, "cursor": 1280, "samples": 1, "world_size": 3, "generation": 1, "attempt": 1}
+    record = {**made, "at": now, "progress": 1280 / 70_001, "samples_per_second": 2560.0}
     store_steps(Job.objects.get(pk=scene.first.pk), [record])
 
     expect(measured).to_contain_text("1280 of 70001 samples")
