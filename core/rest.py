@@ -44,6 +44,7 @@ __all__ = [
     "keyset_answer",
     "page_size_of",
     "signed_in",
+    "validated",
 ]
 
 logger = logging.getLogger(__name__)
@@ -219,6 +220,13 @@ def signed_in(request: Request) -> User:
     """The user; every endpoint has refused strangers before."""
     assert isinstance(request.user, User)
     return request.user
+
+
+def validated(serializer: type[serializers.BaseSerializer[Any]], data: Any) -> dict[str, Any]:
+    """The values that `serializer` reads from `data`. Raises DRF's ValidationError for those that do not fit."""
+    given = serializer(data=data)
+    given.is_valid(raise_exception=True)
+    return dict(given.validated_data)
 
 
 def found(row: Any, what: str) -> Any:

@@ -1,1 +1,1 @@
-"""WMLA's REST, in both of its dialects: other words for the jobs, groups and logs that everything else shows."""
+"""WMLA's REST in both of its dialects, over the same jobs, groups and logs as the rest of Tidepool."""

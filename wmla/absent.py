@@ -1,4 +1,4 @@
-"""What WMLA has and is not here: asked for, it says what there is instead."""
+"""Addresses of WMLA's features that Tidepool does not have: each answers what there is instead."""
 
 from __future__ import annotations
 
@@ -81,5 +81,5 @@ urls: list[URLPattern] = [
 
 
 def takes_nothing(address: str) -> bool:
-    """Whether a POST there, below the base of deep learning, is refused whatever is sent."""
+    """Return whether a POST there, below the base of deep learning, is refused whatever is sent."""
     return any(re.fullmatch(refused, address) for refused, _ in _REFUSED.values())

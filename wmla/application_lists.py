@@ -1,4 +1,4 @@
-"""What WMLA's lists of applications can be asked for, and the trainings that answer."""
+"""Queries of WMLA's lists of applications, and the trainings that match them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jobs.states import TERMINAL, JobState
 from wmla.lookup import group_of, job_of
 from wmla.messages import KNOWN_WORDS, states_behind
 
-__all__ = ["ApplicationQuery", "EngineQuery", "OutsideList", "StateQuery", "asked", "jobs_in_list"]
+__all__ = ["ApplicationQuery", "EngineQuery", "OutsideList", "StateQuery", "jobs_in_list"]
 
 DEFAULT_LENGTH = 200
 MAX_LENGTH = 1000
@@ -40,7 +40,7 @@ _SORTED_BY = {
 
 
 class OutsideList(UserError):
-    """It begins behind the last application."""
+    """The requested part begins behind the last application."""
 
     status = 416
     default_code = "outside_list"
@@ -80,16 +80,8 @@ class _Span:
     order: tuple[str, str]
 
 
-def asked(query: type[StateQuery], given: Mapping[str, str]) -> dict[str, Any]:
-    """What an address asks for; parameters that are not known are left out, as WMLA does."""
-    read = query(data=given)
-    read.is_valid(raise_exception=True)
-    values: dict[str, Any] = read.validated_data
-    return values
-
-
 def jobs_in_list(user: User, wanted: Mapping[str, Any], group: InstanceGroup | None = None) -> list[Job]:
-    """The trainings of this part of the list that the user may see. Raises OutsideList behind its end."""
+    """Return the trainings of this part of the list that the user may see. Raises OutsideList behind its end."""
     if not all(is_storable(text) for text in wanted.values() if isinstance(text, str)):
         raise UserError("The address has characters that no name has: leave them out.")
     span = _Span(wanted.get("start", 0), min(wanted.get("length", DEFAULT_LENGTH), MAX_LENGTH), _order(wanted))
@@ -112,7 +104,7 @@ def jobs_in_list(user: User, wanted: Mapping[str, Any], group: InstanceGroup | N
 
 
 def _numbers_of(user: User, identifier: str) -> list[int]:
-    """Clients ask the list for one application, and an empty one says that it is not there."""
+    """Return the numbers of the jobs asked for: clients look for one, and expect an empty list without it."""
     try:
         return [job_of(user, identifier).pk]
     except NotFound:
@@ -120,7 +112,7 @@ def _numbers_of(user: User, identifier: str) -> list[int]:
 
 
 def _states(text: str) -> dict[str, Any]:
-    """The filter of the jobs that these words ask for."""
+    """Return the filter of the jobs that these words ask for."""
     words = [word.strip().upper() for word in text.split(",") if word.strip()]
     for word in words:
         if word not in KNOWN_WORDS:

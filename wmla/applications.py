@@ -1,4 +1,4 @@
-"""Trainings as WMLA's schedulers tell of them: Conductor's and Cloud Pak's applications, with driver and executors.
+"""Trainings as the applications of WMLA's schedulers, Conductor's and Cloud Pak's, with driver and executors.
 
 The driver is the training's coordinator, its output is that of rank 0; each rank is an executor. What is not measured
 here (memory and processors of a training's processes) is null, and never a guess.
@@ -37,14 +37,14 @@ _EXECUTOR_WORDS = {RankState.RUNNING: "RUNNING", RankState.STOPPING: "RUNNING", 
 
 @dataclass(frozen=True)
 class Executor:
-    """A rank, and the number that it has or had last; None where it never trained."""
+    """A rank with its present or last number; None if it never trained."""
 
     rank: Rank
     number: int | None
 
     @property
     def id(self) -> str:
-        """It begins with the number, else with that of its slot, which tells it from its neighbours."""
+        """Identifier that begins with the rank's number, or else with that of its slot, which no neighbour has."""
         rank = self.rank
         number = rank.slot if self.number is None else self.number
         return identities().executor_id(rank.job_id, rank.attempt, rank.member_id, number)
@@ -52,7 +52,7 @@ class Executor:
 
 @dataclass
 class _Held:
-    """What a training holds now, and its executors: those of its newest life, also after its end."""
+    """The resources of a training now, and the executors of its newest attempt, also after its end."""
 
     #: Host, percent and bytes of each GPU; None for what it does not tell.
     gpus: list[tuple[str, float | None, int | None]] = field(default_factory=list)
@@ -60,19 +60,19 @@ class _Held:
 
     @property
     def memory_mebibytes(self) -> int | None:
-        """Of those GPUs that tell it; None where none does."""
+        """Sum over the GPUs that report it; None if none does."""
         told = [used for _, _, used in self.gpus if used is not None]
         return round(sum(told) / _MEBIBYTE) if told or not self.gpus else None
 
     @property
     def utilisation_percent(self) -> float | None:
-        """The sum over its GPUs: 200 for two that are fully busy."""
+        """Sum over the GPUs: 200 for two that are fully busy."""
         told = [percent for _, percent, _ in self.gpus if percent is not None]
         return round(sum(told), 1) if told or not self.gpus else None
 
 
 def listed_applications(jobs: Sequence[Job], now: datetime, dialect: str | None = None) -> list[dict[str, Any]]:
-    """As Conductor lists them, in a fixed number of queries.
+    """Return applications as Conductor lists them, in a fixed number of queries.
 
     dialect: whose ids and words are used; None: that in which each was submitted.
     """
@@ -81,19 +81,19 @@ def listed_applications(jobs: Sequence[Job], now: datetime, dialect: str | None 
 
 
 def scheduled_applications(jobs: Sequence[Job], now: datetime) -> list[dict[str, Any]]:
-    """As `/scheduler/applications` lists them: by `task0` and `task12n` its clients know whose logs there are."""
+    """Return applications as `/scheduler/applications` does: by `task0` and `task12n` clients find logs."""
     rows = listed_applications(jobs, now)
     return [{**row, "task0": [row["driver"]], "task12n": row["executors"]} for row in rows]
 
 
 def engine_applications(jobs: Sequence[Job]) -> list[dict[str, Any]]:
-    """As `/scheduler/engine/applications` lists them, with Cloud Pak's ids and words; moments are Unix seconds."""
+    """Return applications as `/scheduler/engine/applications` does, in Cloud Pak's ids and words and Unix seconds."""
     held = _held_by(jobs)
     return [_of_engine(job, held[job.pk]) for job in jobs]
 
 
 def executors_of(jobs: Iterable[Job]) -> dict[int, list[Executor]]:
-    """Job -> its executors: those that train first, then those that did at its end, by their numbers."""
+    """Return job -> its executors: first those that train, then those that did at its end, by their numbers."""
     numbers = _numbers_in_newest_generation(jobs)
     found: dict[int, list[Executor]] = defaultdict(list)
     for rank in Rank.objects.filter(job__in=jobs, attempt=F("job__attempt")).order_by("job", "id"):
@@ -105,7 +105,7 @@ def executors_of(jobs: Iterable[Job]) -> dict[int, list[Executor]]:
 
 
 def _numbers_in_newest_generation(jobs: Iterable[Job]) -> dict[tuple[int, str], int]:
-    """(job, member_id) -> number: ranks that have ended have none any more."""
+    """Return (job, member_id) -> number; ranks that have ended have none any more."""
     newest = Generation.objects.filter(job__in=jobs, attempt=F("job__attempt"), number=F("job__generation")).order_by()
     return {
         (job, member["member_id"]): member["rank"]
@@ -115,7 +115,7 @@ def _numbers_in_newest_generation(jobs: Iterable[Job]) -> dict[tuple[int, str], 
 
 
 def consumer_of(group: InstanceGroup) -> str:
-    """Its path in the tree of consumers, which is as deep as one level here."""
+    """Return its path in the tree of consumers, which has one level here."""
     return f"/{group.name}"
 
 
@@ -236,7 +236,7 @@ def _minutes(job: Job, now: datetime) -> float:
 
 
 def _unix(moment: datetime | None) -> int | None:
-    """Whole seconds: WMLA's own command line takes the time since then of nothing but an int."""
+    """Return whole Unix seconds: WMLA's own command line computes with nothing but an int."""
     return None if moment is None else int(moment.timestamp())
 
 

@@ -1,4 +1,4 @@
-"""The `args` of a submission: one text, split as a shell would split it and never given to one.
+"""Parser of the `args` of a submission: one text, split as a shell would split it and never given to one.
 
 Options of the launcher are taken out; everything else, and everything behind `--`, is the script's, in its order.
 What is known of the launcher's options but has no meaning here is taken out as well, and said.
@@ -66,7 +66,7 @@ class Arguments:
 
 
 def parse_arguments(text: str) -> Arguments:
-    """Raises UserError with what is wrong with them."""
+    """Parse the arguments. Raises UserError with what is wrong with them."""
     words = _split(text)
     found = Arguments()
     position = 0
@@ -93,7 +93,7 @@ def parse_arguments(text: str) -> Arguments:
 
 
 def folder_of(name: str, sources: Any) -> str:
-    """Where the data is that WMLA's list of data sources tells of; "" for an empty list."""
+    """Return the folder of data that WMLA's list of data sources names; "" for an empty list."""
     try:
         paths = [source["location"]["paths"] for source in sources if source.get("type", "fs") == "fs"]
     except (LookupError, TypeError, AttributeError):
@@ -106,7 +106,7 @@ def folder_of(name: str, sources: Any) -> str:
 def script_words(
     given: Arguments, max_workers: int, *, declared: frozenset[str], refuses_unknown: bool, is_on_prem: bool
 ) -> list[str]:
-    """What the script gets: its own words, behind the launcher's numbers where it is able to take them.
+    """Return the script's arguments: its own words, behind the launcher's numbers if it can take them.
 
     declared: long options that the script declares, without dashes. refuses_unknown: it ends at any other one. In the
     time of `--edt-options` the number came as `--numWorker` in any case; scripts of Cloud Pak get what they declare.
@@ -142,7 +142,7 @@ def _value(name: str, words: list[str], position: int) -> str:
 
 
 def _inside(name: str, value: str) -> str:
-    """A relative path that stays where it is put."""
+    """Check that the path is relative and stays inside its folder."""
     parts = value.removesuffix("/").split("/")
     is_plain = value.isprintable() and "\\" not in value and len(value) <= 255
     if not is_plain or any(part in ("", ".", "..") or part.startswith(".") for part in parts):

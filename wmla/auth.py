@@ -1,4 +1,4 @@
-"""Logging on as WMLA's clients do: Conductor's, for a session; Cloud Pak's, for a token."""
+"""Log-on of WMLA's clients: Conductor's for a session, Cloud Pak's for a token."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class LogonInput(serializers.Serializer[Any]):
 
 
 class CredentialsInBody(BasicLogin):
-    """`{"username", "password"}` as JSON, which some clients send even with GET."""
+    """Credentials as the JSON `{"username", "password"}`, which some clients send even with GET."""
 
     def authenticate(self, request: Request) -> tuple[User, None] | None:
         try:
@@ -78,30 +78,30 @@ class Logon(WmlaView):
 
     @extend_schema(responses=WebTokenOutput)
     def get(self, request: Request) -> Response:
-        """A token for `Authorization: Bearer` or `X-Auth-Token`. It ends after 12 hours, or with the password."""
+        """Return a token for `Authorization: Bearer` or `X-Auth-Token`, for 12 hours or until the password changes."""
         return Response({"accessToken": log_on(signed_in(request)).text})
 
     @extend_schema(request=LogonInput, responses=WebTokenOutput)
     def post(self, request: Request) -> Response:
-        """The same."""
+        """Return a token, as GET does."""
         return self.get(request)
 
 
 class ValidateAuth(WmlaView):
-    """Where clients for Cloud Pak's own services ask for the same token."""
+    """The address where clients for Cloud Pak's own services ask for the same token."""
 
     authentication_classes: list[type[BaseAuthentication]] = [BasicLogin]
 
     @extend_schema(responses=WebTokenOutput)
     def get(self, request: Request) -> Response:
-        """The token of a log-on, for Basic."""
+        """Return the token of a log-on by Basic."""
         return Response({"accessToken": log_on(signed_in(request)).text})
 
 
 class Logoff(WmlaView):
     @extend_schema(request=None, responses={204: None})
     def post(self, request: Request) -> HttpResponse:
-        """End the token that this was sent with."""
+        """End the token of this request."""
         if isinstance(request.auth, ApiToken):
             log_off(request.auth)
         return HttpResponse(status=204)
@@ -113,7 +113,7 @@ preauth_urls: list[URLPattern] = [route("validateAuth", ValidateAuth, "validate-
 
 
 class _BodyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """OpenAPI has no scheme for credentials in a body, which the operation describes: the nearest is Basic."""
+    """Scheme of OpenAPI for credentials in a body: it has none, and the nearest is Basic."""
 
     target_class = CredentialsInBody
     name = "credentialsInBody"

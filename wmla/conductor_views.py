@@ -11,13 +11,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from core.errors import NotFound, field_error
-from core.rest import signed_in
+from core.rest import signed_in, validated
 from core.roles import require_cluster_admin
 from jobs import actions
 from jobs.actions import groups as group_actions
 from jobs.models import InstanceGroup, Job
 from jobs.queries.groups import visible_groups
-from wmla.application_lists import StateQuery, asked, jobs_in_list
+from wmla.application_lists import StateQuery, jobs_in_list
 from wmla.applications import listed_applications
 from wmla.conductor_shapes import (
     ApplicationOutput,
@@ -57,7 +57,7 @@ _FILTERS = [
 class Instances(ConductorView):
     @extend_schema(parameters=_FILTERS, responses=InstanceOutput(many=True))
     def get(self, request: Request) -> Response:
-        """The instance groups that one may submit to; for administrators, all."""
+        """List the instance groups that the user may submit to; for administrators, all."""
         rows = instances(visible_groups(request.user))
         for name in ("id", "name", "consumerpath"):
             if wanted := request.query_params.get(name):
@@ -66,7 +66,7 @@ class Instances(ConductorView):
 
     @extend_schema(request=InstanceInput, responses={201: OpenApiTypes.STR})
     def post(self, request: Request) -> Response:
-        """Make one, which is registered; the answer is its id, in quotes."""
+        """Register an instance group; the answer is its id, in quotes."""
         require_cluster_admin(request.user)
         group = group_actions.create_instance_group(parsed_instance(json_body(request)), signed_in(request))
         return Response(identities().group_id(group.pk), status=201)
@@ -80,7 +80,7 @@ class _InstanceView(ConductorView):
 class InstanceConfiguration(_InstanceView):
     @extend_schema(request=ConfigurationInput, responses=InstanceOutput)
     def put(self, request: Request, sig_id: str) -> Response:
-        """Change what is given, all of it or nothing."""
+        """Change all that is given, or nothing."""
         group = self.group()
         change = group_actions.change_instance_group(
             group.pk, parsed_configuration(json_body(request)), signed_in(request)
@@ -91,35 +91,35 @@ class InstanceConfiguration(_InstanceView):
 class InstanceDeploy(_InstanceView):
     @extend_schema(request=None, responses=InstanceOutput)
     def put(self, request: Request, sig_id: str) -> Response:
-        """Nothing is installed: from now on it is READY, or DEPLOY_ERROR while none of its hosts is."""
+        """Deploy the group, without installing anything: it is READY, or DEPLOY_ERROR while none of its hosts is."""
         return Response(instance_of(group_actions.deploy_instance_group(self.group().pk, signed_in(request))))
 
 
 class InstanceStart(_InstanceView):
     @extend_schema(request=None, responses=InstanceOutput)
     def put(self, request: Request, sig_id: str) -> Response:
-        """Its applications may begin. Refused where none of its hosts is ready."""
+        """Let its applications begin. Refused if none of its hosts is ready."""
         return Response(instance_of(group_actions.start_instance_group(self.group().pk, signed_in(request))))
 
 
 class InstanceStop(_InstanceView):
     @extend_schema(request=None, responses=InstanceOutput)
     def put(self, request: Request, sig_id: str) -> Response:
-        """It takes no applications and starts none that waits; those that run go on."""
+        """Take no more applications and start none that waits; those that run go on."""
         return Response(instance_of(group_actions.stop_instance_group(self.group().pk, signed_in(request))))
 
 
 class Applications(_InstanceView):
     @extend_schema(parameters=[StateQuery], responses=ApplicationOutput(many=True))
     def get(self, request: Request, sig_id: str) -> Response:
-        """The newest 200 of this group that one may see."""
-        jobs = jobs_in_list(signed_in(request), asked(StateQuery, request.query_params), self.group())
+        """List the newest 200 applications of this group that the user may see."""
+        jobs = jobs_in_list(signed_in(request), validated(StateQuery, request.query_params), self.group())
         return Response(listed_applications(jobs, timezone.now(), Dialect.ON_PREM))
 
 
 class _ApplicationView(_InstanceView):
     def job(self) -> Job:
-        """Of this group, by the id of its driver or its application."""
+        """Find a job of this group by the id of its driver or its application."""
         group, job = self.group(), job_of(signed_in(self.request), self.kwargs["application_id"])
         if job.instance_group_id != group.pk:
             raise NotFound(f"Application {self.kwargs['application_id'][:100]!a} is not one of {group.name}.")
@@ -129,7 +129,7 @@ class _ApplicationView(_InstanceView):
 class ApplicationPriority(_ApplicationView):
     @extend_schema(request=PriorityInput, responses=PriorityOutput)
     def put(self, request: Request, sig_id: str, application_id: str) -> Response:
-        """Ours. The scheduler moves GPUs by it at once."""
+        """Change the priority, by an address of our own. The scheduler moves GPUs by it at once."""
         job, priority = self.job(), json_body(request).get("priority")
         if not isinstance(priority, int) or isinstance(priority, bool):
             raise field_error("priority", "Send the priority as a whole number from 1 to 10000.")
@@ -140,7 +140,7 @@ class ApplicationPriority(_ApplicationView):
 class DriverLog(_ApplicationView):
     @extend_schema(operation_id="driver_log", responses=_TEXT)
     def get(self, request: Request, sig_id: str, application_id: str, stream: str) -> StreamingHttpResponse:
-        """What rank 0 wrote: stdout or stderr."""
+        """Return what rank 0 wrote: stdout or stderr."""
         return log_answer(request, driver_log(self.job(), stream))
 
 
@@ -149,5 +149,5 @@ class ExecutorLog(_ApplicationView):
     def get(
         self, request: Request, sig_id: str, application_id: str, executor_id: str, stream: str
     ) -> StreamingHttpResponse:
-        """What one rank wrote: stdout or stderr."""
+        """Return what one rank wrote: stdout or stderr."""
         return log_answer(request, executor_log(self.job(), executor_id, stream))

@@ -1,4 +1,4 @@
-"""`/datasets`: the datasets that everything else shows. Their files are read in place, so nothing is imported."""
+"""`/datasets`: Tidepool's datasets. Their files are read in place, so nothing is imported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from core.errors import Conflict, NotAllowed, NotFound, UserError, field_error
-from core.rest import ObjectField, signed_in
+from core.rest import ObjectField, signed_in, validated
 from core.text import shown_text
 from core.time import iso
 from datasets import actions, queries
@@ -88,16 +88,14 @@ class WmlaDatasetOutput(serializers.Serializer[Any]):
 class Datasets(WmlaView):
     @extend_schema(parameters=LIST_PARAMETERS, responses=WmlaDatasetOutput(many=True))
     def get(self, request: Request) -> Response:
-        """All datasets, by name."""
+        """List all datasets, by name."""
         return Response([_as_json(row) for row in part_asked_for(request, queries.datasets().order_by("name"))])
 
     @extend_schema(request=WmlaDatasetInput, responses={201: WmlaDatasetOutput})
     def post(self, request: Request) -> Response:
-        """Register one from folders below the data roots."""
+        """Register a dataset from folders below the data roots."""
         body = json_body(request)
-        given = WmlaDatasetInput(data=body)
-        given.is_valid(raise_exception=True)
-        user, values = signed_in(request), given.validated_data
+        user, values = signed_in(request), validated(WmlaDatasetInput, body)
         kind = _kind(values, body)
         try:
             group_of(user, values["sigid"])
@@ -128,7 +126,7 @@ class DatasetDetail(_DatasetView):
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, dataset: str) -> HttpResponse:
-        """Refused (409) while a training has used it. Folders on the server stay."""
+        """Delete the dataset. Refused (409) if a training has used it. Folders on the server stay."""
         actions.delete_dataset(signed_in(request), self.dataset())
         return HttpResponse(status=204)
 
@@ -136,7 +134,7 @@ class DatasetDetail(_DatasetView):
 class DatasetStop(_DatasetView):
     @extend_schema(request=None, responses={400: str})
     def put(self, request: Request, dataset: str) -> HttpResponse:
-        """Always refused: there is no import that could be stopped."""
+        """Always refuse: there is no import that could be stopped."""
         row, user = self.dataset(), signed_in(request)
         if row.owner_id != user.pk and not user.is_staff:
             raise NotAllowed(f"Only the owner of {row.name} and administrators may change it: ask them.")
@@ -190,7 +188,7 @@ def _as_json(dataset: Dataset) -> dict[str, Any]:
 
 
 def _detail(dataset: Dataset) -> dict[str, Any]:
-    """With the classes that its check has found."""
+    """Return the dataset with the classes that its check has found."""
     parts = dataset.latest[0].summary.get("parts", [])  # type: ignore[attr-defined]
     labels = {part["role"] or "training": list(part["classes"]) for part in parts}
     return _as_json(dataset) | {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trainings from the command line, by the options that WMLA's dlicmd.py has.
+"""Command line for trainings, with the options of WMLA's dlicmd.py.
 
 One file, Python 3.8 or later, nothing to install. A server hands it out at /ui/tools/dlicmd.py.
 """
@@ -65,7 +65,7 @@ JSON goes to standard output, what went wrong to standard error.
 
 
 class Problem(Exception):
-    """A sentence for standard error.
+    """An error with a sentence for standard error.
 
     Problem (exit code 1)
     ├── Refused: the server answered so
@@ -90,7 +90,7 @@ class Misuse(Problem):
 
 @dataclass(frozen=True)
 class Server:
-    """A host that has answered, and how it is told who asks."""
+    """A host that has answered, with the credentials for it."""
 
     address: str
     tls: ssl.SSLContext
@@ -107,7 +107,7 @@ class Server:
         body: Body | None = None,
         accept: str = "application/json",
     ) -> http.client.HTTPResponse:
-        """The answer, whose content is still to be read. Raises Problem for all but 2xx."""
+        """Send a request and return the answer, with its content unread. Raises Problem for all but 2xx."""
         pairs = [*(query or {}).items(), *self.query]
         target = path + ("?" + urlencode(pairs, quote_via=quote) if pairs else "")
         headers = {"Accept": accept, "Connection": "close", **self.headers}
@@ -129,7 +129,7 @@ class Server:
             return _parsed(answer.read(), self.address)
 
     def tell(self, method: str, path: str) -> None:
-        """Have something done that answers nothing."""
+        """Send a request whose answer has no content."""
         with self.ask(method, path) as answer:
             answer.read()
 
@@ -178,12 +178,12 @@ def _refusal(answer: http.client.HTTPResponse, address: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """What a server says, without what a terminal would obey."""
+    """Return a server's text without what a terminal would obey."""
     return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text[:4000])
 
 
 def found_server(options: argparse.Namespace, logons: Logons) -> Server:
-    """The first of https and http that answers. No password and no token is sent before."""
+    """Return the first of https and http that answers. Neither password nor token is sent before."""
     tried = []
     for address in _addresses(options, logons):
         tls = _tls(options, logons.of(address))
@@ -272,7 +272,7 @@ def _password(options: argparse.Namespace) -> str:
 
 
 class Logons:
-    """~/.dlicmd: of each server the token and the file of `--cacert`, and the server that was logged on to last."""
+    """The file ~/.dlicmd: for each server the token and the file of `--cacert`, and the last server logged on to."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -311,7 +311,7 @@ class Logons:
 
 
 def claims_of(token: str) -> dict[str, Any]:
-    """What a JWT says of itself, unverified: that is the server's business. {} for another kind of token."""
+    """Return the claims of a JWT, which only the server verifies; {} for another kind of token."""
     with suppress(ValueError, IndexError):
         middle = token.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(middle + "=" * (-len(middle) % 4)))
@@ -333,7 +333,7 @@ def _validity(token: str) -> str:
 
 @dataclass(frozen=True)
 class Call:
-    """One command as it was given."""
+    """A command as it was given."""
 
     server: Server
     options: argparse.Namespace
@@ -429,7 +429,7 @@ def exec_start(call: Call) -> int:
 
 
 def unmarked(words: Sequence[str]) -> list[str]:
-    """Between two marks stands one word with its blanks, as WMLA's users had to write it. Here each word is quoted."""
+    """Join the words between two marks into one, as WMLA's users had to write blanks; quotes do it here."""
     found: list[str] = []
     is_open = False
     for word in words:
@@ -444,7 +444,7 @@ def unmarked(words: Sequence[str]) -> list[str]:
 
 
 def packed(folder: str | None, main: str | None, into: IO[bytes]) -> str:
-    """Write what is sent: the folder as <name>.modelDir.tar, compressed; or the one script. Its file name."""
+    """Write the upload, the folder as compressed <name>.modelDir.tar or the one script, and return its file name."""
     if not folder:
         if not main or not Path(main).is_file():
             raise Misuse("Say what shall train: --model-dir FOLDER --model-main SCRIPT, or --model-main FILE.py alone.")
@@ -471,7 +471,7 @@ def packed(folder: str | None, main: str | None, into: IO[bytes]) -> str:
 
 
 def form_with_file(name: str, content: IO[bytes]) -> Body:
-    """A form with the one part `file`, read while it is sent."""
+    """Return a form with the one part `file`, read while it is sent."""
     boundary = base64.urlsafe_b64encode(os.urandom(24)).decode()
     shown_name = name.replace("\\", "\\\\").replace('"', '\\"').replace("\r", "").replace("\n", "")
     head = (
@@ -499,7 +499,7 @@ def train_log(kind: str) -> Callable[[Call], int]:
 
 
 def run_log(stream: str, *, of_exec: bool) -> Callable[[Call], int]:
-    """What the driver and each executor wrote to a stream. `launcherlog` is the driver's alone."""
+    """Print what the driver and each executor wrote to a stream. Only the driver has a `launcherlog`."""
 
     def print_logs(call: Call) -> int:
         app = call.value
@@ -563,7 +563,7 @@ def applications(states: Sequence[str]) -> Callable[[Call], int]:
 
 
 def _applications(call: Call, states: Sequence[str]) -> list[dict[str, Any]]:
-    """The newest first. A server answers no more than a page of them at once."""
+    """Return the applications, newest first. A server answers no more than a page of them at once."""
     start, wanted = call.options.app_search_start, call.options.app_search_length
     found: list[dict[str, Any]] = []
     while len(found) < wanted:
@@ -584,7 +584,7 @@ def _applications(call: Call, states: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _rows(answer: Any) -> list[dict[str, Any]]:
-    """Of a list, or of what stands for itself."""
+    """Return the rows of a list, or the one row of anything else."""
     return [row for row in (answer if isinstance(answer, list) else [answer]) if isinstance(row, dict)]
 
 
@@ -622,7 +622,7 @@ def app_stop_all(call: Call) -> int:
 
 
 def app_analyze(call: Call) -> int:
-    """How long the applications of the last hours waited and ran."""
+    """Print how long the applications of the last hours waited and ran."""
     hours = float(call.value)
     now = time.time()
     rows = _applications(call, (*ALIVE, *ENDED))
@@ -648,7 +648,7 @@ def note(sentence: str) -> None:
 
 
 def shown(call: Call, value: Any) -> int:
-    """As `-o` asks."""
+    """Return the rows in the form that `-o` asks for."""
     _, _, columns = (call.options.output or "json").partition("=")
     if not columns:
         print(json.dumps(value, indent=2))
@@ -810,7 +810,7 @@ def _add_connection(group: argparse._ArgumentGroup) -> None:
 
 
 def _port(text: str) -> int:
-    """-1 is what scripts for Cloud Pak write for its route: no port at all."""
+    """Parse the port. Scripts for Cloud Pak write -1 for its route, which has no port."""
     if not (0 < int(text) < 65536 or int(text) == -1):
         raise ValueError
     return max(int(text), 0)
@@ -829,7 +829,7 @@ def _format(text: str) -> str:
 
 
 def _refuse_misspelt(others: Sequence[str]) -> None:
-    """What looks like one of our own options would otherwise reach the script."""
+    """Refuse what looks like one of our own options misspelt, which would otherwise reach the script."""
     ours = [option for action in parser()._actions for option in action.option_strings if option.startswith("--")]
     for other in others:
         name = other.partition("=")[0]
@@ -841,7 +841,7 @@ def _refuse_misspelt(others: Sequence[str]) -> None:
 
 
 def parsed(arguments: Sequence[str]) -> tuple[str, argparse.Namespace, list[str], list[str]]:
-    """The command, its options, those of others, and what stands behind `--`."""
+    """Return the command, its options, those of others, and what follows `--`."""
     own = list(arguments)
     script = own[own.index("--") + 1 :] if "--" in own else []
     own = own[: own.index("--")] if "--" in own else own

@@ -1,4 +1,4 @@
-"""Resource groups, consumers and hosts under EGO's base. IBM's addresses for these are not published: these are ours.
+"""Resource groups, consumers and hosts under EGO's base. IBM does not publish these addresses: they are our own.
 
 They are for reading; `/api/v1/` changes what they show.
 """
@@ -67,7 +67,7 @@ class EgoGroupDetailOutput(EgoGroupOutput):
 class ResourceGroups(ConductorView):
     @extend_schema(responses=EgoGroupOutput(many=True))
     def get(self, request: Request) -> Response:
-        """All of them, with what their hosts offer now."""
+        """List all resource groups, with what their hosts offer now."""
         every_host, used_by = list(Host.objects.filter(removed_at=None)), _used_by(signed_in(request))
         groups = resource_groups().order_by("name")
         return Response(
@@ -78,7 +78,7 @@ class ResourceGroups(ConductorView):
 class ResourceGroupDetail(ConductorView):
     @extend_schema(responses=EgoGroupDetailOutput)
     def get(self, request: Request, resource_group: str) -> Response:
-        """One, with its member hosts."""
+        """Return a resource group with its member hosts."""
         group: ResourceGroup = found(find_resource_group(resource_group), "resource group")
         every_host, held = list(Host.objects.filter(removed_at=None).order_by("name")), held_indexes()
         offered = offer_of(group).slots(every_host)
@@ -90,20 +90,20 @@ class ResourceGroupDetail(ConductorView):
 class Consumers(ConductorView):
     @extend_schema(responses=PlanOutput(many=True))
     def get(self, request: Request) -> Response:
-        """The instance groups that one may use, with their part of the GPUs."""
+        """List the instance groups that the user may use, with their part of the GPUs."""
         return Response(plan_tree(signed_in(request))["childTreeDto"])
 
 
 class Hosts(ConductorView):
     @extend_schema(responses=EgoHostOutput(many=True))
     def get(self, request: Request) -> Response:
-        """All hosts, with the newest readings of their GPUs."""
+        """List all hosts, with the newest readings of their GPUs."""
         held = held_indexes()
         return Response([_host(host, held) for host in hosts().order_by("name")])
 
 
 def _group(group: ResourceGroup, offered: dict[str, int], used_by: list[str]) -> dict[str, Any]:
-    """offered: name of each member -> its slots."""
+    """Return a resource group. offered: name of each member -> its slots."""
     is_static = group.selection == ResourceGroup.Selection.STATIC
     return {
         "name": group.name,
@@ -119,7 +119,7 @@ def _group(group: ResourceGroup, offered: dict[str, int], used_by: list[str]) ->
 
 
 def _used_by(user: User) -> dict[int, list[str]]:
-    """Resource group -> the instance groups on it that the user may see."""
+    """Return resource group -> the instance groups on it that the user may see."""
     names: dict[int, list[str]] = {}
     for group in visible_groups(user):
         names.setdefault(group.resource_group_id, []).append(group.name)
@@ -127,7 +127,7 @@ def _used_by(user: User) -> dict[int, list[str]]:
 
 
 def _member(host: Host, slots: int, group: ResourceGroup, held: dict[int, set[int]]) -> dict[str, Any]:
-    """Of GPUs those with the lowest indexes are offered; slots of processors are handed out by nobody."""
+    """Return a member host. Its GPUs with the lowest indexes are offered; nobody hands out slots of processors."""
     is_gpu = group.kind == ResourceGroup.Kind.GPU
     free = slots - sum(index < slots for index in held.get(host.pk, ())) if is_gpu else None
     return {**_facts(host), "totalslots": slots, "freeslots": free}

@@ -18,7 +18,7 @@ from rest_framework.response import Response
 from accounts.bodies import largest_body
 from core.downloads import file_response
 from core.errors import UserError
-from core.rest import signed_in
+from core.rest import signed_in, validated
 from core.sources import Upload
 from jobs import actions
 from jobs.actions.hiding import hide
@@ -47,7 +47,7 @@ _DELETED = {204: None}
 
 
 class ExecOutput(serializers.Serializer[Any]):
-    """Flat, for notebooks make a table's row of it. What on-prem alone has is not there in Cloud Pak."""
+    """A training as a flat object, which notebooks put in a table. Cloud Pak lacks some of on-prem's fields."""
 
     id = serializers.CharField()
     args = serializers.CharField()
@@ -95,13 +95,12 @@ class LogQuery(serializers.Serializer[Any]):
 class Execs(WmlaView):
     @extend_schema(operation_id="execs_list", parameters=[ListQuery], responses=ExecOutput(many=True))
     def get(self, request: Request) -> Response:
-        """One's own trainings, whatever way they were submitted (an administrator's: everybody's)."""
-        asked = ListQuery(data=request.query_params)
-        asked.is_valid(raise_exception=True)
-        jobs = wmla_jobs(signed_in(request)).order_by(*_order(asked.validated_data["sort_by"]))
-        if words := asked.validated_data.get("state"):
+        """List the user's trainings, however they were submitted (for an administrator, everybody's)."""
+        asked = validated(ListQuery, request.query_params)
+        jobs = wmla_jobs(signed_in(request)).order_by(*_order(asked["sort_by"]))
+        if words := asked.get("state"):
             jobs = jobs.filter(state__in=_states(words))
-        rows = jobs[: min(asked.validated_data["limit"], _MOST_LISTED)]
+        rows = jobs[: min(asked["limit"], _MOST_LISTED)]
         return Response([exec_as_json(job, request) for job in rows])
 
     @extend_schema(
@@ -113,7 +112,7 @@ class Execs(WmlaView):
         responses=ExecOutput,
     )
     def post(self, request: Request) -> Response:
-        """Submit. What does not fit of the address is refused before the files are read."""
+        """Submit a training. What does not fit of the address is refused before the files are read."""
         user = signed_in(request)
         prepared = prepare(user, request.query_params.get("sigName", ""), request.query_params.get("args", ""))
         announced = getattr(request._request, "scope", {}).get(PREFLIGHT)
@@ -128,7 +127,7 @@ class Execs(WmlaView):
 
     @extend_schema(operation_id="execs_delete_all", responses=_DELETED)
     def delete(self, request: Request) -> HttpResponse:
-        """Stop and delete all of one's own."""
+        """Stop and delete all of the user's trainings."""
         user = signed_in(request)
         for number in wmla_jobs(user).filter(owner=user).order_by("id").values_list("pk", flat=True):
             hide(number, user.get_username())
@@ -136,7 +135,7 @@ class Execs(WmlaView):
 
 
 class ExecView(WmlaView):
-    """Of one training, by any of its identifiers."""
+    """Base of the views of one training, by any of its identifiers."""
 
     def job(self) -> Job:
         return job_of(signed_in(self.request), self.kwargs["exec_id"])
@@ -149,7 +148,7 @@ class Exec(ExecView):
 
     @extend_schema(operation_id="execs_delete", responses=_DELETED)
     def delete(self, request: Request, exec_id: str) -> HttpResponse:
-        """Stop it. It is not listed here any more; what it used stays on record."""
+        """Stop the training and list it here no more; what it used stays on record."""
         hide(self.job().pk, signed_in(request).get_username())
         return HttpResponse(status=204)
 
@@ -167,7 +166,7 @@ class ExecStop(ExecView):
 class ExecDeploy(ExecView):
     @extend_schema(request=OpenApiTypes.OBJECT, responses={400: OpenApiTypes.STR})
     def post(self, request: Request, exec_id: str) -> Response:
-        """Elastic inference is not part of this cluster: always refused."""
+        """Always refuse: elastic inference is not part of this cluster."""
         self.job()
         raise UserError(
             "Deploying a trained model for inference is not supported here: download it with GET "
@@ -178,10 +177,9 @@ class ExecDeploy(ExecView):
 class ExecLog(ExecView):
     @extend_schema(parameters=[LogQuery], responses={(200, "application/json"): OpenApiTypes.STR})
     def get(self, request: Request, exec_id: str) -> StreamingHttpResponse:
-        """The steps so far, one per line, as one JSON string, or with `Accept: text/plain` as they are."""
-        asked = LogQuery(data=request.query_params)
-        asked.is_valid(raise_exception=True)
-        job, kind = self.job(), asked.validated_data.get("logType")
+        """Return the steps so far, one per line, as one JSON string, or with `Accept: text/plain` as they are."""
+        asked = validated(LogQuery, request.query_params)
+        job, kind = self.job(), asked.get("logType")
         chunks = rank_log(job, kind) if kind else train_log(job)
         if _wants_text(request):
             return _streamed(request, chunks, "text/plain; charset=utf-8")
@@ -191,7 +189,7 @@ class ExecLog(ExecView):
 class ExecResult(ExecView):
     @extend_schema(responses={(200, "application/zip"): OpenApiTypes.BINARY})
     def get(self, request: Request, exec_id: str) -> StreamingHttpResponse:
-        """Model, checkpoints, logs and code as a zip file. The header says how many bytes will come."""
+        """Download model, checkpoints, logs and code as a zip file. The header says how many bytes will come."""
         job = self.job()
         zipped = sized_zip(job)
         exec_name = identities().exec_id(submitted(job))
@@ -206,7 +204,7 @@ class ExecResult(ExecView):
 
 
 def exec_as_json(job: Job, request: Request) -> dict[str, Any]:
-    """Needs the job's owner, model and instance group."""
+    """Return a training as JSON. Needs the job's owner, model and instance group."""
     ids, of = identities(), submitted(job)
     user, group, framework = job.owner.get_username(), job.instance_group, framework_of(job.model.engine)
     site = f"{request.scheme}://{request.get_host()}"
@@ -253,7 +251,7 @@ def _wants_text(request: Request) -> bool:
 
 
 def _data_field(request: Request) -> str:
-    """The form's field `data`, which some clients send as a file."""
+    """Return the form's field `data`, which some clients send as a file."""
     value = request.data.get("data", "") if hasattr(request.data, "get") else ""
     if isinstance(value, UploadedFile):
         return str(value.read(_MAX_DATA), "utf-8", "replace")

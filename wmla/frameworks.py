@@ -1,4 +1,4 @@
-"""What `--exec-start` may name: the ways to run a script that there are, in WMLA's words."""
+"""The frameworks that `--exec-start` may name: ways to run a script, in WMLA's words."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ _NOT_HERE = ("tensorflow", "keras", "xgboost", "caffe")
 
 
 def framework_named(name: str) -> Framework:
-    """Raises UserError that names those there are."""
+    """Find the framework. Raises UserError that names the existing ones."""
     there = ", ".join(framework.name for framework in FRAMEWORKS)
     if not name:
         raise UserError(f"args does not name a framework: write --exec-start and one of {there}.")
@@ -88,7 +88,7 @@ def framework_named(name: str) -> Framework:
 
 
 def framework_of(engine: str) -> Framework:
-    """The one that runs a model of this engine."""
+    """Return the framework that runs a model of this engine."""
     return next(framework for framework in FRAMEWORKS if framework.engine == engine)
 
 
@@ -116,7 +116,7 @@ class FrameworkOutput(serializers.Serializer[Any]):
 class Frameworks(WmlaView):
     @extend_schema(responses=FrameworkOutput(many=True))
     def get(self, request: Request) -> Response:
-        """What a submission may name, with an example of each."""
+        """List the frameworks that a submission may name, with an example of each."""
         return Response([framework_as_json(framework) for framework in FRAMEWORKS])
 
 

@@ -1,4 +1,4 @@
-"""WMLA's hyperparameters of a model and our settings of one: the same choices by other names. Pure functions."""
+"""Translation between WMLA's hyperparameters of a model and our settings. Pure functions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _FIXED: dict[str, tuple[Any, ...]] = {
 
 
 def settings_of(given: Any, batch_size: Any = None) -> dict[str, Any]:
-    """Our settings, not checked yet. Refuses what there is not, unless it is empty, 0, false or PyTorch's own value."""
+    """Return our settings, unchecked. Refuses what is unknown here unless empty, 0, false or PyTorch's default."""
     if not isinstance(given, Mapping | None):
         raise _refused('Give hyperparameter as an object, such as {"learningrate": 0.1}.')
     values = {str(name): value for name, value in (given or {}).items()}
@@ -74,7 +74,7 @@ def settings_of(given: Any, batch_size: Any = None) -> dict[str, Any]:
 
 
 def hyperparameters_of(settings: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Of those that were chosen."""
+    """Return the hyperparameters of the chosen settings."""
     found = {name: settings[ours] for name, ours in _NAMES.items() if ours in settings}
     if settings.get("lr_policy") == _PLATEAU and "gamma" in found:
         found["factor"] = found.pop("gamma")

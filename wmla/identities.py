@@ -1,4 +1,4 @@
-"""WMLA's identifiers, made from rows and read back: there is no second table that could disagree with the first.
+"""WMLA's identifiers, made from rows and read back, without a second table that could disagree with the first.
 
     exec       on-prem `<user>-<nanoseconds of submission>-<job>`, Cloud Pak `wmla-<job>`
     driver     `driver-<YYYYMMDDHHMMSS>-<job, 4 digits or more>-<uuid>`, also called submission id
@@ -34,7 +34,7 @@ _BIGGEST_ID = 2**63 - 1
 
 
 class Dialect:
-    """How a job was submitted; it decides how it is named, and its states."""
+    """The interface by which a job was submitted; it decides the job's identifiers and the words for its states."""
 
     #: By a page or by `/api/v1/`. To WMLA's clients it looks as in Cloud Pak.
     OWN = ""
@@ -45,7 +45,7 @@ class Dialect:
 
 @dataclass(frozen=True)
 class Submitted:
-    """What an identifier of a job is made of."""
+    """The parts of an identifier of a job."""
 
     job: int
     user: str
@@ -67,29 +67,29 @@ class Identities:
         return f"driver-{_stamp(of)}-{uuid5(self.namespace, f'driver/{of.job}')}"
 
     def submission_id(self, of: Submitted) -> str:
-        """The driver's; in Cloud Pak the exec's."""
+        """Identifier of the driver; in Cloud Pak, of the exec."""
         return self.driver_id(of) if of.dialect == Dialect.ON_PREM else self.exec_id(of)
 
     def app_id(self, of: Submitted) -> str:
-        """Of the scheduler's applications; in Cloud Pak the exec's."""
+        """Identifier among the scheduler's applications; in Cloud Pak, of the exec."""
         return self.full_app_id(of) if of.dialect == Dialect.ON_PREM else self.exec_id(of)
 
     def full_app_id(self, of: Submitted) -> str:
         return f"app-{_stamp(of)}-{uuid5(self.namespace, f'app/{of.job}')}"
 
     def executor_id(self, job: int, attempt: int, member_id: str, number: int) -> str:
-        """number: the rank's, or any other that tells its job's ranks apart for people. The uuid alone identifies."""
+        """Identifier of an executor by its uuid. number: the rank's, or another that tells ranks apart for people."""
         return f"{number}-{self.executor_uuid(job, attempt, member_id)}"
 
     def executor_uuid(self, job: int, attempt: int, member_id: str) -> UUID:
         return uuid5(self.namespace, f"executor/{job}/{attempt}/{member_id}")
 
     def group_id(self, group: int) -> str:
-        """The sigId of the instance group with this key."""
+        """Return the sigId of the instance group with this key."""
         return str(uuid5(self.namespace, f"instance-group/{group}"))
 
     def names_of(self, of: Submitted) -> frozenset[str]:
-        """Every identifier by which this job may be asked for: those of either dialect, and its plain number."""
+        """Return every identifier by which this job may be asked for: those of either dialect, and its plain number."""
         on_prem = Submitted(of.job, of.user, of.at, Dialect.ON_PREM)
         cloud_pak = Submitted(of.job, of.user, of.at, Dialect.CLOUD_PAK)
         ids = {self.exec_id(on_prem), self.exec_id(cloud_pak), self.driver_id(of), self.full_app_id(of)}
@@ -97,7 +97,7 @@ class Identities:
 
 
 def job_numbers_in(identifier: str) -> Iterator[int]:
-    """Which job an identifier may name, by its form alone: whether it is that job's, `Identities.names_of` tells."""
+    """Return the jobs that an identifier may name by its form alone; `Identities.names_of` tells whether it does."""
     if len(identifier) > MAX_LENGTH:
         return
     for form in _FORMS:

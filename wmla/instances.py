@@ -1,4 +1,4 @@
-"""Instance groups as Conductor's instances: what one is made from, and what is told of one.
+"""Instance groups as Conductor's instances: parsed from requests, and rendered.
 
 Conductor's states are read off ours, so that none is stored twice: a group that is made is REGISTERED; one that is
 deployed and not started is READY where any of its hosts is, else DEPLOY_ERROR; then it is STARTED.
@@ -34,7 +34,7 @@ _ALIKE = 0.9
 
 
 def instances(groups: Iterable[InstanceGroup]) -> list[dict[str, Any]]:
-    """In a fixed number of queries."""
+    """Return the rows in a fixed number of queries."""
     rows = list(groups)
     prefetch_related_objects(rows, "resource_group__hosts")
     return [_instance(now) for now in groups_now(rows)]
@@ -45,7 +45,7 @@ def instance_of(group: InstanceGroup) -> dict[str, Any]:
 
 
 def only_fields(rows: list[dict[str, Any]], fields: str) -> list[dict[str, Any]]:
-    """The id and these, with commas between them; those that there are not are left out, as clients ask for many."""
+    """Return the id and these comma-separated fields; unknown ones are left out, because clients ask for many."""
     wanted = {"id", *(name.strip() for name in fields.split(","))}
     return [{name: value for name, value in row.items() if name in wanted} for row in rows] if fields.strip() else rows
 
@@ -57,7 +57,7 @@ def instance_state(group: InstanceGroup, found: Deployment) -> str:
 
 
 def parsed_instance(body: Mapping[str, Any]) -> InstanceGroupSpec:
-    """Of what a client sends to make one. Fields that mean nothing here (Spark's version, packages) are left alone."""
+    """Parse a request to make an instance. Fields without meaning here (Spark's version, packages) are ignored."""
     name, template = body.get("conductorinstancename"), body.get("template", "")
     if not isinstance(name, str) or not name:
         raise field_error("conductorinstancename", "Give the instance group's name as conductorinstancename.")
@@ -70,7 +70,7 @@ def parsed_instance(body: Mapping[str, Any]) -> InstanceGroupSpec:
 
 
 def parsed_configuration(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Terms of a group, of the Spark parameters and the others that a change may have."""
+    """Return the terms of a group from the Spark parameters and the other fields of a change."""
     parameters = _object(body, "parameters")
     terms = {column: _text(parameters, key) for key, column in _TERMS_OF_PARAMETERS.items() if key in parameters}
     if any(key in parameters for key in _RESOURCE_GROUP_PARAMETERS):
@@ -108,7 +108,7 @@ def _instance(now: GroupNow) -> dict[str, Any]:
 
 
 def _spark_terms(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What those of the Spark parameters say that mean something here; others are Spark's own business.
+    """Return the terms that Spark parameters set here; all other parameters concern only Spark.
 
     Clients send dozens. A name that is almost that of one with an effect is refused: it would change nothing.
     """
@@ -132,7 +132,7 @@ def _meant(name: str) -> str | None:
 
 
 def _resource_group(parameters: Mapping[str, Any]) -> str:
-    """Name of the group of GPUs that these mean.
+    """Return the name of the group of GPUs that these fields mean.
 
     Scripts of WMLA name one group for everything, such as ComputeHosts, whose slots are processors: where there is a
     single group of GPUs, that one is meant.
@@ -175,7 +175,7 @@ def _text(parameters: Mapping[str, Any], name: str) -> str:
 
 
 def _as_text(value: Any) -> str:
-    """As a file of parameters has it."""
+    """Return the value as a file of parameters has it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str | int | float):

@@ -1,4 +1,4 @@
-"""What the ranks of a script for WMLA are told of the installation; the rest of their environment they know."""
+"""Environment of the ranks of a script for WMLA: what it expects to know of the installation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["launch_environment"]
 
 
 def launch_environment(job: Job) -> dict[str, str]:
-    """Nothing for other scripts. Needs the job's owner, model and dataset."""
+    """Return the variables; none for other scripts. Needs the job's owner, model and dataset."""
     if COMPAT not in job.model.compat:
         return {}
     ids, names = identities(), submitted(job)
@@ -30,12 +30,12 @@ def launch_environment(job: Job) -> dict[str, str]:
 
 
 def _below(path: str, top: str) -> str:
-    """As `data_path` names it; "" for the whole data folder."""
+    """Return the folder as `data_path` names it; "" for the whole data folder."""
     relative = os.path.relpath(path, top)
     return "" if relative == "." else relative
 
 
 def _data_root(path: str) -> str:
-    """The folder of datasets that holds this one; the dataset's own where it lies elsewhere."""
+    """Return the data root that holds this dataset, or else the dataset's own folder."""
     roots = [str(root) for root in settings.TIDEPOOL_DATA_ROOTS if Path(path).is_relative_to(root)]
     return roots[0] if roots else path

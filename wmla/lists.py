@@ -1,4 +1,4 @@
-"""WMLA's lists are plain ones. Ours may be long: each takes `start` and `length`, as its list of applications does."""
+"""Parts of long lists: WMLA's have no pages, so each takes `start` and `length`, as its list of applications does."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIST_PARAMETERS = [
 
 
 def part_asked_for(request: Request, rows: QuerySet[Row, Any]) -> QuerySet[Row, Any]:
-    """The rows that `start` and `length` ask for."""
+    """Return the rows that `start` and `length` ask for."""
     start = _number(request, "start", least=0, most=2**31 - 1, usual=0)
     length = _number(request, "length", least=1, most=_MOST, usual=_MOST)
     return rows[start : start + length]

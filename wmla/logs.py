@@ -1,4 +1,4 @@
-"""Logs as WMLA's clients ask for them: of the driver, which are those of rank 0, of executors, and of the launcher."""
+"""Logs as WMLA's clients ask for them: of the driver (those of rank 0), of executors, and of the launcher."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rest_framework.request import Request
 
 from core.downloads import file_response
 from core.errors import NotFound
+from core.rest import validated
 from jobs.files.logs import STREAMS, Log, Stream, find_log, log_content, log_of
 from jobs.models import Job, JobEvent
 from wmla.applications import executors_of
@@ -33,7 +34,7 @@ def driver_log(job: Job, stream: str) -> Log:
 
 
 def executor_log(job: Job, executor: str, stream: str) -> Log:
-    """executor: its id, or a number from 1, which is that of rank 0."""
+    """Find a rank's log. executor: its id, or a number from 1, which is rank 0."""
     wanted = _stream(stream)
     if executor.isascii() and executor.isdecimal() and len(executor) <= _NUMBER_LENGTH:
         if executor.strip("0") == "":
@@ -54,20 +55,19 @@ def _numbered_log(job: Job, number: int, stream: Stream) -> Log:
 
 
 def launcher_log(job: Job) -> Iterator[bytes]:
-    """What happened to it, a line for each event: WMLA's launcher tells no more than that either."""
+    """Return a line for each of the job's events, which is what WMLA's launcher logs too."""
     for event in JobEvent.objects.filter(job=job).order_by("seq").iterator():
         sentence = " ".join(event.text.split())
         yield f"[{event.at:%Y-%m-%d %H:%M:%S}] {event.new} {sentence}\n".encode()
 
 
 def log_answer(request: Request, log: Log) -> StreamingHttpResponse:
-    """Its text, sent while it is read; the last lines alone where the address asks for that."""
-    asked = LogQuery(data=request.query_params)
-    asked.is_valid(raise_exception=True)
+    """Answer with the log's text, sent while it is read, or with its last lines if the address asks for that."""
+    asked = validated(LogQuery, request.query_params)
     with log.opened() as descriptor:
         if descriptor is None:
             raise NotFound(f"There is no {log.stream} of {log.member_id} yet: its process has written nothing.")
-    content = log_content(log, asked.validated_data.get("lastlines"))
+    content = log_content(log, asked.get("lastlines"))
     return text_stream(request, content, log.stream)
 
 

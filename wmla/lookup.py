@@ -1,4 +1,4 @@
-"""From WMLA's identifiers to rows that the user may see, and from rows to identifiers."""
+"""Look-ups from WMLA's identifiers to rows that the user may see, and from rows to identifiers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _GROUPS_NAMED = 5
 
 
 def identities() -> Identities:
-    """Those of this installation: its secret key decides them, so that they outlive restarts and restores."""
+    """Return this installation's identities, which depend on its secret key and so outlive restarts and restores."""
     return _identities(settings.SECRET_KEY)
 
 
@@ -43,17 +43,17 @@ def _identities(secret_key: str) -> Identities:
 
 
 def submitted(job: Job) -> Submitted:
-    """Needs the job's owner."""
+    """Return the parts of the job's identifiers. Needs the job's owner."""
     return Submitted(job.pk, job.owner.get_username(), job.submitted_at, job.dialect)
 
 
 def wmla_jobs(user: User) -> QuerySet[Job]:
-    """What WMLA's clients see: the jobs that the user sees, without those that were deleted by such a client."""
+    """Return the jobs that WMLA's clients see: those that the user sees, unless such a client has deleted them."""
     return visible_jobs(user).filter(hidden_at=None)
 
 
 def job_of(user: User, identifier: str) -> Job:
-    """By an id of an exec, a driver or an application, in either dialect. Raises NotFound; others' are not found."""
+    """Find a job by its id as an exec, driver or application, in either dialect; NotFound for others' jobs."""
     ids = identities()
     for number in job_numbers_in(identifier):
         job = wmla_jobs(user).filter(pk=number).first()
@@ -63,7 +63,7 @@ def job_of(user: User, identifier: str) -> Job:
 
 
 def executor_of(job: Job, identifier: str) -> Rank:
-    """The rank behind an executor's id; the number before its uuid may be an old one."""
+    """Find the rank of an executor's id; the number before its uuid may be an old one."""
     _, _, wanted = identifier.partition("-")
     ids = identities()
     for rank in Rank.objects.filter(job=job).order_by("-attempt", "-id"):
@@ -73,7 +73,7 @@ def executor_of(job: Job, identifier: str) -> Rank:
 
 
 def group_of(user: User, identifier: str) -> InstanceGroup:
-    """By sigId, or by name."""
+    """Find an instance group by sigId or name."""
     ids = identities()
     for group in visible_groups(user):
         if identifier in (group.name, ids.group_id(group.pk)):
@@ -82,7 +82,7 @@ def group_of(user: User, identifier: str) -> InstanceGroup:
 
 
 def group_named(user: User, name: str) -> InstanceGroup:
-    """By the name in a submission, which WMLA answers with 400 where there is none."""
+    """Find the group that a submission names; WMLA answers 400 if there is none."""
     group = visible_groups(user).filter(name=name).first() if is_storable(name) else None
     if group is None:
         raise UserError(f"Instance group name {_shown(name)} not found. {_others(user, name)}")
@@ -90,7 +90,7 @@ def group_named(user: User, name: str) -> InstanceGroup:
 
 
 def _others(user: User, name: str) -> str:
-    """A sentence about the groups that there are."""
+    """Return a sentence that names the existing groups."""
     names = sorted(visible_groups(user).values_list("name", flat=True))
     if not names:
         return "There is none that you may use: ask an administrator."
@@ -101,5 +101,5 @@ def _others(user: User, name: str) -> str:
 
 
 def _shown(text: str) -> str:
-    """As it was sent, but short and on one line."""
+    """Return what was sent, shortened and on one line."""
     return text[:100] if text.isprintable() else ascii(text[:100])

@@ -33,7 +33,7 @@ _WORDS = {
 
 
 def state_word(state: JobState | str, dialect: str) -> str:
-    """What a client of this dialect reads. Scripts for Cloud Pak wait for ERROR, those for on-prem for FAILED."""
+    """Return the state's word in this dialect. Scripts for Cloud Pak wait for ERROR, those for on-prem for FAILED."""
     state = JobState(state)
     is_on_prem = dialect == Dialect.ON_PREM
     if state in _WAITING:
@@ -44,6 +44,6 @@ def state_word(state: JobState | str, dialect: str) -> str:
 
 
 def states_behind(word: str) -> frozenset[JobState]:
-    """The states that a word, in any dialect, asks for; none where there is no such word."""
+    """Return the states that a word of any dialect means; none for an unknown word."""
     dialects = (Dialect.ON_PREM, Dialect.CLOUD_PAK)
     return frozenset(state for state in JobState for dialect in dialects if state_word(state, dialect) == word)

@@ -1,4 +1,4 @@
-"""Refuses a submission before its upload is read.
+"""Refusal of a submission before its upload is read.
 
 An ASGI server hands a request to Django only once all of its body is here. What is wrong with a submission's address
 or log-in is known before: so it is asked first without a body, and a refusal is the answer. The view does the judging.
@@ -61,6 +61,6 @@ class Preflight:
 
 
 def _may_be_refused(path: str) -> bool:
-    """Whether the address says enough to refuse what is sent: an upload, or anything where nothing is taken."""
+    """Return whether the address alone may refuse the request: an upload, or one to where nothing is taken."""
     address = path.removeprefix(_BASE)
     return address != path and (address.rstrip("/") == "execs" or takes_nothing(address))

@@ -1,4 +1,4 @@
-"""`/models`: a template's code with what it is trained by."""
+"""`/models`: a template's code with the settings of its trainings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rest_framework.response import Response
 
 from core.errors import Conflict, NotFound, UserError, field_error
 from core.references import is_storable
-from core.rest import signed_in
+from core.rest import signed_in, validated
 from core.text import shown_text
 from core.time import iso
 from jobs.models import Job
@@ -67,7 +67,7 @@ class WmlaModelInput(serializers.Serializer[Any]):
 
 
 class WmlaModelChange(WmlaModelInput):
-    """What is absent stays as it is."""
+    """A change of a model; absent fields stay as they are."""
 
     name = serializers.CharField(max_length=10_000, required=False, trim_whitespace=False)
     templatename = serializers.CharField(max_length=255, required=False, allow_blank=True, allow_null=True)
@@ -102,15 +102,13 @@ class WmlaModelOutput(serializers.Serializer[Any]):
 class Models(WmlaView):
     @extend_schema(parameters=LIST_PARAMETERS, responses=WmlaModelOutput(many=True))
     def get(self, request: Request) -> Response:
-        """All models, by name."""
+        """List all models, by name."""
         return Response([_as_json(row) for row in part_asked_for(request, queries.models().order_by("name"))])
 
     @extend_schema(request=WmlaModelInput, responses={201: WmlaModelOutput})
     def post(self, request: Request) -> Response:
         body = json_body(request)
-        given = WmlaModelInput(data=body)
-        given.is_valid(raise_exception=True)
-        values = given.validated_data
+        values = validated(WmlaModelInput, body)
         _check(request, values, body)
         if RegisteredModel.objects.filter(name=values["name"]).exists():
             raise Conflict(f"There is a model {shown_text(values['name'])} already: PUT changes it.")
@@ -132,13 +130,13 @@ class Models(WmlaView):
 
 
 class ModelView(WmlaView):
-    """What concerns one model, and the trainings of it that the user sees."""
+    """Base of the views of one model, and of its trainings that the user sees."""
 
     def trainings(self) -> QuerySet[Job]:
         return wmla_jobs(signed_in(self.request)).filter(model__model=self.model(), validation=None)
 
     def named(self, name: str) -> Job:
-        """The newest of these by its name."""
+        """Find the newest training by its name."""
         job = self.trainings().filter(name=name).order_by("-id").first() if is_storable(name) else None
         if job is None:
             model = self.kwargs["model"]
@@ -164,12 +162,10 @@ class Model(ModelView):
 
     @extend_schema(request=WmlaModelChange, responses=WmlaModelOutput)
     def put(self, request: Request, model: str) -> Response:
-        """Make the next version; trainings that were started keep theirs. What is absent stays as it is."""
+        """Make the next version; started trainings keep theirs. Absent fields stay as they are."""
         row, newest = self.model(), self.newest()
         body = json_body(request)
-        given = WmlaModelChange(data=body)
-        given.is_valid(raise_exception=True)
-        values = given.validated_data
+        values = validated(WmlaModelChange, body)
         _check(request, values, body)
         if values.get("name", row.name) != row.name:
             raise field_error("name", "A model keeps its name: make another one with POST /models.")
@@ -178,14 +174,14 @@ class Model(ModelView):
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, model: str) -> HttpResponse:
-        """Refused (409) while a training was started with it."""
+        """Delete the model. Refused (409) if a training was started with it."""
         actions.delete_model(self.model(), signed_in(request))
         return HttpResponse(status=204)
 
 
 @extend_schema(exclude=True)
 class WeightUpload(Model):
-    """Where WMLA takes files of weights: a model that happens to have this name is found all the same."""
+    """The address where WMLA takes files of weights; a model that happens to have this name is found all the same."""
 
     def post(self, request: Request, model: str) -> NoReturn:
         raise NotFound(
@@ -200,7 +196,7 @@ class ModelFiles(ModelView):
 
     @extend_schema(request=OpenApiTypes.OBJECT, responses={400: str})
     def put(self, request: Request, model: str) -> NoReturn:
-        """Always refused: the files of a version never change."""
+        """Always refuse: the files of a version never change."""
         raise UserError(
             f"Files of model {self.model().name} are not changed one by one: change them in the template's folder, "
             "take them with PUT /modeltemplates/<template>, and PUT its templatename to the model."
@@ -216,7 +212,7 @@ class ModelFile(ModelView):
 class ModelWeights(ModelView):
     @extend_schema(responses={404: str})
     def get(self, request: Request, model: str) -> HttpResponse:
-        """Always refused: weights belong to trainings."""
+        """Always refuse: weights belong to trainings."""
         name = self.model().name
         raise NotFound(f"Model {name} has no weights of its own: GET /models/{name}/trainings/<name>/weightfile.")
 

@@ -1,4 +1,4 @@
-"""The tree of consumers as WMLA's resource plans: one level, in which each instance group has its part."""
+"""WMLA's resource plans: a tree of consumers with one level, in which each instance group has its part."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = "/"
 
 
 def plan_tree(user: User) -> dict[str, Any]:
-    """The root, and below it the groups that the user may see."""
+    """Return the root with the groups below it that the user may see."""
     groups = list(visible_groups(user))
     return {"id": ROOT, "pid": None, "name": ROOT, "childTreeDto": _plans(groups)}
 
@@ -31,7 +31,7 @@ def plan_of(group: InstanceGroup) -> dict[str, Any]:
 
 
 def _plans(groups: Sequence[InstanceGroup]) -> list[dict[str, Any]]:
-    """In a fixed number of queries."""
+    """Return the rows in a fixed number of queries."""
     prefetch_related_objects(groups, "resource_group__hosts")
     demands = _demands(groups)
     return [_plan(now, demands.get(now.group.pk, 0)) for now in groups_now(groups)]
@@ -60,7 +60,7 @@ def _plan(now: GroupNow, demand: int) -> dict[str, Any]:
 
 
 def _demands(groups: Iterable[InstanceGroup]) -> dict[int, int]:
-    """Group -> the most GPUs that its trainings want, those that wait included."""
+    """Return group -> the most GPUs that its trainings want, including those that wait."""
     jobs = Job.objects.filter(instance_group__in=groups, state__in=sorted(ACTIVE), finished_at__isnull=True)
     sums = jobs.order_by().values("instance_group").annotate(wanted=Sum("max_slots"))
     return {row["instance_group"]: row["wanted"] for row in sums}

@@ -13,14 +13,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from core.errors import UserError
-from core.rest import ObjectField, signed_in
+from core.rest import ObjectField, signed_in, validated
 from core.roles import require_cluster_admin
 from jobs import actions
 from jobs.actions import groups as group_actions
 from jobs.models import Job
 from jobs.permissions import Refusal, Verb, refusal
 from jobs.queries.groups import visible_groups
-from wmla.application_lists import ApplicationQuery, EngineQuery, asked, jobs_in_list
+from wmla.application_lists import ApplicationQuery, EngineQuery, jobs_in_list
 from wmla.applications import engine_applications, scheduled_applications
 from wmla.conductor_shapes import EngineApplicationOutput, InstanceOutput, ScheduledApplicationOutput
 from wmla.instances import instances
@@ -81,15 +81,15 @@ class _ApplicationView(WmlaView):
 class SchedulerApplications(WmlaView):
     @extend_schema(parameters=[ApplicationQuery], responses=ScheduledApplicationOutput(many=True))
     def get(self, request: Request) -> Response:
-        """One's own, the newest first; an administrator sees everybody's. 416 behind the end of the list."""
-        jobs = jobs_in_list(signed_in(request), asked(ApplicationQuery, request.query_params))
+        """List the user's applications (for an administrator, everybody's), newest first. 416 behind the end."""
+        jobs = jobs_in_list(signed_in(request), validated(ApplicationQuery, request.query_params))
         return Response(scheduled_applications(jobs, timezone.now()))
 
 
 class ApplicationStop(_ApplicationView):
     @extend_schema(request=None, responses=_DONE)
     def put(self, request: Request, application_id: str) -> Response:
-        """Stop it for good."""
+        """Stop the application for good."""
         job = self.job()
         if refusal(Verb.CANCEL, job.state) == Refusal.OVER:
             raise UserError(f"Application {application_id[:100]} is already stopped.")
@@ -100,7 +100,7 @@ class ApplicationStop(_ApplicationView):
 class ApplicationDriverLog(_ApplicationView):
     @extend_schema(parameters=[LogQuery], responses=_TEXT)
     def get(self, request: Request, application_id: str, stream: str) -> StreamingHttpResponse:
-        """stdout and stderr of rank 0, and launcherlog: what happened to it, a line for each event."""
+        """Return stdout or stderr of rank 0, or launcherlog: a line for each event of the application."""
         job = self.job()
         if stream == _LAUNCHER:
             return text_stream(request, launcher_log(job), _LAUNCHER)
@@ -110,48 +110,48 @@ class ApplicationDriverLog(_ApplicationView):
 class ApplicationExecutorLog(_ApplicationView):
     @extend_schema(parameters=[LogQuery], responses=_TEXT)
     def get(self, request: Request, application_id: str, executor_id: str, stream: str) -> StreamingHttpResponse:
-        """stdout or stderr of one rank, by its id or by a number from 1."""
+        """Return stdout or stderr of one rank, by its id or by a number from 1."""
         return log_answer(request, executor_log(self.job(), executor_id, stream))
 
 
 class SchedulerInstances(WmlaView):
     @extend_schema(responses=InstanceOutput(many=True))
     def get(self, request: Request) -> Response:
-        """As Conductor's instances."""
+        """List the instance groups as Conductor does."""
         return Response(instances(visible_groups(request.user)))
 
 
 class EngineApplications(WmlaView):
     @extend_schema(parameters=[EngineQuery], responses=EngineApplicationOutput(many=True))
     def get(self, request: Request) -> Response:
-        """The same applications, in the fields of Cloud Pak's own scheduler."""
-        jobs = jobs_in_list(signed_in(request), asked(EngineQuery, request.query_params))
+        """List the same applications with the fields of Cloud Pak's own scheduler."""
+        jobs = jobs_in_list(signed_in(request), validated(EngineQuery, request.query_params))
         return Response(engine_applications(jobs))
 
 
 class EngineApplication(_ApplicationView):
     @extend_schema(operation_id="engine_application", responses=EngineApplicationOutput(many=True))
     def get(self, request: Request, application_id: str) -> Response:
-        """A list of this one: its clients take the first of it."""
+        """Return a list with this application: clients take its first element."""
         return Response(engine_applications([self.job()]))
 
 
 class ResourcePlanTree(WmlaView):
     @extend_schema(responses=PlanTreeOutput)
     def get(self, request: Request) -> Response:
-        """The root of the tree of consumers, with a plan for each instance group that one may use."""
+        """Return the root of the tree of consumers, with a plan for each instance group that the user may use."""
         return Response(plan_tree(signed_in(request)))
 
 
 class ResourcePlan(WmlaView):
     @extend_schema(responses=PlanOutput)
     def get(self, request: Request, plan: str) -> Response:
-        """Of one instance group, by its name or id."""
+        """Return the plan of one instance group, by its name or id."""
         return Response(plan_of(group_of(signed_in(request), plan)))
 
     @extend_schema(responses=_DONE)
     def delete(self, request: Request, plan: str) -> Response:
-        """Deletes the instance group. Refused where it has trainings, over or not, whose record it is."""
+        """Delete the instance group. Refused if it has trainings, over or not, whose record it is."""
         require_cluster_admin(request.user)
         group_actions.delete_instance_group(group_of(signed_in(request), plan).pk, signed_in(request))
         return Response(status=204)
@@ -163,5 +163,5 @@ class KubernetesObjects(WmlaView):
         responses={200: {"type": "array", "items": {"type": "object"}}},
     )
     def get(self, request: Request) -> Response:
-        """There is no Kubernetes below: always none."""
+        """Return an empty list: there is no Kubernetes."""
         return Response([])

@@ -1,4 +1,4 @@
-"""`/conf` and `/status`: what clients ask to see whether anybody is there, and what the service can do."""
+"""`/conf` and `/status`: whether the service answers, and what it can do."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class StatusOutput(serializers.Serializer[Any]):
 class Conf(WmlaView):
     @extend_schema(responses=ConfOutput)
     def get(self, request: Request) -> Response:
-        """How the service is set up."""
+        """Return the configuration of the service."""
         return Response(
             {
                 "MSD_ENABLED": True,
@@ -51,7 +51,7 @@ class Conf(WmlaView):
 class Status(WmlaView):
     @extend_schema(responses=StatusOutput)
     def get(self, request: Request) -> Response:
-        """That it answers, and what it has to offer now."""
+        """Return the state of the service and what it offers now."""
         online = Host.objects.filter(state=Host.State.ONLINE)
         return Response(
             {

@@ -1,4 +1,4 @@
-"""From WMLA's `args` and files to an ordinary model, dataset and job.
+"""Submission by WMLA's `args` and files, as an ordinary model, dataset and job.
 
 `prepare` needs no file: what it refuses is refused before an upload is read. `submit` does the rest, by the same
 actions as the pages and `/api/v1/`.
@@ -46,7 +46,7 @@ _COMPAT = ["wmla"]
 
 @dataclass(frozen=True)
 class Prepared:
-    """A submission of which all but its files has been judged."""
+    """A submission that has been checked but for its files."""
 
     #: As it came.
     args: str
@@ -60,7 +60,7 @@ class Prepared:
 
 
 def prepare(user: User, sig_name: str, args: str) -> Prepared:
-    """Raises UserError with what does not fit. sig_name: "" in Cloud Pak."""
+    """Check a submission without its files. Raises UserError with what does not fit. sig_name: "" in Cloud Pak."""
     given = parse_arguments(args)
     framework = framework_named(given.framework)
     if sig_name and given.instance_group and sig_name != given.instance_group:
@@ -86,7 +86,7 @@ def prepare(user: User, sig_name: str, args: str) -> Prepared:
 
 
 def with_data_source(prepared: Prepared, data: str) -> Prepared:
-    """`data`: JSON with `dataSource`, which counts where `args` says where the data is as well."""
+    """Add the folder in `data`, JSON with `dataSource`, which takes precedence over that in `args`."""
     if not data.strip():
         return prepared
     try:
@@ -129,7 +129,7 @@ def submit(user: User, prepared: Prepared, files: Sequence[Upload]) -> Job:
 
 
 def usual_group(user: User) -> InstanceGroup:
-    """Where the submission names none: the user's own groups before those of everybody, those with most GPUs first."""
+    """Return the group of a submission that names none: the user's own before everybody's, most GPUs first."""
     started = InstanceGroup.objects.filter(state=InstanceGroup.State.STARTED).select_related("resource_group")
     mine = list(started.filter(members=user.pk)) or list(started.filter(Q(members=None)))
     if not mine:
@@ -175,7 +175,7 @@ def _from_start(content: Any) -> Any:
 
 
 def _named_as_archive(upload: Upload) -> Upload:
-    """Clients give the tar any name; only a script is told by its own."""
+    """Name the upload as an archive unless it is known by its suffix: clients give the tar any name."""
     known = upload.name.lower().endswith(_SUFFIXES)
     return upload if known else Upload(f"{upload.name}.tar", upload.content)
 
@@ -186,7 +186,7 @@ def _stem(name: str) -> str:
 
 
 def _model_name(user: User, wanted: str) -> str:
-    """As the model's folder, unless somebody else has a model of that name."""
+    """Name the model like its folder, or with the user's name if somebody else has a model of that name."""
     name = checked_name(wanted.strip(" .") or "model", field="model")
     owners = dict(
         RegisteredModel.objects.filter(name__in=(name, own := f"{name}-{user.get_username()}")).values_list(
@@ -197,7 +197,7 @@ def _model_name(user: User, wanted: str) -> str:
 
 
 def _record_differences(job: Job, prepared: Prepared) -> None:
-    """What was asked for and is not so, as events of the job."""
+    """Record what was asked for and is not so, as events of the job."""
     actor, given = job.owner.get_username(), prepared.given
     found = []
     if given.max_workers is not None and given.max_workers > job.max_slots:

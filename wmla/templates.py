@@ -1,4 +1,4 @@
-"""`/modeltemplates`: what "Add Location" registers, our templates."""
+"""`/modeltemplates`: our templates, which WMLA registers by "Add Location"."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rest_framework.response import Response
 from core.downloads import file_response
 from core.errors import NotFound, UserError, field_error
 from core.folders import regular_files
-from core.rest import signed_in
+from core.rest import signed_in, validated
 from core.sources import Source
 from core.text import shown_text
 from core.time import iso
@@ -69,7 +69,7 @@ class Templates(WmlaView):
         parameters=[OpenApiParameter("framework", str), *LIST_PARAMETERS], responses=WmlaTemplateOutput(many=True)
     )
     def get(self, request: Request) -> Response:
-        """All templates, by name; of one framework where that is given."""
+        """List all templates by name, or those of one framework."""
         rows = queries.templates().order_by("name")
         if framework := request.query_params.get("framework", ""):
             rows = rows.filter(framework__iexact=framework.replace("\0", ""))
@@ -77,10 +77,8 @@ class Templates(WmlaView):
 
     @extend_schema(request=WmlaTemplateInput, responses={201: WmlaTemplateOutput})
     def post(self, request: Request) -> Response:
-        """Take over the code of a folder, which has to hold elastic-main.py or main.py."""
-        given = WmlaTemplateInput(data=json_body(request))
-        given.is_valid(raise_exception=True)
-        values = given.validated_data
+        """Take over the code of a folder that holds elastic-main.py or main.py."""
+        values = validated(WmlaTemplateInput, json_body(request))
         asked = (values["entryPoint"],) if values["entryPoint"] else _ENTRY_POINTS
         template = _added(request, values, *asked)
         return Response(_as_json(template), status=201)
@@ -98,18 +96,17 @@ class Template(_TemplateView):
 
     @extend_schema(request=WmlaTemplateChange, responses=WmlaTemplateOutput)
     def put(self, request: Request, template: str) -> Response:
-        """Take the files again, as they are at its path now. Models made of it keep theirs."""
+        """Take the files again, as they are at its path now. Models made from it keep theirs."""
         row = self.template()
-        given = WmlaTemplateChange(data=json_body(request))
-        given.is_valid(raise_exception=True)
-        for name, value in given.validated_data.items():
+        given = validated(WmlaTemplateChange, json_body(request))
+        for name, value in given.items():
             if value not in (None, "", getattr(row, name)):
                 raise field_error(name, f"The {name} of a template stays as it is: add another template.")
         return Response(_as_json(actions.take_again(row, signed_in(request))))
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, template: str) -> HttpResponse:
-        """Refused (409) while a model was made of it."""
+        """Delete the template. Refused (409) if a model was made from it."""
         actions.delete_template(self.template(), signed_in(request))
         return HttpResponse(status=204)
 
@@ -138,7 +135,7 @@ def code_files(folder: Path) -> list[dict[str, Any]]:
 
 
 def code_file(request: Request, folder: Path, name: str) -> StreamingHttpResponse:
-    """One of the regular files that are found below the folder; no other name leads anywhere."""
+    """Find one of the regular files below the folder; any other name is refused."""
     file = next((path for found, path in regular_files(folder) if found == name), None)
     if file is None:
         raise NotFound(f"File {shown_text(name)} not found: the list beside it names those there are.")
@@ -153,7 +150,7 @@ def _chunks(file: Path) -> Iterator[bytes]:
 
 
 def _added(request: Request, values: dict[str, Any], *entry_points: str) -> ModelTemplate:
-    """By the first of the scripts that the folder holds."""
+    """Add a template by the first of these scripts that the folder holds."""
     first, *others = entry_points
     addition = actions.TemplateAddition(
         name=values["name"],
@@ -171,7 +168,7 @@ def _added(request: Request, values: dict[str, Any], *entry_points: str) -> Mode
 
 
 def _framework(name: str) -> str:
-    """In our spelling, where there is such."""
+    """Return the framework in our spelling, if there is such."""
     return next((known for known in ModelTemplate.Framework.values if known.lower() == name.lower()), name)
 
 

@@ -1,4 +1,4 @@
-"""`/ui/tools/dlicmd.py`: the command line, for whoever wants it. It holds no secret, so nobody has to log in."""
+"""`/ui/tools/dlicmd.py`: download of the command line. It holds no secret and needs no log-on."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 
 from core.downloads import file_response
 from core.errors import Conflict, NotFound, UserError, field_error
-from core.rest import signed_in
+from core.rest import signed_in, validated
 from core.text import shown_text
 from core.time import iso
 from jobs import actions
@@ -96,17 +96,15 @@ class WmlaTrainingOutput(serializers.Serializer[Any]):
 class Trainings(ModelView):
     @extend_schema(parameters=LIST_PARAMETERS, responses=WmlaTrainingOutput(many=True))
     def get(self, request: Request, model: str) -> Response:
-        """One's own of this model, the newest first (an administrator sees everybody's)."""
+        """List the user's trainings of this model, newest first (an administrator sees everybody's)."""
         rows = part_asked_for(request, self.trainings().order_by("-id"))
         return Response([_as_json(request, row) for row in rows])
 
     @extend_schema(request=WmlaTrainingInput, responses={201: WmlaTrainingOutput})
     def post(self, request: Request, model: str) -> Response:
-        """Queue one. The instance group may also stand in the address, as `sigName`."""
+        """Queue a training. The instance group may also stand in the address, as `sigName`."""
         newest, body = self.newest(), json_body(request)
-        given = WmlaTrainingInput(data=body)
-        given.is_valid(raise_exception=True)
-        values = given.validated_data
+        values = validated(WmlaTrainingInput, body)
         _check(values, body, newest)
         name = values["trainName"]
         if self.trainings().filter(name=name, owner=signed_in(request)).exists():
@@ -152,7 +150,7 @@ class Training(TrainingView):
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, model: str, training: str) -> HttpResponse:
-        """Stop it if it is not over, and list it here no more. Our own pages keep it."""
+        """Stop it if it is not over, and list it here no more. Tidepool's own pages keep it."""
         hide(self.training().pk, signed_in(request).get_username())
         return HttpResponse(status=204)
 
@@ -167,7 +165,7 @@ class TrainingStop(TrainingView):
 class TrainingWeights(TrainingView):
     @extend_schema(responses={(200, "application/octet-stream"): OpenApiTypes.BINARY})
     def get(self, request: Request, model: str, training: str) -> StreamingHttpResponse:
-        """The weights that it ended with, as `torch.save` wrote them."""
+        """Download the weights that it ended with, as `torch.save` wrote them."""
         job = self.training()
         if final_weights(job) is None:
             raise NotFound(f"Training {job.name} has left no weights yet: wait until it is FINISHED.")
@@ -175,7 +173,7 @@ class TrainingWeights(TrainingView):
 
 
 def stop_or_refuse(request: Request, job: Job, what: str) -> None:
-    """what: "Training" or "Validation", for the sentence about one that is over."""
+    """Stop the job, or refuse if it is over. what: "Training" or "Validation", for the sentence."""
     if job.finished_at is not None:
         raise UserError(f"{what} {job.name} is already stopped.")
     actions.cancel(job.pk, signed_in(request).get_username())

@@ -1,4 +1,4 @@
-r"""The log of a training as WMLA's notebooks read it, piece by piece.
+r"""Log of a training as WMLA's notebooks read it, piece by piece.
 
 Notebooks put a comma for each colon, and read columns 4, 6, 8, 10 and 12 of lines such as
 
@@ -30,7 +30,7 @@ _METRICS = "metrics.jsonl"
 
 
 def train_log(job: Job) -> Iterator[bytes]:
-    """Empty until the first step."""
+    """Yield the log; nothing until the first step."""
     lives = range(job.attempt, 0, -1)
     for attempt in lives:
         for path in driver_logs(job, attempt):
@@ -43,7 +43,7 @@ def train_log(job: Job) -> Iterator[bytes]:
 
 
 def rank_log(job: Job, log_type: str) -> Iterator[bytes]:
-    """What rank 0 printed; nothing before there is one."""
+    """Yield what rank 0 printed; nothing before there is one."""
     if not Rank.objects.filter(job=job).exists():
         return
     for stream in LOG_TYPES[log_type]:
@@ -53,7 +53,7 @@ def rank_log(job: Job, log_type: str) -> Iterator[bytes]:
 
 
 def as_json_string(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The text as one JSON string, made while it is read."""
+    """Yield the text as one JSON string, made while it is read."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     yield b'"'
     for chunk in chunks:
@@ -62,7 +62,7 @@ def as_json_string(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def train_line(record: dict[str, Any]) -> str:
-    """A line of a step's record in `metrics.jsonl`. Accuracies are percent there, and parts of 1 in WMLA's logs."""
+    """Return the line for a step in `metrics.jsonl`. Accuracies are percent there, and parts of 1 in WMLA's logs."""
     at = datetime.fromtimestamp(float(record["at"]), UTC)
     step = int(record["step"])
     loss, accuracy = record.get("loss"), record.get("accuracy")
@@ -81,14 +81,14 @@ def _number(value: float | None) -> str:
 
 
 def _lines_of_steps(job: Job) -> Iterator[bytes]:
-    """Of every attempt: one that continued from a checkpoint made the later steps of its predecessor anew."""
+    """Yield the steps of every attempt, without those that the next attempt repeated from a checkpoint."""
     for attempt in range(1, job.attempt + 1):
         later = [step for each in range(attempt + 1, job.attempt + 1) if (step := _first_step(job, each))]
         yield from _lines_before(job, attempt, min(later, default=0))
 
 
 def _lines_before(job: Job, attempt: int, end: int) -> Iterator[bytes]:
-    """end: 0 for all."""
+    """Yield the lines before step `end`; 0 for all."""
     made: list[str] = []
     for record in _records(job, attempt):
         if end and record["step"] >= end:
@@ -101,12 +101,12 @@ def _lines_before(job: Job, attempt: int, end: int) -> Iterator[bytes]:
 
 
 def _first_step(job: Job, attempt: int) -> int:
-    """0: it made none."""
+    """Return the attempt's first step; 0 if it made none."""
     return next((int(record["step"]) for record in _records(job, attempt)), 0)
 
 
 def _records(job: Job, attempt: int) -> Iterator[dict[str, Any]]:
-    """Of whole lines; the last one may still be written. What a script did to the file is left out."""
+    """Yield the records of whole lines, as the last one may still be written. Damaged lines are left out."""
     descriptor = log_file(job, attempt, _METRICS)
     if descriptor is None:
         return

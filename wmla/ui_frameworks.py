@@ -1,4 +1,4 @@
-"""`/frameworks`: the frameworks of `/execs/frameworks`, as forms ask for them."""
+"""`/frameworks`: the frameworks of `/execs/frameworks` in the shape of forms."""
 
 from __future__ import annotations
 

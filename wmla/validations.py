@@ -1,4 +1,4 @@
-"""`/models/{m}/validations`: what trained models were measured to be."""
+"""`/models/{m}/validations`: measurements of trained models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from core.errors import Conflict, NotFound, field_error
 from core.names import checked_name
 from core.references import is_storable
-from core.rest import signed_in
+from core.rest import signed_in, validated
 from core.text import shown_text
 from core.time import iso
 from jobs import actions
@@ -67,16 +67,14 @@ class WmlaValidationOutput(serializers.Serializer[Any]):
 class ModelValidations(ModelView):
     @extend_schema(parameters=LIST_PARAMETERS, responses=WmlaValidationOutput(many=True))
     def get(self, request: Request, model: str) -> Response:
-        """Of one's own trainings of this model, the newest first (an administrator sees everybody's)."""
+        """List the validations of the user's trainings of this model (an administrator's: all), newest first."""
         rows = part_asked_for(request, _validations(self))
         return Response([_as_json(row) for row in rows])
 
     @extend_schema(request=WmlaValidationInput, responses={201: WmlaValidationOutput})
     def post(self, request: Request, model: str) -> Response:
         """Queue a run on one GPU that measures the weights a training left."""
-        given = WmlaValidationInput(data=json_body(request))
-        given.is_valid(raise_exception=True)
-        values = given.validated_data
+        values = validated(WmlaValidationInput, json_body(request))
         for metric in values["metrics"] or []:
             if metric not in _METRICS:
                 raise field_error(
@@ -109,7 +107,7 @@ class ModelValidation(_ValidationView):
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, model: str, validation: str) -> HttpResponse:
-        """Stop it if it is not over, and list it here no more. Our own pages keep it."""
+        """Stop it if it is not over, and list it here no more. Tidepool's own pages keep it."""
         hide(self.validation().job_id, signed_in(request).get_username())
         return HttpResponse(status=204)
 

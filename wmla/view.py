@@ -1,4 +1,4 @@
-"""What all of WMLA's addresses share: every way in that its clients know, and refusals as plain text.
+"""Base of all of WMLA's addresses: every way of authentication that its clients know, and refusals as plain text.
 
 Its clients ask without a trailing slash or with one, send Basic with every call, a token in either of two headers, or
 only the cookie of an earlier log-on. Some send a body with GET, or JSON without saying so. They print what is refused
@@ -36,7 +36,7 @@ _MAX_TOKEN = 200
 
 
 class SessionCookie(SessionAuthentication):
-    """The cookie of a log-on, also of one in the browser.
+    """Authentication by the cookie of a log-on, also of one in the browser.
 
     It is `SameSite=Lax`: a browser sends it with nothing that another site makes it send, but for links that are
     followed. WMLA's own clients (`submit_job.py`) post to the deep learning addresses with the cookie alone, so these
@@ -48,7 +48,7 @@ class SessionCookie(SessionAuthentication):
 
 
 class _AnyAnswer(BaseContentNegotiation):
-    """Clients ask for the wrong type, or for octets and mean JSON: what an address answers is its own business."""
+    """Content negotiation that ignores the request: clients ask for the wrong type, or for octets and mean JSON."""
 
     _parsers = DefaultContentNegotiation()
 
@@ -62,7 +62,7 @@ class _AnyAnswer(BaseContentNegotiation):
 
 
 class WmlaView(APIView):
-    """Of the deep learning addresses."""
+    """Base of the deep learning addresses."""
 
     authentication_classes = [BearerToken, XAuthToken, BasicLogin, SessionCookie]
     parser_classes = PARSERS_WITH_FILES
@@ -74,7 +74,7 @@ class WmlaView(APIView):
 
 
 class ConductorView(WmlaView):
-    """Of Conductor's addresses: what a cookie alone shall change needs the `csrftoken` that the log-on answered."""
+    """Base of Conductor's addresses: a change by the cookie alone needs the `csrftoken` that the log-on answered."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
@@ -87,7 +87,7 @@ class ConductorView(WmlaView):
 
 @extend_schema(exclude=True)
 class Nothing(WmlaView):
-    """An unknown address answers in the same shape as everything else."""
+    """View of unknown addresses, which answer in the same shape as everything else."""
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
@@ -95,18 +95,18 @@ class Nothing(WmlaView):
 
 
 def csrf_token_of(session_key: str) -> str:
-    """Known to who has logged on, and to no other site; it ends with the session."""
+    """Return a token that the user knows and no other site does; it ends with the session."""
     return salted_hmac("wmla.view.csrf", session_key, algorithm="sha256").hexdigest()
 
 
 def route(pattern: str, view: type[APIView], name: str) -> URLPattern:
-    """An address with and without a slash at its end. `<exec_id>` stands for one part of it, as text."""
+    """Return an address with and without a slash at its end. `<exec_id>` stands for one part of it, as text."""
     regex = re.sub(r"<(\w+)>", r"(?P<\1>[^/]+)", pattern)
     return re_path(rf"^{regex}/?$", view.as_view(), name=name)
 
 
 def json_body(request: Request) -> dict[str, Any]:
-    """The JSON object that was sent, whatever type it was said to have; {} for nothing."""
+    """Return the JSON object that was sent, whatever type it was said to have; {} for nothing."""
     raw = request.body
     if not raw.strip():
         return {}

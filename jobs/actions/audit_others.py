@@ -1,4 +1,4 @@
-"""What administrators do to other people's trainings is written down in the audit, besides the training's history."""
+"""Audit entries for what administrators do to other people's trainings, besides the training's history."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ __all__ = ["record_for_another"]
 def record_for_another(
     job: Job, actor: str, verb: str, before: Mapping[str, Any] | None = None, after: Mapping[str, Any] | None = None
 ) -> None:
-    """Nothing of what owners do themselves. `actor` is a user's name: parts of Tidepool have their own actions."""
+    """Write an audit entry unless `actor`, a user's name, is the job's owner."""
     if actor != job.owner.get_username():
         audit(actor, verb, kind="job", key=job.pk, name=job.name, before=before, after=after)

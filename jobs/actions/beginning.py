@@ -1,4 +1,4 @@
-"""What a training begins with, where that is not nothing: a checkpoint to continue, or weights.
+"""The checkpoint that a training continues, or the weights that it begins with.
 
 Weights are an earlier training's, those of one of its checkpoints, or an uploaded file.
 
@@ -62,7 +62,7 @@ def find_beginning(
     user: User,
     model: RegisteredModelVersion | None,
 ) -> Beginning | None:
-    """What a submission asks to start from: the id of a checkpoint to continue, or whose weights it takes."""
+    """Find what a submission asks to start from: a checkpoint to continue, by its id, or weights."""
     if checkpoint is None and weights is None:
         return None
     field = "checkpoint" if weights is None else "initial_weights"
@@ -89,7 +89,7 @@ def find_beginning(
 
 
 def beginning_again(job: Job) -> Beginning | None:
-    """What this job began with, for another one."""
+    """Return what this job began with, for another one."""
     if job.starts_from == Job.StartsFrom.NOTHING:
         return None
     kind = Job.StartsFrom(job.starts_from)
@@ -97,7 +97,7 @@ def beginning_again(job: Job) -> Beginning | None:
 
 
 def final_weights(job: Job) -> Path | None:
-    """The file of a finished training's weights; None where there is none, or something else in its place."""
+    """Return the file of a finished training's weights; None unless there is such a file inside the job's folder."""
     folder = job_folder(job)
     path = folder.attempt(job.completed_attempt) / _FINAL_WEIGHTS
     inside = path.is_file() and not path.is_symlink() and path.resolve().is_relative_to(folder.path.resolve())
@@ -117,7 +117,7 @@ def bring(beginning: Beginning, folder: Path) -> None:
 
 
 def _weights_of(problems: Problems, job_id: int | None, user: User) -> Beginning | None:
-    """Those that a training ended with, or those of its newest checkpoint."""
+    """Find the weights that a training ended with, or those of its newest checkpoint."""
     job = visible_jobs(user).filter(pk=job_id).first() if isinstance(job_id, int) and 0 < job_id < 2**63 else None
     if job is None:
         problems.add("initial_weights", f"There is no job {job_id} of yours: look it up in the list of jobs.")
@@ -133,7 +133,7 @@ def _weights_of(problems: Problems, job_id: int | None, user: User) -> Beginning
 
 
 def _uploaded(problems: Problems, upload_id: Any, user: User) -> Beginning | None:
-    """The file stays an upload: other trainings may begin with it too, until uploads that nobody needs are removed."""
+    """Find an uploaded file of weights. It stays an upload, for other trainings, until unused uploads are removed."""
     field = "initial_weights"
     if isinstance(upload_id, bool) or not isinstance(upload_id, int):
         problems.add(field, WEIGHTS_WANTED)
@@ -151,7 +151,7 @@ def _uploaded(problems: Problems, upload_id: Any, user: User) -> Beginning | Non
 
 
 def _problem_of(upload: Upload) -> str:
-    """Why the file holds no weights, as far as that is seen without loading it; "": none is seen."""
+    """Say why the file holds no weights, as far as that shows without loading it; "" if nothing shows."""
     path, name = file_of(upload), upload.name.lower()
     if name.endswith(".safetensors"):
         return "" if _is_safetensors(path) else f"{upload.name} is no safetensors file: save it again and upload that."
@@ -168,7 +168,7 @@ def _problem_of(upload: Upload) -> str:
 
 
 def _is_safetensors(path: Path) -> bool:
-    """Its format: eight bytes that tell the length of a JSON object, that object, and the tensors' bytes."""
+    """Check the format: eight bytes with the length of a JSON object, that object, and the tensors' bytes."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if not 2 <= length <= min(_MAX_HEADER_BYTES, path.stat().st_size - 8):

@@ -1,4 +1,4 @@
-"""The same desired state for many jobs: each by itself, so that one that refuses holds up none of the others."""
+"""Actions on many jobs: each job by itself, so that one that refuses does not hold up the others."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Outcome:
 
 
 def cancel_many(jobs: Sequence[int], user: User) -> Outcome:
-    """Stop these jobs for good, as far as they are the user's and not over."""
+    """Stop those of these jobs for good that the user may see and that are not over."""
 
     def stop(job_id: int) -> list[JobEvent]:
         cancel(job_id, user.get_username())
@@ -55,7 +55,7 @@ def change_priority_of_many(jobs: Sequence[int], priority: int, user: User) -> O
 
 
 def undo_many(changes: Mapping[int, Sequence[int]], user: User) -> Outcome:
-    """Take back what these events changed: of each job all, or nothing if it was changed again since."""
+    """Undo what these events changed: all of it for each job, or nothing if it has been changed again since."""
     return _each(list(changes), user, lambda job_id: undo_changes(job_id, changes[job_id], user.get_username()))
 
 

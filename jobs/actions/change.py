@@ -1,4 +1,4 @@
-"""Priority, most and fewest GPUs of a job that is not over: changed, and changed back."""
+"""Change the priority and the limits of GPUs of a job, and undo such changes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class JobChange:
-    """None: as it is."""
+    """New values of a job; None keeps the present one."""
 
     priority: int | None = None
     max_slots: int | None = None
@@ -53,13 +53,13 @@ def change_max_slots(job_id: int, max_slots: int, actor: str) -> Job:
 
 @transaction.atomic
 def change_job(job_id: int, wanted: JobChange, actor: str) -> list[JobEvent]:
-    """Change both or none; the events that say so. Others than elastic jobs need as many GPUs as they started with."""
+    """Change all of it or nothing; return the events. A job that is not elastic keeps its GPUs while it holds any."""
     job = lock_job(job_id)
     return _change(job, check_change(job, wanted), actor)
 
 
 def check_change(job: Job, wanted: JobChange) -> dict[str, Any]:
-    """The columns that change. Raises InvalidSubmission, or Refused where it is too late."""
+    """Return the columns that change. Raises InvalidSubmission, or Refused if the job's state does not allow it."""
     problems, changes = Problems(), dict[str, Any]()
     refuse(job, Verb.CHANGE)
     if wanted.priority is not None:
@@ -101,7 +101,7 @@ def undo_change(job_id: int, seq: int, actor: str) -> Job:
 
 @transaction.atomic
 def undo_changes(job_id: int, seqs: Sequence[int], actor: str) -> list[JobEvent]:
-    """Restore what these events changed, all of it or nothing; the events that say so."""
+    """Restore what these events changed, all of it or nothing, and return the new events."""
     job = lock_job(job_id)
     changes = {event.seq: event for event in changes_of(job)}
     undone: dict[str, JobEvent] = {}

@@ -1,4 +1,4 @@
-"""What can be wrong with a submission: each check adds one sentence to the field that it is about."""
+"""Checks of a submission. Each adds one sentence to the field that it is about."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _SINGLE = RegisteredModelVersion.Engine.SINGLE
 
 
 class InvalidSubmission(UserError):
-    """`fields` has the sentences for each field; the message is the first of them."""
+    """A submission with mistakes: `fields` has the sentences for each field, and the message is the first of them."""
 
     def __init__(self, fields: Mapping[str, list[str]]) -> None:
         first = next(iter(fields.values()))[0]
@@ -86,7 +86,7 @@ class Problems:
 
 
 def find_model(problems: Problems, reference: int | str | RegisteredModelVersion) -> RegisteredModelVersion | None:
-    """The newest version of the model that is named; a version stands for itself."""
+    """Find the newest version of the named model; a version stands for itself."""
     if isinstance(reference, RegisteredModelVersion):
         return reference
     model = by_reference(RegisteredModel.objects.all(), reference)
@@ -97,7 +97,7 @@ def find_model(problems: Problems, reference: int | str | RegisteredModelVersion
 
 
 def find_dataset(problems: Problems, reference: int | str | DatasetVersion) -> DatasetVersion | None:
-    """The newest version of the dataset that is named. A version stands for itself, whatever its check says."""
+    """Find the newest version of the named dataset. A version stands for itself, whatever its check says."""
     version = reference if isinstance(reference, DatasetVersion) else _newest_version(reference)
     if version is None:
         problems.add("dataset", f"There is no dataset {_shown(reference)}: register it, or pick one of the list.")
@@ -118,7 +118,7 @@ def _newest_version(reference: int | str) -> DatasetVersion | None:
 
 
 def find_group(problems: Problems, reference: int | str, user: User) -> InstanceGroup | None:
-    """An instance group without members is everybody's. One that is not started takes no trainings."""
+    """Find the instance group. One without members is open to everybody; one that is not started takes no trainings."""
     group = by_reference(InstanceGroup.objects.select_related("resource_group"), reference)
     members = set(group.members.values_list("pk", flat=True)) if group else set()
     if group is None or (members and user.pk not in members and not user.is_staff):
@@ -181,7 +181,7 @@ def check_exactness(
     max_slots: int,
     model: RegisteredModelVersion | None,
 ) -> None:
-    """Bitwise: each step is computed in a fixed number of parts, so there can be no more GPUs than parts."""
+    """Check the exactness. Bitwise computes a step in a fixed number of parts, and needs no fewer parts than GPUs."""
     if exactness not in Job.Exactness.values:
         problems.add("exactness", "The exactness is 'sum' or 'bitwise'.")
     elif exactness == Job.Exactness.SUM:
@@ -206,7 +206,7 @@ def check_enough_virtual_ranks(problems: Problems, name: str, virtual_ranks: int
 
 
 def check_priority(problems: Problems, priority: int | None, group: InstanceGroup | None = None) -> None:
-    """In the range of all priorities, and in that of the instance group."""
+    """Check the priority against the range of all priorities and that of the instance group."""
     if priority is None or not check_range(problems, "priority", priority) or group is None:
         return
     if not group.lowest_priority <= priority <= group.highest_priority:
@@ -217,7 +217,7 @@ def check_priority(problems: Problems, priority: int | None, group: InstanceGrou
 
 
 def check_range(problems: Problems, name: str, value: Any) -> bool:
-    """Whether the value of an option, if there is one, lies within its limits."""
+    """Check that the value of an option, if there is one, lies within its limits."""
     option = OPTIONS[name]
     is_left_out = value is None and option.default is None and not option.is_required
     if is_left_out or (_is_integer(value) and option.least <= value <= option.most):
@@ -258,5 +258,5 @@ def _is_integer(value: Any) -> bool:
 
 
 def _shown(reference: object) -> str:
-    """As the user wrote it, but short and printable."""
+    """Return what the user wrote, shortened and printable."""
     return ascii(str(reference)[:100]) if not str(reference).isprintable() else f"'{str(reference)[:100]}'"

@@ -1,4 +1,4 @@
-"""What can be wrong with the terms of an instance group: all of it is said at once, term by term."""
+"""Checks of an instance group's terms. All mistakes are reported at once, term by term."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MOST_USERS: Final = 10_000
 
 
 def checked_terms(problems: Problems, given: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """The given terms as columns have them: rows in place of names. `now`: the terms that hold where none is given."""
+    """Return the given terms as the columns hold them, with rows for names. `now`: the terms that hold otherwise."""
     checked: dict[str, Any] = {}
     unknown = given.keys() - {term.column for term in TERMS}
     assert not unknown, f"no terms of an instance group: {sorted(unknown)}"

@@ -47,5 +47,5 @@ PRESETS: Final = (
 
 
 def find_preset(name: str) -> Preset | None:
-    """By its name here or by a name of WMLA, whose versions differ in what is installed and not in these terms."""
+    """Find a preset by its name or by WMLA's, whose versions differ in what they install and not in these terms."""
     return next((preset for preset in PRESETS if name == preset.name or name in preset.wmla_names), None)

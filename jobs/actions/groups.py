@@ -64,7 +64,7 @@ class GroupChange:
 
 
 def create_instance_group(spec: InstanceGroupSpec, actor: User | str, *, start: bool = False) -> InstanceGroup:
-    """Without `start` it is only registered, and takes no trainings until it is started.
+    """Register an instance group. Without `start` it takes no trainings until it is started.
 
     actor: an administrator, or the name of the part of Tidepool that makes it.
     """
@@ -97,7 +97,7 @@ def create_instance_group(spec: InstanceGroupSpec, actor: User | str, *, start: 
 
 
 def create_and_deploy(spec: InstanceGroupSpec, actor: User) -> InstanceGroup:
-    """It stays registered where none of its hosts is ready."""
+    """Register an instance group and start it; it stays registered if none of its hosts is ready."""
     group = create_instance_group(spec, actor)
     try:
         return start_instance_group(group.pk, actor)
@@ -106,7 +106,7 @@ def create_and_deploy(spec: InstanceGroupSpec, actor: User) -> InstanceGroup:
 
 
 def terms_as_usual() -> dict[str, Any]:
-    """What a group has where nothing is said."""
+    """Return the terms of a group that sets none."""
     fresh = InstanceGroup()
     plain = {column: getattr(fresh, column) for column in _COLUMNS - {"resource_group", *LINKS}}
     return {**plain, "resource_group": "", **{link: [] for link in LINKS}}
@@ -116,7 +116,7 @@ def terms_as_usual() -> dict[str, Any]:
 def change_instance_group(
     group_id: int, given: Mapping[str, Any], actor: User, *, revision: int | None = None
 ) -> GroupChange:
-    """Change these terms or none. `revision`: refused where the group is another one by now than it was then."""
+    """Change all of these terms or none. `revision`: refuse if the group has been changed since that revision."""
     group = _lock(group_id)
     columns = check_change(group, given, actor, revision=revision)
     before = terms_of(group)
@@ -140,7 +140,7 @@ def change_instance_group(
 def check_change(
     group: InstanceGroup, given: Mapping[str, Any], actor: User, *, revision: int | None = None
 ) -> dict[str, Any]:
-    """The columns that are given, rows in place of names. Raises UserError for everything that does not fit."""
+    """Return the given columns, with rows for names. Raises UserError for everything that does not fit."""
     _refuse_foreign_terms(group, given, actor)
     if revision is not None and revision != group.revision:
         raise Conflict(
@@ -169,7 +169,7 @@ def _refuse_foreign_terms(group: InstanceGroup, given: Mapping[str, Any], actor:
 
 @transaction.atomic
 def deploy_instance_group(group_id: int, actor: User) -> InstanceGroup:
-    """A registered one is from now on stopped, until it is started. Nothing is installed, so this cannot fail."""
+    """Move a registered group to stopped. Nothing is installed, so this cannot fail."""
     require_cluster_admin(actor)
     group = _lock(group_id)
     if group.state != _STATE.REGISTERED:
@@ -179,7 +179,7 @@ def deploy_instance_group(group_id: int, actor: User) -> InstanceGroup:
 
 @transaction.atomic
 def start_instance_group(group_id: int, actor: User) -> InstanceGroup:
-    """Its trainings may begin. Refused where none of its hosts is ready."""
+    """Let its trainings begin. Refused if none of its hosts is ready."""
     require_cluster_admin(actor)
     group = _lock(group_id)
     if group.state == _STATE.STARTED:
@@ -196,7 +196,7 @@ def start_instance_group(group_id: int, actor: User) -> InstanceGroup:
 
 @transaction.atomic
 def stop_instance_group(group_id: int, actor: User) -> InstanceGroup:
-    """Takes no trainings, and starts none that waits; those that run go on."""
+    """Take no more trainings and start none that waits; those that run go on."""
     require_cluster_admin(actor)
     group = _lock(group_id)
     if group.state != _STATE.STARTED:
@@ -206,7 +206,7 @@ def stop_instance_group(group_id: int, actor: User) -> InstanceGroup:
 
 @transaction.atomic
 def delete_instance_group(group_id: int, actor: User) -> InstanceGroup:
-    """Refused where it has trainings, over or not: what they cost is counted by group."""
+    """Delete the group. Refused if it has trainings, over or not: their cost is counted by group."""
     require_cluster_admin(actor)
     group = _lock(group_id)
     count = group.jobs.count()
@@ -241,6 +241,6 @@ def _about(group: InstanceGroup) -> dict[str, Any]:
 
 
 def _announce(group: InstanceGroup) -> None:
-    """Pages look again, and the scheduler decides again."""
+    """Tell open pages and the scheduler that the group has changed."""
     publish(GROUPS, "state", {str(group.pk): group.revision})
     wake_scheduler()

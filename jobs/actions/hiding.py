@@ -1,4 +1,4 @@
-"""What WMLA's clients call deleting: the job is stopped, and such clients see it no more."""
+"""Deleting as WMLA's clients mean it: the job is stopped, and these clients no longer see it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["hide"]
 
 @transaction.atomic
 def hide(job_id: int, actor: str) -> Job:
-    """Doing it again changes nothing."""
+    """Stop the job and hide it from WMLA's clients. Repeating this changes nothing."""
     job = lock_job(job_id)
     if job.hidden_at is not None:
         return job

@@ -39,7 +39,7 @@ def cancel(job_id: int, actor: str) -> Job:
 
 @transaction.atomic
 def suspend(job_id: int, actor: str) -> Job:
-    """Hold the job back; one that trains stops after the step under way and continues there when it is resumed."""
+    """Hold the job back. One that trains stops after the present step and continues there when it is resumed."""
     job = lock_job(job_id)
     if job.state == JobState.SUSPENDED:
         return job

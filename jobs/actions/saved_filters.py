@@ -1,4 +1,4 @@
-"""Filters of the list of jobs that people give a name: each has their own."""
+"""Saved filters of the list of jobs; each user has their own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_PARAMETERS = 2000
 
 
 def save_filter(user: User, name: str, parameters: Mapping[str, str]) -> SavedFilter:
-    """Raises UserError where the name is taken or no name, or the parameters are no filter."""
+    """Save a filter. Raises UserError if the name is taken or invalid, or if the parameters are no filter."""
     name = checked_name(name, limit=_MAX_NAME_LENGTH)
     address = JobFilter(parameters).address
     if not address:

@@ -1,4 +1,4 @@
-"""Submitting: everything that can be wrong is said at once, field by field, and nothing is half created."""
+"""Submit and clone jobs. All mistakes are reported at once, field by field, and nothing is half created."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def submit_again(
 
 
 def check(given: Submission, owner: User) -> Checked:
-    """Raises InvalidSubmission with a sentence for every field that does not fit."""
+    """Check a submission. Raises InvalidSubmission with a sentence for every field that does not fit."""
     problems = Problems()
     name = problems.checked_name(given.name)
     model = find_model(problems, given.model)

@@ -1,4 +1,4 @@
-"""Validating a trained model: a run on one slot, queued and scheduled like any job, with the code that trained it."""
+"""Validate a trained model by a job on one slot, with the code that trained the model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["ValidationRequest", "validate"]
 
 @dataclass(frozen=True)
 class ValidationRequest:
-    """None: as in the training."""
+    """A validation as a user asks for it; None takes the training's value."""
 
     #: Id or name; its newest version. None: the very version that was trained on.
     dataset: int | str | None = None

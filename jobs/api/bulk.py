@@ -1,7 +1,9 @@
-"""All jobs of a list at once: as CSV, and the same desired state for many of them."""
+"""Actions on many jobs at once, and the list of jobs as CSV."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -14,12 +16,12 @@ from rest_framework.generics import GenericAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from core.csv_text import csv_chunks
+from core.csv_text import Cell, csv_chunks
 from core.downloads import file_response
 from core.errors import field_error
-from core.rest import Filters, signed_in
+from core.rest import Filters, signed_in, validated
+from core.time import iso
 from jobs.actions.bulk import MAX_JOBS, Outcome, cancel_many, change_priority_of_many, undo_many
-from jobs.api.export import COLUMNS, job_row
 from jobs.models import Job
 from jobs.queries.listing import JobFilter, all_pages
 
@@ -29,6 +31,12 @@ _BIGGEST_ID = 2**63 - 1
 _BIGGEST_EVENT = 2**31 - 1
 #: One of each thing that can be undone.
 _MOST_EVENTS = 3
+
+_COLUMNS = (
+    "id", "name", "owner", "state", "reason", "model", "model version", "dataset", "dataset version", "instance group",
+    "min GPUs", "max GPUs", "GPUs now", "priority", "step", "epoch", "progress", "final metrics", "parameters", "error",
+    "submitted (UTC)", "started (UTC)", "ended (UTC)",
+)  # fmt: skip
 
 
 class ChangeField(serializers.Serializer[Any]):
@@ -68,9 +76,8 @@ class JobBulk(GenericAPIView[Job]):
     @extend_schema(request=BulkInput, responses=BulkOutput)
     def post(self, request: Request) -> Response:
         """Stop many jobs, give them a priority, or undo that. Those that refuse are listed, the others go on."""
-        given = BulkInput(data=request.data)
-        given.is_valid(raise_exception=True)
-        outcome = _carried_out(given.validated_data, signed_in(request))
+        given = validated(BulkInput, request.data)
+        outcome = _carried_out(given, signed_in(request))
         changes = [{"job": job, "events": events} for job, events in outcome.changes.items()]
         return Response(BulkOutput({**asdict(outcome), "changes": changes}).data)
 
@@ -99,4 +106,32 @@ class JobExport(GenericAPIView[Job]):
     def get(self, request: Request) -> StreamingHttpResponse:
         """Every job of the list as CSV. Text that a spreadsheet would run begins with an apostrophe."""
         jobs = all_pages(signed_in(request), JobFilter(request.query_params.dict()))
-        return file_response(request, csv_chunks(COLUMNS, map(job_row, jobs)), "jobs.csv", "text/csv; charset=utf-8")
+        return file_response(request, csv_chunks(_COLUMNS, map(_row, jobs)), "jobs.csv", "text/csv; charset=utf-8")
+
+
+def _row(job: Job) -> Sequence[Cell]:
+    return (
+        job.pk,
+        job.name,
+        job.owner.get_username(),
+        job.state,
+        job.reason_text,
+        job.model.model.name,
+        job.model.number,
+        job.dataset.dataset.name,
+        job.dataset.number,
+        job.instance_group.name,
+        job.min_slots,
+        job.max_slots,
+        job.slots,
+        job.priority,
+        job.step,
+        job.epoch,
+        job.progress,
+        json.dumps(job.final_metrics, ensure_ascii=False),
+        json.dumps(job.parameters, ensure_ascii=False),
+        str(job.error.get("message", "")),
+        iso(job.submitted_at),
+        iso(job.started_at),
+        iso(job.finished_at),
+    )

@@ -1,4 +1,4 @@
-"""`/api/v1/cluster/`: every GPU now, and who had how many when."""
+"""`/api/v1/cluster/`: every GPU now, and the GPUs of each job over time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rest_framework.views import APIView
 from core.charts import Step
 from core.csv_text import Cell, csv_chunks
 from core.downloads import file_response
-from core.rest import ObjectField
+from core.rest import ObjectField, validated
 from core.time import iso
 from jobs.insight.cluster import STATUSES, cluster_live
 from jobs.insight.trace import WINDOWS, all_changes, cluster_trace
@@ -120,6 +120,5 @@ def _steps(steps: Iterable[Step]) -> list[dict[str, Any]]:
 
 
 def _minutes(request: Request) -> int:
-    asked = WindowQuery(data=request.query_params)
-    asked.is_valid(raise_exception=True)
-    return int(asked.validated_data["minutes"])
+    asked = validated(WindowQuery, request.query_params)
+    return int(asked["minutes"])

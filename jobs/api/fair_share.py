@@ -55,7 +55,7 @@ class FairShareOutput(serializers.Serializer[Any]):
 
 
 class FairShare(GenericAPIView[Any]):
-    """What each instance group and training may have now, has, borrows and lends."""
+    """The GPUs that each instance group and training is entitled to, holds, borrows and lends."""
 
     serializer_class = FairShareOutput
     pagination_class = None

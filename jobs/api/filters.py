@@ -1,4 +1,4 @@
-"""`/api/v1/job-filters/`: one's own saved filters of the list of jobs."""
+"""`/api/v1/job-filters/`: the user's saved filters of the list of jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rest_framework.generics import GenericAPIView, ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from core.rest import NamedPages, signed_in
+from core.rest import NamedPages, signed_in, validated
 from jobs.actions.saved_filters import forget_filter, save_filter
 from jobs.models import SavedFilter
 
@@ -32,22 +32,20 @@ class SavedFilterOutput(serializers.ModelSerializer[SavedFilter]):
 
 
 class SavedFilterList(ListAPIView[SavedFilter]):
-    """One's own saved filters of the list of jobs."""
+    """The user's saved filters of the list of jobs."""
 
     serializer_class = SavedFilterOutput
     pagination_class = NamedPages
+    queryset = SavedFilter.objects.none()
 
     def get_queryset(self) -> Any:
-        if getattr(self, "swagger_fake_view", False):
-            return SavedFilter.objects.none()
         return SavedFilter.objects.filter(owner=signed_in(self.request))
 
     @extend_schema(request=SavedFilterInput, responses={201: SavedFilterOutput})
     def post(self, request: Request) -> Response:
-        given = SavedFilterInput(data=request.data)
-        given.is_valid(raise_exception=True)
-        parameters = dict(parse_qsl(given.validated_data["parameters"]))
-        saved = save_filter(signed_in(request), given.validated_data["name"], parameters)
+        given = validated(SavedFilterInput, request.data)
+        parameters = dict(parse_qsl(given["parameters"]))
+        saved = save_filter(signed_in(request), given["name"], parameters)
         return Response(SavedFilterOutput(saved).data, status=201)
 
 

@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from core.errors import field_error
-from core.rest import NamedPages, ObjectField, ReferenceField, StrictSerializer, found, signed_in
+from core.rest import NamedPages, ObjectField, ReferenceField, StrictSerializer, found, signed_in, validated
 from core.roles import require_cluster_admin
 from jobs.actions import groups as actions
 from jobs.insight.group_preview import preview_group_change
@@ -34,7 +34,7 @@ _NAMES = "User names."
 
 
 class TermsInput(StrictSerializer):
-    """The terms that are given; what fits is judged by the action."""
+    """The given terms; the action judges whether they fit."""
 
     description = serializers.CharField(required=False, allow_blank=True, trim_whitespace=False)
     resource_group = ReferenceField(required=False)
@@ -120,7 +120,7 @@ class GroupPreviewOutput(serializers.Serializer[Any]):
 
 
 class InstanceGroupList(ListAPIView[InstanceGroup]):
-    """Those that one may submit to or administers; for cluster admins, all."""
+    """The instance groups that the user may submit to or administers; for administrators of the cluster, all."""
 
     serializer_class = InstanceGroupOutput
     pagination_class = NamedPages
@@ -131,7 +131,7 @@ class InstanceGroupList(ListAPIView[InstanceGroup]):
     @extend_schema(request=CreateInput, responses={201: WrittenOutput})
     def post(self, request: Request) -> Response:
         require_cluster_admin(request.user)
-        values = _checked(CreateInput, request)
+        values = validated(CreateInput, request.data)
         given = _parameters(values)
         spec = actions.InstanceGroupSpec(
             values.pop("name"), values.pop("resource_group"), values.pop("template"), _joined(values, given)
@@ -148,21 +148,21 @@ class InstanceGroupDetail(GenericAPIView[InstanceGroup]):
 
     @extend_schema(request=ChangeInput, responses=WrittenOutput)
     def patch(self, request: Request, reference: str) -> Response:
-        """All that is given, or nothing."""
-        group, values = _group(request, reference), _checked(ChangeInput, request)
+        """Change all that is given, or nothing."""
+        group, values = _group(request, reference), validated(ChangeInput, request.data)
         given, revision = _parameters(values), values.pop("revision", None)
         change = actions.change_instance_group(group.pk, _joined(values, given), signed_in(request), revision=revision)
         return _written(change.group, given)
 
     @extend_schema(responses={204: OpenApiResponse(description="It is deleted.")})
     def delete(self, request: Request, reference: str) -> Response:
-        """Refused where it has trainings, over or not."""
+        """Delete the group. Refused if it has trainings, over or not."""
         actions.delete_instance_group(_group(request, reference).pk, signed_in(request))
         return Response(status=204)
 
 
 class InstanceGroupStart(GenericAPIView[InstanceGroup]):
-    """Its trainings may begin. Refused where none of its hosts is ready."""
+    """Let its trainings begin. Refused if none of its hosts is ready."""
 
     serializer_class = InstanceGroupOutput
 
@@ -173,7 +173,7 @@ class InstanceGroupStart(GenericAPIView[InstanceGroup]):
 
 
 class InstanceGroupStop(GenericAPIView[InstanceGroup]):
-    """It takes no trainings and starts none that waits; those that run go on."""
+    """Take no more trainings and start none that waits; those that run go on."""
 
     serializer_class = InstanceGroupOutput
 
@@ -184,13 +184,13 @@ class InstanceGroupStop(GenericAPIView[InstanceGroup]):
 
 
 class InstanceGroupPreview(GenericAPIView[InstanceGroup]):
-    """What a change would do to the trainings now. Nothing is written."""
+    """Predict what a change would do to the trainings now. Nothing is written."""
 
     serializer_class = GroupPreviewOutput
 
     @extend_schema(request=ChangeInput, responses=GroupPreviewOutput)
     def post(self, request: Request, reference: str) -> Response:
-        group, values = _group(request, reference), _checked(ChangeInput, request)
+        group, values = _group(request, reference), validated(ChangeInput, request.data)
         given = _parameters(values)
         values.pop("revision", None)
         return Response(
@@ -203,14 +203,8 @@ def _group(request: Request, reference: str) -> InstanceGroup:
     return group
 
 
-def _checked(kind: type[TermsInput], request: Request) -> dict[str, Any]:
-    given = kind(data=request.data)
-    given.is_valid(raise_exception=True)
-    return dict(given.validated_data)
-
-
 def _parameters(values: dict[str, Any]) -> Given:
-    """What the parameters among these say; they are taken out."""
+    """Take the parameters of WMLA out of the values and return the terms that they set."""
     texts = values.pop("parameters", {})
     if not isinstance(texts, Mapping) or not all(isinstance(text, str | int) for text in texts.values()):
         raise field_error("parameters", "Give an object of names and values.")

@@ -1,4 +1,4 @@
-"""What is worked out about a job: why, how long still, and the files of its result."""
+"""Insights about a job: the reason for its GPUs, the time left, and the files of its result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from core.downloads import file_response
-from core.rest import ListPages, found, signed_in
+from core.rest import ListPages, found, signed_in, validated
 from jobs.api.views import JobView
 from jobs.files.result import code_files, file_chunks, result_files, shown_code
 from jobs.insight.insights import time_left, why
@@ -67,14 +67,14 @@ class CodeQuery(serializers.Serializer[Any]):
 class JobWhy(JobView):
     @extend_schema(responses=WhyOutput)
     def get(self, request: Request, job: int) -> Response:
-        """The arithmetic of its sentence, and what would change it by the scheduler's own decision."""
+        """Explain the job's reason: its arithmetic, and what would change it by the scheduler's own decision."""
         return Response(why(self.job(), signed_in(request)))
 
 
 class JobEta(JobView):
     @extend_schema(responses=EtaOutput)
     def get(self, request: Request, job: int) -> Response:
-        """How long it still takes, as a range."""
+        """Estimate the time left, as a range."""
         return Response(time_left(self.job()))
 
 
@@ -84,7 +84,7 @@ class JobFiles(JobView):
 
     @extend_schema(responses=FileOutput(many=True))
     def get(self, request: Request, job: int) -> Response:
-        """What it has published so far: model, checkpoints, metrics. Its logs are listed below `logs/files/`."""
+        """List what the job has published: model, checkpoints, metrics. Its logs are listed below `logs/files/`."""
         files = result_files(self.job())
         return self.listed([dict(FileOutput(file).data) for file in files])
 
@@ -92,10 +92,9 @@ class JobFiles(JobView):
 class JobFileDownload(JobView):
     @extend_schema(parameters=[FileQuery], responses={(200, "application/octet-stream"): OpenApiTypes.BINARY})
     def get(self, request: Request, job: int) -> StreamingHttpResponse:
-        """One of these files."""
-        asked = FileQuery(data=request.query_params)
-        asked.is_valid(raise_exception=True)
-        path = asked.validated_data["path"]
+        """Download one of these files."""
+        asked = validated(FileQuery, request.query_params)
+        path = asked["path"]
         chunks = file_chunks(self.job(), path)
         name = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "-_.") else "_" for letter in path)
         return file_response(request, chunks, name[-120:], "application/octet-stream")
@@ -104,10 +103,9 @@ class JobFileDownload(JobView):
 class JobCode(JobView):
     @extend_schema(parameters=[CodeQuery], responses=FilesOutput)
     def get(self, request: Request, job: int) -> Response:
-        """The files that were submitted, as its ranks see them now, and the text of one."""
-        asked = CodeQuery(data=request.query_params)
-        asked.is_valid(raise_exception=True)
-        row, name = self.job(), asked.validated_data["file"]
+        """List the submitted files as the ranks see them now, with the text of one."""
+        asked = validated(CodeQuery, request.query_params)
+        row, name = self.job(), asked["file"]
         shown = found(shown_code(row, name), "file") if name else None
         listed = [asdict(file) for file in code_files(row)]
         return Response({"files": listed, "text": shown.text if shown else None})

@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from core.downloads import file_response
-from core.rest import ListPages
+from core.rest import ListPages, validated
 from jobs.api.views import JobView
 from jobs.files.folder import safe_name
 from jobs.files.lines import Lines, lines_after, lines_before
@@ -131,8 +131,8 @@ class DownloadQuery(RankQuery):
 class JobLogs(JobView):
     @extend_schema(parameters=[LogQuery], responses=LogOutput)
     def get(self, request: Request, job: int) -> Response:
-        """Text as it was written, in pieces."""
-        asked = _asked(LogQuery, request)
+        """Return raw text, in pieces."""
+        asked = validated(LogQuery, request.query_params)
         return Response(LogOutput(read_log(self.job(), **asked)).data)
 
 
@@ -142,7 +142,7 @@ class JobLogFiles(JobView):
 
     @extend_schema(responses=LogFileOutput(many=True))
     def get(self, request: Request, job: int) -> Response:
-        """Which logs there are, of every attempt."""
+        """List the logs of every attempt."""
         row = self.job()
         return self.listed([_file_as_json(row, log) for log in log_list(row)])
 
@@ -150,8 +150,8 @@ class JobLogFiles(JobView):
 class JobLogLines(JobView):
     @extend_schema(parameters=[LinesQuery], responses=LinesOutput)
     def get(self, request: Request, job: int) -> Response:
-        """Lines without escape sequences: their colours are named beside their text."""
-        asked = _asked(LinesQuery, request)
+        """Return lines without escape sequences; their colours are named beside the text."""
+        asked = validated(LinesQuery, request.query_params)
         row = self.job()
         log = find_log(row, attempt=asked["attempt"], rank=asked["rank"], stream=asked["stream"])
         with log.opened() as descriptor:
@@ -162,8 +162,8 @@ class JobLogLines(JobView):
 class JobLogSearch(JobView):
     @extend_schema(parameters=[SearchQuery], responses=LogSearchOutput)
     def get(self, request: Request, job: int) -> Response:
-        """How often a text occurs, and where: over whole logs, however long they are."""
-        asked = _asked(SearchQuery, request)
+        """Count and locate a text in whole logs, however long they are."""
+        asked = validated(SearchQuery, request.query_params)
         logs = log_list(self.job(), attempt=asked["attempt"], rank=asked["rank"], stream=asked["stream"])
         found = search_logs(logs, asked["q"], asked["number"])
         match = _match_as_json(found.match) if found.match else None
@@ -173,20 +173,13 @@ class JobLogSearch(JobView):
 class JobLogDownload(JobView):
     @extend_schema(parameters=[DownloadQuery], responses={(200, "text/plain"): OpenApiTypes.BINARY})
     def get(self, request: Request, job: int) -> StreamingHttpResponse:
-        """One log as it was written; without `rank`, all of them of every attempt as a zip file."""
-        asked = _asked(DownloadQuery, request)
+        """Download one log; without `rank`, all logs of every attempt as a zip file."""
+        asked = validated(DownloadQuery, request.query_params)
         row = self.job()
         if not asked["rank"]:
             return file_response(request, log_chunks(row), result_name(row).replace(".zip", "-logs.zip"))
         log = find_log(row, attempt=asked["attempt"], rank=asked["rank"], stream=asked["stream"])
         return file_response(request, log_content(log), _file_name(row, log), "text/plain; charset=utf-8")
-
-
-def _asked(query: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
-    given = query(data=request.query_params)
-    given.is_valid(raise_exception=True)
-    values: dict[str, Any] = given.validated_data
-    return values
 
 
 def _lines(descriptor: int | None, after: int | None, before: int | None) -> Lines:

@@ -9,8 +9,6 @@ from rest_framework import serializers
 
 from core.rest import ObjectField, ReferenceField, StrictSerializer
 from jobs.actions.beginning import WEIGHTS_WANTED, Weights
-from jobs.actions.change import JobChange
-from jobs.actions.submission import Submission
 from jobs.models import Checkpoint, Job
 from jobs.options import OPTIONS, Option
 from jobs.queries.jobs import job_as_json
@@ -21,7 +19,7 @@ __all__ = [
     "AllocationOutput",
     "CheckpointOutput",
     "EventOutput",
-    "JobChange",
+    "JobChangeInput",
     "JobInput",
     "JobOutput",
     "MetricOutput",
@@ -51,7 +49,7 @@ __all__ = [
     }
 )
 class WeightsField(serializers.Field[Weights, Any, Any, Any]):
-    """Whose weights. Whether there are such is the action's business."""
+    """A reference to weights; the action judges whether they exist."""
 
     default_error_messages = {"invalid": WEIGHTS_WANTED.replace("{", "{{").replace("}", "}}")}
 
@@ -67,7 +65,7 @@ class WeightsField(serializers.Field[Weights, Any, Any, Any]):
 
 
 class JobInput(StrictSerializer):
-    """What fits together is judged by the action, which says everything that is wrong at once."""
+    """A submission; the action judges what fits together and reports all mistakes at once."""
 
     name = serializers.CharField(max_length=10_000, trim_whitespace=False)
     model = ReferenceField()
@@ -95,9 +93,6 @@ class JobInput(StrictSerializer):
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
         return {**super().get_fields(), **{name: _field_of(option) for name, option in OPTIONS.items()}}
 
-    def submission(self) -> Submission:
-        return Submission(**self.validated_data)
-
 
 def _field_of(option: Option) -> serializers.Field[Any, Any, Any, Any]:
     shown: dict[str, Any] = {"label": option.label or None, "help_text": option.help_with("Absent")}
@@ -117,9 +112,6 @@ class JobChangeInput(StrictSerializer):
                 "Give priority, max_slots or min_slots: nothing else of a job can be changed."
             )
         return attrs
-
-    def wanted(self) -> JobChange:
-        return JobChange(**self.validated_data)
 
 
 class ReasonOutput(serializers.Serializer[Any]):

@@ -1,4 +1,4 @@
-"""`/api/v1/usage/` and `gpu-prices/`: who used how many GPUs, what they did, what it cost."""
+"""`/api/v1/usage/` and `gpu-prices/`: the GPUs that were used, by whom, for what and at which cost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from core.csv_text import csv_chunks
-from core.rest import StrictJSONRenderer, StrictSerializer, signed_in
+from core.rest import StrictJSONRenderer, StrictSerializer, signed_in, validated
 from jobs.models import GpuPrice
 from jobs.usage.intervals import to_ms
 from jobs.usage.prices import prices, remove_price, set_price
@@ -28,7 +28,7 @@ _MOST_ROWS = 1000
 
 
 class CsvRenderer(BaseRenderer):
-    """Rows that a view has put into `csv_chunks`; a refusal as its sentence."""
+    """Renderer of CSV: rows that a view has put into `csv_chunks`, or the sentence of a refusal."""
 
     media_type = "text/csv"
     format = "csv"
@@ -99,7 +99,7 @@ class Usage(APIView):
         responses={200: UsageOutput, (200, "text/csv"): OpenApiTypes.STR},
     )
     def get(self, request: Request) -> Response:
-        """GPU-hours of a window with their cost, and how many GPUs were held over time."""
+        """Return the GPU-hours of a window with their cost, and the GPUs held over time."""
         now = to_ms(timezone.now())
         asked = parsed(request.query_params.dict(), now)
         if request.accepted_renderer.format != "csv":
@@ -130,15 +130,14 @@ class PriceOutput(serializers.ModelSerializer[GpuPrice]):
 class GpuPriceList(APIView):
     @extend_schema(responses=PriceOutput(many=True))
     def get(self, request: Request) -> Response:
-        """All prices, those of a model newest first."""
+        """List all prices, those of a model newest first."""
         return Response(PriceOutput(prices(), many=True).data)
 
     @extend_schema(request=PriceInput, responses={201: PriceOutput})
     def post(self, request: Request) -> Response:
         """Set a price from a day on; the same day again replaces it. For administrators of the cluster."""
-        given = PriceInput(data=request.data)
-        given.is_valid(raise_exception=True)
-        return Response(PriceOutput(set_price(signed_in(request), **given.validated_data)).data, status=201)
+        given = validated(PriceInput, request.data)
+        return Response(PriceOutput(set_price(signed_in(request), **given)).data, status=201)
 
 
 class GpuPriceDetail(APIView):

@@ -10,7 +10,7 @@ from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from core.rest import Pages, ReferenceField, found, signed_in
+from core.rest import Pages, ReferenceField, found, signed_in, validated
 from jobs import actions
 from jobs.api.serializers import JobOutput
 from jobs.models import Job, Validation
@@ -31,9 +31,6 @@ class ValidationInput(serializers.Serializer[actions.ValidationRequest]):
     dataset = ReferenceField(default=None, allow_null=True, help_text="Absent: the version that it was trained on.")
     instance_group = ReferenceField(default=None, allow_null=True, help_text="Absent: the training's.")
     priority = serializers.IntegerField(default=None, allow_null=True, help_text="Absent: the training's.")
-
-    def request(self) -> actions.ValidationRequest:
-        return actions.ValidationRequest(**self.validated_data)
 
 
 class _ClassOutput(serializers.Serializer[Any]):
@@ -75,46 +72,42 @@ class _ByJob(Pages):
 
 
 class JobValidations(ListAPIView[Validation]):
-    """What was measured of a training."""
+    """The validations of a training."""
 
     serializer_class = ValidationOutput
     pagination_class = _ByJob
+    queryset = Validation.objects.none()
 
     def get_queryset(self) -> Any:
-        if getattr(self, "swagger_fake_view", False):
-            return Validation.objects.none()
         return validations_of_job(queries.get_visible_job(self.request.user, self.kwargs["job"]))
 
     @extend_schema(request=ValidationInput, responses={201: ValidationOutput})
     def post(self, request: Request, job: int) -> Response:
         """Queue a run on one GPU that measures the weights this training left."""
-        given = ValidationInput(data=request.data)
-        given.is_valid(raise_exception=True)
+        given = validated(ValidationInput, request.data)
         trained = queries.get_visible_job(request.user, job)
-        validation = actions.validate(trained, given.request(), signed_in(request))
+        validation = actions.validate(trained, actions.ValidationRequest(**given), signed_in(request))
         return Response(validation_as_json(validation), status=201)
 
 
 class ModelValidations(ListAPIView[Validation]):
-    """What was measured of one's own trainings with a model (an administrator sees everybody's)."""
+    """The validations of the user's trainings with a model (an administrator sees everybody's)."""
 
     serializer_class = ValidationOutput
     pagination_class = _ByJob
+    queryset = Validation.objects.none()
 
     def get_queryset(self) -> Any:
-        if getattr(self, "swagger_fake_view", False):
-            return Validation.objects.none()
         return validations_of_model(self.request.user, found(find_model(self.kwargs["reference"]), "model"))
 
 
 class ModelTrainings(ListAPIView[Job]):
-    """One's own trainings with any version of a model (an administrator sees everybody's)."""
+    """The user's trainings with any version of a model (an administrator sees everybody's)."""
 
     serializer_class = JobOutput
     pagination_class = Pages
+    queryset = Job.objects.none()
 
     def get_queryset(self) -> Any:
-        if getattr(self, "swagger_fake_view", False):
-            return Job.objects.none()
         model = found(find_model(self.kwargs["reference"]), "model")
         return queries.visible_jobs(self.request.user).filter(model__model=model, validation=None)

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
 
 from core.downloads import file_response
-from core.rest import Filters, ListPages, Pages, found, keyset_answer, page_size_of, signed_in
+from core.rest import Filters, ListPages, Pages, found, keyset_answer, page_size_of, signed_in, validated
 from jobs import actions
 from jobs.api import serializers
 from jobs.files.result import checkpoint_chunks, result_name, zip_chunks
@@ -47,7 +47,7 @@ __all__ = [
 
 
 class JobList(ListAPIView[Job]):
-    """One's own jobs, newest first (an administrator sees everybody's); POST submits one."""
+    """The user's jobs, newest first (an administrator sees everybody's); POST submits one."""
 
     serializer_class = serializers.JobOutput
     queryset = Job.objects.all()
@@ -62,14 +62,13 @@ class JobList(ListAPIView[Job]):
 
     @extend_schema(request=serializers.JobInput, responses={201: serializers.JobOutput})
     def post(self, request: Request) -> Response:
-        given = serializers.JobInput(data=request.data)
-        given.is_valid(raise_exception=True)
-        job = actions.submit(given.submission(), signed_in(request))
+        given = validated(serializers.JobInput, request.data)
+        job = actions.submit(actions.Submission(**given), signed_in(request))
         return Response(queries.job_as_json(job), status=201)
 
 
 class JobView(GenericAPIView[Job]):
-    """What concerns one job; those of others do not exist."""
+    """Base of the views of one job; jobs of other users do not exist."""
 
     serializer_class: type[BaseSerializer[Any]] = serializers.JobOutput
 
@@ -87,20 +86,18 @@ class JobDetail(JobView):
     @extend_schema(request=serializers.JobChangeInput)
     def patch(self, request: Request, job: int) -> Response:
         """Change the priority, the most slots, the least of one that waits, or several of these."""
-        given = serializers.JobChangeInput(data=request.data)
-        given.is_valid(raise_exception=True)
+        given = validated(serializers.JobChangeInput, request.data)
         self.job()
-        actions.change_job(job, given.wanted(), signed_in(request).get_username())
+        actions.change_job(job, actions.JobChange(**given), signed_in(request).get_username())
         return Response(queries.job_as_json(self.job()))
 
 
 class JobPreview(GenericAPIView[Job]):
     @extend_schema(operation_id="jobs_preview", request=serializers.JobInput, responses=serializers.PreviewOutput)
     def post(self, request: Request) -> Response:
-        """What would happen if this were submitted now. Nothing is written."""
-        given = serializers.JobInput(data=request.data)
-        given.is_valid(raise_exception=True)
-        return Response(preview_submission(given.submission(), signed_in(request)))
+        """Predict what would happen if this were submitted now. Nothing is written."""
+        given = validated(serializers.JobInput, request.data)
+        return Response(preview_submission(actions.Submission(**given), signed_in(request)))
 
 
 class JobChangePreview(JobView):
@@ -108,10 +105,9 @@ class JobChangePreview(JobView):
         operation_id="jobs_change_preview", request=serializers.JobChangeInput, responses=serializers.PreviewOutput
     )
     def post(self, request: Request, job: int) -> Response:
-        """What would happen if the priority or the most slots were changed now. Nothing is written."""
-        given = serializers.JobChangeInput(data=request.data)
-        given.is_valid(raise_exception=True)
-        return Response(preview_change(self.job(), given.wanted(), signed_in(request)))
+        """Predict what would happen if the priority or the most slots were changed now. Nothing is written."""
+        given = validated(serializers.JobChangeInput, request.data)
+        return Response(preview_change(self.job(), actions.JobChange(**given), signed_in(request)))
 
 
 class JobUndo(JobView):
@@ -124,7 +120,7 @@ class JobUndo(JobView):
 
 
 class JobCommand(JobView):
-    """A verb that its owner says to a job."""
+    """A command to a job, without further values."""
 
     command: Callable[[int, str], Job]
 
@@ -160,14 +156,14 @@ class JobAllocation(JobView):
 
     @extend_schema(responses=serializers.AllocationOutput(many=True))
     def get(self, request: Request, job: int) -> Response:
-        """The world size over time: each point holds until the next."""
+        """Return the world size over time: each point holds until the next."""
         return Response(queries.allocation_series(self.job()))
 
 
 class JobAdvice(JobView):
     @extend_schema(responses=serializers.AdviceOutput)
     def get(self, request: Request, job: int) -> Response:
-        """What stands out in its curves, in words: divergence, overfitting, a plateau, GPUs without effect."""
+        """Return advice from the curves: divergence, overfitting, a plateau, GPUs without effect."""
         return Response(serializers.AdviceOutput(job_advice(self.job())).data)
 
 
@@ -195,9 +191,8 @@ class JobMetrics(JobView):
 
     @extend_schema(parameters=[serializers.MetricQuery], responses=serializers.MetricOutput(many=True))
     def get(self, request: Request, job: int) -> Response:
-        asked = serializers.MetricQuery(data=request.query_params)
-        asked.is_valid(raise_exception=True)
-        row, name, every = self.job(), asked.validated_data["name"], asked.validated_data["every"]
+        asked = validated(serializers.MetricQuery, request.query_params)
+        row, name, every = self.job(), asked["name"], asked["every"]
         names = [name] if name else queries.metric_names(row)
         return self.listed([point for name in names for point in queries.metric_series(row, name, every)])
 
@@ -214,10 +209,9 @@ class JobResult(JobView):
 class JobCheckpoints(ListAPIView[Checkpoint]):
     serializer_class = serializers.CheckpointOutput
     pagination_class = Pages
+    queryset = Checkpoint.objects.none()
 
     def get_queryset(self) -> Any:
-        if getattr(self, "swagger_fake_view", False):
-            return Checkpoint.objects.none()
         return Checkpoint.objects.filter(job=queries.get_visible_job(self.request.user, self.kwargs["job"]))
 
 

@@ -1,4 +1,4 @@
-"""What pages show about jobs and, in the same shape, what they fetch when a live chain breaks."""
+"""Queries of pages about jobs; pages fetch the same shapes again when their live chain breaks."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from core.charts import Band, Step
 from core.live import CLUSTER, current_seqs, job_topic, without_nan
+from core.pages import or_404
 from jobs.files.logs import first_written
 from jobs.insight.curves import as_curves, thinned_metrics
 from jobs.insight.curves_figure import Curve
@@ -36,6 +37,7 @@ __all__ = [
     "cluster_live",
     "cluster_page",
     "job_live",
+    "job_or_404",
     "job_page",
     "jobs_using",
     "models_proposing",
@@ -55,7 +57,7 @@ User = AbstractBaseUser | AnonymousUser
 
 @dataclass
 class ClusterPage:
-    """All that the overview shows at once."""
+    """The contents of the overview."""
 
     live: dict[str, Any]
     hosts: list[dict[str, Any]]
@@ -65,7 +67,7 @@ class ClusterPage:
 
     @property
     def capacity(self) -> int:
-        """Slots of the hosts that are there."""
+        """Number of slots of the present hosts."""
         return sum(len(host["slots"]) for host in self.hosts)
 
     @property
@@ -82,7 +84,7 @@ class ClusterPage:
 
     @property
     def utilisation_words(self) -> str:
-        """Mean of the held GPUs that tell it."""
+        """Mean utilisation of the held GPUs that report it."""
         held = [slot for host in self.hosts for slot in host["slots"] if slot["job"] is not None]
         told = [slot["utilisation_percent"] for slot in held if slot["utilisation_percent"] is not None]
         return f"{sum(told) / len(told):.0f} %" if told else "–"
@@ -95,8 +97,12 @@ class JobPage:
     curves: dict[str, Curve]
 
 
+def job_or_404(user: User, job_id: int) -> Job:
+    return or_404(visible_jobs(user).filter(pk=job_id).first())
+
+
 def jobs_using(user: User, **version: Any) -> list[Job]:
-    """The viewer's newest trainings with any version of a dataset or model: `dataset=` or `model=`."""
+    """Return the viewer's newest trainings with any version of a dataset or model: `dataset=` or `model=`."""
     [(kind, row)] = version.items()
     # First the keys, in the order of an index; the wide rows are read of those that are shown.
     using = visible_jobs(user).select_related(None).filter(**{f"{kind}__in": row.versions.all()}, validation=None)
@@ -105,7 +111,7 @@ def jobs_using(user: User, **version: Any) -> list[Job]:
 
 
 def models_proposing(dataset: str) -> QuerySet[RegisteredModel]:
-    """Models whose trainings are offered this dataset."""
+    """Return the models that have this dataset as their default."""
     return RegisteredModel.objects.filter(versions__default_dataset=dataset).distinct().order_by("name")[:20]
 
 
@@ -138,7 +144,7 @@ def cluster_live(user: User) -> dict[str, Any]:
 
 
 def job_live(job: Job) -> dict[str, Any]:
-    """The whole of a job's page as JSON: `state` and `append` have the shape of the live events of its topic."""
+    """Return a job's page as JSON: `state` and `append` have the shape of the live events of its topic."""
     live = _without_metrics(job)
     live["append"]["metrics"] = [point for thinned in thinned_metrics(job).values() for point in thinned.points]
     return live
@@ -167,7 +173,7 @@ def _without_metrics(job: Job) -> dict[str, Any]:
 
 
 def usable_groups(user: User) -> list[InstanceGroup]:
-    """Where the user may submit now: a group without members is everybody's."""
+    """Return the groups that the user may submit to now: a group without members is open to everybody."""
     groups = InstanceGroup.objects.filter(state=InstanceGroup.State.STARTED).order_by("name")
     if not getattr(user, "is_staff", False):
         groups = groups.filter(Q(members=None) | Q(members=user.pk)).distinct()
@@ -194,7 +200,7 @@ def _sees(user: User, job: Mapping[str, Any]) -> bool:
 
 
 def _active_jobs(user: User, jobs: Iterable[Mapping[str, Any]]) -> list[Job]:
-    """The viewer's: those that hold GPUs first, then those that wait, as the queue does."""
+    """Return the viewer's active jobs: first those that hold GPUs, then those that wait, in the order of the queue."""
     line = sorted((job for job in jobs if _sees(user, job)), key=lambda job: -job["priority"])
     numbers = [job["pk"] for job in line[:MAX_ACTIVE_JOBS]]
     rows = visible_jobs(user).filter(pk__in=numbers).order_by("-priority", "submitted_at", "id")
@@ -202,7 +208,7 @@ def _active_jobs(user: User, jobs: Iterable[Mapping[str, Any]]) -> list[Job]:
 
 
 def _names(user: User, points: Iterable[AllocationPoint]) -> dict[int, str]:
-    """Of the jobs of these points, as far as the user may see them."""
+    """Return the names of the jobs of these points, as far as the user may see them."""
     jobs = visible_jobs(user).select_related(None).order_by().filter(pk__in={point.job_id for point in points})
     return dict(jobs.values_list("pk", "name"))
 
@@ -214,7 +220,7 @@ def _job_seqs(user: User) -> dict[str, int]:
 
 
 def _recent_allocation(since: datetime) -> list[AllocationPoint]:
-    """Every change since then, and what each job had before: however many trainings are over, it costs the same."""
+    """Return every change since then and what each job had before, at a cost that does not grow with finished jobs."""
     newest = AllocationPoint.objects.filter(at__gte=since).order_by("-at", "-id")
     points = list(newest[:MAX_CHART_POINTS])[::-1]
     if len(points) == MAX_CHART_POINTS:
@@ -238,7 +244,7 @@ def _bands(points: Iterable[AllocationPoint], mine: dict[int, str]) -> list[Band
 
 
 def _cluster_jobs(jobs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """By number: nothing that only their owner may know."""
+    """Return the jobs by number, without what only their owner may know."""
     return {str(job["pk"]): without_nan({name: job[name] for name in _CLUSTER_FIELDS}) for job in jobs}
 
 

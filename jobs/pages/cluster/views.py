@@ -1,4 +1,4 @@
-"""The cluster's page: every GPU now, and who had how many when."""
+"""The cluster's page: every GPU now, and the GPUs of each job over time."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def cluster_live_json(request: HttpRequest) -> JsonResponse:
 
 @require_safe
 def cluster_trace_json(request: HttpRequest) -> JsonResponse:
-    """The figure of another window, or of the same one a little later."""
+    """Return the figure of another window, or a newer one of the same."""
     return JsonResponse(_figure(cluster_trace(request.user, timezone.now(), _minutes(request))))
 
 

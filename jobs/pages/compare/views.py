@@ -28,7 +28,7 @@ __all__ = ["job_compare", "job_compare_curves", "job_compare_tables"]
 
 @require_safe
 def job_compare(request: HttpRequest) -> HttpResponse:
-    """`?jobs=1,2,3` in this order; an address with a job that one may not see leads nowhere."""
+    """Compare `?jobs=1,2,3` in this order; a job that the user may not see makes the whole address 404."""
     numbers = job_numbers(request.GET.get("jobs", ""))
     context: dict[str, object] = {
         "section": "jobs",
@@ -55,13 +55,13 @@ def job_compare(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def job_compare_curves(request: HttpRequest) -> JsonResponse:
-    """The figure anew: when a line begins, GPUs change hands, or a training starts again."""
+    """Return a newer figure: for when a line begins, GPUs change hands, or a training starts again."""
     return JsonResponse(comparison_figure(quantities_of(_asked_jobs(request))))
 
 
 @require_safe
 def job_compare_tables(request: HttpRequest) -> HttpResponse:
-    """The tables anew, as a part of the page."""
+    """Return newer tables, as a part of the page."""
     jobs = _asked_jobs(request)
     return render(request, "jobs/compare/_tables.html", {"jobs": jobs, "tables": _tables(jobs)})
 

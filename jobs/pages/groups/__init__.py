@@ -1,1 +1,1 @@
-"""Pages and previews of instance groups. What changes them is in jobs/actions/groups.py."""
+"""Pages and previews of instance groups. jobs/actions/groups.py changes them."""

@@ -1,4 +1,4 @@
-"""The fair-share page: who has what, and who waits for whom."""
+"""The fair-share page: entitlements, holdings, and which training waits for which."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forms of instance groups: made from a template, changed with a preview, and changed back."""
+"""Forms that create an instance group from a template, change it with a preview, and undo a change."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _COLUMNS = frozenset(term.column for term in TERMS)
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def group_new(request: HttpRequest) -> HttpResponse:
-    """First which template, then the form."""
+    """Choose a template first, then fill in the form."""
     require_cluster_admin(request.user)
     name = request.POST.get("template") or request.GET.get("template", "")
     preset = find_preset(name)
@@ -66,7 +66,7 @@ def group_new(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def group_change(request: HttpRequest, group_id: int) -> HttpResponse:
-    """Refused with 409, and with all that was typed, where the group has been changed since the form was opened."""
+    """Change the group. Answers 409, with all that was typed, if it has changed since the form was opened."""
     group = group_of(request, group_id)
     form, status = _change_form(request, group, request.POST or None), 200
     if request.method == "POST" and form.is_valid():
@@ -84,7 +84,7 @@ def group_change(request: HttpRequest, group_id: int) -> HttpResponse:
 
 @require_POST
 def group_change_preview(request: HttpRequest, group_id: int) -> JsonResponse:
-    """What the form would do as it is filled in now."""
+    """Preview what the form would do as it is filled in now."""
     group = group_of(request, group_id)
     form = _change_form(request, group, request.POST)
     if form.is_valid():
@@ -116,7 +116,7 @@ def group_undo(request: HttpRequest, group_id: int) -> HttpResponse:
 
 @require_POST
 def read_parameters(request: HttpRequest) -> JsonResponse:
-    """What pasted lines of parameters set, and which of them set nothing."""
+    """Return the terms that pasted parameters set, and the parameters that set nothing."""
     try:
         given = read_lines(request.POST.get("parameters", ""))
     except ParameterError as error:
@@ -126,7 +126,7 @@ def read_parameters(request: HttpRequest) -> JsonResponse:
 
 
 def _made(request: HttpRequest, form: GroupForm, preset: Preset) -> InstanceGroup | None:
-    """The group; None, and errors in the form, where it is refused."""
+    """Create the group; None, with errors in the form, if it is refused."""
     terms = form.given()
     spec = InstanceGroupSpec(form.cleaned_data["name"], terms.pop("resource_group"), preset.name, terms)
     user = login_user(request)

@@ -35,7 +35,7 @@ class UserNamesField(forms.CharField):
 
 
 class ParametersOfWmla(forms.CharField):
-    """NAME=value on each line."""
+    """A parameter of WMLA per line, as NAME=value."""
 
     widget = forms.Textarea(attrs={"rows": 4, "spellcheck": "false", "class": "font-monospace"})
 
@@ -109,19 +109,19 @@ class GroupForm(forms.Form):
                 self.fields[term.column].required = False
 
     def given(self) -> dict[str, Any]:
-        """The terms of a valid form, as `jobs.queries.group_terms.terms_of` has them."""
+        """Return the terms of a valid form, in the shape of `jobs.queries.group_terms.terms_of`."""
         values = {column: self.cleaned_data[column] for column in self._changeable}
         if "resource_group" in values:
             values["resource_group"] = values["resource_group"].name
         return {**values, **self.cleaned_data["parameters"].terms}
 
     def sentences(self) -> list[str]:
-        """About parameters that were pasted and change nothing."""
+        """Sentences about pasted parameters that change nothing."""
         sentences: list[str] = self.cleaned_data["parameters"].sentences
         return sentences
 
     def compared_with(self, now: Mapping[str, Any]) -> list[str]:
-        """What a valid form says otherwise than what holds now."""
+        """Return the terms of a valid form that differ from the present ones."""
         given = self.given()
         return [
             f"{term.label}: now {in_words(term.column, now[term.column])}, here {in_words(term.column, value)}"
@@ -131,7 +131,7 @@ class GroupForm(forms.Form):
 
 
 def shown_terms(terms: Mapping[str, Any]) -> dict[str, Any]:
-    """Terms as the form's fields show them."""
+    """Return the terms as the form's fields show them."""
     values = {name: str(value).lower() if isinstance(value, bool) else value for name, value in terms.items()}
     for link in LINKS:
         values[link] = "\n".join(terms[link])

@@ -50,7 +50,7 @@ def group_list(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def group_live(request: HttpRequest, topic: str) -> JsonResponse:
-    """The number of a topic: pages then fetch what they show."""
+    """Return the newest number of a topic; pages then fetch what they show."""
     if topic not in _TOPICS:
         raise Http404
     return JsonResponse({"seq": current_seqs([topic])[topic], "state": {}, "append": {}})
@@ -82,7 +82,7 @@ def group_detail(request: HttpRequest, group_id: int) -> HttpResponse:
 
 @require_safe
 def group_deployment(request: HttpRequest, group_id: int) -> HttpResponse:
-    """What came of deploying it."""
+    """Show the result of deploying the group."""
     group = group_of(request, group_id)
     context = {
         "section": "groups",
@@ -116,7 +116,7 @@ def group_of(request: HttpRequest, group_id: int) -> InstanceGroup:
 
 
 def _sharing(group: InstanceGroup) -> list[str]:
-    """How its GPUs are divided, in sentences."""
+    """Describe in sentences how its GPUs are divided."""
     policy = {
         InstanceGroup.Policy.FAIRSHARE: "Its trainings share GPUs in proportion to their priorities.",
         InstanceGroup.Policy.PRIORITY: "Of its trainings, those of higher priority get GPUs first.",
@@ -132,7 +132,7 @@ def _sharing(group: InstanceGroup) -> list[str]:
 
 
 def _configuration(group: InstanceGroup) -> list[tuple[str, str, str]]:
-    """(label, value in words, WMLA's name with its value) of each term."""
+    """Return (label, value in words, WMLA's name with its value) of each term."""
     terms = terms_of(group)
     rows = []
     for term in TERMS:

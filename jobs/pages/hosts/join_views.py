@@ -1,4 +1,4 @@
-"""The page by which machines are let in: join tokens, and the command that a machine runs with one."""
+"""The page for adding machines: join tokens, and the command that a machine runs with one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["host_join", "host_join_withdraw"]
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def host_join(request: HttpRequest) -> HttpResponse:
-    """POST makes a token. What it is shows only in that answer: behind a redirect it would have to lie somewhere."""
+    """Show join tokens; POST makes one. Only that answer contains it: behind a redirect it would have to be stored."""
     require_cluster_admin(request.user)
     form, commands = JoinForm(request.POST or None), {}
     if request.method == "POST" and form.is_valid():

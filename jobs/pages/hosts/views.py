@@ -70,7 +70,7 @@ def host_list_live(request: HttpRequest) -> JsonResponse:
 
 @require_safe
 def host_question(request: HttpRequest, host_id: int, verb: str) -> JsonResponse:
-    """What is asked before it is drained, resumed or removed; 409 where it cannot be."""
+    """Return the question before a host is drained, resumed or removed; 409 if that is impossible."""
     require_cluster_admin(request.user)
     host = or_404(Host.objects.filter(pk=host_id, removed_at=None).first())
     try:

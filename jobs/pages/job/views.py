@@ -1,4 +1,4 @@
-"""Pages of the jobs: list, train, and one job."""
+"""The page of one job, and what its buttons do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from django.views.decorators.http import require_POST, require_safe
 from core.charts import tide_figure
 from core.errors import UserError
 from core.formfields import parameters_as_text, show_error
-from core.pages import login_user, or_404
+from core.pages import login_user
 from jobs import actions
 from jobs.actions import JobChange
 from jobs.control.fixed_size import is_resumable, stop_words
@@ -26,11 +26,11 @@ from jobs.insight.advice import job_advice
 from jobs.insight.curves import as_curves, thinned_metrics
 from jobs.insight.curves_figure import curves_figure
 from jobs.models import Checkpoint, Job
-from jobs.pages.queries import job_live, job_page
+from jobs.pages.queries import job_live, job_or_404, job_page
 from jobs.pages.train.forms import ChangeForm
 from jobs.pages.train.views import say_changed
 from jobs.permissions import refusals_by_state
-from jobs.queries.jobs import rank_list, undoable_changes, visible_jobs
+from jobs.queries.jobs import rank_list, undoable_changes
 from models_registry.queries import versions
 
 __all__ = ["job_act", "job_change", "job_clone", "job_curves", "job_detail", "job_detail_live", "job_part"]
@@ -68,34 +68,34 @@ _NO_SPEED_OVER = "It did not measure any sample, so there is no speed to draw."
 
 @require_safe
 def job_detail(request: HttpRequest, job_id: int) -> HttpResponse:
-    """`?file=` shows another file of its code than the entry point."""
-    job = or_404(visible_jobs(request.user).filter(pk=job_id).first())
+    """Show the job; `?file=` shows another file of its code than the entry point."""
+    job = job_or_404(request.user, job_id)
     return _job_page(request, job, ChangeForm(initial={"priority": job.priority, "max_slots": job.max_slots}))
 
 
 @require_safe
 def job_detail_live(request: HttpRequest, job_id: int) -> JsonResponse:
-    """What a job's page fetches when its live chain breaks or websockets do not get through."""
-    return JsonResponse(job_live(or_404(visible_jobs(request.user).filter(pk=job_id).first())))
+    """Return the job's state for a page whose live chain breaks or whose websockets do not get through."""
+    return JsonResponse(job_live(job_or_404(request.user, job_id)))
 
 
 @require_safe
 def job_curves(request: HttpRequest, job_id: int) -> JsonResponse:
-    """The figure of the metrics anew: when the job reports one that the page did not know."""
-    job = or_404(visible_jobs(request.user).filter(pk=job_id).first())
+    """Return a newer figure of the metrics: for when the job reports one that the page did not know."""
+    job = job_or_404(request.user, job_id)
     return JsonResponse(curves_figure(as_curves(thinned_metrics(job)), reverse("jobs:curves", args=[job.pk])))
 
 
 @require_safe
 def job_part(request: HttpRequest, job_id: int, part: str) -> HttpResponse:
     """A part of the page anew, while somebody looks at it."""
-    job = or_404(visible_jobs(request.user).filter(pk=job_id).first())
+    job = job_or_404(request.user, job_id)
     return render(request, f"jobs/job/_{part}.html", {"job": job, **_PARTS[part](job)})
 
 
 @require_POST
 def job_change(request: HttpRequest, job_id: int) -> HttpResponse:
-    job = or_404(visible_jobs(request.user).filter(pk=job_id).first())
+    job = job_or_404(request.user, job_id)
     form = ChangeForm(request.POST)
     if form.is_valid():
         try:
@@ -110,7 +110,7 @@ def job_change(request: HttpRequest, job_id: int) -> HttpResponse:
 
 @require_POST
 def job_act(request: HttpRequest, job_id: int, action: str) -> HttpResponse:
-    job = or_404(visible_jobs(request.user).filter(pk=job_id).first())
+    job = job_or_404(request.user, job_id)
     act, done = _ACTIONS[action]
     try:
         act(job.pk, request.user.get_username())
@@ -123,7 +123,7 @@ def job_act(request: HttpRequest, job_id: int, action: str) -> HttpResponse:
 
 @require_POST
 def job_clone(request: HttpRequest, job_id: int) -> HttpResponse:
-    job = or_404(visible_jobs(request.user).filter(pk=job_id).first())
+    job = job_or_404(request.user, job_id)
     try:
         copy = actions.clone(job, login_user(request))
     except UserError as error:

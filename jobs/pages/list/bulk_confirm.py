@@ -1,4 +1,4 @@
-"""What is said before something is done to many jobs: what is lost, and for how many."""
+"""The question before many jobs are stopped: what is lost, and for how many."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_NAMED = 6
 
 @dataclass(frozen=True)
 class Question:
-    """In the words of the dialog (`ask.js`)."""
+    """The texts of the dialog (`ask.js`)."""
 
     title: str
     lost: str
@@ -28,13 +28,13 @@ class Question:
 
 
 def last_checkpoints(jobs: Iterable[Job]) -> dict[int, int]:
-    """Job -> the last step that it could continue from."""
+    """Return job -> the last step that it could continue from."""
     steps = Checkpoint.objects.filter(job__in=list(jobs), problem="").values("job").annotate(last=Max("step"))
     return {row["job"]: row["last"] for row in steps.order_by()}
 
 
 def stop_question(jobs: Sequence[Job], checkpoints: Mapping[int, int]) -> Question:
-    """What stopping these jobs means. Those that are over, or being stopped, are left out and counted."""
+    """Describe what stopping these jobs means. Those that are over or being stopped are left out and counted."""
     stopped = [job for job in jobs if refusal(Verb.CANCEL, job.state) is None]
     what = _trainings(len(stopped))
     named = [_loss(job, checkpoints.get(job.pk, 0)) for job in stopped[:_MOST_NAMED]]

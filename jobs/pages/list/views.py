@@ -1,4 +1,4 @@
-"""Pages about many jobs: the list."""
+"""The list of jobs, its filters, and actions on many jobs."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def job_list(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def save_job_filter(request: HttpRequest) -> HttpResponse:
-    """Give the filter of this address's parameters a name."""
+    """Save the filter in the parameters of this address under a name."""
     name = request.POST.get("name", "")
     try:
         saved = save_filter(login_user(request), name, request.GET.dict())
@@ -99,7 +99,7 @@ def forget_job_filter(request: HttpRequest, filter_id: int) -> HttpResponse:
 
 
 def _list_page(request: HttpRequest, refused: tuple[str, str] = ("", "")) -> HttpResponse:
-    """`refused`: the name that was typed for a filter, and why it cannot be saved."""
+    """Render the list. `refused`: the name that was typed for a filter, and why it cannot be saved."""
     user = login_user(request)
     # The numbers first: what happens meanwhile comes again, and changes nothing.
     topics = [CLUSTER, jobs_topic(user)]
@@ -123,14 +123,14 @@ def _list_page(request: HttpRequest, refused: tuple[str, str] = ("", "")) -> Htt
 
 @require_safe
 def job_list_rows(request: HttpRequest) -> HttpResponse:
-    """The rows of the same address on the list: what the page puts in place of its own when something has happened."""
+    """Render only the rows, which the page puts in place of its own when something has happened."""
     context = _results(request, login_user(request))
     return render(request, "jobs/list/_rows.html", context, status=400 if context["problems"] else 200)
 
 
 @require_safe
 def job_list_live(request: HttpRequest, topic: str) -> JsonResponse:
-    """Where a topic of the list is now; the rows are fetched as rows."""
+    """Return the newest number of a topic of the list; the rows themselves are fetched by `job_list_rows`."""
     if topic not in (CLUSTER, jobs_topic(login_user(request))):
         raise Http404
     return JsonResponse({"seq": current_seqs([topic])[topic], "state": {}})
@@ -138,14 +138,14 @@ def job_list_live(request: HttpRequest, topic: str) -> JsonResponse:
 
 @require_safe
 def stop_question_of(request: HttpRequest) -> JsonResponse:
-    """What is asked before the jobs of `?jobs=1,2,3` are stopped; those that one may not see are left out."""
+    """Return the question before the jobs of `?jobs=1,2,3` are stopped, without those that the user may not see."""
     user = login_user(request)
     jobs = list(visible_jobs(user).filter(pk__in=job_numbers(request.GET.get("jobs", ""))).order_by("-pk"))
     return JsonResponse(asdict(stop_question(jobs, last_checkpoints(jobs))))
 
 
 def job_numbers(text: str) -> list[int]:
-    """The ids in `1,2,3`, each once; what is none is left out."""
+    """Return the ids in `1,2,3`, each once; anything else is left out."""
     words = [word.strip() for word in text.split(",")]
     return list(dict.fromkeys(int(word) for word in words if word.isascii() and word.isdecimal() and len(word) < 19))
 
@@ -171,14 +171,14 @@ def _results(request: HttpRequest, user: User) -> dict[str, Any]:
 
 
 def _head(sort: str, first: str, then: str) -> dict[str, str]:
-    """What a click on a column's head sorts by, and what `aria-sort` says now."""
+    """Return what a click on a column's head sorts by, and its present `aria-sort`."""
     now = {"name": "ascending", "oldest": "ascending", "-priority": "ascending"}
     aria = "none" if sort not in (first, then) else now.get(sort, "descending")
     return {"sort": then if sort == first else first, "aria": aria}
 
 
 def _empty_columns(jobs: list[Job]) -> str:
-    """Columns in which no row of this page has anything to say."""
+    """Return the columns that are empty in every row of this page."""
     filled = {
         "slots": any(job.slots for job in jobs),
         "progress": any(job.progress is not None for job in jobs),
@@ -190,7 +190,7 @@ def _empty_columns(jobs: list[Job]) -> str:
 
 
 def _names(user: User, given: dict[str, str]) -> list[dict[str, Any]]:
-    """Fields that take a name, with those that there are."""
+    """Return the fields that take a name, with the existing names."""
     rows = {
         "owner": User.objects.order_by("username").values_list("username", flat=True) if user.is_staff else None,
         "model": RegisteredModel.objects.order_by("name").values_list("name", flat=True),

@@ -59,7 +59,7 @@ def group_new(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def group_change(request: HttpRequest, group_id: int) -> HttpResponse:
-    """Everybody may look at it; administrators change it here."""
+    """Show the group to everybody; administrators change it here."""
     group = or_404(_find(group_id))
     if request.method == "POST":
         require_cluster_admin(request.user)
@@ -78,7 +78,7 @@ def group_change(request: HttpRequest, group_id: int) -> HttpResponse:
 
 @require_POST
 def group_preview(request: HttpRequest, group_id: int | None = None) -> JsonResponse:
-    """What the form would do as it is filled in now, what does not fit yet, and where a formula goes wrong."""
+    """Preview what the form would do now, what does not fit yet, and where a formula is wrong."""
     require_cluster_admin(request.user)
     group = or_404(_find(group_id)) if group_id is not None else None
     form = ResourceGroupForm(request.POST, group=group, names=_names(group))
@@ -107,7 +107,7 @@ def group_delete(request: HttpRequest, group_id: int) -> HttpResponse:
 
 @require_POST
 def group_put_back(request: HttpRequest) -> HttpResponse:
-    """Take a change back, unless somebody has changed the group since; or make a deleted group again."""
+    """Undo a change unless the group has been changed since, or restore a deleted group."""
     require_cluster_admin(request.user)
     user = login_user(request)
     try:
@@ -168,7 +168,7 @@ def _as_text(spec: ResourceGroupSpec) -> str:
 
 
 def _spec_from(text: str) -> ResourceGroupSpec:
-    """What `_as_text` wrote, or anything that somebody sent instead: the actions check what is in it."""
+    """Read what `_as_text` wrote, or anything that was sent instead: the actions check it."""
     try:
         values: dict[str, Any] = json.loads(text)
         spec = ResourceGroupSpec(**values)

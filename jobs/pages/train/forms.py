@@ -1,4 +1,4 @@
-"""Forms of the jobs pages. Actions check what is given; forms only carry it."""
+"""The forms that start and change a training. Actions check the values; forms only carry them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class TrainForm(forms.Form):
 
     @property
     def typed_parameters(self) -> dict[str, dict[str, str]]:
-        """What was typed into the fields of declared parameters, and what is wrong with it, by name."""
+        """Texts typed into the fields of declared parameters, and the errors in them, by name."""
         prefix = _PARAMETER
         typed = {name.removeprefix(prefix): text for name, text in self.data.items() if name.startswith(prefix)}
         return {"values": typed, "errors": self._typed()[1] if self.is_bound else {}}
@@ -92,7 +92,7 @@ class TrainForm(forms.Form):
         return cleaned
 
     def _typed(self) -> tuple[dict[str, Scalar], dict[str, str]]:
-        """Declared parameters that were given another value, and the sentences about those that do not fit."""
+        """Return the declared parameters with another value, and the sentences about those that do not fit."""
         declared = self._declared.get(self.data.get("model", ""), {})
         texts = {name: self.data.get(f"{_PARAMETER}{name}", "").strip() for name in declared}
         given = {

@@ -1,4 +1,4 @@
-"""The choices of the page that starts a training: it fills in what is usual, and says what will happen."""
+"""The choices and first values of the page that starts a training."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SHARING = {
 
 
 def train_choices(groups: Iterable[InstanceGroup], stamp: str) -> dict[str, Any]:
-    """Models and instance groups by the value that the form has for them; names are proposed with `stamp`."""
+    """Return models and instance groups by the form's value for them; names are proposed with `stamp`."""
     datasets = dict(Dataset.objects.values_list("name", "pk"))
     return {
         "models": {str(model.pk): _model(model, datasets) for model in models()},
@@ -43,13 +43,13 @@ def train_choices(groups: Iterable[InstanceGroup], stamp: str) -> dict[str, Any]
 
 
 def declared_parameters() -> dict[str, dict[str, Scalar]]:
-    """Of each model's newest version, by the value that the form has for it."""
+    """Return the declared parameters of each model's newest version, by the form's value for the model."""
     newest: Iterable[Any] = models()
     return {str(model.pk): model.latest[0].parameters for model in newest if model.latest}
 
 
 def usual_values(choices: dict[str, Any], model: str, group: str = "") -> dict[str, Any]:
-    """What is filled in: the model asked for, or the only one, its usual dataset, and as much as the group has."""
+    """Return the first values: the model asked for, or the only one, its usual dataset, and all GPUs of the group."""
     known = choices["models"]
     if model not in known:
         model = next(iter(known)) if len(known) == 1 else ""
@@ -64,7 +64,7 @@ def usual_values(choices: dict[str, Any], model: str, group: str = "") -> dict[s
 
 
 def beginnings(user: User) -> list[tuple[str, list[tuple[str, str]]]]:
-    """What the user uploaded, or earlier trainings left, to start from: groups of choices."""
+    """Return groups of choices to start from: uploaded files, and what earlier trainings left."""
     has_checkpoint = Exists(Checkpoint.objects.filter(job=OuterRef("pk"), problem=""))
     jobs = visible_jobs(user).filter(Q(completed_attempt__gt=0) | has_checkpoint, validation=None)
     # In the order of an index: of very many trainings only the newest are read.
@@ -84,7 +84,7 @@ def beginnings(user: User) -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 def chosen_beginning(value: str) -> dict[str, Any]:
-    """What a submission says for a choice of `beginnings`."""
+    """Return the fields of a submission for a choice of `beginnings`."""
     kind, _, number = value.partition("-")
     match kind:
         case "weights":

@@ -16,16 +16,15 @@ from django.views.decorators.http import require_http_methods, require_POST
 from core.errors import UserError
 from core.formfields import show_error
 from core.notices import Undo, say
-from core.pages import login_user, or_404
+from core.pages import login_user
 from core.uploads import WEIGHTS_SUFFIXES
 from jobs import actions
 from jobs.actions import JobChange, Submission
 from jobs.insight.previews import preview_change, preview_submission
 from jobs.models import InstanceGroup, Job, JobEvent
-from jobs.pages.queries import usable_groups
+from jobs.pages.queries import job_or_404, usable_groups
 from jobs.pages.train.forms import ON_PAGE, ChangeForm, TrainForm
 from jobs.pages.train.queries import beginnings, chosen_beginning, declared_parameters, train_choices, usual_values
-from jobs.queries.jobs import visible_jobs
 
 __all__ = ["job_change_preview", "job_undo", "say_changed", "train", "train_preview"]
 
@@ -56,7 +55,7 @@ def train(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def train_preview(request: HttpRequest) -> JsonResponse:
-    """What the Train form would do as it is filled in now."""
+    """Preview what the Train form would do as it is filled in now."""
     form = _train_form(request, request.POST, usable_groups(request.user))
     user = login_user(request)
     return _preview(form, lambda: preview_submission(_submission(form.cleaned_data), user))
@@ -64,15 +63,15 @@ def train_preview(request: HttpRequest) -> JsonResponse:
 
 @require_POST
 def job_change_preview(request: HttpRequest, job_id: int) -> JsonResponse:
-    job = or_404(visible_jobs(request.user).filter(pk=job_id).first())
+    job = job_or_404(request.user, job_id)
     form, user = ChangeForm(request.POST), login_user(request)
     return _preview(form, lambda: preview_change(job, JobChange(**form.cleaned_data), user))
 
 
 @require_POST
 def job_undo(request: HttpRequest, job_id: int) -> HttpResponse:
-    """Take back what the events `events` (numbers, with spaces between them) changed: all of it or nothing."""
-    job = or_404(visible_jobs(request.user).filter(pk=job_id).first())
+    """Undo what the events `events` (numbers separated by spaces) changed: all of it or nothing."""
+    job = job_or_404(request.user, job_id)
     numbers = [int(word) for word in request.POST.get("events", "").split() if word.isdecimal() and len(word) < 10]
     try:
         actions.undo_changes(job.pk, numbers, request.user.get_username())
@@ -92,7 +91,7 @@ def say_changed(request: HttpRequest, job: Job, events: Sequence[JobEvent]) -> N
 
 
 def _preview(form: TrainForm | ChangeForm, answer: Callable[[], dict[str, Any]]) -> JsonResponse:
-    """The preview, or the sentences about what does not fit yet: while one types, that is no error of the request."""
+    """Answer with the preview, or with what does not fit yet: while the user types, that is no error of the request."""
     if form.is_valid():
         try:
             return JsonResponse({"preview": answer()})

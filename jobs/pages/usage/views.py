@@ -41,7 +41,7 @@ _ROWS = 50
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def usage(request: HttpRequest) -> HttpResponse:
-    """POST sets a price."""
+    """Show the usage; POST sets a price."""
     if request.method == "POST":
         require_cluster_admin(request.user)
     form = _price_form(request)
@@ -76,7 +76,7 @@ def usage(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def usage_report(request: HttpRequest) -> JsonResponse:
-    """What moves on the page, a little later."""
+    """Return newer values of what changes on the page."""
     now = to_ms(timezone.now())
     try:
         asked = parsed(request.GET.dict(), now)
@@ -103,7 +103,7 @@ def price_remove(request: HttpRequest, number: int) -> HttpResponse:
 
 @require_POST
 def price_restore(request: HttpRequest) -> HttpResponse:
-    """Puts back what was removed."""
+    """Restore a price that was removed."""
     require_cluster_admin(request.user)
     form = _price_form(request)
     try:
@@ -177,7 +177,7 @@ def _row(row: Row, asked: Asked) -> dict[str, Any]:
 
 
 def _part(amount: Amount, milliseconds: int) -> str:
-    """Of what was measured."""
+    """Return the share of what was measured."""
     measured = amount.busy + amount.idle
     return f"{100 * milliseconds / measured:.0f} %" if measured else ""
 
@@ -210,7 +210,7 @@ def _charts(found: Report) -> dict[str, Any]:
 
 
 def _looks(by: str, keys: list[int | str | None]) -> Mapping[int | str | None, int]:
-    """A job looks as it does everywhere, others differ from each other."""
+    """Return the look of each row: a job's own, and distinct ones for others."""
     named = [key for key in keys if key is not None]
     if by == "job":
         return {key: int(key) for key in named}

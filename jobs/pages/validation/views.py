@@ -12,13 +12,12 @@ from django.views.decorators.http import require_http_methods
 
 from core.errors import UserError
 from core.formfields import show_error
-from core.pages import login_user, or_404
+from core.pages import login_user
 from datasets.models import Dataset
 from jobs import actions
 from jobs.files.validation_runs import why_not_validated
 from jobs.models import InstanceGroup, Validation
-from jobs.pages.queries import usable_groups
-from jobs.queries.jobs import visible_jobs
+from jobs.pages.queries import job_or_404, usable_groups
 
 __all__ = ["ValidateForm", "job_validate"]
 
@@ -51,7 +50,7 @@ class ValidateForm(forms.Form):
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def job_validate(request: HttpRequest, job_id: int) -> HttpResponse:
-    job = or_404(visible_jobs(request.user).filter(pk=job_id).first())
+    job = job_or_404(request.user, job_id)
     initial = {"instance_group": job.instance_group_id, "priority": job.priority}
     form = ValidateForm(request.POST or None, groups=usable_groups(request.user), initial=initial)
     if request.method == "POST" and form.is_valid():
