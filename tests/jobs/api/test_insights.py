@@ -81,7 +81,7 @@ def test_working_it_out_costs_few_queries(alice_api, alices_job, what):
 def test_other_peoples_jobs_are_not_linked(alice_api, alices_job, bob):
     other = {
         "job": 99_999,
-        "label": "another user's training",
+        "who": "stranger",
         "slots": 3,
         "priority": 1,
         "min_slots": 1,
