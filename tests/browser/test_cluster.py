@@ -68,7 +68,7 @@ def test_a_training_that_starts_appears_in_the_trace_with_its_reason(cluster: Pa
     chart = cluster.locator(TRACE)
     expect(chart.locator(".chart-canvas")).to_contain_text("digits-wide")
     chart.get_by_role("button", name="Table").click()
-    expect(chart.locator("tbody")).to_contain_text("2 of 8 GPUs: the others are held.")
+    expect(chart.locator("tbody")).to_contain_text("2 of 8 GPUs: 2 other trainings have 6.")
 
 
 def test_the_capacity_steps_where_a_host_left_and_free_is_what_was_free_then(cluster: Page, scene: Scene) -> None:

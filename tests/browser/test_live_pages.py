@@ -202,7 +202,7 @@ def test_the_sentence_and_the_slots_change_while_one_looks(page: Page, scene: Sc
         news = {f"gpu-host-2:{index}": {"job": scene.first.pk, "vacating": False} for index in range(4)}
         live.publish(live.CLUSTER, "state", {"slots": news})
 
-    expect(row).to_contain_text("T2 has ended")
+    expect(row).to_contain_text("8 of 8 GPUs: all there are")
     expect(row.locator("[data-field=slots]")).to_have_text("8")
     expect(page.locator("[data-slot='gpu-host-2:0'] .slot-label")).to_have_text("T1 digits-cnn")
 
@@ -218,7 +218,7 @@ def test_a_training_that_starts_while_one_looks_appears(page: Page, scene: Scene
     expect(chart.locator(".chart-canvas")).to_contain_text("digits-wide")
     chart.get_by_role("button", name="Table").click()
     # Why comes by the job's own topic, which only its owner hears.
-    expect(chart.locator("tbody tr").first).to_contain_text("2 of 8 GPUs: the others are held.")
+    expect(chart.locator("tbody tr").first).to_contain_text("2 of 8 GPUs: 2 other trainings have 6.")
 
 
 def test_a_change_of_priority_is_seen_in_another_window(page: Page, scene: Scene) -> None:

@@ -242,7 +242,7 @@ def test_a_plain_ddp_script_is_stopped_continued_and_never_resized(stack: Runnin
         job.wait_for_print("epoch 1:")
         refused = api.patch(job.path, json={"max_slots": 1})
         assert refused.status_code == 409
-        assert "is not elastic" in refused.json()["error"]
+        assert "suspend it before" in refused.json()["error"]
 
         job.ask("suspend")
         job.wait_for("SUSPENDED")
