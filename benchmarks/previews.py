@@ -66,7 +66,7 @@ def make_active(snapshot: Snapshot) -> dict[str, object]:
 
     from datasets.models import DatasetVersion
     from jobs.messages import message
-    from jobs.models import AllocationPoint, Job, SlotClaim
+    from jobs.models import AllocationPoint, Job, JobRun, SlotClaim
     from models_registry.models import RegisteredModelVersion
     from tests.factories import InstanceGroupFactory, ResourceGroupFactory
     from workers.models import Host, Slot
@@ -92,9 +92,16 @@ def make_active(snapshot: Snapshot) -> dict[str, object]:
                 parameters={"epochs": dice.randint(1, 90)},
                 reason_params=message("submitted"),
                 submitted_at=now - timedelta(hours=2) + timedelta(milliseconds=view.id),
-                **({"started_at": now, "progress": dice.random(), "slots": held[view.id]} if held[view.id] else {}),
+                started_at=now if held[view.id] else None,
             )
             for view in snapshot.jobs
+        ),
+        batch_size=2000,
+    )
+    JobRun.objects.bulk_create(
+        (
+            JobRun(job=row, **({"progress": dice.random(), "slots": held[view.id]} if held[view.id] else {}))
+            for view, row in zip(snapshot.jobs, rows, strict=True)
         ),
         batch_size=2000,
     )

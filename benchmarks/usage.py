@@ -181,7 +181,7 @@ def make_jobs(count: int, now: datetime) -> range:
     """Their numbers, in the order in which they were submitted."""
     from django.contrib.auth.models import User
 
-    from jobs.models import Job
+    from jobs.models import Job, JobRun
     from tests.factories import DatasetVersionFactory, InstanceGroupFactory, RegisteredModelVersionFactory
 
     users = User.objects.bulk_create(User(username=f"user-{number:03}", password="!") for number in range(USERS))
@@ -200,6 +200,7 @@ def make_jobs(count: int, now: datetime) -> range:
     )
     for batch in batches(rows, 5000):
         Job.objects.bulk_create(batch)
+        JobRun.objects.bulk_create(JobRun(job=job) for job in batch)
     first = Job.objects.earliest("pk").pk
     return range(first, first + count)
 

@@ -141,10 +141,11 @@ def reads(client: Any, size: int) -> list[Result]:
     """Memory that this process gained while a log and a result of `size` bytes were sent."""
     from jobs.files.folder import job_folder
     from jobs.models import Job
+    from tests.factories import set_job
 
     job = Job.objects.filter(dialect="on-prem").latest("pk")
     folder = job_folder(job).start_attempt(1)
-    Job.objects.filter(pk=job.pk).update(attempt=1, state="RUNNING")
+    set_job(job, attempt=1, state="RUNNING")
     fields = b"Timestamp: 1767268800000,\tGlobal steps: 1,\tIteration: 1,\tLoss: 1,\tAccuracy: 0\n"
     line = b"[2026-01-01 12:00:00] Train,\t" + fields
     log = folder / "log/driver-x.gpu-host-1/stdout"

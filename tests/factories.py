@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import factory
 from django.conf import settings
@@ -10,12 +11,13 @@ from django.utils import timezone
 
 from datasets.models import Dataset, DatasetVersion
 from jobs.messages import message
-from jobs.models import InstanceGroup, Job, JobEvent, SlotClaim
+from jobs.models import InstanceGroup, Job, JobEvent, JobRun, SlotClaim
 from jobs.states import JobState, Reason
 from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
 from workers.models import CapacityPoint, Host, ResourceGroup, Slot
 
 __all__ = [
+    "RUN_COLUMNS",
     "DatasetFactory",
     "DatasetVersionFactory",
     "HostFactory",
@@ -30,9 +32,11 @@ __all__ = [
     "SlotFactory",
     "UserFactory",
     "host_with_slots",
+    "set_job",
 ]
 
 PASSWORD = "correct horse battery"
+RUN_COLUMNS = frozenset(field.name for field in JobRun._meta.get_fields()) - {"job"}
 
 
 class UserFactory(factory.django.DjangoModelFactory):
@@ -147,6 +151,14 @@ class JobFactory(factory.django.DjangoModelFactory):
     reason_params = factory.LazyFunction(lambda: message("submitted"))
     submitted_at = factory.LazyFunction(timezone.now)
 
+    @classmethod
+    def _create(cls, model_class: type[Job], *args: Any, **values: Any) -> Job:
+        """Values of the run are its: `JobFactory(step=5).run.step == 5`."""
+        of_run = {name: values.pop(name) for name in RUN_COLUMNS & values.keys()}
+        job: Job = super()._create(model_class, *args, **values)
+        job.run = JobRun.objects.create(job=job, **of_run)
+        return job
+
 
 class JobEventFactory(factory.django.DjangoModelFactory):
     class Meta:
@@ -169,6 +181,14 @@ class SlotClaimFactory(factory.django.DjangoModelFactory):
     job = factory.SubFactory(JobFactory)
     attempt = 1
     claimed_at = factory.LazyFunction(timezone.now)
+
+
+def set_job(job: Job, **values: Any) -> None:
+    """Write columns of a job or of its run as they cannot change by themselves. The object stays as it is."""
+    for model in (Job, JobRun):
+        of_model = {name: value for name, value in values.items() if (name in RUN_COLUMNS) == (model is JobRun)}
+        if of_model:
+            model.objects.filter(pk=job.pk).update(**of_model)
 
 
 def host_with_slots(name: str = "gpu-host-1", slots: int = 4) -> Host:

@@ -15,11 +15,11 @@ from django.utils import timezone
 
 from datasets.models import Dataset, DatasetVersion
 from jobs.messages import message
-from jobs.models import AllocationPoint, Checkpoint, InstanceGroup, Job, SlotClaim
+from jobs.models import AllocationPoint, Checkpoint, InstanceGroup, Job, JobRun, SlotClaim
 from jobs.states import HOLDING, TERMINAL, JobState, Reason
 from models_registry.models import RegisteredModel, RegisteredModelVersion
 from scheduling.plan import PlanReason
-from tests.factories import InstanceGroupFactory, ResourceGroupFactory, host_with_slots
+from tests.factories import RUN_COLUMNS, InstanceGroupFactory, ResourceGroupFactory, host_with_slots
 from workers.models import Slot
 
 __all__ = ["make_courses", "make_many_jobs"]
@@ -64,6 +64,7 @@ def make_many_jobs(count: int, *, seed: int = 0, now: datetime | None = None, ne
     )
     for batch in _batches(jobs, 2000):
         Job.objects.bulk_create(batch)
+        JobRun.objects.bulk_create(job.run for job in batch)
 
 
 def make_courses(*, seed: int = 0, now: datetime | None = None) -> None:
@@ -73,7 +74,7 @@ def make_courses(*, seed: int = 0, now: datetime | None = None) -> None:
     for number in range(1 + len(holding) // SLOTS_PER_HOST):
         host_with_slots(f"gpu-{number:02}", SLOTS_PER_HOST)
     slots = list(Slot.objects.order_by("pk"))
-    started = Job.objects.filter(started_at__isnull=False).order_by("pk")
+    started = Job.objects.select_related("run").filter(started_at__isnull=False).order_by("pk")
     for batch in _batches(started.iterator(chunk_size=2000), 2000):
         AllocationPoint.objects.bulk_create(point for job in batch for point in _points(dice, job, now))
         Checkpoint.objects.bulk_create(_checkpoint(job) for job in batch if job.state == JobState.SUCCEEDED)
@@ -112,7 +113,7 @@ def _point(job: Job, at: datetime, generation: int, slots: int) -> AllocationPoi
 
 def _checkpoint(job: Job) -> Checkpoint:
     return Checkpoint(
-        job=job, attempt=1, step=job.step, epoch=1, path="c", size_bytes=1, sha256="0" * 64,
+        job=job, attempt=1, step=job.run.step, epoch=1, path="c", size_bytes=1, sha256="0" * 64,
         created_at=job.finished_at,
     )  # fmt: skip
 
@@ -146,7 +147,9 @@ def _cast() -> _Cast:
 def _job(dice: random.Random, cast: _Cast, is_new: bool, submitted: datetime, number: int) -> Job:
     chances = _LATELY if is_new else _LONG_AGO
     state = dice.choices(list(chances), weights=list(chances.values()))[0]
-    return Job(
+    course = _course(dice, state, submitted)
+    of_run = {name: course.pop(name) for name in RUN_COLUMNS & course.keys()}
+    job = Job(
         name=f"{dice.choice(_WORDS)}-{dice.choice(_WORDS)}-{number % 977}",
         owner=_pick(dice, cast.owners),
         model=_pick(dice, cast.models),
@@ -158,8 +161,10 @@ def _job(dice: random.Random, cast: _Cast, is_new: bool, submitted: datetime, nu
         parameters={"epochs": dice.randint(1, 90), "lr": dice.choice((0.1, 0.01, 0.003))},
         reason_params=message("trained", step=600, epoch=9),
         submitted_at=submitted,
-        **_course(dice, state, submitted),
+        **course,
     )
+    job.run = JobRun(job=job, **of_run)
+    return job
 
 
 def _course(dice: random.Random, state: JobState, submitted: datetime) -> dict[str, Any]:

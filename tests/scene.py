@@ -297,7 +297,7 @@ def _history(job: Job, now: datetime, changes: list[tuple], slots: list[Slot]) -
             started_at=(now - timedelta(minutes=changes[0][0])).timestamp(),
             state=RankState.RUNNING,
             rank=rank,
-            generation=job.generation,
+            generation=job.run.generation,
         )
 
 
@@ -333,7 +333,7 @@ def report_every_step(job: Job) -> None:
     """Its curves get all their points: more than a chart draws."""
     assert job.started_at
     job.metrics.all().delete()
-    _metrics(job, job.started_at, job.step, per_epoch=68, stride=1)
+    _metrics(job, job.started_at, job.run.step, per_epoch=68, stride=1)
 
 
 def _metrics(job: Job, start: datetime, steps: int, per_epoch: int, stride: int = STRIDE) -> None:

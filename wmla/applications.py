@@ -96,7 +96,7 @@ def executors_of(jobs: Iterable[Job]) -> dict[int, list[Executor]]:
     """Return job -> its executors: first those that train, then those that did at its end, by their numbers."""
     numbers = _numbers_in_newest_generation(jobs)
     found: dict[int, list[Executor]] = defaultdict(list)
-    for rank in Rank.objects.filter(job__in=jobs, attempt=F("job__attempt")).order_by("job", "id"):
+    for rank in Rank.objects.filter(job__in=jobs, attempt=F("job__run__attempt")).order_by("job", "id"):
         last = numbers.get((rank.job_id, rank.member_id))
         found[rank.job_id].append(Executor(rank, rank.rank if rank.rank is not None else last))
     for executors in found.values():
@@ -106,7 +106,9 @@ def executors_of(jobs: Iterable[Job]) -> dict[int, list[Executor]]:
 
 def _numbers_in_newest_generation(jobs: Iterable[Job]) -> dict[tuple[int, str], int]:
     """Return (job, member_id) -> number; ranks that have ended have none any more."""
-    newest = Generation.objects.filter(job__in=jobs, attempt=F("job__attempt"), number=F("job__generation")).order_by()
+    newest = Generation.objects.filter(
+        job__in=jobs, attempt=F("job__run__attempt"), number=F("job__run__generation")
+    ).order_by()
     return {
         (job, member["member_id"]): member["rank"]
         for job, members in newest.values_list("job", "members")
@@ -198,7 +200,7 @@ def _driver(job: Job, state: str, driver_id: str) -> dict[str, Any]:
         "id": driver_id,
         "containerid": None,
         "state": state,
-        "host": job.lead_host or None,
+        "host": job.run.lead_host or None,
         "coresused": None,
         "memused": None,
         "timestamp": iso(job.started_at),

@@ -213,7 +213,7 @@ def _as_json(request: Request, job: Job) -> dict[str, Any]:
             "appURL": request.build_absolute_uri(f"/jobs/{job.pk}/"),
             "createTime": iso(job.submitted_at),
             "user": job.owner.get_username(),
-            "progress": None if job.progress is None else round(100 * job.progress),
+            "progress": None if job.run.progress is None else round(100 * job.run.progress),
             "historyServerUrl": None,
             "clusterSize": job.max_slots,
         },

@@ -31,7 +31,7 @@ _METRICS = "metrics.jsonl"
 
 def train_log(job: Job) -> Iterator[bytes]:
     """Yield the log; nothing until the first step."""
-    lives = range(job.attempt, 0, -1)
+    lives = range(job.run.attempt, 0, -1)
     for attempt in lives:
         for path in driver_logs(job, attempt):
             descriptor = log_file(job, attempt, path)
@@ -82,8 +82,8 @@ def _number(value: float | None) -> str:
 
 def _lines_of_steps(job: Job) -> Iterator[bytes]:
     """Yield the steps of every attempt, without those that the next attempt repeated from a checkpoint."""
-    for attempt in range(1, job.attempt + 1):
-        later = [step for each in range(attempt + 1, job.attempt + 1) if (step := _first_step(job, each))]
+    for attempt in range(1, job.run.attempt + 1):
+        later = [step for each in range(attempt + 1, job.run.attempt + 1) if (step := _first_step(job, each))]
         yield from _lines_before(job, attempt, min(later, default=0))
 
 

@@ -99,9 +99,9 @@ def beginning_again(job: Job) -> Beginning | None:
 def final_weights(job: Job) -> Path | None:
     """Return the file of a finished training's weights; None unless there is such a file inside the job's folder."""
     folder = job_folder(job)
-    path = folder.attempt(job.completed_attempt) / _FINAL_WEIGHTS
+    path = folder.attempt(job.run.completed_attempt) / _FINAL_WEIGHTS
     inside = path.is_file() and not path.is_symlink() and path.resolve().is_relative_to(folder.path.resolve())
-    return path if job.completed_attempt and inside else None
+    return path if job.run.completed_attempt and inside else None
 
 
 def bring(beginning: Beginning, folder: Path) -> None:

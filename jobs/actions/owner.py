@@ -76,5 +76,5 @@ def resume(job_id: int, actor: str) -> Job:
 
 
 def refuse(job: Job, verb: Verb) -> None:
-    if why := refusal(verb, job.state, job.after_stop):
+    if why := refusal(verb, job.state, job.run.after_stop):
         raise Refused(verb, why)

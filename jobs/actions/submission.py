@@ -34,7 +34,7 @@ from jobs.control.wake import wake_scheduler
 from jobs.files.folder import job_folder, stage
 from jobs.files.validation_runs import validation_of
 from jobs.messages import message
-from jobs.models import InstanceGroup, Job
+from jobs.models import InstanceGroup, Job, JobRun
 from jobs.options import OPTIONS, Options, option_values
 from jobs.queries.jobs import job_state_as_json
 from jobs.states import JobState, Reason
@@ -236,6 +236,7 @@ def _insert(checked: Checked) -> Job:
         reason_params=why.params,
         submitted_at=timezone.now(),
     )
+    job.run = JobRun.objects.create(job=job)
     record(job, why, old="")
     publish_in_cluster(job, job_state_as_json(job))
     for topic in (live.JOBS, live.jobs_topic_of(job.owner_id)):

@@ -23,7 +23,7 @@ def add_point(
     """From `at` on, the job's world size is `slots`. Adding a point again changes nothing."""
     point, is_new = AllocationPoint.objects.get_or_create(
         job=job,
-        attempt=job.attempt,
+        attempt=job.run.attempt,
         generation=generation,
         slots=slots,
         defaults={"at": at, "reason_code": why.reason, "reason_params": why.params, "pause_ms": pause_ms},
@@ -48,8 +48,8 @@ def close_generations(job: Job) -> None:
 def end_generations(job: Job, why: Why, at: datetime) -> None:
     """The job trains no longer: its world size is 0 from `at` on."""
     close_generations(job)
-    if job.slots:
-        add_point(job, why, at=at, slots=0, generation=job.generation)
+    if job.run.slots:
+        add_point(job, why, at=at, slots=0, generation=job.run.generation)
 
 
 def cause_of(job: Job, generation: Generation, *, lost_ranks: bool) -> Why:

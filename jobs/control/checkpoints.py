@@ -21,11 +21,11 @@ def store(job: Job, written: CheckpointPublished) -> None:
     """Store a published checkpoint; older ones make room."""
     Checkpoint.objects.get_or_create(
         job=job,
-        attempt=job.attempt,
+        attempt=job.run.attempt,
         step=written.step,
         defaults={
             "epoch": written.epoch,
-            "path": job_folder(job).relative(job.attempt, written.path),
+            "path": job_folder(job).relative(job.run.attempt, written.path),
             "size_bytes": written.size_bytes,
             "sha256": written.sha256,
             "created_at": datetime.fromtimestamp(written.at, UTC),
@@ -43,7 +43,7 @@ def restore(job: Job, restored: Restored) -> None:
     """Store from which checkpoint the attempt continues, and where training stands now."""
     folder = job_folder(job)
     for each in restored.unusable:
-        path = folder.relative(job.attempt, each.path)
+        path = folder.relative(job.run.attempt, each.path)
         Checkpoint.objects.filter(job=job, path=path).update(problem=each.why[:500])
     MetricPoint.objects.filter(job=job, step__gt=restored.step).delete()
     change(job, step=restored.step, epoch=restored.epoch)
@@ -61,7 +61,7 @@ def _make_room(job: Job) -> None:
     own = Checkpoint.objects.filter(job=job).order_by("-step", "-attempt")
     for place, checkpoint in enumerate(own):
         path: Path = folder / checkpoint.path
-        if place >= kept and checkpoint.attempt < job.attempt:
+        if place >= kept and checkpoint.attempt < job.run.attempt:
             shutil.rmtree(path, ignore_errors=True)
         if not path.exists():
             checkpoint.delete()

@@ -52,7 +52,7 @@ def hosts_of(claims: Iterable[SlotClaim]) -> set[int]:
 
 def hosts_of_attempt(job: Job) -> set[int]:
     """Where the job's present attempt has held a slot: something of it may still be there."""
-    claims = SlotClaim.objects.filter(job=job, attempt=job.attempt)
+    claims = SlotClaim.objects.filter(job=job, attempt=job.run.attempt)
     return set(claims.values_list("slot__host_id", flat=True))
 
 

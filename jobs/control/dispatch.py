@@ -102,7 +102,7 @@ def build_sync(host: str, acknowledged: Mapping[str, int] | None = None) -> Sync
     revision = Host.objects.values_list("desired_revision", flat=True).get(name=host)
     held = SlotClaim.objects.filter(released_at__isnull=True, slot__host__name=host)
     jobs = Job.objects.filter(pk__in=held.values("job")).select_related(
-        "owner", "model__model", "dataset", "instance_group", "validation"
+        "run", "owner", "model__model", "dataset", "instance_group", "validation"
     )
     claims: dict[int, list[SlotClaim]] = defaultdict(list)
     open_claims = SlotClaim.objects.filter(job__in=jobs, released_at__isnull=True).select_related("slot__host")
@@ -119,14 +119,14 @@ def launch_spec(job: Job) -> LaunchSpec:
     parameters = {**job.model.parameters, **job.parameters}
     validation = validation_of(job)
     return LaunchSpec(
-        folder=str(folder.attempt(job.attempt)),
+        folder=str(folder.attempt(job.run.attempt)),
         code_folder=str(folder.code),
         entry_point=job.model.entry_point,
         arguments=[*_arguments({**_folder_arguments(job), **parameters}), *job.arguments],
         data_dir=job.dataset.path,
         environment={name: value for variables in _launch_environments for name, value in variables(job).items()},
         compat=list(job.model.compat),
-        max_slots=job.first_max_slots or job.max_slots,
+        max_slots=job.run.first_max_slots or job.max_slots,
         checkpoints=[str(folder.path / checkpoint.path) for checkpoint in usable_checkpoints(job)],
         initial_checkpoint=str(folder.initial()) if job.starts_from == Job.StartsFrom.CHECKPOINT else None,
         initial_weights=str(folder.initial()) if job.starts_from == Job.StartsFrom.WEIGHTS else None,
@@ -141,18 +141,18 @@ def launch_spec(job: Job) -> LaunchSpec:
 
 
 def _desired_job(job: Job, claims: list[SlotClaim], host: str) -> DesiredJob:
-    halt = job.state == JobState.PREEMPTING and job.halt_until is not None
+    halt = job.state == JobState.PREEMPTING and job.run.halt_until is not None
     stop = job.state not in _TRAINING and not halt
     here = [claim for claim in claims if claim.slot.host.name == host]
     kept = [] if stop else [claim for claim in claims if claim.vacating_at is None]
     wanted = sorted(claim.slot.index for claim in kept if claim.slot.host.name == host)
     return DesiredJob(
         job=job.pk,
-        attempt=job.attempt,
-        target_revision=job.target_revision,
+        attempt=job.run.attempt,
+        target_revision=job.run.target_revision,
         wanted=wanted,
         vacating=sorted({claim.slot.index for claim in here} - set(wanted)),
-        lead=job.lead_host == host,
+        lead=job.run.lead_host == host,
         members=[Member(claim.slot.host.name, claim.slot.index) for claim in (claims if halt else kept)],
         launch=launch_spec(job),
         stop=stop,
@@ -164,7 +164,7 @@ def _desired_job(job: Job, claims: list[SlotClaim], host: str) -> DesiredJob:
 def _folder_arguments(job: Job) -> dict[str, str]:
     """WMLA's `--train_dir` and `--weights`, each for a script that declares it."""
     folder = job_folder(job)
-    folders = {"train_dir": str(folder.attempt(job.attempt) / TRAIN_DIR)}
+    folders = {"train_dir": str(folder.attempt(job.run.attempt) / TRAIN_DIR)}
     if job.starts_from == Job.StartsFrom.WEIGHTS:
         folders["weights"] = str(folder.path / INITIAL)
     return {name: path for name, path in folders.items() if name in job.model.folder_arguments}

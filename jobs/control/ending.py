@@ -85,7 +85,9 @@ def requeue_interrupted(reason: Reason = Reason.STACK_STOPPED) -> int:
     Hosts offer nothing until their executors report.
     """
     why = Why(reason, message("stack_stopped"), "system")
-    jobs = Job.objects.select_for_update(of=("self",)).filter(state__in=_INTERRUPTED).order_by("pk")
+    jobs = (
+        Job.objects.select_related("run").select_for_update(of=("self",)).filter(state__in=_INTERRUPTED).order_by("pk")
+    )
     waiting = [_interrupt(job, why) for job in jobs]
     release_claims(SlotClaim.objects.filter(released_at__isnull=True).select_related("slot__host"))
     Rank.objects.filter(state__in=LIVE_RANKS).update(state=RankState.LOST, rank=None)
@@ -98,7 +100,7 @@ def _interrupt(job: Job, why: Why) -> bool:
     if job.state == JobState.CANCELLING:
         finish_cancelled(job, Why(Reason.CANCELLED_BY_USER, message("cancelled"), why.actor))
         return False
-    if job.state == JobState.PREEMPTING and job.after_stop == JobState.SUSPENDED:
+    if job.state == JobState.PREEMPTING and job.run.after_stop == JobState.SUSPENDED:
         _leave_preempting(job, JobState.SUSPENDED, message("stack_stopped_held_back"))
         return False
     if not job.elastic:

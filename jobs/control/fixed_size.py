@@ -69,4 +69,4 @@ def stop_words(group: InstanceGroup, *, resumable: bool = False) -> str:
 
 
 def _checkpoints(job: Job) -> Path:
-    return job_folder(job).attempt(job.attempt) / "checkpoint"
+    return job_folder(job).attempt(job.run.attempt) / "checkpoint"

@@ -24,7 +24,7 @@ def plan(job: Job, planned: GenerationPlanned) -> None:
     own.filter(state=GenerationState.FORMING).update(state=GenerationState.ABANDONED)
     own.get_or_create(
         job=job,
-        attempt=job.attempt,
+        attempt=job.run.attempt,
         number=planned.generation,
         defaults={
             "state": GenerationState.FORMING if job.state in HOLDING else GenerationState.ABANDONED,
@@ -46,7 +46,7 @@ def activate(job: Job, active: GenerationActive) -> None:
     own.filter(state=GenerationState.ACTIVE).update(state=GenerationState.SUPERSEDED)
     generation, _ = own.update_or_create(
         job=job,
-        attempt=job.attempt,
+        attempt=job.run.attempt,
         number=active.generation,
         defaults={
             "state": GenerationState.ACTIVE if job.state in HOLDING else GenerationState.ENDED,
@@ -71,13 +71,13 @@ def activate(job: Job, active: GenerationActive) -> None:
 
 @transaction.atomic
 def abandon(job: Job, number: int) -> None:
-    forming = Generation.objects.filter(job=job, attempt=job.attempt, number=number, state=GenerationState.FORMING)
+    forming = Generation.objects.filter(job=job, attempt=job.run.attempt, number=number, state=GenerationState.FORMING)
     forming.update(state=GenerationState.ABANDONED)
 
 
 def enlist(job: Job, rank: Rank) -> None:
     """Give a rank its place if the active generation already names it."""
-    generation = Generation.objects.filter(job=job, attempt=job.attempt, state=GenerationState.ACTIVE).first()
+    generation = Generation.objects.filter(job=job, attempt=job.run.attempt, state=GenerationState.ACTIVE).first()
     if generation is None or rank.state == RankState.EXITED:
         return
     for number, member in enumerate(generation.members):
@@ -87,13 +87,13 @@ def enlist(job: Job, rank: Rank) -> None:
 
 
 def _run(job: Job, generation: Generation) -> None:
-    target = job.target_slots or generation.world_size
+    target = job.run.target_slots or generation.world_size
     why = Why(Reason.STARTED, message("started", slots=generation.world_size, target=target), "executor")
     mark_running(job, why, generation=generation.number, slots=generation.world_size)
 
 
 def _update_ranks(job: Job, generation: Generation) -> None:
-    ranks = Rank.objects.filter(job=job, attempt=job.attempt)
+    ranks = Rank.objects.filter(job=job, attempt=job.run.attempt)
     alive = ranks.exclude(state__in=(RankState.EXITED, RankState.LOST))
     members = [member["member_id"] for member in generation.members]
     # Whoever was in the generation before and is not in this one leaves now.

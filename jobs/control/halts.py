@@ -27,7 +27,7 @@ def store(job: Job, step: int) -> None:
 
 def end(job: Job) -> None:
     """Nothing is left to wait for: what still runs of the attempt is ended."""
-    if job.halt_until is None:
+    if job.run.halt_until is None:
         return
     change(job, halt_until=None)
     raise_revisions(hosts_of_attempt(job))
@@ -35,7 +35,7 @@ def end(job: Job) -> None:
 
 def give_up_halts(now: datetime) -> None:
     """End the ranks of jobs that did not stop by themselves in time. Call it about once per second."""
-    late = Job.objects.filter(state=JobState.PREEMPTING, halt_until__lte=now)
+    late = Job.objects.filter(state=JobState.PREEMPTING, run__halt_until__lte=now)
     for job_id in late.order_by("pk").values_list("pk", flat=True):
         _give_up(job_id, now)
 
@@ -43,7 +43,7 @@ def give_up_halts(now: datetime) -> None:
 @transaction.atomic
 def _give_up(job_id: int, now: datetime) -> None:
     job = lock_job(job_id)
-    if job.state != JobState.PREEMPTING or job.halt_until is None or job.halt_until > now:
+    if job.state != JobState.PREEMPTING or job.run.halt_until is None or job.run.halt_until > now:
         return
     newest = Checkpoint.objects.filter(job=job, problem="").order_by("-step", "-attempt").first()
     params = message("halt_timeout", step=newest.step if newest else None)

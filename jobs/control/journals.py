@@ -16,7 +16,7 @@ from jobs.control.allocation import close_generations
 from jobs.control.judgement import judge_job
 from jobs.control.metrics import store_steps
 from jobs.control.outcome import reason_of
-from jobs.control.transition import Why, lock_job, record
+from jobs.control.transition import Why, change, lock_job, record
 from jobs.files.validation_runs import validation_of
 from jobs.messages import message
 from jobs.models import Job, Journal, Rank
@@ -66,7 +66,7 @@ def _store_for_job(job_id: int, journals: Mapping[str, list[JournalEntry]], host
         assert parsed is not None
         fresh = _take_new(job, name, journals[name], host)
         # Entries of a former attempt change nothing any more.
-        if fresh and parsed.attempt == job.attempt:
+        if fresh and parsed.attempt == job.run.attempt:
             _store(job, parsed, fresh, host)
             judged = judged or parsed.writer != "metrics"
     if judged:
@@ -141,7 +141,7 @@ def _store_entry(job: Job, entry: protocol.Entry, host: str) -> None:
 def _rank_started(job: Job, started: protocol.RankStarted, host: str) -> None:
     rank, _ = Rank.objects.get_or_create(
         job=job,
-        attempt=job.attempt,
+        attempt=job.run.attempt,
         member_id=started.member_id,
         defaults={"host": host, "slot": started.slot, "pid": started.pid, "started_at": started.started_at},
     )
@@ -151,13 +151,13 @@ def _rank_started(job: Job, started: protocol.RankStarted, host: str) -> None:
 
 def _rank_exited(job: Job, exited: protocol.RankExited) -> None:
     how = ("code", "signal", "error", "by_script", "stopped", "at")
-    Rank.objects.filter(job=job, attempt=job.attempt, member_id=exited.member_id).update(
+    Rank.objects.filter(job=job, attempt=job.run.attempt, member_id=exited.member_id).update(
         state=RankState.EXITED, rank=None, exit={name: getattr(exited, name) for name in how}
     )
 
 
 def _rank_joined(job: Job, joined: protocol.RankJoined) -> None:
-    ranks = Rank.objects.filter(job=job, attempt=job.attempt, member_id=joined.member_id)
+    ranks = Rank.objects.filter(job=job, attempt=job.run.attempt, member_id=joined.member_id)
     ranks.filter(state__in=(RankState.LAUNCHING, RankState.JOINING)).update(state=RankState.READY)
 
 
@@ -182,15 +182,12 @@ def _rank_failed(job: Job, failed: protocol.RankFailed) -> None:
 
 def _give_up(job: Job, failed: protocol.AttemptFailed) -> None:
     given_up = {name: getattr(failed, name) for name in ("member_id", "host", "code", "signal", "error", "step")}
-    given_up["attempt"] = job.attempt
-    step = max(job.step, failed.step or 0)
-    Job.objects.filter(pk=job.pk).update(given_up=given_up, step=step)
-    job.given_up, job.step = given_up, step
+    given_up["attempt"] = job.run.attempt
+    change(job, given_up=given_up, step=max(job.run.step, failed.step or 0))
 
 
 def _finished(job: Job, finished: protocol.Finished) -> None:
-    Job.objects.filter(pk=job.pk).update(completed_attempt=job.attempt)
-    job.completed_attempt = job.attempt
+    change(job, completed_attempt=job.run.attempt)
     key = "trained" if validation_of(job) is None else "measured"
     record(job, Why(Reason.COMPLETED, message(key, step=finished.step, epoch=finished.epoch), "executor"))
 

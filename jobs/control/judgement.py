@@ -35,12 +35,12 @@ def judge_job(job_id: int) -> None:
 
 
 def metrics_journal(job: Job) -> str:
-    return f"{job.pk}.{job.attempt}.metrics"
+    return f"{job.pk}.{job.run.attempt}.metrics"
 
 
 def _facts(job: Job) -> Facts:
     claims = open_claims(job)
-    ranks = Rank.objects.filter(job=job, attempt=job.attempt).order_by("id")
+    ranks = Rank.objects.filter(job=job, attempt=job.run.attempt).order_by("id")
     live = {rank.member_id for rank in ranks if rank.state in LIVE_RANKS}
     newest = {(rank.host, rank.slot): rank for rank in ranks}
     kept = [(claim.slot.host.name, claim.slot.index) for claim in claims if claim.vacating_at is None]
@@ -49,13 +49,13 @@ def _facts(job: Job) -> Facts:
     ended = [newest[place] for place in kept if place in newest and newest[place].state not in LIVE_RANKS]
     last = _last_generation(job)
     lost = last is not None and last.state == GenerationState.ENDED and not live & _members(last)
-    completed = job.completed_attempt == job.attempt
+    completed = job.run.completed_attempt == job.run.attempt
     if last is not None and (completed or (lost and live)):
         # Others never had the state, or the training got past their ends.
         ended = [rank for rank in ended if rank.member_id in _members(last)]
     # A run that validates begins anew each time: what it had measured brings it no further.
     trains = validation_of(job) is None
-    step = max([job.step, *(step for rank in ended if (step := _step_of(rank)))]) if trains else 0
+    step = max([job.run.step, *(step for rank in ended if (step := _step_of(rank)))]) if trains else 0
     return Facts(
         state=JobState(job.state),
         completed=completed,
@@ -63,16 +63,16 @@ def _facts(job: Job) -> Facts:
         ends=tuple(_end(rank.host, rank.exit) for rank in ended),
         unstarted=sum(place not in newest for place in kept),
         stepped=trains and _made_progress(job, ranks),
-        fruitless_starts=job.fruitless_starts,
+        fruitless_starts=job.run.fruitless_starts,
         open_claims=len(claims),
         lost=lost,
         trains=last is not None and last.state == GenerationState.ACTIVE,
         min_slots=job.min_slots,
         step=step,
-        previous=Failure(**job.failure) if job.failure else None,
+        previous=Failure(**job.run.failure) if job.run.failure else None,
         given_up=_given_up(job),
-        halting=job.halt_until is not None,
-        after_stop=JobState(job.after_stop or JobState.PENDING),
+        halting=job.run.halt_until is not None,
+        after_stop=JobState(job.run.after_stop or JobState.PENDING),
         gang=not job.elastic,
         resumable=not job.elastic and is_resumable(job),
         stopped_for=_stopped_for(job),
@@ -93,7 +93,7 @@ def _made_progress(job: Job, ranks: Iterable[Rank]) -> bool:
 
 def _last_generation(job: Job) -> Generation | None:
     """The newest that has begun. When it has ended, nobody is left who has the training's state."""
-    formed = Generation.objects.filter(job=job, attempt=job.attempt, active_at__isnull=False)
+    formed = Generation.objects.filter(job=job, attempt=job.run.attempt, active_at__isnull=False)
     return formed.order_by("-number").first()
 
 
@@ -102,9 +102,9 @@ def _members(generation: Generation) -> set[str]:
 
 
 def _given_up(job: Job) -> RankEnd | None:
-    if job.given_up.get("attempt") != job.attempt:
+    if job.run.given_up.get("attempt") != job.run.attempt:
         return None
-    return _end(job.given_up["host"], job.given_up)
+    return _end(job.run.given_up["host"], job.run.given_up)
 
 
 def _end(host: str, seen: dict[str, Any]) -> RankEnd:

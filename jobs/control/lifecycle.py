@@ -25,7 +25,7 @@ __all__ = ["keep_lead", "mark_running", "preempt", "resize", "start", "stop_rank
 @transaction.atomic
 def start(job: Job, slots: Sequence[Slot], target: int, why: Why) -> None:
     """Begin the job's next attempt on free `slots`, in rank order. Raises ClaimLost if one is not free any more."""
-    attempt = job.attempt + 1
+    attempt = job.run.attempt + 1
     now = timezone.now()
     claims = claim_slots(job, slots, attempt)
     look_for_newer_checkpoints(job)
@@ -41,15 +41,15 @@ def start(job: Job, slots: Sequence[Slot], target: int, why: Why) -> None:
         generation=0,
         slots=0,
         target_slots=target,
-        target_revision=job.target_revision + 1,
-        first_max_slots=job.first_max_slots or job.max_slots,
+        target_revision=job.run.target_revision + 1,
+        first_max_slots=job.run.first_max_slots or job.max_slots,
         lead_host=claims[0].slot.host.name,
         started_at=job.started_at or now,
         step=resumed.step if resumed else 0,
         epoch=resumed.epoch if resumed else 0,
         error={},
     )
-    MetricPoint.objects.filter(job=job, step__gt=job.step).delete()
+    MetricPoint.objects.filter(job=job, step__gt=job.run.step).delete()
     if first_start:
         add_point(job, why, at=now, slots=0)
     raise_revisions(hosts_of(claims))
@@ -58,12 +58,12 @@ def start(job: Job, slots: Sequence[Slot], target: int, why: Why) -> None:
 @transaction.atomic
 def resize(job: Job, claim: Sequence[Slot], vacate: Sequence[Slot], target: int, why: Why) -> None:
     """Give a STARTING or RUNNING job other slots; its ranks follow live. Raises ClaimLost."""
-    claim_slots(job, claim, job.attempt)
+    claim_slots(job, claim, job.run.attempt)
     held = open_claims(job)
     leaving = {slot.pk for slot in vacate}
     revisions = raise_revisions(hosts_of(held))
     vacate_claims([held_claim for held_claim in held if held_claim.slot_id in leaving], revisions)
-    change(job, why, target_slots=target, target_revision=job.target_revision + 1)
+    change(job, why, target_slots=target, target_revision=job.run.target_revision + 1)
     record(job, why)
 
 
@@ -84,7 +84,7 @@ def preempt(
         why,
         after_stop=after_stop,
         target_slots=0,
-        target_revision=job.target_revision + 1,
+        target_revision=job.run.target_revision + 1,
         halt_until=timezone.now() + timedelta(seconds=grants) if trains else None,
     )
     stop_ranks(job)
@@ -114,7 +114,7 @@ def keep_lead(job: Job) -> None:
         return
     claims = open_claims(job)
     hosts = [claim.slot.host.name for claim in claims if claim.vacating_at is None]
-    if hosts and job.lead_host not in {claim.slot.host.name for claim in claims}:
+    if hosts and job.run.lead_host not in {claim.slot.host.name for claim in claims}:
         change(job, lead_host=hosts[0])
         raise_revisions(hosts_of(claims))
 

@@ -71,7 +71,7 @@ def _move_leads(host: Host) -> None:
 
     Should the host be well but silent, its coordinator is ended by the new one.
     """
-    led = Job.objects.filter(lead_host=host.name, state__in=(JobState.STARTING, JobState.RUNNING))
+    led = Job.objects.filter(run__lead_host=host.name, state__in=(JobState.STARTING, JobState.RUNNING))
     for job_id in led.order_by("pk").values_list("pk", flat=True):
         _move_lead(job_id, host)
 
@@ -82,8 +82,8 @@ def _move_lead(job_id: int, host: Host) -> None:
     claims = SlotClaim.objects.filter(job=job, released_at__isnull=True, vacating_at__isnull=True)
     places = list(claims.select_related("slot__host").order_by("id"))
     heard = [claim.slot.host.name for claim in places if claim.slot.host.state in _HEARD]
-    if job.lead_host == host.name and job.state in (JobState.STARTING, JobState.RUNNING) and heard:
-        logger.warning("job=%s attempt=%s is led by %s now", job.pk, job.attempt, heard[0])
+    if job.run.lead_host == host.name and job.state in (JobState.STARTING, JobState.RUNNING) and heard:
+        logger.warning("job=%s attempt=%s is led by %s now", job.pk, job.run.attempt, heard[0])
         change(job, lead_host=heard[0])
         raise_revisions({claim.slot.host_id for claim in places})
 
@@ -103,7 +103,7 @@ def _take_off(job_id: int, host: Host) -> None:
     if not here:
         return
     kept = [claim for claim in claims if claim.slot.host_id != host.pk and claim.vacating_at is None]
-    logger.warning("job=%s attempt=%s gives up %s slots of %s", job.pk, job.attempt, len(here), host.name)
+    logger.warning("job=%s attempt=%s gives up %s slots of %s", job.pk, job.run.attempt, len(here), host.name)
     Rank.objects.filter(job=job, host=host.name, state__in=LIVE_RANKS).update(state=RankState.LOST, rank=None)
     release_claims(here)
     why = Why(Reason.HOST_LOST, message("host_lost", host=host.name), "system")
@@ -120,7 +120,11 @@ def _go_on(job: Job, kept: Iterable[SlotClaim], why: Why) -> None:
     if not places or not job.elastic:  # a gang without one of its ranks is none
         requeue(job, why)
         return
-    lead = job.lead_host if job.lead_host in {claim.slot.host.name for claim in places} else places[0].slot.host.name
-    change(job, why, target_revision=job.target_revision + 1, target_slots=len(places), lead_host=lead)
+    lead = (
+        job.run.lead_host
+        if job.run.lead_host in {claim.slot.host.name for claim in places}
+        else places[0].slot.host.name
+    )
+    change(job, why, target_revision=job.run.target_revision + 1, target_slots=len(places), lead_host=lead)
     record(job, why)
     raise_revisions({claim.slot.host_id for claim in places})

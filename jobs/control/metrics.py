@@ -51,9 +51,9 @@ def store_steps(job: Job, records: Sequence[dict[str, Any]]) -> None:
         step=last.step,
         epoch=last.epoch,
         progress=_progress(job, last.progress),
-        final_metrics={**job.final_metrics, **newest},
+        final_metrics={**job.run.final_metrics, **newest},
         # A run that validates begins anew after a loss, however much it had measured.
-        fruitless_starts=0 if validation_of(job) is None else job.fruitless_starts,
+        fruitless_starts=0 if validation_of(job) is None else job.run.fruitless_starts,
     )
 
 
@@ -97,7 +97,7 @@ def _store_points(job: Job, points: Sequence[MetricPoint]) -> None:
 
 def _progress(job: Job, reported: float | None) -> float | None:
     if job.finished_at is not None or reported is None or not math.isfinite(reported):
-        return job.progress
+        return job.run.progress
     return min(max(reported, 0.0), 1.0)
 
 

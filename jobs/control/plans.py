@@ -56,7 +56,7 @@ def apply(plan: Plan, epoch: int) -> list[int]:
 
 def _changing(plan: Plan) -> list[JobPlan]:
     """The lines that say something new, in order of job id."""
-    jobs = Job.objects.in_bulk([line.job for line in plan.jobs])
+    jobs = Job.objects.select_related("run").in_bulk([line.job for line in plan.jobs])
     return sorted(
         (line for line in plan.jobs if line.job in jobs and not _is_carried_out(line, jobs[line.job])),
         key=lambda line: line.job,
@@ -65,7 +65,7 @@ def _changing(plan: Plan) -> list[JobPlan]:
 
 def _is_carried_out(line: JobPlan, job: Job) -> bool:
     moves = line.claim or line.vacate or line.preempt
-    return not moves and job.target_slots == line.target and not _explains_anew(line, job)
+    return not moves and job.run.target_slots == line.target and not _explains_anew(line, job)
 
 
 def _explains_anew(line: JobPlan, job: Job) -> bool:
@@ -104,7 +104,7 @@ def _apply_to_waiting(job: Job, line: JobPlan, why: Why, slots: Mapping[SlotRef,
 
 def _explain(job: Job, line: JobPlan, why: Why) -> bool:
     shown = why if _explains_anew(line, job) else None
-    if shown is None and job.target_slots == line.target:
+    if shown is None and job.run.target_slots == line.target:
         return False
     change(job, shown, target_slots=line.target)
     return True

@@ -64,10 +64,10 @@ def _catch_up(job_id: int) -> bool:
     folder = job_folder(job)
     attempts = sorted(_attempts(folder))
     found = sum(_recover(job, folder, number) for number in attempts)
-    newest = max([job.attempt, *attempts])
-    is_behind = newest > job.attempt
+    newest = max([job.run.attempt, *attempts])
+    is_behind = newest > job.run.attempt
     if is_behind:
-        logger.warning("job=%s attempt=%s: its folder knows of %s", job.pk, job.attempt, newest)
+        logger.warning("job=%s attempt=%s: its folder knows of %s", job.pk, job.run.attempt, newest)
         change(job, attempt=newest)
     return is_behind or found > 0
 

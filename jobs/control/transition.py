@@ -1,4 +1,4 @@
-"""Changes of a job's row: under its lock, checked against the table, with an event and live news.
+"""Changes of a job's two rows: under its lock, checked against the table, with an event and live news.
 
 Every module that changes a job calls these; nothing else saves one.
 """
@@ -14,12 +14,13 @@ from django.utils import timezone
 
 from core import live
 from core.errors import Conflict
-from jobs.models import Job, JobEvent
+from jobs.models import Job, JobEvent, JobRun
 from jobs.queries.jobs import event_as_json, job_state_as_json
 from jobs.states import JOB_TRANSITIONS, AnyReason, JobState
 
 __all__ = ["StaleJob", "Why", "change", "lock_job", "publish_in_cluster", "record", "transition"]
 
+_RUN_COLUMNS = frozenset(field.name for field in JobRun._meta.get_fields()) - {"job"}
 #: What the cluster topic shows of a job, to everybody: no names, no owners.
 _CLUSTER_FIELDS = ("state", "slots", "target_slots", "min_slots", "max_slots", "priority", "progress")
 
@@ -40,8 +41,13 @@ class Why:
 
 
 def lock_job(job_id: int) -> Job:
-    """The job's row as it is now, locked until the caller's transaction ends. Lock jobs in order of id, hosts after."""
-    jobs = Job.objects.select_related("owner", "model__model", "dataset__dataset", "instance_group", "validation")
+    """The job as it is now, locked until the caller's transaction ends. Lock jobs in order of id, hosts after.
+
+    The lock of its row stands for that of its run.
+    """
+    jobs = Job.objects.select_related(
+        "run", "owner", "model__model", "dataset__dataset", "instance_group", "validation"
+    )
     return jobs.select_for_update(of=("self",)).get(pk=job_id)
 
 
@@ -74,7 +80,7 @@ def record(job: Job, why: Why, *, old: str | None = None) -> JobEvent:
         old=job.state if old is None else old,
         new=job.state,
         reason=why.reason,
-        detail={**why.params, "target_revision": job.target_revision},
+        detail={**why.params, "target_revision": job.run.target_revision},
         actor=why.actor,
         at=timezone.now(),
     )
@@ -95,13 +101,24 @@ def _reason(why: Why) -> dict[str, Any]:
 
 
 def _update(job: Job, changes: dict[str, Any]) -> None:
+    """Write each change to the row that has the column, if the job is still in the state that it was read in."""
     before = job_state_as_json(job)
-    updated = Job.objects.filter(pk=job.pk, state=job.state).update(**changes)
+    of_run = {name: changes[name] for name in _RUN_COLUMNS & changes.keys()}
+    of_job = {name: changes[name] for name in changes.keys() - _RUN_COLUMNS}
+    # The run first: its condition is the state before.
+    if of_run:
+        _one(job, JobRun.objects.filter(job=job, job__state=job.state).update(**of_run))
+    if of_job:
+        _one(job, Job.objects.filter(pk=job.pk, state=job.state).update(**of_job))
+    for row, columns in ((job.run, of_run), (job, of_job)):
+        for name, value in columns.items():
+            setattr(row, name, value)
+    _publish(job, before)
+
+
+def _one(job: Job, updated: int) -> None:
     if updated != 1:
         raise StaleJob(f"Job {job.pk} is not {job.state} any more: load it again.")
-    for name, value in changes.items():
-        setattr(job, name, value)
-    _publish(job, before)
 
 
 def _publish(job: Job, before: dict[str, Any]) -> None:

@@ -66,8 +66,8 @@ def sized_zip(job: Job) -> SizedZip:
 
 def _sources(job: Job) -> list[tuple[Path, tuple[str, ...]]]:
     folder = job_folder(job)
-    current = folder.attempt(job.attempt)
-    if not job.attempt or not current.is_dir():
+    current = folder.attempt(job.run.attempt)
+    if not job.run.attempt or not current.is_dir():
         raise NotFound("The job has no results yet: wait until it has started.")
     return [(current, PUBLISHED), (folder.path, (_CODE,))]
 
@@ -82,7 +82,7 @@ def checkpoint_chunks(checkpoint: Checkpoint) -> Iterator[bytes]:
 def log_chunks(job: Job) -> Iterator[bytes]:
     """The logs of every attempt."""
     folder = job_folder(job)
-    lives = [f"attempt-{number}" for number in range(1, job.attempt + 1)]
+    lives = [f"attempt-{number}" for number in range(1, job.run.attempt + 1)]
     present = [(folder.path / life, life) for life in lives if (folder.path / life / "log").is_dir()]
     if not present:
         raise NotFound("The job has no logs yet: wait until it has started.")
@@ -99,8 +99,8 @@ class ResultFile:
 
 def result_files(job: Job) -> list[ResultFile]:
     """Files that the current attempt has published so far, without its logs; the first of very many."""
-    current = job_folder(job).attempt(job.attempt)
-    if not job.attempt or not current.is_dir():
+    current = job_folder(job).attempt(job.run.attempt)
+    if not job.run.attempt or not current.is_dir():
         return []
     return [
         ResultFile(name, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
@@ -110,7 +110,7 @@ def result_files(job: Job) -> list[ResultFile]:
 
 def file_chunks(job: Job, path: str) -> Iterator[bytes]:
     """One of `result_files`, as it is now. Raises NotFound for everything else."""
-    descriptor = _open_below(job_folder(job).attempt(job.attempt), path, _RESULTS)
+    descriptor = _open_below(job_folder(job).attempt(job.run.attempt), path, _RESULTS)
     if descriptor is None:
         raise NotFound("There is no such file among the results: it may have been replaced by a newer one.")
     return _read_all(descriptor)

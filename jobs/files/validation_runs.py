@@ -66,7 +66,7 @@ def keep_result(job: Job) -> None:
     if validation is None:
         return
     try:
-        content = _read(job_folder(job).attempt(job.attempt) / _RESULT_FILE)
+        content = _read(job_folder(job).attempt(job.run.attempt) / _RESULT_FILE)
         result = parsed_result(json.loads(content))
     except (OSError, ValueError, RecursionError) as error:
         logger.warning("job=%s left no result of its validation that can be used: %s", job.pk, error)

@@ -24,7 +24,7 @@ def job_advice(job: Job, curves: Mapping[str, Curve] | None = None) -> dict[str,
         names = [name for name in chart_metrics(job) if held_out_part(name)[1] in _METRICS]
         curves = as_curves({name: thinned_points(job, name) for name in names})
     sizes = list(AllocationPoint.objects.filter(job=job).order_by("at", "id").values_list("at", "slots"))
-    training = Training(curves, sizes, job.progress, job.state in TERMINAL)
+    training = Training(curves, sizes, job.run.progress, job.state in TERMINAL)
     found = advise(training)
     return {"summary": _summary(training, any_found=bool(found)), "advice": [asdict(advice) for advice in found]}
 

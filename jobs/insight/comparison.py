@@ -63,7 +63,7 @@ def compared_live(jobs: Sequence[Job], seqs: Mapping[str, int]) -> dict[str, Any
                 "job": job.pk,
                 "seq": seqs[job_topic(job.pk)],
                 "state": job.state,
-                "attempt": job.attempt,
+                "attempt": job.run.attempt,
                 "started_at": iso(job.started_at),
                 "submitted_at": iso(job.submitted_at),
             }
@@ -102,8 +102,8 @@ def compared_settings(jobs: Sequence[Job]) -> list[Compared]:
 
 def compared_metrics(jobs: Sequence[Job]) -> list[Compared]:
     """What came out, as far as it has: steps, and the last value of each metric."""
-    steps = Compared("Steps", [str(job.step) for job in jobs])
-    return [steps, *_union([job.final_metrics for job in jobs])]
+    steps = Compared("Steps", [str(job.run.step) for job in jobs])
+    return [steps, *_union([job.run.final_metrics for job in jobs])]
 
 
 def _union(values: Sequence[Mapping[str, Any]]) -> list[Compared]:
@@ -121,7 +121,9 @@ def _word(value: object) -> str:
 
 def _metrics(job: Job, most: int) -> dict[str, tuple[str, Thinned]]:
     """By the row that shows it: its name, and its points."""
-    chosen = {title: next((name for name in names if name in job.final_metrics), "") for title, names in _ROWS.items()}
+    chosen = {
+        title: next((name for name in names if name in job.run.final_metrics), "") for title, names in _ROWS.items()
+    }
     return {title: (name, thinned_points(job, name, most)) for title, name in chosen.items() if name}
 
 

@@ -18,7 +18,7 @@ MAX_METRICS = 12
 
 def chart_metrics(job: Job) -> list[str]:
     """Names of the metrics that it has reported, those first that a chart shows first."""
-    rows, left_out = rows_of(job.final_metrics)
+    rows, left_out = rows_of(job.run.final_metrics)
     return [*(name for row in rows for name in row.lines), *left_out][:MAX_METRICS]
 
 

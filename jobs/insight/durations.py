@@ -53,7 +53,7 @@ class _Spent:
 def lengths(trainings: Mapping[int, NewTraining], now: datetime) -> dict[int, Length]:
     """What is left of active jobs, by id, and of `trainings` that are not submitted yet. Who is missing is unknown."""
     active = Job.objects.filter(state__in=sorted(ACTIVE), finished_at__isnull=True).order_by()
-    rows = list(active.values_list("pk", "state", "progress", "validation", *_TRAINING))
+    rows = list(active.values_list("pk", "state", "run__progress", "validation", *_TRAINING))
     telling = {pk: told for pk, state, told, *_ in rows if state == JobState.RUNNING and (told or 0) >= _LEAST_PROGRESS}
     spent = _spent([*telling], now)
     found = {pk: _left([spent[pk].times((1 - told) / told)], 0) for pk, told in telling.items() if pk in spent}

@@ -69,13 +69,13 @@ def _eta(job: Job) -> Eta:
     points = AllocationPoint.objects.filter(job=job).order_by("-at", "-id").values_list("at", "slots")[:_CHANGES]
     changes = [Change(at.timestamp(), slots) for at, slots in reversed(points)]
     if validation_of(job) is not None:
-        return eta(_step_times(job), changes, job.progress or 0.0, counted="reports of how much is measured")
-    return eta(_step_times(job), changes, job.progress)
+        return eta(_step_times(job), changes, job.run.progress or 0.0, counted="reports of how much is measured")
+    return eta(_step_times(job), changes, job.run.progress)
 
 
 def _step_times(job: Job) -> list[StepTime]:
-    names = sorted(job.final_metrics, key=lambda name: (name != "loss", name))
+    names = sorted(job.run.final_metrics, key=lambda name: (name != "loss", name))
     if not names:
         return []
-    newest = MetricPoint.objects.filter(job=job, name=names[0], step__lte=job.step).order_by("-step")
+    newest = MetricPoint.objects.filter(job=job, name=names[0], step__lte=job.run.step).order_by("-step")
     return [StepTime(step, at.timestamp()) for step, at in reversed(newest.values_list("step", "at")[:_STEPS])]

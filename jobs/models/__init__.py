@@ -4,6 +4,7 @@ from jobs.models.claims import SlotClaim
 from jobs.models.events import JobEvent
 from jobs.models.generations import AllocationPoint, Generation, Rank
 from jobs.models.instance_groups import InstanceGroup
+from jobs.models.job_runs import JobRun
 from jobs.models.jobs import Job
 from jobs.models.leadership import SchedulerLease
 from jobs.models.records import Checkpoint, Journal, MetricPoint, Validation
@@ -19,6 +20,7 @@ __all__ = [
     "InstanceGroup",
     "Job",
     "JobEvent",
+    "JobRun",
     "Journal",
     "MetricPoint",
     "Rank",

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
 from core.charts import Band, Step
@@ -50,7 +50,8 @@ CHART_WINDOW = timedelta(hours=6)
 MAX_CHART_POINTS = 3000
 MAX_ACTIVE_JOBS = 50
 _MAX_USING = 20
-_CLUSTER_FIELDS = ("state", "slots", "target_slots", "min_slots", "max_slots", "priority", "progress")
+_OF_RUN = ("slots", "target_slots", "progress")
+_CLUSTER_FIELDS = ("state", "min_slots", "max_slots", "priority", *_OF_RUN)
 
 User = AbstractBaseUser | AnonymousUser
 
@@ -188,11 +189,14 @@ def _job_band(job: Job, live: dict[str, Any]) -> Band:
     return Band(job.pk, job.name, steps)
 
 
-def _not_over(*fields: str) -> list[dict[str, Any]]:
+def _not_over(*columns: str) -> list[dict[str, Any]]:
     """Everybody's jobs that are not over, the oldest first. By the small index of them, however many are over: asked
     for those of one owner, a database may well go through all that the owner ever had."""
     jobs = Job.objects.filter(finished_at__isnull=True).order_by("submitted_at", "id")
-    return list(jobs.values("pk", "owner_id", *fields))
+    of_job = [name for name in columns if name not in _OF_RUN]
+    return list(
+        jobs.values("pk", "owner_id", *of_job, **{name: F(f"run__{name}") for name in columns if name in _OF_RUN})
+    )
 
 
 def _sees(user: User, job: Mapping[str, Any]) -> bool:

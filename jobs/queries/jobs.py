@@ -44,7 +44,7 @@ User = AbstractBaseUser | AnonymousUser
 
 def visible_jobs(user: User) -> QuerySet[Job]:
     """One's own jobs; for staff, everybody's. With what a list shows already joined."""
-    jobs = Job.objects.select_related("owner", "model__model", "dataset__dataset", "instance_group")
+    jobs = Job.objects.select_related("run", "owner", "model__model", "dataset__dataset", "instance_group")
     if getattr(user, "is_staff", False):
         return jobs
     return jobs.filter(owner_id=user.pk) if user.pk else jobs.none()
@@ -84,16 +84,16 @@ def job_state_as_json(job: Job) -> dict[str, Any]:
             "reason": {"code": str(job.reason_code), "params": job.reason_params, "text": job.reason_text},
             "min_slots": job.min_slots,
             "max_slots": job.max_slots,
-            "slots": job.slots,
-            "target_slots": job.target_slots,
+            "slots": job.run.slots,
+            "target_slots": job.run.target_slots,
             "priority": job.priority,
-            "attempt": job.attempt,
-            "generation": job.generation,
-            "step": job.step,
-            "epoch": job.epoch,
-            "progress": job.progress,
-            "final_metrics": job.final_metrics,
-            "error": job.error or None,
+            "attempt": job.run.attempt,
+            "generation": job.run.generation,
+            "step": job.run.step,
+            "epoch": job.run.epoch,
+            "progress": job.run.progress,
+            "final_metrics": job.run.final_metrics,
+            "error": job.run.error or None,
             "started_at": iso(job.started_at),
             "finished_at": iso(job.finished_at),
         }
@@ -250,5 +250,5 @@ def undoable_changes(job: Job) -> list[JobEvent]:
 
 def usable_checkpoints(job: Job) -> QuerySet[Checkpoint]:
     """What the job's present attempt may continue from, the newest first."""
-    former = Checkpoint.objects.filter(job=job, attempt__lt=job.attempt, problem="")
+    former = Checkpoint.objects.filter(job=job, attempt__lt=job.run.attempt, problem="")
     return former.order_by("-step", "-attempt")

@@ -61,10 +61,10 @@ def problem_of(validation: Validation) -> str | None:
         return None
     if job.state == JobState.SUCCEEDED:
         return "The run ended well and left no result that can be read: its script ended before session.epochs."
-    return str(job.error.get("message") or job.reason_text)
+    return str(job.run.error.get("message") or job.reason_text)
 
 
 def _shown() -> QuerySet[Validation]:
     return Validation.objects.select_related(
-        "job__model__model", "job__dataset__dataset", "job__owner", "trained__model"
+        "job__run", "job__model__model", "job__dataset__dataset", "job__owner", "trained__model"
     ).order_by("-job_id")

@@ -11,6 +11,7 @@ from playwright.sync_api import Page, expect
 from core import live
 from jobs.models import Job, MetricPoint
 from tests.browser.test_live_pages import make_steps, wait_for_step
+from tests.factories import set_job
 from tests.scene import Scene, report_every_step
 
 CURVES = "document.querySelector('[data-chart=metrics] .chart-canvas')"
@@ -25,7 +26,7 @@ def nothing_to_complain(complaints: list[str]) -> object:
 @pytest.fixture
 def job(page: Page, scene: Scene) -> Job:
     page.goto(f"/jobs/{scene.first.pk}/")
-    wait_for_step(page, scene.first.step)
+    wait_for_step(page, scene.first.run.step)
     expect(page.locator("#live-dot")).to_have_attribute("data-status", "connected")
     return scene.first
 
@@ -104,7 +105,7 @@ def test_a_chart_is_saved_as_a_picture(page: Page, job: Job) -> None:
 def test_names_that_are_formulas_stay_text_in_a_spreadsheet(page: Page, scene: Scene) -> None:
     Job.objects.filter(pk=scene.first.pk).update(name='=HYPERLINK("http://evil")')
     page.goto(f"/jobs/{scene.first.pk}/")
-    wait_for_step(page, scene.first.step)
+    wait_for_step(page, scene.first.run.step)
 
     lines = saved(page, "gpus", "CSV").read_text().splitlines()
 
@@ -117,7 +118,7 @@ def test_a_metric_reported_for_the_first_time_gets_a_line(page: Page, job: Job) 
     make_steps(job, 821, 821)
     now = timezone.now()
     MetricPoint.objects.create(job=job, name="f1", step=822, epoch=12, value=0.5, at=now)
-    Job.objects.filter(pk=job.pk).update(final_metrics={**job.final_metrics, "f1": 0.5})
+    set_job(job, final_metrics={**job.run.final_metrics, "f1": 0.5})
     point = {"name": "f1", "step": 822, "epoch": 12, "value": 0.5, "at": now.isoformat()}
     live.publish(live.job_topic(job.pk), "append", {"metrics": [point]})
 

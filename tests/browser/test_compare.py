@@ -99,7 +99,7 @@ def test_a_training_that_starts_anew_is_drawn_anew(page: Page, scene: Scene) -> 
     open_both(page, scene.first, scene.second)
     with transaction.atomic():
         started = timezone.now() - timezone.timedelta(hours=1)
-        change(lock_job(scene.first.pk), attempt=scene.first.attempt + 1, started_at=started)
+        change(lock_job(scene.first.pk), attempt=scene.first.run.attempt + 1, started_at=started)
 
     page.get_by_role("button", name="By time").click()
     page.wait_for_function(

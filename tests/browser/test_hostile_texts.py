@@ -10,7 +10,7 @@ from playwright.sync_api import BrowserContext, Page
 
 from datasets.models import Dataset
 from jobs.messages import message
-from jobs.models import AllocationPoint, InstanceGroup, Job, JobEvent
+from jobs.models import AllocationPoint, InstanceGroup, Job, JobEvent, JobRun
 from models_registry.models import RegisteredModel
 from tests.browser.conftest import listen, log_in
 from tests.scene import Scene, user_who_can_log_in
@@ -36,12 +36,8 @@ WIDE = """() => [...document.querySelectorAll('body *')].filter(element => {
 
 
 def make_hostile(scene: Scene) -> None:
-    Job.objects.update(
-        name=HOSTILE,
-        reason_params=message("no_progress", text=HOSTILE),
-        parameters={HOSTILE: HOSTILE},
-        error={"kind": HOSTILE, "message": HOSTILE, "traceback": HOSTILE},
-    )
+    Job.objects.update(name=HOSTILE, reason_params=message("no_progress", text=HOSTILE), parameters={HOSTILE: HOSTILE})
+    JobRun.objects.update(error={"kind": HOSTILE, "message": HOSTILE, "traceback": HOSTILE})
     for table in (Dataset, RegisteredModel):
         for row in table.objects.all():
             table.objects.filter(pk=row.pk).update(name=f"{row.pk}{HOSTILE}", description=HOSTILE)

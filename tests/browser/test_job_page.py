@@ -19,6 +19,7 @@ from jobs.files.folder import job_folder
 from jobs.messages import message
 from jobs.models import InstanceGroup, Job, MetricPoint, Rank, SlotClaim, Validation
 from jobs.states import JobState, Reason
+from tests.factories import set_job
 from tests.scene import Scene
 from tests.waiting import wait_until
 from workers.models import GpuReading
@@ -273,7 +274,7 @@ def test_ranks_say_what_their_gpus_do_and_the_end_is_foreseen(page: Page, scene:
 
 def test_a_validation_shows_how_many_samples_are_measured(page: Page, scene: Scene) -> None:
     Validation.objects.create(job=scene.first, trained=scene.done, split="testing")
-    Job.objects.filter(pk=scene.first.pk).update(step=0, progress=None, final_metrics={})
+    set_job(scene.first, step=0, progress=None, final_metrics={})
     MetricPoint.objects.filter(job=scene.first).delete()
     open_job(page, scene.first)
     measured = page.get_by_role("region", name="Validation of")

@@ -77,7 +77,7 @@ def wait_for_step(page: Page, step: int) -> None:
 
 def open_job(page: Page, job: Job) -> None:
     page.goto(f"/jobs/{job.pk}/")
-    wait_for_step(page, job.step)
+    wait_for_step(page, job.run.step)
 
 
 def test_submits_a_training_through_the_form(page: Page, scene: Scene) -> None:

@@ -126,7 +126,7 @@ class FakeHost:
         self.journals[f"{rank.job}.{rank.attempt}.shim.{self.name}"].append((kind, data))
 
     def write(self, job: Job, journal: str, kind: str, **data: Any) -> None:
-        self.journals[f"{job.pk}.{job.attempt}.{journal}"].append((kind, {"at": moment(), **data}))
+        self.journals[f"{job.pk}.{job.run.attempt}.{journal}"].append((kind, {"at": moment(), **data}))
 
     def report(self, **changes: Any) -> dict[str, Any]:
         """What it would send now, as JSON."""
@@ -202,7 +202,7 @@ class Cluster:
         A plain script reports no steps.
         """
         job.refresh_from_db()
-        lead = self.hosts[job.lead_host]
+        lead = self.hosts[job.run.lead_host]
         desired = next(desired for desired in build_sync(lead.name).jobs if desired.job == job.pk)
         places = [(member.host, member.slot) for member in desired.members]
         members = [
@@ -230,14 +230,14 @@ class Cluster:
         self.report()
 
     def log_step(self, job: Job, step: int, **metrics: float | None) -> None:
-        lead = self.hosts[job.lead_host]
-        place = {"cursor": step * 64, "samples": 64, "world_size": 1, "generation": 1, "attempt": job.attempt}
+        lead = self.hosts[job.run.lead_host]
+        place = {"cursor": step * 64, "samples": 64, "world_size": 1, "generation": 1, "attempt": job.run.attempt}
         lead.write(job, "metrics", "step", step=step, epoch=0, **place, progress=min(1.0, step / 100), **metrics)
 
     def finish(self, job: Job, step: int = 100) -> None:
         """The training is complete: final weights written, every rank exits by itself."""
         job.refresh_from_db()
-        self.hosts[job.lead_host].write(job, "coordinator", "finished", step=step, epoch=1)
+        self.hosts[job.run.lead_host].write(job, "coordinator", "finished", step=step, epoch=1)
         for host in self.hosts.values():
             for rank in [rank for rank in host.ranks.values() if rank.job == job.pk]:
                 host.end(rank.slot, code=0)

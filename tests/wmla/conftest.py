@@ -17,7 +17,7 @@ from django.test import Client
 from jobs.files.folder import job_folder
 from jobs.models import InstanceGroup, Job
 from jobs.states import JobState
-from tests.factories import InstanceGroupFactory, ResourceGroupFactory, host_with_slots
+from tests.factories import InstanceGroupFactory, ResourceGroupFactory, host_with_slots, set_job
 from tests.wmla.commandline import RUN, TOKEN, Command
 from tests.wmla.recorded import BASE, Answer, RecordedServer, recorded_server
 from wmla.lookup import job_of
@@ -138,7 +138,7 @@ def model_tar(files: Mapping[str, bytes], top: str = "pytorch_edt", name: str = 
 def started(job: Job, **changes: Any) -> Job:
     """Its first attempt has begun; tests write what its ranks would."""
     job_folder(job).start_attempt(1)
-    Job.objects.filter(pk=job.pk).update(attempt=1, state=JobState.RUNNING, **changes)
+    set_job(job, attempt=1, state=JobState.RUNNING, **changes)
     job.refresh_from_db()
     return job
 

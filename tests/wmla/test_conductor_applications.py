@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from jobs.models import InstanceGroup, Job, JobEvent, Rank
 from jobs.states import JobState
-from tests.factories import InstanceGroupFactory, JobFactory, ResourceGroupFactory, host_with_slots
+from tests.factories import InstanceGroupFactory, JobFactory, ResourceGroupFactory, host_with_slots, set_job
 from tests.wmla.training import driver_id, end, rank_on, reads, running_job, sig_id, write_log
 from wmla.conductor_shapes import ApplicationOutput
 from wmla.lookup import identities, submitted
@@ -125,7 +125,7 @@ def test_who_trained_at_the_end_comes_before_who_left_earlier(
 def test_executors_are_those_of_its_newest_life(
     alice_client: Client, group: InstanceGroup, job: Job, slots: list[Slot]
 ) -> None:
-    Job.objects.filter(pk=job.pk).update(attempt=2)
+    set_job(job, attempt=2)
     rank_on(job, slots[3], 0, attempt=2)
     [found] = listed(alice_client, group)
     assert [each["host"] for each in found["executors"]] == ["node2"]

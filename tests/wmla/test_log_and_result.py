@@ -17,6 +17,7 @@ from django.test import Client
 
 from jobs.files.folder import job_folder
 from jobs.models import Job, Rank
+from tests.factories import set_job
 from tests.wmla.conftest import DLI, body_of, started, write
 from wmla.trainlog import as_json_string, train_line, train_log
 
@@ -117,7 +118,7 @@ class TestTrainLog:
         write(job, "metrics.jsonl", "".join(record(step) for step in range(1, 6)))
         folder = job_folder(job).start_attempt(2)
         (folder / "metrics.jsonl").write_text("".join(record(step, loss=0.1) for step in range(4, 7)))
-        Job.objects.update(attempt=2)
+        set_job(job, attempt=2)
         job.refresh_from_db()
 
         rows = as_a_notebook_reads_it(b"".join(train_log(job)).decode())

@@ -10,7 +10,7 @@ from django.utils import timezone
 from jobs.files.folder import job_folder
 from jobs.models import Generation, InstanceGroup, Job, Rank
 from jobs.states import GenerationState, JobState, RankState
-from tests.factories import JobFactory, SlotClaimFactory
+from tests.factories import JobFactory, SlotClaimFactory, set_job
 from wmla.lookup import identities, submitted
 from workers.models import GpuReading, Slot
 
@@ -77,7 +77,7 @@ def end(job: Job, state: JobState = JobState.SUCCEEDED, code: int = 0) -> None:
     now = timezone.now()
     job.claims.update(released_at=now)
     job.ranks.update(rank=None, state=RankState.EXITED, exit={"code": code, "signal": None, "error": None})
-    Job.objects.filter(pk=job.pk).update(state=state, finished_at=now, slots=0)
+    set_job(job, state=state, finished_at=now, slots=0)
     job.refresh_from_db()
 
 

@@ -50,13 +50,13 @@ def stop_question(jobs: Sequence[Job], checkpoints: Mapping[int, int]) -> Questi
 
 
 def _loss(job: Job, checkpoint: int) -> str:
-    if not job.step:
+    if not job.run.step:
         return f"“{job.name}” before its first step"
-    lost = max(0, job.step - checkpoint)
+    lost = max(0, job.run.step - checkpoint)
     if not lost:
-        return f"“{job.name}” at step {job.step} (no step is lost)"
+        return f"“{job.name}” at step {job.run.step} (no step is lost)"
     since = "since its last checkpoint" if checkpoint else "because it has no checkpoint"
-    return f"“{job.name}” at step {job.step} ({lost} {'step' if lost == 1 else 'steps'} lost {since})"
+    return f"“{job.name}” at step {job.run.step} ({lost} {'step' if lost == 1 else 'steps'} lost {since})"
 
 
 def _trainings(count: int) -> str:

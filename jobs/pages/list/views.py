@@ -180,8 +180,8 @@ def _head(sort: str, first: str, then: str) -> dict[str, str]:
 def _empty_columns(jobs: list[Job]) -> str:
     """Return the columns that are empty in every row of this page."""
     filled = {
-        "slots": any(job.slots for job in jobs),
-        "progress": any(job.progress is not None for job in jobs),
+        "slots": any(job.run.slots for job in jobs),
+        "progress": any(job.run.progress is not None for job in jobs),
         "ended": any(job.finished_at for job in jobs),
         "owner": len({job.owner_id for job in jobs}) > 1,
         "group": len({job.instance_group_id for job in jobs}) > 1,

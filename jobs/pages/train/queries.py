@@ -66,9 +66,9 @@ def usual_values(choices: dict[str, Any], model: str, group: str = "") -> dict[s
 def beginnings(user: User) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return groups of choices to start from: uploaded files, and what earlier trainings left."""
     has_checkpoint = Exists(Checkpoint.objects.filter(job=OuterRef("pk"), problem=""))
-    jobs = visible_jobs(user).filter(Q(completed_attempt__gt=0) | has_checkpoint, validation=None)
+    jobs = visible_jobs(user).filter(Q(run__completed_attempt__gt=0) | has_checkpoint, validation=None)
     # In the order of an index: of very many trainings only the newest are read.
-    trained = jobs.order_by("-submitted_at", "-id").values_list("pk", "name", "step")[:_MAX_BEGINNINGS]
+    trained = jobs.order_by("-submitted_at", "-id").values_list("pk", "name", "run__step")[:_MAX_BEGINNINGS]
     names = {job: name for job, name, _ in trained}
     saved = Checkpoint.objects.filter(job__in=names, problem="").order_by("-job_id", "-step")[:_MAX_BEGINNINGS]
     weights = [(f"weights-{job}", f"{name} ({job}), after {step} steps") for job, name, step in trained]

@@ -24,7 +24,7 @@ from jobs.files.folder import job_folder, safe_name
 from jobs.models import Checkpoint, InstanceGroup, Job, JobEvent
 from jobs.states import JobState, Reason
 from models_registry.models import RegisteredModelVersion
-from tests.factories import JobFactory
+from tests.factories import JobFactory, set_job
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
 
@@ -270,7 +270,7 @@ def trained(submit: Submit, *, final: bool = True, step: int = 7) -> tuple[Job, 
     (folder / "checkpoint" / f"step-{step}").mkdir()
     for name in ("state.safetensors", "state.json"):
         (folder / "checkpoint" / f"step-{step}" / name).write_text(name)
-    Job.objects.filter(pk=job.pk).update(attempt=1, completed_attempt=1 if final else 0)
+    set_job(job, attempt=1, completed_attempt=1 if final else 0)
     if final:
         (folder / "model" / "train").mkdir(exist_ok=True)
         (folder / "model" / "train" / "model_epoch_final.pth").write_text("weights")
@@ -304,7 +304,7 @@ def test_a_script_of_wmla_gets_the_forms_values_and_the_folders_that_it_declares
     folder = job_folder(job)
     assert launch.settings == {"optimizer": "Adam", "epochs": 3}, "the training's own go before the model's"
     arguments = dict(zip(launch.arguments[::2], launch.arguments[1::2], strict=True))
-    assert arguments["--train_dir"] == f"{folder.attempt(job.attempt)}/model/train"
+    assert arguments["--train_dir"] == f"{folder.attempt(job.run.attempt)}/model/train"
     assert [path.name for path in Path(arguments["--weights"]).iterdir()] == ["weights.pth"]
 
 

@@ -64,7 +64,7 @@ def test_it_is_scheduled_and_told_what_to_do(cluster: Cluster, trained: Job, ali
     assert (job.state, job.max_slots, job.owner, job.parameters) == ("PENDING", 1, alice, {"hidden": 8})
     cluster.cycle()
     job.refresh_from_db()
-    desired = next(desired for desired in build_sync(job.lead_host).jobs if desired.job == job.pk)
+    desired = next(desired for desired in build_sync(job.run.lead_host).jobs if desired.job == job.pk)
     assert (desired.launch.validate, desired.launch.initial_weights) == ("testing", str(job_folder(job).initial()))
     assert Path(desired.launch.code_folder, "main.py").read_text() == "from fabric_model import FabricModel\n"
 
@@ -73,7 +73,7 @@ def test_a_training_is_not_told_to_validate(cluster: Cluster, submit: Submit) ->
     job = submit()
     cluster.cycle()
     job.refresh_from_db()
-    assert build_sync(job.lead_host).jobs[0].launch.validate == ""
+    assert build_sync(job.run.lead_host).jobs[0].launch.validate == ""
 
 
 def test_the_result_is_kept(cluster: Cluster, trained: Job, alice: User) -> None:
@@ -96,12 +96,12 @@ def test_how_much_is_measured_is_told_while_it_measures(cluster: Cluster, traine
     cluster.report()
 
     job.refresh_from_db()
-    assert (job.state, job.step, job.progress) == (JobState.RUNNING, 30, 0.3)
+    assert (job.state, job.run.step, job.run.progress) == (JobState.RUNNING, 30, 0.3)
     cluster.log_step(job, 100, samples_per_second=60.0)
     cluster.finish(job, step=0)
     cluster.settle()
     job.refresh_from_db()
-    assert (job.state, job.step, job.progress) == (JobState.SUCCEEDED, 100, 1.0)
+    assert (job.state, job.run.step, job.run.progress) == (JobState.SUCCEEDED, 100, 1.0)
 
 
 def test_one_that_is_killed_while_it_measures_is_not_started_for_ever(
@@ -118,7 +118,7 @@ def test_one_that_is_killed_while_it_measures_is_not_started_for_ever(
         cluster.report()
         cluster.settle()
         job.refresh_from_db()
-        assert (job.state, job.attempt) == (
+        assert (job.state, job.run.attempt) == (
             (JobState.FAILED, life) if life == MAX_FRUITLESS_STARTS else (JobState.PENDING, life)
         )
 

@@ -12,14 +12,14 @@ from jobs.files.folder import job_folder
 from jobs.models import Job, JobEvent
 from jobs.states import JobState
 from scheduling.plan import PlanReason
-from tests.factories import UserFactory
+from tests.factories import UserFactory, set_job
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
 def files(alices_job, tmp_path):
-    Job.objects.filter(pk=alices_job.pk).update(attempt=1)
+    set_job(alices_job, attempt=1)
     folder = job_folder(alices_job).start_attempt(1)
     (folder / "model" / "train").mkdir(exist_ok=True)
     (folder / "model" / "train" / "weights.safetensors").write_bytes(b"weights")

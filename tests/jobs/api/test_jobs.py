@@ -8,6 +8,7 @@ from datetime import datetime
 import pytest
 
 from jobs.models import AllocationPoint, Job, MetricPoint
+from tests.factories import set_job
 
 pytestmark = pytest.mark.django_db
 
@@ -133,7 +134,7 @@ def test_metrics_of_all_names(alice_api, alices_job):
 
 
 def test_a_figure_that_is_no_number_is_null(alice_api, alices_job):
-    Job.objects.filter(pk=alices_job.pk).update(final_metrics={"loss": None}, progress=None)
+    set_job(alices_job, final_metrics={"loss": None}, progress=None)
     MetricPoint.objects.create(job=alices_job, name="loss", step=0, epoch=0, value=math.nan, at=alices_job.submitted_at)
     answer = alice_api.get(f"/api/v1/jobs/{alices_job.pk}/metrics/")
     assert "NaN" not in answer.content.decode()

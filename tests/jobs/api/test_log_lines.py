@@ -14,7 +14,7 @@ from jobs.files.folder import job_folder
 from jobs.files.logs import log_list
 from jobs.files.search import search_logs
 from jobs.models import Job, Rank
-from tests.factories import UserFactory
+from tests.factories import UserFactory, set_job
 
 pytestmark = pytest.mark.django_db
 RED = "\x1b[31mError\x1b[0m: no such file\n"
@@ -23,7 +23,7 @@ RED = "\x1b[31mError\x1b[0m: no such file\n"
 @pytest.fixture
 def logs(alices_job):
     """Two attempts; in the second two ranks, of which one wrote in colour."""
-    Job.objects.filter(pk=alices_job.pk).update(attempt=2)
+    set_job(alices_job, attempt=2)
     folder = job_folder(alices_job)
     for attempt, member_id, rank in ((1, "h.0.1", None), (2, "h.0.1", 0), (2, "h.1.1", 1)):
         Rank.objects.create(

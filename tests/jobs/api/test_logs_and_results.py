@@ -13,6 +13,7 @@ from jobs.files.folder import job_folder
 from jobs.files.logs import MAX_LOG_BYTES, first_written
 from jobs.models import Generation, Job, Rank
 from jobs.states import RankState
+from tests.factories import set_job
 
 pytestmark = pytest.mark.django_db
 
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def started(alices_job):
     """A job in its second attempt; gives the folder of that attempt."""
-    Job.objects.filter(pk=alices_job.pk).update(attempt=2)
+    set_job(alices_job, attempt=2)
     folder = job_folder(alices_job)
     folder.start_attempt(1)
     current = folder.start_attempt(2)

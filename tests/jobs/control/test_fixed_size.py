@@ -46,7 +46,7 @@ def started(cluster: Cluster, job: Job) -> Job:
 
 
 def checkpoints(job: Job) -> Path:
-    return job_folder(job).attempt(fresh(job).attempt) / "checkpoint"
+    return job_folder(job).attempt(fresh(job).run.attempt) / "checkpoint"
 
 
 def held_back_and_resumed(cluster: Cluster, job: Job) -> Job:
@@ -64,7 +64,7 @@ def test_it_starts_on_all_its_gpus_and_keeps_them(cluster: Cluster, submit: Subm
     assert launch_spec(job).engine == "fixed"
     submit(name="other", max_slots=2, priority=9000)
     cluster.turn(3)
-    assert (fresh(job).slots, fresh(job).target_slots) == (6, 6)
+    assert (fresh(job).run.slots, fresh(job).run.target_slots) == (6, 6)
     for host in cluster.hosts.values():
         for rank in list(host.ranks.values()):
             if rank.job == job.pk:
@@ -91,11 +91,11 @@ def test_a_killed_rank_ends_the_others_and_all_start_again(cluster: Cluster, sub
     host.send()
     assert (fresh(job).state, fresh(job).reason_code) == (JobState.PENDING, Reason.RANK_LOST)
     assert "starts again from nothing" in fresh(job).reason_text
-    assert fresh(job).fruitless_starts == 0, "it had saved something"
+    assert fresh(job).run.fruitless_starts == 0, "it had saved something"
     assert all(desired.stop for desired in build_sync(host.name).jobs)
     cluster.settle()
     cluster.turn()
-    assert (fresh(job).state, fresh(job).attempt, len(cluster.ranks(job))) == (JobState.STARTING, 2, 4)
+    assert (fresh(job).state, fresh(job).run.attempt, len(cluster.ranks(job))) == (JobState.STARTING, 2, 4)
     assert list(checkpoints(job).iterdir()) == [], "its script has not said that it can be resumed"
 
 
@@ -103,14 +103,14 @@ def test_killed_again_and_again_without_saving_it_fails(cluster: Cluster, submit
     job = submit(max_slots=1)
     for life in (1, 2, 3):
         started(cluster, job)
-        assert fresh(job).attempt == life
+        assert fresh(job).run.attempt == life
         [rank] = cluster.ranks(job)
         host = cluster.hosts[rank.member_id.split(".")[0]]
         host.end(rank.slot, signal=9)
         host.send()
         cluster.settle()
     assert (fresh(job).state, fresh(job).reason_code) == (JobState.FAILED, Reason.RANK_LOST)
-    assert "3 times in a row without a new file in CHECKPOINT_DIR" in fresh(job).error["message"]
+    assert "3 times in a row without a new file in CHECKPOINT_DIR" in fresh(job).run.error["message"]
 
 
 @pytest.mark.parametrize("saves", [True, False])
@@ -129,7 +129,7 @@ def test_exit_0_after_sigterm_hands_the_checkpoints_on(cluster: Cluster, submit:
 
     actions.resume(job.pk, "alice")
     cluster.turn()
-    assert fresh(job).attempt == 2
+    assert fresh(job).run.attempt == 2
     assert [path.name for path in checkpoints(job).iterdir()] == (["half.pt"] if saves else [])
     assert former.exists() is not saves, "a leftover process cannot write into what was handed on"
 
@@ -147,7 +147,7 @@ def test_once_it_has_said_so_a_kill_takes_nothing_either(cluster: Cluster, submi
     assert "it continues from its CHECKPOINT_DIR" in fresh(job).reason_text
     cluster.settle()
     cluster.turn()
-    assert (fresh(job).attempt, [path.name for path in checkpoints(job).iterdir()]) == (3, ["a.pt"])
+    assert (fresh(job).run.attempt, [path.name for path in checkpoints(job).iterdir()]) == (3, ["a.pt"])
 
 
 def test_a_file_says_beforehand_that_it_can_be_resumed(cluster: Cluster, submit: Submit) -> None:
@@ -163,7 +163,7 @@ def test_what_a_session_saved_stays_where_it_is(cluster: Cluster, submit: Submit
     for host in cluster.hosts.values():
         host.saves_when_stopped = True
     (checkpoints(job) / "step-5").mkdir()
-    path = f"attempt-{job.attempt}/checkpoint/step-5"
+    path = f"attempt-{job.run.attempt}/checkpoint/step-5"
     Checkpoint.objects.create(
         job=job, attempt=1, step=5, epoch=0, path=path, size_bytes=1, sha256="", created_at=timezone.now()
     )
@@ -200,14 +200,14 @@ def test_a_lost_host_ends_the_whole_gang(cluster: Cluster, submit: Submit) -> No
     Host.objects.update(last_report_at=now)
     Host.objects.filter(name="gpu-host-2").update(last_report_at=now + 2 * lease)
     reap_lost_hosts(Watch(now), now + 2 * lease)
-    assert (fresh(job).state, fresh(job).reason_code, fresh(job).slots) == (JobState.PENDING, Reason.HOST_LOST, 0)
+    assert (fresh(job).state, fresh(job).reason_code, fresh(job).run.slots) == (JobState.PENDING, Reason.HOST_LOST, 0)
 
 
 def test_on_a_draining_host_it_finishes(cluster: Cluster, submit: Submit) -> None:
     job = started(cluster, submit(max_slots=8))
     Host.objects.filter(name="gpu-host-1").update(state=Host.State.DRAINING)
     cluster.turn(2)
-    assert (fresh(job).state, fresh(job).slots, len(cluster.ranks(job))) == (JobState.RUNNING, 8, 8)
+    assert (fresh(job).state, fresh(job).run.slots, len(cluster.ranks(job))) == (JobState.RUNNING, 8, 8)
 
 
 def test_its_number_of_gpus_changes_only_while_it_holds_none(cluster: Cluster, submit: Submit) -> None:

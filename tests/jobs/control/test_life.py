@@ -55,18 +55,18 @@ def test_a_training_starts_runs_and_succeeds(cluster: Cluster, submit: Submit) -
     job = submit()
     cluster.turn()
     assert fresh(job).state == JobState.STARTING
-    assert (fresh(job).attempt, fresh(job).target_slots, fresh(job).slots) == (1, 8, 0)
+    assert (fresh(job).run.attempt, fresh(job).run.target_slots, fresh(job).run.slots) == (1, 8, 0)
 
     cluster.train(job, loss=0.5)
     assert fresh(job).state == JobState.RUNNING
-    assert (fresh(job).slots, fresh(job).generation) == (8, 1)
+    assert (fresh(job).run.slots, fresh(job).run.generation) == (8, 1)
 
     cluster.finish(job)
     cluster.settle()
     done = fresh(job)
     assert done.state == JobState.SUCCEEDED
-    assert (done.slots, done.progress, done.reason_code) == (0, 1.0, Reason.COMPLETED)
-    assert done.final_metrics == {"loss": 0.5}
+    assert (done.run.slots, done.run.progress, done.reason_code) == (0, 1.0, Reason.COMPLETED)
+    assert done.run.final_metrics == {"loss": 0.5}
     assert states(job) == ["PENDING", "STARTING", "RUNNING", "SUCCEEDED"]
     assert sizes(job) == [0, 8, 0]
     assert open_slots(job) == 0
@@ -78,25 +78,25 @@ def test_two_trainings_share_and_the_priority_moves_gpus(cluster: Cluster, submi
 
     second = submit(name="T2")
     cluster.turn()
-    assert fresh(first).slots == 8, "nothing is counted as given back before the ranks have switched"
+    assert fresh(first).run.slots == 8, "nothing is counted as given back before the ranks have switched"
     cluster.train(first, step=2)
     cluster.turn(2)
     cluster.train(second)
-    assert (fresh(first).slots, fresh(second).slots) == (4, 4)
+    assert (fresh(first).run.slots, fresh(second).run.slots) == (4, 4)
 
     actions.change_priority(second.pk, 10000, "alice")
     cluster.turn()
     cluster.train(first, step=3)
     cluster.turn(2)
     cluster.train(second, step=2)
-    assert (fresh(first).slots, fresh(second).slots) == (3, 5)
+    assert (fresh(first).run.slots, fresh(second).run.slots) == (3, 5)
     assert {rank.member_id: rank.pid for rank in cluster.ranks(first)}.items() <= pids.items()
 
     cluster.finish(first)
     cluster.settle()
     cluster.turn()
     cluster.train(second, step=3)
-    assert (fresh(first).state, fresh(second).slots) == (JobState.SUCCEEDED, 8)
+    assert (fresh(first).state, fresh(second).run.slots) == (JobState.SUCCEEDED, 8)
     assert sizes(first) == [0, 8, 4, 3, 0]
     assert sizes(second) == [0, 4, 5, 8]
     assert states(second) == ["PENDING", "STARTING", "RUNNING"], "it never stopped"
@@ -142,15 +142,15 @@ def test_an_error_that_ends_all_ranks_is_tried_once_more_and_then_fails_the_job(
     waiting = fresh(job)
     assert (waiting.state, waiting.reason_code) == (JobState.PENDING, Reason.EXIT_NONZERO)
     assert "no such layer. It starts again" in waiting.reason_text
-    assert waiting.error == ERROR
+    assert waiting.run.error == ERROR
 
     cluster.settle()
     cluster.turn()
-    assert (fresh(job).state, fresh(job).attempt, fresh(job).error) == (JobState.STARTING, 2, {})
+    assert (fresh(job).state, fresh(job).run.attempt, fresh(job).run.error) == (JobState.STARTING, 2, {})
     fail_everywhere(cluster, job, ERROR)
     failed = fresh(job)
     assert (failed.state, failed.reason_code) == (JobState.FAILED, Reason.EXIT_NONZERO)
-    assert failed.error == {**ERROR, "tried": "Tried 2 times: the same error, and no step after step 1."}
+    assert failed.run.error == {**ERROR, "tried": "Tried 2 times: the same error, and no step after step 1."}
     cluster.settle()
     assert cluster.ranks(job) == []
     assert open_slots(job) == 0
@@ -162,7 +162,7 @@ def test_an_error_after_more_steps_is_another_attempt(cluster: Cluster, submit: 
     for step in (5, 9, 12):
         cluster.log_step(job, step)
         fail_everywhere(cluster, job, {**ERROR, "step": step})  # type: ignore[dict-item]
-        assert (fresh(job).state, fresh(job).failure["step"]) == (JobState.PENDING, step)
+        assert (fresh(job).state, fresh(job).run.failure["step"]) == (JobState.PENDING, step)
         cluster.settle()
         cluster.turn()
         job = fresh(job)
@@ -173,7 +173,7 @@ def test_an_error_of_one_rank_is_told_and_the_others_train_on(cluster: Cluster, 
     ended = cluster.hosts["gpu-host-2"].ranks[1].member_id
     cluster.hosts["gpu-host-2"].end(1, code=1, error=ERROR)
     end = {"member_id": ended, "host": "gpu-host-2", "slot": 1, "code": 1, "signal": None, "error": ERROR, "step": 4}
-    cluster.hosts[job.lead_host].write(job, "coordinator", "rank_failed", **end, generation=2, by_script=True)
+    cluster.hosts[job.run.lead_host].write(job, "coordinator", "rank_failed", **end, generation=2, by_script=True)
     cluster.report()
     assert fresh(job).state == JobState.RUNNING
     event = job.events.order_by("-seq")[0]
@@ -192,24 +192,24 @@ def test_an_error_that_the_others_got_past_does_not_fail_a_complete_training(
     if goes_on:
         members = [member for member in job.generations.get(number=1).members if member["member_id"] != failed]
         values = {"generation": 2, "world_size": len(members), "step": 4, "pause_ms": 9.0, "members": members}
-        values |= {"target_revision": job.target_revision, "cause": "failure"}
-        cluster.hosts[job.lead_host].write(job, "coordinator", "generation_active", **values)
+        values |= {"target_revision": job.run.target_revision, "cause": "failure"}
+        cluster.hosts[job.run.lead_host].write(job, "coordinator", "generation_active", **values)
     cluster.finish(job)
     over = fresh(job)
-    assert (over.state, bool(over.error)) == (("SUCCEEDED", False) if goes_on else ("FAILED", True))
+    assert (over.state, bool(over.run.error)) == (("SUCCEEDED", False) if goes_on else ("FAILED", True))
 
 
 def test_an_error_that_comes_again_at_its_step_fails_the_job(cluster: Cluster, submit: Submit) -> None:
     job = running(cluster, submit())
     end = {"member_id": "gpu-host-1.0.1", "host": "gpu-host-1", "slot": 0, "code": 1, "signal": None, "error": ERROR}
-    lead = cluster.hosts[job.lead_host]
+    lead = cluster.hosts[job.run.lead_host]
     lead.write(job, "coordinator", "failed", **end, step=4, generation=3, by_script=True)
     lead.write(job, "coordinator", "lost", generation=3)
     cluster.report()
     failed = fresh(job)
     assert (failed.state, failed.reason_code) == (JobState.FAILED, Reason.EXIT_NONZERO)
-    assert failed.error["tried"] == "The same error came twice after step 4, in two ranks."
-    assert failed.error["traceback"] == "Traceback ..."
+    assert failed.run.error["tried"] == "The same error came twice after step 4, in two ranks."
+    assert failed.run.error["traceback"] == "Traceback ..."
     cluster.settle()
     assert open_slots(job) == 0
 
@@ -233,7 +233,7 @@ def test_all_ranks_killed_starts_again_from_the_checkpoint(cluster: Cluster, sub
     job = running(cluster, submit())
     path = str(job_folder(job).attempt(1) / "checkpoint" / "step-7")
     Path(path).mkdir(parents=True)
-    lead = cluster.hosts[job.lead_host]
+    lead = cluster.hosts[job.run.lead_host]
     lead.write(job, "coordinator", "checkpoint", step=7, epoch=0, path=path, size_bytes=3, sha256="0" * 64)
     cluster.log_step(job, 9, loss=0.1)
     cluster.report()
@@ -241,12 +241,12 @@ def test_all_ranks_killed_starts_again_from_the_checkpoint(cluster: Cluster, sub
     kill_all(cluster, job)
     assert fresh(job).state == JobState.PENDING
     assert fresh(job).reason_code == Reason.RANK_LOST
-    assert fresh(job).fruitless_starts == 0
+    assert fresh(job).run.fruitless_starts == 0
     cluster.settle()
     cluster.turn()
 
     again = fresh(job)
-    assert (again.state, again.attempt, again.step) == (JobState.STARTING, 2, 7)
+    assert (again.state, again.run.attempt, again.run.step) == (JobState.STARTING, 2, 7)
     assert not MetricPoint.objects.filter(job=job, step__gt=7).exists()
     launch = lead.pull().jobs[0].launch
     assert launch.checkpoints == [path]
@@ -257,7 +257,7 @@ def test_all_ranks_killed_starts_again_from_the_checkpoint(cluster: Cluster, sub
 
 def test_a_checkpoint_that_cannot_be_used_is_named_and_not_tried_again(cluster: Cluster, submit: Submit) -> None:
     job = running(cluster, submit())
-    lead = cluster.hosts[job.lead_host]
+    lead = cluster.hosts[job.run.lead_host]
     paths = [job_folder(job).attempt(1) / "checkpoint" / f"step-{step}" for step in (7, 9)]
     for step, path in zip((7, 9), paths, strict=True):
         path.mkdir(parents=True)
@@ -267,14 +267,14 @@ def test_a_checkpoint_that_cannot_be_used_is_named_and_not_tried_again(cluster: 
     cluster.settle()
     cluster.turn()
     again = fresh(job)
-    assert again.step == 9
+    assert again.run.step == 9
     assert lead.pull().jobs[0].launch.checkpoints == [str(path) for path in reversed(paths)]
 
     unusable = [{"path": str(paths[1]), "why": "the checkpoint step-9 is corrupt"}]
-    lead = cluster.hosts[again.lead_host]
+    lead = cluster.hosts[again.run.lead_host]
     lead.write(again, "coordinator", "restored", step=7, epoch=0, used=str(paths[0]), unusable=unusable)
     cluster.report()
-    assert fresh(job).step == 7
+    assert fresh(job).run.step == 7
     event = job.events.get(reason=Reason.RESTORED)
     assert (event.detail["step"], event.detail["unusable"]) == (7, ["the checkpoint step-9 is corrupt"])
     assert [point.step for point in job.checkpoints.filter(problem="")] == [7]
@@ -286,7 +286,7 @@ def test_a_checkpoint_that_cannot_be_used_is_named_and_not_tried_again(cluster: 
 
 def test_checkpoints_of_former_attempts_make_room_for_new_ones(cluster: Cluster, submit: Submit) -> None:
     job = running(cluster, submit())
-    lead = cluster.hosts[job.lead_host]
+    lead = cluster.hosts[job.run.lead_host]
     for attempt, step in ((1, 5), (1, 7), (2, 9)):
         path = job_folder(job).attempt(attempt) / "checkpoint" / f"step-{step}"
         path.mkdir(parents=True)
@@ -298,14 +298,14 @@ def test_checkpoints_of_former_attempts_make_room_for_new_ones(cluster: Cluster,
             kill_all(cluster, job)
             cluster.settle()
             cluster.turn()
-            lead = cluster.hosts[fresh(job).lead_host]
+            lead = cluster.hosts[fresh(job).run.lead_host]
     assert [(point.attempt, point.step) for point in job.checkpoints.order_by("step")] == [(1, 7), (2, 9)]
     assert not (job_folder(job).attempt(1) / "checkpoint" / "step-5").exists()
 
 
 def test_checkpoints_that_the_training_removed_are_forgotten(cluster: Cluster, submit: Submit) -> None:
     job = running(cluster, submit())
-    lead = cluster.hosts[job.lead_host]
+    lead = cluster.hosts[job.run.lead_host]
     for step in (7, 9):
         path = job_folder(job).attempt(1) / "checkpoint" / f"step-{step}"
         path.mkdir(parents=True)
@@ -329,12 +329,12 @@ def test_three_losses_before_a_step_fail_the_job(cluster: Cluster, submit: Submi
         kill_all(cluster, job)
         cluster.settle()
     assert (fresh(job).state, fresh(job).reason_code) == (JobState.FAILED, Reason.RANK_LOST)
-    assert fresh(job).error["message"]
+    assert fresh(job).run.error["message"]
 
 
 def test_a_lost_training_starts_again_although_its_ranks_came_back(cluster: Cluster, submit: Submit) -> None:
     job = running(cluster, submit(max_slots=2))
-    lead = cluster.hosts[job.lead_host]
+    lead = cluster.hosts[job.run.lead_host]
     slots = sorted(lead.ranks)
     for slot in slots:
         lead.end(slot, signal=9)
@@ -380,12 +380,12 @@ def test_suspend_and_resume(cluster: Cluster, submit: Submit) -> None:
     actions.resume(job.pk, "alice")
     cluster.turn()
     cluster.train(job, step=5)
-    assert (fresh(job).state, fresh(job).attempt) == (JobState.RUNNING, 2)
+    assert (fresh(job).state, fresh(job).run.attempt) == (JobState.RUNNING, 2)
 
 
 def test_a_suspended_job_stops_by_itself_and_continues_after_that_step(cluster: Cluster, submit: Submit) -> None:
     job = running(cluster, submit())
-    lead = cluster.hosts[job.lead_host]
+    lead = cluster.hosts[job.run.lead_host]
     actions.suspend(job.pk, "alice")
     desired_jobs = {name: build_sync(name).jobs[0] for name in cluster.hosts}
     assert {(desired.halt, desired.stop, tuple(desired.wanted)) for desired in desired_jobs.values()} == {
@@ -412,7 +412,7 @@ def test_a_suspended_job_stops_by_itself_and_continues_after_that_step(cluster: 
 
     actions.resume(job.pk, "alice")
     cluster.turn()
-    assert (fresh(job).state, fresh(job).step) == (JobState.STARTING, 12)
+    assert (fresh(job).state, fresh(job).run.step) == (JobState.STARTING, 12)
     assert lead.pull().jobs[0].launch.checkpoints == [str(path)]
 
 
@@ -435,7 +435,7 @@ def test_a_job_that_loses_all_its_ranks_while_it_stops_is_held_back(cluster: Clu
     for host in cluster.hosts.values():
         host.applied = build_sync(host.name).revision
     kill_all(cluster, job)
-    cluster.hosts[job.lead_host].write(fresh(job), "coordinator", "lost", generation=1)
+    cluster.hosts[job.run.lead_host].write(fresh(job), "coordinator", "lost", generation=1)
     cluster.report()
     assert fresh(job).state == JobState.SUSPENDED
     assert not job.events.filter(reason=Reason.HALTED).exists()
@@ -450,15 +450,15 @@ def test_a_job_that_finishes_while_it_is_stopped_has_succeeded(cluster: Cluster,
 
 def test_the_lead_moves_when_its_slots_are_gone(cluster: Cluster, submit: Submit) -> None:
     job = running(cluster, submit())
-    assert job.lead_host == "gpu-host-1"
+    assert job.run.lead_host == "gpu-host-1"
     leaving = [claim.slot for claim in open_claims(job) if claim.slot.host.name == "gpu-host-1"]
     why = Why(PlanReason.REBALANCED, message("rank_lost"), "scheduler")
     resize(job, [], leaving, 4, why)
     cluster.settle()
-    assert fresh(job).lead_host == "gpu-host-1", "its ranks are still there"
+    assert fresh(job).run.lead_host == "gpu-host-1", "its ranks are still there"
     cluster.train(job, step=2)
     cluster.settle()
-    assert fresh(job).lead_host == "gpu-host-2"
+    assert fresh(job).run.lead_host == "gpu-host-2"
     assert [desired.lead for desired in cluster.hosts["gpu-host-2"].pull().jobs] == [True]
 
 
@@ -485,7 +485,7 @@ def test_stack_stopped_and_started(cluster: Cluster, submit: Submit) -> None:
     cluster.report()
     cluster.settle()
     cluster.cycle()
-    assert (fresh(trains).state, fresh(trains).attempt) == (JobState.STARTING, 2)
+    assert (fresh(trains).state, fresh(trains).run.attempt) == (JobState.STARTING, 2)
 
 
 def test_times_of_a_life_are_in_order(cluster: Cluster, submit: Submit) -> None:

@@ -39,7 +39,7 @@ def job_on(cluster: Cluster, submit: Submit, slots: int) -> Job:
     job = submit(max_slots=slots)
     cluster.turn()
     cluster.train(job)
-    return Job.objects.get(pk=job.pk)
+    return Job.objects.select_related("run").get(pk=job.pk)
 
 
 def test_a_silent_host_offers_nothing(cluster: Cluster, group: InstanceGroup, now: datetime) -> None:
@@ -64,11 +64,11 @@ def test_its_jobs_start_again_elsewhere_after_twice_the_lease(cluster: Cluster, 
     assert Job.objects.get(pk=job.pk).state == JobState.RUNNING
     reap_lost_hosts(watch, now + LEASE * 2)
     row = Job.objects.get(pk=job.pk)
-    assert (row.state, row.reason_code, row.slots) == (JobState.PENDING, Reason.HOST_LOST, 0)
+    assert (row.state, row.reason_code, row.run.slots) == (JobState.PENDING, Reason.HOST_LOST, 0)
     assert set(Rank.objects.filter(job=job).values_list("state", flat=True)) == {RankState.LOST}
     cluster.cycle()
     row = Job.objects.get(pk=job.pk)
-    assert (row.state, row.attempt, row.lead_host) == (JobState.STARTING, 2, "gpu-host-2")
+    assert (row.state, row.run.attempt, row.run.lead_host) == (JobState.STARTING, 2, "gpu-host-2")
 
 
 def test_the_lease_counts_only_while_the_control_plane_was_well(cluster: Cluster, submit: Submit) -> None:
@@ -98,8 +98,13 @@ def test_a_job_with_ranks_elsewhere_goes_on_with_them(cluster: Cluster, submit: 
     hear(now + LEASE * 2, "gpu-host-2")
     reap_lost_hosts(Watch(now), now + LEASE * 2)
     row = Job.objects.get(pk=job.pk)
-    assert (row.state, row.attempt, row.target_slots, row.lead_host) == (JobState.RUNNING, 1, 4, "gpu-host-2")
-    assert row.target_revision == job.target_revision + 1
+    assert (row.state, row.run.attempt, row.run.target_slots, row.run.lead_host) == (
+        JobState.RUNNING,
+        1,
+        4,
+        "gpu-host-2",
+    )
+    assert row.run.target_revision == job.run.target_revision + 1
 
 
 def test_silence_shorter_than_twice_the_lease_moves_no_training(cluster: Cluster, submit: Submit) -> None:
@@ -120,16 +125,20 @@ def test_silence_shorter_than_twice_the_lease_moves_no_training(cluster: Cluster
 
 def test_another_host_leads_after_the_lease(cluster: Cluster, submit: Submit) -> None:
     job = job_on(cluster, submit, 8)
-    assert job.lead_host == "gpu-host-1"
+    assert job.run.lead_host == "gpu-host-1"
     now = timezone.now()
     hear(now, *cluster.hosts)
     hear(now + LEASE * 2, "gpu-host-2")
     watch = reap_lost_hosts(Watch(now), now + LEASE - timedelta(seconds=1))
-    assert Job.objects.get(pk=job.pk).lead_host == "gpu-host-1"
+    assert Job.objects.get(pk=job.pk).run.lead_host == "gpu-host-1"
     before = cluster.hosts["gpu-host-2"].pull().revision
     reap_lost_hosts(watch, now + LEASE + timedelta(seconds=1))
     row = Job.objects.get(pk=job.pk)
-    assert (row.lead_host, row.target_slots, row.target_revision) == ("gpu-host-2", 8, job.target_revision)
+    assert (row.run.lead_host, row.run.target_slots, row.run.target_revision) == (
+        "gpu-host-2",
+        8,
+        job.run.target_revision,
+    )
     desired = cluster.hosts["gpu-host-2"].pull()
     assert desired.revision > before
     assert desired.jobs[0].lead
@@ -141,7 +150,7 @@ def test_a_job_with_slots_on_the_silent_host_alone_keeps_its_lead(cluster: Clust
     hear(now, *cluster.hosts)
     hear(now + LEASE * 2, "gpu-host-2")
     reap_lost_hosts(Watch(now), now + LEASE + timedelta(seconds=1))
-    assert Job.objects.get(pk=job.pk).lead_host == "gpu-host-1"
+    assert Job.objects.get(pk=job.pk).run.lead_host == "gpu-host-1"
 
 
 def test_a_host_that_returns_offers_slots_once_it_has_let_go(cluster: Cluster, submit: Submit) -> None:

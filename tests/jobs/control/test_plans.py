@@ -55,7 +55,7 @@ def test_a_stale_epoch_writes_nothing(cluster: Cluster, submit: Submit) -> None:
     with pytest.raises(LeadershipLost):
         apply(plan, epoch=1)
     job.refresh_from_db()
-    assert (job.state, job.attempt) == (JobState.PENDING, 0)
+    assert (job.state, job.run.attempt) == (JobState.PENDING, 0)
     assert not SlotClaim.objects.exists()
     assert JobEvent.objects.filter(job=job).count() == 1
     assert list(Host.objects.values_list("desired_revision", flat=True)) == desired_jobs
@@ -67,8 +67,8 @@ def test_a_start_claims_in_rank_order(cluster: Cluster, submit: Submit) -> None:
     assert apply(Plan((line(job, "gpu-host-2:1", "gpu-host-1:3"),)), 1) == [job.pk]
     job.refresh_from_db()
     assert open_claims(job) == ["gpu-host-2:1", "gpu-host-1:3"]
-    assert (job.state, job.attempt, job.target_revision, job.target_slots) == (JobState.STARTING, 1, 1, 2)
-    assert job.lead_host == "gpu-host-2"
+    assert (job.state, job.run.attempt, job.run.target_revision, job.run.target_slots) == (JobState.STARTING, 1, 1, 2)
+    assert job.run.lead_host == "gpu-host-2"
     assert job.reason_params == shares(2, "maximum")
     assert (job_folder(job).path / "current").readlink().name == "attempt-1"
     assert (job_folder(job).path / "log").is_dir()
@@ -83,7 +83,7 @@ def test_a_lost_race_leaves_the_job_as_it_was(cluster: Cluster, submit: Submit) 
     plan = Plan((line(job, "gpu-host-1:0", "gpu-host-1:1"), line(other, "gpu-host-2:0")))
     assert apply(plan, 1) == [other.pk]
     job.refresh_from_db()
-    assert (job.state, job.attempt) == (JobState.PENDING, 0)
+    assert (job.state, job.run.attempt) == (JobState.PENDING, 0)
     assert open_claims(job) == []
     assert open_claims(other) == ["gpu-host-2:0"]
 
@@ -95,7 +95,7 @@ def test_a_lost_race_does_not_resize(cluster: Cluster, submit: Submit) -> None:
     grow = line(job, "gpu-host-1:1", slots=refs("gpu-host-1:0", "gpu-host-1:1"), target=2)
     assert apply(Plan((grow,)), 1) == []
     job.refresh_from_db()
-    assert (job.target_revision, job.target_slots) == (1, 1)
+    assert (job.run.target_revision, job.run.target_slots) == (1, 1)
 
 
 def test_a_job_cancelled_after_the_snapshot_stays_cancelled(cluster: Cluster, submit: Submit) -> None:

@@ -11,6 +11,7 @@ from tidepool.protocol import JournalEntry
 from jobs.models import AllocationPoint, Generation, Job, JobEvent, Journal, MetricPoint, Rank
 from jobs.states import GenerationState, JobState, RankState, Reason
 from jobs.tasks import ingest_report
+from tests.factories import set_job
 from tests.jobs.cluster import Cluster, FakeHost
 from tests.jobs.conftest import Submit
 from tests.jobs.control.test_dispatch import Mailbox, mailbox
@@ -56,7 +57,7 @@ def story(cluster: Cluster, job: Job, seed: int) -> list[dict[str, Any]]:
     cluster.pull()
     reports = [host.report() for host in cluster.hosts.values()]
     job.refresh_from_db()
-    lead = cluster.hosts[job.lead_host]
+    lead = cluster.hosts[job.run.lead_host]
     members = [
         {
             "member_id": rank.member_id,
@@ -108,7 +109,7 @@ def test_doubled_and_shuffled_reports_store_each_fact_once(cluster: Cluster, sub
 
     done = Job.objects.get(pk=job.pk)
     assert done.state == JobState.SUCCEEDED
-    assert (done.step, done.final_metrics) == (5, {"loss": 0.2})
+    assert (done.run.step, done.run.final_metrics) == (5, {"loss": 0.2})
     assert Rank.objects.filter(job=job, state=RankState.EXITED).count() == 8
     assert Rank.objects.filter(job=job).count() == 8
     generation = Generation.objects.get(job=job)
@@ -126,7 +127,7 @@ def test_entries_after_a_gap_wait_for_those_before(cluster: Cluster, submit: Sub
     job = submit()
     cluster.turn()
     cluster.train(job)
-    lead = cluster.hosts[Job.objects.get(pk=job.pk).lead_host]
+    lead = cluster.hosts[Job.objects.get(pk=job.pk).run.lead_host]
     lead.pull()
     for step in (2, 3, 4):
         cluster.log_step(job, step, loss=float(step))
@@ -141,8 +142,8 @@ def test_entries_after_a_gap_wait_for_those_before(cluster: Cluster, submit: Sub
 def test_a_former_life_changes_nothing_but_is_acknowledged(cluster: Cluster, submit: Submit) -> None:
     job = submit(max_slots=1)
     cluster.turn()
-    Job.objects.filter(pk=job.pk).update(attempt=2)
-    host = cluster.hosts[Job.objects.get(pk=job.pk).lead_host]
+    set_job(job, attempt=2)
+    host = cluster.hosts[Job.objects.get(pk=job.pk).run.lead_host]
     host.end(0, code=1)
     host.send()
     assert Job.objects.get(pk=job.pk).state == JobState.STARTING
@@ -160,7 +161,7 @@ def test_journals_of_unknown_jobs_are_acknowledged(cluster: Cluster, mailbox: Ma
 def test_new_entries_are_acknowledged_at_once(cluster: Cluster, submit: Submit, mailbox: Mailbox) -> None:
     job = submit(max_slots=1)
     cluster.cycle()
-    host = cluster.hosts[Job.objects.get(pk=job.pk).lead_host]
+    host = cluster.hosts[Job.objects.get(pk=job.pk).run.lead_host]
     host.pull()
     host.send()
     queue, sync, _ = mailbox.sent[-1]
@@ -185,7 +186,7 @@ def test_a_broken_entry_is_left_out_and_said(
     job = submit(max_slots=1)
     cluster.turn()
     job.refresh_from_db()
-    host = cluster.hosts[job.lead_host]
+    host = cluster.hosts[job.run.lead_host]
     host.write(job, "coordinator", "generation_active", generation="one")
     host.write(job, "coordinator", "from the future")
     host.write(job, "coordinator", "checkpoint", step=1, epoch=0, path="../../../etc", size_bytes=1, sha256="")
@@ -200,7 +201,7 @@ def test_what_the_coordinator_says_of_stuck_ranks_is_told(cluster: Cluster, subm
     cluster.turn()
     cluster.train(job)
     job.refresh_from_db()
-    host = cluster.hosts[job.lead_host]
+    host = cluster.hosts[job.run.lead_host]
     host.write(
         job, "coordinator", "rank_stuck", member_id="b.0.1", host="b", silent=True, seconds=61.0, why="it is silent"
     )
@@ -222,7 +223,7 @@ def test_a_rank_that_never_came_to_its_training_is_told_with_the_place_where_it_
     cluster.turn()
     cluster.train(job)
     job.refresh_from_db()
-    host = cluster.hosts[job.lead_host]
+    host = cluster.hosts[job.run.lead_host]
     error = {"kind": "LaunchTimeout", "message": "after 1800 s it had not", "traceback": "in load"}
     end = {"member_id": "b.0.1", "host": "b", "code": None, "signal": 6, "step": None, "error": error}
     end |= {"slot": 0, "by_script": True, "generation": 0}
@@ -247,7 +248,7 @@ def test_what_is_no_number_is_a_gap(cluster: Cluster, submit: Submit) -> None:
         "learning_rate": 0.1,
         "loss": None,
     }
-    assert Job.objects.get(pk=job.pk).final_metrics == {
+    assert Job.objects.get(pk=job.pk).run.final_metrics == {
         "accuracy": None,
         "huge": None,
         "learning_rate": 0.1,
@@ -260,7 +261,7 @@ def test_progress_and_ranks_are_known(cluster: Cluster, submit: Submit) -> None:
     cluster.turn()
     cluster.train(job, step=40)
     row = Job.objects.get(pk=job.pk)
-    assert (row.step, row.progress) == (40, 0.4)
+    assert (row.run.step, row.run.progress) == (40, 0.4)
     ranks = Rank.objects.filter(job=job).order_by("rank")
     assert [(rank.rank, rank.state, rank.generation) for rank in ranks] == [(0, "RUNNING", 1), (1, "RUNNING", 1)]
     assert {rank.pid for rank in ranks} == {status.pid for status in cluster.ranks(job)}
@@ -300,12 +301,12 @@ def test_draining_lasts_although_reports_come(cluster: Cluster) -> None:
 def test_what_a_script_says_keeps_no_report_from_being_stored(cluster: Cluster, submit: Submit) -> None:
     job = submit(max_slots=1)
     cluster.turn()
-    host = cluster.hosts[Job.objects.get(pk=job.pk).lead_host]
+    host = cluster.hosts[Job.objects.get(pk=job.pk).run.lead_host]
     error = {"kind": "ValueError", "message": "half \ud800, nothing \0", "traceback": "ValueError: \udfff"}
     host.end(0, code=1, error=error)
     host.send()
     failed = Job.objects.get(pk=job.pk)
-    assert failed.error == {"kind": "ValueError", "message": "half �, nothing �", "traceback": "ValueError: �"}
+    assert failed.run.error == {"kind": "ValueError", "message": "half �, nothing �", "traceback": "ValueError: �"}
     assert "half �" in failed.reason_text
 
 
@@ -316,7 +317,7 @@ def test_a_step_that_cannot_be_stored_is_left_out(cluster: Cluster, submit: Subm
     job = submit(max_slots=1)
     cluster.turn()
     cluster.train(job)
-    lead = cluster.hosts[Job.objects.get(pk=job.pk).lead_host]
+    lead = cluster.hosts[Job.objects.get(pk=job.pk).run.lead_host]
     entry = {"step": 2, "epoch": 0, "at": 1.0, "loss": 0.5, **wrong}
     lead.journals[f"{job.pk}.1.metrics"].append(("step", entry))
     cluster.log_step(job, 3, loss=0.25)

@@ -58,7 +58,7 @@ def test_what_ran_waits_and_continues_above_what_the_folder_knows(cluster: Clust
     restored()
 
     job.refresh_from_db()
-    assert (job.state, job.attempt) == (JobState.PENDING, 2)
+    assert (job.state, job.run.attempt) == (JobState.PENDING, 2)
     assert not SlotClaim.objects.filter(released_at__isnull=True).exists()
     assert set(Host.objects.values_list("state", flat=True)) == {Host.State.OFFLINE}
     assert list(Checkpoint.objects.values_list("attempt", "step").order_by("step")) == [(1, 80), (2, 120)]
@@ -68,7 +68,7 @@ def test_what_ran_waits_and_continues_above_what_the_folder_knows(cluster: Clust
     cluster.settle()
     cluster.turn(2)
     job.refresh_from_db()
-    assert (job.state, job.attempt, job.step) == (JobState.STARTING, 3, 120)
+    assert (job.state, job.run.attempt, job.run.step) == (JobState.STARTING, 3, 120)
     assert {rank.attempt for rank in cluster.ranks(job)} == {3}
 
 
@@ -84,7 +84,7 @@ def test_what_an_unknown_life_wrote_until_it_was_ended_counts_too(cluster: Clust
     cluster.settle()
     cluster.turn(2)
     job.refresh_from_db()
-    assert (job.state, job.attempt, job.step) == (JobState.STARTING, 3, 200)
+    assert (job.state, job.run.attempt, job.run.step) == (JobState.STARTING, 3, 200)
     assert list(Checkpoint.objects.values_list("step", flat=True).order_by("step")) == [160, 200]
 
 

@@ -60,7 +60,7 @@ def test_of_two_writers_one_wins() -> None:
     with pytest.raises(StaleJob):
         move(second, JobState.STARTING, WHY, attempt=1)
     row = Job.objects.get(pk=first.pk)
-    assert (row.state, row.attempt) == (JobState.SUSPENDED, 0)
+    assert (row.state, row.run.attempt) == (JobState.SUSPENDED, 0)
     assert JobEvent.objects.filter(job=first).count() == 1
 
 
@@ -143,7 +143,7 @@ def act(cluster: Cluster, job: Job, asked: str) -> None:
         case "train" if job.state in (JobState.STARTING, JobState.RUNNING):
             cluster.settle()
             if cluster.ranks(job):
-                cluster.train(job, step=job.step + 1)
+                cluster.train(job, step=job.run.step + 1)
         case "finish" if job.state in (JobState.RUNNING, JobState.PREEMPTING):
             cluster.finish(job)
         case "kill":
@@ -174,9 +174,9 @@ def check(job: Job) -> None:
         state = event.new
     assert row.state == state
     assert (row.finished_at is not None) == (row.state in TERMINAL)
-    assert row.slots == 0 or row.state not in (*TERMINAL, JobState.PENDING, JobState.SUSPENDED)
+    assert row.run.slots == 0 or row.state not in (*TERMINAL, JobState.PENDING, JobState.SUSPENDED)
     active = Generation.objects.filter(job=job, state=GenerationState.ACTIVE)
-    assert active.count() == (row.slots > 0)
+    assert active.count() == (row.run.slots > 0)
     claims = SlotClaim.objects.filter(job=job, released_at__isnull=True)
     if row.state not in (JobState.STARTING, JobState.RUNNING):
         assert not claims.filter(vacating_at__isnull=True).exists()

@@ -16,7 +16,7 @@ from jobs.management.commands.run_scheduler import Scheduler
 from jobs.models import AllocationPoint, Job, JobEvent, SchedulerLease, SlotClaim, Validation
 from jobs.permissions import Refused
 from jobs.states import JobState
-from tests.factories import JobFactory
+from tests.factories import JobFactory, set_job
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
 
@@ -55,9 +55,9 @@ def test_the_preview_of_a_submission_is_what_the_scheduler_then_does(
     cycle()
     job.refresh_from_db()
     running.refresh_from_db()
-    assert (seen["target_slots"], seen["reason"]["text"]) == (job.target_slots, job.reason_text)
+    assert (seen["target_slots"], seen["reason"]["text"]) == (job.run.target_slots, job.reason_text)
     assert seen["slots"] == SlotClaim.objects.filter(job=job).count()
-    assert [other["target_slots"] for other in seen["others"]] in ([], [running.target_slots])
+    assert [other["target_slots"] for other in seen["others"]] in ([], [running.run.target_slots])
 
 
 def test_the_preview_of_a_change_is_what_the_scheduler_then_does(cluster: Cluster, submit: Submit, alice: User) -> None:
@@ -74,7 +74,7 @@ def test_the_preview_of_a_change_is_what_the_scheduler_then_does(cluster: Cluste
     cycle()
     second.refresh_from_db()
     first.refresh_from_db()
-    assert (second.target_slots, first.target_slots) == (5, 3)
+    assert (second.run.target_slots, first.run.target_slots) == (5, 3)
     assert second.reason_text == seen["reason"]["text"]
 
 
@@ -148,7 +148,7 @@ def test_progress_tells_when_gpus_become_free(
 ) -> None:
     first = submit(min_slots=8)
     cluster.turn()
-    Job.objects.filter(pk=first.pk).update(state=JobState.RUNNING, progress=0.5)
+    set_job(first, state=JobState.RUNNING, progress=0.5)
     started = timezone.now() - timedelta(seconds=300)
     AllocationPoint.objects.filter(job=first).delete()
     AllocationPoint.objects.create(job=first, at=started, slots=8, attempt=1, generation=1, reason_code="X")

@@ -17,7 +17,7 @@ from core.csv_text import csv_chunks, safe_cell
 from jobs.models import Checkpoint, Job
 from jobs.pages.list.bulk_confirm import last_checkpoints, stop_question
 from jobs.states import JobState
-from tests.factories import JobFactory
+from tests.factories import JobFactory, set_job
 from tests.scene import Scene
 
 
@@ -179,7 +179,7 @@ def lines(client: Client | APIClient, query: str = "") -> list[dict[str, str]]:
 
 
 def test_the_filtered_list_can_be_taken_along(scene: Scene) -> None:
-    Job.objects.filter(pk=scene.failed.pk).update(name='=cmd|"/c calc"!A1', error={"message": "-1+2"})
+    set_job(scene.failed, name='=cmd|"/c calc"!A1', error={"message": "-1+2"})
 
     [failed] = lines(api_of("alice"), "?state=FAILED")
 

@@ -12,7 +12,7 @@ from rest_framework.test import APIClient
 from jobs.files.folder import job_folder
 from jobs.models import Job, Validation
 from jobs.states import JobState
-from tests.factories import JobFactory
+from tests.factories import JobFactory, set_job
 from tests.scene import CODE, Scene
 from tests.webapp.pages.test_pages import queries_of
 
@@ -28,7 +28,7 @@ def left(scene: Scene) -> Job:
     weights = folder.attempt(1) / "model" / "train"
     weights.mkdir(parents=True)
     (weights / "model_epoch_final.pth").write_bytes(b"weights")
-    Job.objects.filter(pk=scene.done.pk).update(completed_attempt=1)
+    set_job(scene.done, completed_attempt=1)
     return scene.done
 
 

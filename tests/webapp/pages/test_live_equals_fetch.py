@@ -41,7 +41,7 @@ def _grow(job: Job) -> None:
         target_slots=8,
         step=900,
         progress=0.7,
-        final_metrics={**job.final_metrics, "loss": 0.01},
+        final_metrics={**job.run.final_metrics, "loss": 0.01},
     )
     add_point(job, WHY, at=timezone.now(), slots=8, generation=5, pause_ms=31.5)
 

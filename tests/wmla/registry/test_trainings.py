@@ -14,7 +14,7 @@ from jobs.files.folder import job_folder
 from jobs.models import InstanceGroup, Job, Validation
 from jobs.states import JobState
 from models_registry.models import RegisteredModelVersion
-from tests.factories import InstanceGroupFactory, JobFactory
+from tests.factories import InstanceGroupFactory, JobFactory, set_job
 from tests.wmla.registry.deep_learning import ask, refusal
 
 GIVEN = {
@@ -45,8 +45,8 @@ def trained(training: Job) -> Job:
     weights = folder.start_attempt(1) / "model/train"
     weights.mkdir(parents=True, exist_ok=True)
     (weights / "model_epoch_final.pth").write_bytes(b"weights")
-    Job.objects.filter(pk=training.pk).update(
-        state=JobState.SUCCEEDED, finished_at=timezone.now(), attempt=1, completed_attempt=1, progress=1.0
+    set_job(
+        training, state=JobState.SUCCEEDED, finished_at=timezone.now(), attempt=1, completed_attempt=1, progress=1.0
     )
     training.refresh_from_db()
     return training
@@ -86,7 +86,7 @@ def test_a_training_has_all_of_wmlas_fields(alice_api: APIClient, training: Job)
         *("sigId", "sigName", "sigMasterUrl", "driverid", "cmd", "trainName", "dlFramework", "status", "appid"),
         *("appURL", "createTime", "user", "progress", "historyServerUrl", "clusterSize"),
     }
-    Job.objects.filter(pk=training.pk).update(state=JobState.RUNNING, progress=0.254)
+    set_job(training, state=JobState.RUNNING, progress=0.254)
     running = ask(alice_api, "GET", ONE).json()["trainingParameters"]
     assert (running["status"], running["progress"]) == ("RUNNING", 25)
 
@@ -285,8 +285,6 @@ def test_the_list_of_validations_costs_the_same_however_long_it_is(
 
 
 def test_a_validation_without_a_result_says_why(alice_api: APIClient, validation: Validation, home: Path) -> None:
-    Job.objects.filter(pk=validation.job_id).update(
-        state=JobState.FAILED, finished_at=timezone.now(), error={"message": "out of memory"}
-    )
+    set_job(validation.job, state=JobState.FAILED, finished_at=timezone.now(), error={"message": "out of memory"})
     shown = ask(alice_api, "GET", f"{VALIDATIONS}/v1").json()
     assert (shown["status"], shown["message"]) == ("FAILED", "out of memory")
