@@ -1,5 +1,5 @@
 # The four commands of a newcomer. Nothing here needs root, docker or a server.
-.PHONY: setup demo test test-full check test-long test-services
+.PHONY: setup demo test test-full check test-long test-services test-mutants
 
 setup:        ## make .venv and install the pinned requirements
 	@scripts/setup
@@ -21,3 +21,8 @@ test-long:    ## the tests that take half a minute or more each
 
 test-services: ## the tests against PostgreSQL and Redis, the long ones too
 	@scripts/test-services -m services
+
+test-mutants: ## plant each small mistake in the scheduler and name those that no test finds; ARGS="scheduling.policies*"
+	@scripts/setup --dev
+	@.venv/bin/mutmut run --max-children 2 $(ARGS)
+	@.venv/bin/mutmut results

@@ -1,7 +1,5 @@
 """Changes of accounts by administrators. Each takes effect in every process at once, and is recorded in the audit."""
 
-from __future__ import annotations
-
 from axes.utils import reset
 from django.contrib.auth.hashers import UNUSABLE_PASSWORD_PREFIX
 from django.contrib.auth.models import User
@@ -10,13 +8,13 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError, QuerySet
 
-from accounts.links import INVITATION, RESET, Handout, hand_out_link
 from accounts.models import ApiToken, OneTimeLink
+from accounts.passwords import INVITATION, RESET, Handout, hand_out_link
 from core.audit.entries import audit
 from core.errors import Conflict, NotFound, field_error
 from core.live import ACCOUNTS, publish
-from core.names import checked_name
 from core.roles import Role, require_cluster_admin, role_of, viewers
+from core.text import checked_name
 
 __all__ = [
     "MAX_OPEN_INVITATIONS",

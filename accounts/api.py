@@ -1,7 +1,5 @@
 """`/api/v1/me/…` for everybody's own account, `/api/v1/users/…` for administrators."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -9,31 +7,78 @@ from django.urls import path
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers
 from rest_framework.generics import GenericAPIView, ListAPIView
+from rest_framework.mixins import ListModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts import actions
-from accounts.links import Handout
 from accounts.models import ApiToken
-from accounts.passwords import change_own_password
+from accounts.passwords import Handout, change_own_password
 from accounts.queries import find_user, user_row, users
-from accounts.serializers import (
-    HandoutOutput,
-    InviteInput,
-    NewTokenOutput,
-    PasswordInput,
-    RoleInput,
-    TokenInput,
-    TokenOutput,
-    UserOutput,
-)
 from accounts.tokens import UNNAMED, create_token, make_token, withdraw_token
-from core.rest import NamedPages, Pages, found, signed_in
-from core.roles import Role, require_cluster_admin, role_of
+from core.rest import NamedPages, Pages, StrictSerializer, found, signed_in, validated
+from core.roles import Role, is_cluster_admin, require_cluster_admin, role_of
 
 __all__ = ["urlpatterns"]
 
 _GONE = {204: OpenApiResponse(description="It is gone.")}
+_STATES = ["active", "invited", "password reset", "no password", "deactivated"]
+
+
+class UserOutput(serializers.Serializer[User]):
+    id = serializers.IntegerField()
+    username = serializers.CharField()
+    role = serializers.ChoiceField(Role.choices)
+    state = serializers.ChoiceField(_STATES)
+    link_expires_at = serializers.DateTimeField(allow_null=True, help_text="Of the open one-time link; null: none.")
+    instance_groups = serializers.ListField(
+        child=serializers.CharField(), help_text="Groups with members that the user is one of. Others are open to all."
+    )
+    administers = serializers.ListField(child=serializers.CharField(), help_text="Instance groups.")
+    tokens = serializers.IntegerField(help_text="How many API tokens.")
+    last_login = serializers.DateTimeField(allow_null=True)
+    created_at = serializers.DateTimeField()
+
+    def to_representation(self, user: User) -> dict[str, Any]:
+        return super().to_representation(user_row(user))  # type: ignore[arg-type]
+
+
+class InviteInput(StrictSerializer):
+    username = serializers.CharField(max_length=1000, trim_whitespace=False)
+    role = serializers.ChoiceField(Role.choices, default=Role.DATA_SCIENTIST)
+
+
+class RoleInput(StrictSerializer):
+    role = serializers.ChoiceField(Role.choices)
+
+
+class HandoutOutput(serializers.Serializer[Any]):
+    user = UserOutput()
+    link = serializers.CharField(help_text="The one-time link to hand on. Shown only now.")
+    expires_at = serializers.DateTimeField()
+
+
+class PasswordInput(StrictSerializer):
+    old_password = serializers.CharField(max_length=4096, trim_whitespace=False)
+    password = serializers.CharField(max_length=4096, trim_whitespace=False)
+
+
+class TokenInput(StrictSerializer):
+    name = serializers.CharField(max_length=1000, trim_whitespace=False)
+    expires_at = serializers.DateTimeField(allow_null=True, default=None, help_text="null: never.")
+
+
+class TokenOutput(serializers.ModelSerializer[ApiToken]):
+    class Meta:
+        model = ApiToken
+        fields = ["id", "name", "created_at", "expires_at", "last_used_at"]
+
+
+class NewTokenOutput(TokenOutput):
+    token = serializers.CharField(help_text="Shown only now.")
+
+    class Meta(TokenOutput.Meta):
+        fields = [*TokenOutput.Meta.fields, "token"]
 
 
 class MeOutput(serializers.Serializer[Any]):
@@ -58,7 +103,8 @@ class Me(GenericAPIView[User]):
 
     def get(self, request: Request) -> Response:
         user = signed_in(request)
-        return Response({"id": user.pk, "username": user.username, "is_staff": user.is_staff, "role": role_of(user)})
+        is_staff, role = is_cluster_admin(user), role_of(user)
+        return Response({"id": user.pk, "username": user.username, "is_staff": is_staff, "role": role})
 
 
 class MyPassword(GenericAPIView[User]):
@@ -67,10 +113,8 @@ class MyPassword(GenericAPIView[User]):
     @extend_schema(request=PasswordInput, responses={204: OpenApiResponse(description="It is changed.")})
     def post(self, request: Request) -> Response:
         """Change one's own. All sessions but this one end; tokens stay."""
-        given = PasswordInput(data=request.data)
-        given.is_valid(raise_exception=True)
-        user, values = signed_in(request), given.validated_data
-        change_own_password(request._request, user, values["old_password"], values["password"])
+        given = validated(PasswordInput, request.data)
+        change_own_password(request._request, signed_in(request), given["old_password"], given["password"])
         return Response(status=204)
 
 
@@ -80,7 +124,7 @@ class MyToken(GenericAPIView[ApiToken]):
     serializer_class = TokenState
 
     def get(self, request: Request) -> Response:
-        token = _tokens(signed_in(request)).filter(name=UNNAMED).first()
+        token = signed_in(request).api_tokens.filter(name=UNNAMED).first()
         return Response(TokenState({"created_at": token and token.created_at}).data)
 
     @extend_schema(request=None, responses={201: OnlyToken})
@@ -91,7 +135,7 @@ class MyToken(GenericAPIView[ApiToken]):
     @extend_schema(responses=_GONE)
     def delete(self, request: Request) -> Response:
         user = signed_in(request)
-        if token := _tokens(user).filter(name=UNNAMED).first():
+        if token := user.api_tokens.filter(name=UNNAMED).first():
             withdraw_token(user, token)
         return Response(status=204)
 
@@ -103,14 +147,12 @@ class MyTokens(ListAPIView[ApiToken]):
     pagination_class = NamedPages
 
     def get_queryset(self) -> Any:
-        return _tokens(signed_in(self.request))
+        return ApiToken.objects.filter(user=self.request.user.pk)
 
     @extend_schema(request=TokenInput, responses={201: NewTokenOutput})
     def post(self, request: Request) -> Response:
         """Make one. It is shown only in this answer."""
-        given = TokenInput(data=request.data)
-        given.is_valid(raise_exception=True)
-        made = make_token(signed_in(request), **given.validated_data)
+        made = make_token(signed_in(request), **validated(TokenInput, request.data))
         return Response({**TokenOutput(made.row).data, "token": made.text}, status=201)
 
 
@@ -121,116 +163,105 @@ class MyTokenDetail(GenericAPIView[ApiToken]):
     def delete(self, request: Request, token: int) -> Response:
         """Withdraw it: it opens nothing from now on."""
         user = signed_in(request)
-        withdraw_token(user, _found_token(user, token))
-        return Response(status=204)
+        return _withdrawn(user, user, token)
 
 
-class UserList(ListAPIView[User]):
-    serializer_class = UserOutput
+# No docstring: the API's description would give it to each address below.
+class UserView(GenericAPIView[User]):
+    serializer_class: Any = UserOutput
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        require_cluster_admin(request.user)
+
+    def user(self) -> User:
+        return find_user(self.kwargs["reference"])
+
+    def handed_out(self, handout: Handout, status: int = 200) -> Response:
+        link = self.request.build_absolute_uri(handout.path)
+        values = {"user": find_user(handout.user.username), "link": link, "expires_at": handout.expires_at}
+        return Response(HandoutOutput(values).data, status=status, headers={"Cache-Control": "no-store"})
+
+
+class UserList(ListModelMixin, UserView):
     pagination_class = Pages
 
+    def get_queryset(self) -> Any:
+        return users(self.request.query_params.get("search", "").replace("\0", ""))
+
     @extend_schema(parameters=[OpenApiParameter("search", str, description="Part of a name.")])
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+    def get(self, request: Request) -> Response:
         """All users; for administrators of the cluster, as are all addresses below."""
-        require_cluster_admin(request.user)
-        rows = self.paginate_queryset(users(request.query_params.get("search", "").replace("\0", "")))
-        return self.get_paginated_response(UserOutput([user_row(user) for user in rows or []], many=True).data)
+        return self.list(request)
 
     @extend_schema(request=InviteInput, responses={201: HandoutOutput})
     def post(self, request: Request) -> Response:
         """Invite somebody, who sets a password by the link."""
-        require_cluster_admin(request.user)
-        given = InviteInput(data=request.data)
-        given.is_valid(raise_exception=True)
-        values = given.validated_data
-        return _handed_out(request, actions.invite(signed_in(request), values["username"], values["role"]), 201)
+        return self.handed_out(actions.invite(signed_in(request), **validated(InviteInput, request.data)), 201)
 
 
-class UserDetail(GenericAPIView[User]):
-    serializer_class = UserOutput
-
+class UserDetail(UserView):
     def get(self, request: Request, reference: str) -> Response:
-        require_cluster_admin(request.user)
-        return Response(UserOutput(user_row(find_user(reference))).data)
+        return Response(UserOutput(self.user()).data)
 
     @extend_schema(request=RoleInput, responses=UserOutput)
     def patch(self, request: Request, reference: str) -> Response:
         """Change the role. Who administers an instance group, that group says."""
-        require_cluster_admin(request.user)
-        given = RoleInput(data=request.data)
-        given.is_valid(raise_exception=True)
-        user = find_user(reference)
-        actions.change_role(signed_in(request), user.pk, given.validated_data["role"])
-        return Response(UserOutput(user_row(find_user(user.username))).data)
+        given, user = validated(RoleInput, request.data), self.user()
+        actions.change_role(signed_in(request), user.pk, given["role"])
+        return Response(UserOutput(find_user(user.username)).data)
 
     @extend_schema(responses=_GONE)
     def delete(self, request: Request, reference: str) -> Response:
         """Withdraw the invitation of somebody who never came. Others are deactivated: what they did stays theirs."""
-        require_cluster_admin(request.user)
-        actions.withdraw_invitation(signed_in(request), find_user(reference).pk)
+        actions.withdraw_invitation(signed_in(request), self.user().pk)
         return Response(status=204)
 
 
-class UserReset(GenericAPIView[User]):
+class UserReset(UserView):
     @extend_schema(request=None, responses=HandoutOutput)
     def post(self, request: Request, reference: str) -> Response:
         """Reset the password: it and all sessions end, and the user sets another one by the link. Tokens stay."""
-        require_cluster_admin(request.user)
-        return _handed_out(request, actions.reset_password(signed_in(request), find_user(reference).pk))
+        return self.handed_out(actions.reset_password(signed_in(request), self.user().pk))
 
 
-class UserActivation(GenericAPIView[User]):
+class UserActivation(UserView):
     @extend_schema(request=None, responses=HandoutOutput)
     def post(self, request: Request, reference: str) -> Response:
         """Let a deactivated user in again, by the link."""
-        require_cluster_admin(request.user)
-        return _handed_out(request, actions.activate(signed_in(request), find_user(reference).pk))
+        return self.handed_out(actions.activate(signed_in(request), self.user().pk))
 
 
-class UserDeactivation(GenericAPIView[User]):
+class UserDeactivation(UserView):
     @extend_schema(request=None, responses=UserOutput)
     def post(self, request: Request, reference: str) -> Response:
         """Sessions, websockets, tokens and the password end at once. Trainings go on: cancel them by `jobs/`."""
-        require_cluster_admin(request.user)
-        user = actions.deactivate(signed_in(request), find_user(reference).pk)
-        return Response(UserOutput(user_row(find_user(user.username))).data)
+        user = actions.deactivate(signed_in(request), self.user().pk)
+        return Response(UserOutput(find_user(user.username)).data)
 
 
-class UserTokens(GenericAPIView[ApiToken]):
+class UserTokens(UserView):
     serializer_class = TokenOutput
     pagination_class = NamedPages
 
     @extend_schema(responses=TokenOutput(many=True))
     def get(self, request: Request, reference: str) -> Response:
         """Of any user; never the tokens themselves."""
-        require_cluster_admin(request.user)
-        rows = self.paginate_queryset(_tokens(find_user(reference)))
-        return self.get_paginated_response(TokenOutput(rows or [], many=True).data)
+        rows: Any = self.paginate_queryset(ApiToken.objects.filter(user=self.user()))  # type: ignore[arg-type]
+        return self.get_paginated_response(TokenOutput(rows, many=True).data)
 
 
-class UserTokenDetail(GenericAPIView[ApiToken]):
+class UserTokenDetail(UserView):
     serializer_class = TokenOutput
 
     @extend_schema(responses=_GONE)
     def delete(self, request: Request, reference: str, token: int) -> Response:
-        require_cluster_admin(request.user)
-        withdraw_token(signed_in(request), _found_token(find_user(reference), token))
-        return Response(status=204)
+        return _withdrawn(signed_in(request), self.user(), token)
 
 
-def _tokens(user: User) -> Any:
-    return ApiToken.objects.filter(user=user)
-
-
-def _found_token(user: User, number: int) -> ApiToken:
-    token: ApiToken = found(_tokens(user).filter(pk=number).first() if number < 2**63 else None, "token of this user")
-    return token
-
-
-def _handed_out(request: Request, handout: Handout, status: int = 200) -> Response:
-    link = request.build_absolute_uri(handout.path)
-    values = {"user": user_row(find_user(handout.user.username)), "link": link, "expires_at": handout.expires_at}
-    return Response(HandoutOutput(values).data, status=status, headers={"Cache-Control": "no-store"})
+def _withdrawn(actor: User, user: User, token: int) -> Response:
+    withdraw_token(actor, found(user.api_tokens.filter(pk=token).first(), "token of this user"))
+    return Response(status=204)
 
 
 urlpatterns = [

@@ -1,11 +1,7 @@
 """Authentication of scripts: `Authorization: Bearer <token>` or Basic. Browsers use their session."""
 
-from __future__ import annotations
-
 import hmac
 import secrets
-import threading
-import time
 from datetime import timedelta
 from typing import Any
 
@@ -13,6 +9,7 @@ from axes.handlers.proxy import AxesProxyHandler
 from django.conf import settings
 from django.contrib.auth import authenticate
 from django.contrib.auth.models import User
+from django.core.cache.backends.locmem import LocMemCache
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
@@ -21,13 +18,15 @@ from rest_framework.exceptions import AuthenticationFailed, Throttled
 from rest_framework.request import Request
 
 from accounts.models import ApiToken
-from accounts.secret import digest_of
+from accounts.tokens import digest_of
 
 __all__ = ["REALM", "BasicLogin", "BearerToken", "XAuthToken"]
 
 #: A password hash costs 0.4 s of CPU: scripts that poll must not pay it for each request.
 CACHE_SECONDS = 60.0
-_CACHE_SIZE = 1000
+#: Credentials that were right a moment ago, by a digest keyed for this process: user's id and stored password hash.
+_verified = LocMemCache("credentials", {"timeout": CACHE_SECONDS, "max_entries": 1000})
+_KEY = secrets.token_bytes(32)
 #: A token's last use is no reason to write at each request.
 _USE_NOTED_EVERY = timedelta(minutes=1)
 #: Not "Basic": browsers would open their own log-in window over our pages.
@@ -75,10 +74,14 @@ def _owner_of(text: str) -> tuple[User, ApiToken]:
 
 class BasicLogin(BasicAuthentication):
     def authenticate_credentials(self, userid: str, password: str, request: Any = None) -> tuple[User, None]:
-        user = _verified.find(userid, password)
-        if user is None:
-            user = self._verify(userid, password, request)
-            _verified.remember(user, userid, password)
+        text = f"{len(userid)}:{userid}:{password}".encode("utf-8", "surrogatepass")
+        digest = hmac.digest(_KEY, text, "sha256").hex()
+        pk, stored = _verified.get(digest, (0, ""))
+        # A changed password or a disabled user ends the entry at once, in every process.
+        known = User.objects.filter(pk=pk, password=stored, is_active=True).first() if pk else None
+        user = known or self._verify(userid, password, request)
+        if known is None:
+            _verified.set(digest, (user.pk, user.password))
         return user, None
 
     def authenticate_header(self, request: Request) -> str:
@@ -94,42 +97,6 @@ class BasicLogin(BasicAuthentication):
         if not isinstance(user, User) or not user.is_active:
             raise AuthenticationFailed("The user name or the password is wrong.")
         return user
-
-
-class _VerifiedCredentials:
-    """Credentials that were right a moment ago, under a digest keyed for this process only."""
-
-    def __init__(self) -> None:
-        self._key = secrets.token_bytes(32)
-        self._lock = threading.Lock()
-        #: digest -> (user id, the stored password hash that they fitted, deadline)
-        self._entries: dict[bytes, tuple[int, str, float]] = {}
-
-    def find(self, username: str, password: str) -> User | None:
-        digest = self._digest(username, password)
-        with self._lock:
-            entry = self._entries.get(digest)
-        if entry is None or entry[2] < time.monotonic():
-            return None
-        # A changed password or a disabled user ends the entry at once, in every process.
-        return User.objects.filter(pk=entry[0], password=entry[1], is_active=True).first()
-
-    def remember(self, user: User, username: str, password: str) -> None:
-        with self._lock:
-            if len(self._entries) >= _CACHE_SIZE:
-                self._entries.clear()
-            self._entries[self._digest(username, password)] = (
-                user.pk,
-                user.password,
-                time.monotonic() + CACHE_SECONDS,
-            )
-
-    def _digest(self, username: str, password: str) -> bytes:
-        text = f"{len(username)}:{username}:{password}".encode("utf-8", "surrogatepass")
-        return hmac.digest(self._key, text, "sha256")
-
-
-_verified = _VerifiedCredentials()
 
 
 class _BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]

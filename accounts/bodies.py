@@ -3,8 +3,6 @@
 Django puts the whole body of a request on the disk before it asks who sends it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
 from io import BytesIO
@@ -52,7 +50,7 @@ class LimitedBodies:
                 return
         await _refuse(send, known=body.known)
 
-    async def _ask(self, scope: Scope, body: _Body, send: Send) -> bool:
+    async def _ask(self, scope: Scope, body: "_Body", send: Send) -> bool:
         """Whether the application answered. Django does not where the body ends before its end."""
         answered = False
 

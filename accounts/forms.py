@@ -1,7 +1,5 @@
 """Forms of accounts. Actions check what is given; forms only carry it."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,7 +8,7 @@ from django.utils import timezone
 
 from core.roles import Role
 
-__all__ = ["ROLES", "InviteForm", "NewPasswordForm", "OwnPasswordForm", "RoleForm", "TokenForm"]
+__all__ = ["ROLES", "InviteForm", "NewPasswordForm", "OwnPasswordForm", "TokenForm"]
 
 #: What each role means, said where one is chosen.
 ROLES = {
@@ -34,10 +32,6 @@ class InviteForm(forms.Form):
         widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
     )  # fmt: skip
     role = forms.ChoiceField(choices=Role.choices, initial=Role.DATA_SCIENTIST, widget=forms.RadioSelect)
-
-
-class RoleForm(forms.Form):
-    role = forms.ChoiceField(choices=Role.choices, widget=forms.RadioSelect)
 
 
 class NewPasswordForm(forms.Form):

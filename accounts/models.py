@@ -1,7 +1,5 @@
 """API tokens and one-time links."""
 
-from __future__ import annotations
-
 from django.conf import settings
 from django.db import models
 

@@ -1,37 +1,132 @@
-"""Checks of passwords, and the change of one's own."""
+"""Passwords: the change of one's own, one-time links that set one without the old, and lockouts after wrong ones.
 
-from __future__ import annotations
+No mail is sent: administrators hand links on.
+"""
 
+import hmac
+import secrets
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from axes.handlers.proxy import AxesProxyHandler
+from django.conf import settings
 from django.contrib.auth import SESSION_KEY, authenticate, update_session_auth_hash
 from django.contrib.auth.models import User
 from django.contrib.auth.password_validation import validate_password
+from django.contrib.auth.signals import user_login_failed
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.http import HttpRequest
+from django.urls import reverse
+from django.utils import timezone
 
+from accounts.models import OneTimeLink
+from accounts.tokens import digest_of
 from core.audit.entries import audit
-from core.errors import field_error
+from core.errors import NotFound, UserError, field_error
 from core.live import ACCOUNTS, publish
+from core.models import AuditEntry
+from core.text import is_storable, storable
 
-__all__ = ["change_own_password", "check_password"]
+__all__ = [
+    "INVITATION",
+    "RESET",
+    "Handout",
+    "change_own_password",
+    "count_wrong_link",
+    "find_link",
+    "hand_out_link",
+    "record_lockout",
+    "set_password_by_link",
+]
+
+INVITATION = timedelta(days=7)
+RESET = timedelta(days=1)
+#: Under this name django-axes counts links that do not exist, by address of the browser, as it counts wrong passwords.
+_GUESSING = "one-time link"
 
 
-def check_password(user: User, password: str) -> None:
-    try:
-        validate_password(password, user)
-    except ValidationError as error:
-        raise field_error("password", " ".join(error.messages)) from None
+@dataclass(frozen=True)
+class Handout:
+    """A link that an administrator hands on to a user, and can read only now."""
+
+    user: User
+    #: Path of the link on this site.
+    path: str
+    expires_at: datetime
 
 
 def change_own_password(request: HttpRequest, user: User, old: str, new: str) -> None:
     """Ends all sessions but this one. Wrong old ones count as wrong log-ins do: an open session is no way to guess."""
     if authenticate(request=request, username=user.get_username(), password=old) is None:
         raise field_error("old_password", "This is not your password.")
-    check_password(user, new)
+    _check_password(user, new)
     with transaction.atomic():
-        user.set_password(new)
-        user.save(update_fields=["password"])
-        audit(user, "changed the password of", kind="user", key=user.pk, name=user.get_username())
+        _set_password(user, new, "changed the password of")
         publish(ACCOUNTS, "append", {"users": [user.pk]})
         if SESSION_KEY in request.session:
             update_session_auth_hash(request, user)
+
+
+def hand_out_link(user: User, valid_for: timedelta, actor: User) -> Handout:
+    """In the caller's transaction. An earlier link of this user ends."""
+    now, secret = timezone.now(), secrets.token_urlsafe(32)
+    OneTimeLink.objects.filter(user=user).delete()
+    link = OneTimeLink.objects.create(
+        user=user, digest=digest_of(secret), created_by=actor.get_username(), expires_at=now + valid_for
+    )
+    return Handout(user, reverse("one-time-link", args=[link.pk, secret]), link.expires_at)
+
+
+def find_link(request: HttpRequest, number: int, secret: str, *, lock: bool = False) -> OneTimeLink:
+    """The link of this address; who tries too many wrong ones must wait."""
+    if not AxesProxyHandler.is_allowed(request, {"username": _GUESSING}):
+        raise UserError("Too many links that do not exist: wait a quarter of an hour.", code="throttled")
+    links = OneTimeLink.objects.select_for_update(of=("self",)) if lock else OneTimeLink.objects.all()
+    link = links.select_related("user").filter(pk=number, expires_at__gt=timezone.now(), user__is_active=True).first()
+    if link is None or not hmac.compare_digest(link.digest, digest_of(secret)):
+        raise NotFound("This link has been used or has expired: ask an administrator for another one.")
+    return link
+
+
+def count_wrong_link(request: HttpRequest) -> None:
+    """Outside of the transaction that refused it. django-axes keeps the path; what cannot be stored is no guess."""
+    if is_storable(request.path_info):
+        user_login_failed.send(__name__, credentials={"username": _GUESSING}, request=request)
+
+
+@transaction.atomic
+def set_password_by_link(request: HttpRequest, number: int, secret: str, password: str) -> User:
+    """The link ends. Raises UserError where the password is none that may be used; the link stays then."""
+    link = find_link(request, number, secret, lock=True)
+    _check_password(link.user, password)
+    _set_password(link.user, password, "set by a one-time link the password of")
+    link.delete()
+    return link.user
+
+
+def record_lockout(sender: object, username: str | None, ip_address: str | None, **_: Any) -> None:
+    """Record in the audit whom django-axes locks out.
+
+    Once in the time that it lasts: who goes on guessing must not fill the database.
+    """
+    name, address = storable(username or "")[:255], (ip_address or "unknown")[:64]
+    since = timezone.now() - timedelta(hours=settings.AXES_COOLOFF_TIME)
+    with transaction.atomic():
+        if not AuditEntry.objects.filter(kind="log-in", key=address, name=name, at__gte=since).exists():
+            after = {"from": address, "failures": settings.AXES_FAILURE_LIMIT}
+            audit("Tidepool", "paused", kind="log-in", key=address, name=name, after=after)
+
+
+def _check_password(user: User, password: str) -> None:
+    try:
+        validate_password(password, user)
+    except ValidationError as error:
+        raise field_error("password", " ".join(error.messages)) from None
+
+
+def _set_password(user: User, password: str, verb: str) -> None:
+    user.set_password(password)
+    user.save(update_fields=["password"])
+    audit(user, verb, kind="user", key=user.pk, name=user.get_username())

@@ -1,7 +1,5 @@
 """Queries of users for pages and the API."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,8 +8,8 @@ from django.db.models import Count, Exists, OuterRef, QuerySet
 from django.utils import timezone
 
 from core.errors import NotFound
-from core.references import by_reference
-from core.roles import VIEWERS, Role
+from core.roles import VIEWERS, Role, is_cluster_admin
+from core.text import by_reference
 
 __all__ = ["UserRow", "find_user", "user_row", "users"]
 
@@ -70,7 +68,7 @@ def user_row(user: User) -> UserRow:
     return UserRow(
         id=user.pk,
         username=user.username,
-        role=Role.CLUSTER_ADMIN if user.is_staff else role,
+        role=Role.CLUSTER_ADMIN if is_cluster_admin(user) else role,
         state=_state(user, expires_at),
         link_expires_at=expires_at,
         instance_groups=sorted(group.name for group in user.instance_groups.all()),

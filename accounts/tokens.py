@@ -1,26 +1,48 @@
-"""API tokens: each user makes and withdraws own ones, administrators withdraw any."""
+"""Tokens of the API and of log-ons by WMLA's clients. Each is shown once; only its digest is stored.
 
-from __future__ import annotations
+A log-on's token is a JSON web token, whose claims clients read to show who is logged on and until when. Here they
+decide nothing: a token is good as long as its row is there, has not expired, and the password is that of the log-on.
+"""
 
+import hashlib
+import secrets
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
+import jwt
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 from django.utils import timezone
+from django.utils.crypto import salted_hmac
 
 from accounts.models import ApiToken
-from accounts.secret import digest_of, new_secret
 from core.audit.entries import audit
 from core.errors import Conflict, field_error
-from core.names import checked_name
+from core.text import checked_name
 
-__all__ = ["MAX_TOKENS", "UNNAMED", "NewToken", "create_token", "make_token", "withdraw_token"]
+__all__ = [
+    "LIFETIME",
+    "MAX_LOGONS",
+    "MAX_TOKENS",
+    "UNNAMED",
+    "NewToken",
+    "create_token",
+    "digest_of",
+    "log_off",
+    "log_on",
+    "make_token",
+    "withdraw_token",
+]
 
 MAX_TOKENS = 50
 #: The name of the one that `me/token/` makes, replaces and withdraws.
 UNNAMED = "default"
-_KIND = "API token"
+#: Of a log-on.
+LIFETIME = timedelta(hours=12)
+#: Of a user at once; a notebook that logs on in each run pushes out its oldest.
+MAX_LOGONS = 20
 
 
 @dataclass(frozen=True)
@@ -30,6 +52,11 @@ class NewToken:
     text: str
 
 
+def digest_of(secret: str) -> str:
+    """The sha256 of a secret that is random enough to need no slow hash."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
+
+
 @transaction.atomic
 def make_token(user: User, name: str, expires_at: datetime | None) -> NewToken:
     name = checked_name(name, limit=64)
@@ -37,7 +64,7 @@ def make_token(user: User, name: str, expires_at: datetime | None) -> NewToken:
         raise field_error("expires_at", "This moment is over: give one to come.")
     if user.api_tokens.filter(session_hash="").count() >= MAX_TOKENS:
         raise Conflict(f"You have {MAX_TOKENS} tokens: withdraw one that nothing uses.")
-    text = f"tide_{new_secret()}"
+    text = f"tide_{secrets.token_urlsafe(32)}"
     try:
         with transaction.atomic():
             row = ApiToken.objects.create(user=user, name=name, digest=digest_of(text), expires_at=expires_at)
@@ -69,4 +96,39 @@ def _ends(token: ApiToken) -> dict[str, str]:
 
 def _record(actor: User, verb: str, token: ApiToken, **values: dict[str, str]) -> None:
     name = f"{token.name} of {token.user.get_username()}"
-    audit(actor, verb, kind=_KIND, key=token.user_id, name=name, **values)
+    audit(actor, verb, kind="API token", key=token.user_id, name=name, **values)
+
+
+@transaction.atomic
+def log_on(user: User) -> NewToken:
+    """Make the token of a log-on. The caller has checked the password."""
+    now, session_hash = timezone.now(), user.get_session_auth_hash()
+    # One log-on of a user after the other, so that there are never more than may be.
+    User.objects.select_for_update().get(pk=user.pk)
+    logons = user.api_tokens.exclude(session_hash="")
+    logons.filter(Q(expires_at__lte=now) | ~Q(session_hash=session_hash)).delete()
+    oldest = logons.order_by("-created_at", "-pk").values_list("pk", flat=True)[MAX_LOGONS - 1 :]
+    ApiToken.objects.filter(pk__in=list(oldest)).delete()
+    claims = {
+        "username": user.get_username(),
+        "sub": user.get_username(),
+        "iat": int(now.timestamp()),
+        "exp": int((now + LIFETIME).timestamp()),
+        "jti": secrets.token_urlsafe(24),
+    }
+    # A key of its own, so that what is signed here means nothing elsewhere.
+    key = salted_hmac("accounts.logons", "", secret=settings.SECRET_KEY, algorithm="sha256").digest()
+    text = jwt.encode(claims, key, algorithm="HS256")
+    row = ApiToken.objects.create(
+        user=user,
+        name=f"log-on {now:%Y-%m-%d %H:%M:%S} {secrets.token_hex(8)}",
+        digest=digest_of(text),
+        expires_at=now + LIFETIME,
+        session_hash=session_hash,
+    )
+    return NewToken(row, text)
+
+
+def log_off(token: ApiToken) -> None:
+    """End this log-on; a token that was made by hand stays."""
+    ApiToken.objects.filter(pk=token.pk).exclude(session_hash="").delete()

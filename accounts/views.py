@@ -1,28 +1,46 @@
-"""One's own account, and the page that a one-time link opens."""
+"""Pages of accounts: one's own, the page that a one-time link opens, and all users for administrators."""
 
-from __future__ import annotations
+from collections.abc import Callable
 
 from django.contrib import messages
 from django.contrib.auth import login
+from django.contrib.auth.models import User
 from django.forms import Form
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from accounts.forms import NewPasswordForm, OwnPasswordForm, TokenForm
-from accounts.links import count_wrong_link, find_link, set_password_by_link
-from accounts.passwords import change_own_password
-from accounts.queries import find_user, user_row
+from accounts import actions
+from accounts.forms import ROLES, InviteForm, NewPasswordForm, OwnPasswordForm, TokenForm
+from accounts.passwords import Handout, change_own_password, count_wrong_link, find_link, set_password_by_link
+from accounts.queries import find_user, user_row, users
 from accounts.tokens import NewToken, make_token, withdraw_token
 from core.errors import NotFound, UserError
-from core.formfields import show_error
-from core.notices import say
-from core.pages import login_user, or_404
+from core.pages import Undo, carried_out, done, login_user, or_404, page_of, say, show_error
+from core.roles import is_cluster_admin, require_cluster_admin, role_of
 
-__all__ = ["account", "account_password", "account_token_make", "account_token_withdraw", "one_time_link"]
+__all__ = [
+    "account",
+    "account_password",
+    "account_token_make",
+    "account_token_withdraw",
+    "one_time_link",
+    "user_activate",
+    "user_deactivate",
+    "user_detail",
+    "user_invite",
+    "user_list",
+    "user_reset",
+    "user_role",
+    "user_token_withdraw",
+    "user_withdraw",
+]
 
+LIST_CRUMB = ("Users", "/users/")
+_ROLES = [(role.value, role.label, words) for role, words in ROLES.items()]
 _BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
@@ -34,39 +52,32 @@ def account(request: HttpRequest) -> HttpResponse:
 @sensitive_post_parameters()
 @require_POST
 def account_password(request: HttpRequest) -> HttpResponse:
-    form, user = OwnPasswordForm(request.POST), login_user(request)
-    if form.is_valid():
+    form = OwnPasswordForm(request.POST)
+
+    def change() -> bool:
         values = form.cleaned_data
-        try:
-            change_own_password(request, user, values["old_password"], values["password"])
-        except UserError as error:
-            show_error(form, error)
-        else:
-            say(request, "Your password is changed. Wherever else you were logged in, you are no longer.")
-            return redirect("account")
-    return _account_page(request, password_form=form)
+        change_own_password(request, login_user(request), values["old_password"], values["password"])
+        return True
+
+    if not carried_out(request, form, change):
+        return _account_page(request, password_form=form)
+    say(request, "Your password is changed. Wherever else you were logged in, you are no longer.")
+    return redirect("account")
 
 
 @require_POST
 def account_token_make(request: HttpRequest) -> HttpResponse:
     form = TokenForm(request.POST)
-    if form.is_valid():
-        try:
-            made = make_token(login_user(request), form.cleaned_data["name"], form.expires_at())
-        except UserError as error:
-            show_error(form, error)
-        else:
-            # Not after a redirect: the token would have to lie somewhere in between.
-            return _account_page(request, made=made)
-    return _account_page(request, token_form=form)
+    made = carried_out(
+        request, form, lambda: make_token(login_user(request), form.cleaned_data["name"], form.expires_at())
+    )
+    # Not after a redirect: the token would have to lie somewhere in between.
+    return _account_page(request, made=made) if made else _account_page(request, token_form=form)
 
 
 @require_POST
 def account_token_withdraw(request: HttpRequest, token_id: int) -> HttpResponse:
-    user = login_user(request)
-    token = or_404(user.api_tokens.filter(pk=token_id).first())
-    withdraw_token(user, token)
-    say(request, f"The token “{token.name}” is withdrawn: it opens nothing any more.")
+    _withdraw_token(request, login_user(request), token_id)
     return redirect("account")
 
 
@@ -93,6 +104,103 @@ def one_time_link(request: HttpRequest, link_id: int, secret: str) -> HttpRespon
     return render(request, "accounts/link.html", {"form": form, "username": username})
 
 
+@require_safe
+def user_list(request: HttpRequest) -> HttpResponse:
+    require_cluster_admin(request.user)
+    search = request.GET.get("search", "").replace("\0", "")[:150]
+    page = page_of(request, users(search))
+    context = {
+        "section": "users",
+        "crumbs": [("Users", None)],
+        "page": page,
+        "rows": [user_row(user) for user in page],
+        "search": search,
+    }
+    return render(request, "accounts/users.html", context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def user_invite(request: HttpRequest) -> HttpResponse:
+    require_cluster_admin(request.user)
+    form = InviteForm(request.POST or None)
+    if handout := carried_out(request, form, lambda: actions.invite(login_user(request), **form.cleaned_data)):
+        return _handed_out(request, handout, f"{handout.user.username} is invited")
+    context = {
+        "section": "users",
+        "crumbs": [LIST_CRUMB, ("Invite", None)],
+        "form": form,
+        "roles": _ROLES,
+        "chosen": form["role"].value(),
+    }
+    return render(request, "accounts/invite.html", context, status=400 if form.errors else 200)
+
+
+@require_safe
+def user_detail(request: HttpRequest, user_id: int) -> HttpResponse:
+    require_cluster_admin(request.user)
+    user = _user(user_id)
+    context = {
+        "section": "users",
+        "crumbs": [LIST_CRUMB, (user.username, None)],
+        "row": user_row(user),
+        "is_own": user.pk == login_user(request).pk,
+        "tokens": user.api_tokens.all(),
+        "roles": _ROLES,
+        "active_jobs": user.jobs.filter(finished_at__isnull=True).count(),
+    }
+    return render(request, "accounts/user.html", context)
+
+
+@require_POST
+def user_role(request: HttpRequest, user_id: int) -> HttpResponse:
+    require_cluster_admin(request.user)
+    user, role = _user(user_id), request.POST.get("role", "")
+    old = role_of(user)
+    if done(request, lambda: actions.change_role(login_user(request), user_id, role)) and role != old:
+        undo = Undo(reverse("user-role", args=[user_id]), {"role": old.value})
+        is_own = user_id == login_user(request).pk
+        say(request, f"{user.username} is {role_of(_user(user_id)).label} now.", undo=None if is_own else undo)
+    # Who has just given up the own rights may no longer see the user's page.
+    me = User.objects.get(pk=login_user(request).pk)
+    return redirect("user", user_id) if is_cluster_admin(me) else redirect("overview")
+
+
+@require_POST
+def user_reset(request: HttpRequest, user_id: int) -> HttpResponse:
+    return _hand_out(request, user_id, actions.reset_password, "There is a new link for {}")
+
+
+@require_POST
+def user_activate(request: HttpRequest, user_id: int) -> HttpResponse:
+    return _hand_out(request, user_id, actions.activate, "{} is active again")
+
+
+@require_POST
+def user_deactivate(request: HttpRequest, user_id: int) -> HttpResponse:
+    require_cluster_admin(request.user)
+    user = _user(user_id)
+    if done(request, lambda: actions.deactivate(login_user(request), user_id)):
+        say(request, f"{user.username} is deactivated: sessions, open pages and tokens have ended. Trainings go on.")
+    return redirect("user", user_id)
+
+
+@require_POST
+def user_withdraw(request: HttpRequest, user_id: int) -> HttpResponse:
+    require_cluster_admin(request.user)
+    user = _user(user_id)
+    if not done(request, lambda: actions.withdraw_invitation(login_user(request), user_id)):
+        return redirect("user", user_id)
+    say(request, f"The invitation of {user.username} is withdrawn.")
+    return redirect("users")
+
+
+@require_POST
+def user_token_withdraw(request: HttpRequest, user_id: int, token_id: int) -> HttpResponse:
+    require_cluster_admin(request.user)
+    _withdraw_token(request, _user(user_id), token_id)
+    return redirect("user", user_id)
+
+
 def _account_page(
     request: HttpRequest,
     *,
@@ -114,4 +222,39 @@ def _account_page(
     response = render(request, "accounts/account.html", context, status=status)
     if made is not None:
         response["Cache-Control"] = "no-store"
+    return response
+
+
+def _user(user_id: int) -> User:
+    return or_404(users().filter(pk=user_id).first())
+
+
+def _withdraw_token(request: HttpRequest, user: User, token_id: int) -> None:
+    token = or_404(user.api_tokens.filter(pk=token_id).first())
+    withdraw_token(login_user(request), token)
+    say(request, f"The token “{token.name}” is withdrawn: it opens nothing any more.")
+
+
+def _hand_out(request: HttpRequest, user_id: int, action: Callable[[User, int], Handout], what: str) -> HttpResponse:
+    require_cluster_admin(request.user)
+    user = _user(user_id)
+    try:
+        handout = action(login_user(request), user_id)
+    except UserError as error:
+        messages.error(request, error.message)
+        return redirect("user", user_id)
+    return _handed_out(request, handout, what.format(user.username))
+
+
+def _handed_out(request: HttpRequest, handout: Handout, what: str) -> HttpResponse:
+    """Not after a redirect: the link would have to lie somewhere in between."""
+    context = {
+        "section": "users",
+        "crumbs": [LIST_CRUMB, (handout.user.username, reverse("user", args=[handout.user.pk])), ("Link", None)],
+        "what": what,
+        "handout": handout,
+        "link": request.build_absolute_uri(handout.path),
+    }
+    response = render(request, "accounts/handout.html", context)
+    response["Cache-Control"] = "no-store"
     return response

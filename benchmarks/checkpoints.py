@@ -8,8 +8,6 @@ plain copy of the same tensors in memory, made in the same round. The cost of a 
 took longer than the one without; amortised, it is that time over the default period.
 """
 
-from __future__ import annotations
-
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -33,7 +31,7 @@ BATCH = 32
 
 @dataclass
 class Rank:
-    """What a Checkpointer needs of a rank that trains alone."""
+    """A rank that trains alone, as far as a Checkpointer needs it."""
 
     launch: LaunchSpec
     state: TrainingState

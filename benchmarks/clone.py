@@ -5,8 +5,6 @@
 pip's cache is used as it is: run it twice for the figure with a warm one. There is no competitor to do the same.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -10,13 +10,10 @@ Difference: a small training with BatchNorm and dropout, and one without, are re
 in real processes; the figure is the largest difference of any parameter or buffer from an uninterrupted run of one.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
-import tempfile
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -25,12 +22,12 @@ import torch
 from torch.distributed import TCPStore
 
 from benchmarks.exactness_rank import MODELS, VIRTUAL_RANKS
+from benchmarks.labs import HERE, laboratory, running
 from benchmarks.results import Result, arguments, result, show
-from tests.runtime.lab import RUNTIME, SCRIPTS, Lab, running_forkserver
+from tests.runtime.lab import RUNTIME, SCRIPTS
 
 RANKS = (1, 2, 4)
 CHANGES = (1, 2, 4, 3, 2, 4, 1)
-ROOT = Path(__file__).parent.parent
 #: What is resized, by name: arguments of the tests' script.
 TRAININGS = {"plain MLP": ["--epochs", "20", "--plain"], "BatchNorm, dropout": ["--epochs", "20"]}
 
@@ -39,9 +36,9 @@ def main() -> None:
     options = arguments(__doc__ or "").parse_args()
     blocks, rounds = (40, 5) if options.long else (12, 1)
     found = [figure for name in MODELS for size in RANKS for figure in cost(name, size, blocks)]
-    with tempfile.TemporaryDirectory(prefix="tide") as folder, running_forkserver(Path(folder)) as forkserver:
+    with laboratory() as (forkserver, folder):
         for name in TRAININGS:
-            found += differences(forkserver, Path(folder), name, rounds)
+            found += differences(forkserver, folder, name, rounds)
     show(found, options.json)
 
 
@@ -51,7 +48,7 @@ def cost(name: str, size: int, blocks: int) -> list[Result]:
     places = [[str(rank), str(size), str(store.port), str(blocks + 1)] for rank in range(size)]
     environment = os.environ | {"PYTHONPATH": str(RUNTIME)}
     ranks = [
-        subprocess.Popen([*command, *place], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen([*command, *place], cwd=HERE.parent, env=environment, stdout=subprocess.PIPE, text=True)
         for place in places
     ]
     texts = [rank.communicate(timeout=600)[0] for rank in ranks]
@@ -72,26 +69,22 @@ def differences(forkserver: Path, folder: Path, name: str, rounds: int) -> list[
     for number in range(rounds):
         for exactness, largest in found.items():
             virtual = VIRTUAL_RANKS if exactness == "bitwise" else None
-            largest.append(
-                difference(forkserver, folder / f"{name[:5]}-{exactness}-{number}", TRAININGS[name], virtual)
-            )
+            place = folder / f"{name[:5]}-{exactness}-{number}"
+            largest.append(difference(forkserver, place, TRAININGS[name], virtual))
     return [result(f"difference in {exactness}, {name}", "1e-6", largest) for exactness, largest in found.items()]
 
 
 def difference(forkserver: Path, folder: Path, given: list[str], virtual_ranks: int | None) -> float:
     """The largest one of any parameter or buffer, in millionths."""
     launch: dict[str, Any] = {"exactness": "bitwise", "virtual_ranks": virtual_ranks} if virtual_ranks else {}
-    slowly = ["--slow-until", "over"]
-    lab = Lab(forkserver, folder, "cnn.py", arguments=[*given, *slowly], **launch)
-    try:
+    script = (*given, "--slow-until", "over")
+    with running(forkserver, folder, "cnn.py", *script, slots=4, code_folder=str(SCRIPTS), **launch) as lab:
         for size in CHANGES:
             lab.size(size)
             lab.wait_for_size(size)
             lab.wait_for_steps(2)
         (lab.folder / "over").touch()
         lab.wait_for_the_end()
-    finally:
-        lab.stop()
     out = folder / "alone.pth"
     alone = [*given, *(["--virtual-ranks", str(virtual_ranks)] if virtual_ranks else []), "--out", str(out)]
     environment = os.environ | {"PYTHONPATH": str(RUNTIME)}

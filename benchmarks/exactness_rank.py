@@ -5,8 +5,6 @@
 Rank 0 prints a line of JSON for each block: the exactness, and the shortest of its steps in milliseconds.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time
@@ -18,6 +16,8 @@ from tidepool.torch.process_group import make_group
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from benchmarks.networks import layers
+
 VIRTUAL_RANKS = 4
 BATCH = 64
 STEPS_PER_BLOCK = 6
@@ -25,17 +25,16 @@ STEPS_PER_BLOCK = 6
 
 def mlp() -> tuple[nn.Module, torch.Tensor]:
     """0.95 million parameters."""
-    model = nn.Sequential(nn.Linear(256, 768), nn.ReLU(), nn.Linear(768, 960), nn.ReLU(), nn.Linear(960, 10))
-    return model, torch.randn(BATCH * STEPS_PER_BLOCK, 256)
+    return layers(256, 768, 960, 10), torch.randn(BATCH * STEPS_PER_BLOCK, 256)
 
 
 def conv() -> tuple[nn.Module, torch.Tensor]:
     """0.4 million parameters, with BatchNorm and dropout."""
-    layers: list[nn.Module] = []
+    features: list[nn.Module] = []
     for before, after in [(3, 32), (32, 64), (64, 128)]:
-        layers += [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU(), nn.MaxPool2d(2)]
+        features += [nn.Conv2d(before, after, 3, padding=1), nn.BatchNorm2d(after), nn.ReLU(), nn.MaxPool2d(2)]
     head = [nn.Flatten(), nn.Linear(128 * 4, 480), nn.BatchNorm1d(480), nn.ReLU(), nn.Dropout(0.3), nn.Linear(480, 10)]
-    return nn.Sequential(*layers, *head), torch.randn(BATCH * STEPS_PER_BLOCK, 3, 16, 16)
+    return nn.Sequential(*features, *head), torch.randn(BATCH * STEPS_PER_BLOCK, 3, 16, 16)
 
 
 MODELS = {"mlp": mlp, "conv": conv}

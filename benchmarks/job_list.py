@@ -8,17 +8,10 @@ filter and order, with the same rows drawn by the same template, in the same run
 makes and drops.
 """
 
-from __future__ import annotations
-
-import os
-import re
-import time
-from collections.abc import Callable
-from pathlib import Path
-
-import django
+from typing import Any
 
 from benchmarks.results import Result, arguments, result, show
+from benchmarks.site import content_of, cpu_of, looked_after, signed_in, with_database
 
 REPEATS = 9
 PAGE = 50
@@ -42,38 +35,14 @@ def main() -> None:
     show(with_database(lambda: measure(options.jobs)), options.json)
 
 
-def with_database(work: Callable[[], list[Result]]) -> list[Result]:
-    """Over a database of its own."""
-    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
-    django.setup()
-    from django.test.utils import setup_databases, teardown_databases
-
-    databases = setup_databases(verbosity=0, interactive=False)
-    try:
-        return work()
-    finally:
-        teardown_databases(databases, verbosity=0)
-
-
-def analysed() -> None:
-    """As a database is that is looked after."""
-    from django.db import connection
-
-    with connection.cursor() as cursor:
-        cursor.execute("VACUUM ANALYZE" if connection.vendor == "postgresql" else "PRAGMA wal_checkpoint(TRUNCATE)")
-
-
 def measure(jobs: int) -> list[Result]:
-    from django.test import Client
-
     from tests.factories import UserFactory
     from tests.many_jobs import make_many_jobs
 
     make_many_jobs(jobs)
-    analysed()
-    client = Client(headers={"host": "127.0.0.1"})
+    looked_after()
     user = UserFactory(is_staff=True)
-    client.force_login(user)
+    client = signed_in(user)
     results = []
     for name, (query, depth) in PAGES.items():
         after = key_at(user, query, depth)
@@ -88,13 +57,7 @@ def measure(jobs: int) -> list[Result]:
     return results
 
 
-def content_of(client: object, address: str) -> str:
-    answer = client.get(address)  # type: ignore[attr-defined]
-    assert answer.status_code == 200, address
-    return str(answer.content.decode())
-
-
-def key_at(user: object, query: str, depth: float) -> str:
+def key_at(user: Any, query: str, depth: float) -> str:
     """The parameter of the page so deep in the list."""
     if not depth:
         return ""
@@ -108,8 +71,8 @@ def key_at(user: object, query: str, depth: float) -> str:
     return f"after={token}" if token else ""
 
 
-def page_by_offset(client: object, user: object, query: str, depth: float) -> str:
-    """What a page by number costs: the frame of a page without rows, the count, the rows at an offset, their HTML."""
+def page_by_offset(client: Any, user: Any, query: str, depth: float) -> str:
+    """A page by number at its full cost: a page's frame without rows, the count, the rows at an offset, their HTML."""
     from django.core.paginator import Paginator
     from django.http import QueryDict
     from django.template.loader import render_to_string
@@ -117,32 +80,11 @@ def page_by_offset(client: object, user: object, query: str, depth: float) -> st
     from jobs.queries.listing import JobFilter, list_keys
 
     wanted = JobFilter(QueryDict(query).dict())
-    rows = list_keys(user, wanted).select_related("owner", "model__model", "dataset__dataset", "instance_group")  # type: ignore[arg-type]
-    pages = Paginator(rows.order_by(*wanted.order.columns()), PAGE)
+    rows = list_keys(user, wanted).select_related("owner", "model__model", "dataset__dataset", "instance_group")
+    pages = Paginator(rows.order_by(*wanted.order.columns(backwards=False)), PAGE)
     page = pages.page(max(1, int(pages.num_pages * depth)))
     frame = content_of(client, "/jobs/?state=SUSPENDED&owner=nobody")
     return frame + "".join(render_to_string("jobs/list/_row.html", {"job": job}) for job in page)
-
-
-def cpu_of(work: Callable[[], object]) -> float:
-    """Milliseconds of this process and, with PostgreSQL, of the one that answers it."""
-    database, own = database_cpu(), time.process_time()
-    work()
-    return 1000 * (time.process_time() - own + database_cpu() - database)
-
-
-def database_cpu() -> float:
-    """Seconds that the process of this connection has computed; 0 where the database is part of this process."""
-    from django.db import connection
-
-    if connection.vendor != "postgresql":
-        return 0.0
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()")
-        row = cursor.fetchone()
-    nanoseconds = re.match(r"\d+", Path(f"/proc/{row[0]}/schedstat").read_text())
-    assert nanoseconds
-    return int(nanoseconds[0]) / 1e9
 
 
 if __name__ == "__main__":

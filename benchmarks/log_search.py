@@ -7,8 +7,6 @@ each line ten times. `first` is what Enter costs where the log begins with a mat
 the whole log is counted in both. A search ends after 5 s at the latest and then says how far it came.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import tempfile

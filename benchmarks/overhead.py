@@ -8,21 +8,16 @@ measures that work. The processor's time of rank 0 is shown too, which other wor
 of the ratios of blocks that follow each other. More ranks than cores are shown but mean little.
 """
 
-from __future__ import annotations
-
-import json
 import statistics
 import sys
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.labs import laboratory, running, until
 from benchmarks.results import Result, arguments, result, show
-from tests.runtime.lab import Lab, running_forkserver
-from tests.waiting import wait_until
+from tests.runtime.lab import GrowingFile
 
-HERE = Path(__file__).parent
 #: Name -> width of the network; its parameters with 256 inputs and 10 classes.
 NETWORKS = {"1M parameters": 850, "25M parameters": 4860}
 SIZES = (1, 2, 4)
@@ -34,18 +29,16 @@ def main() -> None:
     options = arguments(__doc__ or "").parse_args()
     blocks = 60 if options.long else 20
     found: list[Result] = []
-    with tempfile.TemporaryDirectory(prefix="tide") as folder, running_forkserver(Path(folder)) as forkserver:
+    with laboratory() as (forkserver, folder):
         for network in NETWORKS if options.long else list(NETWORKS)[:1]:
             for size in SIZES:
-                place = Path(folder) / f"{NETWORKS[network]}-{size}"
-                found += figures(
-                    f"{network}, {size} {'rank' if size == 1 else 'ranks'}",
-                    alternated(forkserver, place, network, size, blocks),
-                )
+                place = folder / f"{NETWORKS[network]}-{size}"
+                name = f"{network}, {size} {'rank' if size == 1 else 'ranks'}"
+                found += figures(name, alternated(forkserver, place, network, size, blocks))
     show(found, options.json)
 
 
-def figures(name: str, blocks: list[dict[str, list[float]]]) -> list[Result]:
+def figures(name: str, blocks: list[dict[str, Any]]) -> list[Result]:
     return [
         *_compared(f"step, {name}", [(min(block["ours"]), min(block["ddp"])) for block in blocks]),
         *_compared(f"CPU, {name}", [(block["ours_cpu"][0], block["ddp_cpu"][0]) for block in blocks]),
@@ -61,24 +54,16 @@ def _compared(name: str, pairs: list[tuple[float, float]]) -> list[Result]:
     ]
 
 
-def alternated(forkserver: Path, folder: Path, network: str, size: int, blocks: int) -> list[dict[str, list[float]]]:
+def alternated(forkserver: Path, folder: Path, network: str, size: int, blocks: int) -> list[dict[str, Any]]:
     count = blocks + WARM_UP_BLOCKS
-    options: dict[str, Any] = {"width": NETWORKS[network], "blocks": count, "block-steps": BLOCK_STEPS[network]}
-    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    script = {"code_folder": str(HERE), "min_slots": size, "max_slots": size}
-    lab = Lab(forkserver, folder, "overhead_ranks.py", arguments=words, sizes={"a": size}, **script)
-    file = lab.folder / "blocks.jsonl"
-    try:
+    words = (NETWORKS[network], count, BLOCK_STEPS[network])
+    limits = {"min_slots": size, "max_slots": size}
+    with running(forkserver, folder, "overhead_ranks.py", *words, slots=size, **limits) as lab:
+        file = GrowingFile(lab.folder / "blocks.jsonl")
         lab.size(size)
-        wait_until(lambda: len(_lines(file)) == count, lambda: f"{count} blocks: {lab.story()}", 1800)
-        print(f"{network}, {size} ranks", file=sys.stderr)
-        return [json.loads(line) for line in _lines(file)][WARM_UP_BLOCKS:]
-    finally:
-        lab.stop()
-
-
-def _lines(file: Path) -> list[str]:
-    return file.read_text().split("\n")[:-1] if file.exists() else []
+        found = until(file.lines, count, lambda: f"{count} blocks: {lab.story()}", 1800)
+    print(f"{network}, {size} ranks", file=sys.stderr)
+    return found[WARM_UP_BLOCKS:]
 
 
 if __name__ == "__main__":

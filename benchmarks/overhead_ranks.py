@@ -3,9 +3,10 @@
 Both train the same network on the same data with the same optimizer and batch. The session's steps do all that they do
 on a cluster: sums with a control block, records, a coordinator that may change their number at any time. DDP is what
 its tutorial shows: a DataLoader with a DistributedSampler, no record of anything. Rank 0 writes down each block.
+
+    overhead_ranks.py WIDTH BLOCKS STEPS_OF_A_BLOCK
 """
 
-import argparse
 import json
 import os
 import sys
@@ -14,33 +15,20 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from networks import CLASSES, layers, samples
 from tidepool.torch import Session
-from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--width", type=int, required=True)
-parser.add_argument("--blocks", type=int, required=True)
-parser.add_argument("--block-steps", type=int, required=True)
-options = parser.parse_args()
-
-INPUTS, CLASSES, BATCH = 256, 10, 64
+width, block_count, block_steps = map(int, sys.argv[1:])
+INPUTS, BATCH = 256, 64
 folder = Path(os.environ["RESULT_DIR"])
 
 
 def network():
     torch.manual_seed(0)
-    width = options.width
-    layers = [nn.Linear(INPUTS, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, CLASSES)]
-    return nn.Sequential(*layers)
-
-
-def samples():
-    generator = torch.Generator().manual_seed(1)
-    labels = torch.randint(CLASSES, (64 * BATCH,), generator=generator)
-    return TensorDataset(torch.randn(len(labels), INPUTS, generator=generator), labels)
+    return layers(INPUTS, width, width, CLASSES)
 
 
 class Competitor:
@@ -65,7 +53,7 @@ class Competitor:
         """Seconds of each step, and of the processor in all of them; all ranks begin and end it together."""
         dist.barrier()
         seconds, cpu = [], time.process_time()
-        for _ in range(options.block_steps):
+        for _ in range(block_steps):
             begun = time.perf_counter()
             self.step()
             seconds.append(time.perf_counter() - begun)
@@ -75,7 +63,7 @@ class Competitor:
 
 
 def main():
-    data, model = samples(), network()
+    data, model = samples(INPUTS), network()
     session = Session(model, torch.optim.Adam(model.parameters()), effective_batch_size=BATCH)
     competitor, ours, blocks, cpu = None, [], 0, 0.0
     for _ in session.epochs(1_000_000):
@@ -86,7 +74,7 @@ def main():
                 ours.append(now - begun)
             if competitor is None:
                 competitor = Competitor(data, session.rank, session.world_size)
-            if len(ours) == options.block_steps:
+            if len(ours) == block_steps:
                 cpu = time.process_time() - cpu
                 ddp, ddp_cpu = competitor.block()
                 record = {"ours": ours, "ddp": ddp, "ours_cpu": [cpu / len(ours)], "ddp_cpu": [ddp_cpu / len(ddp)]}
@@ -94,7 +82,7 @@ def main():
                     with (folder / "blocks.jsonl").open("a") as file:
                         file.write(json.dumps(record) + "\n")
                 ours, blocks = [], blocks + 1
-            if blocks == options.blocks:
+            if blocks == block_count:
                 sys.exit(0)
             if not ours:
                 cpu = time.process_time()

@@ -7,10 +7,10 @@ PostgreSQL (`TIDEPOOL_DATABASE_URL`) the database's own process is counted too. 
 `benchmarks.job_list` measures the list of jobs. Uses a database of its own, which it makes and drops.
 """
 
-from __future__ import annotations
+from typing import Any
 
-from benchmarks.job_list import analysed, content_of, cpu_of, with_database
 from benchmarks.results import Result, arguments, result, show
+from benchmarks.site import content_of, cpu_of, looked_after, signed_in, with_database
 
 REPEATS = 7
 
@@ -25,25 +25,23 @@ def main() -> None:
 
 def measure(jobs: int, only: str) -> list[Result]:
     from django.contrib.auth.models import User
-    from django.test import Client
 
     from tests.factories import UserFactory
     from tests.many_jobs import make_courses, make_many_jobs
 
     make_many_jobs(jobs)
     make_courses()
-    analysed()
+    looked_after()
     results = []
     for user in (UserFactory(is_staff=True, username="an administrator"), User.objects.get(username="user-000")):
-        client = Client(headers={"host": "127.0.0.1"})
-        client.force_login(user)
+        client = signed_in(user)
         for name, address in addresses().items():
             if only in name:
                 results += page(f"{name}, {user.username}", client, address)
     return results
 
 
-def page(name: str, client: object, address: str) -> list[Result]:
+def page(name: str, client: Any, address: str) -> list[Result]:
     from django.db import connection
     from django.test.utils import CaptureQueriesContext
 

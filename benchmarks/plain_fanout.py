@@ -2,8 +2,6 @@
 does it. It asks for no log-in and keeps no numbers, which is less than `/ws/live/` does.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from typing import Any
@@ -26,7 +24,7 @@ class PlainConsumer(AsyncWebsocketConsumer):
         await self.accept()
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        """What clients say to `/ws/live/` after connecting means nothing here."""
+        """Ignore the messages of clients of `/ws/live/`, which mean nothing here."""
 
     async def live_event(self, event: dict[str, Any]) -> None:
         await self.send(text_data=json.dumps(event["data"]))

@@ -4,18 +4,17 @@
 
 So many jobs are active on as many slots: those that run tell their progress, a tenth as many are over and tell how long
 trainings take. Asked is for a training that starts by taking from others, and for one that must wait. CPU as in
-`benchmarks.job_list`, with a database of its own, which it makes and drops.
+`benchmarks.pages`, with a database of its own, which it makes and drops.
 """
-
-from __future__ import annotations
 
 import random
 from collections import Counter
 from datetime import timedelta
+from typing import Any
 
-from benchmarks.job_list import analysed, cpu_of, with_database
 from benchmarks.results import Result, arguments, result, show
 from benchmarks.scheduler import SLOTS_PER_HOST, cycles
+from benchmarks.site import cpu_of, looked_after, signed_in, with_database
 from scheduling.snapshot import Snapshot
 
 REPEATS = 7
@@ -31,19 +30,20 @@ def main() -> None:
 
 
 def measure(jobs: int) -> list[Result]:
-    from django.test import Client
-
-    from jobs.models import InstanceGroup
-    from tests.factories import UserFactory
+    from tests.factories import InstanceGroupFactory, ResourceGroupFactory, UserFactory
     from tests.many_jobs import make_courses, make_many_jobs
 
     make_many_jobs(jobs // 10, newest=0)
     make_courses()
-    form = make_active(cycles("fairshare", jobs, jobs)["steady"])
-    form["instance_group"] = InstanceGroup.objects.get(name="research").pk
-    analysed()
-    client = Client(headers={"host": "127.0.0.1"})
-    client.force_login(UserFactory())
+    snapshot = cycles("fairshare", jobs, jobs)["steady"]
+    group = InstanceGroupFactory(name="research", resource_group=ResourceGroupFactory(name="gpus"))
+    active = make_jobs(snapshot, group)
+    make_claims(snapshot, active)
+    looked_after()
+    job = active[snapshot.jobs[0].id]
+    form = {"name": "new", "model": job.model.model_id, "dataset": job.dataset.dataset_id, "instance_group": group.pk}
+    form |= {"min_slots": "1", "max_slots": "8", "priority": "5000", "exactness": "sum", "seed": "0"}
+    client = signed_in(UserFactory())
     results = []
     for name, asked in ASKED.items():
         values = {**form, **asked}
@@ -54,81 +54,74 @@ def measure(jobs: int) -> list[Result]:
     return results
 
 
-def preview(client: object, values: dict[str, object]) -> dict[str, object]:
-    answer = client.post("/jobs/new/preview/", values).json()  # type: ignore[attr-defined]
+def preview(client: Any, values: dict[str, object]) -> dict[str, object]:
+    answer = client.post("/jobs/new/preview/", values).json()
     assert "preview" in answer, answer
     return dict(answer["preview"])
 
 
-def make_active(snapshot: Snapshot) -> dict[str, object]:
-    """Rows for a snapshot, as its jobs have brought them about; the Train form filled in."""
+def make_jobs(snapshot: Snapshot, group: Any) -> dict[int, Any]:
+    """Id in the snapshot -> a row, as the job has brought it about."""
     from django.utils import timezone
 
     from datasets.models import DatasetVersion
     from jobs.messages import message
-    from jobs.models import AllocationPoint, Job, JobRun, SlotClaim
+    from jobs.models import AllocationPoint, Job, JobRun
     from models_registry.models import RegisteredModelVersion
-    from tests.factories import InstanceGroupFactory, ResourceGroupFactory
-    from workers.models import Host, Slot
 
     dice, now = random.Random(0), timezone.now()
-    group = InstanceGroupFactory(name="research", resource_group=ResourceGroupFactory(name="gpus"))
-    models = list(RegisteredModelVersion.objects.order_by("pk"))
+    models = list(RegisteredModelVersion.objects.select_related("model"))
     datasets = list(DatasetVersion.objects.filter(state="READY"))
-    owners = sorted({model.model.owner_id for model in models})
     held = Counter(slot.held_by for slot in snapshot.slots)
-    rows = Job.objects.bulk_create(
-        (
-            Job(
-                name=view.name,
-                owner_id=dice.choice(owners),
-                model=dice.choice(models),
-                dataset=dice.choice(datasets),
-                instance_group=group,
-                state=view.state,
-                min_slots=view.min_slots,
-                max_slots=view.max_slots,
-                priority=view.priority,
-                parameters={"epochs": dice.randint(1, 90)},
-                reason_params=message("submitted"),
-                submitted_at=now - timedelta(hours=2) + timedelta(milliseconds=view.id),
-                started_at=now if held[view.id] else None,
-            )
-            for view in snapshot.jobs
-        ),
-        batch_size=2000,
-    )
+    jobs = {
+        view.id: Job(
+            name=view.name,
+            owner_id=dice.choice(models).model.owner_id,
+            model=dice.choice(models),
+            dataset=dice.choice(datasets),
+            instance_group=group,
+            state=view.state,
+            min_slots=view.min_slots,
+            max_slots=view.max_slots,
+            priority=view.priority,
+            parameters={"epochs": dice.randint(1, 90)},
+            reason_params=message("submitted"),
+            submitted_at=now - timedelta(hours=2) + timedelta(milliseconds=view.id),
+            started_at=now if held[view.id] else None,
+        )
+        for view in snapshot.jobs
+    }
+    Job.objects.bulk_create(jobs.values(), batch_size=2000)
+    progress = {number: {"progress": dice.random(), "slots": held[number]} for number in jobs if held[number]}
     JobRun.objects.bulk_create(
-        (
-            JobRun(job=row, **({"progress": dice.random(), "slots": held[view.id]} if held[view.id] else {}))
-            for view, row in zip(snapshot.jobs, rows, strict=True)
-        ),
-        batch_size=2000,
+        (JobRun(job=job, **progress.get(number, {})) for number, job in jobs.items()), batch_size=2000
     )
-    jobs = {view.id: row for view, row in zip(snapshot.jobs, rows, strict=True)}
     AllocationPoint.objects.bulk_create(
         AllocationPoint(
-            job=job, at=now - timedelta(minutes=30 * part), slots=held[number], attempt=1, generation=part,
+            job=jobs[number], at=now - timedelta(minutes=30 * part), slots=held[number], attempt=1, generation=part,
             reason_code="GRANTED",
         )
-        for number, job in jobs.items() if held[number] for part in (1, 2, 3)
+        for number in progress for part in (1, 2, 3)
     )  # fmt: skip
-    names = sorted({slot.ref.host for slot in snapshot.slots})
-    hosts = {
-        host.name: host
-        for host in Host.objects.bulk_create(
-            Host(name=name, state=Host.State.ONLINE, ncpus=64, ngpus=SLOTS_PER_HOST, memory_bytes=1, last_report_at=now)
-            for name in names
-        )
-    }
+    return jobs
+
+
+def make_claims(snapshot: Snapshot, jobs: dict[int, Any]) -> None:
+    """Hosts, slots, and who holds them."""
+    from django.utils import timezone
+
+    from jobs.models import SlotClaim
+    from tests.factories import HostFactory
+    from workers.models import Slot
+
+    names = sorted({view.ref.host for view in snapshot.slots})
+    hosts = {name: HostFactory(name=name, ncpus=64, ngpus=SLOTS_PER_HOST, virtual=False) for name in names}
     slots = Slot.objects.bulk_create(Slot(host=hosts[view.ref.host], index=view.ref.index) for view in snapshot.slots)
     SlotClaim.objects.bulk_create(
-        SlotClaim(slot=slot, job=jobs[view.held_by], attempt=1, claimed_at=now)
+        SlotClaim(slot=slot, job=jobs[view.held_by], attempt=1, claimed_at=timezone.now())
         for slot, view in zip(slots, snapshot.slots, strict=True)
         if view.held_by is not None
     )
-    usual = {"name": "new", "model": models[0].model_id, "dataset": datasets[0].dataset_id}
-    return {**usual, "min_slots": "1", "max_slots": "8", "priority": "5000", "exactness": "sum", "seed": "0"}
 
 
 if __name__ == "__main__":

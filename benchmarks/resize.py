@@ -19,25 +19,20 @@ Then a small training is resized at random, and its steps and samples are counte
 needs no quiet machine.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import random
 import signal
-import socket
-import statistics
 import subprocess
 import sys
-import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.networks import NETWORKS
+from benchmarks.labs import laboratory, median_step, plain_ddp, running, steps_of, torchrun
 from benchmarks.results import Result, arguments, result, show
-from tests.runtime.lab import Lab, running_forkserver
+from tests.journey.running_stack import free_port
+from tests.runtime.lab import SCRIPTS, Lab
 from tests.waiting import wait_until
 
 SIZES = [1, 2, 4, 2, 1]
@@ -50,14 +45,13 @@ SETTLE_STEPS = {"1M": 30, "25M": 6}
 LIVE_CYCLES = {"1M": 4, "25M": 2}
 FLOOR_MS = 5.0
 RANDOM_SAMPLES, RANDOM_BATCH = 1030, 64
-HERE = Path(__file__).parent
 
 #: (unix seconds, step, world size) of each step.
 Steps = list[tuple[float, int, int]]
 
 
 class Pauses:
-    """Of one way to resize one network: milliseconds by change, and the median steps that they are net of."""
+    """Pauses of one way to resize one network: milliseconds by change, and the median steps that they are net of."""
 
     def __init__(self) -> None:
         self.pauses: defaultdict[tuple[int, int], list[float]] = defaultdict(list)
@@ -69,7 +63,7 @@ class Pauses:
         for before, after in itertools.pairwise(blocks):
             change = (before[-1][2], after[-1][2])
             if len(after) > 2:
-                step = statistics.median(late[0] - early[0] for early, late in itertools.pairwise(after[1:]))
+                step = median_step([at for at, _, _ in after[1:]])
                 self.pauses[change].append(1000 * (after[0][0] - before[-1][0] - step))
                 self.steps[change[1]].append(1000 * step)
         self.redone += len(steps) - len({step for _, step, _ in steps})
@@ -77,16 +71,16 @@ class Pauses:
 
 def main() -> None:
     parser = arguments(__doc__ or "")
-    parser.add_argument("--only", choices=[*NETWORKS, "random"], help="one network, or the random resizes")
+    parser.add_argument("--only", choices=[*LIVE_SIZES, "random"], help="one network, or the random resizes")
     options = parser.parse_args()
     rounds, resizes = (3, 1000) if options.long else (1, 40)
     results: list[Result] = []
-    with tempfile.TemporaryDirectory(prefix="tide") as name, running_forkserver(Path(name)) as forkserver:
-        for network in NETWORKS:
+    with laboratory() as (forkserver, folder):
+        for network in LIVE_SIZES:
             if options.only in (None, network):
-                results += compared(forkserver, Path(name), network, rounds)
+                results += compared(forkserver, folder, network, rounds)
         if options.only in (None, "random"):
-            results += random_resizes(forkserver, Path(name) / "random", resizes)
+            results += random_resizes(forkserver, folder / "random", resizes)
     sys.stdout.write("\n")
     show(results, options.json)
 
@@ -116,13 +110,12 @@ def figures(network: str, ways: dict[str, Pauses]) -> list[Result]:
                 found.append(result(f"{name} live, floored", "ms", live, other, theirs))
         found.append(result(f"{name} live", "ms", ways["live"].pauses[change]))
         found.append(result(f"{network} step at {change[1]}", "ms", ways["live"].steps[change[1]]))
-    redone = {name: float(way.redone) for name, way in ways.items()}
-    return [*found, *(result(f"{network} {name} steps redone", "", [count]) for name, count in redone.items())]
+    return [*found, *(result(f"{network} {name} steps redone", "", [way.redone]) for name, way in ways.items())]
 
 
 def live_steps(forkserver: Path, folder: Path, network: str) -> Steps:
     sizes = LIVE_SIZES[network]
-    with training(forkserver, folder, "resized.py", [network], str(HERE), max(sizes)) as lab:
+    with running(forkserver, folder, "resized.py", network, slots=max(sizes)) as lab:
         for size in sizes[:1] + sizes[1:] * LIVE_CYCLES[network]:
             resize(lab, size)
             settle(lambda: count(lab, lab.active()["generation"]), SETTLE_STEPS[network])
@@ -132,9 +125,8 @@ def live_steps(forkserver: Path, folder: Path, network: str) -> Steps:
 def random_resizes(forkserver: Path, folder: Path, number: int) -> list[Result]:
     """Steps and samples of a training that is resized at random: what is lost or done twice."""
     dice, size = random.Random(7), 1
-    scripts = str(HERE.parent / "tests" / "runtime" / "scripts")
-    options = ["--epochs", "1000000", "--no-evaluation", "--step-seconds", "0.002"]
-    with training(forkserver, folder, "mlp.py", options, scripts, 8) as lab:
+    options = ["--epochs", 1_000_000, "--no-evaluation", "--step-seconds", 0.002]
+    with running(forkserver, folder, "mlp.py", *options, slots=8, code_folder=str(SCRIPTS)) as lab:
         resize(lab, size)
         for made in range(1, number + 1):
             size = dice.choice([other for other in range(1, 9) if other != size])
@@ -152,10 +144,10 @@ def random_resizes(forkserver: Path, folder: Path, number: int) -> list[Result]:
     lost = len(set(range(1, steps[-1] + 1)) - set(steps)) + sum(1 for times in whole if times == 0)
     redone = len(steps) - len(set(steps)) + sum(1 for times in whole if times > 1)
     return [
-        result("random resizes", "", [float(changes)]),
-        result("steps or samples lost in them", "", [float(lost)]),
-        result("steps or samples done twice", "", [float(redone)]),
-        result("ranks that died", "", [float(died)]),
+        result("random resizes", "", [changes]),
+        result("steps or samples lost in them", "", [lost]),
+        result("steps or samples done twice", "", [redone]),
+        result("ranks that died", "", [died]),
     ]
 
 
@@ -167,15 +159,6 @@ def tell_of_recoveries(lab: Lab) -> None:
     for log in sorted(lab.folder.glob("log/*/stderr")):
         if text := log.read_text():
             sys.stderr.write(f"{log.parent.name}: {text}")
-
-
-@contextmanager
-def training(forkserver: Path, folder: Path, script: str, options: list[str], code: str, slots: int) -> Iterator[Lab]:
-    lab = Lab(forkserver, folder, script, arguments=options, sizes={"a": slots}, code_folder=code)
-    try:
-        yield lab
-    finally:
-        lab.stop()
 
 
 def resize(lab: Lab, size: int) -> None:
@@ -193,7 +176,7 @@ def settle(steps: Callable[[], int], wanted: int) -> None:
 
 def torchrun_steps(folder: Path, network: str) -> Steps:
     folder.mkdir(parents=True)
-    port, agents, done = _free_port(), list[subprocess.Popen[bytes]](), 0
+    port, agents, done = free_port(), list[subprocess.Popen[bytes]](), 0
     try:
         for size in SIZES:
             for agent in agents[size:]:
@@ -202,24 +185,21 @@ def torchrun_steps(folder: Path, network: str) -> Steps:
                 agent.wait(60)
             agents = agents[:size]
             agents += [_start_agent(folder, network, port, number) for number in range(len(agents), size)]
-            settle(lambda done=done, size=size: _count(folder, size, done), SETTLE_STEPS[network])  # type: ignore[misc]
-            done = len(_read(folder))
+            settle(lambda done=done, size=size: _count(folder, size, done), SETTLE_STEPS[network])
+            done = len(steps_of(folder))
     finally:
         for agent in reversed(agents):
             agent.terminate()
         for agent in agents:
             agent.wait(60)
-    return _read(folder)
+    return steps_of(folder)
 
 
 def _start_agent(folder: Path, network: str, port: int, number: int) -> subprocess.Popen[bytes]:
     rendezvous = [f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-backend=c10d", "--rdzv-id=resize"]
     limits = ["--nnodes=1:4", "--nproc-per-node=1", "--max-restarts=100", "--rdzv-conf=last_call_timeout=1"]
-    script = [str(HERE / "restarted_ddp.py"), str(folder), network, "5"]
-    command = [sys.executable, "-m", "torch.distributed.run", *limits, *rendezvous, "--local-addr=127.0.0.1", *script]
-    environment = os.environ | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"}
-    with (folder / f"agent-{number}.log").open("ab") as log:
-        return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    options = [*limits, *rendezvous, "--local-addr=127.0.0.1"]
+    return torchrun(folder / f"agent-{number}.log", options, plain_ddp(folder, network, folder, 5))
 
 
 def restarted_steps(folder: Path, network: str) -> Steps:
@@ -227,39 +207,24 @@ def restarted_steps(folder: Path, network: str) -> Steps:
     done = 0
     for size in SIZES:
         ranks = _start_ranks(folder, network, size)
-        settle(lambda done=done, size=size: _count(folder, size, done), SETTLE_STEPS[network])  # type: ignore[misc]
-        done = len(_read(folder))
+        settle(lambda done=done, size=size: _count(folder, size, done), SETTLE_STEPS[network])
+        done = len(steps_of(folder))
         for rank in ranks:
             rank.send_signal(signal.SIGTERM)
         for rank in ranks:
             rank.wait(60)
-    return _read(folder)
+    return steps_of(folder)
 
 
 def _start_ranks(folder: Path, network: str, size: int) -> list[subprocess.Popen[bytes]]:
-    place = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
-    command = [sys.executable, str(HERE / "restarted_ddp.py"), str(folder), network]
+    place = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    command = [sys.executable, *plain_ddp(folder, network, folder)]
     return [subprocess.Popen(command, env=os.environ | place | {"RANK": str(rank)}) for rank in range(size)]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _count(folder: Path, size: int, after: int) -> int:
     """Steps of that size since the `after`-th one."""
-    return sum(1 for _, _, found in _read(folder)[after:] if found == size)
-
-
-def _read(folder: Path) -> Steps:
-    file = folder / "steps.txt"
-    if not file.exists():
-        return []
-    lines = [line.split() for line in file.read_text().split("\n")[:-1]]
-    return [(float(at), int(step), int(size)) for at, step, size in lines]
+    return sum(1 for _, _, found in steps_of(folder)[after:] if found == size)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,13 @@
 import sys
 
 import torch
-from networks import NETWORKS, samples
+from networks import TRAININGS
 from tidepool.torch import Session
 from torch.nn.functional import cross_entropy
 
-network, data = NETWORKS[sys.argv[1]], samples()
-model = network.build()
+training = TRAININGS[sys.argv[1]]
+torch.manual_seed(0)
+model, data = training.network(), training.data("")
 optimizer = torch.optim.Adam(model.parameters())
 
 
@@ -17,7 +18,7 @@ def warm_up() -> None:
     cross_entropy(model(inputs), labels).backward()
 
 
-session = Session(model, optimizer, effective_batch_size=network.batch, warm_up=warm_up, checkpoint_every=0)
+session = Session(model, optimizer, effective_batch_size=training.batch, warm_up=warm_up, checkpoint_every=0)
 for _ in session.epochs(1_000_000):
     for step in session.steps(data):
         for inputs, labels in step:

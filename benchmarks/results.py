@@ -1,7 +1,5 @@
 """Output of every benchmark: medians with their range, and the ratio to a competitor measured in the same run."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics
@@ -36,6 +34,7 @@ def arguments(description: str) -> argparse.ArgumentParser:
 def result(
     name: str, unit: str, values: Sequence[float], competitor: str | None = None, baseline: Sequence[float] = ()
 ) -> Result:
+    values = [float(value) for value in values]
     median = statistics.median(values)
     ratio = median / statistics.median(baseline) if baseline else None
     return Result(name, unit, median, min(values), max(values), len(values), competitor, ratio)

@@ -15,8 +15,6 @@ at least 4 at once. Times are the processor's, a cycle's without the garbage col
 is measured without its queries here, and by `benchmarks.previews` with them.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from dataclasses import replace
@@ -77,7 +75,7 @@ def queue() -> list[Result]:
 
 
 def previews() -> list[Result]:
-    """Of one more training where many wait: two or three plans, and the policy played forward twice."""
+    """Previews of one more training where many wait: two or three plans, and the policy played forward twice."""
     found = []
     for waiting in PREVIEWED:
         without = cycles("fairshare", waiting, 8)["steady"]

@@ -14,26 +14,24 @@ A shim starts a rank that lives shortly only a few times; then the slot has to b
 scheduler may do. The soak does so after every second death in a slot.
 """
 
-from __future__ import annotations
-
-import argparse
 import random
 import sys
-import tempfile
 from collections import Counter
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy
+import psutil
 import torch
-from torch import nn
+from torch.nn.functional import cross_entropy
 
+from benchmarks.labs import laboratory, running
+from benchmarks.networks import SOAKED, digits
 from benchmarks.results import Result, arguments, result, show
-from benchmarks.soak_networks import NETWORKS
 from datasets.digits import write_digits
 from tests.runtime.bits import different
-from tests.runtime.lab import Lab, running_forkserver
+from tests.runtime.lab import Lab
 from tests.waiting import wait_until
 
 SIZE = 3
@@ -45,7 +43,6 @@ STEPS_PER_EPOCH = 23
 #: In a slot, after which it is given back.
 DEATHS_PER_SLOT = 2
 NO_LIMIT = 1_000_000_000
-HERE = Path(__file__).parent
 #: By mode: what is trained, and what the job is submitted with.
 MODES: dict[str, tuple[str, dict[str, Any]]] = {
     "sum": ("plain", {"exactness": "sum"}),
@@ -61,44 +58,36 @@ class Disturbed:
 
 
 def main() -> None:
-    options = parsed(arguments(__doc__ or ""))
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--mode", choices=MODES, help="only this one")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
     kills = 1200 if options.long else 20
     results: list[Result] = []
-    with tempfile.TemporaryDirectory(prefix="tide") as name, running_forkserver(Path(name)) as forkserver:
-        data = Path(name) / "digits"
-        write_digits(data)
+    with laboratory() as (forkserver, folder):
+        write_digits(folder / "digits")
         for mode in [options.mode] if options.mode else MODES:
             print(f"{mode}: seed {options.seed}, {kills} kills", file=sys.stderr, flush=True)
-            results += soak(forkserver, Path(name) / mode, data, mode, kills, random.Random(options.seed))
+            results += soak(forkserver, folder / mode, folder / "digits", mode, kills, random.Random(options.seed))
     show(results, options.json)
 
 
-def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    parser.add_argument("--mode", choices=MODES, help="only this one")
-    parser.add_argument("--seed", type=int, default=1)
-    return parser.parse_args()
-
-
 def soak(forkserver: Path, folder: Path, data: Path, mode: str, kills: int, dice: random.Random) -> list[Result]:
-    lab, alone = (job(forkserver, folder / name, data, mode, kills) for name in ("disturbed", "alone"))
+    network, launch = MODES[mode]
+    epochs = max(1, kills * STEPS_PER_KILL // STEPS_PER_EPOCH)
     found = Disturbed()
-    try:
+
+    def job(name: str) -> AbstractContextManager[Lab]:
+        script = ("soaked.py", epochs, network)
+        return running(forkserver, folder / name, *script, slots=SIZE, data_dir=str(data), **launch)
+
+    with job("disturbed") as lab, job("alone") as alone:
         kill_again_and_again(lab, kills, dice, found)
         set_pace(alone, NO_LIMIT)
         alone.size(1)
         wait_for_the_end(lab)
         wait_for_the_end(alone)
-    finally:
-        lab.stop()
-        alone.stop()
     return [*counts(lab, found, mode), *comparison(lab, alone, data, mode)]
-
-
-def job(forkserver: Path, folder: Path, data: Path, mode: str, kills: int) -> Lab:
-    network, launch = MODES[mode]
-    epochs = max(1, kills * STEPS_PER_KILL // STEPS_PER_EPOCH)
-    place: dict[str, Any] = {"code_folder": str(HERE), "data_dir": str(data)}
-    return Lab(forkserver, folder, "soaked.py", arguments=[str(epochs), network], sizes={"a": SIZE}, **place, **launch)
 
 
 def kill_again_and_again(lab: Lab, kills: int, dice: random.Random, found: Disturbed) -> None:
@@ -146,7 +135,7 @@ def wait_for_steps(lab: Lab, number: int) -> None:
 
 
 def wait_for_the_end(lab: Lab) -> None:
-    """As long as it makes steps."""
+    """Wait for the end, as long as it makes steps."""
     while not lab.journal("finished"):
         made = len(lab.steps())
         wait_until(lambda made=made: len(lab.steps()) > made or lab.journal("finished"), lab.story)
@@ -154,8 +143,7 @@ def wait_for_the_end(lab: Lab) -> None:
 
 
 def kilobytes(pid: int) -> int:
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    return int(status["VmRSS"].split()[0])
+    return int(psutil.Process(pid).memory_info().rss) // 1024
 
 
 def counts(lab: Lab, found: Disturbed, mode: str) -> list[Result]:
@@ -177,7 +165,7 @@ def counts(lab: Lab, found: Disturbed, mode: str) -> list[Result]:
         "shim's growth, kB": shim_then - shim,
         "coordinator's growth, kB": coordinator_then - coordinator,
     }
-    return [result(f"{mode}: {name}", "", [float(value)]) for name, value in figures.items()]
+    return [result(f"{mode}: {name}", "", [value]) for name, value in figures.items()]
 
 
 def comparison(lab: Lab, alone: Lab, data: Path, mode: str) -> list[Result]:
@@ -191,8 +179,8 @@ def comparison(lab: Lab, alone: Lab, data: Path, mode: str) -> list[Result]:
     return [
         result(f"{mode}: final loss", "", [ours], "undisturbed", [theirs]),
         result(f"{mode}: it differs by", "%", [100 * abs(ours - theirs) / theirs]),
-        result(f"{mode}: steps whose loss differs", "", [float(len(differing))]),
-        result(f"{mode}: tensors that differ", "", [float(len(different(final(lab), final(alone))))]),
+        result(f"{mode}: steps whose loss differs", "", [len(differing)]),
+        result(f"{mode}: tensors that differ", "", [len(different(final(lab), final(alone)))]),
         result(f"{mode}: largest difference", "1e-6", [1e6 * largest]),
     ]
 
@@ -204,13 +192,13 @@ def final(lab: Lab) -> dict[str, Any]:
 
 
 def loss(weights: dict[str, torch.Tensor], network: str, data: Path) -> float:
-    """Over all training data."""
-    model = NETWORKS[network]()
+    """Loss over all training data."""
+    model = SOAKED[network]()
     model.load_state_dict(weights)
     model.eval()
-    with numpy.load(data / "train.npz") as arrays, torch.no_grad():
-        outputs = model(torch.from_numpy(arrays["images"]))
-        return float(nn.functional.cross_entropy(outputs, torch.from_numpy(arrays["labels"])))
+    images, labels = digits(data).tensors
+    with torch.no_grad():
+        return float(cross_entropy(model(images), labels))
 
 
 if __name__ == "__main__":

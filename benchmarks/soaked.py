@@ -10,22 +10,17 @@ is over before all have been killed that shall.
 import os
 import sys
 import time
-from pathlib import Path
 
-import numpy
 import torch
-from soak_networks import NETWORKS
+from networks import SOAKED, digits
 from tidepool.torch import Session
 from torch.nn.functional import cross_entropy
 
 BATCH = 64
 LONGEST_SECONDS, LONGER_SECONDS = 2.0, 0.05
-epochs, network = int(sys.argv[1]), NETWORKS[sys.argv[2]]
-with numpy.load(Path(os.environ["DATA_DIR"]) / "train.npz") as arrays:
-    data = torch.utils.data.TensorDataset(torch.from_numpy(arrays["images"]), torch.from_numpy(arrays["labels"]))
-
+epochs, data = int(sys.argv[1]), digits(os.environ["DATA_DIR"])
 torch.manual_seed(0)
-model = network()
+model = SOAKED[sys.argv[2]]()
 optimizer = torch.optim.Adam(model.parameters(), lr=0.003, weight_decay=0.001)
 schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
 session = Session(model, optimizer, effective_batch_size=BATCH, registered={"schedule": schedule})

@@ -7,8 +7,6 @@ a REST client has sent the job until rank 0 has completed a step, by the step's 
 of the same script by `python`, off the cluster: what it costs to begin training without any cluster at all.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -19,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 
 from benchmarks.results import Result, arguments, result, show
 from tests.journey.running_stack import ROOT, RunningStack, free_port
@@ -32,7 +29,8 @@ def main() -> None:
     options = arguments(__doc__ or "").parse_args()
     runs = 20 if options.long else 5
     with tempfile.TemporaryDirectory(prefix="tidepool-") as home:
-        first, _ = _start_and_stop(Path(home))
+        first, stack = _timed_start(Path(home))
+        stack.stop()
         again, stack = _timed_start(Path(home))
         try:
             memory = _idle_megabytes(stack)
@@ -58,28 +56,10 @@ def _timed_start(home: Path) -> tuple[float, RunningStack]:
     return time.monotonic() - begun, stack
 
 
-def _start_and_stop(home: Path) -> tuple[float, RunningStack]:
-    seconds, stack = _timed_start(home)
-    stack.stop()
-    return seconds, stack
-
-
 def _idle_megabytes(stack: RunningStack) -> float:
     """Proportional set size: pages shared by several processes count once. Forkservers are ready when this is read."""
     wait_until(lambda: len(list(stack.home.glob("run/*/forkserver.sock"))) == 2, "two forkservers")
-    processes = [process for process in psutil.process_iter() if _belongs(process, stack)]
-    return sum(process.memory_full_info().pss for process in processes) / 1e6
-
-
-def _belongs(process: psutil.Process, stack: RunningStack) -> bool:
-    try:
-        family = {
-            stack.process.pid,
-            *(child.pid for child in psutil.Process(stack.process.pid).children(recursive=True)),
-        }
-        return process.pid in family or str(stack.home) in " ".join(process.cmdline())
-    except psutil.Error:  # it ended meanwhile, or is not ours to look at
-        return False
+    return sum(process.memory_full_info().pss for process in {*stack.family(), *stack.strays()}) / 1e6
 
 
 def _submit_to_first_step(api: httpx.Client, home: Path, number: int) -> float:

@@ -8,8 +8,6 @@ claims, and against the one question that adds up the claims in the database, wh
 one run, with the sums compared. Uses a database of its own (`TIDEPOOL_DATABASE_URL`), which it makes and drops.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -19,8 +17,8 @@ from itertools import islice
 from typing import Any
 from unittest.mock import patch
 
-from benchmarks.job_list import analysed, content_of, with_database
 from benchmarks.results import Result, arguments, result, show
+from benchmarks.site import content_of, looked_after, signed_in, with_database
 
 REPEATS = 5
 USERS, GROUPS, HOSTS, SLOTS_PER_HOST = 200, 10, 125, 8
@@ -39,7 +37,6 @@ def main() -> None:
 
 
 def measure(claims: int, jobs: int) -> list[Result]:
-    from django.test import Client
     from django.utils import timezone
 
     from jobs.models import UsageBucket
@@ -49,16 +46,16 @@ def measure(claims: int, jobs: int) -> list[Result]:
     now = timezone.now()
     make_year(claims, jobs, now)
     took = timed(lambda: roll_up(now, budget_seconds=1e9))
+    hours = [now + timedelta(hours=number) for number in (1, 2, 3)]
     results = [
         result("claims", "", [claims]),
         result("add up the year once", "s", [took / 1000]),
         result("sums stored", "rows", [UsageBucket.objects.count()]),
-        result("add up one more hour", "ms", [timed(lambda at=at: roll_up(at)) for at in hours_after(now)]),
+        result("add up one more hour", "ms", [timed(lambda at=at: roll_up(at)) for at in hours]),
     ]
-    analysed()
+    looked_after()
     viewer = UserFactory(is_staff=True, username="an administrator")
-    client = Client(headers={"host": "127.0.0.1"})
-    client.force_login(viewer)
+    client = signed_in(viewer)
     for by in ("user", "group", "job", "host"):
         results += year_by(by, viewer, client)
     for word in ("24h", "30d"):
@@ -73,7 +70,7 @@ def year_by(by: str, viewer: Any, client: Any) -> list[Result]:
     from jobs.usage.intervals import to_ms
     from jobs.usage.query import parsed
     from jobs.usage.report import report
-    from jobs.usage.rollup import Stored
+    from jobs.usage.window import Stored
 
     now = to_ms(timezone.now())
     asked = parsed({"range": "1y", "by": by}, now)
@@ -117,10 +114,6 @@ def in_database(start: int, end: int, expected: int) -> None:
         )
         total = sum(float(row[2]) for row in cursor.fetchall())
     assert abs(total * 1000 / expected - 1) < 1e-6, (total, expected)
-
-
-def hours_after(now: datetime) -> list[datetime]:
-    return [now + timedelta(hours=number) for number in range(1, 4)]
 
 
 def times_of(work: Callable[[], object]) -> list[float]:

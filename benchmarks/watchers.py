@@ -6,8 +6,6 @@ Writes "connected" once all are, and then a line of JSON per event: the millisec
 clients are as thin as can be, for they share the machine with what is measured.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json
@@ -29,7 +27,7 @@ SUBSCRIBE = json.dumps({"subscribe": "cluster", "after": 0}).encode()
 
 
 class Watcher(asyncio.Protocol):
-    def __init__(self, handshake: bytes, arrivals: Arrivals) -> None:
+    def __init__(self, handshake: bytes, arrivals: "Arrivals") -> None:
         self.handshake = handshake
         self.arrivals = arrivals
         self.open: asyncio.Future[None] = asyncio.get_running_loop().create_future()

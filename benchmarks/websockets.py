@@ -9,8 +9,6 @@ competitor's) until a client has read it. Every client must get every event. "Wh
 publish meanwhile, eight progress events a second. Publisher, web process and clients share this machine.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource
@@ -28,8 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.results import Result, arguments, result, show
+from benchmarks.site import signed_in
+from tests.journey.running_stack import ROOT, free_port
+from tests.waiting import wait_until
 
-ROOT = Path(__file__).resolve().parent.parent
 CLIENTS = (500, 2000)
 GAP_SECONDS = 0.7
 ARRIVAL_SECONDS = 60.0
@@ -155,7 +155,7 @@ def _broker(folder: Path) -> Iterator[str]:
     path = folder / "broker.sock"
     with subprocess.Popen(broker_command(find_broker("auto"), path, folder), stdout=subprocess.DEVNULL) as process:
         try:
-            _wait(lambda: is_answering(path), "the broker answers")
+            wait_until(lambda: is_answering(path), "the broker answers")
             yield socket_url(path)
         finally:
             process.terminate()
@@ -173,25 +173,17 @@ def _prepare(folder: Path, broker_url: str) -> str:
 
     django.setup()
     from django.conf import settings
-    from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
     from django.contrib.auth.models import User
-    from django.contrib.sessions.backends.db import SessionStore
     from django.core.management import call_command
 
     call_command("migrate", verbosity=0)
-    user = User.objects.create_user("watcher")
-    session = SessionStore()
-    session[SESSION_KEY], session[BACKEND_SESSION_KEY] = str(user.pk), settings.AUTHENTICATION_BACKENDS[-1]
-    session[HASH_SESSION_KEY] = user.get_session_auth_hash()
-    session.create()
-    return f"{settings.SESSION_COOKIE_NAME}={session.session_key}"
+    client = signed_in(User.objects.create_user("watcher"))
+    return f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}"
 
 
 @contextmanager
 def _site(side: str, folder: Path, broker_url: str) -> Iterator[int]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     application = {"ours": "webapp.asgi:application", "plain": "benchmarks.plain_fanout:application"}[side]
     environment = dict(os.environ)
     if side == "plain":
@@ -199,7 +191,7 @@ def _site(side: str, folder: Path, broker_url: str) -> Iterator[int]:
     command = [sys.executable, "-m", "uvicorn", application, "--port", str(port), "--log-level", "warning"]
     with subprocess.Popen(command, cwd=ROOT, env=environment) as process:
         try:
-            _wait(lambda: _listens(port), "the web process listens")
+            wait_until(lambda: _listens(port), "the web process listens")
             yield port
         finally:
             process.kill()
@@ -209,7 +201,7 @@ def _site(side: str, folder: Path, broker_url: str) -> Iterator[int]:
 def _watchers(port: int, clients: int, cookie: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "benchmarks.watchers", str(port), str(clients), cookie]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as process:  # type: ignore[call-overload]
+    with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as process:
         try:
             assert _line(process) == "connected\n"
             # The last of them have said what they subscribe to, but the server may not have heard it yet.
@@ -235,13 +227,6 @@ def _line(process: subprocess.Popen[str]) -> str:
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _wait(is_so: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline, f"not within a minute: {what}"
-        time.sleep(0.05)
 
 
 if __name__ == "__main__":

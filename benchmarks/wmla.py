@@ -8,8 +8,6 @@ already. Log and result are read to their end while the memory of this process i
 Uses a database and a home of its own.
 """
 
-from __future__ import annotations
-
 import base64
 import io
 import json
@@ -23,8 +21,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import urlencode
 
-from benchmarks.job_list import with_database
 from benchmarks.results import Result, arguments, result, show
+from benchmarks.site import signed_in, with_database
 
 REPEATS = 60
 POLLS = 200
@@ -37,8 +35,7 @@ SCRIPT = Path(__file__).parent.parent / "examples/mnist-edt"
 
 
 def main() -> None:
-    parser = arguments(__doc__ or "")
-    options = parser.parse_args()
+    options = arguments(__doc__ or "").parse_args()
     size = 2 * 1024**3 if options.long else 64 * 1024**2
     with TemporaryDirectory(prefix="tidepool-wmla-") as home:
         show(with_database(lambda: measure(Path(home), size)), options.json)
@@ -48,13 +45,7 @@ def measure(home: Path, size: int) -> list[Result]:
     from django.conf import settings
     from django.test import Client
 
-    from tests.factories import (
-        PASSWORD,
-        InstanceGroupFactory,
-        ResourceGroupFactory,
-        UserFactory,
-        host_with_slots,
-    )
+    from tests.factories import PASSWORD, InstanceGroupFactory, ResourceGroupFactory, UserFactory, host_with_slots
 
     logging.disable(logging.WARNING)
     settings.TIDEPOOL_HOME, settings.TIDEPOOL_RESULTS_ROOT = home, home / "results"
@@ -64,8 +55,7 @@ def measure(home: Path, size: int) -> list[Result]:
     host_with_slots("gpu-host-1", 8)
     InstanceGroupFactory(name="sig-elastic", resource_group=ResourceGroupFactory())
     alice = UserFactory(username="alice")
-    client = Client(headers={"host": "127.0.0.1"})
-    client.force_login(alice)
+    client = signed_in(alice)
     basic = {"Authorization": "Basic " + base64.b64encode(f"alice:{PASSWORD}".encode()).decode()}
     exec_id, results = submits(client)
     return [*results, *polls(client, Client(headers={"host": "127.0.0.1", **basic}), exec_id), *reads(client, size)]

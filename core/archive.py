@@ -6,8 +6,6 @@ recreated, by names that were checked, and the caps count what is really read an
 fresh folder beside the destination, which is renamed at the end and removed when anything fails.
 """
 
-from __future__ import annotations
-
 import gzip
 import os
 import secrets
@@ -24,7 +22,7 @@ from typing import IO, Any
 
 from core.errors import UserError, field_error
 
-__all__ = ["ARCHIVE_SUFFIXES", "Limits", "store_upload", "store_uploads"]
+__all__ = ["ARCHIVE_SUFFIXES", "Limits", "store_uploads"]
 
 _CHUNK = 64 * 1024
 _MEBIBYTE = 1024**2
@@ -58,14 +56,6 @@ class Limits:
     max_ratio: float = 200.0
 
 
-def store_upload(upload: IO[bytes], name: str, destination: Path, limits: Limits, *, single: Iterable[str]) -> None:
-    """Put an upload at `destination`, a folder that does not exist yet: an archive's content, or the single file.
-
-    `single` lists the suffixes of files that are taken as they are.
-    """
-    store_uploads([(upload, name)], destination, limits, single=single)
-
-
 def store_uploads(
     uploads: Sequence[tuple[IO[bytes], str]],
     destination: Path,
@@ -74,8 +64,10 @@ def store_uploads(
     single: Iterable[str],
     unwrap: bool = False,
 ) -> None:
-    """The same with several, by their content and name, side by side and below the same caps.
+    """Put uploads, by content and name, side by side into `destination`, a folder that does not exist yet.
 
+    Of an archive that is its content, below caps that hold for all of them together.
+    single: suffixes of files that are taken as they are.
     unwrap: where the first is a single folder that holds everything, that is the destination.
     """
     scratch = destination.with_name(f".incoming-{secrets.token_hex(8)}")
@@ -102,7 +94,7 @@ def _wrapped(folder: Path) -> Path:
     return inner[0] if len(inner) == 1 and inner[0].is_dir() else folder
 
 
-def _fill(folder: Path, upload: IO[bytes], name: str, budget: _Budget, single: tuple[str, ...]) -> None:
+def _fill(folder: Path, upload: IO[bytes], name: str, budget: "_Budget", single: tuple[str, ...]) -> None:
     before = budget.files
     lowered = name.lower()
     if lowered.endswith(".zip"):
@@ -110,21 +102,18 @@ def _fill(folder: Path, upload: IO[bytes], name: str, budget: _Budget, single: t
     elif lowered.endswith(_TAR_SUFFIXES):
         entries = _tar_entries(upload, budget)
     elif lowered.endswith(single):
-        entries = iter([_Entry(os.path.basename(name), upload)])
+        entries = iter([(os.path.basename(name), upload)])
     else:
         kinds = ", ".join([*single, *ARCHIVE_SUFFIXES])
         raise _refused(f"The file {name!r} is of a kind that is not taken: upload one of {kinds}.")
-    for entry in entries:
-        _write(folder, entry, budget)
+    for entry_name, content in entries:
+        _write(folder, entry_name, content, budget)
     if budget.files == before:
         raise _refused(f"The archive {name!r} holds no file.")
 
 
-@dataclass(frozen=True)
-class _Entry:
-    name: str
-    #: None: a folder.
-    content: IO[bytes] | None
+#: Name, and content; None: a folder.
+_Entry = tuple[str, IO[bytes] | None]
 
 
 class _Budget:
@@ -149,20 +138,20 @@ class _Budget:
             raise _refused("The archive grows suspiciously when unpacked: upload it uncompressed.")
 
 
-def _write(folder: Path, entry: _Entry, budget: _Budget) -> None:
-    parts = _safe_parts(entry.name)
-    budget.count_entry(is_file=entry.content is not None)
+def _write(folder: Path, name: str, content: IO[bytes] | None, budget: _Budget) -> None:
+    parts = _safe_parts(name)
+    budget.count_entry(is_file=content is not None)
     target = folder.joinpath(*parts)
     try:
-        if entry.content is None:
+        if content is None:
             target.mkdir(parents=True, exist_ok=True)
             return
         target.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
     except (FileExistsError, NotADirectoryError, IsADirectoryError):
-        raise _refused(f"The archive names {entry.name!r} twice.") from None
+        raise _refused(f"The archive names {name!r} twice.") from None
     with os.fdopen(descriptor, "wb") as stream:
-        while chunk := entry.content.read(_CHUNK):
+        while chunk := content.read(_CHUNK):
             budget.count_bytes(len(chunk))
             stream.write(chunk)
 
@@ -190,9 +179,9 @@ def _tar_entries(upload: IO[bytes], budget: _Budget) -> Iterator[_Entry]:
     with tarfile.open(fileobj=_Metered(plain, budget), mode="r:") as archive:  # type: ignore[call-overload]
         for member in archive:
             if member.isdir():
-                yield _Entry(member.name, None)
+                yield member.name, None
             elif member.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and not member.issparse():
-                yield _Entry(member.name, archive.extractfile(member))
+                yield member.name, archive.extractfile(member)
             else:
                 raise _refused(f"The archive entry {member.name[:100]!a} is a link or a device: pack plain files only.")
 
@@ -235,10 +224,10 @@ def _zip_entries(upload: IO[bytes], limits: Limits) -> Iterator[_Entry]:
                     f"The archive entry {info.filename[:100]!a} is a link or a device: pack plain files only."
                 )
             if info.is_dir():
-                yield _Entry(info.filename, None)
+                yield info.filename, None
             else:
                 with archive.open(info) as content:
-                    yield _Entry(info.filename, content)
+                    yield info.filename, content
 
 
 def _size(upload: IO[bytes]) -> int:

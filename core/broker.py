@@ -1,7 +1,5 @@
 """Plain Redis connections to the broker that Celery uses, for live events, wake-ups and health checks."""
 
-from __future__ import annotations
-
 from functools import cache
 from urllib.parse import parse_qs, unquote, urlsplit
 

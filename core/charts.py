@@ -4,8 +4,6 @@ The server decides what is drawn and how it looks. The browser does what only it
 time zone, stacking the bands on one time axis, and what comes live. Each trace says in `meta` what it is.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +25,6 @@ _COLOURS = (
 _LIGHT = frozenset({"#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#F0E442", "#D55E00", "#7FCDB0", "#9C9A3C"})
 #: Plotly's shapes for the classes `pattern-0` to `pattern-5` of the style sheet.
 _PATTERN_SHAPES = ("", "/", "|", ".", "\\", "-")
-_PATTERNS = len(_PATTERN_SHAPES)
 
 #: By the distance of two ticks in milliseconds: seconds are shown where minutes would repeat.
 _TICK_FORMATS = [
@@ -77,7 +74,9 @@ def job_look(job: int) -> JobLook:
     hue = job % len(_COLOURS)
     colour = _COLOURS[hue]
     ink = "#000000" if colour in _LIGHT else "#ffffff"
-    return JobLook(hue, colour, ink, chr(ord("A") + (job - 1) % 26), (job + job // len(_COLOURS)) % _PATTERNS)
+    return JobLook(
+        hue, colour, ink, chr(ord("A") + (job - 1) % 26), (job + job // len(_COLOURS)) % len(_PATTERN_SHAPES)
+    )
 
 
 def tide_figure(
@@ -94,7 +93,7 @@ def tide_figure(
     figure.add_trace(_capacity_trace(capacity, label, capacities or ()))
     figure.add_trace(_changes_trace())
     figure.update_xaxes(type="date", title_text="Time of day", hoverformat="%H:%M:%S", tickformatstops=_TICK_FORMATS)
-    figure.update_yaxes(title_text="GPUs", rangemode="tozero", tick0=0, dtick=_tick_step(capacity), zeroline=False)
+    figure.update_yaxes(title_text="GPUs", rangemode="tozero", tick0=0, dtick=max(1, -(-capacity // 8)), zeroline=False)
     figure.update_yaxes(range=[0, max(1, capacity) * 1.1])
     meta = {"kind": "tide", "capacity": capacity, "has_past_capacity": capacities is not None, "pool": pool}
     figure.update_layout(meta={**_NEW_BANDS, **meta}, hovermode="closest")
@@ -185,10 +184,6 @@ def _changes_trace() -> go.Scatter:
         hovertemplate="%{text}<extra></extra>",
         showlegend=False,
     )
-
-
-def _tick_step(capacity: int) -> int:
-    return max(1, -(-capacity // 8))
 
 
 def as_json(figure: go.Figure) -> dict[str, Any]:

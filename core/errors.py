@@ -8,8 +8,6 @@
 The message is one sentence that says what to do. Pages, the API and commands show it as it is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 __all__ = ["Conflict", "NotAllowed", "NotFound", "UserError", "field_error"]

@@ -1,7 +1,5 @@
 """`/api/v1/folders/` and `/api/v1/uploads/`: where files of datasets and models come from."""
 
-from __future__ import annotations
-
 from typing import IO, Any
 
 from django.conf import settings
@@ -14,12 +12,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from core import uploads
-from core.browse import PAGE_SIZE, Listing, listing
 from core.errors import field_error
+from core.folders import PAGE_SIZE, Listing, listing
 from core.models import Upload
-from core.rest import Pages, signed_in
+from core.rest import Pages, signed_in, validated
+from core.sources import given_source
+from core.text import whole
 
-__all__ = ["Folders", "UploadDetail", "UploadList"]
+__all__ = ["Folders", "SourceInput", "UploadDetail", "UploadList"]
 
 _OFFSET = "Upload-Offset"
 _OCTETS = "application/octet-stream"
@@ -59,10 +59,16 @@ class Folders(GenericAPIView[Any]):
         if (kind := given.get("of", "data")) not in roots:
             raise field_error("of", "There are folders of 'data' and of 'models': ask for one of them.")
         size = given.get("page_size", str(PAGE_SIZE))
-        if not (size.isascii() and size.isdigit() and 0 < int(size[:9]) <= PAGE_SIZE):
+        if not (page_size := whole(size, PAGE_SIZE)):
             raise field_error("page_size", f"A page has 1 to {PAGE_SIZE} entries.")
-        found = listing(given.get("path", ""), roots[kind], after=given.get("after", ""), page_size=int(size))
+        found = listing(given.get("path", ""), roots[kind], after=given.get("after", ""), page_size=page_size)
         return Response(FoldersOutput(found).data)
+
+
+# Base of what registers files: `path` and `file` become the `source`. No docstring: the API would describe it by it.
+class SourceInput(serializers.Serializer[Any]):
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        return {"source": given_source(attrs.pop("path"), attrs.pop("file")), **attrs}
 
 
 class UploadInput(serializers.Serializer[Any]):
@@ -105,9 +111,7 @@ class UploadList(ListAPIView[Upload]):
 
     @extend_schema(request=UploadInput, responses={201: UploadOutput})
     def post(self, request: Request) -> Response:
-        given = UploadInput(data=request.data)
-        given.is_valid(raise_exception=True)
-        upload = uploads.begin(signed_in(request), **given.validated_data)
+        upload = uploads.begin(signed_in(request), **validated(UploadInput, request.data))
         return Response(UploadOutput(upload).data, status=201)
 
 
@@ -128,13 +132,13 @@ class UploadDetail(GenericAPIView[Upload]):
     )
     def patch(self, request: Request, upload: int) -> Response:
         row = uploads.find_upload(signed_in(request), upload)
-        offset = request.headers.get(_OFFSET, "")
-        if not (offset.isascii() and offset.isdigit() and len(offset) < 19):
+        offset = whole(request.headers.get(_OFFSET, ""))
+        if offset is None:
             raise field_error("offset", f"Say in the header {_OFFSET} at which byte the piece begins.")
         content: Any = request.data
         if not hasattr(content, "read"):
             raise field_error("offset", "The piece is empty: send the file's bytes.")
-        uploads.append(row, int(offset), content)
+        uploads.append(row, offset, content)
         return Response(UploadOutput(row).data)
 
     @extend_schema(responses={204: OpenApiResponse(description="It is removed.")})

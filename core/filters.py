@@ -1,7 +1,5 @@
 """Filters of lists: one django-filter FilterSet for a list's page, its API and its CSV file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -14,7 +12,7 @@ from django.utils import timezone
 from django_filters import CharFilter, ChoiceFilter, DateTimeFilter, FilterSet
 
 from core.errors import UserError
-from core.references import is_storable
+from core.text import is_storable
 from core.time import parsed_moment
 
 __all__ = ["ListFilter", "MomentFilter", "TextFilter", "choice_filter", "within"]

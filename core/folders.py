@@ -1,8 +1,7 @@
-"""Folders that users name or upload: where they may be, and what is in them."""
-
-from __future__ import annotations
+"""Folders that users name, upload or pick: where they may be, and what is in them. Never a whole disk."""
 
 import hashlib
+import heapq
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,11 +9,24 @@ from pathlib import Path
 
 from core.errors import field_error
 
-__all__ = ["HASHED_BYTES", "FolderFacts", "folder_facts", "regular_files", "resolve_under"]
+__all__ = [
+    "HASHED_BYTES",
+    "PAGE_SIZE",
+    "FolderFacts",
+    "Listing",
+    "folder_facts",
+    "listing",
+    "regular_files",
+    "resolve_under",
+]
 
 #: More than this is not read at registration: it would keep the request waiting for minutes.
 HASHED_BYTES = 2 * 1024**3
 _CHUNK = 1024 * 1024
+#: Entries on a page of a listing.
+PAGE_SIZE = 200
+#: Tidepool's own folders below the first root: what is in there is registered already.
+_OWN = ("uploads", "sets")
 
 
 @dataclass(frozen=True)
@@ -25,19 +37,39 @@ class FolderFacts:
     digest: str
 
 
+@dataclass(frozen=True)
+class Entry:
+    name: str
+    path: str
+    is_folder: bool
+    #: Of files.
+    size_bytes: int | None
+
+    @property
+    def key(self) -> str:
+        """By which entries are ordered: folders first, then by name."""
+        return f"{'0' if self.is_folder else '1'}{self.name}"
+
+
+@dataclass(frozen=True)
+class Listing:
+    #: "" where it lists the roots themselves.
+    path: str
+    #: (name, path) from a root down to here.
+    trail: list[tuple[str, str]]
+    #: Roots cannot be picked, only what is below them.
+    is_root: bool
+    entries: list[Entry]
+    #: Give it as `after` for the next page; "" at the end.
+    next: str
+
+
 def resolve_under(text: str, roots: Sequence[Path], *, field: str = "path") -> Path:
     """The real path, which must lie below one of the roots; a relative one is taken from the first root."""
-    try:
-        path = Path(os.path.realpath(roots[0] / text))
-        # Judged before anybody looks whether it exists: what lies elsewhere is nobody's business.
-        allowed = any(_is_below(path, root) for root in roots)
-        exists = allowed and path.exists()
-    except (OSError, ValueError):
-        allowed, exists = True, False
+    allowed, path = _look_up(text, roots, below=True)
     if not allowed:
-        places = " or ".join(str(root) for root in roots)
-        raise field_error(field, f"The path is outside the allowed folders: put it below {places}.")
-    if not exists:
+        raise field_error(field, f"The path is outside the allowed folders: put it below {_named(roots)}.")
+    if path is None:
         raise field_error(field, "There is nothing at this path: check the spelling.")
     return path
 
@@ -70,6 +102,71 @@ def folder_facts(folder: Path) -> FolderFacts:
     return FolderFacts(len(files), size_bytes, digest.hexdigest())
 
 
-def _is_below(path: Path, root: Path) -> bool:
-    real = os.path.realpath(root)
-    return os.path.commonpath([path, real]) == real and str(path) != real
+def listing(path: str, roots: Sequence[Path], *, after: str = "", page_size: int = PAGE_SIZE) -> Listing:
+    """List a folder for people who pick one; without a path the root, or the roots where there are several.
+
+    Links are shown where they stay below the roots; names that begin with a dot, or that are no text, are not.
+    """
+    real_roots = _real(roots)
+    if not path and len(roots) > 1:
+        entries = [Entry(root.name, str(root), True, None) for root in real_roots]
+        return Listing("", [], True, entries, "")
+    allowed, folder = _look_up(path, roots, below=False)
+    if not allowed:
+        raise field_error("path", f"This is outside the allowed folders: look below {_named(roots)}.")
+    if folder is None or not folder.is_dir():
+        raise field_error("path", "There is no such folder: it may have been moved. Go back and look again.")
+    page = heapq.nsmallest(page_size + 1, _entries(folder, real_roots, after), key=lambda entry: entry.key)
+    more = page[page_size - 1].key if len(page) > page_size else ""
+    return Listing(str(folder), _trail(folder, real_roots), folder in real_roots, page[:page_size], more)
+
+
+def _entries(folder: Path, real_roots: Sequence[Path], after: str) -> Iterator[Entry]:
+    hidden = _OWN if folder == real_roots[0] else ()
+    try:
+        with os.scandir(folder) as found:
+            for raw in found:
+                if raw.name.startswith(".") or raw.name in hidden or not raw.name.isprintable():
+                    continue
+                entry = _entry(raw, real_roots)
+                if entry is not None and entry.key > after:
+                    yield entry
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise field_error("path", f"This folder cannot be read ({why}): ask for access to it.") from error
+
+
+def _entry(raw: os.DirEntry[str], real_roots: Sequence[Path]) -> Entry | None:
+    if raw.is_symlink() and not any(Path(os.path.realpath(raw.path)).is_relative_to(root) for root in real_roots):
+        return None
+    if raw.is_dir():
+        return Entry(raw.name, raw.path, True, None)
+    return Entry(raw.name, raw.path, False, raw.stat().st_size) if raw.is_file() else None
+
+
+def _trail(folder: Path, real_roots: Sequence[Path]) -> list[tuple[str, str]]:
+    root = max((root for root in real_roots if folder.is_relative_to(root)), key=lambda root: len(root.parts))
+    above = [step for step in [folder, *folder.parents] if step.is_relative_to(root)]
+    return [(step.name, str(step)) for step in reversed(above)]
+
+
+def _real(roots: Sequence[Path]) -> list[Path]:
+    return [Path(os.path.realpath(root)) for root in roots]
+
+
+def _named(roots: Sequence[Path]) -> str:
+    return " or ".join(str(root) for root in roots)
+
+
+def _look_up(text: str, roots: Sequence[Path], *, below: bool) -> tuple[bool, Path | None]:
+    """Whether it is an allowed place, and its real path if something is there.
+
+    below: not a root itself.
+    """
+    try:
+        path = Path(os.path.realpath(roots[0] / text))
+        # Judged before anybody looks whether it exists: what lies elsewhere is nobody's business.
+        allowed = any(path.is_relative_to(root) and not (below and path == root) for root in _real(roots))
+        return allowed, path if allowed and path.exists() else None
+    except (OSError, ValueError):
+        return True, None

@@ -8,8 +8,6 @@ too old) the subscriber gets a `reset` and fetches the truth.
 Everything here runs on one event loop; nothing needs a lock.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """Pages of lists by key, not by number: each costs the same, nothing is counted, and new rows shift none."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,31 +7,17 @@ from typing import Any, Generic, TypeVar
 
 from django.db.models import Model, Q, QuerySet
 
-from core.errors import UserError
-from core.references import is_storable
+from core.errors import field_error
+from core.text import is_storable, whole
 from core.time import iso
 
-__all__ = ["AFTER", "BEFORE", "KeysetPage", "Order", "every_row", "keyset_page", "whole"]
+__all__ = ["AFTER", "BEFORE", "KeysetPage", "Order", "every_row", "keyset_page"]
 
 #: The parameters of an address: what comes after a row, or before it.
 AFTER, BEFORE = "after", "before"
-_MOST = 2**63 - 1
 _CHUNK = 1000
 
 Row = TypeVar("Row", bound=Model)
-
-
-def whole(text: str) -> int:
-    """The number in an address; ValueError where it is none that the database has."""
-    if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= _MOST):
-        raise ValueError(text)
-    return int(text)
-
-
-def _storable(text: str) -> str:
-    if not is_storable(text):
-        raise ValueError(text)
-    return text
 
 
 @dataclass(frozen=True)
@@ -42,8 +26,8 @@ class Order:
 
     column: str
     descending: bool = False
-    #: The column's value from the text in an address; ValueError where it is none.
-    parse: Callable[[str], Any] = _storable
+    #: The column's value from the text in an address; None or ValueError where it is none.
+    parse: Callable[[str], Any] = lambda text: text if is_storable(text) else None
 
     def columns(self, *, backwards: bool) -> list[str]:
         sign = "-" if self.descending != backwards else ""
@@ -92,12 +76,16 @@ def _parsed_cursor(order: Order, after: str, before: str) -> _Cursor | None:
     text = after or before
     if not text:
         return None
-    value, _, number = text.rpartition("~")
+    column, _, row_id = text.rpartition("~")
+    number = whole(row_id)
     try:
-        return _Cursor(order.parse(value), whole(number), backwards=not after)
+        value = order.parse(column)
     except (ValueError, OverflowError):
+        value = None
+    if value is None or number is None:
         sentence = "The address names a place that this list does not have: begin with its first page."
-        raise UserError(sentence, fields={AFTER if after else BEFORE: [sentence]}) from None
+        raise field_error(AFTER if after else BEFORE, sentence)
+    return _Cursor(value, number, backwards=not after)
 
 
 def _page(

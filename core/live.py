@@ -4,8 +4,6 @@ An event is a hint: whoever misses one sees a break in its topic's numbers and f
 that is down never fails a write. `hub.py` fans events out to browsers.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math

@@ -1,12 +1,10 @@
-"""Rows below all apps: uploads in progress, the audit log, the sequence numbers of live topics."""
-
-from __future__ import annotations
+"""Rows below all apps: uploads in progress, the audit log, the sequence numbers of live topics; and a base."""
 
 from django.conf import settings
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 
-__all__ = ["AuditEntry", "Topic", "Upload"]
+__all__ = ["AuditEntry", "NamedRow", "Topic", "Upload"]
 
 
 class AuditEntry(models.Model):
@@ -58,3 +56,18 @@ class Upload(models.Model):
     class Meta:
         ordering = ["-id"]
         constraints = [models.CheckConstraint(condition=models.Q(size_bytes__gt=0), name="upload_has_bytes")]
+
+
+class NamedRow(models.Model):
+    """Base of what people register by name; see `core.registry`. Each has an `owner`, too."""
+
+    name = models.CharField(max_length=255, unique=True)
+    description = models.TextField(blank=True, default="")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        abstract = True
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,12 +1,15 @@
-"""Helpers of the views of all apps: pages of a list, refusals, 404, the user."""
+"""Helpers of the views of all apps: pages of a list, refusals, errors of forms, notices, 404, the user."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from django import forms
 from django.contrib import messages
 from django.contrib.auth.models import User
+from django.contrib.messages.storage.base import Message
+from django.core.exceptions import ValidationError
 from django.core.paginator import Page, Paginator
 from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest
@@ -15,7 +18,19 @@ from django.utils.functional import SimpleLazyObject
 from core.errors import UserError
 from core.roles import may_change
 
-__all__ = ["PAGE_SIZE", "done", "login_user", "or_404", "page_of", "role_of_reader"]
+__all__ = [
+    "PAGE_SIZE",
+    "Undo",
+    "carried_out",
+    "done",
+    "login_user",
+    "or_404",
+    "page_of",
+    "role_of_reader",
+    "say",
+    "show_error",
+    "undo_of",
+]
 
 PAGE_SIZE = 50
 
@@ -36,6 +51,47 @@ def done(request: HttpRequest, action: Callable[[], object]) -> bool:
         messages.error(request, error.message)
         return False
     return True
+
+
+def show_error(form: forms.BaseForm, error: UserError) -> None:
+    """Put an action's error beside the fields it names, or above the form."""
+    for name, sentences in error.fields.items():
+        form.add_error(name if name in form.fields else None, ValidationError(sentences))
+    if not error.fields:
+        form.add_error(None, error.message)
+
+
+@dataclass(frozen=True)
+class Undo:
+    """A form that is posted when the person takes it back."""
+
+    address: str
+    fields: Mapping[str, str]
+
+
+def say(request: HttpRequest, sentence: str, *, undo: Undo | None = None) -> None:
+    """Show a sentence once, on the next page that the person sees."""
+    tags = json.dumps([undo.address, dict(undo.fields)]) if undo else ""
+    messages.success(request, sentence, extra_tags=tags)
+
+
+def undo_of(message: Message) -> Undo | None:
+    """The undo that `say` was given: messages carry no other data than tags."""
+    if not message.extra_tags:
+        return None
+    address, fields = json.loads(message.extra_tags)
+    return Undo(address, fields)
+
+
+def carried_out(request: HttpRequest, form: forms.BaseForm, action: Callable[[], Thing]) -> Thing | None:
+    """The result of an action with a form that was sent; None, and the mistakes in the form, where it does not fit."""
+    if request.method != "POST" or not form.is_valid():
+        return None
+    try:
+        return action()
+    except UserError as error:
+        show_error(form, error)
+        return None
 
 
 def or_404(thing: Thing | None) -> Thing:

@@ -1,6 +1,4 @@
-"""Parameters of a model or a job: each reaches the script as `--name value`."""
-
-from __future__ import annotations
+"""Parameters of a model or a job, each of which reaches the script as `--name value`; as lines of text in forms."""
 
 import json
 import math
@@ -8,10 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from core.errors import field_error
-from core.references import is_storable
+from django import forms
+from django.core.exceptions import ValidationError
 
-__all__ = ["Scalar", "checked_parameters", "kind_of", "misfits"]
+from core.errors import field_error
+from core.text import is_storable
+
+__all__ = ["ParametersField", "Scalar", "as_scalar", "checked_parameters", "kind_of", "misfits", "parameters_as_text"]
 
 Scalar = str | int | float | bool
 
@@ -56,6 +57,39 @@ def misfits(parameters: Mapping[str, Any], declared: Mapping[str, Scalar]) -> di
         if kind != "text" and kind_of(value) != kind:
             found[name] = f"The parameter {name} is {wanted[kind]}, such as {json.dumps(declared[name])}."
     return found
+
+
+class ParametersField(forms.CharField):
+    """One parameter per line, such as `epochs = 5`. Numbers, true and false are taken as such."""
+
+    widget = forms.Textarea(attrs={"rows": 4, "spellcheck": "false", "class": "font-monospace"})
+
+    def clean(self, value: Any) -> dict[str, Any]:
+        parameters: dict[str, Any] = {}
+        for number, line in enumerate(str(super().clean(value)).splitlines(), start=1):
+            if not line.strip():
+                continue
+            name, separator, text = (part.strip() for part in line.partition("="))
+            if not separator or not name:
+                raise ValidationError(f"Line {number} is not a parameter: write it as name = value.")
+            if name in parameters:
+                raise ValidationError(f"Line {number} gives {name} a second time: keep one of them.")
+            parameters[name] = as_scalar(text)
+        return parameters
+
+
+def parameters_as_text(parameters: Mapping[str, Any]) -> str:
+    lines = [f"{name} = {value if isinstance(value, str) else json.dumps(value)}" for name, value in parameters.items()]
+    return "\n".join(lines)
+
+
+def as_scalar(text: str) -> Any:
+    """Numbers, true and false as such; anything else is text."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, str | int | float | bool) else text
 
 
 def _is_scalar(value: Any) -> bool:

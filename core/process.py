@@ -1,7 +1,5 @@
 """Parts of long-running processes: the event that stops them, the file that shows them alive, the garbage collector."""
 
-from __future__ import annotations
-
 import gc
 import signal
 import threading

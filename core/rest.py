@@ -1,12 +1,10 @@
 """The base of all API endpoints: strict JSON, one error shape, paged lists, references by id or name."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied, SuspiciousOperation
@@ -23,11 +21,13 @@ from rest_framework.response import Response
 from rest_framework.utils.urls import remove_query_param, replace_query_param
 
 from core.errors import NotFound, UserError, field_error
-from core.keyset import AFTER, BEFORE, KeysetPage, Order, keyset_page, whole
+from core.keyset import AFTER, BEFORE, KeysetPage, Order, keyset_page
 from core.live import without_nan
+from core.text import by_reference, whole
 
 __all__ = [
     "PARSERS_WITH_FILES",
+    "ByReference",
     "ErrorSerializer",
     "Filters",
     "ListPages",
@@ -47,6 +47,7 @@ __all__ = [
     "validated",
 ]
 
+Row = TypeVar("Row")
 logger = logging.getLogger(__name__)
 
 _SENTENCES = {
@@ -88,15 +89,10 @@ class Pages(BasePagination):
 
     def get_schema_operation_parameters(self, view: Any) -> list[dict[str, Any]]:
         words = {AFTER: "As `next` gives it.", BEFORE: "As `previous` gives it.", "page_size": "Rows, 1 to 1000."}
-        kinds = {"page_size": "integer"}
+        common = {"in": "query", "required": False}
+        types = {AFTER: "string", BEFORE: "string", "page_size": "integer"}
         return [
-            {
-                "name": name,
-                "in": "query",
-                "required": False,
-                "description": text,
-                "schema": {"type": kinds.get(name, "string")},
-            }
+            {"name": name, **common, "description": text, "schema": {"type": types[name]}}
             for name, text in words.items()
         ]
 
@@ -123,9 +119,9 @@ def page_size_of(given: Mapping[str, str]) -> int:
     text = given.get("page_size", "")
     if not text:
         return Pages.page_size
-    if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0):
+    if not (size := whole(text, 10**9 - 1)):
         raise field_error("page_size", "Ask for a number of rows from 1 to 1000.")
-    return min(int(text), Pages.max_page_size)
+    return min(size, Pages.max_page_size)
 
 
 def keyset_answer(request: Request, page: KeysetPage[Any], results: list[Any]) -> dict[str, Any]:
@@ -229,7 +225,17 @@ def validated(serializer: type[serializers.BaseSerializer[Any]], data: Any) -> d
     return dict(given.validated_data)
 
 
-def found(row: Any, what: str) -> Any:
+# No docstring: the API's description would give it to each address whose view has none.
+class ByReference:
+    #: The row's kind, in the sentence that it is not there.
+    what: str
+
+    def get_object(self: Any) -> Any:
+        """The row of the view's queryset that the address names by id or name."""
+        return found(by_reference(self.get_queryset(), self.kwargs["reference"]), self.what)
+
+
+def found(row: Row | None, what: str) -> Row:
     """The row, or the answer that there is none."""
     if row is None:
         raise NotFound(f"There is no such {what}: look it up in the list.")

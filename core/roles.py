@@ -9,10 +9,7 @@ Viewers are members of Django's group "viewers", so that its own tools can make 
 sends is refused before any view is asked (`webapp/middleware.py` and `SignedIn`), so that none can forget it.
 """
 
-from __future__ import annotations
-
-from collections.abc import Collection
-from typing import Any
+from typing import Any, Protocol
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, Group, User
 from django.db.models import TextChoices
@@ -25,12 +22,15 @@ from core.errors import NotAllowed
 __all__ = [
     "OWN_MATTERS",
     "VIEWERS",
+    "Asking",
+    "Owned",
     "Role",
     "SignedIn",
+    "is_cluster_admin",
     "may_change",
+    "may_edit",
     "refuse_what_viewers_send",
     "require_cluster_admin",
-    "require_group_admin",
     "role_of",
     "viewers",
 ]
@@ -60,6 +60,11 @@ OWN_MATTERS = frozenset(
 Asking = AbstractBaseUser | AnonymousUser
 
 
+class Owned(Protocol):
+    name: str
+    owner_id: int
+
+
 class Role(TextChoices):
     """The role that is stored of a user. Administrators of an instance group are stored with that group."""
 
@@ -78,8 +83,12 @@ class SignedIn(IsAuthenticated):
         return True
 
 
+def is_cluster_admin(user: Asking) -> bool:
+    return bool(getattr(user, "is_staff", False))
+
+
 def role_of(user: Asking) -> Role:
-    if getattr(user, "is_staff", False):
+    if is_cluster_admin(user):
         return Role.CLUSTER_ADMIN
     return Role.VIEWER if isinstance(user, User) and user.groups.filter(name=VIEWERS).exists() else Role.DATA_SCIENTIST
 
@@ -94,6 +103,11 @@ def may_change(user: Asking) -> bool:
     return user.is_authenticated and role_of(user) != Role.VIEWER
 
 
+def may_edit(user: Asking, row: Owned) -> bool:
+    """True for the owner and administrators."""
+    return row.owner_id == user.pk or is_cluster_admin(user)
+
+
 def refuse_what_viewers_send(user: Asking, request: HttpRequest) -> None:
     if request.method in _SAFE_METHODS:
         return
@@ -104,13 +118,5 @@ def refuse_what_viewers_send(user: Asking, request: HttpRequest) -> None:
 
 def require_cluster_admin(user: Asking) -> None:
     """In views and API alike: the refusal becomes a page, or the API's error."""
-    if role_of(user) != Role.CLUSTER_ADMIN:
+    if not is_cluster_admin(user):
         raise NotAllowed("Only an administrator of the cluster may do this: ask one.")
-
-
-def require_group_admin(user: Asking, admins: Collection[int]) -> None:
-    """Of one instance group, whose administrators' ids are given; those of the cluster administer all."""
-    if getattr(user, "is_staff", False):
-        return
-    if user.pk not in admins or role_of(user) == Role.VIEWER:
-        raise NotAllowed("Only its administrators and those of the cluster may change this group: ask one.")

@@ -3,8 +3,6 @@
 For clients that read the size from a header and show how far a download has come.
 """
 
-from __future__ import annotations
-
 import os
 import time
 import zipfile
@@ -103,9 +101,10 @@ class SizedZip:
             self.close()
 
 
-def _copied(archive: zipfile.ZipFile, sink: ZipSink, file: _File, stream: IO[bytes]) -> Iterator[bytes]:
-    left = file.size_bytes
-    with archive.open(_info(file), "w", force_zip64=True) as target:
+def _copied(archive: zipfile.ZipFile, sink: "ZipSink", file: _File, stream: IO[bytes]) -> Iterator[bytes]:
+    left, info = file.size_bytes, zipfile.ZipInfo(file.name, file.modified)
+    info.external_attr = 0o644 << 16
+    with archive.open(info, "w", force_zip64=True) as target:
         while left:
             chunk = stream.read(min(_CHUNK, left))
             if not chunk:
@@ -113,12 +112,6 @@ def _copied(archive: zipfile.ZipFile, sink: ZipSink, file: _File, stream: IO[byt
             left -= len(chunk)
             target.write(chunk)
             yield sink.take()
-
-
-def _info(file: _File) -> zipfile.ZipInfo:
-    info = zipfile.ZipInfo(file.name, file.modified)
-    info.external_attr = 0o644 << 16
-    return info
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

@@ -1,7 +1,5 @@
 """Sources of files: a path below an allowed root, or an upload that is put there."""
 
-from __future__ import annotations
-
 import re
 import secrets
 import shutil
@@ -9,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from django.conf import settings
 
@@ -17,7 +15,7 @@ from core.archive import Limits, store_uploads
 from core.errors import UserError
 from core.folders import resolve_under
 
-__all__ = ["Source", "Upload", "new_upload_folder", "obtained", "slug", "upload_limits"]
+__all__ = ["Source", "Upload", "given_source", "new_upload_folder", "obtained", "slug", "upload_limits"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +34,11 @@ class Source:
     more: Sequence[Upload] = ()
     #: Of an upload that is one folder with everything in it, the content.
     unwrap: bool = False
+
+
+def given_source(path: str, file: Any) -> Source:
+    """The source that a form or a request gives. `file`: Django's UploadedFile or None."""
+    return Source(path, Upload(file.name, file.file) if file else None)
 
 
 @contextmanager

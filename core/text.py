@@ -1,22 +1,62 @@
-"""Text that came from outside, made fit for every database and for UTF-8."""
-
-from __future__ import annotations
+"""Text from outside: names of things, references to rows, numbers, and what no database can store."""
 
 import re
-from typing import Any
+import unicodedata
+from typing import Any, TypeVar
 
-__all__ = ["shown_text", "storable"]
+from django.db.models import Model, QuerySet
 
+from core.errors import field_error
+
+__all__ = ["MAX_NAME_LENGTH", "by_reference", "checked_name", "is_storable", "shown_text", "storable", "whole"]
+
+MAX_NAME_LENGTH = 255
 #: PostgreSQL has no NUL, and UTF-8 no half of a surrogate pair.
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+#: Control, format (invisible, right-to-left override), surrogate, line and paragraph separators.
+_REFUSED_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _MOST_SHOWN = 100
-_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+Row = TypeVar("Row", bound=Model)
+
+
+def checked_name(name: str, *, field: str = "name", limit: int = MAX_NAME_LENGTH) -> str:
+    """The name in NFC without blanks around it, fit for a part of a folder's name. UserError says what to change."""
+    name = (unicodedata.normalize("NFC", name) if is_storable(name) else name).strip(" ")
+    if not name:
+        raise field_error(field, "Give it a name.")
+    if len(name) > limit:
+        raise field_error(field, f"The name has {len(name)} characters: use at most {limit}.")
+    if any(unicodedata.category(letter) in _REFUSED_CATEGORIES for letter in name):
+        raise field_error(field, "The name has control or invisible characters: use letters, digits and punctuation.")
+    if "/" in name or "\\" in name or name.startswith("."):
+        raise field_error(field, "The name must not contain a slash or begin with a dot.")
+    return name
+
+
+def by_reference(rows: QuerySet[Row], reference: int | str, *, name: str = "name") -> Row | None:
+    """The row with this name or, where no name fits, with this id. `name`: the column of names."""
+    text = str(reference)
+    named = rows.filter(**{name: text}).first() if is_storable(text) else None
+    number = whole(text)
+    return named if named is not None or number is None else rows.filter(pk=number).first()
+
+
+def whole(text: str, most: int = 2**63 - 1) -> int | None:
+    """The whole number, at least 0; None for any other text and for more than `most` (the database's largest)."""
+    is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(most)) and int(text) <= most
+    return int(text) if is_number else None
+
+
+def is_storable(text: str) -> bool:
+    """Whether a row can have this text."""
+    return not _UNSTORABLE.search(text)
 
 
 def storable(value: Any) -> Any:
     """The JSON value with a replacement character for each character that cannot be stored."""
     if isinstance(value, str):
-        return _UNSTORABLE.sub(_REPLACEMENT, value)
+        return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", value)
     if isinstance(value, dict):
         return {storable(name): storable(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -25,5 +65,5 @@ def storable(value: Any) -> Any:
 
 
 def shown_text(text: str) -> str:
-    """As it was sent, but short and on one line: for sentences about it."""
+    """The text short and on one line, for sentences about it."""
     return text[:_MOST_SHOWN] if text.isprintable() else ascii(text[:_MOST_SHOWN])

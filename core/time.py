@@ -1,7 +1,5 @@
 """Moments as JSON carries them."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 from django.utils.dateparse import parse_date, parse_datetime

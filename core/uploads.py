@@ -4,8 +4,6 @@ A client says name and size, sends pieces each with the offset at which it begin
 not know: the part of the file that is on disk is the only truth about it. A finished upload is taken by who needs it.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import secrets
@@ -20,7 +18,7 @@ from django.contrib.auth.models import User
 
 from core.errors import Conflict, NotFound, field_error
 from core.models import Upload
-from core.names import checked_name
+from core.text import checked_name
 
 __all__ = [
     "CHUNK_BYTES",
@@ -55,10 +53,16 @@ KEPT = timedelta(days=2)
 
 def begin(owner: User, name: str, size_bytes: int) -> Upload:
     """Make room for a file."""
-    name = checked_name(name, field="name")
+    name = checked_name(name)
     if not name.lower().endswith(SUFFIXES):
         raise field_error("name", f"A file of this kind is not taken: upload one of {', '.join(SUFFIXES)}.")
-    _check_size(size_bytes)
+    limit, free = settings.TIDEPOOL_UPLOAD_MAX_BYTES, shutil.disk_usage(settings.TIDEPOOL_HOME).free
+    if not 0 < size_bytes <= limit:
+        raise field_error(
+            "size_bytes", f"The file must have 1 to {limit:,} bytes: pick its folder on the server instead."
+        )
+    if size_bytes > free:
+        raise field_error("size_bytes", f"The server has only {free:,} bytes left: ask an administrator to make room.")
     if Upload.objects.filter(owner=owner).count() >= _MAX_OPEN:
         raise Conflict(f"You have {_MAX_OPEN} uploads that are not finished: finish or remove one.")
     upload = Upload(key=secrets.token_hex(16), owner=owner, name=name, size_bytes=size_bytes)
@@ -70,7 +74,7 @@ def begin(owner: User, name: str, size_bytes: int) -> Upload:
 
 def find_upload(owner: User, upload_id: int) -> Upload:
     """Others' uploads do not exist, for staff neither: nobody needs another's half of a file."""
-    upload = Upload.objects.filter(owner=owner, pk=upload_id).first() if upload_id < 2**63 else None
+    upload = Upload.objects.filter(owner=owner, pk=upload_id).first()
     if upload is None:
         raise NotFound("There is no such upload of yours: it may be finished, or too old. Begin it again.")
     return upload
@@ -139,17 +143,6 @@ def prune(now: datetime) -> int:
 def file_of(upload: Upload) -> Path:
     folder: Path = settings.TIDEPOOL_HOME / "uploads"
     return folder / upload.key
-
-
-def _check_size(size_bytes: int) -> None:
-    limit = settings.TIDEPOOL_UPLOAD_MAX_BYTES
-    if not 0 < size_bytes <= limit:
-        raise field_error(
-            "size_bytes", f"The file must have 1 to {limit:,} bytes: pick its folder on the server instead."
-        )
-    free = shutil.disk_usage(settings.TIDEPOOL_HOME).free
-    if size_bytes > free:
-        raise field_error("size_bytes", f"The server has only {free:,} bytes left: ask an administrator to make room.")
 
 
 def _copy(content: IO[bytes], file: IO[bytes], room: int, start: int) -> int:

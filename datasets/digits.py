@@ -1,7 +1,5 @@
 """scikit-learn's bundled digits as files: the data of the demo, of tests and of benchmarks. Needs no Django."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

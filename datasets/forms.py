@@ -1,7 +1,5 @@
 """Forms of the datasets pages. Actions check what is given; forms only carry it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django import forms

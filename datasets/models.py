@@ -1,15 +1,13 @@
 """Registered datasets and their versions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from datasets.inspection.findings import Part
-from datasets.inspection.layout import parts_of
+from core.models import NamedRow
+from datasets.inspection.findings import Part, parts_of
 
 __all__ = ["LINKS", "Dataset", "DatasetVersion"]
 
@@ -17,7 +15,7 @@ __all__ = ["LINKS", "Dataset", "DatasetVersion"]
 LINKS = {"training": "train_db", "validation": "val_db", "testing": "test_db"}
 
 
-class Dataset(models.Model):
+class Dataset(NamedRow):
     class Kind(models.TextChoices):
         """In IBM's order and words."""
 
@@ -25,17 +23,8 @@ class Dataset(models.Model):
         CSV = "csv", "CSV Files"
         ANY = "any", "Any"
 
-    name = models.CharField(max_length=255, unique=True)
     kind = models.CharField(max_length=16, choices=Kind, default=Kind.ANY)
-    description = models.TextField(blank=True, default="")
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="datasets")
-    created_at = models.DateTimeField(auto_now_add=True)
-
-    class Meta:
-        ordering = ["name"]
-
-    def __str__(self) -> str:
-        return self.name
 
 
 class DatasetVersion(models.Model):

@@ -1,13 +1,12 @@
 """Reads datasets for pages, the API and the jobs app."""
 
-from __future__ import annotations
-
 from typing import Any
 
-from django.db.models import Count, OuterRef, Prefetch, QuerySet, Subquery
+from django.db.models import Count, QuerySet
 
 from core.live import DATASETS, current_seqs
-from core.references import by_reference
+from core.registry import with_latest
+from core.text import by_reference, whole
 from datasets.models import Dataset, DatasetVersion
 
 __all__ = [
@@ -24,9 +23,7 @@ __all__ = [
 
 def datasets() -> QuerySet[Dataset]:
     """All datasets with their owners; `latest` holds the newest version in a list of one."""
-    newest = DatasetVersion.objects.filter(dataset=OuterRef("dataset")).order_by("-number")
-    latest = DatasetVersion.objects.filter(pk=Subquery(newest.values("pk")[:1])).defer("samples", "summary")
-    return Dataset.objects.select_related("owner").prefetch_related(Prefetch("versions", latest, to_attr="latest"))
+    return with_latest(Dataset.objects.all(), DatasetVersion.objects.defer("samples", "summary"), "dataset")
 
 
 def find_dataset(reference: int | str) -> Dataset | None:
@@ -41,10 +38,9 @@ def versions(dataset: Dataset) -> QuerySet[DatasetVersion]:
 def find_version(dataset: Dataset, number: int | str | None = None) -> DatasetVersion | None:
     """The version with this number; without one, the newest."""
     known = dataset.versions.select_related("dataset__owner").order_by("-number")
-    if number is None:
-        return known.first()
-    text = str(number)
-    return known.filter(number=int(text)).first() if text.isascii() and text.isdigit() and len(text) < 10 else None
+    if number is not None:
+        known = known.filter(number=whole(str(number)) or 0)
+    return known.first()
 
 
 def why_not_ready(version: DatasetVersion) -> str:

@@ -1,29 +1,34 @@
 """Pages of the datasets."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
 from django.contrib import messages
+from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from core.archive import ARCHIVE_SUFFIXES
-from core.errors import UserError
-from core.formfields import show_error
-from core.pages import done, login_user, or_404, page_of
-from core.sources import Source, Upload
+from core.models import Upload
+from core.pages import carried_out, done, login_user, or_404, page_of
+from core.roles import may_edit
+from core.sources import given_source
+from core.text import whole
+from core.uploads import received
 from datasets import actions
 from datasets.actions import DatasetRegistration
-from datasets.actions.checking import SINGLE_SUFFIXES
+from datasets.control import SINGLE_SUFFIXES
 from datasets.forms import DatasetForm
 from datasets.models import Dataset, DatasetVersion
-from datasets.pages import class_table, deletions, unfinished_uploads
 from datasets.queries import datasets, datasets_live, find_version, use_count, versions
 
 __all__ = [
+    "ClassTable",
+    "class_table",
     "dataset_check",
     "dataset_delete",
     "dataset_detail",
@@ -35,6 +40,8 @@ __all__ = [
 
 LIST_CRUMB = ("Datasets", "/datasets/")
 _MAX_LIVE = 200
+_SHOWN_CLASSES = 40
+_ROLES = {"": "All", "training": "Training", "validation": "Validation", "testing": "Testing"}
 #: What the chooser says about each kind.
 _KINDS = {
     Dataset.Kind.IMAGES: (
@@ -68,8 +75,8 @@ def dataset_list(request: HttpRequest) -> HttpResponse:
 @require_safe
 def datasets_live_json(request: HttpRequest) -> JsonResponse:
     """State for pages whose live chain broke: `?id=1&id=2`."""
-    ids = [int(text) for text in request.GET.getlist("id")[:_MAX_LIVE] if text.isascii() and text.isdigit()]
-    return JsonResponse(datasets_live([number for number in ids if number < 2**63]))
+    ids = [number for text in request.GET.getlist("id")[:_MAX_LIVE] if (number := whole(text)) is not None]
+    return JsonResponse(datasets_live(ids))
 
 
 @require_safe
@@ -78,14 +85,14 @@ def dataset_detail(request: HttpRequest, dataset_id: int) -> HttpResponse:
     dataset = or_404(datasets().filter(pk=dataset_id).first())
     version = or_404(find_version(dataset, request.GET.get("version")))
     user, all_versions = login_user(request), list(versions(dataset))
-    may_change = dataset.owner_id == user.pk or user.is_staff
+    may_change = may_edit(user, dataset)
     context = {
         "section": "datasets",
         "crumbs": [LIST_CRUMB, (dataset.name, None)],
         "dataset": dataset,
         "version": version,
         "versions": all_versions,
-        "deletions": deletions(dataset, all_versions) if may_change else [],
+        "deletions": _deletions(dataset, all_versions) if may_change else [],
         "classes": class_table(version.summary),
         "may_change": may_change,
         "use_count": use_count(dataset),
@@ -100,18 +107,26 @@ def dataset_new(request: HttpRequest) -> HttpResponse:
     kind = request.POST.get("kind") or request.GET.get("kind", "")
     if request.method != "POST" and kind not in Dataset.Kind.values:
         kinds = [(value, label, *_KINDS[Dataset.Kind(value)]) for value, label in Dataset.Kind.choices]
-        context = {"section": "datasets", "crumbs": [LIST_CRUMB, ("New dataset", None)], "kinds": kinds}
-        return render(request, "datasets/kind.html", context)
+        crumbs = [LIST_CRUMB, ("New dataset", None)]
+        return render(request, "datasets/kind.html", {"section": "datasets", "crumbs": crumbs, "kinds": kinds})
     given = {"kind": kind, "name": request.GET.get("name", "")[:255]}
     form = DatasetForm(request.POST or None, request.FILES or None, initial=given)
-    if request.method == "POST" and form.is_valid():
-        try:
-            version = actions.register(login_user(request), _registration(form))
-        except UserError as error:
-            show_error(form, error)
-        else:
-            return _registered(request, version)
-    return render(request, "datasets/new.html", _form_context(request, form, kind))
+    if version := carried_out(request, form, lambda: actions.register(login_user(request), _registration(form))):
+        return _registered(request, version)
+    kind_label = dict(Dataset.Kind.choices).get(kind, kind)
+    context: dict[str, Any] = {
+        "section": "datasets",
+        "crumbs": [LIST_CRUMB, ("New dataset", "/datasets/new/"), (kind_label, None)],
+        "form": form,
+        "kind_label": kind_label,
+        "folder_fields": [form[name] for name in ("training", "validation", "testing")],
+        "roots": settings.TIDEPOOL_DATA_ROOTS,
+        "uploads": _unfinished_uploads(login_user(request)),
+        "max_bytes": settings.TIDEPOOL_UPLOAD_MAX_BYTES,
+        "suffixes": ",".join((*ARCHIVE_SUFFIXES, *SINGLE_SUFFIXES)),
+        "max_files": settings.TIDEPOOL_UPLOAD_MAX_FILES,
+    }
+    return render(request, "datasets/new.html", context)
 
 
 @require_POST
@@ -151,21 +166,6 @@ def _registered(request: HttpRequest, version: DatasetVersion) -> HttpResponse:
     return redirect("datasets:detail", version.dataset_id)
 
 
-def _form_context(request: HttpRequest, form: DatasetForm, kind: str) -> dict[str, Any]:
-    return {
-        "section": "datasets",
-        "crumbs": [LIST_CRUMB, ("New dataset", "/datasets/new/"), (dict(Dataset.Kind.choices).get(kind, kind), None)],
-        "form": form,
-        "kind_label": dict(Dataset.Kind.choices).get(kind, kind),
-        "folder_fields": [form[name] for name in ("training", "validation", "testing")],
-        "roots": settings.TIDEPOOL_DATA_ROOTS,
-        "uploads": unfinished_uploads(login_user(request)),
-        "max_bytes": settings.TIDEPOOL_UPLOAD_MAX_BYTES,
-        "suffixes": ",".join((*ARCHIVE_SUFFIXES, *SINGLE_SUFFIXES)),
-        "max_files": settings.TIDEPOOL_UPLOAD_MAX_FILES,
-    }
-
-
 def _registration(form: DatasetForm) -> DatasetRegistration:
     values = form.cleaned_data
     common = {"name": values["name"], "kind": values["kind"], "description": values["description"]}
@@ -173,4 +173,73 @@ def _registration(form: DatasetForm) -> DatasetRegistration:
         return DatasetRegistration(**common, **{role: values[role] for role in ("training", "validation", "testing")})
     if values["upload"]:
         return DatasetRegistration(**common, upload=values["upload"])
-    return DatasetRegistration(**common, source=Source(upload=Upload(values["file"].name, values["file"].file)))
+    return DatasetRegistration(**common, source=given_source("", values["file"]))
+
+
+@dataclass(frozen=True)
+class ClassTable:
+    """Counts of each class in each part."""
+
+    #: "Training" and so on.
+    heads: list[str]
+    #: (class, (head, count) for each of `heads`), the largest first.
+    rows: list[tuple[str, list[tuple[str, int]]]]
+    #: What bars are drawn against.
+    most: int
+    #: Classes that are not among the rows.
+    more: int
+
+
+def class_table(summary: dict[str, Any]) -> ClassTable | None:
+    """None where nothing has classes."""
+    parts = [part for part in summary.get("parts", []) if part["classes"]]
+    if not parts:
+        return None
+    names = {name: sum(part["classes"].get(name, 0) for part in parts) for part in parts for name in part["classes"]}
+    ordered = sorted(names, key=lambda name: (-names[name], _natural(name)))
+    heads = [_ROLES[part["role"]] for part in parts]
+    rows = [
+        (name, [(head, part["classes"].get(name, 0)) for head, part in zip(heads, parts, strict=True)])
+        for name in ordered[:_SHOWN_CLASSES]
+    ]
+    most = max(count for _, counts in rows for _, count in counts)
+    return ClassTable(heads, rows, most, max(0, len(ordered) - _SHOWN_CLASSES))
+
+
+def _deletions(dataset: Dataset, versions: Sequence[DatasetVersion]) -> list[dict[str, str]]:
+    """The questions that are asked before something is deleted, with what is lost."""
+    is_one = len(versions) == 1
+    what = "Its registration is" if is_one else f"All {len(versions)} versions are"
+    uploads = ", and the files that were uploaded" if any(version.is_uploaded for version in versions) else ""
+    all_of_it = {
+        "id": "delete-dataset",
+        "title": f"Delete the dataset {dataset.name}?",
+        "lost": f"{what} lost{uploads}. Files in folders on the server stay where they are.",
+        "action": reverse("datasets:delete", args=[dataset.pk]),
+        "yes": "Delete dataset",
+    }
+    return [all_of_it, *([] if is_one else [_version_deletion(dataset, version) for version in versions])]
+
+
+def _version_deletion(dataset: Dataset, version: DatasetVersion) -> dict[str, str]:
+    lost = "Its uploaded files are lost" if version.is_uploaded else "Its files on the server stay where they are"
+    return {
+        "id": f"delete-{version.number}",
+        "title": f"Delete version {version.number} of {dataset.name}?",
+        "lost": f"{lost}. Trainings use the newest version that is left.",
+        "action": reverse("datasets:version-delete", args=[dataset.pk, version.number]),
+        "yes": "Delete version",
+    }
+
+
+def _unfinished_uploads(user: User) -> list[dict[str, Any]]:
+    """For the form: what is here of each, so that it goes on where it was."""
+    return [
+        {"id": upload.pk, "name": upload.name, "size_bytes": upload.size_bytes, "offset": received(upload)}
+        for upload in Upload.objects.filter(owner=user).order_by("-id")
+        if upload.name.lower().endswith((*ARCHIVE_SUFFIXES, *SINGLE_SUFFIXES))
+    ]
+
+
+def _natural(name: str) -> tuple[int, str]:
+    return (int(name) if name.isdecimal() and len(name) < 10 else 10**9, name)

@@ -5,8 +5,6 @@ health.py --url URL                  something answers there. A 503 of /healthz 
 health.py --file FILE --seconds N    the process that touches this file did so within N seconds
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

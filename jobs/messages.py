@@ -4,8 +4,6 @@
 params, or a function of them where it has a plural or parts that may be missing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -215,10 +213,6 @@ def _in_line(params: Params) -> str:
     return f"{waits}: it needs {params['min_slots']}, and {params['taken']} of {params['capacity']} {whose}{group}."
 
 
-def _stopped_by_priority(params: Params) -> str:
-    return f"Stops for now and gives back {gpus(params['before'])}: {_compared(params)}."
-
-
 # --- what happens outside of plans -----------------------------------------------------------------------------------
 
 _RESTARTS = {
@@ -299,11 +293,6 @@ def _lost_before_a_step(params: Params) -> str:
     return f"All its ranks were killed{_signals(params)} before the first step, {times}."
 
 
-def _lost(params: Params) -> str:
-    again = "it starts again from its last checkpoint, or from the beginning"
-    return f"All its ranks were killed{_signals(params)}; {again}."
-
-
 _TRIED = {
     "twice_in_two_ranks": "The same error came twice after step {step}, in two ranks.",
     "training_complete": "The training itself was complete.",
@@ -335,10 +324,13 @@ SENTENCES: dict[str, str | Callable[[Params], str]] = {
     "kept": _share("it keeps {floor}, as preemption is off"),
     "kept_of_other": _share(_of_other("{other} keeps {floor}, as preemption is off")),
     "ahead": _share(_ahead),
+    "protected": _share("kept, as its group stops no training in its first {minimum_run_seconds} s"),
     "pinned": _pinned,
     # Of a plan, without slots.
     "reclaimed": _reclaimed,
-    "stopped_by_priority": _stopped_by_priority,
+    "stopped_by_priority": lambda params: (
+        f"Stops for now and gives back {gpus(params['before'])}: {_compared(params)}."
+    ),
     "closed": "Waits: its instance group {group} is stopped, and nothing starts there until it is started.",
     "given_back": _given_back,
     "too_large": _too_large,
@@ -385,7 +377,9 @@ SENTENCES: dict[str, str | Callable[[Params], str]] = {
     "ended_early": "The script ended by itself on all ranks after step {step}, before its last epoch.",
     "failed": _failed,
     "failed_once": "The script failed on {host}: {error}. It starts again from its last checkpoint.",
-    "ranks_lost": _lost,
+    "ranks_lost": lambda params: (
+        f"All its ranks were killed{_signals(params)}; it starts again from its last checkpoint, or from the beginning."
+    ),
     "ranks_lost_too_often": _lost_before_a_step,
     "gang_lost": _gang_restart("A rank was killed{cause}, so all of them end; {restart}."),
     "gang_lost_too_often": _lost_before_a_step,

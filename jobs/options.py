@@ -5,10 +5,8 @@ derived from `OPTIONS`. A new option is a field of `Options`, a column of the sa
 the runtime uses it, a field of the same name in `tidepool.protocol.LaunchSpec`.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -146,15 +144,13 @@ class Options:
     )
 
 
-def _declared() -> Iterator[Option]:
-    for column in fields(Options):
-        option, is_required = column.metadata["option"], column.default is MISSING
-        yield replace(
-            option, name=column.name, default=None if is_required else column.default, is_required=is_required
-        )
+def _declared(column: Field[Any]) -> Option:
+    option: Option = column.metadata["option"]
+    is_required = column.default is MISSING
+    return replace(option, name=column.name, default=None if is_required else column.default, is_required=is_required)
 
 
-OPTIONS: Mapping[str, Option] = MappingProxyType({option.name: option for option in _declared()})
+OPTIONS: Mapping[str, Option] = MappingProxyType({column.name: _declared(column) for column in fields(Options)})
 
 
 def option_values(row: Options | Job) -> dict[str, Any]:

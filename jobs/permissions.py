@@ -3,8 +3,6 @@
 A job's owner and administrators may ask the same of it. For everybody else it does not exist: see `visible_jobs`.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 from core.errors import Conflict

@@ -3,8 +3,6 @@
 docs/states.md says the same for people; tests/test_docs.py compares the two.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 from scheduling.plan import PlanReason
@@ -13,6 +11,7 @@ __all__ = [
     "ACTIVE",
     "HOLDING",
     "JOB_TRANSITIONS",
+    "LIVE_RANKS",
     "TERMINAL",
     "TRAINING",
     "UNDOABLE",
@@ -22,6 +21,8 @@ __all__ = [
     "JobState",
     "RankState",
     "Reason",
+    "choices",
+    "reason_of",
 ]
 
 
@@ -93,6 +94,10 @@ class RankState(StrEnum):
     LOST = "LOST"
 
 
+#: Of processes that are there.
+LIVE_RANKS = frozenset(RankState) - {RankState.EXITED, RankState.LOST}
+
+
 class Reason(StrEnum):
     """Stable codes of what happens to a job outside of a plan; a line of a plan has a `PlanReason`."""
 
@@ -118,6 +123,11 @@ class Reason(StrEnum):
 
 
 AnyReason = Reason | PlanReason
+
+
+def choices(*enums: type[StrEnum]) -> list[tuple[str, str]]:
+    """The members as choices of a column."""
+    return [(member.value, member.value) for enum in enums for member in enum]
 
 
 def reason_of(code: str) -> AnyReason:

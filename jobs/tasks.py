@@ -1,7 +1,5 @@
 """What Celery calls: the one door through which executors report, and sums of usage. All changes are in actions."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 
@@ -11,17 +9,14 @@ from tidepool.protocol import ProtocolError, Report, from_json
 
 from core.text import storable
 from jobs.control.dispatch import send_sync
-from jobs.control.host_reports import record_host, release_vacated
+from jobs.control.hosts import RETURNING, record_host, release_vacated
 from jobs.control.journals import store_entries
 from jobs.usage.recount import roll_up
-from workers.host_names import HOST_NAME
-from workers.models import Host
+from workers.models import HOST_NAME
 
 __all__ = ["ingest_report", "roll_up_usage"]
 
 logger = logging.getLogger(__name__)
-
-_RETURNING = (Host.State.OFFLINE, Host.State.LOST)
 
 
 @shared_task(name="jobs.tasks.ingest_report", ignore_result=True)  # type: ignore[untyped-decorator]
@@ -40,7 +35,7 @@ def ingest_report(values: dict[str, Any]) -> None:
     unknown = store_entries(report)
     release_vacated(report)
     # A host that is not reachable yet hears its desired state now; others hear at once what they need not send again.
-    behind = host.state in _RETURNING and not report.leaving and host.applied_revision < host.desired_revision
+    behind = host.state in RETURNING and not report.leaving and host.applied_revision < host.desired_revision
     if report.entries or behind:
         send_sync(host.name, unknown)
 

@@ -1,26 +1,27 @@
-"""Adds templates and registers models: the only writer of this app's rows."""
+"""Adds templates and registers models, and takes over their files: the only writer of this app's rows."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+import shutil
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings as site
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import ProtectedError
 from django.utils import timezone
+from django.utils.translation import ngettext
 
-from core.audit.entries import audit
-from core.errors import Conflict, NotAllowed, field_error
-from core.names import checked_name
-from core.ownership import refuse_foreign
+from core.errors import NotAllowed, field_error
+from core.folders import HASHED_BYTES, folder_facts
 from core.parameters import Scalar, checked_parameters
-from core.sources import Source
-from models_registry.code import COMPAT_MODULES, inspect_code
-from models_registry.keeping import Code, drop_unused, kept_code
+from core.registry import delete_named, refuse_foreign, store_version
+from core.roles import may_edit
+from core.sources import Source, new_upload_folder, obtained
+from core.text import checked_name
+from models_registry.code import COMPAT_MODULES, checked_entry_point, inspect_code
 from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
 from models_registry.settings import checked_settings, told
 
@@ -33,6 +34,8 @@ __all__ = [
     "register",
     "take_again",
 ]
+
+_IGNORED = shutil.ignore_patterns("__pycache__", ".git", "*.pyc")
 
 
 @dataclass(frozen=True)
@@ -70,26 +73,24 @@ def add_template(owner: User, addition: TemplateAddition) -> ModelTemplate:
     _check_choice("framework", [addition.framework], ModelTemplate.Framework.values)
     if ModelTemplate.objects.filter(name=name).exists():
         raise field_error("name", f"There is a template {name!r}: choose another name, or take its files again there.")
-    with kept_code(addition.source, addition.entry_point, compat=None, label=name) as code:
+    with _kept_code(addition.source, addition.entry_point, compat=None, label=name) as code:
         return ModelTemplate.objects.create(
             name=name,
             description=addition.description,
             framework=addition.framework,
             owner=owner,
             taken_at=timezone.now(),
-            **asdict(code),
+            **code,
         )
 
 
 def take_again(template: ModelTemplate, user: User) -> ModelTemplate:
     """Take the files over as they are at the template's path now. Models made of it before keep theirs."""
     _refuse_others(user, template, "template")
-    source = Source(path=template.path)
     former = template.folder
-    with kept_code(source, template.entry_point, compat=None, label=template.name) as code:
-        values = {**asdict(code), "taken_at": timezone.now()}
-        ModelTemplate.objects.filter(pk=template.pk).update(**values)
-    drop_unused([former])
+    with _kept_code(Source(path=template.path), template.entry_point, compat=None, label=template.name) as code:
+        ModelTemplate.objects.filter(pk=template.pk).update(**code, taken_at=timezone.now())
+    _drop_unused([former])
     template.refresh_from_db()
     return template
 
@@ -97,17 +98,28 @@ def take_again(template: ModelTemplate, user: User) -> ModelTemplate:
 @transaction.atomic
 def delete_template(template: ModelTemplate, user: User) -> None:
     _refuse_others(user, template, "template")
-    folder, number = template.folder, template.pk
-    try:
-        template.delete()
-    except ProtectedError as error:
-        names = sorted(
-            {str(row.model.name) for row in error.protected_objects if isinstance(row, RegisteredModelVersion)}
-        )
+
+    def refusal(versions: Collection[RegisteredModelVersion]) -> str:
+        names = sorted({version.model.name for version in versions})
         shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        raise Conflict(f"The template {template.name} stays: it is what {shown} was made of.") from error
-    _record_deleted(user, number, template, "template")
-    transaction.on_commit(partial(drop_unused, [folder]))
+        return f"The template {template.name} stays: it is what {shown} was made of."
+
+    delete_named(user, template, "template", refusal)
+    transaction.on_commit(partial(_drop_unused, [template.folder]))
+
+
+@transaction.atomic
+def delete_model(model: RegisteredModel, user: User) -> None:
+    """Its versions too. Refused while trainings name one of them."""
+    _refuse_others(user, model, "model")
+    folders = [version.folder for version in model.versions.all()]
+
+    def refusal(jobs: Collection[Any]) -> str:
+        trainings = ngettext("{} training was", "{} trainings were", len(jobs)).format(len(jobs))
+        return f"The model {model.name} stays: {trainings} started with it, and would lose what they ran."
+
+    delete_named(user, model, "model", refusal)
+    transaction.on_commit(partial(_drop_unused, folders))
 
 
 def register(owner: User, registration: ModelRegistration, *, reuse: bool = False) -> RegisteredModelVersion:
@@ -125,88 +137,119 @@ def register(owner: User, registration: ModelRegistration, *, reuse: bool = Fals
         checked_name(registration.default_dataset, field="dataset")
     refuse_foreign(owner, RegisteredModel.objects.filter(name=name).first(), "model")
     source = registration.source
-    with kept_code(source, registration.entry_point, compat=registration.compat, label=name) as code:
+    with _kept_code(source, registration.entry_point, compat=registration.compat, label=name) as code:
         version = RegisteredModelVersion(
             framework=registration.framework,
             engine=registration.engine,
-            template=_template(source),
+            template=source.template if isinstance(source, RegisteredModelVersion) else None,
             settings=settings,
-            parameters=_with_settings(code, settings, parameters),
             default_dataset=registration.default_dataset,
-            **asdict(code),
+            **code,
         )
+        if isinstance(source, ModelTemplate):
+            version.template = source
+        version.parameters = {**_asked_for(version), **parameters}
         same = _same_as(version, name) if reuse else None
         if same is None:
-            return _store(owner, registration, name, version)
-    drop_unused([Path(version.copy)])
+            models, words = RegisteredModel.objects.all(), registration.description
+            store_version(owner, version, models, name, "model", description=words)
+            return version
+    _drop_unused([Path(version.copy)])
     return same
 
 
 def _same_as(new: RegisteredModelVersion, name: str) -> RegisteredModelVersion | None:
     """The newest version of the model that is no other than this."""
     facts = ("digest", "entry_point", "engine", "framework", "compat", "settings", "parameters", "default_dataset")
-    same = {fact: getattr(new, fact) for fact in facts}
     versions = RegisteredModelVersion.objects.filter(model__name=name, digest=new.digest).exclude(digest="")
     there = versions.select_related("model").order_by("-number")
-    return next((row for row in there if {fact: getattr(row, fact) for fact in facts} == same), None)
+    return next((row for row in there if all(getattr(row, fact) == getattr(new, fact) for fact in facts)), None)
 
 
-@transaction.atomic
-def delete_model(model: RegisteredModel, user: User) -> None:
-    """Its versions too. Refused while trainings name one of them."""
-    _refuse_others(user, model, "model")
-    folders, number = [version.folder for version in model.versions.all()], model.pk
+def _asked_for(version: RegisteredModelVersion) -> dict[str, Scalar]:
+    """Those of its settings that the script asks for, as its arguments."""
+    if not version.settings:
+        return {}
+    arguments = inspect_code(version.folder, version.entry_point).arguments
+    return {each.argument: each.given for each in told(version.settings, arguments) if each.argument}
+
+
+@contextmanager
+def _kept_code(
+    source: Source | ModelTemplate | RegisteredModelVersion, entry_point: str, *, compat: list[str] | None, label: str
+) -> Iterator[dict[str, Any]]:
+    """The fields of `KeptCode`, with the code copied unless it was kept already.
+
+    A new copy is removed again when the body fails. compat: None: told from what the code imports.
+    """
+    if not isinstance(source, Source):
+        yield _fields(Path(source.path), source.folder, source.entry_point, compat, digest=source.digest)
+        return
+    with obtained(source, site.TIDEPOOL_MODEL_ROOTS, label=label, single=(".py",)) as folder:
+        if not folder.is_dir():
+            raise field_error("path", "The path is a file: name the folder that holds the model's code.")
+        script = checked_entry_point(folder, entry_point)
+        _check_size(folder)
+        if source.upload is not None:
+            yield _fields(folder, folder, script, compat)
+            return
+        with _copied(folder, label) as copy:
+            yield _fields(folder, copy, script, compat)
+
+
+def _check_size(folder: Path) -> None:
     try:
-        model.delete()
-    except ProtectedError as error:
-        count = len(error.protected_objects)
-        words = "1 training was" if count == 1 else f"{count} trainings were"
-        raise Conflict(
-            f"The model {model.name} stays: {words} started with it, and would lose what they ran."
-        ) from error
-    _record_deleted(user, number, model, "model")
-    transaction.on_commit(partial(drop_unused, folders))
+        facts = folder_facts(folder)
+    except OSError as error:
+        raise field_error("path", f"A file in it cannot be read ({error.strerror}): make it readable.") from error
+    if not facts.digest:
+        raise field_error(
+            "path",
+            f"The folder holds {facts.size_bytes / 1024**3:.1f} GiB: a model is its code, at most "
+            f"{HASHED_BYTES // 1024**3} GiB. Put data and weights elsewhere.",
+        )
 
 
-def _template(source: Source | ModelTemplate | RegisteredModelVersion) -> ModelTemplate | None:
-    if isinstance(source, RegisteredModelVersion):
-        return source.template
-    return source if isinstance(source, ModelTemplate) else None
+@contextmanager
+def _copied(folder: Path, label: str) -> Iterator[Path]:
+    copy = new_upload_folder(site.TIDEPOOL_MODEL_ROOTS, label)
+    try:
+        # Links stay links: copying what they lead to could copy anything.
+        shutil.copytree(folder, copy, symlinks=True, ignore=_IGNORED)
+        yield copy
+    except BaseException as error:
+        shutil.rmtree(copy, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise field_error("path", f"The files cannot be copied ({error.strerror or error}).") from error
+        raise
 
 
-def _with_settings(code: Code, settings: dict[str, Scalar], parameters: dict[str, Scalar]) -> dict[str, Scalar]:
-    if not settings:
-        return parameters
-    arguments = inspect_code(Path(code.copy), code.entry_point).arguments
-    asked_for = {each.argument: each.given for each in told(settings, arguments) if each.argument}
-    return {**asked_for, **parameters}
+def _fields(
+    path: Path, folder: Path, entry_point: str, compat: list[str] | None, *, digest: str = ""
+) -> dict[str, Any]:
+    facts = inspect_code(folder, "")
+    return {
+        "path": str(path),
+        "copy": str(folder),
+        "entry_point": entry_point,
+        "digest": digest or folder_facts(folder).digest,
+        "compat": facts.compat if compat is None else sorted(set(compat)),
+        "folder_arguments": facts.folder_arguments,
+    }
 
 
-@transaction.atomic
-def _store(
-    owner: User, registration: ModelRegistration, name: str, version: RegisteredModelVersion
-) -> RegisteredModelVersion:
-    model, is_new = RegisteredModel.objects.select_for_update().get_or_create(
-        name=name, defaults={"owner": owner, "description": registration.description}
-    )
-    if not is_new:
-        refuse_foreign(owner, model, "model")
-        model.description = registration.description
-        model.save(update_fields=["description"])
-    newest = model.versions.order_by("-number").first()
-    version.model = model
-    version.number = newest.number + 1 if newest else 1
-    version.save(force_insert=True)
-    return version
-
-
-def _record_deleted(user: User, number: int, row: ModelTemplate | RegisteredModel, what: str) -> None:
-    before = {"owner": row.owner.get_username()}
-    audit(user, "deleted", kind=what, key=number, name=row.name, before=before)
+def _drop_unused(folders: list[Path]) -> None:
+    """Remove our copies that no row names any more. To be called once the rows are gone for good."""
+    ours = site.TIDEPOOL_MODEL_ROOTS[0] / "uploads"
+    for folder in folders:
+        kept = {"copy": str(folder)}
+        rows = (RegisteredModelVersion.objects.filter(**kept), ModelTemplate.objects.filter(**kept))
+        if folder.parent == ours and not any(named.exists() for named in rows):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _refuse_others(user: User, row: ModelTemplate | RegisteredModel, what: str) -> None:
-    if row.owner_id != user.pk and not user.is_staff:
+    if not may_edit(user, row):
         raise NotAllowed(f"The {what} {row.name} belongs to {row.owner.get_username()}: ask them, or an administrator.")
 
 

@@ -1,7 +1,5 @@
 """Looks at a model's code without running it."""
 
-from __future__ import annotations
-
 import ast
 import re
 from dataclasses import dataclass, field

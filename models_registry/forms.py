@@ -1,14 +1,13 @@
 """Forms of the models pages. Actions check what is given; forms only carry it."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from django import forms
 from django.forms import BoundField
 
-from core.formfields import ParametersField, parameters_as_text
+from core.parameters import ParametersField, parameters_as_text
+from models_registry.code import CodeFacts
 from models_registry.models import ModelTemplate, RegisteredModelVersion
 from models_registry.settings import SETTINGS, Argument, Setting, own_parameters, told
 
@@ -46,7 +45,6 @@ class ModelForm(forms.Form):
 
     name = forms.CharField(label="Model name", max_length=1000, help_text="How trainings refer to it.")
     description = forms.CharField(required=False, max_length=10_000, widget=forms.Textarea(attrs={"rows": 2}))
-    code = forms.ChoiceField(required=False, help_text="A template's files as they were taken over the last time.")
     engine = forms.ChoiceField(
         label="Training engine", choices=_ENGINES, initial=RegisteredModelVersion.Engine.ELASTIC,
         help_text="Elastic needs a script with a tidepool Session or a FabricModel. A plain script is stopped only as "
@@ -63,21 +61,15 @@ class ModelForm(forms.Form):
     )  # fmt: skip
 
     def __init__(
-        self,
-        *args: Any,
-        arguments: Sequence[Argument],
-        asks_manager: bool = False,
-        codes: Iterable[tuple[str, str]] = (),
-        **kwargs: Any,
+        self, data: Any, *, facts: CodeFacts, codes: Sequence[tuple[str, str]], initial: dict[str, Any]
     ) -> None:
-        super().__init__(*args, **kwargs)
-        code = self.fields["code"]
-        assert isinstance(code, forms.ChoiceField)
-        code.choices = list(codes)
-        if not code.choices:
-            del self.fields["code"]
+        super().__init__(data, initial=initial)
+        if codes:
+            help_text = "A template's files as they were taken over the last time."
+            self.fields["code"] = forms.ChoiceField(required=False, choices=codes, help_text=help_text)
+        self.fields["name"].disabled = bool(codes)
         for setting in SETTINGS:
-            self.fields[setting.name] = _field(setting, arguments, asks_manager)
+            self.fields[setting.name] = _field(setting, facts)
 
     def chosen_settings(self) -> dict[str, Any]:
         return {setting.name: self.cleaned_data[setting.name] for setting in SETTINGS}
@@ -105,9 +97,12 @@ def initial_of(version: RegisteredModelVersion, arguments: Sequence[Argument]) -
     }
 
 
-def _field(setting: Setting, arguments: Sequence[Argument], asks_manager: bool) -> forms.Field:
-    wanted = _argument(setting, arguments)
-    words = f"{setting.help} {_way(wanted, asks_manager)}"
+def _field(setting: Setting, facts: CodeFacts) -> forms.Field:
+    wanted = _argument(setting, facts.arguments)
+    ways = [f"as --{wanted.name}"] if wanted else []
+    ways += ["by pth_parameter_mgr"] if facts.asks_manager else []
+    way = f"Reaches the script {' and '.join(ways)}." if ways else "The script does not ask for it."
+    words = f"{setting.help} {way}"
     if setting.kind == "choice":
         choices = [("", "As the script has it"), *((choice, choice) for choice in setting.choices)]
         return forms.ChoiceField(label=setting.label, required=False, choices=choices, help_text=words)
@@ -118,17 +113,8 @@ def _field(setting: Setting, arguments: Sequence[Argument], asks_manager: bool) 
     return forms.CharField(label=setting.label, required=False, max_length=1000, help_text=words, widget=widget)
 
 
-def _way(wanted: Argument | None, asks_manager: bool) -> str:
-    ways = [f"as --{wanted.name}"] if wanted else []
-    ways += ["by pth_parameter_mgr"] if asks_manager else []
-    return f"Reaches the script {' and '.join(ways)}." if ways else "The script does not ask for it."
-
-
 def _argument(setting: Setting, arguments: Sequence[Argument]) -> Argument | None:
-    names = {argument.name: argument for argument in arguments}
-    probes = setting.choices or ("1",)
-    for probe in probes:
-        [each] = told({setting.name: probe}, arguments)
-        if each.argument:
-            return names[each.argument]
-    return None
+    """The argument that carries the setting, with the first value that one carries."""
+    carriers = (told({setting.name: probe}, arguments)[0].argument for probe in setting.choices or ("1",))
+    name = next(filter(None, carriers), "")
+    return next((argument for argument in arguments if argument.name == name), None)

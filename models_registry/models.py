@@ -1,11 +1,11 @@
 """Templates (code that can train) and registered models (a template's code with what it is trained by)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from django.conf import settings
 from django.db import models
+
+from core.models import NamedRow
 
 __all__ = ["ModelTemplate", "RegisteredModel", "RegisteredModelVersion"]
 
@@ -39,34 +39,16 @@ class KeptCode(models.Model):
         return Path(self.copy or self.path)
 
 
-class ModelTemplate(KeptCode):
+class ModelTemplate(NamedRow, KeptCode):
     """Code by itself: models are made from it."""
 
-    name = models.CharField(max_length=255, unique=True)
-    description = models.TextField(blank=True, default="")
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="model_templates")
-    created_at = models.DateTimeField(auto_now_add=True)
     #: When the files were taken over the last time.
     taken_at = models.DateTimeField()
 
-    class Meta:
-        ordering = ["name"]
 
-    def __str__(self) -> str:
-        return self.name
-
-
-class RegisteredModel(models.Model):
-    name = models.CharField(max_length=255, unique=True)
-    description = models.TextField(blank=True, default="")
+class RegisteredModel(NamedRow):
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="registered_models")
-    created_at = models.DateTimeField(auto_now_add=True)
-
-    class Meta:
-        ordering = ["name"]
-
-    def __str__(self) -> str:
-        return self.name
 
 
 class RegisteredModelVersion(KeptCode):

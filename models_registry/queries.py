@@ -1,30 +1,32 @@
-"""Reads templates and models for pages, the API and the jobs app."""
+"""Reads templates and models, their files, and the differences between versions."""
 
-from __future__ import annotations
-
+import difflib
 import filecmp
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, Literal
 
-from django.db.models import Count, OuterRef, Prefetch, QuerySet, Subquery
+from django.db.models import Count, QuerySet
 
 from core.folders import regular_files
-from core.references import by_reference
+from core.registry import with_latest
+from core.text import by_reference
 from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
 
 __all__ = [
     "MAX_FILES",
     "CodeFile",
     "Shown",
+    "changed_files",
+    "changed_values",
     "code_files",
     "find_model",
     "find_template",
     "find_version",
     "has_changed",
+    "line_changes",
     "models",
-    "read_text",
     "shown_file",
     "templates",
     "text_of",
@@ -33,6 +35,14 @@ __all__ = [
 
 _SHOWN_BYTES = 256 * 1024
 MAX_FILES = 500
+_MAX_LINES = 2000
+_CONTEXT = 3
+_KINDS: dict[str, Literal["added", "removed", "same", "place"]] = {
+    "+": "added",
+    "-": "removed",
+    " ": "same",
+    "@": "place",
+}
 
 
 @dataclass(frozen=True)
@@ -56,11 +66,8 @@ class Shown:
 
 def models() -> QuerySet[RegisteredModel]:
     """All models with their owners; `latest` holds the newest version in a list of one."""
-    newest = RegisteredModelVersion.objects.filter(model=OuterRef("model")).order_by("-number")
-    latest = RegisteredModelVersion.objects.filter(pk=Subquery(newest.values("pk")[:1])).select_related("template")
-    return RegisteredModel.objects.select_related("owner").prefetch_related(
-        Prefetch("versions", latest, to_attr="latest")
-    )
+    versions = RegisteredModelVersion.objects.select_related("template")
+    return with_latest(RegisteredModel.objects.all(), versions, "model")
 
 
 def templates() -> QuerySet[ModelTemplate]:
@@ -95,11 +102,11 @@ def shown_file(folder: Path, name: str) -> Shown | None:
     """One file of a folder by its relative name; None if there is no such regular file."""
     for found, file in regular_files(folder):
         if found == name:
-            return Shown(name, read_text(file), file.stat().st_size)
+            return Shown(name, _read_text(file), file.stat().st_size)
     return None
 
 
-def read_text(file: Path) -> str | None:
+def _read_text(file: Path) -> str | None:
     """The beginning of a text file, or None for what is no text."""
     try:
         with file.open("rb") as stream:
@@ -109,7 +116,7 @@ def read_text(file: Path) -> str | None:
 
 
 def text_of(stream: IO[bytes]) -> str | None:
-    """As `read_text`, of a file that is open."""
+    """As `_read_text`, of a file that is open."""
     content = stream.read(_SHOWN_BYTES)
     return None if b"\0" in content else content.decode("utf-8", "replace")
 
@@ -130,4 +137,70 @@ def _code(folder: Path) -> dict[str, Path]:
         name: file
         for name, file in regular_files(folder)
         if not name.endswith(".pyc") and ignored.isdisjoint(Path(name).parts)
+    }
+
+
+@dataclass(frozen=True)
+class ValueChange:
+    name: str
+    #: None: it was not set.
+    old: Any
+    new: Any
+
+
+@dataclass(frozen=True)
+class DiffLine:
+    kind: Literal["added", "removed", "same", "place"]
+    text: str
+
+
+@dataclass(frozen=True)
+class FileChange:
+    name: str
+    kind: Literal["added", "removed", "changed"]
+    #: Empty for what is no text.
+    lines: list[DiffLine] = field(default_factory=list)
+
+
+def changed_values(old: RegisteredModelVersion, new: RegisteredModelVersion) -> list[ValueChange]:
+    """Engine, dataset, entry point and so on, then settings and parameters by name."""
+    before, after = _facts(old), _facts(new)
+    return [
+        ValueChange(name, before.get(name), after.get(name))
+        for name in {**before, **after}
+        if before.get(name) != after.get(name)
+    ]
+
+
+def changed_files(old: Path, new: Path) -> list[FileChange]:
+    if old == new:
+        return []
+    before, after = dict(regular_files(old)), dict(regular_files(new))
+    changes = (_changed(name, before.get(name), after.get(name)) for name in sorted({*before, *after}))
+    return [change for change in changes if change is not None]
+
+
+def line_changes(old: str, new: str) -> list[DiffLine]:
+    """As `diff -u` has them, without its head; at most 2000 lines."""
+    lines = difflib.unified_diff(old.splitlines(), new.splitlines(), n=_CONTEXT, lineterm="")
+    shown = islice(lines, 2, 2 + _MAX_LINES)  # after the head, which names the files
+    return [DiffLine(_KINDS[line[:1]], line if line.startswith("@") else line[1:]) for line in shown]
+
+
+def _changed(name: str, old: Path | None, new: Path | None) -> FileChange | None:
+    if old is not None and new is not None and filecmp.cmp(old, new, shallow=False):
+        return None
+    texts = [_read_text(file) if file is not None else "" for file in (old, new)]
+    lines = [] if texts[0] is None or texts[1] is None else line_changes(texts[0], texts[1])
+    return FileChange(name, "added" if old is None else "removed" if new is None else "changed", lines)
+
+
+def _facts(version: RegisteredModelVersion) -> dict[str, Any]:
+    return {
+        "Template": version.template.name if version.template else None,
+        "Entry point": version.entry_point,
+        "Training engine": version.get_engine_display(),
+        "Usual dataset": version.default_dataset or None,
+        **{f"Setting {name}": value for name, value in version.settings.items()},
+        **{f"Parameter {name}": value for name, value in version.parameters.items()},
     }

@@ -4,8 +4,6 @@ A value is given to a script only if the script asks for it: `learning_rate` as 
 and not at all to one that declares nothing of the kind. So no choice can break a script that parses strictly.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

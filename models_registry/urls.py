@@ -1,19 +1,17 @@
-from __future__ import annotations
-
 from django.urls import path
 
-from models_registry import template_views, views
+from models_registry import views
 
 app_name = "models"
 urlpatterns = [
     path("", views.model_list, name="list"),
-    path("new/", template_views.template_choice, name="new"),
+    path("new/", views.template_choice, name="new"),
     path("new/<int:template_id>/", views.model_add, name="add"),
-    path("templates/", template_views.template_list, name="templates"),
-    path("templates/new/", template_views.template_add, name="add-location"),
-    path("templates/<int:template_id>/", template_views.template_detail, name="template"),
-    path("templates/<int:template_id>/take-again/", template_views.template_take_again, name="take-again"),
-    path("templates/<int:template_id>/delete/", template_views.template_delete, name="delete-template"),
+    path("templates/", views.template_list, name="templates"),
+    path("templates/new/", views.template_add, name="add-location"),
+    path("templates/<int:template_id>/", views.template_detail, name="template"),
+    path("templates/<int:template_id>/take-again/", views.template_take_again, name="take-again"),
+    path("templates/<int:template_id>/delete/", views.template_delete, name="delete-template"),
     path("<int:model_id>/", views.model_detail, name="detail"),
     path("<int:model_id>/change/", views.model_change, name="change"),
     path("<int:model_id>/clone/", views.model_clone, name="clone"),

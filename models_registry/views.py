@@ -1,26 +1,30 @@
-"""Pages of the models."""
+"""Pages of the models, and of the templates that they are made of."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
+from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from core.errors import UserError
-from core.formfields import show_error
-from core.pages import done, login_user, or_404, page_of
-from models_registry.actions import ModelRegistration, delete_model, register
+from core.pages import carried_out, done, login_user, or_404, page_of
+from core.roles import may_edit
+from core.sources import given_source
+from core.text import whole
+from models_registry import actions
+from models_registry.actions import ModelRegistration, TemplateAddition
 from models_registry.code import CodeFacts, inspect_code
-from models_registry.compare import changed_files, changed_values
-from models_registry.forms import ModelForm, initial_of
+from models_registry.forms import LocationForm, ModelForm, initial_of
 from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
 from models_registry.queries import (
+    changed_files,
+    changed_values,
     code_files,
     find_version,
+    has_changed,
     models,
     shown_file,
     templates,
@@ -28,9 +32,24 @@ from models_registry.queries import (
 )
 from models_registry.settings import told
 
-__all__ = ["model_add", "model_change", "model_clone", "model_compare", "model_delete", "model_detail", "model_list"]
+__all__ = [
+    "model_add",
+    "model_change",
+    "model_clone",
+    "model_compare",
+    "model_delete",
+    "model_detail",
+    "model_list",
+    "template_add",
+    "template_choice",
+    "template_delete",
+    "template_detail",
+    "template_list",
+    "template_take_again",
+]
 
 LIST_CRUMB = ("Models", "/models/")
+_TEMPLATES_CRUMB = ("Templates", "/models/templates/")
 _KEEP = "keep"
 
 
@@ -60,7 +79,7 @@ def model_detail(request: HttpRequest, model_id: int) -> HttpResponse:
         "settings": told(shown.settings, facts.arguments),
         "files": code_files(shown.folder),
         "shown": shown_file(shown.folder, request.GET.get("file", shown.entry_point)),
-        "may_change": _may_change(request, model),
+        "may_change": may_edit(login_user(request), model),
     }
     return render(request, "models_registry/detail.html", context)
 
@@ -68,20 +87,12 @@ def model_detail(request: HttpRequest, model_id: int) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def model_add(request: HttpRequest, template_id: int) -> HttpResponse:
     """Add model: of a template's code."""
-    template = or_404(_template(template_id))
+    template = _template(template_id)
     facts = inspect_code(template.folder, template.entry_point)
-    form = ModelForm(
-        request.POST or None,
-        arguments=facts.arguments,
-        asks_manager=facts.asks_manager,
-        initial=_usual(template, facts),
-    )
-    version = _registered(request, form, template, template.framework)
-    if version is not None:
-        messages.success(request, _added(version))
-        return redirect("models:detail", version.model_id)
+    engine = RegisteredModelVersion.Engine.ELASTIC if facts.elastic else RegisteredModelVersion.Engine.SINGLE
+    initial = {"description": template.description, "engine": engine}
     crumbs = [LIST_CRUMB, ("New model", "/models/new/"), (template.name, None)]
-    return _form_page(request, form, facts, crumbs, title="Add model", button="Add", code=template)
+    return _model_form(request, template, facts, initial, crumbs=crumbs, title="Add model", button="Add")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -91,38 +102,66 @@ def model_clone(request: HttpRequest, model_id: int) -> HttpResponse:
     [newest] = model.latest  # type: ignore[attr-defined]  # see queries.models
     facts = inspect_code(newest.folder, newest.entry_point)
     initial = {**initial_of(newest, facts.arguments), "name": f"{model.name}-copy"}
-    form = ModelForm(request.POST or None, arguments=facts.arguments, asks_manager=facts.asks_manager, initial=initial)
-    version = _registered(request, form, newest, newest.framework)
-    if version is not None:
-        messages.success(request, _added(version))
-        return redirect("models:detail", version.model_id)
     crumbs = [LIST_CRUMB, (model.name, f"/models/{model.pk}/"), ("Clone", None)]
-    return _form_page(request, form, facts, crumbs, title=f"Clone {model.name}", button="Add", code=newest)
+    return _model_form(request, newest, facts, initial, crumbs=crumbs, title=f"Clone {model.name}", button="Add")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def model_change(request: HttpRequest, model_id: int) -> HttpResponse:
     """The next version: other settings, or the code of a template as it is now."""
     model = _model(model_id)
-    if not _may_change(request, model):
+    if not may_edit(login_user(request), model):
         messages.error(request, f"{model.name} belongs to {model.owner.get_username()}: clone it to change it.")
         return redirect("models:detail", model.pk)
     [newest] = model.latest  # type: ignore[attr-defined]  # see queries.models
-    source = _chosen_code(request.POST.get("code", _KEEP), newest)
-    facts = inspect_code(source.folder, source.entry_point)
+    chosen = whole(request.POST.get("code", _KEEP))
+    source = templates().filter(pk=chosen).first() if chosen else None
+    code = source or newest
+    facts = inspect_code(code.folder, code.entry_point)
     initial = {**initial_of(newest, facts.arguments), "name": model.name, "code": _KEEP}
-    data = {**request.POST.dict(), "name": model.name} if request.method == "POST" else None
-    form = ModelForm(
-        data, arguments=facts.arguments, asks_manager=facts.asks_manager, codes=_codes(newest), initial=initial
-    )
-    form.fields["name"].disabled = True
-    version = _registered(request, form, source, newest.framework)
-    if version is not None:
-        messages.success(request, f"Version {version.number} has been added. Trainings use it from now on.")
-        return redirect("models:detail", model.pk)
+    known = ((str(each.pk), f"Template {each.name}") for each in templates().order_by("name"))
+    codes = [(_KEEP, f"As in version {newest.number}"), *known]
     crumbs = [LIST_CRUMB, (model.name, f"/models/{model.pk}/"), ("New version", None)]
-    return _form_page(
-        request, form, facts, crumbs, title=f"New version of {model.name}", button="Add version", code=source
+    words = {"title": f"New version of {model.name}", "button": "Add version"}
+    return _model_form(request, code, facts, initial, codes, crumbs=crumbs, **words)
+
+
+def _model_form(
+    request: HttpRequest,
+    code: ModelTemplate | RegisteredModelVersion,
+    facts: CodeFacts,
+    initial: dict[str, Any],
+    codes: Sequence[tuple[str, str]] = (),
+    **words: Any,
+) -> HttpResponse:
+    """The form of a model with this code, or what comes of it. With `codes` to choose from, of its next version."""
+    data = request.POST if request.method == "POST" else None
+    form = ModelForm(data, facts=facts, codes=codes, initial=initial)
+    version = carried_out(request, form, lambda: actions.register(login_user(request), _registration(form, code)))
+    if version is None:
+        context = {"section": "models", "form": form, "facts": facts, "code": code, **words}
+        return render(request, "models_registry/add.html", context)
+    name, number = version.model.name, version.number
+    if codes:
+        messages.success(request, f"Version {number} has been added. Trainings use it from now on.")
+    elif number > 1:
+        messages.success(request, f"You have a model {name} already: this is its version {number}.")
+    else:
+        messages.success(request, f"The model {name} has been added: it can be trained now.")
+    return redirect("models:detail", version.model_id)
+
+
+def _registration(form: ModelForm, code: ModelTemplate | RegisteredModelVersion) -> ModelRegistration:
+    values = form.cleaned_data
+    return ModelRegistration(
+        name=values["name"],
+        source=code,
+        framework=code.framework,
+        engine=values["engine"],
+        default_dataset=values["dataset"],
+        settings=form.chosen_settings(),
+        parameters=values["parameters"],
+        description=values["description"],
     )
 
 
@@ -149,82 +188,91 @@ def model_compare(request: HttpRequest, model_id: int) -> HttpResponse:
 @require_POST
 def model_delete(request: HttpRequest, model_id: int) -> HttpResponse:
     model = _model(model_id)
-    if not done(request, lambda: delete_model(model, login_user(request))):
+    if not done(request, lambda: actions.delete_model(model, login_user(request))):
         return redirect("models:detail", model_id)
     messages.success(request, f"The model {model.name} is deleted.")
     return redirect("models:list")
 
 
-def _template(template_id: int) -> ModelTemplate | None:
-    return templates().filter(pk=template_id).first()
+@require_safe
+def template_list(request: HttpRequest) -> HttpResponse:
+    page = page_of(request, templates().order_by("name"))
+    context = {"section": "models", "crumbs": [LIST_CRUMB, ("Templates", None)], "page": page}
+    return render(request, "models_registry/templates.html", context)
+
+
+@require_safe
+def template_choice(request: HttpRequest) -> HttpResponse:
+    """New: which template, or a new location. `Next` comes back with the number of the chosen one."""
+    if (chosen := whole(request.GET.get("template", ""))) is not None:
+        return redirect("models:add", chosen)
+    page = page_of(request, templates().order_by("-taken_at"))
+    context = {"section": "models", "crumbs": [LIST_CRUMB, ("New model", None)], "page": page}
+    return render(request, "models_registry/new.html", context)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def template_add(request: HttpRequest) -> HttpResponse:
+    form = LocationForm(request.POST or None, request.FILES or None)
+
+    def add() -> ModelTemplate:
+        values = dict(form.cleaned_data)
+        source = given_source(values.pop("path"), values.pop("file"))
+        return actions.add_template(login_user(request), TemplateAddition(source=source, **values))
+
+    if template := carried_out(request, form, add):
+        messages.success(request, "Model template has been added.")
+        return redirect("models:template", template.pk)
+    context = {
+        "section": "models",
+        "crumbs": [LIST_CRUMB, _TEMPLATES_CRUMB, ("Add location", None)],
+        "form": form,
+        "roots": settings.TIDEPOOL_MODEL_ROOTS,
+    }
+    return render(request, "models_registry/add_location.html", context)
+
+
+@require_safe
+def template_detail(request: HttpRequest, template_id: int) -> HttpResponse:
+    template = _template(template_id)
+    context = {
+        "section": "models",
+        "crumbs": [LIST_CRUMB, _TEMPLATES_CRUMB, (template.name, None)],
+        "template": template,
+        "facts": inspect_code(template.folder, template.entry_point),
+        "files": code_files(template.folder),
+        "shown": shown_file(template.folder, request.GET.get("file", template.entry_point)),
+        "changed": has_changed(template),
+        "from_path": template.path != template.copy,
+        "may_change": may_edit(login_user(request), template),
+    }
+    return render(request, "models_registry/template.html", context)
+
+
+@require_POST
+def template_take_again(request: HttpRequest, template_id: int) -> HttpResponse:
+    template = _template(template_id)
+    if done(request, lambda: actions.take_again(template, login_user(request))):
+        messages.success(request, "The files are taken over as they are now. Models made before keep theirs.")
+    return redirect("models:template", template.pk)
+
+
+@require_POST
+def template_delete(request: HttpRequest, template_id: int) -> HttpResponse:
+    template = _template(template_id)
+    if not done(request, lambda: actions.delete_template(template, login_user(request))):
+        return redirect("models:template", template_id)
+    messages.success(request, f"The template {template.name} is deleted. The folder that it came from stays.")
+    return redirect("models:templates")
+
+
+def _template(template_id: int) -> ModelTemplate:
+    return or_404(templates().filter(pk=template_id).first())
 
 
 def _model(model_id: int) -> RegisteredModel:
     return or_404(models().filter(pk=model_id).first())
 
 
-def _may_change(request: HttpRequest, model: RegisteredModel) -> bool:
-    user = login_user(request)
-    return user.is_staff or model.owner_id == user.pk
-
-
 def _version_of(request: HttpRequest, name: str, model: RegisteredModel) -> RegisteredModelVersion | None:
-    text = request.GET.get(name, "")
-    return find_version(model, int(text)) if text.isascii() and text.isdecimal() and len(text) < 10 else None
-
-
-def _usual(template: ModelTemplate, facts: CodeFacts) -> dict[str, Any]:
-    engine = RegisteredModelVersion.Engine.ELASTIC if facts.elastic else RegisteredModelVersion.Engine.SINGLE
-    return {"description": template.description, "engine": engine}
-
-
-def _codes(newest: RegisteredModelVersion) -> list[tuple[str, str]]:
-    known = ((str(each.pk), f"Template {each.name}") for each in templates().order_by("name"))
-    return [(_KEEP, f"As in version {newest.number}"), *known]
-
-
-def _chosen_code(chosen: str, newest: RegisteredModelVersion) -> RegisteredModelVersion | ModelTemplate:
-    if not (chosen.isascii() and chosen.isdecimal() and len(chosen) < 19):
-        return newest
-    return _template(int(chosen)) or newest
-
-
-def _registered(
-    request: HttpRequest, form: ModelForm, source: ModelTemplate | RegisteredModelVersion, framework: str
-) -> RegisteredModelVersion | None:
-    """The version that a good form makes; else its errors are in the form."""
-    if request.method != "POST" or not form.is_valid():
-        return None
-    values = form.cleaned_data
-    registration = ModelRegistration(
-        name=values["name"],
-        source=source,
-        framework=framework,
-        engine=values["engine"],
-        default_dataset=values["dataset"],
-        settings=form.chosen_settings(),
-        parameters=values["parameters"],
-        description=values["description"],
-    )
-    try:
-        return register(login_user(request), registration)
-    except UserError as error:
-        show_error(form, error)
-        return None
-
-
-def _added(version: RegisteredModelVersion) -> str:
-    if version.number > 1:
-        return f"You have a model {version.model.name} already: this is its version {version.number}."
-    return f"The model {version.model.name} has been added: it can be trained now."
-
-
-def _form_page(
-    request: HttpRequest,
-    form: ModelForm,
-    facts: CodeFacts,
-    crumbs: list[tuple[str, str | None]],
-    **words: Any,
-) -> HttpResponse:
-    context = {"section": "models", "crumbs": crumbs, "form": form, "facts": facts, **words}
-    return render(request, "models_registry/add.html", context)
+    return find_version(model, whole(request.GET.get(name, "")) or 0)

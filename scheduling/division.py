@@ -1,7 +1,7 @@
 """How many slots each instance group may use in this cycle, and what its policy makes of them.
 
 Groups that use different slots have nothing to do with each other. Those that share some get parts by quota and weight
-(entitlement.py), and each group's policy divides its part (decision.py). Then:
+(entitlement.py), and each group's policy divides its part (policies.py). Then:
 
 - a group that cannot give up what it holds, because a minimum run time is not over or a job has nowhere to go, keeps it
   for now, and the others share the rest;
@@ -11,42 +11,142 @@ Groups that use different slots have nothing to do with each other. Those that s
 A group takes back what it has lent in the very cycle in which it can use it.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from scheduling.decision import Decision, decide
 from scheduling.entitlement import Claimant, GroupEntitlement, SlotClass, deserved, whole
 from scheduling.flow import flow
-from scheduling.pool import Pool, SlotIndex, confine
+from scheduling.policies import Demand, fair_shares, shares_of
+from scheduling.pool import Pool, SlotIndex, confine, sharing_groups
 from scheduling.snapshot import GroupView
 
-__all__ = ["divide"]
+__all__ = ["Decision", "decide", "divide"]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """How many slots each job of one group gets: by its policy, and the jobs that no policy can decide about."""
+
+    pool: Pool
+    #: Slots that the jobs below share.
+    capacity: int
+    #: The jobs that the policy decided about, in the order in which they are served.
+    demands: tuple[Demand, ...]
+    #: Slots of each job that gets any; see `scheduling.policies`.
+    shares: dict[int, int]
+    #: Jobs that keep exactly what they hold, because some of it is on a host that takes nothing new: fixed-size jobs,
+    #: which finish there, and elastic ones whose minimum fits nowhere else.
+    pinned: frozenset[int]
+    #: Jobs that are stopped because other groups have a right to their slots.
+    reclaimed: frozenset[int] = frozenset()
+    #: Jobs that wait because their group is stopped.
+    closed: frozenset[int] = frozenset()
+    #: What the group may have beside others on the same slots. None: it is alone there.
+    entitlement: GroupEntitlement | None = None
+
+    @property
+    def used(self) -> int:
+        """Slots in service that its jobs have once everything has changed hands."""
+        return sum(self.shares.values()) + sum(len(self.pool.held.get(job, ())) for job in self.pinned)
+
+
+def decide(pool: Pool, room: int, *, beside_others: bool = False) -> Decision:
+    """`room`: how many slots in service the group's jobs may have together. `beside_others`: others want the rest."""
+    fixed = {job.id for job in pool.jobs if not job.elastic}
+    pinned = {job for job in pool.away if job in fixed} - pool.displaced.keys()
+    evicted = fixed & pool.displaced.keys()
+    while True:
+        decision = _decide_without(pinned, evicted, pool, room, beside_others=beside_others)
+        stranded = {
+            demand.id
+            for demand in decision.demands
+            if pool.away.get(demand.id) and decision.shares.get(demand.id, 0) < demand.min_slots
+        }
+        if not stranded:
+            return decision
+        evicted |= (stranded & pool.displaced.keys()) - pool.protected
+        pinned |= stranded - evicted
+
+
+def _decide_without(pinned: set[int], evicted: set[int], pool: Pool, room: int, *, beside_others: bool) -> Decision:
+    group = pool.group
+    capacity = room - sum(len(pool.held.get(job, ())) for job in pinned)
+    demands = [demand for demand in pool.demands if demand.id not in pinned]
+    closed: frozenset[int] = frozenset()
+    if not group.started:
+        closed = frozenset(demand.id for demand in demands if not demand.running)
+        demands = [demand for demand in demands if demand.running]
+    reclaimed: frozenset[int] = frozenset()
+    if beside_others:
+        demands, reclaimed = _reclaim(group, demands, capacity, evicted)
+    return Decision(
+        pool=pool,
+        capacity=capacity,
+        demands=tuple(demands),
+        shares=shares_of(group, demands, capacity),
+        pinned=frozenset(pinned),
+        reclaimed=reclaimed,
+        closed=closed,
+    )
+
+
+def _reclaim(
+    group: GroupView, demands: Sequence[Demand], capacity: int, evicted: Set[int]
+) -> tuple[list[Demand], frozenset[int]]:
+    """What a group gives back when other groups have a right to it: the jobs that are stopped, and before them the
+    others, in the same order, with what is left to each that runs. `capacity` is what they may share from now on.
+
+    Every job that runs is shrunk, as far as its minimum, before any is stopped. Jobs are stopped in the reverse order,
+    and none whose slots are not needed; none that is still protected. `evicted` are stopped in any case.
+    """
+    stopped = evicted | _to_stop([demand for demand in demands if demand.id not in evicted], capacity)
+    left = [demand for demand in demands if demand.id not in stopped]
+    running = [demand for demand in left if demand.running]
+    if sum(demand.kept for demand in running) > capacity:
+        limits = _limits(group, running, capacity)
+        left = [replace(demand, limit=limits.get(demand.id)) for demand in left]
+    return left, frozenset(stopped)
+
+
+def _to_stop(demands: Sequence[Demand], capacity: int) -> frozenset[int]:
+    running = [demand for demand in demands if demand.running]
+    excess = sum(demand.least for demand in running) - capacity
+    chosen: list[Demand] = []
+    for demand in reversed(running):
+        if excess > 0 and demand.least and not demand.protected:
+            chosen.append(demand)
+            excess -= demand.least
+    for demand in reversed(chosen):
+        if excess + demand.least <= 0:
+            chosen.remove(demand)
+            excess += demand.least
+    return frozenset(demand.id for demand in chosen)
+
+
+def _limits(group: GroupView, running: Sequence[Demand], capacity: int) -> Mapping[int, int]:
+    if group.policy == "fairshare":
+        asked = [replace(demand, max_slots=max(demand.kept, demand.least)) for demand in running]
+        return fair_shares(asked, capacity, preemption=True)
+    limits = {demand.id: demand.least for demand in running}
+    spare = capacity - sum(limits.values())
+    for demand in running:
+        more = max(0, min(demand.kept - demand.least, spare))
+        limits[demand.id] += more
+        spare -= more
+    return limits
 
 
 def divide(index: SlotIndex) -> dict[str, Decision]:
     """The decision of each group of `index`, by name."""
     decisions: dict[str, Decision] = {}
-    for groups in _neighbours(index):
+    for groups in sharing_groups(index.groups, index.sizes):
         if len(groups) == 1:
             pool = index.pool(groups[0])
             decisions[groups[0].name] = decide(pool, pool.capacity)
         else:
             decisions |= _Table(index, groups).settle()
     return decisions
-
-
-def _neighbours(index: SlotIndex) -> Iterator[tuple[GroupView, ...]]:
-    """Groups that share slots, directly or by way of others."""
-    left = list(index.groups)
-    while left:
-        names = {left[0].resource_group}
-        while more := {name for offered in index.sizes if offered & names for name in offered} - names:
-            names |= more
-        yield tuple(group for group in left if group.resource_group in names)
-        left = [group for group in left if group.resource_group not in names]
 
 
 class _Table:

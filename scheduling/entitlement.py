@@ -13,8 +13,6 @@ group that has asked for the longest time, then by name. Never to the group that
 is held do not come to rest.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

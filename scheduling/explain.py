@@ -4,35 +4,30 @@
 owner. Params hold all that the sentence needs, names as they are now: a rewording changes no stored reason.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-from scheduling.decision import Decision
-from scheduling.demand import Demand
+from scheduling.division import Decision
 from scheduling.group_summary import GroupSummary, OtherGroups, Served, summarize
 from scheduling.placement import Placed
 from scheduling.plan import Explanation, PlanReason
+from scheduling.policies import Demand
 from scheduling.snapshot import JobView
 
-__all__ = ["explain", "explain_one", "label"]
+__all__ = ["explain", "label"]
 
 _MAX_GIVERS = 5
 
 Params = dict[str, Any]
 
 
-def explain(decision: Decision, placed: Mapping[int, Placed], others: OtherGroups) -> dict[int, Explanation]:
-    """One explanation for each job of `placed`."""
+def explain(
+    decision: Decision, placed: Mapping[int, Placed], others: OtherGroups, jobs: Iterable[int]
+) -> dict[int, Explanation]:
+    """One explanation for each of `jobs`, which are some of `placed`."""
     summary = summarize(decision, placed, others)
-    return {job: _explain(summary, job) for job in placed}
-
-
-def explain_one(decision: Decision, placed: Mapping[int, Placed], others: OtherGroups, job: int) -> Explanation:
-    """The same explanation, of one job alone."""
-    return _explain(summarize(decision, placed, others), job)
+    return {job: _explain(summary, job) for job in jobs}
 
 
 def label(reader: JobView, other: JobView | None) -> dict[str, str]:
@@ -49,10 +44,17 @@ def label(reader: JobView, other: JobView | None) -> dict[str, str]:
 def _explain(summary: GroupSummary, job: int) -> Explanation:
     decision, place = summary.decision, summary.places.get(job)
     if place is not None:
-        return _explain_case(_Case(summary, decision.demands[place]))
+        case = _Case(summary, decision.demands[place])
+        if case.placed.target == 0:
+            return _stopped(case) if case.demand.running else _waiting(case)
+        return _share(case) if case.demand.running or case.placed.claim else _awaiting(case)
     if job in decision.pinned:
         return _pinned(summary.views[job], decision)
     return _closed(decision) if job in decision.closed else _reclaimed(decision, job)
+
+
+def _because(code: PlanReason, message: str, **figures: Any) -> Explanation:
+    return Explanation(code, {"message": message, **figures})
 
 
 class _Case:
@@ -84,6 +86,11 @@ class _Case:
         return served.without(self.demand, self.mine) if self.demand.id in self.decision.shares else served
 
     @property
+    def kept_together(self) -> int:
+        """Slots of all jobs of the group that get any: more than the capacity only while no job may be stopped."""
+        return self.summary.served.slots
+
+    @property
     def first_other(self) -> Demand | None:
         """Of the other jobs that get anything, the one that is served first."""
         return next((demand for demand in self.summary.first_served if demand.id != self.demand.id), None)
@@ -110,14 +117,6 @@ class _Case:
         }
 
 
-def _explain_case(case: _Case) -> Explanation:
-    if case.placed.target == 0:
-        return _stopped(case) if case.demand.running else _waiting(case)
-    if not case.demand.running and not case.placed.claim:
-        return _awaiting(case)
-    return _share(case)
-
-
 # --- jobs with slots -------------------------------------------------------------------------------------------------
 
 
@@ -127,7 +126,7 @@ def _share(case: _Case) -> Explanation:
     params: Params = {
         "message": message,
         "target": placed.target,
-        "capacity": case.decision.capacity,
+        "capacity": max(case.decision.capacity, case.kept_together),
         "before": case.before,
         "claimed": len(placed.claim),
         "missing": placed.missing,
@@ -155,17 +154,14 @@ def _code(case: _Case, moving_off: list[str]) -> PlanReason:
         return PlanReason.LIMIT_CHANGED
     if moving_off:
         return PlanReason.REBALANCED
-    if target < before and _gives_back(case.decision):
+    entitlement = case.decision.entitlement
+    if target < before and entitlement is not None and entitlement.gives_back:
         return PlanReason.RECLAIMED_BY_OWNER
     if target < before:
         return PlanReason.SHRUNK_FOR_FAIR_SHARE if case.is_fair_share else PlanReason.PREEMPTED_BY_PRIORITY
     if target > before:
         return PlanReason.GREW_INTO_FREE_SLOTS if case.placed.claim else PlanReason.REBALANCED
     return PlanReason.UNCHANGED
-
-
-def _gives_back(decision: Decision) -> bool:
-    return decision.entitlement is not None and decision.entitlement.gives_back > 0
 
 
 def _group_figures(decision: Decision) -> Params:
@@ -187,6 +183,8 @@ _Rule = tuple[str, Params]
 
 def _rule(case: _Case) -> _Rule:
     """The first rule that holds, with its figures."""
+    if case.kept_together > case.decision.capacity:
+        return "protected", {"minimum_run_seconds": case.decision.pool.group.minimum_run_seconds}
     if case.placed.target == case.demand.max_slots:
         return "maximum" if case.me.elastic else "fixed", {}
     if case.first_other is None and (case.is_fair_share or case.summary.ahead_of(case.demand) is None):
@@ -240,27 +238,19 @@ def _in_order_rule(case: _Case) -> _Rule:
 def _pinned(me: JobView, decision: Decision) -> Explanation:
     pool = decision.pool
     slots = len(pool.held.get(me.id, ())) + len(pool.away[me.id])
-    params = {
-        "message": "pinned",
-        "target": slots,
-        "before": slots,
-        "hosts": sorted({ref.host for ref in pool.away[me.id]}),
-        "min_slots": me.min_slots,
-        "elastic": me.elastic,
-    }
-    return Explanation(PlanReason.UNCHANGED, params)
+    hosts = sorted({ref.host for ref in pool.away[me.id]})
+    figures = {"target": slots, "before": slots, "min_slots": me.min_slots}
+    return _because(PlanReason.UNCHANGED, "pinned", **figures, hosts=hosts, elastic=me.elastic)
 
 
 def _reclaimed(decision: Decision, job: int) -> Explanation:
     """Other groups have a right to its slots, and its own group keeps too few for it."""
     before = len(decision.pool.held.get(job, ())) + len(decision.pool.away.get(job, ()))
-    params = {"message": "reclaimed", "target": 0, "before": before, **_group_figures(decision)}
-    return Explanation(PlanReason.RECLAIMED_BY_OWNER, params)
+    return _because(PlanReason.RECLAIMED_BY_OWNER, "reclaimed", target=0, before=before, **_group_figures(decision))
 
 
 def _closed(decision: Decision) -> Explanation:
-    params = {"message": "closed", "target": 0, "group": decision.pool.group.name}
-    return Explanation(PlanReason.GROUP_STOPPED, params)
+    return _because(PlanReason.GROUP_STOPPED, "closed", target=0, group=decision.pool.group.name)
 
 
 # --- jobs without slots ----------------------------------------------------------------------------------------------
@@ -269,39 +259,26 @@ def _closed(decision: Decision) -> Explanation:
 def _stopped(case: _Case) -> Explanation:
     higher = case.first_other  # the policy serves by priority, and nothing else stops a job
     assert higher is not None
-    params = {
-        "message": "stopped_by_priority",
-        "target": 0,
-        "before": case.before,
-        "priority": case.me.priority,
-        "others": [case.labelled(higher)],
-    }
-    return Explanation(PlanReason.PREEMPTED_BY_PRIORITY, params)
+    figures = {"target": 0, "before": case.before, "priority": case.me.priority}
+    others = [case.labelled(higher)]
+    return _because(PlanReason.PREEMPTED_BY_PRIORITY, "stopped_by_priority", **figures, others=others)
 
 
 def _awaiting(case: _Case) -> Explanation:
     """It has a target, but too few of its slots are free yet."""
     target = case.placed.target
     free = min(case.summary.free_left, target)
-    params = {"message": "given_back", "target": target, "free": free, "missing": target - free, **_givers(case)}
-    return Explanation(PlanReason.WAITING_FOR_SLOTS, params)
+    figures = {"target": target, "free": free, "missing": target - free, **_givers(case)}
+    return _because(PlanReason.WAITING_FOR_SLOTS, "given_back", **figures)
 
 
 def _waiting(case: _Case) -> Explanation:
-    if case.demand.min_slots > case.decision.capacity:
-        return _too_large(case)
+    need, capacity = case.demand.min_slots, case.decision.capacity
+    if need > capacity:
+        code = _waits_for_group(case) or PlanReason.GANG_TOO_LARGE_NOW
+        return _because(code, "too_large", min_slots=need, capacity=capacity, **_group_figures(case.decision))
     ahead = case.summary.ahead_of(case.demand)
     return _in_line(case) if ahead is None else _behind(case, ahead)
-
-
-def _too_large(case: _Case) -> Explanation:
-    params = {
-        "message": "too_large",
-        "min_slots": case.demand.min_slots,
-        "capacity": case.decision.capacity,
-        **_group_figures(case.decision),
-    }
-    return Explanation(_waits_for_group(case) or PlanReason.GANG_TOO_LARGE_NOW, params)
 
 
 def _waits_for_group(case: _Case) -> PlanReason | None:
@@ -314,10 +291,10 @@ def _waits_for_group(case: _Case) -> PlanReason | None:
 
 
 def _behind(case: _Case, ahead: Demand) -> Explanation:
-    params: Params = {"message": "behind", "priority": case.me.priority, "others": [case.labelled(ahead)]}
+    figures = {"priority": case.me.priority, "others": [case.labelled(ahead)]}
     if case.decision.pool.group.policy != "fifo" and ahead.priority > case.me.priority:
-        return Explanation(PlanReason.BEHIND_HIGHER_PRIORITY, params | {"message": "behind_priority"})
-    return Explanation(PlanReason.WAITING_FOR_SLOTS, params)
+        return _because(PlanReason.BEHIND_HIGHER_PRIORITY, "behind_priority", **figures)
+    return _because(PlanReason.WAITING_FOR_SLOTS, "behind", **figures)
 
 
 def _in_line(case: _Case) -> Explanation:
@@ -328,17 +305,12 @@ def _in_line(case: _Case) -> Explanation:
         taken = case.summary.floors_slots
     else:
         taken = case.summary.firm[case.me.priority] if by_priority else case.others.slots
-    params = {
-        "message": "in_line_for_minimums" if case.is_fair_share and case.preemption else "in_line",
-        "missing": need - (capacity - taken),
-        "min_slots": need,
-        "taken": taken,
-        "capacity": capacity,
-        **_group_figures(case.decision),
-    }
+    message = "in_line_for_minimums" if case.is_fair_share and case.preemption else "in_line"
+    figures = {"missing": need - (capacity - taken), "min_slots": need, "taken": taken, "capacity": capacity}
+    code = _waits_for_group(case) or PlanReason.WAITING_FOR_SLOTS
     if by_priority and first is not None and first.priority > case.me.priority:
-        return Explanation(PlanReason.BEHIND_HIGHER_PRIORITY, params)
-    return Explanation(_waits_for_group(case) or PlanReason.WAITING_FOR_SLOTS, params)
+        code = PlanReason.BEHIND_HIGHER_PRIORITY
+    return _because(code, message, **figures, **_group_figures(case.decision))
 
 
 def _givers(case: _Case) -> Params:

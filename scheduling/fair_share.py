@@ -5,15 +5,14 @@ pool. Slots of a pool beyond all quotas belong to nobody. What groups hold beyon
 slots first; the rest is borrowed from groups that hold less than they own, so as much is lent as is borrowed.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor
 
-from scheduling.decision import Decision
+from scheduling.division import Decision
+from scheduling.pool import sharing_groups
 from scheduling.schedule import CycleResult, decided
 from scheduling.snapshot import GroupView, Snapshot
 
@@ -83,8 +82,10 @@ def fair_share(snapshot: Snapshot) -> FairShare:
     result = decided(snapshot)
     counts = _Counts(snapshot, result)
     jobs = tuple(counts.job(number) for number in sorted(counts.groups_of))
-    sharing_pools = tuple(_sharing_pool(snapshot, counts, groups) for groups in _sharing_pools(snapshot))
-    return FairShare(sharing_pools, jobs)
+    # Every group of the snapshot, also those without jobs: they may lend.
+    groups = sorted(snapshot.groups, key=lambda group: group.name)
+    pools = sharing_groups(groups, {frozenset(slot.resource_groups) for slot in snapshot.slots})
+    return FairShare(tuple(_sharing_pool(snapshot, counts, members) for members in pools), jobs)
 
 
 def split(total: int, parts: Mapping[str, int]) -> dict[str, int]:
@@ -157,18 +158,6 @@ class _Counts:
         decision = self.decisions.get(group.name)
         entitlement = decision.entitlement if decision else None
         return Fraction(wants) if entitlement is None else entitlement.deserved
-
-
-def _sharing_pools(snapshot: Snapshot) -> Iterator[tuple[GroupView, ...]]:
-    """Every group of the snapshot, also those without jobs: they may lend."""
-    offers = {frozenset(slot.resource_groups) for slot in snapshot.slots}
-    left = sorted(snapshot.groups, key=lambda group: group.name)
-    while left:
-        names = {left[0].resource_group}
-        while more := {name for offered in offers if offered & names for name in offered} - names:
-            names |= more
-        yield tuple(group for group in left if group.resource_group in names)
-        left = [group for group in left if group.resource_group not in names]
 
 
 def _sharing_pool(snapshot: Snapshot, counts: _Counts, groups: Sequence[GroupView]) -> SharingPool:

@@ -1,7 +1,5 @@
 """Who can have how many of what, where some slots are open to some and not to others: a bipartite flow."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,7 +39,11 @@ class Flow(Generic[Asker, Place]):
             came_from, end = self._way([asker])
             if end is None:
                 return
-            self._move(asker, self._steps(came_from, end))
+            # From the end: each takes of its place, and leaves that of the next step in the list.
+            steps = [end]
+            while (step := came_from[steps[-1][0]]) is not None:
+                steps.append(step)
+            self._move(asker, steps)
 
     def _way(
         self, starts: Sequence[Asker]
@@ -62,15 +64,6 @@ class Flow(Generic[Asker, Place]):
                         came_from[other] = (asker, place)
                         waiting.append(other)
         return came_from, None
-
-    def _steps(
-        self, came_from: Mapping[Asker, tuple[Asker, Place] | None], end: tuple[Asker, Place]
-    ) -> list[tuple[Asker, Place]]:
-        """From the end: each takes of its place, and leaves that of the next step in the list."""
-        steps = [end]
-        while (step := came_from[steps[-1][0]]) is not None:
-            steps.append(step)
-        return steps
 
     def _move(self, first: Asker, steps: Sequence[tuple[Asker, Place]]) -> None:
         leavers = [asker for asker, _ in steps[:-1]]

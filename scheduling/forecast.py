@@ -4,13 +4,11 @@ Only numbers are played, not slots: who gets how many is all that decides who en
 many ends that a preview would keep its reader waiting, the answer is that nobody can say.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from scheduling.decision import Decision, shares_of
-from scheduling.demand import Demand
+from scheduling.division import Decision
+from scheduling.policies import Demand, shares_of
 
 __all__ = ["Forecast", "Span", "Work", "forecast"]
 

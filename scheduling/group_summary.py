@@ -1,15 +1,12 @@
 """What sentences say of a group's jobs together, counted once for all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
 
-from scheduling.decision import Decision
-from scheduling.demand import Demand
+from scheduling.division import Decision
 from scheduling.placement import Placed, handed_over
-from scheduling.policies import fairshare
+from scheduling.policies import Demand, floors
 from scheduling.snapshot import JobView
 
 __all__ = ["GroupSummary", "OtherGroups", "Served", "summarize"]
@@ -20,19 +17,17 @@ class Served:
     """Jobs that the policy gives slots."""
 
     count: int
-    #: Sums: of their priorities, of what they get, and of the most that they ask for.
+    #: Sums: of their priorities, and of what they get.
     priority: int
     slots: int
-    most: int
     #: How many of them get the most that they ask for.
     at_maximum: int
 
-    def without(self, demand: Demand, share: int) -> Served:
+    def without(self, demand: Demand, share: int) -> "Served":
         return Served(
             self.count - 1,
             self.priority - demand.priority,
             self.slots - share,
-            self.most - demand.max_slots,
             self.at_maximum - (share == demand.max_slots),
         )
 
@@ -55,7 +50,7 @@ class GroupSummary:
     served: Served
     #: The first two of them, in the order in which they are served.
     first_served: tuple[Demand, ...]
-    #: Under fair share, the least that each job gets which takes part; see `fairshare.floors`.
+    #: Under fair share, the least that each job gets which takes part; see `policies.floors`.
     floors: Mapping[int, int]
     floors_slots: int
     #: Holder -> how many slots, useful to this group, it is giving back from this cycle on.
@@ -80,9 +75,9 @@ def summarize(decision: Decision, placed: Mapping[int, Placed], others: OtherGro
     demands, shares, group = decision.demands, decision.shares, decision.pool.group
     served = [(demand, shares[demand.id]) for demand in demands if demand.id in shares]
     givers = _givers(decision, placed, others.foreign)
-    floors: Mapping[int, int] = {}
+    least: Mapping[int, int] = {}
     if group.policy == "fairshare":
-        floors = fairshare.floors(demands, decision.capacity, preemption=group.preemption)
+        least = floors(demands, decision.capacity, preemption=group.preemption)
     return GroupSummary(
         decision=decision,
         placed=placed,
@@ -91,12 +86,11 @@ def summarize(decision: Decision, placed: Mapping[int, Placed], others: OtherGro
             len(served),
             sum(demand.priority for demand, _ in served),
             sum(share for _, share in served),
-            sum(demand.max_slots for demand, _ in served),
             sum(share == demand.max_slots for demand, share in served),
         ),
         first_served=tuple(demand for demand, _ in served[:2]),
-        floors=floors,
-        floors_slots=sum(floors.values()),
+        floors=least,
+        floors_slots=sum(least.values()),
         givers=givers,
         givers_slots=sum(givers.values()),
         free_left=decision.pool.free_count - sum(len(slots.claim) for slots in placed.values()),

@@ -1,14 +1,12 @@
-"""The scheduler's whole output: one line per job, with the reason for it. JSON round trip."""
+"""The scheduler's whole output: one line per job, with the reason for it."""
 
-from __future__ import annotations
-
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from scheduling.snapshot import SlotRef
 
-__all__ = ["Explanation", "JobPlan", "Plan", "PlanReason", "plan_from_json", "plan_to_json"]
+__all__ = ["Explanation", "JobPlan", "Plan", "PlanReason"]
 
 
 class PlanReason(StrEnum):
@@ -56,28 +54,3 @@ class JobPlan:
 class Plan:
     #: One line for every job of the snapshot, in order of job id.
     jobs: tuple[JobPlan, ...]
-
-
-def plan_to_json(plan: Plan) -> dict[str, Any]:
-    return asdict(plan)
-
-
-def plan_from_json(values: dict[str, Any]) -> Plan:
-    return Plan(jobs=tuple(_job_from_json(job) for job in values["jobs"]))
-
-
-def _job_from_json(values: dict[str, Any]) -> JobPlan:
-    reason = values["reason"]
-    return JobPlan(
-        job=values["job"],
-        target=values["target"],
-        slots=_refs(values["slots"]),
-        claim=_refs(values["claim"]),
-        vacate=_refs(values["vacate"]),
-        preempt=values["preempt"],
-        reason=Explanation(PlanReason(reason["code"]), reason["params"]),
-    )
-
-
-def _refs(values: list[list[Any]]) -> tuple[SlotRef, ...]:
-    return tuple(SlotRef(*ref) for ref in values)

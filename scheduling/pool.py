@@ -1,20 +1,18 @@
 """The slots of a snapshot as its instance groups see them."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from scheduling.demand import Demand, by_priority, by_submission
 from scheduling.entitlement import SlotClass
+from scheduling.policies import Demand, by_priority, by_submission
 from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 
-__all__ = ["ByJob", "Pool", "SlotIndex", "confine", "index_slots"]
+__all__ = ["ByJob", "Pool", "SlotIndex", "confine", "index_slots", "sharing_groups"]
 
 _BY_REF = attrgetter("ref")
 _BY_ID = attrgetter("id")
@@ -122,7 +120,7 @@ class SlotIndex:
             protected=self._protected(group),
         )
 
-    def without(self, counted_on: Set[SlotRef]) -> SlotIndex:
+    def without(self, counted_on: Set[SlotRef]) -> "SlotIndex":
         """What is left of what is free and coming, if some groups count on these slots."""
         hosts = {ref.host for ref in counted_on}
         return replace(
@@ -227,6 +225,17 @@ def _shelve_free(shelves: _Shelves, slots: Iterable[SlotView], class_of: Mapping
         if claimable and class_of[names]:
             free = shelves.free[class_of[names]]
             free[host] = free.get(host, ()) + tuple(map(_BY_REF, there))
+
+
+def sharing_groups(groups: Iterable[GroupView], offers: Collection[SlotClass]) -> Iterator[tuple[GroupView, ...]]:
+    """Groups that share slots, directly or by way of others. `offers`: who offers the same slots."""
+    left = list(groups)
+    while left:
+        names = {left[0].resource_group}
+        while more := {name for offered in offers if offered & names for name in offered} - names:
+            names |= more
+        yield tuple(group for group in left if group.resource_group in names)
+        left = [group for group in left if group.resource_group not in names]
 
 
 def confine(pool: Pool, classes: Mapping[SlotRef, SlotClass]) -> Pool:

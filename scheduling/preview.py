@@ -1,27 +1,45 @@
-"""What a new job, or a change of one, would do: the next plan with it, compared to the next plan without it."""
+"""What a change would do: the next plan with it, compared to the next plan without it.
 
-from __future__ import annotations
+The change may be a new job, other values of a job, other rules of a group, or slots that are taken out of service or
+out of a group.
+"""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scheduling.decision import Decision
+from scheduling.division import Decision
 from scheduling.placement import Placed
 from scheduling.plan import Explanation, JobPlan
 from scheduling.schedule import decided
-from scheduling.snapshot import JobView, SlotRef, SlotView, Snapshot
+from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 
-__all__ = ["Effect", "Preview", "after_cycle", "preview", "with_changes", "with_job"]
+__all__ = [
+    "Comparison",
+    "Fate",
+    "Move",
+    "Preview",
+    "after_cycle",
+    "compare",
+    "lost_slots",
+    "moves",
+    "preview",
+    "with_changes",
+    "with_group",
+    "with_job",
+    "without_host",
+]
 
 
 @dataclass(frozen=True)
-class Effect:
-    """What becomes of another job's target."""
+class Fate:
+    """What becomes of a job's target, where that is something else."""
 
     job: int
     before: int
     after: int
+    #: It runs, and is stopped to continue later.
+    stops: bool
 
 
 @dataclass(frozen=True)
@@ -33,7 +51,7 @@ class Preview:
     #: Its target without the change; 0 for a new job.
     before: int
     #: In order of job id; only jobs that get more or fewer.
-    others: tuple[Effect, ...]
+    others: tuple[Fate, ...]
     #: What the next plan decides for the job's group.
     decision: Decision
 
@@ -48,21 +66,19 @@ def with_changes(snapshot: Snapshot, job: int, **fields: Any) -> Snapshot:
 
 def preview(without: Snapshot, with_it: Snapshot, job: int) -> Preview:
     """`with_it` is `without` plus the job or its change. Only this job's sentences are made."""
-    former = {other: placed.target for other, placed in decided(without).placed.items()}
-    result = decided(with_it)
-    line, placed = result.line(job), result.placed
-    then = _then(with_it, placed, job) if line.target and not line.slots else None
-    return Preview(line, then, former.get(job, 0), tuple(_effects(former, placed, job)), result.decision(job))
+    before, result = decided(without).placed, decided(with_it)
+    line, after = result.line(job), result.placed
+    then = None
+    if line.target and not line.slots:
+        then = decided(after_cycle(after_cycle(with_it, after), {})).line(job).reason
+    others = tuple(fate for fate in _fates(before, after) if fate.job != job)
+    return Preview(line, then, before[job].target if job in before else 0, others, result.decision(job))
 
 
-def _effects(former: Mapping[int, int], placed: Mapping[int, Placed], job: int) -> Iterator[Effect]:
-    for other in sorted(placed):
-        if other != job and placed[other].target != former[other]:
-            yield Effect(other, former[other], placed[other].target)
-
-
-def _then(snapshot: Snapshot, placed: Mapping[int, Placed], job: int) -> Explanation:
-    return decided(after_cycle(after_cycle(snapshot, placed), {})).line(job).reason
+def _fates(before: Mapping[int, Placed], after: Mapping[int, Placed]) -> Iterator[Fate]:
+    for job in sorted(before.keys() & after.keys()):
+        if before[job].target != after[job].target:
+            yield Fate(job, before[job].target, after[job].target, after[job].preempt)
 
 
 def after_cycle(snapshot: Snapshot, placed: Mapping[int, Placed | JobPlan]) -> Snapshot:
@@ -89,3 +105,73 @@ def _job_after(view: JobView, placed: Placed | JobPlan | None) -> JobView:
     if placed is None or not (placed.preempt or placed.claim):
         return view
     return replace(view, state="PENDING" if placed.preempt else "RUNNING")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    #: In order of job id.
+    fates: tuple[Fate, ...]
+
+    @property
+    def moves(self) -> int:
+        """Slots that another job gets than without the change, or that only one of the two ways leaves free."""
+        more = sum(max(0, fate.after - fate.before) for fate in self.fates)
+        fewer = sum(max(0, fate.before - fate.after) for fate in self.fates)
+        return max(more, fewer)
+
+
+def with_group(snapshot: Snapshot, group: GroupView) -> Snapshot:
+    """With these rules for the group of that name."""
+    return replace(snapshot, groups=tuple(group if view.name == group.name else view for view in snapshot.groups))
+
+
+def compare(without: Snapshot, with_it: Snapshot) -> Comparison:
+    """Both have the same jobs and slots, and other groups."""
+    return Comparison(tuple(_fates(decided(without).placed, decided(with_it).placed)))
+
+
+@dataclass(frozen=True)
+class Move:
+    """What becomes of a job that holds some of these slots."""
+
+    job: int
+    #: How many of them it holds now, and keeps until it ends: fixed-size jobs finish where they are.
+    held: int
+    kept: int
+    elastic: bool
+    #: How many slots it shall have then, of these and others; 0: it is stopped, and continues later.
+    target: int
+
+
+def without_host(snapshot: Snapshot, host: str) -> Snapshot:
+    """As if the host were draining."""
+    return replace(
+        snapshot,
+        slots=tuple(replace(slot, claimable=False) if slot.ref.host == host else slot for slot in snapshot.slots),
+    )
+
+
+def lost_slots(before: Snapshot, after: Snapshot, resource_group: str) -> set[SlotRef]:
+    """Slots that the resource group offers before, and not any more after."""
+    left = {slot.ref for slot in after.slots if resource_group in slot.resource_groups}
+    return {slot.ref for slot in before.slots if resource_group in slot.resource_groups} - left
+
+
+def moves(after: Snapshot, taken: Set[SlotRef]) -> list[Move]:
+    """`after` is the snapshot without the slots `taken`. Jobs that hold any of them and may use none of them there."""
+    views = {job.id: job for job in after.jobs}
+    groups = {group.name: group.resource_group for group in after.groups}
+    held: dict[int, set[SlotRef]] = {}
+    for slot in after.slots:
+        job = views.get(slot.held_by) if slot.held_by is not None else None
+        if job is None or slot.vacating or slot.ref not in taken:
+            continue
+        if not slot.claimable or groups[job.group] not in slot.resource_groups:
+            held.setdefault(job.id, set()).add(slot.ref)
+    placed = decided(after).placed if held else {}
+    found = []
+    for number, slots in sorted(held.items()):
+        then = placed[number]
+        kept = slots & (set(then.kept) - set(then.leaving))
+        found.append(Move(number, len(slots), len(kept), views[number].elastic, then.target))
+    return found

@@ -1,9 +1,9 @@
 """Changes that would give a job more, each found by the scheduler itself on a changed snapshot: no guesses."""
 
-from __future__ import annotations
-
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from scheduling.explain import label
@@ -16,6 +16,7 @@ __all__ = ["Remedy", "remedies"]
 
 #: As the database allows.
 MAX_PRIORITY = 10_000
+_Setting = Literal["min_slots", "max_slots", "priority"]
 #: Of other jobs, how many ends are tried.
 _MAX_OTHERS = 3
 
@@ -56,44 +57,41 @@ def _lower_minimum(snapshot: Snapshot, me: JobView, line: JobPlan) -> Remedy | N
     """The largest minimum with which it would start now, or else with which others give back what it needs."""
     if line.slots or not me.elastic:
         return None
-
-    def after(minimum: int) -> JobPlan:
-        return _line(with_changes(snapshot, me.id, min_slots=minimum), me.id)
-
-    value = _first(1, me.min_slots - 1, lambda minimum: bool(after(minimum).slots), -1)
+    after = partial(_after, snapshot, me, "min_slots")
+    lower = range(me.min_slots - 1, 0, -1)
+    value = _first(lower, lambda minimum: bool(after(minimum).slots))
     if value is None and not line.target:
-        value = _first(1, me.min_slots - 1, lambda minimum: after(minimum).target > 0, -1)
-    return None if value is None else _changed("min_slots", value, me, line, after(value))
+        value = _first(lower, lambda minimum: after(minimum).target > 0)
+    return None if value is None else _remedy("min_slots", value, me.min_slots, line, after(value))
 
 
 def _raise_priority(snapshot: Snapshot, me: JobView, line: JobPlan) -> Remedy | None:
     """The least priority with which it gets more."""
-
-    def after(priority: int) -> JobPlan:
-        return _line(with_changes(snapshot, me.id, priority=priority), me.id)
-
     if line.target >= me.max_slots:
         return None
-    value = _first(me.priority + 1, MAX_PRIORITY, lambda priority: after(priority).target > line.target, 1)
-    return None if value is None else _changed("priority", value, me, line, after(value))
+    after = partial(_after, snapshot, me, "priority")
+    value = _first(range(me.priority + 1, MAX_PRIORITY + 1), lambda value: after(value).target > line.target)
+    return None if value is None else _remedy("priority", value, me.priority, line, after(value))
 
 
 def _raise_maximum(snapshot: Snapshot, me: JobView, line: JobPlan) -> Remedy | None:
     """As many as it would get if it asked for all there are."""
     if line.target < me.max_slots or not me.elastic:
         return None
-    most = _line(with_changes(snapshot, me.id, max_slots=len(snapshot.slots)), me.id).target
+    most = _after(snapshot, me, "max_slots", len(snapshot.slots)).target
     if most <= me.max_slots:
         return None
-    after = _line(with_changes(snapshot, me.id, max_slots=most), me.id)
-    return _changed("max_slots", most, me, line, after) if after.target > line.target else None
+    after = _after(snapshot, me, "max_slots", most)
+    return _remedy("max_slots", most, me.max_slots, line, after) if after.target > line.target else None
 
 
-def _changed(
-    kind: Literal["min_slots", "max_slots", "priority"], value: int, me: JobView, line: JobPlan, after: JobPlan
-) -> Remedy:
-    former = getattr(me, kind)
-    return Remedy(kind, value, former, after.target, len(after.slots), line.target, _starts(line, after))
+def _after(snapshot: Snapshot, me: JobView, kind: _Setting, value: int) -> JobPlan:
+    return _line(with_changes(snapshot, me.id, **{kind: value}), me.id)
+
+
+def _remedy(kind: _Setting | Literal["end"], value: int, former: int, line: JobPlan, after: JobPlan) -> Remedy:
+    starts_now = not line.slots and bool(after.slots)
+    return Remedy(kind, value, former, after.target, len(after.slots), line.target, starts_now)
 
 
 def _ends(snapshot: Snapshot, me: JobView, line: JobPlan) -> Iterator[Remedy]:
@@ -105,10 +103,7 @@ def _ends(snapshot: Snapshot, me: JobView, line: JobPlan) -> Iterator[Remedy]:
     for other in sorted(others, key=lambda view: (-holders.count(view.id), view.id))[:_MAX_OTHERS]:
         after = _line(_without(snapshot, other.id), me.id)
         if after.target > line.target:
-            starts = _starts(line, after)
-            yield Remedy(
-                "end", other.id, other.id, after.target, len(after.slots), line.target, starts, label(me, other)
-            )
+            yield replace(_remedy("end", other.id, other.id, line, after), other=label(me, other))
 
 
 def _without(snapshot: Snapshot, job: int) -> Snapshot:
@@ -118,26 +113,12 @@ def _without(snapshot: Snapshot, job: int) -> Snapshot:
     return replace(snapshot, slots=slots, jobs=tuple(view for view in snapshot.jobs if view.id != job))
 
 
-def _starts(line: JobPlan, after: JobPlan) -> bool:
-    return not line.slots and bool(after.slots)
-
-
 def _line(snapshot: Snapshot, job: int) -> JobPlan:
     return decided(snapshot).line(job)
 
 
-def _first(low: int, high: int, holds: Callable[[int], bool], direction: Literal[1, -1]) -> int | None:
-    """The least (1) or largest (-1) number that holds, if more of it only helps; at any rate one that was seen to."""
-    if low > high:
+def _first(values: range, holds: Callable[[int], bool]) -> int | None:
+    """The first of the values that holds, if going on only helps; at any rate one that was seen to."""
+    if not values or not holds(values[-1]):
         return None
-    best = high if direction == 1 else low
-    if not holds(best):
-        return None
-    while low < high:
-        middle = (low + high + (direction == -1)) // 2
-        if holds(middle):
-            best = middle
-            low, high = (low, middle) if direction == 1 else (middle, high)
-        else:
-            low, high = (middle + 1, high) if direction == 1 else (low, middle - 1)
-    return best
+    return values[bisect_left(values, True, hi=len(values) - 1, key=holds)]

@@ -1,7 +1,7 @@
 """One cycle of the scheduler: from what there is to what shall be.
 
 1. instance groups that use the same slots get parts of them by quota and weight (division.py, entitlement.py);
-2. in each group its policy says how many slots each job gets of the group's part (decision.py, policies/);
+2. in each group its policy says how many slots each job gets of the group's part (policies.py);
 3. shrinking jobs choose what to keep, growing and starting jobs claim what is free now (placement.py), one group after
    the other, those below their part before those that borrow, none of them what another one counts on;
 4. every job gets a sentence that says why (explain.py).
@@ -10,16 +10,13 @@ A plan claims only what is free. Slots that are being given back count in the ta
 once they are free. A job that waits is started only when at least its minimum can be claimed at once.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from operator import attrgetter
 
-from scheduling.decision import Decision
-from scheduling.division import divide
-from scheduling.explain import explain, explain_one
+from scheduling.division import Decision, divide
+from scheduling.explain import explain
 from scheduling.group_summary import OtherGroups
 from scheduling.placement import Placed, handed_over, place
 from scheduling.plan import Explanation, JobPlan, Plan
@@ -31,13 +28,17 @@ __all__ = ["CycleResult", "decided", "schedule"]
 _BY_JOB = attrgetter("job")
 
 
+#: The decision of a group, and the slots of each of its jobs.
+GroupResult = tuple[Decision, Mapping[int, Placed]]
+
+
 @dataclass(frozen=True)
 class CycleResult:
     """All that a plan decides, before it is put into words: enough for who asks about one job."""
 
     index: SlotIndex
-    #: The decision of each group that has jobs and the slots of those, in the order in which they were placed.
-    groups: tuple[tuple[Decision, Mapping[int, Placed]], ...]
+    #: Of each group that has jobs, in the order in which they were placed.
+    groups: tuple[GroupResult, ...]
     #: Group -> job -> slots in service that it vacates.
     handed_over: Mapping[str, Mapping[int, list[SlotRef]]]
     views: Mapping[int, JobView]
@@ -54,7 +55,7 @@ class CycleResult:
     def line(self, job: int) -> JobPlan:
         """The job's line of the plan."""
         decision, placed = next(group for group in self.groups if job in group[1])
-        return _line(job, placed[job], explain_one(decision, placed, self.others(decision), job))
+        return _line(job, placed[job], explain(decision, placed, self.others(decision), [job])[job])
 
     def others(self, decision: Decision) -> OtherGroups:
         """What the group's sentences may say of other groups: what comes from them."""
@@ -69,30 +70,39 @@ class CycleResult:
 
 
 def schedule(snapshot: Snapshot) -> Plan:
-    lines: list[JobPlan] = []
     result = decided(snapshot)
+    # 4. What it says to each job.
+    lines: list[JobPlan] = []
     for decision, placed in result.groups:
-        reasons = explain(decision, placed, result.others(decision))
+        reasons = explain(decision, placed, result.others(decision), placed)
         lines += [_line(job, slots, reasons[job]) for job, slots in placed.items()]
     return Plan(jobs=tuple(sorted(lines, key=_BY_JOB)))
 
 
 def decided(snapshot: Snapshot) -> CycleResult:
-    index = left = index_slots(snapshot)
+    index = index_slots(snapshot)
+    # 1. and 2. How many slots each group gets, and each of its jobs.
     decisions = divide(index)
-    groups: list[tuple[Decision, Mapping[int, Placed]]] = []
-    vacated: dict[str, Mapping[int, list[SlotRef]]] = {}
+    # 3. Which slots.
+    groups = tuple(_place_in_turn(index, decisions))
+    vacated = {
+        decision.pool.group.name: handed_over(index.held.get(decision.pool.group.name, {}), placed)
+        for decision, placed in groups
+        if decision.entitlement is not None
+    }
+    return CycleResult(index, groups, vacated, {job.id: job for job in snapshot.jobs})
+
+
+def _place_in_turn(index: SlotIndex, decisions: Mapping[str, Decision]) -> Iterator[GroupResult]:
+    left = index
     for name in sorted(decisions, key=lambda name: (_has_its_part(decisions[name]), name)):
         decision = decisions[name]
         if left is not index:
             decision = replace(decision, pool=_less(left, decision.pool))
         placed = place(decision)
-        groups.append((decision, placed))
-        if decision.entitlement is not None:
-            vacated[name] = handed_over(index.held.get(name, {}), placed)
-            if counted_on := _counted_on(decision.pool, placed):
-                left = left.without(counted_on)
-    return CycleResult(index, tuple(groups), vacated, {job.id: job for job in snapshot.jobs})
+        yield decision, placed
+        if decision.entitlement is not None and (counted_on := _counted_on(decision.pool, placed)):
+            left = left.without(counted_on)
 
 
 def _has_its_part(decision: Decision) -> bool:

@@ -1,11 +1,9 @@
-"""The scheduler's whole input. JSON round trip: a surprise in production becomes a test file."""
+"""The scheduler's whole input. `msgspec.json` writes and reads it, so that a surprise in production becomes a test."""
 
-from __future__ import annotations
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, NamedTuple
-
-__all__ = ["GroupView", "JobView", "SlotRef", "SlotView", "Snapshot", "snapshot_from_json", "snapshot_to_json"]
+__all__ = ["GroupView", "JobView", "SlotRef", "SlotView", "Snapshot"]
 
 PolicyName = Literal["fifo", "priority", "fairshare"]
 
@@ -87,27 +85,3 @@ class Snapshot:
     jobs: tuple[JobView, ...] = ()
     #: Number of the cycle that reads it, for the log.
     cycle: int = field(default=0, compare=False)
-
-
-def snapshot_to_json(snapshot: Snapshot) -> dict[str, Any]:
-    return asdict(snapshot)
-
-
-def snapshot_from_json(values: dict[str, Any]) -> Snapshot:
-    return Snapshot(
-        at=values["at"],
-        cycle=values["cycle"],
-        groups=tuple(GroupView(**group) for group in values["groups"]),
-        slots=tuple(_slot_from_json(slot) for slot in values["slots"]),
-        jobs=tuple(JobView(**job) for job in values["jobs"]),
-    )
-
-
-def _slot_from_json(values: dict[str, Any]) -> SlotView:
-    return SlotView(
-        ref=SlotRef(*values["ref"]),
-        resource_groups=tuple(values["resource_groups"]),
-        claimable=values["claimable"],
-        held_by=values["held_by"],
-        vacating=values["vacating"],
-    )

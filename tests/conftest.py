@@ -1,7 +1,5 @@
 """What every test may use: a throw-away home, and a cast. Alice owns things, Bob must not see them, Carol is staff."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

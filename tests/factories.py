@@ -1,7 +1,5 @@
 """Rows for tests: each with the least that its constraints ask for."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A cluster's history: any number of jobs as a team leaves them behind over two years, made in seconds."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ looks at what was sent before it looks at who sent it, or another thing than usu
 names the lines that are missing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,6 +60,7 @@ RULES: dict[str, Audience | Rule] = {
     # Pages
     "GET overview": USERS,
     "GET overview-live": USERS,
+    "GET topic-number": Rule(USERS, args={"topic": "cluster"}),
     "GET login": EVERYBODY,
     "POST login": EVERYBODY,
     "PUT login": EVERYBODY,
@@ -69,7 +68,6 @@ RULES: dict[str, Audience | Rule] = {
     "GET healthz": EVERYBODY,
     "GET dlicmd": EVERYBODY,
     "GET cluster": USERS,
-    "GET cluster-live": USERS,
     "GET cluster-trace": USERS,
     "GET jobs:list": USERS,
     "GET jobs:compare": USERS,
@@ -79,7 +77,6 @@ RULES: dict[str, Audience | Rule] = {
     "POST jobs:forget-filter": ONLY_OWNER_SEES,
     "GET jobs:rows": USERS,
     "GET jobs:stop-question": USERS,
-    "GET jobs:list-live": Rule(USERS, args={"topic": "cluster"}),
     "GET jobs:train": USERS,
     "POST jobs:train": CHANGERS,
     "POST jobs:train-preview": CHANGERS,
@@ -143,7 +140,6 @@ RULES: dict[str, Audience | Rule] = {
     "GET fair-share": USERS,
     "GET metrics": (LOGIN, LOGIN, LOGIN, LOGIN, LOGIN, IN),
     "GET groups:list": USERS,
-    "GET groups:live": Rule(USERS, args={"topic": "groups"}),
     "GET groups:detail": USERS,
     "GET groups:deployment": USERS,
     "GET groups:new": ADMINS,

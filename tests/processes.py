@@ -1,7 +1,5 @@
 """What tests need that start processes of their own over the test's database."""
 
-from __future__ import annotations
-
 from urllib.parse import quote
 
 from django.db import connection

@@ -3,8 +3,6 @@
 A page that is added gets a line here; `tests/webapp/pages/test_sitemap.py` fails until it has one.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 
@@ -66,7 +64,7 @@ STAFF_PAGES: dict[str, Callable[[Scene], list[str]]] = {
 #: Names of addresses that show no page of their own -> what they answer with.
 NOT_PAGES = {
     "overview-live": "JSON",
-    "cluster-live": "JSON",
+    "topic-number": "JSON",
     "cluster-trace": "JSON",
     "datasets:live": "JSON",
     "datasets:delete": "takes a form",
@@ -81,7 +79,6 @@ NOT_PAGES = {
     "jobs:stop-question": "JSON",
     "jobs:save-filter": "takes a form, shows the list",
     "jobs:forget-filter": "takes a form",
-    "jobs:list-live": "JSON",
     "jobs:live": "JSON",
     "jobs:curves": "JSON",
     "jobs:part": "a part of the page",
@@ -99,7 +96,6 @@ NOT_PAGES = {
     "hosts:question": "JSON",
     "hosts:act": "takes a form",
     "hosts:join-withdraw": "takes a form",
-    "groups:live": "JSON",
     "groups:parameters": "JSON",
     "groups:change-preview": "JSON",
     "groups:undo": "takes a form",

@@ -1,7 +1,5 @@
 """Who may import whom, who reads the environment, how long a file may be: ARCHITECTURE.md's rules, by the source."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess
@@ -40,7 +38,6 @@ JOBS_FLOORS: tuple[tuple[str, ...], ...] = (
     ("pages", "api"),
     ("templatetags", "tutorial"),
     ("tasks", "management"),
-    ("apps",),
 )
 
 #: Where our own code lies; a folder's place on the import path comes first.

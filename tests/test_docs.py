@@ -1,7 +1,5 @@
 """What people can set, and what they can meet, is documented."""
 
-from __future__ import annotations
-
 import ast
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """`/api/v1/`: joins the apps' endpoints."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.urls import URLPattern, URLResolver, include, path, re_path
@@ -69,9 +67,9 @@ _v1: list[URLPattern | URLResolver] = [
     path("folders/", Folders.as_view(), name="folders"),
     path("uploads/", UploadList.as_view(), name="uploads"),
     path("uploads/<int:upload>/", UploadDetail.as_view(), name="upload"),
-    path("", include("datasets.api.urls")),
-    path("", include("models_registry.api.urls")),
-    path("", include("workers.api.urls")),
+    path("", include("datasets.api")),
+    path("", include("models_registry.api")),
+    path("", include("workers.api")),
     path("", include("jobs.api.urls")),
 ]
 

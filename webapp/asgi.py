@@ -1,7 +1,5 @@
 """The ASGI application: pages and API over HTTP, live events over a websocket."""
 
-from __future__ import annotations
-
 import gc
 import os
 
@@ -15,8 +13,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.settings")
 _http = get_asgi_application()
 
 from accounts.bodies import LimitedBodies  # noqa: E402
-from webapp.consumers import LiveConsumer  # noqa: E402
-from webapp.origin import FullOrigin  # noqa: E402
+from webapp.consumers import FullOrigin, LiveConsumer  # noqa: E402
 from wmla.preflight import Preflight  # noqa: E402
 
 __all__ = ["application"]

@@ -1,7 +1,5 @@
 """The control plane's Celery app: sends `executor.sync` to hosts, receives their reports on queue `control`."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The websocket at `/ws/live/`: one per browser tab, any number of topics. See `core/hub.py` for what flows."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
@@ -14,7 +12,9 @@ from weakref import WeakKeyDictionary
 from channels.auth import get_user
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
+from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.http.request import split_domain_port, validate_host
 
 from core.broker import connect_async
 from core.hub import Client, Hub
@@ -30,11 +30,12 @@ from core.live import (
     job_topic,
     jobs_topic_of,
 )
+from core.roles import is_cluster_admin
 from jobs.files.tail import LogTails, log_topic_parts, topic_log
 from jobs.queries.jobs import visible_jobs
-from webapp.metrics.process import WEBSOCKETS
+from webapp.metrics import WEBSOCKETS
 
-__all__ = ["LiveConsumer", "may_see"]
+__all__ = ["FullOrigin", "LiveConsumer", "may_see"]
 
 NOT_LOGGED_IN = 4401
 NOT_ALLOWED = 4403
@@ -163,7 +164,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
 def may_see(user: User, topics: Iterable[str]) -> bool:
     """All of these: all see what is the cluster's and their own new jobs, a job's and its logs' who may see it."""
     free = {CLUSTER, DATASETS, GROUPS, HOSTS, jobs_topic_of(user.pk or 0)}
-    if getattr(user, "is_staff", False):
+    if is_cluster_admin(user):
         free.add(JOBS)
     numbers = {_job_of(topic) for topic in topics if topic not in free}
     wanted = {number for number in numbers if number is not None}
@@ -212,3 +213,29 @@ async def _broker_events() -> AsyncIterator[AsyncIterator[str | bytes]]:
                     yield message["data"]
 
         yield payloads()
+
+
+class FullOrigin:
+    """Refuses a handshake whose Origin is not exactly this site's: scheme, host and port.
+
+    Browsers send cookies along, whosever page asks. Channels' own validator accepts any port and scheme of an allowed
+    host.
+    """
+
+    def __init__(self, application: Any) -> None:
+        self._application = application
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        is_tls = settings.TIDEPOOL_HTTPS or scope.get("scheme") == "wss"
+        if _is_ours(headers.get(b"origin", ""), headers.get(b"host", ""), "https" if is_tls else "http"):
+            await self._application(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 4403})
+
+
+def _is_ours(origin: str, host: str, scheme: str) -> bool:
+    if origin in settings.TIDEPOOL_ORIGINS:
+        return True
+    domain, _ = split_domain_port(host)
+    return bool(domain) and validate_host(domain, settings.ALLOWED_HOSTS) and origin == f"{scheme}://{host}"

@@ -1,7 +1,5 @@
 """Turns the text of environment variables into settings, or says in one sentence what is wrong with it."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import Iterable, Mapping

@@ -3,8 +3,6 @@
 Without the examples it is as WMLA's cluster is after its installation: an administrator and ComputeHosts.
 """
 
-from __future__ import annotations
-
 import shutil
 
 from django.conf import settings
@@ -23,7 +21,7 @@ from models_registry.models import ModelTemplate, RegisteredModel
 from workers.actions import ResourceGroupSpec, create_resource_group
 from workers.models import ResourceGroup
 
-__all__ = ["ADMIN", "fill_home", "make_user"]
+__all__ = ["ADMIN", "fill_home"]
 
 ADMIN = "admin"
 _EXAMPLE = "digits-cnn"
@@ -47,14 +45,6 @@ def fill_home(admin_password: str, *, examples: bool = True) -> None:
         _add_digits(admin)
     if not RegisteredModel.objects.filter(name=_EXAMPLE).exists():
         _add_model(admin)
-
-
-def make_user(username: str, password: str) -> User:
-    """An ordinary user, for demonstrations; an existing one gets this password."""
-    user, _ = User.objects.get_or_create(username=username)
-    user.set_password(password)
-    user.save(update_fields=["password"])
-    return user
 
 
 def _add_resource_group(group: ResourceGroupSpec) -> None:

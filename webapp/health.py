@@ -1,7 +1,5 @@
 """`/healthz`: the parts that trainings need and that are not alive. Open to all, so it names parts and nothing else."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from datetime import timedelta
@@ -36,8 +34,8 @@ def missing_parts() -> list[str]:
     """The parts that do not work, by name."""
     checks: dict[str, Callable[[], bool]] = {
         "database": _database_answers,
-        "broker": _broker_answers,
-        "scheduler": _scheduler_holds_lease,
+        "broker": lambda: bool(connect().ping()),
+        "scheduler": SchedulerLease.objects.filter(expires_at__gt=timezone.now()).exists,
         "executor": _executor_reports,
     }
     return [name for name, check in checks.items() if not _passes(name, check)]
@@ -55,14 +53,6 @@ def _database_answers() -> bool:
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1")
         return bool(cursor.fetchone() == (1,))
-
-
-def _broker_answers() -> bool:
-    return bool(connect().ping())
-
-
-def _scheduler_holds_lease() -> bool:
-    return SchedulerLease.objects.filter(expires_at__gt=timezone.now()).exists()
 
 
 def _executor_reports() -> bool:

@@ -1,7 +1,5 @@
 """Middleware of every request: static files first, then the log-in."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

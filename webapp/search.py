@@ -1,7 +1,5 @@
 """The search of the palette: jobs, datasets and models by a part of their name, as far as the user may see them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from django.contrib.auth.models import User
@@ -36,33 +34,17 @@ def find(user: User, text: str) -> list[Hit]:
     text = text.strip()
     if not text or len(text) > MAX_LETTERS or "\0" in text:
         return []
-    return [*_jobs(user, text), *_datasets(text), *_models(text)]
-
-
-def _jobs(user: User, text: str) -> list[Hit]:
     wanted = Q(name__icontains=text)
-    if text.isascii() and text.isdigit() and len(text) <= 18:
-        wanted |= Q(pk=int(text))
-    found = visible_jobs(user).filter(wanted).order_by("-id")[:HITS]
-    return [
+    number = Q(pk=int(text)) if text.isascii() and text.isdigit() and len(text) <= 18 else Q()
+    hits = [
         Hit(
             "job", job.pk, job.name, f"{job.state.capitalize()}, number {job.pk}", reverse("jobs:detail", args=[job.pk])
         )
-        for job in found
+        for job in visible_jobs(user).filter(wanted | number).order_by("-id")[:HITS]
     ]
-
-
-def _datasets(text: str) -> list[Hit]:
-    found = datasets().filter(name__icontains=text).order_by("-id")[:HITS]
-    return [
-        Hit("dataset", row.pk, row.name, f"Owner {row.owner.username}", reverse("datasets:detail", args=[row.pk]))
-        for row in found
-    ]
-
-
-def _models(text: str) -> list[Hit]:
-    found = models().filter(name__icontains=text).order_by("-id")[:HITS]
-    return [
-        Hit("model", row.pk, row.name, f"Owner {row.owner.username}", reverse("models:detail", args=[row.pk]))
-        for row in found
-    ]
+    for kind, rows in (("dataset", datasets()), ("model", models())):
+        hits += [
+            Hit(kind, row.pk, row.name, f"Owner {row.owner.username}", reverse(f"{kind}s:detail", args=[row.pk]))
+            for row in rows.filter(wanted).order_by("-id")[:HITS]
+        ]
+    return hits

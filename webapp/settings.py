@@ -1,7 +1,5 @@
 """Settings. The only module of the web part that reads the environment; docs/settings.md lists the variables."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -80,7 +78,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "webapp.metrics.process.CountRequests",
+    "webapp.metrics.CountRequests",
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
     "webapp.middleware.StaticFiles",

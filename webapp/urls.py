@@ -1,26 +1,24 @@
 """Every address of the site."""
 
-from __future__ import annotations
-
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import URLPattern, URLResolver, include, path
 
 from core.audit.views import audit
 from jobs.pages.cluster import views as cluster_views
-from jobs.pages.groups import fair_share_views
+from jobs.pages.groups import views as group_views
 from jobs.pages.usage import views as usage_views
 from webapp import views
 from webapp.health import healthz
-from webapp.metrics.views import metrics
-from wmla.tools import dlicmd
+from webapp.metrics import metrics
+from wmla.service import dlicmd
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", views.overview, name="overview"),
     path("overview/live.json", views.overview_live, name="overview-live"),
+    path("live/<str:topic>.json", views.topic_number, name="topic-number"),
     path("login/", LoginView.as_view(redirect_authenticated_user=True), name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),
     path("cluster/", cluster_views.cluster, name="cluster"),
-    path("cluster/live.json", cluster_views.cluster_live_json, name="cluster-live"),
     path("cluster/trace.json", cluster_views.cluster_trace_json, name="cluster-trace"),
     path("jobs/", include("jobs.pages.urls")),
     path("datasets/", include("datasets.urls")),
@@ -34,7 +32,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("usage/report.json", usage_views.usage_report, name="usage-report"),
     path("usage/prices/<int:number>/remove/", usage_views.price_remove, name="usage-price-remove"),
     path("usage/prices/restore/", usage_views.price_restore, name="usage-price-restore"),
-    path("fair-share/", fair_share_views.fair_share, name="fair-share"),
+    path("fair-share/", group_views.fair_share, name="fair-share"),
     path("healthz", healthz, name="healthz"),
     path("metrics", metrics, name="metrics"),
     path("ui/tools/dlicmd.py", dlicmd, name="dlicmd"),

@@ -1,14 +1,15 @@
 """The overview, and the answers where a page cannot be shown."""
 
-from __future__ import annotations
-
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from core.charts import tide_figure
 from core.errors import NotAllowed
+from core.live import CLUSTER, GROUPS, current_seqs
+from core.pages import login_user
 from jobs.pages.queries import cluster_live, cluster_page
+from jobs.queries.listing import jobs_topic
 
 __all__ = [
     "bad_request",
@@ -20,6 +21,7 @@ __all__ = [
     "permission_denied",
     "refused",
     "server_error",
+    "topic_number",
 ]
 
 TIDE_COLUMNS = ("Time", "Job", "GPUs", "Why", "Pause (ms)")
@@ -47,6 +49,14 @@ def overview(request: HttpRequest) -> HttpResponse:
 def overview_live(request: HttpRequest) -> JsonResponse:
     """State for an overview whose live chain broke, or that websockets do not reach."""
     return JsonResponse(cluster_live(request.user))
+
+
+@require_safe
+def topic_number(request: HttpRequest, topic: str) -> JsonResponse:
+    """Return the newest number of a topic, for pages that fetch what they show in parts."""
+    if topic not in (CLUSTER, GROUPS, jobs_topic(login_user(request))):
+        raise Http404
+    return JsonResponse({"seq": current_seqs([topic])[topic], "state": {}})
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:

@@ -1,23 +1,41 @@
 """Addresses of WMLA's features that Tidepool does not have: each answers what there is instead."""
 
-from __future__ import annotations
-
-import re
 from typing import Any, NoReturn
 
-from django.urls import URLPattern, re_path
+from django.urls import URLPattern
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
-from rest_framework.views import APIView
 
 from core.errors import NotFound
 from wmla.registered_models import WeightUpload
-from wmla.view import WmlaView
+from wmla.view import WmlaView, route
 
-__all__ = ["Certificates", "DatasetContents", "FileWithoutOwner", "takes_nothing", "urls"]
+__all__ = ["certificates", "others", "takes_nothing", "uploads"]
+
+_SERVING = (
+    "Trained models are not served here: download one with GET /models/<model>/trainings/<training>/weightfile, or "
+    "measure it with POST /models/<model>/validations."
+)
+_SEARCH = (
+    "There is no search for hyperparameters here: start a training for each choice with POST /execs or POST "
+    "/models/<model>/trainings, and compare them on the page Jobs."
+)
+_CONTENTS = (
+    "Rows and pictures of a dataset are not listed here: its page shows examples, and GET "
+    "/api/v1/datasets/<name>/versions/<number>/ tells what was found in its files."
+)
+_FILES = (
+    "A file is found by the model or template that it belongs to: ask for GET /models/<model>/files/<file> or GET "
+    "/modeltemplates/<template>/files/<file>."
+)
+_CERTIFICATES = (
+    "Instance groups have no certificates, because their traffic is not encrypted: keep the hosts in a network of "
+    "their own, and let people come by the site's TLS."
+)
 
 
-class _Absent(WmlaView):
+@extend_schema(exclude=True)
+class Absent(WmlaView):
     sentence = ""
 
     def get(self, request: Request, **parts: Any) -> NoReturn:
@@ -26,60 +44,26 @@ class _Absent(WmlaView):
     post = put = delete = get
 
 
-@extend_schema(exclude=True)
-class Serving(_Absent):
-    sentence = (
-        "Trained models are not served here: download one with GET /models/<model>/trainings/<training>/weightfile, or "
-        "measure it with POST /models/<model>/validations."
-    )
-
-
-@extend_schema(exclude=True)
-class Hypersearch(_Absent):
-    sentence = (
-        "There is no search for hyperparameters here: start a training for each choice with POST /execs or POST "
-        "/models/<model>/trainings, and compare them on the page Jobs."
-    )
-
-
-@extend_schema(exclude=True)
-class DatasetContents(_Absent):
-    sentence = (
-        "Rows and pictures of a dataset are not listed here: its page shows examples, and GET "
-        "/api/v1/datasets/<name>/versions/<number>/ tells what was found in its files."
-    )
-
-
-@extend_schema(exclude=True)
-class FileWithoutOwner(_Absent):
-    sentence = (
-        "A file is found by the model or template that it belongs to: ask for GET /models/<model>/files/<file> or GET "
-        "/modeltemplates/<template>/files/<file>."
-    )
-
-
-@extend_schema(exclude=True)
-class Certificates(_Absent):
-    sentence = (
-        "Instance groups have no certificates, because their traffic is not encrypted: keep the hosts in a network of "
-        "their own, and let people come by the site's TLS."
-    )
-
-
-#: Name -> the address below the base of deep learning, and what answers. WMLA takes files with POST there.
-_REFUSED: dict[str, tuple[str, type[APIView]]] = {
-    "inferences": (r"inferences(?:/.*)?", Serving),
-    "edimodels": (r"edimodels(?:/.*)?", Serving),
-    "hypersearch": (r"hypersearch(?:/.*)?", Hypersearch),
-    "model-hypersearch": (r"models/(?P<model>[^/]+)/hypersearch(?:/.*)?", Hypersearch),
-    "weight-upload": (r"models/(?P<model>weightfile)/?", WeightUpload),
-}
-
-urls: list[URLPattern] = [
-    re_path(rf"^{address}$", view.as_view(), name=name) for name, (address, view) in _REFUSED.items()
+#: WMLA takes files with POST there.
+uploads: list[URLPattern] = [
+    route("inferences(?:/.*)?", Absent, "inferences", sentence=_SERVING),
+    route("edimodels(?:/.*)?", Absent, "edimodels", sentence=_SERVING),
+    route("hypersearch(?:/.*)?", Absent, "hypersearch", sentence=_SEARCH),
+    route("models/<model>/hypersearch(?:/.*)?", Absent, "model-hypersearch", sentence=_SEARCH),
+    route("models/(?P<model>weightfile)", WeightUpload, "weight-upload"),
+]
+#: These come last, because a model or template may be called "files".
+others: list[URLPattern] = [
+    route("datasets/<dataset>/csvs", Absent, "dataset-csvs", sentence=_CONTENTS),
+    route("datasets/<dataset>/objectimages", Absent, "dataset-pictures", sentence=_CONTENTS),
+    route("models/files/<path:file>", Absent, "some-model-file", sentence=_FILES),
+    route("modeltemplates/files/<path:file>", Absent, "some-template-file", sentence=_FILES),
+]
+certificates: list[URLPattern] = [
+    route("instances/<sig_id>/sslconf/<tier>", Absent, "certificates", sentence=_CERTIFICATES)
 ]
 
 
 def takes_nothing(address: str) -> bool:
     """Return whether a POST there, below the base of deep learning, is refused whatever is sent."""
-    return any(re.fullmatch(refused, address) for refused, _ in _REFUSED.values())
+    return any(upload.pattern.match(address) for upload in uploads)

@@ -4,35 +4,64 @@ The driver is the training's coordinator, its output is that of rank 0; each ran
 here (memory and processors of a training's processes) is null, and never a guess.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from django.contrib.auth.models import User
 from django.db.models import F
+from django.utils import timezone
+from rest_framework import serializers
 
+from core.errors import NotFound, UserError, field_error
+from core.text import is_storable
 from core.time import iso
 from jobs.models import Generation, InstanceGroup, Job, Rank, SlotClaim
-from jobs.states import TERMINAL, RankState
-from wmla.identities import Dialect, Submitted
-from wmla.lookup import identities, submitted
-from wmla.messages import state_word
+from jobs.queries.jobs import visible_jobs
+from jobs.queries.listing import JobFilter, list_keys
+from jobs.states import TERMINAL, JobState, RankState
+from wmla.fields import Flag, Json, Many, Real, Shape, Text, Whole
+from wmla.identities import KNOWN_WORDS, Submitted, state_word, states_behind
+from wmla.lookup import group_of, identities, job_of, submitted
 
 __all__ = [
+    "ApplicationOutput",
+    "ApplicationQuery",
+    "EngineApplicationOutput",
+    "EngineQuery",
     "Executor",
+    "ScheduledApplicationOutput",
+    "StateQuery",
+    "TotalMemory",
+    "applications",
     "consumer_of",
-    "engine_applications",
     "executors_of",
-    "listed_applications",
-    "scheduled_applications",
+    "jobs_in_list",
 ]
 
 _MEBIBYTE = 1024**2
+_NOT_MEASURED = "Not measured here: null."
 _CONDUCTOR = "/platform/rest/conductor/v1"
 _EXECUTOR_WORDS = {RankState.RUNNING: "RUNNING", RankState.STOPPING: "RUNNING", RankState.LOST: "LOST"}
+_USUAL_LENGTH = 200
+_MOST_LENGTH = 1000
+#: What a list is sorted by, in either generation's words -> column. Each goes together with the id.
+_SORTED_BY = {
+    "submittedtime": "submitted_at",
+    "submit_time": "submitted_at",
+    "endtime": "finished_at",
+    "end_time": "finished_at",
+    "applicationname": "name_folded",
+    "name": "name_folded",
+    "username": "owner__username",
+    "submit_user": "owner__username",
+    "applicationid": "pk",
+    "id": "pk",
+    "priority": "priority",
+    "state": "state",
+}
 
 
 @dataclass(frozen=True)
@@ -51,12 +80,19 @@ class Executor:
 
 
 @dataclass
-class _Held:
-    """The resources of a training now, and the executors of its newest attempt, also after its end."""
+class Application:
+    """A training with the resources that it holds now, and the executors of its newest attempt, also after its end."""
 
+    job: Job
+    #: In the dialect whose ids and words are used.
+    submitted: Submitted
+    executors: list[Executor]
     #: Host, percent and bytes of each GPU; None for what it does not tell.
     gpus: list[tuple[str, float | None, int | None]] = field(default_factory=list)
-    executors: list[Executor] = field(default_factory=list)
+
+    @property
+    def state(self) -> str:
+        return state_word(self.job.state, self.submitted.dialect)
 
     @property
     def memory_mebibytes(self) -> int | None:
@@ -70,26 +106,31 @@ class _Held:
         told = [percent for _, percent, _ in self.gpus if percent is not None]
         return round(sum(told), 1) if told or not self.gpus else None
 
+    @property
+    def minutes(self) -> float:
+        """Since the first start."""
+        if self.job.started_at is None:
+            return 0.0
+        end = self.job.finished_at or timezone.now()
+        return round(max(0.0, (end - self.job.started_at).total_seconds()) / 60, 4)
 
-def listed_applications(jobs: Sequence[Job], now: datetime, dialect: str | None = None) -> list[dict[str, Any]]:
-    """Return applications as Conductor lists them, in a fixed number of queries.
+
+def applications(jobs: Sequence[Job], dialect: str | None = None) -> list[Application]:
+    """Return the trainings as applications, in a fixed number of queries.
 
     dialect: whose ids and words are used; None: that in which each was submitted.
     """
-    held = _held_by(jobs)
-    return [_listed(job, held[job.pk], now, dialect) for job in jobs]
-
-
-def scheduled_applications(jobs: Sequence[Job], now: datetime) -> list[dict[str, Any]]:
-    """Return applications as `/scheduler/applications` does: by `task0` and `task12n` clients find logs."""
-    rows = listed_applications(jobs, now)
-    return [{**row, "task0": [row["driver"]], "task12n": row["executors"]} for row in rows]
-
-
-def engine_applications(jobs: Sequence[Job]) -> list[dict[str, Any]]:
-    """Return applications as `/scheduler/engine/applications` does, in Cloud Pak's ids and words and Unix seconds."""
-    held = _held_by(jobs)
-    return [_of_engine(job, held[job.pk]) for job in jobs]
+    executors = executors_of(jobs)
+    found = {}
+    for job in jobs:
+        names = submitted(job)
+        names = names if dialect is None else replace(names, dialect=dialect)
+        found[job.pk] = Application(job, names, executors.get(job.pk, []))
+    claims = SlotClaim.objects.open().filter(job__in=jobs).order_by()
+    columns = ("slot__host__name", "slot__reading__utilisation_percent", "slot__reading__memory_used_bytes")
+    for job_id, *gpu in claims.values_list("job", *columns):
+        found[job_id].gpus.append(tuple(gpu))
+    return list(found.values())
 
 
 def executors_of(jobs: Iterable[Job]) -> dict[int, list[Executor]]:
@@ -121,109 +162,8 @@ def consumer_of(group: InstanceGroup) -> str:
     return f"/{group.name}"
 
 
-def _held_by(jobs: Sequence[Job]) -> dict[int, _Held]:
-    executors = executors_of(jobs)
-    held = {job.pk: _Held(executors=executors.get(job.pk, [])) for job in jobs}
-    claims = SlotClaim.objects.filter(released_at__isnull=True, job__in=jobs).order_by()
-    columns = ("slot__host__name", "slot__reading__utilisation_percent", "slot__reading__memory_used_bytes")
-    for job, host, percent, used in claims.values_list("job", *columns):
-        held[job].gpus.append((host, percent, used))
-    return held
-
-
-def _listed(job: Job, held: _Held, now: datetime, dialect: str | None) -> dict[str, Any]:
-    of = submitted(job) if dialect is None else _in(submitted(job), dialect)
-    ids, state = identities(), state_word(job.state, of.dialect)
-    driver = {**_driver(job, state, ids.submission_id(of)), **_driver_logs(job, ids.driver_id(of))}
-    return {
-        "sparkinstancegroupid": ids.group_id(job.instance_group_id),
-        "sigName": job.instance_group.name,
-        "applicationid": ids.app_id(of),
-        "applicationname": job.name,
-        "type": "BATCH",
-        "state": state,
-        "uiport": None,
-        "driver": driver,
-        "executors": [_executor(each) for each in held.executors],
-        "slots": len(held.gpus),
-        "gpuslots": len(held.gpus),
-        "demandslots": 0 if job.state in TERMINAL else job.max_slots,
-        "hosts": len({host for host, _, _ in held.gpus}),
-        "coresused": None,
-        "memused": None,
-        "gpumemused": {"total": held.memory_mebibytes},
-        "gpudevutil": {"total": held.utilisation_percent},
-        "username": of.user,
-        "priority": job.priority,
-        "submittedtime": iso(job.submitted_at),
-        "endtime": iso(job.finished_at),
-        "apprunduration": _minutes(job, now),
-        "model": job.model.model.name,
-        "dataset": job.dataset.dataset.name,
-        "dltype": job.model.framework,
-        "tunningname": "",
-    }
-
-
-def _of_engine(job: Job, held: _Held) -> dict[str, Any]:
-    of = _in(submitted(job), Dialect.CLOUD_PAK)
-    ids, consumer = identities(), consumer_of(job.instance_group)
-    state = state_word(job.state, of.dialect)
-    return {
-        "id": ids.app_id(of),
-        "consumer": consumer,
-        "submit_user": of.user,
-        "tag": f"{consumer}/{of.user}",
-        "name": job.name,
-        "priority": job.priority,
-        "type": "BATCH",
-        "state": state,
-        "task12n_num": len(held.gpus),
-        "task0_resreq": "ngpus=0",
-        "task12n_resreq": "ngpus=1",
-        "used_gpu": len(held.gpus),
-        "used_mem": None,
-        "used_cpu": None,
-        "submit_time": _unix(job.submitted_at),
-        "start_time": _unix(job.started_at),
-        "end_time": _unix(job.finished_at),
-        "is_packing": False,
-        "pack_id": "",
-        "kernels": [],
-        "task0": [_driver(job, state, ids.submission_id(of))],
-        "task12n": [_executor(each) for each in held.executors],
-    }
-
-
-def _driver(job: Job, state: str, driver_id: str) -> dict[str, Any]:
-    return {
-        "id": driver_id,
-        "containerid": None,
-        "state": state,
-        "host": job.run.lead_host or None,
-        "coresused": None,
-        "memused": None,
-        "timestamp": iso(job.started_at),
-    }
-
-
-def _driver_logs(job: Job, driver_id: str) -> dict[str, str]:
-    address = f"{_CONDUCTOR}/instances/{identities().group_id(job.instance_group_id)}/applications/{driver_id}/logs"
-    return {f"driver{stream}": f"{address}/{stream}/download" for stream in ("stdout", "stderr")}
-
-
-def _executor(executor: Executor) -> dict[str, Any]:
+def _executor_word(executor: Executor) -> str:
     rank = executor.rank
-    return {
-        "id": executor.id,
-        "state": _executor_word(rank),
-        "host": rank.host,
-        "slot": rank.slot,
-        "rank": rank.rank,
-    }
-
-
-def _executor_word(rank: Rank) -> str:
     if not rank.exit:
         return _EXECUTOR_WORDS.get(RankState(rank.state), "LAUNCHING")
     if rank.exit.get("signal"):
@@ -231,10 +171,104 @@ def _executor_word(rank: Rank) -> str:
     return "FINISHED" if rank.exit.get("code") == 0 else "ERROR"
 
 
-def _minutes(job: Job, now: datetime) -> float:
-    if job.started_at is None:
-        return 0.0
-    return round(max(0.0, ((job.finished_at or now) - job.started_at).total_seconds()) / 60, 4)
+class ExecutorOutput(serializers.Serializer[Any]):
+    id = Text()
+    state = Text(_executor_word, help_text="LAUNCHING, RUNNING, FINISHED, ERROR, KILLED or LOST.")
+    host = Text(source="rank.host")
+    slot = Whole(source="rank.slot", help_text="Index of its GPU on that host.")
+    rank = Whole(source="rank.rank", allow_null=True, help_text="Its number in the training while it trains.")
+
+
+class DriverOutput(serializers.Serializer[Any]):
+    id = Text(lambda app: identities().submission_id(app.submitted))
+    containerid = Text(allow_null=True, help_text="There are no containers: null.")
+    state = Text()
+    host = Text(lambda app: app.job.run.lead_host or None, allow_null=True)
+    coresused = Real(allow_null=True, help_text=_NOT_MEASURED)
+    memused = Real(allow_null=True, help_text=_NOT_MEASURED)
+    timestamp = Text(lambda app: iso(app.job.started_at), allow_null=True, help_text="When it started first.")
+
+
+def _log_address(app: Application, stream: str) -> str:
+    ids = identities()
+    group, driver = ids.group_id(app.job.instance_group_id), ids.driver_id(app.submitted)
+    return f"{_CONDUCTOR}/instances/{group}/applications/{driver}/logs/{stream}/download"
+
+
+class ListedDriverOutput(DriverOutput):
+    driverstdout = Text(lambda app: _log_address(app, "stdout"), help_text="Address of its output.")
+    driverstderr = Text(lambda app: _log_address(app, "stderr"))
+
+
+class TotalMemory(Shape):
+    total = Whole(allow_null=True, help_text="MiB over its GPUs; null where none tells.")
+
+
+class TotalUtilisation(Shape):
+    total = Real(allow_null=True, help_text="Sum of percents over its GPUs; null where none tells.")
+
+
+class ApplicationOutput(serializers.Serializer[Any]):
+    sparkinstancegroupid = Text(lambda app: identities().group_id(app.job.instance_group_id))
+    sigName = Text(source="job.instance_group.name")
+    applicationid = Text(lambda app: identities().app_id(app.submitted))
+    applicationname = Text(source="job.name")
+    type = Text(lambda app: "BATCH", help_text="BATCH.")
+    state = Text()
+    uiport = Whole(allow_null=True, help_text="There is no Spark page: null.")
+    driver = ListedDriverOutput(source="*")
+    executors = ExecutorOutput(many=True, help_text="Its ranks, also after the end.")
+    slots = Whole(lambda app: len(app.gpus))
+    gpuslots = Whole(lambda app: len(app.gpus))
+    demandslots = Whole(
+        lambda app: 0 if app.job.state in TERMINAL else app.job.max_slots,
+        help_text="The most that it wants; 0 at the end.",
+    )
+    hosts = Whole(lambda app: len({host for host, _, _ in app.gpus}), help_text="How many it is on.")
+    coresused = Real(allow_null=True, help_text=_NOT_MEASURED)
+    memused = Real(allow_null=True, help_text=_NOT_MEASURED)
+    gpumemused = TotalMemory(lambda app: {"total": app.memory_mebibytes})
+    gpudevutil = TotalUtilisation(lambda app: {"total": app.utilisation_percent})
+    username = Text(source="submitted.user")
+    priority = Whole(source="job.priority")
+    submittedtime = Text(lambda app: iso(app.job.submitted_at))
+    endtime = Text(lambda app: iso(app.job.finished_at), allow_null=True)
+    apprunduration = Real(source="minutes", help_text="Minutes since its first start.")
+    model = Text(source="job.model.model.name")
+    dataset = Text(source="job.dataset.dataset.name")
+    dltype = Text(source="job.model.framework")
+    tunningname = Text(lambda app: "")
+
+
+class ScheduledApplicationOutput(ApplicationOutput):
+    # By `task0` and `task12n` clients find logs.
+    task0 = Many(lambda app: [app], child=ListedDriverOutput(), help_text="The driver.")
+    task12n = ExecutorOutput(many=True, source="executors", help_text="The executors.")
+
+
+class EngineApplicationOutput(serializers.Serializer[Any]):
+    id = Text(lambda app: identities().app_id(app.submitted))
+    consumer = Text(lambda app: consumer_of(app.job.instance_group))
+    submit_user = Text(source="submitted.user")
+    tag = Text(lambda app: f"{consumer_of(app.job.instance_group)}/{app.submitted.user}")
+    name = Text(source="job.name")
+    priority = Whole(source="job.priority")
+    type = Text(lambda app: "BATCH")
+    state = Text()
+    task12n_num = Whole(lambda app: len(app.gpus))
+    task0_resreq = Text(lambda app: "ngpus=0")
+    task12n_resreq = Text(lambda app: "ngpus=1")
+    used_gpu = Whole(lambda app: len(app.gpus))
+    used_mem = Real(allow_null=True, help_text=_NOT_MEASURED)
+    used_cpu = Real(allow_null=True, help_text=_NOT_MEASURED)
+    submit_time = Whole(lambda app: _unix(app.job.submitted_at), help_text="Unix seconds, as the next two.")
+    start_time = Whole(lambda app: _unix(app.job.started_at), allow_null=True)
+    end_time = Whole(lambda app: _unix(app.job.finished_at), allow_null=True)
+    is_packing = Flag(lambda app: False)
+    pack_id = Text(lambda app: "")
+    kernels = Many(lambda app: [], child=Json())
+    task0 = Many(lambda app: [app], child=DriverOutput())
+    task12n = ExecutorOutput(many=True, source="executors")
 
 
 def _unix(moment: datetime | None) -> int | None:
@@ -242,5 +276,95 @@ def _unix(moment: datetime | None) -> int | None:
     return None if moment is None else int(moment.timestamp())
 
 
-def _in(of: Submitted, dialect: str) -> Submitted:
-    return Submitted(of.job, of.user, of.at, dialect)
+# --- which of them a list asks for ---
+
+
+class OutsideList(UserError):
+    """The requested part begins behind the last application."""
+
+    status = 416
+    default_code = "outside_list"
+
+
+class StateQuery(serializers.Serializer[Any]):
+    state = serializers.CharField(
+        default="", allow_blank=True, max_length=500, help_text=f"Several with commas: {', '.join(KNOWN_WORDS)}."
+    )
+
+
+class EngineQuery(StateQuery):
+    start = serializers.IntegerField(default=0, min_value=0, max_value=2**31 - 1, help_text="The first is 0.")
+    length = serializers.IntegerField(
+        default=_USUAL_LENGTH, min_value=0, max_value=2**31 - 1, help_text=f"At most {_MOST_LENGTH} are answered."
+    )
+    sort = serializers.CharField(
+        default="", allow_blank=True, max_length=100, help_text=f"{', '.join(_SORTED_BY)}; with - the last ones first."
+    )
+
+
+class ApplicationQuery(EngineQuery):
+    order = serializers.CharField(default="", allow_blank=True, max_length=4, help_text="asc or desc.")
+    applicationid = serializers.CharField(default="", allow_blank=True, max_length=300)
+    driverid = serializers.CharField(default="", allow_blank=True, max_length=300)
+    applicationname = serializers.CharField(default="", allow_blank=True, max_length=255, help_text="The whole name.")
+    search = serializers.CharField(
+        default="", allow_blank=True, max_length=255, help_text="Part of its name, or its number."
+    )
+    sigId = serializers.CharField(default="", allow_blank=True, max_length=300, help_text="Id or name of a group.")
+
+
+def jobs_in_list(user: User, wanted: Mapping[str, Any], group: InstanceGroup | None = None) -> list[Job]:
+    """Return the trainings of this part of the list that the user may see. Raises OutsideList behind its end."""
+    if not all(is_storable(text) for text in wanted.values() if isinstance(text, str)):
+        raise UserError("The address has characters that no name has: leave them out.")
+    start, length = wanted.get("start", 0), min(wanted.get("length", _USUAL_LENGTH), _MOST_LENGTH)
+    order = _order(wanted)
+    # Without those that one of WMLA's clients deleted, as everywhere in its interface.
+    keys = list_keys(user, JobFilter({"search": wanted.get("search", "")})).filter(hidden_at=None)
+    keys = keys.filter(**_states(wanted["state"]))
+    if group is None and wanted.get("sigId"):
+        group = group_of(user, wanted["sigId"])
+    if group is not None:
+        keys = keys.filter(instance_group=group)
+    if wanted.get("applicationname"):
+        keys = keys.filter(name=wanted["applicationname"])
+    for identifier in filter(None, (wanted.get("applicationid"), wanted.get("driverid"))):
+        keys = keys.filter(pk__in=_numbers_of(user, identifier))
+    page = list(keys.order_by(*order).values_list("pk", flat=True)[start : start + length])
+    if not page and start and length:
+        raise OutsideList(f"The list has no application {start}: begin with a lower start.")
+    rows = visible_jobs(user).in_bulk(page)
+    return [rows[key] for key in page if key in rows]
+
+
+def _numbers_of(user: User, identifier: str) -> list[int]:
+    """Return the numbers of the jobs asked for: clients look for one, and expect an empty list without it."""
+    try:
+        return [job_of(user, identifier).pk]
+    except NotFound:
+        return []
+
+
+def _states(text: str) -> dict[str, Any]:
+    """Return the filter of the jobs that these words ask for."""
+    words = [word.strip().upper() for word in text.split(",") if word.strip()]
+    for word in words:
+        if word not in KNOWN_WORDS:
+            raise field_error("state", f"There is no state {word[:40]!a}: take of {', '.join(KNOWN_WORDS)}.")
+    if not words:
+        return {}
+    states: set[JobState] = set().union(*(states_behind(word) for word in words))
+    wanted = {"state__in": sorted(states)}
+    # A database that does not know what states mean takes the small index of what is not over by this.
+    return wanted if states & TERMINAL else {**wanted, "finished_at__isnull": True}
+
+
+def _order(wanted: Mapping[str, Any]) -> tuple[str, str]:
+    sort, direction = wanted.get("sort", "").strip() or "-submittedtime", wanted.get("order", "").strip().lower()
+    column = _SORTED_BY.get(sort.removeprefix("-").lower())
+    if column is None:
+        raise field_error("sort", f"The list cannot be sorted by {sort[:40]!a}: take one of {', '.join(_SORTED_BY)}.")
+    if direction not in ("", "asc", "desc"):
+        raise field_error("order", "The order is asc or desc.")
+    sign = "-" if (direction == "desc" if direction else sort.startswith("-")) else ""
+    return f"{sign}{column}", f"{sign}pk"

@@ -4,8 +4,6 @@ Options of the launcher are taken out; everything else, and everything behind `-
 What is known of the launcher's options but has no meaning here is taken out as well, and said.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
@@ -14,12 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.errors import UserError
-from core.references import is_storable
+from core.text import is_storable
 
 __all__ = ["MAX_ARGS", "Arguments", "folder_of", "parse_arguments", "script_words"]
 
 MAX_ARGS = 32 * 1024
 _MAX_WORKERS = 1_000_000
+#: Options whose value is kept as it is -> its attribute of Arguments.
+_TEXTS = {"--exec-start": "framework", "--ig": "instance_group", "--appName": "app_name"}
 _CONTINUED = re.compile(r"\\\r?\n")
 #: Stands for a quotation mark where a shell on the way would have eaten one.
 _QUOTE = "_QUOTE_"
@@ -81,11 +81,16 @@ def parse_arguments(text: str) -> Arguments:
             raise UserError(f"{name} is not supported here: {_REFUSED[name]}")
         if name in _FLAGS:
             found.without_effect.append(name)
-        elif name in _READERS or _OTHER_OPTIONS.fullmatch(name):
+        elif name in _TEXTS or name in _READERS or _OTHER_OPTIONS.fullmatch(name):
             if not equals:
                 value = _value(name, words, position)
                 position += 1
-            _READERS.get(name, _without_effect)(found, name, value)
+            if name in _TEXTS:
+                setattr(found, _TEXTS[name], value)
+            elif name in _READERS:
+                _READERS[name](found, name, value)
+            else:
+                found.without_effect.append(name)
         else:
             found.script.append(word)
     found.data_path = found.data_source or found.data_path
@@ -112,16 +117,14 @@ def script_words(
     time of `--edt-options` the number came as `--numWorker` in any case; scripts of Cloud Pak get what they declare.
     """
     expects = given.has_edt_options and is_on_prem and not refuses_unknown
-    injected: list[str] = []
+    numbers = {}
     if given.max_workers is not None and (expects or "numWorker" in declared):
-        injected += _unless_given("--numWorker", max_workers, given.script)
+        numbers["--numWorker"] = max_workers
     if given.gpus_per_worker is not None and "gpuPerWorker" in declared:
-        injected += _unless_given("--gpuPerWorker", given.gpus_per_worker, given.script)
+        numbers["--gpuPerWorker"] = given.gpus_per_worker
+    own = {word.partition("=")[0] for word in given.script}
+    injected = [word for name, number in numbers.items() if name not in own for word in (name, str(number))]
     return [*injected, *given.script]
-
-
-def _unless_given(name: str, number: int, script: list[str]) -> list[str]:
-    return [] if any(word.partition("=")[0] == name for word in script) else [name, str(number)]
 
 
 def _split(text: str) -> list[str]:
@@ -186,25 +189,18 @@ def _read_edt_options(found: Arguments, name: str, value: str) -> None:
 
 
 def _limit_workers(found: Arguments, name: str, value: str) -> None:
-    number = _whole(name, value, _MAX_WORKERS)
+    number = _whole(name, value)
     found.max_workers = number if found.max_workers is None else min(number, found.max_workers)
 
 
 def _read_gpus_per_worker(found: Arguments, name: str, value: str) -> None:
-    found.gpus_per_worker = _whole(name, value, _MAX_WORKERS)
+    found.gpus_per_worker = _whole(name, value)
     if found.gpus_per_worker != 1:
         found.without_effect.append(f"{name} {found.gpus_per_worker} (each worker has one GPU)")
 
 
 def _read_priority(found: Arguments, name: str, value: str) -> None:
-    found.priority = _whole(name, value, _MAX_WORKERS)
-
-
-def _text_reader(attribute: str) -> Callable[[Arguments, str, str], None]:
-    def read(found: Arguments, name: str, value: str) -> None:
-        setattr(found, attribute, value)
-
-    return read
+    found.priority = _whole(name, value)
 
 
 def _read_environment_file(found: Arguments, name: str, value: str) -> None:
@@ -212,12 +208,7 @@ def _read_environment_file(found: Arguments, name: str, value: str) -> None:
     found.without_effect.append(name)
 
 
-def _without_effect(found: Arguments, name: str, value: str) -> None:
-    found.without_effect.append(name)
-
-
 _READERS: dict[str, Callable[[Arguments, str, str], None]] = {
-    "--exec-start": _text_reader("framework"),
     "--model-main": _read_model_main,
     "--model-dir": _read_model_dir,
     "--cs-datastore-meta": _read_data,
@@ -226,8 +217,6 @@ _READERS: dict[str, Callable[[Arguments, str, str], None]] = {
     "--numWorker": _limit_workers,
     "--gpuPerWorker": _read_gpus_per_worker,
     "--workerDeviceNum": _read_gpus_per_worker,
-    "--ig": _text_reader("instance_group"),
-    "--appName": _text_reader("app_name"),
     "--msd-priority": _read_priority,
     "--conda-env-yaml": _read_environment_file,
     "--conda-env-package": _read_environment_file,
@@ -245,7 +234,7 @@ def _pairs(name: str, value: str) -> dict[str, str]:
     return pairs
 
 
-def _whole(name: str, value: str, most: int) -> int:
-    if not (value.isascii() and value.isdigit() and len(value) <= 9 and 1 <= int(value) <= most):
+def _whole(name: str, value: str) -> int:
+    if not (value.isascii() and value.isdigit() and len(value) <= 9 and 1 <= int(value) <= _MAX_WORKERS):
         raise UserError(f"{name} is {value[:50]!a}: give a whole number of 1 or more.")
     return int(value)

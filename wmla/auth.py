@@ -1,7 +1,5 @@
 """Log-on of WMLA's clients: Conductor's for a session, Cloud Pak's for a token."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib.auth import login
@@ -16,11 +14,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts.authentication import BasicLogin
-from accounts.logons import log_off, log_on
 from accounts.models import ApiToken
+from accounts.tokens import log_off, log_on
 from core.errors import UserError
-from core.references import is_storable
 from core.rest import signed_in
+from core.text import is_storable
 from wmla.view import ConductorView, WmlaView, csrf_token_of, json_body, route
 
 __all__ = ["auth_urls", "conductor_urls", "preauth_urls"]

@@ -1,26 +1,25 @@
 """`/datasets`: Tidepool's datasets. Their files are read in place, so nothing is imported."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.http import HttpResponse
+from django.urls import URLPattern
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from core.errors import Conflict, NotAllowed, NotFound, UserError, field_error
-from core.rest import ObjectField, signed_in, validated
+from core.errors import Conflict, UserError, field_error
+from core.rest import signed_in, validated
 from core.text import shown_text
 from core.time import iso
 from datasets import actions, queries
 from datasets.models import Dataset, DatasetVersion
-from wmla.lists import LIST_PARAMETERS, part_asked_for
-from wmla.lookup import group_of
-from wmla.view import WmlaView, json_body
+from wmla.fields import Flag, Json, Real, Text, Texts, Whole
+from wmla.lookup import group_meant, listed
+from wmla.view import LIST_PARAMETERS, WmlaView, json_body, part_asked_for, route
 
-__all__ = ["DatasetDetail", "DatasetStop", "Datasets"]
+__all__ = ["urls"]
 
 _KINDS = {
     "OTHER": Dataset.Kind.ANY,
@@ -36,10 +35,8 @@ _NOT_HERE = {
 }
 #: Of a conversion that does not happen.
 _WITHOUT_CONVERSION = ("meanfilepath", "plugin", "imagedetail", "shards", "byclass")
-#: What a dataset has in WMLA and never here: it belongs to no group, and no application imports it.
-_NEVER = ("runduration", "sigid", "signame", "masterUrl", "driverid", "sparkappid", *_WITHOUT_CONVERSION)
 _State = DatasetVersion.State
-_WORDS = {
+_WORDS: dict[str, str] = {
     _State.WAITING: "SUBMITTED",
     _State.CHECKING: "RUNNING",
     _State.READY: "FINISHED",
@@ -57,39 +54,62 @@ class WmlaDatasetInput(serializers.Serializer[Any]):
     testpath = serializers.CharField(max_length=4096, default="", allow_blank=True, allow_null=True)
 
 
+def _newest(dataset: Dataset) -> DatasetVersion:
+    return dataset.latest[0]  # type: ignore[attr-defined, no-any-return]
+
+
+class Labels(Texts):
+    """The classes that the newest check has found in a part. Lists have none, because each would cost a query."""
+
+    def __init__(self, role: str) -> None:
+        super().__init__(help_text="Of the detail.")
+        self._role = role
+
+    def get_attribute(self, instance: Dataset) -> list[str]:
+        if isinstance(self.root, serializers.ListSerializer):
+            return []
+        parts = _newest(instance).summary.get("parts", [])
+        return {part["role"] or "training": list(part["classes"]) for part in parts}.get(self._role, [])
+
+
 class WmlaDatasetOutput(serializers.Serializer[Any]):
-    name = serializers.CharField()
-    datasourcetype = serializers.CharField()
-    dbbackend = serializers.CharField()
-    trainpath = serializers.CharField()
-    valpath = serializers.CharField()
-    testpath = serializers.CharField()
-    status = serializers.CharField(help_text="Of its check: SUBMITTED, RUNNING, FINISHED or ERROR.")
-    message = serializers.CharField(help_text="Why it cannot be used; ours.")
-    size = serializers.IntegerField(allow_null=True, help_text="Bytes.")
-    submittedtime = serializers.CharField()
-    createUser = serializers.CharField()
-    trainlabels = serializers.ListField(child=serializers.CharField(), help_text="Of the detail.")
-    vallabels = serializers.ListField(child=serializers.CharField(), help_text="Of the detail.")
-    testlabels = serializers.ListField(child=serializers.CharField(), help_text="Of the detail.")
-    runduration = serializers.FloatField(allow_null=True)
-    sigid = serializers.CharField(allow_null=True)
-    signame = serializers.CharField(allow_null=True, help_text="A dataset belongs to no group here.")
-    masterUrl = serializers.CharField(allow_null=True)
-    driverid = serializers.CharField(allow_null=True, help_text="No application imports it.")
-    sparkappid = serializers.CharField(allow_null=True)
-    meanfilepath = serializers.CharField(allow_null=True, help_text="Files are not converted.")
-    plugin = serializers.CharField(allow_null=True)
-    imagedetail = ObjectField(allow_null=True)
-    shards = serializers.IntegerField(allow_null=True)
-    byclass = serializers.BooleanField(allow_null=True)
+    # A dataset belongs to no group here, no application imports it, and its files are not converted.
+
+    name = Text()
+    datasourcetype = Text(lambda dataset: _TYPES[dataset.kind])
+    dbbackend = Text(lambda dataset: "Other")
+    trainpath = Text(lambda dataset: _newest(dataset).training or _newest(dataset).path)
+    valpath = Text(lambda dataset: _newest(dataset).validation)
+    testpath = Text(lambda dataset: _newest(dataset).testing)
+    status = Text(
+        lambda dataset: _WORDS[_newest(dataset).state], help_text="Of its check: SUBMITTED, RUNNING, FINISHED or ERROR."
+    )
+    message = Text(lambda dataset: _newest(dataset).problem, help_text="Why it cannot be used; ours.")
+    size = Whole(lambda dataset: _newest(dataset).size_bytes, allow_null=True, help_text="Bytes.")
+    submittedtime = Text(lambda dataset: iso(_newest(dataset).created_at))
+    createUser = Text(source="owner.username")
+    trainlabels = Labels("training")
+    vallabels = Labels("validation")
+    testlabels = Labels("testing")
+    runduration = Real(allow_null=True)
+    sigid = Text(allow_null=True)
+    signame = Text(allow_null=True, help_text="A dataset belongs to no group here.")
+    masterUrl = Text(allow_null=True)
+    driverid = Text(allow_null=True, help_text="No application imports it.")
+    sparkappid = Text(allow_null=True)
+    meanfilepath = Text(allow_null=True, help_text="Files are not converted.")
+    plugin = Text(allow_null=True)
+    imagedetail = Json(allow_null=True)
+    shards = Whole(allow_null=True)
+    byclass = Flag(allow_null=True)
 
 
 class Datasets(WmlaView):
     @extend_schema(parameters=LIST_PARAMETERS, responses=WmlaDatasetOutput(many=True))
     def get(self, request: Request) -> Response:
         """List all datasets, by name."""
-        return Response([_as_json(row) for row in part_asked_for(request, queries.datasets().order_by("name"))])
+        rows = part_asked_for(request, queries.datasets().order_by("name"))
+        return Response(WmlaDatasetOutput(rows, many=True).data)
 
     @extend_schema(request=WmlaDatasetInput, responses={201: WmlaDatasetOutput})
     def post(self, request: Request) -> Response:
@@ -97,10 +117,7 @@ class Datasets(WmlaView):
         body = json_body(request)
         user, values = signed_in(request), validated(WmlaDatasetInput, body)
         kind = _kind(values, body)
-        try:
-            group_of(user, values["sigid"])
-        except NotFound as error:
-            raise UserError(error.message) from error
+        group_meant(user, values["sigid"])
         if Dataset.objects.filter(name=values["name"]).exists():
             raise Conflict(f"There is a dataset {shown_text(values['name'])} already: choose another name.")
         registration = actions.DatasetRegistration(
@@ -111,41 +128,32 @@ class Datasets(WmlaView):
             testing=values["testpath"] or "",
         )
         version = actions.register(user, registration)
-        return Response(_detail(_found(version.dataset.name)), status=201)
+        return Response(WmlaDatasetOutput(_found(version.dataset.name)).data, status=201)
 
 
-class _DatasetView(WmlaView):
-    def dataset(self) -> Dataset:
-        return _found(self.kwargs["dataset"])
-
-
-class DatasetDetail(_DatasetView):
+class DatasetDetail(WmlaView):
     @extend_schema(responses=WmlaDatasetOutput)
     def get(self, request: Request, dataset: str) -> Response:
-        return Response(_detail(self.dataset()))
+        return Response(WmlaDatasetOutput(_found(dataset)).data)
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, dataset: str) -> HttpResponse:
         """Delete the dataset. Refused (409) if a training has used it. Folders on the server stay."""
-        actions.delete_dataset(signed_in(request), self.dataset())
+        actions.delete_dataset(signed_in(request), _found(dataset))
         return HttpResponse(status=204)
 
 
-class DatasetStop(_DatasetView):
+class DatasetStop(WmlaView):
     @extend_schema(request=None, responses={400: str})
     def put(self, request: Request, dataset: str) -> HttpResponse:
         """Always refuse: there is no import that could be stopped."""
-        row, user = self.dataset(), signed_in(request)
-        if row.owner_id != user.pk and not user.is_staff:
-            raise NotAllowed(f"Only the owner of {row.name} and administrators may change it: ask them.")
+        row = _found(dataset)
+        actions.require_owner(signed_in(request), row)
         raise UserError(f"Dataset {row.name} has no import that could be stopped: its files are read in place.")
 
 
 def _found(name: str) -> Dataset:
-    dataset = queries.find_dataset(name)
-    if dataset is None:
-        raise NotFound(f"Dataset {shown_text(name)} not found: list them with GET /datasets.")
-    return dataset
+    return listed(queries.find_dataset(name), "Dataset", name, "/datasets")
 
 
 def _kind(values: dict[str, Any], body: dict[str, Any]) -> str:
@@ -166,33 +174,8 @@ def _kind(values: dict[str, Any], body: dict[str, Any]) -> str:
     return _KINDS[asked]
 
 
-def _as_json(dataset: Dataset) -> dict[str, Any]:
-    version = dataset.latest[0]  # type: ignore[attr-defined]
-    return {
-        "name": dataset.name,
-        "datasourcetype": _TYPES[dataset.kind],
-        "dbbackend": "Other",
-        "trainpath": version.training or version.path,
-        "valpath": version.validation,
-        "testpath": version.testing,
-        "status": _WORDS[version.state],
-        "message": version.problem,
-        "size": version.size_bytes,
-        "submittedtime": iso(version.created_at),
-        "createUser": dataset.owner.get_username(),
-        "trainlabels": [],
-        "vallabels": [],
-        "testlabels": [],
-        **dict.fromkeys(_NEVER),
-    }
-
-
-def _detail(dataset: Dataset) -> dict[str, Any]:
-    """Return the dataset with the classes that its check has found."""
-    parts = dataset.latest[0].summary.get("parts", [])  # type: ignore[attr-defined]
-    labels = {part["role"] or "training": list(part["classes"]) for part in parts}
-    return _as_json(dataset) | {
-        "trainlabels": labels.get("training", []),
-        "vallabels": labels.get("validation", []),
-        "testlabels": labels.get("testing", []),
-    }
+urls: list[URLPattern] = [
+    route("datasets", Datasets, "datasets"),
+    route("datasets/<dataset>", DatasetDetail, "dataset"),
+    route("datasets/<dataset>/stop", DatasetStop, "dataset-stop"),
+]

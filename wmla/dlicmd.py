@@ -23,6 +23,8 @@ import tempfile
 import time
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Callable, Iterator, Mapping, NoReturn, Sequence
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
@@ -127,11 +129,6 @@ class Server:
     def json(self, method: str, path: str, query: Mapping[str, str] | None = None) -> Any:
         with self.ask(method, path, query) as answer:
             return _parsed(answer.read(), self.address)
-
-    def tell(self, method: str, path: str) -> None:
-        """Send a request whose answer has no content."""
-        with self.ask(method, path) as answer:
-            answer.read()
 
 
 @dataclass(frozen=True)
@@ -338,11 +335,11 @@ class Call:
     server: Server
     options: argparse.Namespace
     logons: Logons
-    #: The command's own value: an id, a framework, ids.
-    value: Any
-    #: What is not ours, in order; and what stands behind `--`.
-    others: list[str]
-    script: list[str]
+
+    @property
+    def value(self) -> Any:
+        """The command's own value: an id, a framework, ids."""
+        return getattr(self.options, self.options.command.replace("-", "_"))
 
     @property
     def path(self) -> str:
@@ -372,7 +369,7 @@ def logon(call: Call) -> int:
 
 def logoff(call: Call) -> int:
     call.logons.drop(call.server.address)
-    call.server.tell("POST", "/auth/v1/logoff")
+    call.server.json("POST", "/auth/v1/logoff")
     print(f"Logged off at {call.server.address}")
     return 0
 
@@ -384,21 +381,15 @@ def status(call: Call) -> int:
     return shown(call, call.server.json("GET", f"{BASE}/status"))
 
 
-def getter(path: str, **query: str) -> Callable[[Call], int]:
-    def get(call: Call) -> int:
-        return shown(call, call.server.json("GET", BASE + path.format(call.path), query))
-
-    return get
+def get(path: str, call: Call, **query: str) -> int:
+    return shown(call, call.server.json("GET", BASE + path.format(call.path), query))
 
 
-def teller(method: str, path: str, done: str) -> Callable[[Call], int]:
-    def tell(call: Call) -> int:
-        for value in call.value if isinstance(call.value, list) else [call.value]:
-            call.server.tell(method, BASE + path.format(quote(str(value), safe="")))
-            print(done.format(value))
-        return 0
-
-    return tell
+def tell(method: str, path: str, done: str, call: Call) -> int:
+    for value in call.value if isinstance(call.value, list) else [call.value]:
+        call.server.json(method, BASE + path.format(quote(str(value), safe="")))
+        print(done.format(value))
+    return 0
 
 
 def exec_start(call: Call) -> int:
@@ -411,16 +402,15 @@ def exec_start(call: Call) -> int:
         arguments += ["--model-dir", Path(folder).resolve().name]
     if main:
         arguments += ["--model-main", main if folder else Path(main).name]
-    arguments += [*unmarked(call.others), *(["--", *unmarked(call.script)] if call.script else [])]
+    arguments += [*unmarked(options.others), *(["--", *unmarked(options.script)] if options.script else [])]
     query = {"args": " ".join(shlex.quote(argument) for argument in arguments)}
     if options.ig:
         query["sigName"] = options.ig
     say("Copying files and directories ...")
     with tempfile.TemporaryFile() as content:
         name = packed(folder, main, content)
+        say(f"Content size: {_size(content.tell())}")
         body = form_with_file(name, content)
-        say(f"Content size: {_size(content.seek(0, os.SEEK_END))}")
-        content.seek(0)
         with call.server.ask("POST", f"{BASE}/execs/", query, body) as answer:
             started = _parsed(answer.read(), call.server.address)
     if not isinstance(started, dict) or "id" not in started:
@@ -480,49 +470,37 @@ def form_with_file(name: str, content: IO[bytes]) -> Body:
     ).encode()
     tail = f"\r\n--{boundary}--\r\n".encode()
     size = len(head) + content.seek(0, os.SEEK_END) + len(tail)
-
-    def parts() -> Iterator[bytes]:
-        yield head
-        content.seek(0)
-        yield from iter(lambda: content.read(CHUNK), b"")
-        yield tail
-
-    return Body(f"multipart/form-data; boundary={boundary}", size, parts())
+    content.seek(0)
+    parts = chain([head], iter(lambda: content.read(CHUNK), b""), [tail])
+    return Body(f"multipart/form-data; boundary={boundary}", size, parts)
 
 
-def train_log(kind: str) -> Callable[[Call], int]:
-    def print_log(call: Call) -> int:
-        copied(call.server.ask("GET", f"{BASE}/execs/{call.path}/log", {"logType": kind}, accept="text/plain"))
-        return 0
-
-    return print_log
+def train_log(kind: str, call: Call) -> int:
+    copied(call.server.ask("GET", f"{BASE}/execs/{call.path}/log", {"logType": kind}, accept="text/plain"))
+    return 0
 
 
-def run_log(stream: str, *, of_exec: bool) -> Callable[[Call], int]:
+def run_log(stream: str, call: Call, *, of_exec: bool) -> int:
     """Print what the driver and each executor wrote to a stream. Only the driver has a `launcherlog`."""
-
-    def print_logs(call: Call) -> int:
-        app = call.value
-        if of_exec:
-            started = call.server.json("GET", f"{BASE}/execs/{call.path}")
-            app = started.get("appId", app) if isinstance(started, dict) else app
-        rows = call.server.json("GET", f"{BASE}/scheduler/applications", {"applicationid": app})
-        if not isinstance(rows, list) or not rows:
-            raise Problem(f"There is no application {app}: see --app-get-all and --app-history-get-all.")
-        count = 0 if stream == "launcherlog" else len(rows[0].get("executors") or [])
-        logs = ["driver", *(f"executor/{number}" for number in range(1, count + 1))]
-        code = 0
-        for log in logs:
-            print(f"*** {log.replace('/', ' ')} {stream}", flush=True)
-            address = f"{BASE}/scheduler/applications/{quote(str(app), safe='')}/{log}/logs/{stream}"
-            try:
-                copied(call.server.ask("GET", address, accept="text/plain"))
-            except Problem as problem:  # the others may be there
-                note(f"dlicmd.py: {problem}")
-                code = problem.exit_code
-        return code
-
-    return print_logs
+    app = call.value
+    if of_exec:
+        started = call.server.json("GET", f"{BASE}/execs/{call.path}")
+        app = started.get("appId", app) if isinstance(started, dict) else app
+    rows = call.server.json("GET", f"{BASE}/scheduler/applications", {"applicationid": app})
+    if not isinstance(rows, list) or not rows:
+        raise Problem(f"There is no application {app}: see --app-get-all and --app-history-get-all.")
+    count = 0 if stream == "launcherlog" else len(rows[0].get("executors") or [])
+    logs = ["driver", *(f"executor/{number}" for number in range(1, count + 1))]
+    code = 0
+    for log in logs:
+        print(f"*** {log.replace('/', ' ')} {stream}", flush=True)
+        address = f"{BASE}/scheduler/applications/{quote(str(app), safe='')}/{log}/logs/{stream}"
+        try:
+            copied(call.server.ask("GET", address, accept="text/plain"))
+        except Problem as problem:  # the others may be there
+            note(f"dlicmd.py: {problem}")
+            code = problem.exit_code
+    return code
 
 
 def copied(answer: http.client.HTTPResponse) -> None:
@@ -555,11 +533,8 @@ def train_result(call: Call) -> int:
     return 0
 
 
-def applications(states: Sequence[str]) -> Callable[[Call], int]:
-    def get(call: Call) -> int:
-        return shown(call, _applications(call, states))
-
-    return get
+def app_get_all(states: Sequence[str], call: Call) -> int:
+    return shown(call, _applications(call, states))
 
 
 def _applications(call: Call, states: Sequence[str]) -> list[dict[str, Any]]:
@@ -616,7 +591,7 @@ def app_wait(call: Call) -> int:
 
 def app_stop_all(call: Call) -> int:
     for row in _applications(call, ALIVE):
-        call.server.tell("PUT", f"{BASE}/scheduler/applications/{quote(str(row.get('id')), safe='')}/stop")
+        call.server.json("PUT", f"{BASE}/scheduler/applications/{quote(str(row.get('id')), safe='')}/stop")
         print(_printable(f"Stopping {row.get('id')}"))
     return 0
 
@@ -704,34 +679,38 @@ COMMANDS: dict[str, Command] = {
     "logoff": Command("end the logon and forget it", logoff),
     "status": Command("what the server says of itself, and until when you are logged on", status),
     "dl-frameworks": Command(
-        "the frameworks that --exec-start knows, and how each is used", getter("/execs/frameworks")
+        "the frameworks that --exec-start knows, and how each is used", partial(get, "/execs/frameworks")
     ),
     "exec-start": Command("start a training", exec_start, "FRAMEWORK"),
-    "exec-get-all": Command("your trainings, the newest first", getter("/execs", sort_by="id:desc")),
-    "exec-get": Command("one training", getter("/execs/{}"), "ID"),
-    "exec-stop": Command("stop a training", teller("POST", "/execs/{}/stop", _STOPPING), "ID"),
-    "exec-delete": Command("stop a training, and list it no more", teller("DELETE", "/execs/{}", _DELETED), "ID"),
-    "exec-delete-all": Command("the same of all of yours", teller("DELETE", "/execs", "Deleted all of yours")),
-    "exec-launcherlogs": Command("how it was started", run_log("launcherlog", of_exec=True), "ID"),
-    "exec-outlogs": Command("standard output of driver and executors", run_log("stdout", of_exec=True), "ID"),
-    "exec-errlogs": Command("standard error of driver and executors", run_log("stderr", of_exec=True), "ID"),
-    "exec-trainlogs": Command("what the training wrote", train_log("outerrlog"), "ID"),
-    "exec-trainoutlogs": Command("of that, standard output", train_log("outlog"), "ID"),
-    "exec-trainerrlogs": Command("of that, standard error", train_log("errlog"), "ID"),
+    "exec-get-all": Command("your trainings, the newest first", partial(get, "/execs", sort_by="id:desc")),
+    "exec-get": Command("one training", partial(get, "/execs/{}"), "ID"),
+    "exec-stop": Command("stop a training", partial(tell, "POST", "/execs/{}/stop", _STOPPING), "ID"),
+    "exec-delete": Command(
+        "stop a training, and list it no more", partial(tell, "DELETE", "/execs/{}", _DELETED), "ID"
+    ),
+    "exec-delete-all": Command("the same of all of yours", partial(tell, "DELETE", "/execs", "Deleted all of yours")),
+    "exec-launcherlogs": Command("how it was started", partial(run_log, "launcherlog", of_exec=True), "ID"),
+    "exec-outlogs": Command("standard output of driver and executors", partial(run_log, "stdout", of_exec=True), "ID"),
+    "exec-errlogs": Command("standard error of driver and executors", partial(run_log, "stderr", of_exec=True), "ID"),
+    "exec-trainlogs": Command("what the training wrote", partial(train_log, "outerrlog"), "ID"),
+    "exec-trainoutlogs": Command("of that, standard output", partial(train_log, "outlog"), "ID"),
+    "exec-trainerrlogs": Command("of that, standard error", partial(train_log, "errlog"), "ID"),
     "exec-trainresult": Command("save the result as a zip file in this folder", train_result, "ID"),
-    "app-get-all": Command("applications that wait or run", applications(ALIVE)),
-    "app-history-get-all": Command("applications that are over", applications(ENDED)),
+    "app-get-all": Command("applications that wait or run", partial(app_get_all, ALIVE)),
+    "app-history-get-all": Command("applications that are over", partial(app_get_all, ENDED)),
     "app-get": Command("one application", app_get, "ID"),
     "app-wait": Command("wait until it is over; exit code 0 only if it ended well", app_wait, "ID"),
-    "app-stop": Command("stop these", teller("PUT", "/scheduler/applications/{}/stop", _STOPPING), "ID", "+"),
+    "app-stop": Command("stop these", partial(tell, "PUT", "/scheduler/applications/{}/stop", _STOPPING), "ID", "+"),
     "app-stop-all": Command("stop all of yours that wait or run", app_stop_all),
     "app-analyze": Command("waiting and running times of the last hours (2)", app_analyze, "HOURS", "?"),
-    "app-launcherlogs": Command("as exec-launcherlogs", run_log("launcherlog", of_exec=False), "ID"),
-    "app-outlogs": Command("as exec-outlogs", run_log("stdout", of_exec=False), "ID"),
-    "app-errlogs": Command("as exec-errlogs", run_log("stderr", of_exec=False), "ID"),
-    "rp-get-all": Command("the resource plans: instance groups and their shares", getter("/resplans/resplantree")),
-    "rp-get": Command("one of them", getter("/resplans/resplan/{}"), "NAME"),
-    "rp-delete": Command("delete one", teller("DELETE", "/resplans/resplan/{}", _DELETED), "NAME"),
+    "app-launcherlogs": Command("as exec-launcherlogs", partial(run_log, "launcherlog", of_exec=False), "ID"),
+    "app-outlogs": Command("as exec-outlogs", partial(run_log, "stdout", of_exec=False), "ID"),
+    "app-errlogs": Command("as exec-errlogs", partial(run_log, "stderr", of_exec=False), "ID"),
+    "rp-get-all": Command(
+        "the resource plans: instance groups and their shares", partial(get, "/resplans/resplantree")
+    ),
+    "rp-get": Command("one of them", partial(get, "/resplans/resplan/{}"), "NAME"),
+    "rp-delete": Command("delete one", partial(tell, "DELETE", "/resplans/resplan/{}", _DELETED), "NAME"),
 }
 #: Of WMLA's: known, so that who asks is told.
 ABSENT = {
@@ -840,22 +819,21 @@ def _refuse_misspelt(others: Sequence[str]) -> None:
             raise Misuse(f"Did you mean {near[0]} by {other}? Arguments of the script stand behind a --.")
 
 
-def parsed(arguments: Sequence[str]) -> tuple[str, argparse.Namespace, list[str], list[str]]:
-    """Return the command, its options, those of others, and what follows `--`."""
-    own = list(arguments)
-    script = own[own.index("--") + 1 :] if "--" in own else []
-    own = own[: own.index("--")] if "--" in own else own
-    options, others = parser().parse_known_args(own)
+def parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the options, with `command`, `others`, which are not ours, and `script`, what follows `--`."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    options, others = parser().parse_known_args(arguments[:end])
+    options.others, options.script = others, list(arguments[end + 1 :])
     names = (*COMMANDS, *ABSENT)
     # An option that was not given is None, or False where it takes no value.
     given = [name for name in names if getattr(options, name.replace("-", "_")) not in (None, False)]
     options.command = given[0]
-    if given[0] in ABSENT:
-        raise Misuse(ABSENT[given[0]])
+    if options.command in ABSENT:
+        raise Misuse(ABSENT[options.command])
     _refuse_misspelt(others)
     if others and options.command != "exec-start":
         raise Misuse(f"There is no option {others[0]}: see dlicmd.py -h.")
-    return given[0], options, others, script
+    return options
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -863,12 +841,9 @@ def main(arguments: Sequence[str]) -> int:
         assert isinstance(stream, io.TextIOWrapper)
         stream.reconfigure(errors="backslashreplace")
     try:
-        name, options, others, script = parsed(arguments)
-        command = COMMANDS[name]
+        options = parsed(arguments)
         logons = Logons(Path.home() / ".dlicmd")
-        server = found_server(options, logons)
-        value = getattr(options, name.replace("-", "_"))
-        return command.run(Call(server, options, logons, value, others, script))
+        return COMMANDS[options.command].run(Call(found_server(options, logons), options, logons))
     except Problem as problem:
         note(f"dlicmd.py: {problem}")
         return problem.exit_code

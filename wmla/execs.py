@@ -1,8 +1,7 @@
 """`/execs`: trainings submitted by `args` and a model's files, in the words of both generations of WMLA."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from datetime import UTC
 from typing import Any
 
@@ -20,28 +19,25 @@ from core.downloads import file_response
 from core.errors import UserError
 from core.rest import signed_in, validated
 from core.sources import Upload
-from jobs import actions
-from jobs.actions.hiding import hide
+from jobs.actions.owner import hide
 from jobs.files.folder import job_folder
 from jobs.files.result import sized_zip
 from jobs.models import Job
-from jobs.permissions import Refusal, Verb, refusal
-from wmla.frameworks import framework_of
-from wmla.identities import Dialect
+from wmla.fields import Address, Choice, Flag, Text, Whole
+from wmla.identities import FINAL_WORDS, KNOWN_WORDS, LIVING_WORDS, Dialect, state_word, states_behind
+from wmla.logs import LOG_TYPES, as_json_string, rank_log, train_log
 from wmla.lookup import identities, job_of, submitted, wmla_jobs
-from wmla.messages import FINAL_WORDS, KNOWN_WORDS, LIVING_WORDS, state_word, states_behind
+from wmla.service import framework_of
 from wmla.submission import prepare, submit, with_data_source
-from wmla.trainlog import LOG_TYPES, as_json_string, rank_log, train_log
-from wmla.view import WmlaView, route
+from wmla.view import WmlaView, route, stop
 
-__all__ = ["PREFLIGHT", "exec_as_json", "urls"]
+__all__ = ["PREFLIGHT", "urls"]
 
 #: Set in an ASGI scope by wmla/preflight.py, to the bytes that will come: judge a submission by its address, and
 #: read nothing.
 PREFLIGHT = "tidepool.preflight"
 _MOST_LISTED = 1000
 _MAX_DATA = 64 * 1024
-_WORDS = (*LIVING_WORDS, *FINAL_WORDS)
 _ORDERS = {"id": "id", "createTime": "submitted_at"}
 _DELETED = {204: None}
 
@@ -49,26 +45,31 @@ _DELETED = {204: None}
 class ExecOutput(serializers.Serializer[Any]):
     """A training as a flat object, which notebooks put in a table. Cloud Pak lacks some of on-prem's fields."""
 
-    id = serializers.CharField()
-    args = serializers.CharField()
-    submissionId = serializers.CharField()
-    creator = serializers.CharField()
-    state = serializers.ChoiceField(_WORDS)
-    appId = serializers.CharField()
-    schedulerUrl = serializers.CharField()
-    modelFileOwnerName = serializers.CharField()
-    workDir = serializers.CharField()
-    appName = serializers.CharField()
-    createTime = serializers.CharField()
-    elastic = serializers.BooleanField()
-    nameSpace = serializers.CharField()
-    numWorker = serializers.IntegerField()
-    framework = serializers.CharField()
-    sigId = serializers.CharField(required=False)
-    sigName = serializers.CharField(required=False)
-    userName = serializers.CharField(required=False)
-    executionUserName = serializers.CharField(required=False)
-    masterURL = serializers.CharField(required=False)
+    id = Text(lambda job: identities().exec_id(submitted(job)))
+    args = Text(source="submitted_args")
+    submissionId = Text(lambda job: identities().submission_id(submitted(job)))
+    creator = Text(source="owner.username")
+    state = Choice(lambda job: state_word(job.state, job.dialect), choices=(*LIVING_WORDS, *FINAL_WORDS))
+    appId = Text(lambda job: identities().app_id(submitted(job)))
+    schedulerUrl = Address(lambda job: "")
+    modelFileOwnerName = Text(source="owner.username")
+    workDir = Text(lambda job: job_folder(job).code)
+    appName = Text(lambda job: framework_of(job.model.engine).app_name)
+    createTime = Text(lambda job: f"{job.submitted_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}")
+    elastic = Flag(lambda job: framework_of(job.model.engine).is_elastic)
+    nameSpace = Text(lambda job: "wmla")
+    numWorker = Whole(source="max_slots")
+    framework = Text(lambda job: framework_of(job.model.engine).name)
+    sigId = Text(lambda job: identities().group_id(job.instance_group_id), required=False)
+    sigName = Text(source="instance_group.name", required=False)
+    userName = Text(source="owner.username", required=False)
+    executionUserName = Text(lambda job: job.instance_group.execution_user or job.owner.get_username(), required=False)
+    masterURL = Address(lambda job: "", required=False)
+
+    def to_representation(self, instance: Job) -> dict[str, Any]:
+        values = super().to_representation(instance)
+        is_on_prem = instance.dialect == Dialect.ON_PREM
+        return values if is_on_prem else {name: value for name, value in values.items() if self.fields[name].required}
 
 
 class SubmitInput(serializers.Serializer[Any]):
@@ -100,8 +101,7 @@ class Execs(WmlaView):
         jobs = wmla_jobs(signed_in(request)).order_by(*_order(asked["sort_by"]))
         if words := asked.get("state"):
             jobs = jobs.filter(state__in=_states(words))
-        rows = jobs[: min(asked["limit"], _MOST_LISTED)]
-        return Response([exec_as_json(job, request) for job in rows])
+        return _answer(request, jobs[: min(asked["limit"], _MOST_LISTED)])
 
     @extend_schema(
         parameters=[
@@ -123,7 +123,7 @@ class Execs(WmlaView):
         prepared = with_data_source(prepared, _data_field(request))
         sent = [file for part, files in request.FILES.lists() if part != "data" for file in files]
         files = [Upload(file.name or "", file.file) for file in sent]
-        return Response(exec_as_json(submit(user, prepared, files), request))
+        return _answer(request, submit(user, prepared, files))
 
     @extend_schema(operation_id="execs_delete_all", responses=_DELETED)
     def delete(self, request: Request) -> HttpResponse:
@@ -144,7 +144,7 @@ class ExecView(WmlaView):
 class Exec(ExecView):
     @extend_schema(operation_id="execs_get", responses=ExecOutput)
     def get(self, request: Request, exec_id: str) -> Response:
-        return Response(exec_as_json(self.job(), request))
+        return _answer(request, self.job())
 
     @extend_schema(operation_id="execs_delete", responses=_DELETED)
     def delete(self, request: Request, exec_id: str) -> HttpResponse:
@@ -156,10 +156,7 @@ class Exec(ExecView):
 class ExecStop(ExecView):
     @extend_schema(request=None, responses=_DELETED)
     def post(self, request: Request, exec_id: str) -> HttpResponse:
-        job = self.job()
-        if refusal(Verb.CANCEL, job.state) == Refusal.OVER:
-            raise UserError(f"Training {exec_id[:100]} is already stopped.")
-        actions.cancel(job.pk, signed_in(request).get_username())
+        stop(request, self.job(), f"Training {exec_id[:100]}")
         return HttpResponse(status=204)
 
 
@@ -195,45 +192,15 @@ class ExecResult(ExecView):
         exec_name = identities().exec_id(submitted(job))
         name = exec_name if job.dialect == Dialect.ON_PREM else f"dlpd-model-{exec_name}"
         response = _streamed(request, zipped.chunks(), "application/zip", closes=zipped.close)
-        safe = "".join(
-            letter if letter.isascii() and (letter.isalnum() or letter in "-_.@+") else "_" for letter in name
-        )
+        safe = re.sub(r"[^\w.@+-]", "_", name, flags=re.ASCII)
         # Word for word: clients split it at "size=" and at ";".
         response["Content-Disposition"] = f"attachment;filename={safe}.zip;size={zipped.size_bytes}"
         return response
 
 
-def exec_as_json(job: Job, request: Request) -> dict[str, Any]:
-    """Return a training as JSON. Needs the job's owner, model and instance group."""
-    ids, of = identities(), submitted(job)
-    user, group, framework = job.owner.get_username(), job.instance_group, framework_of(job.model.engine)
-    site = f"{request.scheme}://{request.get_host()}"
-    values: dict[str, Any] = {
-        "id": ids.exec_id(of),
-        "args": job.submitted_args,
-        "submissionId": ids.submission_id(of),
-        "creator": user,
-        "state": state_word(job.state, job.dialect),
-        "appId": ids.app_id(of),
-        "schedulerUrl": site,
-        "modelFileOwnerName": user,
-        "workDir": str(job_folder(job).code),
-        "appName": framework.app_name,
-        "createTime": f"{job.submitted_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
-        "elastic": framework.is_elastic,
-        "nameSpace": "wmla",
-        "numWorker": job.max_slots,
-        "framework": framework.name,
-    }
-    if job.dialect == Dialect.ON_PREM:
-        values |= {
-            "sigId": ids.group_id(group.pk),
-            "sigName": group.name,
-            "userName": user,
-            "executionUserName": group.execution_user or user,
-            "masterURL": site,
-        }
-    return values
+def _answer(request: Request, jobs: Job | Iterable[Job]) -> Response:
+    """Answer with trainings. Needs their owners, models and instance groups."""
+    return Response(ExecOutput(jobs, many=not isinstance(jobs, Job), context={"request": request}).data)
 
 
 def _streamed(request: Request, chunks: Iterator[bytes], kind: str, closes: Any = None) -> StreamingHttpResponse:

@@ -1,4 +1,6 @@
-"""WMLA's identifiers, made from rows and read back, without a second table that could disagree with the first.
+"""WMLA's names for jobs: identifiers, and words for states.
+
+Identifiers are made from rows and read back, without a second table that could disagree with the first.
 
     exec       on-prem `<user>-<nanoseconds of submission>-<job>`, Cloud Pak `wmla-<job>`
     driver     `driver-<YYYYMMDDHHMMSS>-<job, 4 digits or more>-<uuid>`, also called submission id
@@ -7,9 +9,11 @@
     sigId      `<uuid>`: an instance group
 
 The uuids are of version 5, below one that belongs to the installation, so that they say nothing and never change.
-"""
 
-from __future__ import annotations
+Notebooks stop polling at the first word that they do not know. So a living job has only the words that all of them
+know: SUBMITTED (in Cloud Pak PENDING_CRD_SCHEDULER) while it waits for GPUs, SUBMITTED while it starts, then RUNNING
+for as long as it holds GPUs.
+"""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +21,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid5
 
-__all__ = ["MAX_LENGTH", "Dialect", "Identities", "Submitted", "job_numbers_in"]
+from jobs.states import WAITING, JobState
+
+__all__ = [
+    "FINAL_WORDS",
+    "KNOWN_WORDS",
+    "LIVING_WORDS",
+    "MAX_LENGTH",
+    "Dialect",
+    "Identities",
+    "Submitted",
+    "job_numbers_in",
+    "state_word",
+    "states_behind",
+]
 
 MAX_LENGTH = 300
 
@@ -31,6 +48,24 @@ _FORMS = (
     re.compile(r"(?P<job>[0-9]{1,19})"),
 )
 _BIGGEST_ID = 2**63 - 1
+
+_SUBMITTED, _PENDING, _RUNNING = "SUBMITTED", "PENDING_CRD_SCHEDULER", "RUNNING"
+LIVING_WORDS = (_PENDING, _SUBMITTED, _RUNNING)
+FINAL_WORDS = ("FINISHED", "KILLED", "ERROR", "FAILED")
+#: Words that its clients ask for; some of them no training ever has here.
+KNOWN_WORDS = (
+    "NEW", "SUBMITTED", "PENDING_JOB_SCHEDULER", "PENDING_CRD_SCHEDULER", "WAITING", "LAUNCHING", "RUNNING",
+    "RECOVERING", "UNKNOWN", *FINAL_WORDS,
+)  # fmt: skip
+
+_WORDS = {
+    JobState.STARTING: _SUBMITTED,
+    JobState.RUNNING: _RUNNING,
+    JobState.PREEMPTING: _RUNNING,
+    JobState.CANCELLING: _RUNNING,
+    JobState.SUCCEEDED: "FINISHED",
+    JobState.CANCELLED: "KILLED",
+}
 
 
 class Dialect:
@@ -108,3 +143,20 @@ def job_numbers_in(identifier: str) -> Iterator[int]:
 
 def _stamp(of: Submitted) -> str:
     return f"{of.at.astimezone(UTC):%Y%m%d%H%M%S}-{of.job:04}"
+
+
+def state_word(state: JobState | str, dialect: str) -> str:
+    """Return the state's word in this dialect. Scripts for Cloud Pak wait for ERROR, those for on-prem for FAILED."""
+    state = JobState(state)
+    is_on_prem = dialect == Dialect.ON_PREM
+    if state in WAITING:
+        return _SUBMITTED if is_on_prem else _PENDING
+    if state == JobState.FAILED:
+        return "FAILED" if is_on_prem else "ERROR"
+    return _WORDS[state]
+
+
+def states_behind(word: str) -> frozenset[JobState]:
+    """Return the states that a word of any dialect means; none for an unknown word."""
+    dialects = (Dialect.ON_PREM, Dialect.CLOUD_PAK)
+    return frozenset(state for state in JobState for dialect in dialects if state_word(state, dialect) == word)

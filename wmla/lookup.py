@@ -1,9 +1,8 @@
 """Look-ups from WMLA's identifiers to rows that the user may see, and from rows to identifiers."""
 
-from __future__ import annotations
-
 from difflib import get_close_matches
 from functools import lru_cache
+from typing import TypeVar
 from uuid import UUID
 
 from django.conf import settings
@@ -12,7 +11,7 @@ from django.db.models import QuerySet
 from django.utils.crypto import salted_hmac
 
 from core.errors import NotFound, UserError
-from core.references import is_storable
+from core.text import is_storable, shown_text
 from jobs.models import InstanceGroup, Job, Rank
 from jobs.queries.groups import visible_groups
 from jobs.queries.jobs import visible_jobs
@@ -20,14 +19,17 @@ from wmla.identities import Identities, Submitted, job_numbers_in
 
 __all__ = [
     "executor_of",
+    "group_meant",
     "group_named",
     "group_of",
     "identities",
     "job_of",
+    "listed",
     "submitted",
     "wmla_jobs",
 ]
 
+Row = TypeVar("Row")
 _GROUPS_NAMED = 5
 
 
@@ -59,7 +61,7 @@ def job_of(user: User, identifier: str) -> Job:
         job = wmla_jobs(user).filter(pk=number).first()
         if job is not None and identifier in ids.names_of(submitted(job)):
             return job
-    raise NotFound(f"Training {_shown(identifier)} not found: list yours with GET /execs.")
+    raise NotFound(f"Training {shown_text(identifier)} not found: list yours with GET /execs.")
 
 
 def executor_of(job: Job, identifier: str) -> Rank:
@@ -69,7 +71,7 @@ def executor_of(job: Job, identifier: str) -> Rank:
     for rank in Rank.objects.filter(job=job).order_by("-attempt", "-id"):
         if str(ids.executor_uuid(job.pk, rank.attempt, rank.member_id)) == wanted:
             return rank
-    raise NotFound(f"Executor {_shown(identifier)} not found: the list of applications names those of each.")
+    raise NotFound(f"Executor {shown_text(identifier)} not found: the list of applications names those of each.")
 
 
 def group_of(user: User, identifier: str) -> InstanceGroup:
@@ -78,15 +80,30 @@ def group_of(user: User, identifier: str) -> InstanceGroup:
     for group in visible_groups(user):
         if identifier in (group.name, ids.group_id(group.pk)):
             return group
-    raise NotFound(f"Instance group {_shown(identifier)} not found. {_others(user, identifier)}")
+    raise NotFound(f"Instance group {shown_text(identifier)} not found. {_others(user, identifier)}")
+
+
+def group_meant(user: User, identifier: str) -> InstanceGroup:
+    """Find an instance group that a body names by sigId or name; WMLA answers 400 if there is none."""
+    try:
+        return group_of(user, identifier)
+    except NotFound as error:
+        raise UserError(error.message) from error
 
 
 def group_named(user: User, name: str) -> InstanceGroup:
     """Find the group that a submission names; WMLA answers 400 if there is none."""
     group = visible_groups(user).filter(name=name).first() if is_storable(name) else None
     if group is None:
-        raise UserError(f"Instance group name {_shown(name)} not found. {_others(user, name)}")
+        raise UserError(f"Instance group name {shown_text(name)} not found. {_others(user, name)}")
     return group
+
+
+def listed(row: Row | None, what: str, name: str, address: str) -> Row:
+    """Return the row; without one, refuse with the address that lists those there are."""
+    if row is None:
+        raise NotFound(f"{what} {shown_text(name)} not found: list them with GET {address}.")
+    return row
 
 
 def _others(user: User, name: str) -> str:
@@ -98,8 +115,3 @@ def _others(user: User, name: str) -> str:
     more = f" and {len(names) - _GROUPS_NAMED} more" if len(names) > _GROUPS_NAMED else ""
     meant = f"Did you mean {near[0]}? " if near else ""
     return f"{meant}There {'is' if len(names) == 1 else 'are'} {', '.join(names[:_GROUPS_NAMED])}{more}."
-
-
-def _shown(text: str) -> str:
-    """Return what was sent, shortened and on one line."""
-    return text[:100] if text.isprintable() else ascii(text[:100])

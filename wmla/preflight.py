@@ -5,8 +5,6 @@ or log-in is known before: so it is asked first without a body, and a refusal is
 So it is at the addresses where WMLA takes files and nothing is taken here.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any

@@ -1,12 +1,12 @@
-"""`/models`: a template's code with the settings of its trainings."""
+"""`/models`: a template's code with the settings of its trainings, which WMLA calls hyperparameters."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, NoReturn
 
 from django.db.models import QuerySet
 from django.http import HttpResponse, StreamingHttpResponse
+from django.urls import URLPattern
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
@@ -14,22 +14,21 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from core.errors import Conflict, NotFound, UserError, field_error
-from core.references import is_storable
+from core.parameters import Scalar
 from core.rest import signed_in, validated
-from core.text import shown_text
+from core.text import is_storable, shown_text
 from core.time import iso
 from jobs.models import Job
 from models_registry import actions, queries
 from models_registry.code import inspect_code
 from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
 from models_registry.settings import own_parameters
-from wmla.hyperparameters import hyperparameters_of, settings_of
-from wmla.lists import LIST_PARAMETERS, part_asked_for
-from wmla.lookup import group_of, wmla_jobs
-from wmla.templates import WmlaFileOutput, code_file, code_files, template_named
-from wmla.view import WmlaView, json_body
+from wmla.fields import Json, Text, Whole
+from wmla.lookup import group_meant, listed, wmla_jobs
+from wmla.templates import WmlaFileOutput, code_file, template_named
+from wmla.view import LIST_PARAMETERS, WmlaView, json_body, part_asked_for, refuse_fields, route
 
-__all__ = ["Model", "ModelFile", "ModelFiles", "ModelView", "ModelWeights", "Models", "WeightUpload", "model_named"]
+__all__ = ["ModelView", "WeightUpload", "urls"]
 
 _Engine = RegisteredModelVersion.Engine
 _ENGINES = {"Single": _Engine.SINGLE, "Native": _Engine.FIXED, "Elastic": _Engine.ELASTIC}
@@ -40,6 +39,35 @@ _NOT_HERE = {
     "wtfolder": "begin a training with the weights of another one by its wfinit",
     "tfmainContent": "it belongs to TensorFlow, and models are PyTorch's here",
     "distributeStrategy": "it belongs to TensorFlow, and models are PyTorch's here",
+}
+#: WMLA's hyperparameters -> our settings.
+_NAMES = {
+    "learningrate": "learning_rate",
+    "momentum": "momentum",
+    "weightdecay": "weight_decay",
+    "epoch": "epochs",
+    "solvertype": "optimizer",
+    "lrpolicy": "lr_policy",
+    "gamma": "gamma",
+    "stepsize": "step_size",
+    "stepvalues": "step_values",
+    "t_max": "t_max",
+}
+#: What the learning rate is multiplied by is `factor` for one policy, and `gamma` for the others.
+_PLATEAU = "reducelronplateau"
+#: Hyperparameters that cannot be chosen -> the values that PyTorch has by itself, with which a client's form may be
+#: filled.
+_FIXED: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("decayrate", "decaysteps", "staircase", "maxiteration", "power", "lr_decay", "amsgrad"), ()),
+    **dict.fromkeys(("centered", "dampening", "nesterov", "eta_min", "cooldown"), ()),
+    "rho": (0.9,),
+    "lambd": (1e-4,),
+    "alpha": (0.75, 0.99),
+    "t0": (1e6,),
+    "mode": ("min",),
+    "patience": (10,),
+    "threshold": (1e-4,),
+    "eps": (1e-6, 1e-8, 1e-10),
 }
 
 
@@ -77,33 +105,44 @@ class WmlaModelChange(WmlaModelInput):
 
 
 class WmlaModelOutput(serializers.Serializer[Any]):
-    name = serializers.CharField()
-    templatename = serializers.CharField(allow_null=True, help_text="null: it was registered with files of its own.")
-    accelerator = serializers.CharField()
-    type = serializers.CharField()
-    framework = serializers.CharField()
-    frameworkVersion = serializers.CharField(allow_null=True, help_text="That of the hosts.")
-    path = serializers.CharField()
-    description = serializers.CharField()
-    dataset = serializers.CharField()
-    batchsize = serializers.IntegerField(allow_null=True)
-    hyperparameter = serializers.DictField()
-    sig = serializers.CharField(allow_null=True)
-    signame = serializers.CharField(allow_null=True, help_text="A training names its group, a model none.")
-    wtfolder = serializers.CharField(allow_null=True)
-    tfmainContent = serializers.CharField(allow_null=True)
-    distributeStrategy = serializers.CharField(allow_null=True)
-    user = serializers.CharField()
-    createTime = serializers.CharField()
-    wfinit = serializers.CharField(allow_null=True, help_text="A training begins with weights, a model has none.")
-    version = serializers.IntegerField(help_text="Ours: each PUT makes the next one, and trainings keep theirs.")
+    name = Text()
+    templatename = Text(
+        lambda model: template.name if (template := _newest(model).template) else None,
+        allow_null=True,
+        help_text="null: it was registered with files of its own.",
+    )
+    accelerator = Text(lambda model: _ACCELERATORS[_newest(model).engine])
+    type = Text(lambda model: _TRAINING)
+    framework = Text(lambda model: _newest(model).framework)
+    frameworkVersion = Text(allow_null=True, help_text="That of the hosts.")
+    path = Text(lambda model: _newest(model).path)
+    description = Text()
+    dataset = Text(lambda model: _newest(model).default_dataset)
+    batchsize = Whole(lambda model: _newest(model).settings.get("batch_size"), allow_null=True)
+    hyperparameter = Json(lambda model: _hyperparameters_of(_newest(model).settings))
+    sig = Text(allow_null=True)
+    signame = Text(allow_null=True, help_text="A training names its group, a model none.")
+    wtfolder = Text(allow_null=True)
+    tfmainContent = Text(allow_null=True)
+    distributeStrategy = Text(allow_null=True)
+    user = Text(source="owner.username")
+    createTime = Text(lambda model: iso(_newest(model).created_at))
+    wfinit = Text(allow_null=True, help_text="A training begins with weights, a model has none.")
+    version = Whole(
+        lambda model: _newest(model).number, help_text="Ours: each PUT makes the next one, and trainings keep theirs."
+    )
+
+
+def _newest(model: RegisteredModel) -> RegisteredModelVersion:
+    return model.latest[0]  # type: ignore[attr-defined, no-any-return]
 
 
 class Models(WmlaView):
     @extend_schema(parameters=LIST_PARAMETERS, responses=WmlaModelOutput(many=True))
     def get(self, request: Request) -> Response:
         """List all models, by name."""
-        return Response([_as_json(row) for row in part_asked_for(request, queries.models().order_by("name"))])
+        rows = part_asked_for(request, queries.models().order_by("name"))
+        return Response(WmlaModelOutput(rows, many=True).data)
 
     @extend_schema(request=WmlaModelInput, responses={201: WmlaModelOutput})
     def post(self, request: Request) -> Response:
@@ -112,70 +151,75 @@ class Models(WmlaView):
         _check(request, values, body)
         if RegisteredModel.objects.filter(name=values["name"]).exists():
             raise Conflict(f"There is a model {shown_text(values['name'])} already: PUT changes it.")
-        try:
-            template = template_named(values["templatename"])
-        except NotFound as error:
-            raise field_error("templatename", error.message) from error
+        template = _template(values["templatename"])
         registration = actions.ModelRegistration(
             name=values["name"],
             source=template,
             framework=template.framework,
             engine=_engine(values["accelerator"]),
             default_dataset=values["dataset"] or "",
-            settings=settings_of(values["hyperparameter"], values["batchsize"]),
+            settings=_settings_of(values["hyperparameter"], values["batchsize"]),
             description=values["description"] or "",
         )
         version = actions.register(signed_in(request), registration)
-        return Response(_as_json(model_named(version.model.name)), status=201)
+        return Response(WmlaModelOutput(_found(version.model.name)).data, status=201)
 
 
 class ModelView(WmlaView):
     """Base of the views of one model, and of its trainings that the user sees."""
 
     def trainings(self) -> QuerySet[Job]:
-        return wmla_jobs(signed_in(self.request)).filter(model__model=self.model(), validation=None)
+        return wmla_jobs(signed_in(self.request)).filter(model__model=self.model, validation=None)
 
     def named(self, name: str) -> Job:
         """Find the newest training by its name."""
         job = self.trainings().filter(name=name).order_by("-id").first() if is_storable(name) else None
-        if job is None:
-            model = self.kwargs["model"]
-            raise NotFound(f"Training {shown_text(name)} not found: list them with GET /models/{model}/trainings.")
-        return job
-
-    def model(self) -> RegisteredModel:
-        return self._model
+        return listed(job, "Training", name, f"/models/{self.kwargs['model']}/trainings")
 
     @cached_property
-    def _model(self) -> RegisteredModel:
-        return model_named(self.kwargs["model"])
+    def model(self) -> RegisteredModel:
+        return _found(self.kwargs["model"])
 
+    @property
     def newest(self) -> RegisteredModelVersion:
-        version: RegisteredModelVersion = self.model().latest[0]  # type: ignore[attr-defined]
-        return version
+        return _newest(self.model)
 
 
 class Model(ModelView):
     @extend_schema(responses=WmlaModelOutput)
     def get(self, request: Request, model: str) -> Response:
-        return Response(_as_json(self.model()))
+        return Response(WmlaModelOutput(self.model).data)
 
     @extend_schema(request=WmlaModelChange, responses=WmlaModelOutput)
     def put(self, request: Request, model: str) -> Response:
         """Make the next version; started trainings keep theirs. Absent fields stay as they are."""
-        row, newest = self.model(), self.newest()
+        row, newest = self.model, self.newest
         body = json_body(request)
         values = validated(WmlaModelChange, body)
         _check(request, values, body)
         if values.get("name", row.name) != row.name:
             raise field_error("name", "A model keeps its name: make another one with POST /models.")
-        version = actions.register(signed_in(request), _next_version(row, newest, values, body))
-        return Response(_as_json(model_named(version.model.name)))
+        arguments = inspect_code(newest.folder, newest.entry_point).arguments
+        settings = dict(newest.settings)
+        if body.get("hyperparameter") is not None:
+            settings = {name: value for name, value in settings.items() if name == "batch_size"}
+        registration = actions.ModelRegistration(
+            name=row.name,
+            source=_template(values["templatename"]) if values.get("templatename") else newest,
+            framework=newest.framework,
+            engine=_engine(values["accelerator"]) if "accelerator" in values else newest.engine,
+            default_dataset=newest.default_dataset if values.get("dataset") is None else values["dataset"],
+            settings=settings | _settings_of(values["hyperparameter"], values["batchsize"]),
+            parameters=own_parameters(newest.parameters, newest.settings, arguments),
+            description=row.description if values.get("description") is None else values["description"],
+        )
+        version = actions.register(signed_in(request), registration)
+        return Response(WmlaModelOutput(_found(version.model.name)).data)
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, model: str) -> HttpResponse:
         """Delete the model. Refused (409) if a training was started with it."""
-        actions.delete_model(self.model(), signed_in(request))
+        actions.delete_model(self.model, signed_in(request))
         return HttpResponse(status=204)
 
 
@@ -192,13 +236,13 @@ class WeightUpload(Model):
 class ModelFiles(ModelView):
     @extend_schema(responses=WmlaFileOutput(many=True))
     def get(self, request: Request, model: str) -> Response:
-        return Response(code_files(self.newest().folder))
+        return Response(WmlaFileOutput(queries.code_files(self.newest.folder), many=True).data)
 
     @extend_schema(request=OpenApiTypes.OBJECT, responses={400: str})
     def put(self, request: Request, model: str) -> NoReturn:
         """Always refuse: the files of a version never change."""
         raise UserError(
-            f"Files of model {self.model().name} are not changed one by one: change them in the template's folder, "
+            f"Files of model {self.model.name} are not changed one by one: change them in the template's folder, "
             "take them with PUT /modeltemplates/<template>, and PUT its templatename to the model."
         )
 
@@ -206,61 +250,34 @@ class ModelFiles(ModelView):
 class ModelFile(ModelView):
     @extend_schema(responses={(200, "text/plain"): OpenApiTypes.BINARY})
     def get(self, request: Request, model: str, file: str) -> StreamingHttpResponse:
-        return code_file(request, self.newest().folder, file)
+        return code_file(request, self.newest.folder, file)
 
 
 class ModelWeights(ModelView):
     @extend_schema(responses={404: str})
     def get(self, request: Request, model: str) -> HttpResponse:
         """Always refuse: weights belong to trainings."""
-        name = self.model().name
+        name = self.model.name
         raise NotFound(f"Model {name} has no weights of its own: GET /models/{name}/trainings/<name>/weightfile.")
 
 
-def model_named(name: str) -> RegisteredModel:
-    model = queries.find_model(name)
-    if model is None:
-        raise NotFound(f"Model {shown_text(name)} not found: list them with GET /models.")
-    return model
+def _found(name: str) -> RegisteredModel:
+    return listed(queries.find_model(name), "Model", name, "/models")
 
 
-def _next_version(
-    model: RegisteredModel, newest: RegisteredModelVersion, values: dict[str, Any], body: dict[str, Any]
-) -> actions.ModelRegistration:
-    source: ModelTemplate | RegisteredModelVersion = newest
-    if values.get("templatename"):
-        try:
-            source = template_named(values["templatename"])
-        except NotFound as error:
-            raise field_error("templatename", error.message) from error
-    arguments = inspect_code(newest.folder, newest.entry_point).arguments
-    settings = dict(newest.settings)
-    if body.get("hyperparameter") is not None:
-        settings = {name: value for name, value in settings.items() if name == "batch_size"}
-    settings |= settings_of(values["hyperparameter"], values["batchsize"])
-    return actions.ModelRegistration(
-        name=model.name,
-        source=source,
-        framework=newest.framework,
-        engine=_engine(values["accelerator"]) if "accelerator" in values else newest.engine,
-        default_dataset=newest.default_dataset if values.get("dataset") is None else values["dataset"],
-        settings=settings,
-        parameters=own_parameters(newest.parameters, newest.settings, arguments),
-        description=model.description if values.get("description") is None else values["description"],
-    )
+def _template(name: str) -> ModelTemplate:
+    try:
+        return template_named(name)
+    except NotFound as error:
+        raise field_error("templatename", error.message) from error
 
 
 def _check(request: Request, values: dict[str, Any], body: dict[str, Any]) -> None:
     if values["type"].lower() != _TRAINING.lower():
         raise field_error("type", f"Models are for training here, none is served: use {_TRAINING}.")
-    for name, advice in _NOT_HERE.items():
-        if body.get(name):
-            raise field_error(name, f"{name} is not supported: {advice}.")
+    refuse_fields(body, _NOT_HERE)
     if values["sig"]:
-        try:
-            group_of(signed_in(request), values["sig"])
-        except NotFound as error:
-            raise UserError(error.message) from error
+        group_meant(signed_in(request), values["sig"])
 
 
 def _engine(name: str) -> str:
@@ -270,23 +287,52 @@ def _engine(name: str) -> str:
     raise field_error("accelerator", f"There is no accelerator {shown_text(name)}: use {', '.join(_ENGINES)}.")
 
 
-def _as_json(model: RegisteredModel) -> dict[str, Any]:
-    version: RegisteredModelVersion = model.latest[0]  # type: ignore[attr-defined]
-    return {
-        "name": model.name,
-        "templatename": version.template.name if version.template else None,
-        "accelerator": _ACCELERATORS[version.engine],
-        "type": _TRAINING,
-        "framework": version.framework,
-        "frameworkVersion": None,
-        "path": version.path,
-        "description": model.description,
-        "dataset": version.default_dataset,
-        "batchsize": version.settings.get("batch_size"),
-        "hyperparameter": hyperparameters_of(version.settings),
-        **dict.fromkeys(("sig", "signame", *_NOT_HERE)),
-        "user": model.owner.get_username(),
-        "createTime": iso(version.created_at),
-        "wfinit": None,
-        "version": version.number,
-    }
+def _settings_of(given: Any, batch_size: Any = None) -> dict[str, Any]:
+    """Return our settings, unchecked. Refuses what is unknown here unless empty, 0, false or PyTorch's default."""
+    if not isinstance(given, Mapping | None):
+        raise _refused('Give hyperparameter as an object, such as {"learningrate": 0.1}.')
+    values = {str(name): value for name, value in (given or {}).items()}
+    settings: dict[str, Any] = {} if batch_size in (None, "") else {"batch_size": batch_size}
+    policy = values.get("lrpolicy")
+    if isinstance(policy, str) and policy.lower() == _PLATEAU and "factor" in values:
+        settings["gamma"] = values.pop("factor")
+    for name, value in values.items():
+        if name in _NAMES:
+            settings[_NAMES[name]] = _joined(value)
+        elif name == "factor" and value not in (None, "", 0, 0.1):
+            raise _refused(f"factor belongs to the policy {_PLATEAU}: leave it out, or choose that as lrpolicy.")
+        elif name != "factor" and (name not in _FIXED or not _changes_nothing(name, value)):
+            raise _refused(
+                f"hyperparameter.{name[:50]} cannot be chosen here: there are {', '.join(_NAMES)} and factor. What a "
+                "script takes besides is set in the script."
+            )
+    return settings
+
+
+def _hyperparameters_of(settings: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """Return the hyperparameters of the chosen settings."""
+    found = {name: settings[ours] for name, ours in _NAMES.items() if ours in settings}
+    if settings.get("lr_policy") == _PLATEAU and "gamma" in found:
+        found["factor"] = found.pop("gamma")
+    return found
+
+
+def _changes_nothing(name: str, value: Any) -> bool:
+    return not value or (isinstance(value, str | int | float) and value in _FIXED[name])
+
+
+def _joined(value: Any) -> Any:
+    return ",".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _refused(sentence: str) -> Exception:
+    return field_error("hyperparameter", sentence)
+
+
+urls: list[URLPattern] = [
+    route("models", Models, "models"),
+    route("models/<model>", Model, "model"),
+    route("models/<model>/files", ModelFiles, "model-files"),
+    route("models/<model>/files/<path:file>", ModelFile, "model-file"),
+    route("models/<model>/weightfile", ModelWeights, "model-weights"),
+]

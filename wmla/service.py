@@ -1,66 +1,192 @@
-"""`/conf` and `/status`: whether the service answers, and what it can do."""
+"""Offers of the service: frameworks, which are ways to run a script, `/conf`, `/status`, and the command line."""
 
-from __future__ import annotations
-
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
+from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern
-from drf_spectacular.utils import extend_schema
+from django.views.decorators.http import condition, require_safe
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from core.errors import UserError
 from jobs.models import SlotClaim
-from wmla.frameworks import FRAMEWORKS
+from models_registry.models import RegisteredModelVersion
+from wmla.fields import Choice, Flag, Text, Texts, Whole
 from wmla.view import WmlaView, route
 from workers.models import Host
 from workers.queries import slots
 
-__all__ = ["urls"]
+__all__ = ["FRAMEWORKS", "Framework", "dlicmd", "framework_named", "framework_of", "urls"]
+
+_Engine = RegisteredModelVersion.Engine
+
+
+@dataclass(frozen=True)
+class Framework:
+    name: str
+    engine: str
+    title: str
+    #: What it is good for.
+    description: str
+    #: As the applications that it makes are called.
+    app_name: str
+    example: str
+
+    @property
+    def is_elastic(self) -> bool:
+        return self.engine == _Engine.ELASTIC
+
+    @property
+    def is_single(self) -> bool:
+        return self.engine == _Engine.SINGLE
+
+
+FRAMEWORKS = (
+    Framework(
+        "edtPyTorch",
+        _Engine.ELASTIC,
+        "PyTorch, elastic: GPUs come and go while it trains",
+        "Runs a script that uses FabricModel, or a session of this cluster's own, on as many GPUs as it is given.",
+        "ElasticPyTorchTrain",
+        "--exec-start edtPyTorch --ig <group> --cs-datastore-meta type=fs,data_path=mnist "
+        "--model-dir pytorch_edt --edt-options maxWorkers=4 --model-main mnist.py --epochs 10",
+    ),
+    Framework(
+        "PyTorch",
+        _Engine.SINGLE,
+        "PyTorch, one process on one GPU",
+        "Runs any script as it is.",
+        "SingleNodePyTorchTrain",
+        "--exec-start PyTorch --ig <group> --cs-datastore-meta type=fs,data_path=mnist "
+        "--model-dir pytorch --model-main main.py --epochs 10",
+    ),
+    Framework(
+        "distPyTorch",
+        _Engine.FIXED,
+        "PyTorch, distributed over a fixed number of GPUs",
+        "Runs a script once per GPU with MASTER_ADDR, MASTER_PORT, WORLD_SIZE and RANK set, for init_process_group.",
+        "DistributedPyTorchTrain",
+        "--exec-start distPyTorch --ig <group> --cs-datastore-meta type=fs,data_path=mnist "
+        "--numWorker 4 --model-dir pytorch_ddp --model-main main.py --epochs 10",
+    ),
+)
+_BACKEND = "pytorch"
+#: WMLA has these, too.
+_NOT_HERE = ("tensorflow", "keras", "xgboost", "caffe")
+
+
+def framework_named(name: str) -> Framework:
+    """Find the framework. Raises UserError that names the existing ones."""
+    there = ", ".join(framework.name for framework in FRAMEWORKS)
+    if not name:
+        raise UserError(f"args does not name a framework: write --exec-start and one of {there}.")
+    for framework in FRAMEWORKS:
+        if framework.name.lower() == name.lower():
+            return framework
+    if any(word in name.lower() for word in _NOT_HERE):
+        raise UserError(f"Framework {name[:50]!a} is not supported on this cluster: there are {there}.")
+    raise UserError(f"Framework {name[:50]!a} is not known: there are {there}.")
+
+
+def framework_of(engine: str) -> Framework:
+    """Return the framework that runs a model of this engine."""
+    return next(framework for framework in FRAMEWORKS if framework.engine == engine)
+
+
+class FrameworkOutput(serializers.Serializer[Any]):
+    name = Text()
+    description = Text()
+    desc = Texts(lambda framework: [framework.title, "Example:", f"  {framework.example}"], help_text="Lines of help.")
+    frameworkVersion = Text(lambda framework: "2")
+    deployMode = Text(lambda framework: "cluster")
+    execMode = Choice(
+        lambda framework: "single" if framework.is_single else "distributed", choices=["single", "distributed"]
+    )
+    appName = Text(source="app_name")
+    backend = Text(lambda framework: _BACKEND)
+    numWorkers = Whole(lambda framework: 1)
+    maxWorkers = Whole(
+        lambda framework: 1 if framework.is_single else -1, help_text="-1: as many as the instance group has GPUs."
+    )
+    hasTask0 = Flag(source="is_elastic", help_text="It has a driver beside its workers.")
+    exports = Text(allow_null=True, help_text="Belongs to WMLA's plug-ins, as the next ones: null.")
+    frameworkCmdGenerator = Text(allow_null=True)
+    prebuiltModelMain = Text(allow_null=True)
+    prebuiltModelDir = Text(allow_null=True)
+    workerMemory = Text(allow_null=True, help_text="A worker has no limit of its own: null.")
+    distributeStrategy = Text(allow_null=True, help_text="Of TensorFlow, as the next one: null.")
+    numPs = Whole(allow_null=True)
+
+
+class Frameworks(WmlaView):
+    @extend_schema(responses=FrameworkOutput(many=True))
+    def get(self, request: Request) -> Response:
+        """List the frameworks that a submission may name, with an example of each."""
+        return Response(FrameworkOutput(FRAMEWORKS, many=True).data)
+
+
+class UiFrameworks(WmlaView):
+    @extend_schema(
+        parameters=[OpenApiParameter("backend", str, description="pytorch, the only one; absent: all.")],
+        responses=FrameworkOutput(many=True),
+    )
+    def get(self, request: Request) -> Response:
+        is_known = request.query_params.get("backend", "").lower() in ("", _BACKEND)
+        return Response(FrameworkOutput(FRAMEWORKS if is_known else (), many=True).data)
 
 
 class ConfOutput(serializers.Serializer[Any]):
-    MSD_ENABLED = serializers.BooleanField(help_text="Cloud Pak's scheduler and its addresses are there.")
-    DLI_DATA_FS = serializers.CharField(help_text="What `data_path` is relative to.")
-    DLI_RESULT_FS = serializers.CharField()
-    FRAMEWORKS = serializers.ListField(child=serializers.CharField())
+    MSD_ENABLED = Flag(lambda settings: True, help_text="Cloud Pak's scheduler and its addresses are there.")
+    DLI_DATA_FS = Text(lambda settings: settings.TIDEPOOL_DATA_ROOTS[0], help_text="What `data_path` is relative to.")
+    DLI_RESULT_FS = Text(source="TIDEPOOL_RESULTS_ROOT")
+    FRAMEWORKS = Texts(lambda settings: [framework.name for framework in FRAMEWORKS])
 
 
 class StatusOutput(serializers.Serializer[Any]):
-    status = serializers.ChoiceField(["RUNNING"])
-    hosts = serializers.IntegerField(help_text="Those that are online.")
-    gpus = serializers.IntegerField(help_text="Of these hosts.")
-    gpusInUse = serializers.IntegerField()
+    status = Choice(lambda online: "RUNNING", choices=["RUNNING"])
+    hosts = Whole(lambda online: online.count(), help_text="Those that are online.")
+    gpus = Whole(lambda online: slots().filter(host__in=online).count(), help_text="Of these hosts.")
+    gpusInUse = Whole(lambda online: SlotClaim.objects.open().count())
 
 
 class Conf(WmlaView):
     @extend_schema(responses=ConfOutput)
     def get(self, request: Request) -> Response:
         """Return the configuration of the service."""
-        return Response(
-            {
-                "MSD_ENABLED": True,
-                "DLI_DATA_FS": str(settings.TIDEPOOL_DATA_ROOTS[0]),
-                "DLI_RESULT_FS": str(settings.TIDEPOOL_RESULTS_ROOT),
-                "FRAMEWORKS": [framework.name for framework in FRAMEWORKS],
-            }
-        )
+        return Response(ConfOutput(settings).data)
 
 
 class Status(WmlaView):
     @extend_schema(responses=StatusOutput)
     def get(self, request: Request) -> Response:
         """Return the state of the service and what it offers now."""
-        online = Host.objects.filter(state=Host.State.ONLINE)
-        return Response(
-            {
-                "status": "RUNNING",
-                "hosts": online.count(),
-                "gpus": slots().filter(host__in=online).count(),
-                "gpusInUse": SlotClaim.objects.filter(released_at=None).count(),
-            }
-        )
+        return Response(StatusOutput(Host.objects.filter(state=Host.State.ONLINE)).data)
 
 
-urls: list[URLPattern] = [route("conf", Conf, "conf"), route("status", Status, "status")]
+@cache
+def _program() -> bytes:
+    return Path(__file__).with_name("dlicmd.py").read_bytes()
+
+
+@require_safe
+@condition(etag_func=lambda request: f'"{hashlib.sha256(_program()).hexdigest()}"')
+def dlicmd(request: HttpRequest) -> HttpResponse:
+    """Download the command line. It holds no secret and needs no log-on."""
+    headers = {"Content-Disposition": 'attachment; filename="dlicmd.py"'}
+    return HttpResponse(_program(), content_type="text/x-python; charset=utf-8", headers=headers)
+
+
+urls: list[URLPattern] = [
+    route("execs/frameworks", Frameworks, "exec-frameworks"),
+    route("frameworks", UiFrameworks, "frameworks"),
+    route("frameworks/all", UiFrameworks, "frameworks-all"),
+    route("conf", Conf, "conf"),
+    route("status", Status, "status"),
+]

@@ -4,8 +4,6 @@
 actions as the pages and `/api/v1/`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,8 +14,8 @@ from django.contrib.auth.models import User
 from django.db.models import Q
 
 from core.errors import UserError
-from core.names import checked_name
 from core.sources import Source, Upload
+from core.text import checked_name
 from datasets.actions import version_at
 from datasets.models import DatasetVersion
 from jobs import actions
@@ -30,9 +28,9 @@ from models_registry.actions import ModelRegistration, register
 from models_registry.code import inspect_code
 from models_registry.models import RegisteredModel, RegisteredModelVersion
 from wmla.arguments import Arguments, folder_of, parse_arguments, script_words
-from wmla.frameworks import Framework, framework_named
 from wmla.identities import Dialect
 from wmla.lookup import group_named
+from wmla.service import Framework, framework_named
 from workers.queries import capacity
 
 __all__ = ["Prepared", "prepare", "submit", "usual_group", "with_data_source"]
@@ -67,7 +65,10 @@ def prepare(user: User, sig_name: str, args: str) -> Prepared:
         raise UserError(f"sigName is {sig_name[:100]!a}, but --ig names another instance group: keep one of them.")
     name = sig_name or given.instance_group
     group = group_named(user, name) if name else usual_group(user)
-    _refuse_group(user, group, given.priority)
+    problems = Problems()
+    find_group(problems, group.name, user)
+    check_priority(problems, given.priority, group)
+    problems.raise_if_any()
     if given.app_name:
         checked_name(given.app_name, field="--appName")
     offered = capacity(group.resource_group)
@@ -135,13 +136,6 @@ def usual_group(user: User) -> InstanceGroup:
     if not mine:
         raise UserError("There is no instance group that you may use: ask an administrator for one.")
     return min(mine, key=lambda group: (-capacity(group.resource_group), group.name))
-
-
-def _refuse_group(user: User, group: InstanceGroup, priority: int | None) -> None:
-    problems = Problems()
-    find_group(problems, group.name, user)
-    check_priority(problems, priority, group)
-    problems.raise_if_any()
 
 
 def _dataset(user: User, given: Arguments) -> DatasetVersion:

@@ -1,12 +1,12 @@
 """`/modeltemplates`: our templates, which WMLA registers by "Add Location"."""
 
-from __future__ import annotations
-
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from django.http import HttpResponse, StreamingHttpResponse
+from django.urls import URLPattern
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
@@ -22,10 +22,11 @@ from core.text import shown_text
 from core.time import iso
 from models_registry import actions, queries
 from models_registry.models import ModelTemplate
-from wmla.lists import LIST_PARAMETERS, part_asked_for
-from wmla.view import WmlaView, json_body
+from wmla.fields import Text, Whole
+from wmla.lookup import listed
+from wmla.view import LIST_PARAMETERS, WmlaView, json_body, part_asked_for, route
 
-__all__ = ["Template", "TemplateFile", "TemplateFiles", "Templates", "code_file", "code_files", "template_named"]
+__all__ = ["WmlaFileOutput", "code_file", "template_named", "urls"]
 
 #: Which script of a folder is run: WMLA runs the first for elastic training, the second for everything else.
 _ENTRY_POINTS = ("elastic-main.py", "main.py")
@@ -49,19 +50,19 @@ class WmlaTemplateChange(serializers.Serializer[Any]):
 
 
 class WmlaTemplateOutput(serializers.Serializer[Any]):
-    name = serializers.CharField()
-    path = serializers.CharField()
-    framework = serializers.CharField()
-    frameworkVersion = serializers.CharField(allow_null=True, help_text="That of the hosts.")
-    description = serializers.CharField()
-    entryPoint = serializers.CharField(help_text="Ours: the script that is run.")
-    user = serializers.CharField()
-    createTime = serializers.CharField()
+    name = Text()
+    path = Text()
+    framework = Text()
+    frameworkVersion = Text(allow_null=True, help_text="That of the hosts.")
+    description = Text()
+    entryPoint = Text(source="entry_point", help_text="Ours: the script that is run.")
+    user = Text(source="owner.username")
+    createTime = Text(lambda template: iso(template.created_at))
 
 
 class WmlaFileOutput(serializers.Serializer[Any]):
-    name = serializers.CharField(help_text="Relative to the folder.")
-    size = serializers.IntegerField(help_text="Bytes.")
+    name = Text(help_text="Relative to the folder.")
+    size = Whole(source="size_bytes", help_text="Bytes.")
 
 
 class Templates(WmlaView):
@@ -73,65 +74,52 @@ class Templates(WmlaView):
         rows = queries.templates().order_by("name")
         if framework := request.query_params.get("framework", ""):
             rows = rows.filter(framework__iexact=framework.replace("\0", ""))
-        return Response([_as_json(row) for row in part_asked_for(request, rows)])
+        return Response(WmlaTemplateOutput(part_asked_for(request, rows), many=True).data)
 
     @extend_schema(request=WmlaTemplateInput, responses={201: WmlaTemplateOutput})
     def post(self, request: Request) -> Response:
         """Take over the code of a folder that holds elastic-main.py or main.py."""
         values = validated(WmlaTemplateInput, json_body(request))
         asked = (values["entryPoint"],) if values["entryPoint"] else _ENTRY_POINTS
-        template = _added(request, values, *asked)
-        return Response(_as_json(template), status=201)
+        return Response(WmlaTemplateOutput(_added(request, values, *asked)).data, status=201)
 
 
-class _TemplateView(WmlaView):
-    def template(self) -> ModelTemplate:
-        return template_named(self.kwargs["template"])
-
-
-class Template(_TemplateView):
+class Template(WmlaView):
     @extend_schema(responses=WmlaTemplateOutput)
     def get(self, request: Request, template: str) -> Response:
-        return Response(_as_json(self.template()))
+        return Response(WmlaTemplateOutput(template_named(template)).data)
 
     @extend_schema(request=WmlaTemplateChange, responses=WmlaTemplateOutput)
     def put(self, request: Request, template: str) -> Response:
         """Take the files again, as they are at its path now. Models made from it keep theirs."""
-        row = self.template()
+        row = template_named(template)
         given = validated(WmlaTemplateChange, json_body(request))
         for name, value in given.items():
             if value not in (None, "", getattr(row, name)):
                 raise field_error(name, f"The {name} of a template stays as it is: add another template.")
-        return Response(_as_json(actions.take_again(row, signed_in(request))))
+        return Response(WmlaTemplateOutput(actions.take_again(row, signed_in(request))).data)
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, template: str) -> HttpResponse:
         """Delete the template. Refused (409) if a model was made from it."""
-        actions.delete_template(self.template(), signed_in(request))
+        actions.delete_template(template_named(template), signed_in(request))
         return HttpResponse(status=204)
 
 
-class TemplateFiles(_TemplateView):
+class TemplateFiles(WmlaView):
     @extend_schema(responses=WmlaFileOutput(many=True))
     def get(self, request: Request, template: str) -> Response:
-        return Response(code_files(self.template().folder))
+        return Response(WmlaFileOutput(queries.code_files(template_named(template).folder), many=True).data)
 
 
-class TemplateFile(_TemplateView):
+class TemplateFile(WmlaView):
     @extend_schema(responses={(200, "text/plain"): OpenApiTypes.BINARY})
     def get(self, request: Request, template: str, file: str) -> StreamingHttpResponse:
-        return code_file(request, self.template().folder, file)
+        return code_file(request, template_named(template).folder, file)
 
 
 def template_named(name: str) -> ModelTemplate:
-    template = queries.find_template(name)
-    if template is None:
-        raise NotFound(f"Model template {shown_text(name)} not found: list them with GET /modeltemplates.")
-    return template
-
-
-def code_files(folder: Path) -> list[dict[str, Any]]:
-    return [{"name": file.name, "size": file.size_bytes} for file in queries.code_files(folder)]
+    return listed(queries.find_template(name), "Model template", name, "/modeltemplates")
 
 
 def code_file(request: Request, folder: Path, name: str) -> StreamingHttpResponse:
@@ -139,14 +127,13 @@ def code_file(request: Request, folder: Path, name: str) -> StreamingHttpRespons
     file = next((path for found, path in regular_files(folder) if found == name), None)
     if file is None:
         raise NotFound(f"File {shown_text(name)} not found: the list beside it names those there are.")
-    safe = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "-_.") else "-" for letter in name)
+    safe = re.sub(r"[^\w.-]", "-", name, flags=re.ASCII)
     return file_response(request, _chunks(file), safe, "text/plain; charset=utf-8")
 
 
 def _chunks(file: Path) -> Iterator[bytes]:
     with file.open("rb") as stream:
-        while chunk := stream.read(_CHUNK):
-            yield chunk
+        yield from iter(lambda: stream.read(_CHUNK), b"")
 
 
 def _added(request: Request, values: dict[str, Any], *entry_points: str) -> ModelTemplate:
@@ -172,14 +159,9 @@ def _framework(name: str) -> str:
     return next((known for known in ModelTemplate.Framework.values if known.lower() == name.lower()), name)
 
 
-def _as_json(template: ModelTemplate) -> dict[str, Any]:
-    return {
-        "name": template.name,
-        "path": template.path,
-        "framework": template.framework,
-        "frameworkVersion": None,
-        "description": template.description,
-        "entryPoint": template.entry_point,
-        "user": template.owner.get_username(),
-        "createTime": iso(template.created_at),
-    }
+urls: list[URLPattern] = [
+    route("modeltemplates", Templates, "templates"),
+    route("modeltemplates/<template>", Template, "template"),
+    route("modeltemplates/<template>/files", TemplateFiles, "template-files"),
+    route("modeltemplates/<template>/files/<path:file>", TemplateFile, "template-file"),
+]

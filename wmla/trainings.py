@@ -1,11 +1,11 @@
-"""`/models/{m}/trainings`: the jobs of a model, by the names that they were given."""
-
-from __future__ import annotations
+"""`/models/{m}/trainings` and `/validations`: the jobs of a model, by the names that they were given."""
 
 import shlex
 from typing import Any
 
+from django.db.models import QuerySet
 from django.http import HttpResponse, StreamingHttpResponse
+from django.urls import URLPattern
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
@@ -13,33 +13,25 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from core.downloads import file_response
-from core.errors import Conflict, NotFound, UserError, field_error
+from core.errors import Conflict, NotFound, field_error
 from core.rest import signed_in, validated
-from core.text import shown_text
+from core.text import checked_name, is_storable, shown_text
 from core.time import iso
 from jobs import actions
 from jobs.actions.beginning import final_weights
-from jobs.actions.hiding import hide
+from jobs.actions.owner import hide
 from jobs.files.result import file_chunks
-from jobs.models import InstanceGroup, Job
+from jobs.models import Job, Validation
+from jobs.queries.jobs import validation_problem, validations_of_model
 from models_registry.models import RegisteredModelVersion
-from wmla.identities import Dialect
-from wmla.lists import LIST_PARAMETERS, part_asked_for
-from wmla.lookup import group_of, identities, submitted
-from wmla.messages import state_word
+from wmla.fields import Address, Many, Text, Texts, Whole
+from wmla.identities import Dialect, state_word
+from wmla.lookup import group_meant, identities, listed, submitted
 from wmla.registered_models import ModelView
 from wmla.submission import usual_group
-from wmla.view import json_body
+from wmla.view import LIST_PARAMETERS, json_body, part_asked_for, refuse_fields, route, stop
 
-__all__ = [
-    "Training",
-    "TrainingNames",
-    "TrainingStop",
-    "TrainingView",
-    "TrainingWeights",
-    "Trainings",
-    "stop_or_refuse",
-]
+__all__ = ["urls"]
 
 _WEIGHTS = "model/train/model_epoch_final.pth"
 #: What else may be sent, by what it is about, if it is not empty.
@@ -48,6 +40,10 @@ _NOT_HERE = {
     "wtfolder": "weights come from an earlier training of yours: give its name as wfinit",
     "cmd": "what a script takes is set in its model",
 }
+#: WMLA's name of a metric -> where our result has it.
+_METRICS = {"Top1": "accuracy", "ConfusionMatrix": "confusion"}
+#: Ours beside them.
+_MORE_METRICS = {"Loss": "loss", "Samples": "samples"}
 
 
 class WmlaTrainingInput(serializers.Serializer[Any]):
@@ -70,27 +66,36 @@ class WmlaTrainingInput(serializers.Serializer[Any]):
 
 
 class _ParametersOutput(serializers.Serializer[Any]):
-    sigId = serializers.CharField()
-    sigName = serializers.CharField()
-    sigMasterUrl = serializers.CharField(allow_null=True, help_text="There is no Spark here.")
-    driverid = serializers.CharField()
-    cmd = serializers.CharField()
-    trainName = serializers.CharField()
-    dlFramework = serializers.CharField()
-    status = serializers.CharField()
-    appid = serializers.CharField()
-    appURL = serializers.CharField()
-    createTime = serializers.CharField()
-    user = serializers.CharField()
-    progress = serializers.IntegerField(allow_null=True, help_text="Percent; null while unknown.")
-    historyServerUrl = serializers.CharField(allow_null=True, help_text="There is no Spark here.")
-    clusterSize = serializers.IntegerField()
+    sigId = Text(lambda job: identities().group_id(job.instance_group_id))
+    sigName = Text(source="instance_group.name")
+    sigMasterUrl = Text(allow_null=True, help_text="There is no Spark here.")
+    driverid = Text(lambda job: identities().driver_id(submitted(job)))
+    cmd = Text(lambda job: _command(job))
+    trainName = Text(source="name")
+    dlFramework = Text(source="model.framework")
+    status = Text(lambda job: state_word(job.state, job.dialect))
+    appid = Text(lambda job: identities().app_id(submitted(job)))
+    appURL = Address(lambda job: f"/jobs/{job.pk}/")
+    createTime = Text(lambda job: iso(job.submitted_at))
+    user = Text(source="owner.username")
+    progress = Whole(
+        lambda job: None if job.run.progress is None else round(100 * job.run.progress),
+        allow_null=True,
+        help_text="Percent; null while unknown.",
+    )
+    historyServerUrl = Text(allow_null=True, help_text="There is no Spark here.")
+    clusterSize = Whole(source="max_slots")
 
 
 class WmlaTrainingOutput(serializers.Serializer[Any]):
-    model = serializers.CharField()
-    dataset = serializers.CharField()
-    trainingParameters = _ParametersOutput()
+    model = Text(source="model.model.name")
+    dataset = Text(source="dataset.dataset.name")
+    trainingParameters = _ParametersOutput(source="*")
+
+
+def _command(job: Job) -> str:
+    words = [word for name, value in job.parameters.items() for word in (f"--{name}", str(value))]
+    return shlex.join([job.model.entry_point, *words, *job.arguments])
 
 
 class Trainings(ModelView):
@@ -98,37 +103,28 @@ class Trainings(ModelView):
     def get(self, request: Request, model: str) -> Response:
         """List the user's trainings of this model, newest first (an administrator sees everybody's)."""
         rows = part_asked_for(request, self.trainings().order_by("-id"))
-        return Response([_as_json(request, row) for row in rows])
+        return Response(WmlaTrainingOutput(rows, many=True, context={"request": request}).data)
 
     @extend_schema(request=WmlaTrainingInput, responses={201: WmlaTrainingOutput})
     def post(self, request: Request, model: str) -> Response:
         """Queue a training. The instance group may also stand in the address, as `sigName`."""
-        newest, body = self.newest(), json_body(request)
+        user, newest, body = signed_in(request), self.newest, json_body(request)
         values = validated(WmlaTrainingInput, body)
         _check(values, body, newest)
-        name = values["trainName"]
-        if self.trainings().filter(name=name, owner=signed_in(request)).exists():
+        name, group = values["trainName"], values["sigId"] or request.query_params.get("sigName", "")
+        if self.trainings().filter(name=name, owner=user).exists():
             raise Conflict(f"There is a training {shown_text(name)} already: choose another name.")
         submission = actions.Submission(
             name=name,
             model=newest.model.name,
             dataset=values["dataset"] or newest.default_dataset,
-            instance_group=self._group(values["sigId"] or request.query_params.get("sigName", "")).name,
+            instance_group=(group_meant(user, group) if group else usual_group(user)).name,
             max_slots=values["clusterSize"],
             initial_weights=self.named(values["wfinit"]).pk if values["wfinit"] else None,
             dialect=Dialect.ON_PREM,
         )
-        job = actions.submit(submission, signed_in(request))
-        return Response(_as_json(request, job), status=201)
-
-    def _group(self, identifier: str) -> InstanceGroup:
-        user = signed_in(self.request)
-        if not identifier:
-            return usual_group(user)
-        try:
-            return group_of(user, identifier)
-        except NotFound as error:
-            raise UserError(error.message) from error
+        job = actions.submit(submission, user)
+        return Response(WmlaTrainingOutput(job, context={"request": request}).data, status=201)
 
 
 class TrainingNames(ModelView):
@@ -138,45 +134,124 @@ class TrainingNames(ModelView):
         return Response([row.name for row in rows])
 
 
-class TrainingView(ModelView):
-    def training(self) -> Job:
-        return self.named(self.kwargs["training"])
-
-
-class Training(TrainingView):
+class Training(ModelView):
     @extend_schema(responses=WmlaTrainingOutput)
     def get(self, request: Request, model: str, training: str) -> Response:
-        return Response(_as_json(request, self.training()))
+        return Response(WmlaTrainingOutput(self.named(training), context={"request": request}).data)
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, model: str, training: str) -> HttpResponse:
         """Stop it if it is not over, and list it here no more. Tidepool's own pages keep it."""
-        hide(self.training().pk, signed_in(request).get_username())
+        hide(self.named(training).pk, signed_in(request).get_username())
         return HttpResponse(status=204)
 
 
-class TrainingStop(TrainingView):
+class TrainingStop(ModelView):
     @extend_schema(request=None, responses={204: None})
     def put(self, request: Request, model: str, training: str) -> HttpResponse:
-        stop_or_refuse(request, self.training(), "Training")
+        job = self.named(training)
+        stop(request, job, f"Training {job.name}")
         return HttpResponse(status=204)
 
 
-class TrainingWeights(TrainingView):
+class TrainingWeights(ModelView):
     @extend_schema(responses={(200, "application/octet-stream"): OpenApiTypes.BINARY})
     def get(self, request: Request, model: str, training: str) -> StreamingHttpResponse:
         """Download the weights that it ended with, as `torch.save` wrote them."""
-        job = self.training()
+        job = self.named(training)
         if final_weights(job) is None:
             raise NotFound(f"Training {job.name} has left no weights yet: wait until it is FINISHED.")
         return file_response(request, file_chunks(job, _WEIGHTS), "model_epoch_final.pth", "application/octet-stream")
 
 
-def stop_or_refuse(request: Request, job: Job, what: str) -> None:
-    """Stop the job, or refuse if it is over. what: "Training" or "Validation", for the sentence."""
-    if job.finished_at is not None:
-        raise UserError(f"{what} {job.name} is already stopped.")
-    actions.cancel(job.pk, signed_in(request).get_username())
+class WmlaValidationInput(serializers.Serializer[Any]):
+    valName = serializers.CharField(max_length=10_000, trim_whitespace=False)
+    trainName = serializers.CharField(max_length=255)
+    metrics = serializers.ListField(
+        child=serializers.CharField(max_length=64), default=list, allow_null=True, max_length=20,
+        help_text="Top1, ConfusionMatrix; all are measured in any case.",
+    )  # fmt: skip
+    threshold = serializers.FloatField(
+        default=None, allow_null=True, help_text="Belongs to metrics that are not measured here; without effect."
+    )
+
+
+class _PairOutput(serializers.Serializer[Any]):
+    name = Text(help_text="Top1 in percent, ConfusionMatrix [class][answer]; ours: Loss, Samples.")
+    value = serializers.JSONField()
+
+
+class WmlaValidationOutput(serializers.Serializer[Any]):
+    valName = Text(source="job.name")
+    trainName = Text(source="trained.name")
+    model = Text(source="job.model.model.name")
+    dataset = Text(source="job.dataset.dataset.name")
+    metrics = Texts(lambda validation: list(_METRICS))
+    status = Text(lambda validation: state_word(validation.job.state, validation.trained.dialect))
+    message = Text(validation_problem, allow_null=True, help_text="Why there is no result although it is over; ours.")
+    user = Text(source="job.owner.username")
+    createTime = Text(lambda validation: iso(validation.job.submitted_at))
+    outPairs = Many(lambda validation: _pairs(validation.result), child=_PairOutput())
+
+
+def _pairs(result: dict[str, Any]) -> list[dict[str, Any]]:
+    found = {name: result.get(field) for name, field in (_METRICS | _MORE_METRICS).items()}
+    return [{"name": name, "value": value} for name, value in found.items() if value is not None]
+
+
+class ValidationView(ModelView):
+    def validations(self) -> QuerySet[Validation]:
+        """Return the validations that the user sees of this model's trainings."""
+        return validations_of_model(signed_in(self.request), self.model).filter(job__hidden_at=None)
+
+    def validation(self) -> Validation:
+        name = self.kwargs["validation"]
+        row = self.validations().filter(job__name=name).first() if is_storable(name) else None
+        return listed(row, "Validation", name, f"/models/{self.kwargs['model']}/validations")
+
+
+class ModelValidations(ValidationView):
+    @extend_schema(parameters=LIST_PARAMETERS, responses=WmlaValidationOutput(many=True))
+    def get(self, request: Request, model: str) -> Response:
+        """List the validations of the user's trainings of this model (an administrator's: all), newest first."""
+        rows = part_asked_for(request, self.validations())
+        return Response(WmlaValidationOutput(rows, many=True).data)
+
+    @extend_schema(request=WmlaValidationInput, responses={201: WmlaValidationOutput})
+    def post(self, request: Request, model: str) -> Response:
+        """Queue a run on one GPU that measures the weights a training left."""
+        values = validated(WmlaValidationInput, json_body(request))
+        for metric in values["metrics"] or []:
+            if metric not in _METRICS:
+                raise field_error(
+                    "metrics", f"{shown_text(metric)} is not measured here: there are {', '.join(_METRICS)}."
+                )
+        name = checked_name(values["valName"], field="valName")
+        if self.validations().filter(job__name=name).exists():
+            raise Conflict(f"There is a validation {name} already: choose another name.")
+        asked = actions.ValidationRequest(name=name)
+        validation = actions.validate(self.named(values["trainName"]), asked, signed_in(request))
+        return Response(WmlaValidationOutput(validation).data, status=201)
+
+
+class ModelValidation(ValidationView):
+    @extend_schema(responses=WmlaValidationOutput)
+    def get(self, request: Request, model: str, validation: str) -> Response:
+        return Response(WmlaValidationOutput(self.validation()).data)
+
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, model: str, validation: str) -> HttpResponse:
+        """Stop it if it is not over, and list it here no more. Tidepool's own pages keep it."""
+        hide(self.validation().job_id, signed_in(request).get_username())
+        return HttpResponse(status=204)
+
+
+class ValidationStop(ValidationView):
+    @extend_schema(request=None, responses={204: None})
+    def put(self, request: Request, model: str, validation: str) -> HttpResponse:
+        job = self.validation().job
+        stop(request, job, f"Validation {job.name}")
+        return HttpResponse(status=204)
 
 
 def _check(values: dict[str, Any], body: dict[str, Any], newest: RegisteredModelVersion) -> None:
@@ -189,32 +264,16 @@ def _check(values: dict[str, Any], body: dict[str, Any], newest: RegisteredModel
         raise field_error("gpuRatio", "Each worker has exactly one GPU: give 1 as gpuRatio.")
     if not values["dataset"] and not newest.default_dataset:
         raise field_error("dataset", f"Model {newest.model.name} has no dataset: PUT one to it, or send its name.")
-    for name, advice in _NOT_HERE.items():
-        if body.get(name):
-            raise field_error(name, f"{name} is not supported: {advice}.")
+    refuse_fields(body, _NOT_HERE)
 
 
-def _as_json(request: Request, job: Job) -> dict[str, Any]:
-    ids, of = identities(), submitted(job)
-    words = [word for name, value in job.parameters.items() for word in (f"--{name}", str(value))]
-    return {
-        "model": job.model.model.name,
-        "dataset": job.dataset.dataset.name,
-        "trainingParameters": {
-            "sigId": ids.group_id(job.instance_group_id),
-            "sigName": job.instance_group.name,
-            "sigMasterUrl": None,
-            "driverid": ids.driver_id(of),
-            "cmd": shlex.join([job.model.entry_point, *words, *job.arguments]),
-            "trainName": job.name,
-            "dlFramework": job.model.framework,
-            "status": state_word(job.state, job.dialect),
-            "appid": ids.app_id(of),
-            "appURL": request.build_absolute_uri(f"/jobs/{job.pk}/"),
-            "createTime": iso(job.submitted_at),
-            "user": job.owner.get_username(),
-            "progress": None if job.run.progress is None else round(100 * job.run.progress),
-            "historyServerUrl": None,
-            "clusterSize": job.max_slots,
-        },
-    }
+urls: list[URLPattern] = [
+    route("models/<model>/trainingnames", TrainingNames, "training-names"),
+    route("models/<model>/trainings", Trainings, "trainings"),
+    route("models/<model>/trainings/<training>", Training, "training"),
+    route("models/<model>/trainings/<training>/stop", TrainingStop, "training-stop"),
+    route("models/<model>/trainings/<training>/weightfile", TrainingWeights, "training-weights"),
+    route("models/<model>/validations", ModelValidations, "validations"),
+    route("models/<model>/validations/<validation>", ModelValidation, "validation"),
+    route("models/<model>/validations/<validation>/stop", ValidationStop, "validation-stop"),
+]

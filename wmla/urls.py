@@ -1,26 +1,24 @@
 """WMLA's addresses, by the bases that its clients know. Each noun has its own list."""
 
-from __future__ import annotations
-
 from django.urls import URLPattern, URLResolver, include, path, re_path
 
+from wmla import absent, conductor, datasets, ego, execs, registered_models, scheduler, service, templates, trainings
 from wmla import auth as logon
-from wmla import conductor_urls, execs, frameworks, service
-from wmla.registry_urls import registry
 from wmla.view import Nothing
 
 __all__ = ["urlpatterns"]
 
 deeplearning: list[URLPattern] = [
-    *frameworks.urls,
-    *execs.urls,
     *service.urls,
-    *conductor_urls.scheduler,
-    *registry,
+    *execs.urls,
+    *scheduler.urls,
+    *absent.uploads,
+    *datasets.urls,
+    *templates.urls,
+    *registered_models.urls,
+    *trainings.urls,
+    *absent.others,
 ]
-conductor: list[URLPattern] = [*logon.conductor_urls, *conductor_urls.conductor]
-auth: list[URLPattern] = [*logon.auth_urls]
-preauth: list[URLPattern] = [*logon.preauth_urls]
 
 
 def _base(prefix: str, routes: list[URLPattern]) -> URLResolver:
@@ -29,8 +27,8 @@ def _base(prefix: str, routes: list[URLPattern]) -> URLResolver:
 
 urlpatterns = [
     _base("platform/rest/deeplearning/v1/", deeplearning),
-    _base("platform/rest/conductor/v1/", conductor),
-    _base("platform/rest/ego/v1/", conductor_urls.ego),
-    _base("auth/v1/", auth),
-    _base("v1/preauth/", preauth),
+    _base("platform/rest/conductor/v1/", [*logon.conductor_urls, *conductor.urls, *absent.certificates]),
+    _base("platform/rest/ego/v1/", ego.urls),
+    _base("auth/v1/", logon.auth_urls),
+    _base("v1/preauth/", logon.preauth_urls),
 ]

@@ -5,18 +5,17 @@ only the cookie of an earlier log-on. Some send a body with GET, or JSON without
 as it came, so it is one line of text: `Error 400: <sentence>`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
+from django.db.models import Model, QuerySet
 from django.http import HttpResponse
 from django.urls import URLPattern, re_path
 from django.utils.crypto import constant_time_compare, salted_hmac
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.authentication import SessionAuthentication
 from rest_framework.exceptions import NotFound, PermissionDenied
 from rest_framework.negotiation import BaseContentNegotiation, DefaultContentNegotiation
@@ -25,14 +24,36 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from accounts.authentication import BasicLogin, BearerToken, XAuthToken
-from core.errors import UserError
-from core.rest import PARSERS_WITH_FILES, StrictJSONRenderer, error_response
+from core.errors import UserError, field_error
+from core.rest import PARSERS_WITH_FILES, StrictJSONRenderer, error_response, signed_in
+from jobs import actions
+from jobs.models import Job
+from jobs.permissions import Refusal, Verb, refusal
 
-__all__ = ["ConductorView", "Nothing", "WmlaView", "csrf_token_of", "json_body", "route", "text_answer"]
+__all__ = [
+    "LIST_PARAMETERS",
+    "ConductorView",
+    "Nothing",
+    "WmlaView",
+    "csrf_token_of",
+    "json_body",
+    "part_asked_for",
+    "refuse_fields",
+    "route",
+    "stop",
+]
+
+Row = TypeVar("Row", bound=Model)
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-_TEXT = "text/plain; charset=utf-8"
 _MAX_TOKEN = 200
+_MOST_ROWS = 1000
+
+#: WMLA's lists have no pages, so long ones take the same as its list of applications does.
+LIST_PARAMETERS = [
+    OpenApiParameter("start", int, description="Rows to leave out; 0 unless given."),
+    OpenApiParameter("length", int, description=f"Rows at most, 1 to {_MOST_ROWS}; {_MOST_ROWS} unless given."),
+]
 
 
 class SessionCookie(SessionAuthentication):
@@ -99,10 +120,14 @@ def csrf_token_of(session_key: str) -> str:
     return salted_hmac("wmla.view.csrf", session_key, algorithm="sha256").hexdigest()
 
 
-def route(pattern: str, view: type[APIView], name: str) -> URLPattern:
-    """Return an address with and without a slash at its end. `<exec_id>` stands for one part of it, as text."""
-    regex = re.sub(r"<(\w+)>", r"(?P<\1>[^/]+)", pattern)
-    return re_path(rf"^{regex}/?$", view.as_view(), name=name)
+def route(pattern: str, view: type[APIView], name: str, **options: Any) -> URLPattern:
+    """Return an address with and without a slash at its end. options: of the view.
+
+    `<exec_id>` stands for one part of the address, as text, and `<path:file>` at its end for all that follows.
+    """
+    regex = re.sub(r"(?<!P)<(\w+)>", r"(?P<\1>[^/]+)", pattern + "/?$")
+    regex = re.sub(r"<path:(\w+)>/\?", r"(?P<\1>.+)", regex)
+    return re_path("^" + regex, view.as_view(**options), name=name)
 
 
 def json_body(request: Request) -> dict[str, Any]:
@@ -119,8 +144,32 @@ def json_body(request: Request) -> dict[str, Any]:
     return given
 
 
-def text_answer(text: str, status: int = 200, headers: Mapping[str, str] | None = None) -> HttpResponse:
-    return HttpResponse(text, status=status, content_type=_TEXT, headers=dict(headers or {}))
+def refuse_fields(body: Mapping[str, Any], advice: Mapping[str, str]) -> None:
+    """Refuse fields for what is not here, unless they are empty. advice: field -> what to do instead."""
+    for name, sentence in advice.items():
+        if body.get(name):
+            raise field_error(name, f"{name} is not supported: {sentence}.")
+
+
+def stop(request: Request, job: Job, name: str) -> None:
+    """Stop a training, or refuse if it is over. name: of the training, for the sentence."""
+    if refusal(Verb.CANCEL, job.state) == Refusal.OVER:
+        raise UserError(f"{name} is already stopped.")
+    actions.cancel(job.pk, signed_in(request).get_username())
+
+
+def part_asked_for(request: Request, rows: QuerySet[Row, Any]) -> QuerySet[Row, Any]:
+    """Return the rows that `start` and `length` ask for."""
+    start = _number(request, "start", least=0, most=2**31 - 1, usual=0)
+    length = _number(request, "length", least=1, most=_MOST_ROWS, usual=_MOST_ROWS)
+    return rows[start : start + length]
+
+
+def _number(request: Request, name: str, *, least: int, most: int, usual: int) -> int:
+    text = request.query_params.get(name, str(usual))
+    if not (text.isascii() and text.isdecimal() and len(text) < 11 and least <= int(text) <= most):
+        raise field_error(name, f"Give {name} as a number from {least} to {most}.")
+    return int(text)
 
 
 def _text_error(error: Exception, context: dict[str, Any]) -> HttpResponse | None:
@@ -129,7 +178,8 @@ def _text_error(error: Exception, context: dict[str, Any]) -> HttpResponse | Non
         return None
     sentence = " ".join(str(response.data["error"]).split())
     kept = {name: response[name] for name in ("WWW-Authenticate", "Retry-After", "Allow") if response.has_header(name)}
-    return text_answer(f"Error {response.status_code}: {sentence}\n", response.status_code, kept)
+    text = f"Error {response.status_code}: {sentence}\n"
+    return HttpResponse(text, status=response.status_code, content_type="text/plain; charset=utf-8", headers=kept)
 
 
 class _CookieScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]

@@ -1,7 +1,5 @@
 """Forms of resource groups and join tokens. Actions check what is given; forms carry it and place errors."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +7,7 @@ from typing import Any
 from django import forms
 
 from core.errors import UserError
-from core.formfields import show_error
+from core.pages import show_error
 from workers.actions import ResourceGroupSpec
 from workers.models import ResourceGroup
 from workers.slot_formula import ATTRIBUTES, FormulaError, parse
@@ -82,7 +80,7 @@ class ResourceGroupForm(forms.Form):
 
     @property
     def slot_rule(self) -> str:
-        """As it is typed now, whatever is wrong with other fields."""
+        """The rule as it is typed now, whatever is wrong with other fields."""
         kind = self._typed("rule")
         if kind == NUMBER:
             return self._typed("number")
@@ -92,27 +90,17 @@ class ResourceGroupForm(forms.Form):
 
     def draft(self) -> ResourceGroupSpec:
         """The typed group, as far as it says what it offers: for a preview before it is stored."""
-        return ResourceGroupSpec(
-            name=self._group.name if self._group else "draft",
-            slot_rule=self.slot_rule,
-            kind=self._group.kind if self._group else self._typed("kind"),
-            selection=self._typed("selection"),
-            requirement=self._typed("requirement"),
-            hosts=self._chosen_hosts(),
-        )
+        typed = {name: self._typed(name) for name in ("kind", "selection", "requirement") if name in self.fields}
+        return self._spec(name="draft", hosts=self._chosen_hosts(), **typed)
 
     def spec(self) -> ResourceGroupSpec:
         """The group that a valid form asks for."""
-        given = self.cleaned_data
-        return ResourceGroupSpec(
-            name=self._group.name if self._group else given["name"],
-            slot_rule=self.slot_rule,
-            kind=self._group.kind if self._group else given["kind"],
-            selection=given["selection"],
-            description=given["description"],
-            requirement=given["requirement"],
-            hosts=given["hosts"],
-        )
+        columns = ("name", "kind", "selection", "description", "requirement", "hosts")
+        return self._spec(**{name: self.cleaned_data[name] for name in columns if name in self.cleaned_data})
+
+    def _spec(self, **given: Any) -> ResourceGroupSpec:
+        stays = {"name": self._group.name, "kind": self._group.kind} if self._group else {}
+        return ResourceGroupSpec(slot_rule=self.slot_rule, **{**given, **stays})
 
     def show(self, error: UserError) -> None:
         """An action's error, beside the field that it is about."""
@@ -137,8 +125,7 @@ class ResourceGroupForm(forms.Form):
     def _chosen_hosts(self) -> list[str]:
         if not self.is_bound:
             return list(self.initial.get("hosts", []))
-        getlist = getattr(self.data, "getlist", None)
-        return list(getlist("hosts")) if getlist else list(self.data.get("hosts", []))
+        return list(self.fields["hosts"].widget.value_from_datadict(self.data, self.files, "hosts") or [])
 
 
 def caret(text: str) -> str:

@@ -1,7 +1,5 @@
 """Join tokens: an administrator makes one, and a machine exchanges it for what an executor needs."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import secrets
@@ -18,8 +16,7 @@ from tidepool.protocol import PROTOCOL_VERSION
 
 from core.audit.entries import audit
 from core.errors import Conflict, NotAllowed, NotFound, field_error
-from workers.host_names import HOST_NAME
-from workers.models import Host, JoinToken
+from workers.models import HOST_NAME, Host, JoinToken
 
 __all__ = [
     "MOST_HOSTS",

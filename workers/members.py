@@ -1,9 +1,8 @@
 """The table of hosts in a resource group, its totals, and which of its slots other groups offer as well."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from workers.models import Host, ResourceGroup
 from workers.offers import Offer, attributes, offer_of
@@ -12,7 +11,6 @@ from workers.slot_formula import FormulaError, parse
 __all__ = [
     "COLUMNS",
     "COOKIE",
-    "Cell",
     "Column",
     "Member",
     "Overlap",
@@ -44,23 +42,19 @@ class Member:
     problem: str = ""
 
     @property
-    def cells(self) -> list[Cell]:
-        return [Cell(column, column.value(self)) for column in COLUMNS]
+    def cells(self) -> list[tuple["Column", object]]:
+        values = ((column, column.value(self)) for column in COLUMNS)
+        return [(column, _NONE if value is None else value) for column, value in values]
 
 
 @dataclass(frozen=True)
 class Column:
     name: str
     label: str
-    value: Callable[[Member], str]
+    #: None: the host does not tell.
+    value: Callable[[Member], object]
     is_number: bool = True
     is_usual: bool = False
-
-
-@dataclass(frozen=True)
-class Cell:
-    column: Column
-    text: str
 
 
 @dataclass(frozen=True)
@@ -91,9 +85,8 @@ def _member(offer: Offer, host: Host, held: set[int], model: str) -> Member:
     if offer.kind != ResourceGroup.Kind.GPU or slots is None:
         free = None
     else:
-        free = (
-            0 if host.state != Host.State.ONLINE else sum(index not in held for index in range(min(slots, host.ngpus)))
-        )
+        offered = min(slots, host.ngpus) if host.state == Host.State.ONLINE else 0
+        free = sum(index not in held for index in range(offered))
     return Member(host, offer.takes(host), slots, free, model or _NONE, problem or _why_not(offer, host))
 
 
@@ -119,7 +112,7 @@ def _why_not(offer: Offer, host: Host) -> str:
 
 
 def totals(rows: Iterable[Member]) -> Totals:
-    """Of the members. Hosts that have left count, but offer nothing."""
+    """Totals of the members. Hosts that have left count, but offer nothing."""
     found = [row for row in rows if row.is_member]
     there = [row for row in found if row.host.state != Host.State.OFFLINE]
     return Totals(len(found), sum(row.host.ncpus for row in found), sum(row.slots or 0 for row in there))
@@ -147,20 +140,8 @@ def shown_columns(cookies: Mapping[str, str]) -> set[str]:
     return set(cookies[COOKIE].split(".")) & {column.name for column in COLUMNS}
 
 
-def _count(name: str) -> Callable[[Member], str]:
-    def value(row: Member) -> str:
-        count = getattr(row.host, name)
-        return _NONE if count is None else str(count)
-
-    return value
-
-
-def _gib(name: str) -> Callable[[Member], str]:
-    def value(row: Member) -> str:
-        size = getattr(row.host, name)
-        return _NONE if size is None else f"{size / 1024**3:.1f} GiB"
-
-    return value
+def _gib(size: int | None) -> str | None:
+    return None if size is None else f"{size / 1024**3:.1f} GiB"
 
 
 def _type(row: Member) -> str:
@@ -171,14 +152,14 @@ def _type(row: Member) -> str:
 
 COLUMNS = (
     Column("type", "Type", _type, is_number=False),
-    Column("model", "Model", lambda row: row.model, is_number=False),
-    Column("address", "Address", lambda row: row.host.address, is_number=False),
-    Column("ncpus", "CPUs", _count("ncpus"), is_usual=True),
-    Column("maxmem", "Max Mem", _gib("memory_bytes"), is_usual=True),
-    Column("maxswp", "Max Swap", _gib("swap_bytes")),
-    Column("free", "Free slots", lambda row: _NONE if row.free is None else str(row.free)),
-    Column("ngpus", "ngpus", _count("ngpus")),
-    Column("nprocs", "nprocs", _count("nprocs")),
-    Column("ncores", "ncores", _count("ncores")),
-    Column("nthreads", "nthreads", _count("nthreads")),
+    Column("model", "Model", attrgetter("model"), is_number=False),
+    Column("address", "Address", attrgetter("host.address"), is_number=False),
+    Column("ncpus", "CPUs", attrgetter("host.ncpus"), is_usual=True),
+    Column("maxmem", "Max Mem", lambda row: _gib(row.host.memory_bytes), is_usual=True),
+    Column("maxswp", "Max Swap", lambda row: _gib(row.host.swap_bytes)),
+    Column("free", "Free slots", attrgetter("free")),
+    Column("ngpus", "ngpus", attrgetter("host.ngpus")),
+    Column("nprocs", "nprocs", attrgetter("host.nprocs")),
+    Column("ncores", "ncores", attrgetter("host.ncores")),
+    Column("nthreads", "nthreads", attrgetter("host.nthreads")),
 )

@@ -1,10 +1,13 @@
 """The machines: hosts, their slots, and the resource groups that offer them."""
 
-from __future__ import annotations
+import re
 
 from django.db import models
 
-__all__ = ["CapacityPoint", "GpuReading", "Host", "JoinToken", "ResourceGroup", "Slot"]
+__all__ = ["HOST_NAME", "CapacityPoint", "GpuReading", "Host", "JoinToken", "ResourceGroup", "Slot"]
+
+#: The form of a host's name, which stands in queue names, folder names and addresses.
+HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class Host(models.Model):

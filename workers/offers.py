@@ -1,19 +1,13 @@
 """The rule of a resource group applied to hosts: which are members, and how many slots each offers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from operator import attrgetter
-from typing import Any
 
 from workers.models import Host, ResourceGroup
 from workers.slot_formula import Attributes, FormulaError, parse
 
 __all__ = ["Offer", "attributes", "offer_of"]
-
-_facts = attrgetter("ncpus", "ngpus", "memory_bytes", "swap_bytes", "nprocs", "ncores", "nthreads", "virtual")
 
 
 @dataclass(frozen=True)
@@ -34,7 +28,7 @@ class Offer:
         return self._meets(attributes(host))
 
     def slots_of(self, host: Host) -> int:
-        """Of a member; for GPU slots, those with the lowest indexes."""
+        """The number of slots that a member offers; of its GPUs, those with the lowest indexes."""
         return self._slots(attributes(host))
 
     def slots(self, hosts: Iterable[Host]) -> dict[str, int]:
@@ -42,18 +36,11 @@ class Offer:
 
         The scheduler asks in each cycle, and of thousands of hosts most are alike: each kind is computed once.
         """
-
-        @cache
-        def of_kind(facts: tuple[Any, ...]) -> int | None:
-            has = _attributes(*facts)
-            return self._slots(has) if is_static or self._meets(has) else None
-
-        is_static = self.selection == ResourceGroup.Selection.STATIC
-        members = (host for host in hosts if host.state != Host.State.OFFLINE)
-        if is_static:
-            members = (host for host in members if host.name in self.listed)
-        offered = ((host.name, of_kind(_facts(host))) for host in members)
-        return {name: slots for name, slots in offered if slots is not None}
+        there = ((host.name, attributes(host)) for host in hosts if host.state != Host.State.OFFLINE)
+        meets, slots = cache(self._meets), cache(self._slots)
+        if self.selection == ResourceGroup.Selection.STATIC:
+            return {name: slots(has) for name, has in there if name in self.listed}
+        return {name: slots(has) for name, has in there if meets(has)}
 
     def _meets(self, has: Attributes) -> bool:
         """False where the requirement cannot be computed."""
@@ -80,18 +67,13 @@ def offer_of(group: ResourceGroup) -> Offer:
 
 
 def attributes(host: Host) -> Attributes:
-    return _attributes(*_facts(host))
-
-
-def _attributes(
-    ncpus: int,
-    ngpus: int,
-    memory_bytes: int,
-    swap_bytes: int | None,
-    nprocs: int | None,
-    ncores: int | None,
-    nthreads: int | None,
-    virtual: bool,
-) -> Attributes:
-    maxswp = None if swap_bytes is None else swap_bytes // 1024**2
-    return Attributes(ncpus, ngpus, memory_bytes // 1024**2, maxswp, nprocs, ncores, nthreads, int(virtual))
+    return Attributes(
+        ncpus=host.ncpus,
+        ngpus=host.ngpus,
+        maxmem=host.memory_bytes // 1024**2,
+        maxswp=None if host.swap_bytes is None else host.swap_bytes // 1024**2,
+        nprocs=host.nprocs,
+        ncores=host.ncores,
+        nthreads=host.nthreads,
+        virtual=int(host.virtual),
+    )

@@ -1,7 +1,5 @@
 """Reads hosts, slots and resource groups; nothing here writes."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime
@@ -10,7 +8,7 @@ from typing import Any
 from django.db.models import OuterRef, Prefetch, Q, QuerySet, Subquery
 
 from core.live import HOSTS, current_seqs
-from core.references import by_reference
+from core.text import by_reference
 from core.time import iso
 from workers.models import CapacityPoint, Host, ResourceGroup, Slot
 from workers.offers import offer_of
@@ -28,7 +26,6 @@ __all__ = [
     "hosts_live",
     "hosts_now",
     "listed_hosts",
-    "offered_slots",
     "resource_groups",
     "slots",
 ]
@@ -119,11 +116,6 @@ def find_resource_group(reference: int | str) -> ResourceGroup | None:
     return by_reference(resource_groups(), reference)
 
 
-def offered_slots(group: ResourceGroup, every_host: Iterable[Host]) -> dict[str, int]:
-    """Name of each member -> how many slots it offers to the group."""
-    return offer_of(group).slots(every_host)
-
-
 def capacity_since(start: datetime, end: datetime | None = None) -> list[CapacityPoint]:
     """Every change of what the pool has of a host since then, and of each host the last one before; by time.
 
@@ -137,4 +129,4 @@ def capacity_since(start: datetime, end: datetime | None = None) -> list[Capacit
 
 def capacity(group: ResourceGroup) -> int:
     """Slots that the group has in all, free or not."""
-    return sum(offered_slots(group, Host.objects.all()).values())
+    return sum(offer_of(group).slots(Host.objects.all()).values())

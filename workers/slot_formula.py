@@ -2,27 +2,26 @@
 
 A rule such as `ngpus`, `ncpus*2` or `min(ngpus, 4)` is rounded down to a whole number of slots, 0 at least; a host
 meets a requirement such as `ngpus > 0 and not virtual` unless it gives 0. There are numbers, the attributes below,
-`+ - * / // %`, comparisons, `and`, `or` and `not` (1 or 0; also `&&`, `||` and `!`), parentheses, `min`, `max` and
-`floor`. A text is parsed here and never handed to Python.
+`min`, `max`, `floor`, parentheses, and operators; those of a later line bind more tightly:
 
-    choice     = both {("or" | "||") both}
-    both       = negation {("and" | "&&") negation}
-    negation   = ("not" | "!") negation | comparison
-    comparison = sum [("<" | "<=" | ">" | ">=" | "==" | "!=") sum]
-    sum        = product {("+" | "-") product}
-    product    = unary {("*" | "/" | "//" | "%") unary}
-    unary      = "-" unary | primary
-    primary    = number | attribute | function "(" choice {"," choice} ")" | "(" choice ")"
+    or ||
+    and &&
+    not !               before a value
+    < <= > >= == !=     1 or 0; they do not chain
+    + -
+    * / // %
+    -                   before a value
+
+A text is parsed here and never handed to Python.
 """
-
-from __future__ import annotations
 
 import math
 import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import NamedTuple
 
 __all__ = ["ATTRIBUTES", "MAX_LENGTH", "MAX_SLOTS", "Attributes", "Formula", "FormulaError", "parse"]
 
@@ -33,26 +32,18 @@ _MAX_DEPTH = 20
 _MAX_MAGNITUDE = 1e12
 
 _TOKEN = re.compile(
-    r"[ \t]*(?:(?P<number>[0-9]+(?:\.[0-9]+)?)|(?P<name>[a-z]+)|(?P<sign>//|[<>=!]=|&&|\|\||[-+*/%<>(),!]))"
+    r"[ \t]*(?:(?P<known>[0-9]+(?:\.[0-9]+)?|[a-z]+|//|[<>=!]=|&&|\|\||[-+*/%<>(),!])|(?P<unknown>.))", re.DOTALL
 )
-_COMPARISONS: dict[str, Callable[[float, float], bool]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "==": operator.eq,
-    "!=": operator.ne,
-}
-_ARITHMETIC: dict[str, Callable[[float, float], float]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
-    "//": operator.floordiv,
-    "%": operator.mod,
-}
+#: Operators between two values, by how tightly they bind.
+_LEVELS: tuple[dict[str, Callable[[float, float], float]], ...] = (
+    dict.fromkeys(("or", "||"), lambda left, right: left != 0 or right != 0),
+    dict.fromkeys(("and", "&&"), lambda left, right: left != 0 and right != 0),
+    {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne},
+    {"+": operator.add, "-": operator.sub},
+    {"*": operator.mul, "/": operator.truediv, "//": operator.floordiv, "%": operator.mod},
+)
+_COMPARISON = 2
 _FUNCTIONS: dict[str, Callable[[list[float]], float]] = {"min": min, "max": max, "floor": lambda x: math.floor(x[0])}
-_OR, _AND, _NOT = ("or", "||"), ("and", "&&"), ("not", "!")
 #: Name -> what it is, in the order in which people are told of them.
 ATTRIBUTES = {
     "ngpus": "GPUs",
@@ -76,13 +67,11 @@ class FormulaError(ValueError):
         self.position = position
 
 
-@dataclass(frozen=True, slots=True)
-class Attributes:
-    """None: the host does not report it."""
+class Attributes(NamedTuple):
+    """Values of the attributes of a host; None: the host does not report it. Memory and swap in MiB, as in WMLA."""
 
     ncpus: int
     ngpus: int
-    #: In MiB, as in WMLA.
     maxmem: int
     maxswp: int | None = None
     nprocs: int | None = None
@@ -114,170 +103,123 @@ class Formula:
 # The scheduler asks for the same few in each cycle.
 @lru_cache(maxsize=256)
 def parse(text: str) -> Formula:
+    """Raises FormulaError for a text that is no formula."""
     if len(text) > MAX_LENGTH:
         raise FormulaError(f"use at most {MAX_LENGTH} characters", MAX_LENGTH + 1)
-    parser = _Parser(_tokens(text))
-    root = parser.choice()
-    parser.expect("end", "")
+    parser = _Parser(text)
+    root = parser.expression()
+    parser.expect("")
     return Formula(text, root)
 
 
-@dataclass(frozen=True)
-class _Token:
-    kind: str
+class _Token(NamedTuple):
+    #: "" at the end of the formula.
     text: str
     position: int
 
 
-def _tokens(text: str) -> list[_Token]:
-    tokens = []
-    at = 0
-    end = len(text.rstrip(" \t"))
-    while at < end:
-        match = _TOKEN.match(text, at)
-        if match is None:
-            position = at + len(text[at:]) - len(text[at:].lstrip(" \t")) + 1
-            raise FormulaError(f"{text[position - 1]!a} has no meaning here", position)
-        kind = match.lastgroup or ""
-        tokens.append(_Token(kind, match[kind], match.start(kind) + 1))
-        at = match.end()
-    return [*tokens, _Token("end", "", end + 1)]
-
-
 class _Parser:
-    def __init__(self, tokens: list[_Token]) -> None:
-        self._tokens = tokens
-        self._next = 0
-        self._depth = 0
+    """Recursive descent; each method reads what its name says, and returns how to compute it."""
 
-    def choice(self) -> _Node:
-        left = self._both()
-        while self._take(*_OR):
-            left = _either(left, self._both())
+    def __init__(self, text: str) -> None:
+        self._tokens = []
+        self._at = self._depth = 0
+        text = text.rstrip(" \t")
+        for match in _TOKEN.finditer(text):
+            if unknown := match["unknown"]:
+                raise FormulaError(f"{unknown!a} has no meaning here", match.start("unknown") + 1)
+            self._tokens.append(_Token(match["known"], match.start("known") + 1))
+        self._tokens.append(_Token("", len(text) + 1))
+
+    def expression(self, level: int = 0) -> _Node:
+        """An expression of operators that bind at least as tightly as those of `level`."""
+        if level == len(_LEVELS):
+            return self._nested(self._unary)
+        if level == _COMPARISON and self._take("not", "!"):
+            inner = self._nested(partial(self.expression, level))
+            return lambda host: float(inner(host) == 0)
+        left = self.expression(level + 1)
+        while sign := self._take(*_LEVELS[level]):
+            left = _combined(sign, _LEVELS[level][sign.text], left, self.expression(level + 1))
+            if level == _COMPARISON:
+                break
         return left
 
-    def _both(self) -> _Node:
-        left = self._negation()
-        while self._take(*_AND):
-            left = _each(left, self._negation())
-        return left
-
-    def _negation(self) -> _Node:
-        if not self._take(*_NOT):
-            return self._comparison()
-        self._deeper()
-        inner = self._negation()
-        self._depth -= 1
-        return lambda host: float(inner(host) == 0)
-
-    def _comparison(self) -> _Node:
-        left = self._sum()
-        sign = self._take(*_COMPARISONS)
-        if sign is None:
-            return left
-        right, compare = self._sum(), _COMPARISONS[sign.text]
-        return lambda host: float(compare(left(host), right(host)))
-
-    def expect(self, kind: str, text: str) -> _Token:
-        token = self._tokens[self._next]
-        if token.kind != kind or (text and token.text != text):
-            found = repr(token.text) if token.text else "the end"
-            wanted = repr(text) if text else "the end"
+    def expect(self, text: str) -> None:
+        token = self._tokens[self._at]
+        if token.text != text:
+            wanted, found = (repr(each) if each else "the end" for each in (text, token.text))
             raise FormulaError(f"{wanted} was expected instead of {found}", token.position)
-        self._next += 1
+        self._at += 1
+
+    def _take(self, *texts: str) -> _Token | None:
+        """The next token, if it is one of these."""
+        token = self._tokens[self._at]
+        if token.text not in texts:
+            return None
+        self._at += 1
         return token
 
-    def _sum(self) -> _Node:
-        left = self._product()
-        while sign := self._take("+", "-"):
-            left = _combine(sign, left, self._product())
-        return left
-
-    def _product(self) -> _Node:
-        left = self._unary()
-        while sign := self._take("*", "/", "//", "%"):
-            left = _combine(sign, left, self._unary())
-        return left
-
-    def _unary(self) -> _Node:
-        self._deeper()
-        node = self._negated() if self._take("-") else self._primary()
+    def _nested(self, read: Callable[[], _Node]) -> _Node:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise FormulaError("it is nested too deeply", self._tokens[self._at].position)
+        node = read()
         self._depth -= 1
         return node
 
-    def _deeper(self) -> None:
-        self._depth += 1
-        if self._depth > _MAX_DEPTH:
-            raise FormulaError("it is nested too deeply", self._tokens[self._next].position)
-
-    def _negated(self) -> _Node:
-        inner = self._unary()
-        return lambda host: -inner(host)
-
-    def _primary(self) -> _Node:
-        token = self._tokens[self._next]
+    def _unary(self) -> _Node:
+        if self._take("-"):
+            inner = self._nested(self._unary)
+            return lambda host: -inner(host)
         if self._take("("):
-            inner = self.choice()
-            self.expect("sign", ")")
+            inner = self.expression()
+            self.expect(")")
             return inner
-        self._next += 1
-        if token.kind == "number":
-            value = _bounded(float(token.text), token)
-            return lambda host: value
-        if token.kind == "name" and token.text in ATTRIBUTES:
-            return _attribute(token)
-        if token.kind == "name" and token.text in _FUNCTIONS:
+        return self._value()
+
+    def _value(self) -> _Node:
+        token = self._tokens[self._at]
+        self._at += 1
+        if token.text[:1].isdecimal():
+            number = _bounded(float(token.text), token)
+            return lambda host: number
+        if token.text in ATTRIBUTES:
+            return partial(_attribute, token)
+        if token.text in _FUNCTIONS:
             return self._call(token)
-        if token.kind == "name" and token.text not in (*_OR, *_AND, *_NOT):
+        if token.text.isalpha() and token.text not in {"or", "and", "not"}:
             known = ", ".join((*ATTRIBUTES, *_FUNCTIONS))
             raise FormulaError(f"{token.text!r} is not known; use {known}", token.position)
         raise FormulaError("a number or an attribute is missing", token.position)
 
     def _call(self, function: _Token) -> _Node:
-        self.expect("sign", "(")
-        arguments = [self.choice()]
+        self.expect("(")
+        arguments = [self.expression()]
         while self._take(","):
-            arguments.append(self.choice())
-        self.expect("sign", ")")
+            arguments.append(self.expression())
+        self.expect(")")
         if function.text == "floor" and len(arguments) != 1:
             raise FormulaError("'floor' takes one value", function.position)
         compute = _FUNCTIONS[function.text]
         return lambda host: compute([argument(host) for argument in arguments])
 
-    def _take(self, *signs: str) -> _Token | None:
-        token = self._tokens[self._next]
-        if token.kind not in {"sign", "name"} or token.text not in signs:
-            return None
-        self._next += 1
-        return token
+
+def _attribute(token: _Token, host: Attributes) -> float:
+    value: int | None = getattr(host, token.text)
+    if value is None:
+        raise FormulaError(f"this host does not report {token.text}", token.position)
+    return float(value)
 
 
-def _attribute(token: _Token) -> _Node:
-    name = token.text
-
+def _combined(sign: _Token, compute: Callable[[float, float], float], left: _Node, right: _Node) -> _Node:
     def node(host: Attributes) -> float:
-        value = getattr(host, name)
-        if value is None:
-            raise FormulaError(f"this host does not report {name}", token.position)
-        return float(value)
-
-    return node
-
-
-def _either(left: _Node, right: _Node) -> _Node:
-    return lambda host: float(left(host) != 0 or right(host) != 0)
-
-
-def _each(left: _Node, right: _Node) -> _Node:
-    return lambda host: float(left(host) != 0 and right(host) != 0)
-
-
-def _combine(sign: _Token, left: _Node, right: _Node) -> _Node:
-    compute = _ARITHMETIC[sign.text]
-
-    def node(host: Attributes) -> float:
+        first = left(host)
+        # As in Python, the right side is not computed where the left one decides.
+        if (sign.text in _LEVELS[0] and first != 0) or (sign.text in _LEVELS[1] and first == 0):
+            return float(first != 0)
         try:
-            return _bounded(compute(left(host), right(host)), sign)
+            return _bounded(float(compute(first, right(host))), sign)
         except ZeroDivisionError:
             raise FormulaError("it divides by zero on this host", sign.position) from None
 

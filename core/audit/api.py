@@ -1,7 +1,5 @@
 """`/api/v1/audit/`, for administrators of the cluster."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.http import StreamingHttpResponse
@@ -14,8 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from core.audit.listing import COLUMNS, AuditFilter, all_entries, audit_page, csv_row
-from core.csv_text import csv_chunks
-from core.downloads import file_response
+from core.downloads import csv_chunks, file_response
 from core.models import AuditEntry
 from core.rest import Filters, ObjectField, Pages, keyset_answer, page_size_of
 from core.roles import require_cluster_admin

@@ -4,8 +4,6 @@ What people do to their own trainings is in the trainings' history (`JobEvent`).
 and never a secret: an entry is read by every administrator, for as long as the database lives.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping
@@ -45,9 +43,11 @@ def audit(
     old, new = _plain(before), _plain(after)
     assert not any(_SECRET.search(field) for field in (*old, *new)), "secrets are not recorded"
     if before is not None and after is not None:
-        old, new = _differing(old, new)
-        if not old and not new:
+        missing = object()
+        changed = {field for field in {**old, **new} if old.get(field, missing) != new.get(field, missing)}
+        if not changed:
             return
+        old, new = ({field: row[field] for field in row if field in changed} for row in (old, new))
     AuditEntry.objects.create(
         at=timezone.now(),
         actor=actor if isinstance(actor, str) else actor.get_username(),
@@ -64,13 +64,3 @@ def _plain(values: Mapping[str, Any] | None) -> dict[str, Any]:
     """As it comes back from the database."""
     plain: dict[str, Any] = storable(json.loads(json.dumps(dict(values or {}), cls=DjangoJSONEncoder)))
     return plain
-
-
-def _differing(old: dict[str, Any], new: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    missing = object()
-    changed = {field for field in {*old, *new} if old.get(field, missing) != new.get(field, missing)}
-    return _only(old, changed), _only(new, changed)
-
-
-def _only(values: dict[str, Any], fields: set[str]) -> dict[str, Any]:
-    return {field: value for field, value in values.items() if field in fields}

@@ -1,23 +1,36 @@
-"""The list of the audit: its filters and its order, the same on the page, in the API and in a CSV file."""
-
-from __future__ import annotations
+"""The list of the audit, the same on the page, in the API and in a CSV file; and its entries in words."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from django.db.models import Q, QuerySet
 
-from core.csv_text import Cell
+from core.downloads import Cell
 from core.filters import ListFilter, MomentFilter, TextFilter, choice_filter, within
 from core.keyset import KeysetPage, Order, every_row, keyset_page
 from core.models import AuditEntry
 from core.time import iso, parsed_moment
 
-__all__ = ["COLUMNS", "PERIODS", "AuditFilter", "all_entries", "audit_page", "csv_row", "kinds"]
+__all__ = [
+    "COLUMNS",
+    "PERIODS",
+    "AuditFilter",
+    "ChangedValue",
+    "all_entries",
+    "audit_page",
+    "changed_values",
+    "csv_row",
+    "in_words",
+    "kinds",
+]
 
 PERIODS = {"24h": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30), "365d": timedelta(days=365)}
 COLUMNS = ("at (UTC)", "actor", "verb", "kind", "id", "name", "before", "after")
+#: Longer ones are cut: the whole is in the CSV file and in the API's answer.
+_LONGEST = 200
 _ORDER = Order("at", descending=True, parse=parsed_moment)
 
 
@@ -61,3 +74,56 @@ def kinds() -> list[str]:
 def csv_row(entry: AuditEntry) -> Sequence[Cell]:
     before, after = (json.dumps(values, ensure_ascii=False) if values else "" for values in (entry.before, entry.after))
     return (iso(entry.at), entry.actor, entry.verb, entry.kind, entry.key, entry.name, before, after)
+
+
+@dataclass(frozen=True)
+class ChangedValue:
+    """One field. None: it was not there."""
+
+    field: str
+    before: str | None
+    after: str | None
+
+
+def changed_values(entry: AuditEntry) -> list[ChangedValue]:
+    return [
+        _lists(field, entry.before[field], entry.after[field])
+        if isinstance(entry.before.get(field), list) and isinstance(entry.after.get(field), list)
+        else ChangedValue(_label(field), _value(entry.before, field), _value(entry.after, field))
+        for field in {**entry.before, **entry.after}
+    ]
+
+
+def in_words(value: Any) -> str:
+    match value:
+        case None | "" | [] | {}:
+            return "nothing"
+        case True | False:
+            return "yes" if value else "no"
+        case list():
+            return ", ".join(in_words(item) for item in value)
+        case dict():
+            return ", ".join(f"{_label(key)} {in_words(item)}" for key, item in value.items())
+        case str():
+            return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _lists(field: str, before: list[Any], after: list[Any]) -> ChangedValue:
+    """Of lists only what went and what came: of a hundred members one was added."""
+    gone, new = [item for item in before if item not in after], [item for item in after if item not in before]
+    if not gone and not new:  # another order
+        gone, new = before, after
+    return ChangedValue(_label(field), _cut(in_words(gone)) if gone else None, _cut(in_words(new)) if new else None)
+
+
+def _value(values: dict[str, Any], field: str) -> str | None:
+    return _cut(in_words(values[field])) if field in values else None
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _label(field: str) -> str:
+    return field.replace("_", " ")

@@ -1,16 +1,11 @@
 """The page of the audit, for administrators of the cluster."""
 
-from __future__ import annotations
-
-from typing import Any
-
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from core.audit.listing import AuditFilter, audit_page, kinds
-from core.audit.messages import changed_values
+from core.audit.listing import AuditFilter, audit_page, changed_values, kinds
 from core.errors import UserError
 from core.keyset import KeysetPage
 from core.models import AuditEntry
@@ -42,20 +37,7 @@ _ADDRESSES = {"user": "/users/{}/", "job": "/jobs/{}/", "dataset": "/datasets/{}
 @require_safe
 def audit(request: HttpRequest) -> HttpResponse:
     require_cluster_admin(request.user)
-    results = _results(request.GET.dict())
-    context = {
-        "section": "audit",
-        "crumbs": [("Audit", None)],
-        "periods": PERIODS,
-        "kinds": kinds(),
-        "names": list(User.objects.order_by("username").values_list("username", flat=True)[:_MOST_SUGGESTIONS]),
-        "given": request.GET.dict(),
-        **results,
-    }
-    return render(request, "audit/list.html", context, status=400 if results["problems"] else 200)
-
-
-def _results(given: dict[str, str]) -> dict[str, Any]:
+    given = request.GET.dict()
     wanted, page = AuditFilter(), KeysetPage[AuditEntry]([], None, None)
     problems: dict[str, list[str]] = {}
     try:
@@ -63,12 +45,19 @@ def _results(given: dict[str, str]) -> dict[str, Any]:
         page = audit_page(wanted, given, PAGE_SIZE)
     except UserError as error:
         problems = error.fields
-    return {
+    context = {
+        "section": "audit",
+        "crumbs": [("Audit", None)],
+        "periods": PERIODS,
+        "kinds": kinds(),
+        "names": list(User.objects.order_by("username").values_list("username", flat=True)[:_MOST_SUGGESTIONS]),
+        "given": given,
         "wanted": wanted,
         "page": page,
         "rows": [(entry, _address(entry), changed_values(entry)) for entry in page.rows],
         "problems": [(name, _LABELS.get(name), sentence) for name, said in problems.items() for sentence in said],
     }
+    return render(request, "audit/list.html", context, status=400 if problems else 200)
 
 
 def _address(entry: AuditEntry) -> str:

@@ -1,7 +1,5 @@
 """Small pieces of pages that need more than a variable: icons, moments, sizes, a job's mark."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from django import template
@@ -13,7 +11,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from core.charts import JobLook, job_look
-from core.notices import Undo, undo_of
+from core.pages import Undo, undo_of
 from core.time import duration, iso, relative
 
 register = template.Library()

@@ -1,18 +1,15 @@
 """NumPy archives (.npz) with an array of images and one of labels, such as the demo's digits."""
 
-from __future__ import annotations
-
 import base64
 import zipfile
 import zlib
-from collections import Counter
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from datasets.inspection.findings import Findings, PartFindings, Sample
-from datasets.inspection.pixels import png
+from datasets.inspection.findings import Findings, PartFindings, Piece, Sample, Tick
+from datasets.inspection.pictures import png
 
 __all__ = ["read_arrays"]
 
@@ -28,22 +25,27 @@ _MAX_SIDE = 256
 _BROKEN = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError, KeyError, NotImplementedError, RuntimeError)
 
 
-def read_arrays(findings: Findings, part: PartFindings, name: str, file: Path, *, samples: bool) -> bool:
-    """Count the classes of one file. False where it has no labelled images; a damaged file is a problem."""
+def read_arrays(findings: Findings, piece: Piece, tick: Tick) -> None:
+    """Count the classes of labelled images; a damaged file is a problem."""
+    for name, file in piece.files.items():
+        if name.lower().endswith(".npz"):
+            _read_file(findings, piece.findings, name, file)
+
+
+def _read_file(findings: Findings, part: PartFindings, name: str, file: Path) -> None:
     try:
         with zipfile.ZipFile(file) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
             labels = next((members[key] for key in _LABELS if key in members), None)
             images = next((members[key] for key in _IMAGES if key in members), None)
             if labels is None:
-                return False
+                return
             numbers = _numbers(archive, labels)
             _count(part, numbers)
-            if samples and images is not None:
+            if not findings.samples and images is not None:
                 _add_samples(findings, part.role, archive, images, numbers)
     except _BROKEN as error:
         findings.refuse(f"{name} cannot be read ({error}): write it again with numpy.savez.")
-    return True
 
 
 def _numbers(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Any:
@@ -60,7 +62,7 @@ def _count(part: PartFindings, numbers: Any) -> None:
     if len(found) > _MAX_CLASSES:
         return
     for number, count in zip(found.tolist(), counts.tolist(), strict=True):
-        part.classes[str(number)] = part.classes.get(str(number), 0) + count
+        part.count(str(number), count)
 
 
 def _add_samples(findings: Findings, role: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo, numbers: Any) -> None:
@@ -72,12 +74,12 @@ def _add_samples(findings: Findings, role: str, archive: zipfile.ZipFile, info: 
         sides = _sides(shape[1:])
         if sides is None or dtype.kind not in "iuf":
             return
-        seen: Counter[str] = Counter()
+        seen: set[int] = set()
         size = int(np.prod(shape[1:])) * dtype.itemsize
         for number in numbers[:_LOOKED_AT].tolist():
             values = np.frombuffer(_exactly(stream, size), dtype).reshape(shape[1:])
-            seen[str(number)] += 1
-            if seen[str(number)] == 1:
+            if number not in seen:
+                seen.add(number)
                 findings.samples.append(Sample(str(number), role, png=_picture(values, *sides)))
             if len(seen) >= _SAMPLES:
                 return

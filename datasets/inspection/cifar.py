@@ -1,19 +1,16 @@
 """CIFAR-10's python batches: `data_batch_1` ... `data_batch_5`, `test_batch` and the class names in `batches.meta`."""
 
-from __future__ import annotations
-
 import base64
 import re
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from datasets.inspection.findings import Findings, PartFindings, Sample
+from datasets.inspection.findings import Findings, Piece, Sample, Tick
 from datasets.inspection.pickles import NotPlain, RawArray, read_plain_pickle
-from datasets.inspection.pixels import png
+from datasets.inspection.pictures import png
 
-__all__ = ["batches_of", "is_batch", "read_batches"]
+__all__ = ["FORMAT", "is_batch", "read_batches"]
 
 FORMAT = "CIFAR-10 python batches"
 _BATCH = re.compile(r"(?:.*/)?(?:data_batch_\d|test_batch)")
@@ -25,14 +22,13 @@ _PIXELS = _SIDE * _SIDE * 3
 _MAX_BYTES = 256 * 1024**2
 _MAX_META_BYTES = 1024**2
 _CLASSES = 10
-_SAMPLES_PER_CLASS = 1
 
 
 def is_batch(name: str) -> bool:
     return _BATCH.fullmatch(name) is not None
 
 
-def batches_of(role: str, names: Sequence[str]) -> list[str]:
+def _batches_of(role: str, names: Sequence[str]) -> list[str]:
     """The batches that belong to a part. Each part may hold the whole download, as in IBM's tutorial."""
     batches = [name for name in names if is_batch(name)]
     testing = [name for name in batches if name.endswith(_TEST)]
@@ -41,26 +37,25 @@ def batches_of(role: str, names: Sequence[str]) -> list[str]:
     return wanted or batches
 
 
-def read_batches(
-    findings: Findings, part: PartFindings, files: dict[str, Path], names: Sequence[str], *, samples: bool
-) -> None:
-    """Count the classes of these batches, and keep an image of each."""
-    labels = _label_names(findings, files, names)
-    shown: Counter[str] = Counter()
+def read_batches(findings: Findings, piece: Piece, tick: Tick) -> None:
+    """Count the classes of the part's batches, and keep an image of each."""
+    part, names = piece.findings, _batches_of(piece.findings.role, list(piece.files))
+    labels = _label_names(findings, piece.beside, names)
+    samples: dict[str, Sample] = {}
     for name in names:
         try:
-            numbers, rows = _read_batch(files[name])
+            numbers, rows = _read_batch(piece.beside[name])
         except NotPlain as error:
             findings.refuse(f"{name} is not a CIFAR-10 batch: {error}. Download it again.")
             continue
         for index, number in enumerate(numbers):
             label = labels[number]
-            part.classes[label] = part.classes.get(label, 0) + 1
-            if samples and shown[label] < _SAMPLES_PER_CLASS:
-                shown[label] += 1
+            part.count(label)
+            if label not in samples:
                 image = _picture(rows[index * _PIXELS : (index + 1) * _PIXELS])
-                findings.samples.append(Sample(label, part.role, png=image))
+                samples[label] = Sample(label, part.role, png=image)
         part.items += len(numbers)
+    findings.samples = findings.samples or list(samples.values())
 
 
 def _read_batch(file: Path) -> tuple[list[int], bytes]:

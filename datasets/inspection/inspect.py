@@ -1,15 +1,24 @@
 """Inspects a dataset: size and digest of its files, then what they are and whether they fit the chosen kind."""
 
-from __future__ import annotations
-
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from datasets.inspection import arrays, cifar, pictures, tables
-from datasets.inspection.findings import Findings, Part, PartFindings, Progress, file_word
-from datasets.inspection.layout import ROLES, Files, files_of, role_of_file
+from datasets.inspection.findings import (
+    ROLES,
+    Files,
+    Findings,
+    Part,
+    PartFindings,
+    Piece,
+    Progress,
+    Tick,
+    file_word,
+    files_of,
+    role_of_file,
+)
 
 __all__ = ["Inspection", "inspect"]
 
@@ -57,7 +66,7 @@ def _note_what_is_left_out(findings: Findings, part: Part, files: Files) -> None
         findings.refuse(f"The {part.role} folder holds no file: put the data there, or leave it out.")
 
 
-def _digest(findings: Findings, found: list[tuple[Part, Files]], tick: Callable[[int], None]) -> str:
+def _digest(findings: Findings, found: list[tuple[Part, Files]], tick: Tick) -> str:
     digest, read = hashlib.sha256(), 0
     for part, files in found:
         for name, file, size in files.regular:
@@ -73,10 +82,10 @@ def _digest(findings: Findings, found: list[tuple[Part, Files]], tick: Callable[
     return digest.hexdigest()
 
 
-def _look_into(findings: Findings, found: list[tuple[Part, Files]], kind: str, tick: Callable[[int], None]) -> None:
+def _look_into(findings: Findings, found: list[tuple[Part, Files]], kind: str, tick: Tick) -> None:
     # A part without a role whose files name theirs (train.csv, test.csv) is several.
     split = [piece for part, files in found for piece in _pieces(part, files)]
-    findings.format = _format(kind, [name for piece in split for name in piece.names])
+    findings.format = _format(kind, [name for piece in split for name in piece.files])
     read = 0
     for piece in split:
         findings.parts.append(piece.findings)
@@ -88,20 +97,7 @@ def _look_into(findings: Findings, found: list[tuple[Part, Files]], kind: str, t
     _judge(findings, kind)
 
 
-@dataclass
-class _Piece:
-    findings: PartFindings
-    #: Name in messages -> file.
-    files: dict[str, Path]
-    #: The same for all files of its part, whatever their role.
-    beside: dict[str, Path]
-
-    @property
-    def names(self) -> list[str]:
-        return list(self.files)
-
-
-def _pieces(part: Part, files: Files) -> list[_Piece]:
+def _pieces(part: Part, files: Files) -> list[Piece]:
     roles = {name: part.role or role_of_file(name) for name, _, _ in files.regular}
     if "training" not in roles.values():
         roles = dict.fromkeys(roles, part.role)
@@ -111,7 +107,7 @@ def _pieces(part: Part, files: Files) -> list[_Piece]:
         mine = [(name, file, size) for name, file, size in files.regular if roles[name] == role]
         if mine:
             told = PartFindings(role, part.name, len(mine), sum(size for _, _, size in mine))
-            pieces.append(_Piece(told, {_full(part, name): file for name, file, _ in mine}, beside))
+            pieces.append(Piece(told, {_full(part, name): file for name, file, _ in mine}, beside))
     return pieces
 
 
@@ -129,34 +125,11 @@ def _format(kind: str, names: list[str]) -> str:
     return "files"
 
 
-def _read_cifar(findings: Findings, piece: _Piece, tick: Callable[[int], None]) -> None:
-    batches = cifar.batches_of(piece.findings.role, piece.names)
-    cifar.read_batches(findings, piece.findings, piece.beside, batches, samples=not findings.samples)
-
-
-def _read_arrays(findings: Findings, piece: _Piece, tick: Callable[[int], None]) -> None:
-    for name, file in piece.files.items():
-        if name.lower().endswith(".npz"):
-            arrays.read_arrays(findings, piece.findings, name, file, samples=not findings.samples)
-
-
-def _read_pictures(findings: Findings, piece: _Piece, tick: Callable[[int], None]) -> None:
-    pictures.read_pictures(findings, piece.findings, piece.files, tick)
-
-
-def _read_tables(findings: Findings, piece: _Piece, tick: Callable[[int], None]) -> None:
-    others = [name for name, file in piece.files.items() if file.suffix.lower() not in tables.TABLE_SUFFIXES]
-    for name in piece.names:
-        if name not in others:
-            tables.read_table(findings, piece.findings, name, piece.files[name], tick)
-    findings.warn_of_others(others)
-
-
 _READERS = {
-    cifar.FORMAT: _read_cifar,
-    arrays.FORMAT: _read_arrays,
-    pictures.FORMAT: _read_pictures,
-    tables.FORMAT: _read_tables,
+    cifar.FORMAT: cifar.read_batches,
+    arrays.FORMAT: arrays.read_arrays,
+    pictures.FORMAT: pictures.read_pictures,
+    tables.FORMAT: tables.read_tables,
 }
 
 

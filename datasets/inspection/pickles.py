@@ -6,8 +6,6 @@ three names that NumPy's arrays need, and the one by which newer Pythons write b
 other opcode and name is refused.
 """
 
-from __future__ import annotations
-
 import pickletools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

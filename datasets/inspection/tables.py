@@ -1,7 +1,5 @@
 """CSV files: their encoding, delimiter and columns, and whether every row has as many fields as the first."""
 
-from __future__ import annotations
-
 import codecs
 import csv
 import io
@@ -11,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
-from datasets.inspection.findings import Column, Findings, Head, PartFindings, file_word
+from datasets.inspection.findings import Column, Findings, Head, PartFindings, Piece, Tick, file_word
 
-__all__ = ["TABLE_SUFFIXES", "read_table"]
+__all__ = ["TABLE_SUFFIXES", "read_tables"]
 
 FORMAT = "CSV files"
 TABLE_SUFFIXES = frozenset({".csv", ".tsv"})
@@ -33,13 +31,16 @@ class _Unfit(ValueError):
     """The message follows the file's name."""
 
 
-def read_table(
-    findings: Findings, part: PartFindings, name: str, file: Path, tick: Callable[[int], None] = lambda _: None
-) -> None:
-    """Adds rows and classes to the part, the first file's head and columns, and a problem for what does not fit.
+def read_tables(findings: Findings, piece: Piece, tick: Tick) -> None:
+    """Add rows and classes to the part, the first file's head and columns, and a problem for what does not fit."""
+    others = [name for name, file in piece.files.items() if file.suffix.lower() not in TABLE_SUFFIXES]
+    for name, file in piece.files.items():
+        if name not in others:
+            _read_table(findings, piece.findings, name, file, tick)
+    findings.warn_of_others(others)
 
-    `tick` is told how many bytes of the file are read.
-    """
+
+def _read_table(findings: Findings, part: PartFindings, name: str, file: Path, tick: Tick) -> None:
     try:
         _read(findings, part, name, file, tick)
     except _Unfit as error:
@@ -51,7 +52,7 @@ def read_table(
         findings.refuse(f"{name} cannot be read as CSV ({error}): check its quotes.")
 
 
-def _read(findings: Findings, part: PartFindings, name: str, file: Path, tick: Callable[[int], None]) -> None:
+def _read(findings: Findings, part: PartFindings, name: str, file: Path, tick: Tick) -> None:
     with file.open("rb") as raw:
         start = raw.read(64 * 1024)
     if not start.strip():
@@ -151,7 +152,7 @@ def _store(findings: Findings, part: PartFindings, name: str, table: _Table) -> 
         findings.warn(f"{name} has column names and no row.")
     part.items += table.rows
     for label, count in (table.classes or {}).items():
-        part.classes[label] = part.classes.get(label, 0) + count
+        part.count(label, count)
     if findings.head is None:
         names = [text[:_MAX_CELL] for text in table.names[:_SHOWN_COLUMNS]]
         findings.head = Head(name, names, table.head)

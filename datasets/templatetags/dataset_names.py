@@ -1,7 +1,5 @@
 """The names of all datasets as proposals for a text field, on pages of apps that must not know about datasets."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django import template

@@ -1,7 +1,7 @@
 """MNIST as people write it for IBM WMLA's elastic distributed training, with loggers and metrics.
 
-Its loggers, log and metrics lie beside it; `FabricModel` comes out of $FABRIC_HOME/libs/fabric.zip. The data are the
-files of MNIST below DATA_DIR; `python make_idx.py FOLDER` makes small ones.
+Its loggers lie beside it; `FabricModel` comes out of $FABRIC_HOME/libs/fabric.zip. The data are the files of MNIST
+below DATA_DIR; `python make_idx.py FOLDER` makes small ones.
 """
 
 import argparse

@@ -5,9 +5,6 @@ Weights are an earlier training's, those of one of its checkpoints, or an upload
 The files are linked into the new job's own folder when it is submitted, so they stay whatever becomes of the other.
 """
 
-from __future__ import annotations
-
-import json
 import os
 import shutil
 import zipfile
@@ -17,11 +14,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from django.contrib.auth.models import User
+from safetensors import SafetensorError, safe_open
 
 from core.errors import UserError
 from core.models import Upload
 from core.uploads import WEIGHTS_SUFFIXES, file_of, find_upload, finished_file
-from jobs.actions.checks import Problems, find_checkpoint
+from jobs.actions.checks import InvalidSubmission, Problems, find_checkpoint
 from jobs.files.folder import INITIAL, job_folder
 from jobs.models import Checkpoint, Job
 from jobs.queries.jobs import visible_jobs
@@ -38,8 +36,6 @@ WEIGHTS_WANTED = (
 )
 
 _FINAL_WEIGHTS = Path("model") / "train" / "model_epoch_final.pth"
-#: A longer description of the tensors than this is none.
-_MAX_HEADER_BYTES = 100 * 1024**2
 
 
 @dataclass(frozen=True)
@@ -105,15 +101,22 @@ def final_weights(job: Job) -> Path | None:
 
 
 def bring(beginning: Beginning, folder: Path) -> None:
-    """Link the files into a job's folder that is being made. Raises OSError."""
-    target = folder / INITIAL / _name(beginning)
-    target.parent.mkdir()
-    if beginning.source.is_dir():
-        target.mkdir()
-        for name in ("state.safetensors", "state.json"):
-            _link(beginning.source / name, target / name)
-    else:
-        _link(beginning.source, target)
+    """Link the files into a job's folder that is being made. Raises InvalidSubmission where that is not possible."""
+    source = beginning.source
+    try:
+        (folder / INITIAL).mkdir()
+        if source.is_dir():
+            target = folder / INITIAL / source.name
+            target.mkdir()
+            for name in ("state.safetensors", "state.json"):
+                _link(source / name, target / name)
+        else:
+            is_safe = beginning.file_name.lower().endswith(".safetensors")
+            _link(source, folder / INITIAL / ("weights.safetensors" if is_safe else "weights.pth"))
+    except OSError as error:
+        field = "checkpoint" if beginning.kind == Job.StartsFrom.CHECKPOINT else "initial_weights"
+        sentence = f"Its files cannot be taken over ({error.strerror or error}): pick another one."
+        raise InvalidSubmission({field: [sentence]}) from error
 
 
 def _weights_of(problems: Problems, job_id: int | None, user: User) -> Beginning | None:
@@ -125,7 +128,7 @@ def _weights_of(problems: Problems, job_id: int | None, user: User) -> Beginning
     final = final_weights(job)
     if final is not None:
         return Beginning(final, Job.StartsFrom.WEIGHTS, job=job)
-    for checkpoint in Checkpoint.objects.filter(job=job, problem="").order_by("-step", "-attempt"):
+    for checkpoint in job.checkpoints.usable():
         if (path := _folder(checkpoint)).is_dir():
             return Beginning(path, Job.StartsFrom.WEIGHTS, job=job)
     problems.add("initial_weights", f"Job {job_id} has no weights: it left neither a result nor a checkpoint.")
@@ -154,7 +157,11 @@ def _problem_of(upload: Upload) -> str:
     """Say why the file holds no weights, as far as that shows without loading it; "" if nothing shows."""
     path, name = file_of(upload), upload.name.lower()
     if name.endswith(".safetensors"):
-        return "" if _is_safetensors(path) else f"{upload.name} is no safetensors file: save it again and upload that."
+        try:
+            with safe_open(path, framework="numpy"):
+                return ""
+        except (SafetensorError, OSError):
+            return f"{upload.name} is no safetensors file: save it again and upload that."
     if not name.endswith(WEIGHTS_SUFFIXES):
         return f"{upload.name} is no file of weights: upload one of {', '.join(WEIGHTS_SUFFIXES)}."
     try:
@@ -167,26 +174,8 @@ def _problem_of(upload: Upload) -> str:
     return f"{upload.name} is no file of torch.save: save the model's state_dict() with it and upload that."
 
 
-def _is_safetensors(path: Path) -> bool:
-    """Check the format: eight bytes with the length of a JSON object, that object, and the tensors' bytes."""
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if not 2 <= length <= min(_MAX_HEADER_BYTES, path.stat().st_size - 8):
-            return False
-        try:
-            return isinstance(json.loads(file.read(length)), dict)
-        except (ValueError, RecursionError):
-            return False
-
-
 def _folder(checkpoint: Checkpoint) -> Path:
     return job_folder(checkpoint.job).path / checkpoint.path
-
-
-def _name(beginning: Beginning) -> str:
-    if beginning.source.is_dir():
-        return beginning.source.name
-    return "weights.safetensors" if beginning.file_name.lower().endswith(".safetensors") else "weights.pth"
 
 
 def _link(source: Path, target: Path) -> None:

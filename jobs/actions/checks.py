@@ -1,7 +1,5 @@
 """Checks of a submission. Each adds one sentence to the field that it is about."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,9 +7,9 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from core.errors import UserError
-from core.names import MAX_NAME_LENGTH, checked_name
 from core.parameters import checked_parameters, misfits
-from core.references import by_reference, is_storable
+from core.roles import is_cluster_admin
+from core.text import MAX_NAME_LENGTH, by_reference, checked_name, is_storable
 from datasets.models import Dataset, DatasetVersion
 from datasets.queries import why_not_ready
 from jobs.files.folder import job_folder
@@ -56,15 +54,14 @@ class Problems:
     """Collects sentences, so that a user reads all of them at once."""
 
     def __init__(self) -> None:
-        self._fields: dict[str, list[str]] = {}
+        self.fields: dict[str, list[str]] = {}
 
     def add(self, name: str, sentence: str) -> None:
-        self._fields.setdefault(name, []).append(sentence)
+        self.fields.setdefault(name, []).append(sentence)
 
     def add_all(self, error: UserError) -> None:
         for field, sentences in error.fields.items():
-            for sentence in sentences:
-                self.add(field, sentence)
+            self.fields.setdefault(field, []).extend(sentences)
 
     def checked_name(self, name: Any, *, limit: int = MAX_NAME_LENGTH) -> str:
         if not isinstance(name, str):
@@ -76,13 +73,9 @@ class Problems:
             self.add_all(error)
             return ""
 
-    @property
-    def fields(self) -> dict[str, list[str]]:
-        return self._fields
-
     def raise_if_any(self) -> None:
-        if self._fields:
-            raise InvalidSubmission(self._fields)
+        if self.fields:
+            raise InvalidSubmission(self.fields)
 
 
 def find_model(problems: Problems, reference: int | str | RegisteredModelVersion) -> RegisteredModelVersion | None:
@@ -98,7 +91,11 @@ def find_model(problems: Problems, reference: int | str | RegisteredModelVersion
 
 def find_dataset(problems: Problems, reference: int | str | DatasetVersion) -> DatasetVersion | None:
     """Find the newest version of the named dataset. A version stands for itself, whatever its check says."""
-    version = reference if isinstance(reference, DatasetVersion) else _newest_version(reference)
+    if isinstance(reference, DatasetVersion):
+        version: DatasetVersion | None = reference
+    else:
+        dataset = by_reference(Dataset.objects.all(), reference)
+        version = dataset.versions.select_related("dataset").order_by("-number").first() if dataset else None
     if version is None:
         problems.add("dataset", f"There is no dataset {_shown(reference)}: register it, or pick one of the list.")
     elif not Path(version.path).exists():
@@ -112,16 +109,11 @@ def find_dataset(problems: Problems, reference: int | str | DatasetVersion) -> D
     return version
 
 
-def _newest_version(reference: int | str) -> DatasetVersion | None:
-    dataset = by_reference(Dataset.objects.all(), reference)
-    return dataset.versions.select_related("dataset").order_by("-number").first() if dataset else None
-
-
 def find_group(problems: Problems, reference: int | str, user: User) -> InstanceGroup | None:
     """Find the instance group. One without members is open to everybody; one that is not started takes no trainings."""
     group = by_reference(InstanceGroup.objects.select_related("resource_group"), reference)
     members = set(group.members.values_list("pk", flat=True)) if group else set()
-    if group is None or (members and user.pk not in members and not user.is_staff):
+    if group is None or (members and user.pk not in members and not is_cluster_admin(user)):
         problems.add(
             "instance_group", f"There is no instance group {_shown(reference)} that you may use: pick another."
         )
@@ -140,7 +132,9 @@ def find_checkpoint(problems: Problems, field: str, checkpoint_id: object, user:
     if not isinstance(checkpoint_id, int) or isinstance(checkpoint_id, bool) or not 0 < checkpoint_id < 2**63:
         problems.add(field, "Give the number of a checkpoint of one of your jobs.")
         return None
-    checkpoints = Checkpoint.objects.all() if user.is_staff else Checkpoint.objects.filter(job__owner_id=user.pk)
+    checkpoints = (
+        Checkpoint.objects.all() if is_cluster_admin(user) else Checkpoint.objects.filter(job__owner_id=user.pk)
+    )
     found = checkpoints.filter(pk=checkpoint_id).first()
     if found is None:
         problems.add(field, f"There is no checkpoint {checkpoint_id} of a job of yours: look at its page.")

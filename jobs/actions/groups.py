@@ -1,43 +1,87 @@
 """Create, change, start, stop and delete instance groups. `jobs.queries.group_terms` says who may change which term."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from django.contrib.auth.models import User
-from django.db import IntegrityError, transaction
-from django.db.models import F
+from django.db import IntegrityError, models, transaction
 
 from core.audit.entries import audit
 from core.errors import Conflict, NotAllowed, NotFound
 from core.live import GROUPS, publish
 from core.roles import require_cluster_admin
 from jobs.actions.checks import Problems
-from jobs.actions.group_checks import checked_terms
-from jobs.actions.group_presets import PRESETS, find_preset
-from jobs.control.wake import wake_scheduler
+from jobs.control.dispatch import wake_scheduler
+from jobs.messages import trainings
 from jobs.models import InstanceGroup
-from jobs.queries.deployment import deployment
-from jobs.queries.group_terms import LINKS, TERMS, changed_terms, terms_of
-from jobs.queries.groups import changeable_terms
+from jobs.queries.group_terms import LINKS, TERMS, Term, changed_terms, terms_of
+from jobs.queries.groups import changeable_terms, deployment
+from workers.models import ResourceGroup
+from workers.queries import find_resource_group
 
 __all__ = [
+    "PRESETS",
     "GroupChange",
     "InstanceGroupSpec",
+    "Preset",
     "change_instance_group",
     "check_change",
     "create_and_deploy",
     "create_instance_group",
     "delete_instance_group",
     "deploy_instance_group",
+    "find_preset",
     "start_instance_group",
     "stop_instance_group",
+    "terms_as_usual",
 ]
 
 _STATE = InstanceGroup.State
 _COLUMNS = frozenset(term.column for term in TERMS)
+_MOST_USERS: Final = 10_000
+
+
+@dataclass(frozen=True)
+class Preset:
+    name: str
+    label: str
+    words: str
+    #: Columns of InstanceGroup that it fills in; all else is as usual.
+    terms: Mapping[str, Any]
+    #: Templates of WMLA that mean the same.
+    wmla_names: tuple[str, ...] = ()
+
+
+PRESETS: Final = (
+    Preset(
+        "elastic-fair-share",
+        "Elastic distributed training: fair share with preemption",
+        "Trainings share the GPUs in proportion to their priorities, and shrink and grow live as others come and go. "
+        "Nobody is stopped for another one.",
+        {"policy": "fairshare", "preemption": True},
+        ("dli-sig-template-2-2-0", "dli-sig-template-2-3-3", "wmla-ig-edt-template-2.3.3"),
+    ),
+    Preset(
+        "priority",
+        "Priority with preemption",
+        "Who has the higher priority gets all that it asks for. Others shrink for it, or stop with a checkpoint and "
+        "continue later; none before it has run for five minutes.",
+        {"policy": "priority", "preemption": True, "minimum_run_seconds": 300},
+    ),
+    Preset(
+        "first-come",
+        "First come, first served",
+        "Who came first gets all that it asks for; others wait until it is done. Nothing is taken from a training "
+        "that runs.",
+        {"policy": "fifo", "preemption": False},
+    ),
+)  # fmt: skip
+
+
+def find_preset(name: str) -> Preset | None:
+    """Find a preset by its name or by WMLA's, whose versions differ in what they install and not in these terms."""
+    return next((preset for preset in PRESETS if name == preset.name or name in preset.wmla_names), None)
 
 
 @dataclass(frozen=True)
@@ -77,7 +121,7 @@ def create_instance_group(spec: InstanceGroupSpec, actor: User | str, *, start: 
         names = ", ".join(preset.name for preset in PRESETS)
         problems.add("template", f"There is no template {spec.template[:80]!a}: use {names}.")
     given = {**(preset.terms if preset else {}), **spec.terms, "resource_group": spec.resource_group}
-    columns = checked_terms(problems, given, terms_as_usual())
+    columns = _checked_terms(problems, given, terms_as_usual())
     problems.raise_if_any()
     links = {link: columns.pop(link) for link in LINKS if link in columns}
     state = _STATE.STARTED if start else _STATE.REGISTERED
@@ -149,7 +193,7 @@ def check_change(
             code="stale_group",
         )
     problems = Problems()
-    columns = checked_terms(problems, given, terms_of(group))
+    columns = _checked_terms(problems, given, terms_of(group))
     problems.raise_if_any()
     return columns
 
@@ -209,10 +253,10 @@ def delete_instance_group(group_id: int, actor: User) -> InstanceGroup:
     """Delete the group. Refused if it has trainings, over or not: their cost is counted by group."""
     require_cluster_admin(actor)
     group = _lock(group_id)
-    count = group.jobs.count()
-    if count:
-        trainings = "1 training" if count == 1 else f"{count} trainings"
-        raise Conflict(f"{group.name} has {trainings}, over or not, and stays for their record: stop it instead.")
+    if count := group.jobs.count():
+        raise Conflict(
+            f"{group.name} has {trainings(count)}, over or not, and stays for their record: stop it instead."
+        )
     audit(actor, "deleted", **_about(group), before=terms_of(group))
     publish(GROUPS, "state", {str(group.pk): None})
     InstanceGroup.objects.filter(pk=group.pk).delete()
@@ -221,9 +265,8 @@ def delete_instance_group(group_id: int, actor: User) -> InstanceGroup:
 
 def _change_state(group: InstanceGroup, new: InstanceGroup.State, actor: User, verb: str) -> InstanceGroup:
     audit(actor, verb, **_about(group), before={"state": group.state}, after={"state": new})
-    changed = InstanceGroup.objects.filter(pk=group.pk, state=group.state).update(state=new, revision=F("revision") + 1)
-    assert changed == 1, "the row is locked"
-    group.refresh_from_db(fields=["state", "revision"])
+    group.state, group.revision = new.value, group.revision + 1
+    group.save(update_fields=["state", "revision"])
     _announce(group)
     return group
 
@@ -244,3 +287,79 @@ def _announce(group: InstanceGroup) -> None:
     """Tell open pages and the scheduler that the group has changed."""
     publish(GROUPS, "state", {str(group.pk): group.revision})
     wake_scheduler()
+
+
+def _checked_terms(problems: Problems, given: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the given terms as the columns hold them, with rows for names. `now`: the terms that hold otherwise."""
+    terms = {term.column: term for term in TERMS}
+    checked = {column: _checked(problems, terms[column], value) for column, value in given.items()}
+    _check_priorities(problems, {**now, **given})
+    return checked
+
+
+def _checked(problems: Problems, term: Term, value: Any) -> Any:
+    column = term.field
+    match column:
+        case models.BooleanField():
+            if not isinstance(value, bool):
+                problems.add(term.column, "It is true or false.")
+        case models.IntegerField():
+            is_number = isinstance(value, int) and not isinstance(value, bool) and term.least <= value <= term.most
+            if not is_number and not (column.null and value is None):
+                sentence = f"The {term.name} must be a whole number from {term.least} to {term.most}."
+                problems.add(term.column, sentence)
+        case models.ForeignKey():
+            return _found_resource_group(problems, value)
+        case models.ManyToManyField():
+            return _found_users(problems, term.column, value)
+        case _ if column.choices:
+            if value not in InstanceGroup.Policy.values:
+                problems.add("policy", f"There is no such policy: use {', '.join(InstanceGroup.Policy.values)}.")
+        case models.CharField():
+            return _checked_text(problems, column, value)
+    return value
+
+
+def _checked_text(problems: Problems, column: "models.CharField[str, str]", value: Any) -> str:
+    if not isinstance(value, str) or not value.isprintable() or len(value) > (column.max_length or 0):
+        problems.add(column.name, f"Use at most {column.max_length} letters, digits and punctuation, on one line.")
+        return ""
+    if value and column.name == "deployment_directory" and not value.startswith("/"):
+        problems.add(column.name, "Give the whole path, beginning with a slash.")
+    return value.strip()
+
+
+def _check_priorities(problems: Problems, terms: Mapping[str, Any]) -> None:
+    columns = ("lowest_priority", "default_priority", "highest_priority")
+    if problems.fields.keys() & set(columns):
+        return
+    lowest, default, highest = (terms[column] for column in columns)
+    if lowest > highest:
+        problems.add("highest_priority", f"The highest priority is {highest}, below the lowest one, {lowest}.")
+    elif not lowest <= default <= highest:
+        problems.add(
+            "default_priority", f"The default priority, {default}, must lie between {lowest} and {highest}: change it."
+        )
+
+
+def _found_resource_group(problems: Problems, reference: Any) -> ResourceGroup | None:
+    is_reference = isinstance(reference, int | str) and not isinstance(reference, bool)
+    group = find_resource_group(reference) if is_reference else None
+    if group is None or group.kind != ResourceGroup.Kind.GPU:
+        problems.add("resource_group", "There is no resource group of GPUs with this name: pick one of the list.")
+        return None
+    return group
+
+
+def _found_users(problems: Problems, column: str, names: Any) -> list[User]:
+    is_list = isinstance(names, Iterable) and not isinstance(names, str | Mapping)
+    wanted = list(dict.fromkeys(names)) if is_list and all(isinstance(name, str) for name in names) else None
+    if wanted is None or len(wanted) > _MOST_USERS:
+        problems.add(column, "Give a list of user names.")
+        return []
+    storable = [name for name in wanted if name.isprintable()]
+    users = {user.get_username(): user for user in User.objects.filter(username__in=storable)}
+    for name in wanted:
+        if name not in users:
+            problems.add(column, f"There is no user {name[:80]!a}: look at the spelling.")
+    return list(users.values())

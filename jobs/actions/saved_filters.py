@@ -1,14 +1,12 @@
 """Saved filters of the list of jobs; each user has their own."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 
 from core.errors import Conflict, NotFound, field_error
-from core.names import checked_name
+from core.text import checked_name
 from jobs.models import SavedFilter
 from jobs.queries.listing import JobFilter
 

@@ -1,7 +1,5 @@
 """Submit and clone jobs. All mistakes are reported at once, field by field, and nothing is half created."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +10,8 @@ from django.db import transaction
 from django.utils import timezone
 
 from core import live
-from core.errors import Conflict
+from core.errors import Conflict, field_error
+from core.text import MAX_NAME_LENGTH
 from datasets.models import DatasetVersion
 from jobs.actions.beginning import Beginning, Weights, beginning_again, bring, find_beginning
 from jobs.actions.checks import (
@@ -29,18 +28,18 @@ from jobs.actions.checks import (
     find_group,
     find_model,
 )
+from jobs.control.dispatch import wake_scheduler
 from jobs.control.transition import Why, publish_in_cluster, record
-from jobs.control.wake import wake_scheduler
 from jobs.files.folder import job_folder, stage
-from jobs.files.validation_runs import validation_of
+from jobs.files.validation_runs import validation_of, why_not_validated
 from jobs.messages import message
-from jobs.models import InstanceGroup, Job, JobRun
+from jobs.models import InstanceGroup, Job, JobRun, Validation
 from jobs.options import OPTIONS, Options, option_values
-from jobs.queries.jobs import job_state_as_json
+from jobs.queries.serializers import JobStateOutput, as_json
 from jobs.states import JobState, Reason
 from models_registry.models import RegisteredModelVersion
 
-__all__ = ["Checked", "Submission", "check", "clone", "submit", "submit_again"]
+__all__ = ["Checked", "Submission", "ValidationRequest", "check", "clone", "submit", "validate"]
 
 _ELASTIC = RegisteredModelVersion.Engine.ELASTIC
 #: Options whose limits depend on others, with checks of their own.
@@ -108,10 +107,10 @@ def clone(job: Job, owner: User) -> Job:
         arguments=job.arguments,
         **option_values(job),
     )
-    return submit_again(job, given, owner, dataset=job.dataset, beginning=beginning_again(job))
+    return _submit_again(job, given, owner, dataset=job.dataset, beginning=beginning_again(job))
 
 
-def submit_again(
+def _submit_again(
     job: Job,
     given: Submission,
     owner: User,
@@ -143,7 +142,14 @@ def check(given: Submission, owner: User) -> Checked:
         given = replace(given, min_slots=given.max_slots)
     if given.priority is None and group is not None:
         given = replace(given, priority=group.default_priority)
-    _check_options(problems, given, group, model)
+    check_slots(problems, given.min_slots, given.max_slots, group, model)
+    check_priority(problems, given.priority, group)
+    check_parameters(problems, given.parameters, model)
+    check_arguments(problems, given.arguments)
+    check_exactness(problems, given.exactness, given.virtual_ranks, given.max_slots, model)
+    for option in OPTIONS:
+        if option not in _CHECKED_TOGETHER:
+            check_range(problems, option, getattr(given, option))
     beginning = find_beginning(
         problems, checkpoint=given.checkpoint, weights=given.initial_weights, user=owner, model=model
     )
@@ -153,35 +159,12 @@ def check(given: Submission, owner: User) -> Checked:
     assert model is not None
     assert dataset is not None
     assert group is not None
-    return Checked(
-        owner=owner,
-        name=name,
-        model=model,
-        dataset=dataset,
-        group=group,
-        beginning=beginning,
-        given=replace(given, virtual_ranks=_virtual_ranks(given)),
-        code=model.folder,
-    )
+    if given.exactness == Job.Exactness.BITWISE and not given.virtual_ranks:
+        given = replace(given, virtual_ranks=1 << (given.max_slots - 1).bit_length())
+    return Checked(owner, name, model, dataset, group, beginning, given, code=model.folder)
 
 
-def _check_options(
-    problems: Problems,
-    given: Submission,
-    group: InstanceGroup | None,
-    model: RegisteredModelVersion | None,
-) -> None:
-    check_slots(problems, given.min_slots, given.max_slots, group, model)
-    check_priority(problems, given.priority, group)
-    check_parameters(problems, given.parameters, model)
-    check_arguments(problems, given.arguments)
-    check_exactness(problems, given.exactness, given.virtual_ranks, given.max_slots, model)
-    for name in OPTIONS:
-        if name not in _CHECKED_TOGETHER:
-            check_range(problems, name, getattr(given, name))
-
-
-def _create(checked: Checked, then: Callable[[Job], object] = lambda job: None) -> Job:
+def _create(checked: Checked, then: Callable[[Job], object]) -> Job:
     try:
         # Outside of the transaction: copying may take longer than others should wait for the database.
         folder = stage(checked.owner.get_username(), checked.model.model.name, checked.code)
@@ -191,7 +174,8 @@ def _create(checked: Checked, then: Callable[[Job], object] = lambda job: None) 
         raise InvalidSubmission({"model": [sentence]}) from error
     job: Job | None = None
     try:
-        _bring_beginning(checked, folder.path)
+        if checked.beginning is not None:
+            bring(checked.beginning, folder.path)
         with transaction.atomic():
             job = _insert(checked)
             then(job)
@@ -200,17 +184,6 @@ def _create(checked: Checked, then: Callable[[Job], object] = lambda job: None) 
     except BaseException:  # whatever it was: nothing half created stays
         folder.discard(job)
         raise
-
-
-def _bring_beginning(checked: Checked, folder: Path) -> None:
-    if checked.beginning is None:
-        return
-    try:
-        bring(checked.beginning, folder)
-    except OSError as error:
-        name = "checkpoint" if checked.beginning.kind == Job.StartsFrom.CHECKPOINT else "initial_weights"
-        problem = error.strerror or str(error)
-        raise InvalidSubmission({name: [f"Its files cannot be taken over ({problem}): pick another one."]}) from error
 
 
 def _insert(checked: Checked) -> Job:
@@ -232,20 +205,56 @@ def _insert(checked: Checked) -> Job:
         initial_checkpoint=beginning.checkpoint if beginning else None,
         initial_job=beginning.job if beginning else None,
         initial_file=beginning.file_name if beginning else "",
-        reason_code=why.reason,
-        reason_params=why.params,
+        **why.columns,
         submitted_at=timezone.now(),
     )
     job.run = JobRun.objects.create(job=job)
     record(job, why, old="")
-    publish_in_cluster(job, job_state_as_json(job))
+    publish_in_cluster(job, as_json(JobStateOutput, job))
     for topic in (live.JOBS, live.jobs_topic_of(job.owner_id)):
         live.publish(topic, "append", {"jobs": [job.pk]})
     wake_scheduler()
     return job
 
 
-def _virtual_ranks(given: Submission) -> int | None:
-    if given.exactness != Job.Exactness.BITWISE:
-        return None
-    return given.virtual_ranks or 1 << (given.max_slots - 1).bit_length()
+@dataclass(frozen=True)
+class ValidationRequest:
+    """A validation as a user asks for it; None takes the training's value."""
+
+    #: Id or name; its newest version. None: the very version that was trained on.
+    dataset: int | str | None = None
+    split: str = Validation.Split.VALIDATION
+    instance_group: int | str | None = None
+    priority: int | None = None
+    #: Of the run. None: made of the training's.
+    name: str | None = None
+
+
+def validate(trained: Job, request: ValidationRequest, owner: User) -> Validation:
+    """Queue the run. Raises Conflict with the reason where the training cannot be validated."""
+    if request.split not in Validation.Split.values:
+        raise field_error("split", f"There is no such split: use {' or '.join(Validation.Split.values)}.")
+    if why := why_not_validated(trained):
+        raise Conflict(why)
+    given = Submission(
+        name=f"Validate {trained.name}"[:MAX_NAME_LENGTH] if request.name is None else request.name,
+        model=trained.model.model.name,
+        dataset=trained.dataset.dataset.name if request.dataset is None else request.dataset,
+        instance_group=trained.instance_group.name if request.instance_group is None else request.instance_group,
+        max_slots=1,
+        priority=trained.priority if request.priority is None else request.priority,
+        parameters=trained.parameters,
+        arguments=trained.arguments,
+        seed=trained.seed,
+        effective_batch_size=trained.effective_batch_size,
+        checkpoint_seconds=0,
+        initial_weights=trained.pk,
+    )
+    job = _submit_again(
+        trained,
+        given,
+        owner,
+        dataset=trained.dataset if request.dataset is None else None,
+        then=lambda job: Validation.objects.create(job=job, trained=trained, split=request.split),
+    )
+    return job.validation

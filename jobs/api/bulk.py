@@ -1,42 +1,62 @@
-"""Actions on many jobs at once, and the list of jobs as CSV."""
-
-from __future__ import annotations
+"""Actions on many jobs at once, the list of jobs as CSV, and the user's saved filters of it."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
+from urllib.parse import parse_qsl
 
 from django.contrib.auth.models import User
 from django.http import StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import serializers
-from rest_framework.generics import GenericAPIView
+from rest_framework.generics import GenericAPIView, ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.views import APIView
 
-from core.csv_text import Cell, csv_chunks
-from core.downloads import file_response
+from core.downloads import Cell, csv_chunks, file_response
 from core.errors import field_error
-from core.rest import Filters, signed_in, validated
+from core.rest import Filters, NamedPages, signed_in, validated
 from core.time import iso
-from jobs.actions.bulk import MAX_JOBS, Outcome, cancel_many, change_priority_of_many, undo_many
-from jobs.models import Job
+from jobs.actions.owner import MAX_JOBS, Outcome, cancel_many, change_priority_of_many, undo_many
+from jobs.actions.saved_filters import forget_filter, save_filter
+from jobs.models import Job, SavedFilter
 from jobs.queries.listing import JobFilter, all_pages
 
-__all__ = ["JobBulk", "JobExport"]
+__all__ = ["JobBulk", "JobExport", "SavedFilterDetail", "SavedFilterList"]
 
 _BIGGEST_ID = 2**63 - 1
 _BIGGEST_EVENT = 2**31 - 1
 #: One of each thing that can be undone.
 _MOST_EVENTS = 3
 
-_COLUMNS = (
-    "id", "name", "owner", "state", "reason", "model", "model version", "dataset", "dataset version", "instance group",
-    "min GPUs", "max GPUs", "GPUs now", "priority", "step", "epoch", "progress", "final metrics", "parameters", "error",
-    "submitted (UTC)", "started (UTC)", "ended (UTC)",
-)  # fmt: skip
+_COLUMNS: dict[str, Callable[[Job], Cell]] = {
+    "id": lambda job: job.pk,
+    "name": lambda job: job.name,
+    "owner": lambda job: job.owner.get_username(),
+    "state": lambda job: job.state,
+    "reason": lambda job: job.reason_text,
+    "model": lambda job: job.model.model.name,
+    "model version": lambda job: job.model.number,
+    "dataset": lambda job: job.dataset.dataset.name,
+    "dataset version": lambda job: job.dataset.number,
+    "instance group": lambda job: job.instance_group.name,
+    "min GPUs": lambda job: job.min_slots,
+    "max GPUs": lambda job: job.max_slots,
+    "GPUs now": lambda job: job.run.slots,
+    "priority": lambda job: job.priority,
+    "step": lambda job: job.run.step,
+    "epoch": lambda job: job.run.epoch,
+    "progress": lambda job: job.run.progress,
+    "final metrics": lambda job: json.dumps(job.run.final_metrics, ensure_ascii=False),
+    "parameters": lambda job: json.dumps(job.parameters, ensure_ascii=False),
+    "error": lambda job: str(job.run.error.get("message", "")),
+    "submitted (UTC)": lambda job: iso(job.submitted_at),
+    "started (UTC)": lambda job: iso(job.started_at),
+    "ended (UTC)": lambda job: iso(job.finished_at),
+}
 
 
 class ChangeField(serializers.Serializer[Any]):
@@ -76,8 +96,7 @@ class JobBulk(GenericAPIView[Job]):
     @extend_schema(request=BulkInput, responses=BulkOutput)
     def post(self, request: Request) -> Response:
         """Stop many jobs, give them a priority, or undo that. Those that refuse are listed, the others go on."""
-        given = validated(BulkInput, request.data)
-        outcome = _carried_out(given, signed_in(request))
+        outcome = _carried_out(validated(BulkInput, request.data), signed_in(request))
         changes = [{"job": job, "events": events} for job, events in outcome.changes.items()]
         return Response(BulkOutput({**asdict(outcome), "changes": changes}).data)
 
@@ -106,32 +125,43 @@ class JobExport(GenericAPIView[Job]):
     def get(self, request: Request) -> StreamingHttpResponse:
         """Every job of the list as CSV. Text that a spreadsheet would run begins with an apostrophe."""
         jobs = all_pages(signed_in(request), JobFilter(request.query_params.dict()))
-        return file_response(request, csv_chunks(_COLUMNS, map(_row, jobs)), "jobs.csv", "text/csv; charset=utf-8")
+        rows = ([cell(job) for cell in _COLUMNS.values()] for job in jobs)
+        return file_response(request, csv_chunks([*_COLUMNS], rows), "jobs.csv", "text/csv; charset=utf-8")
 
 
-def _row(job: Job) -> Sequence[Cell]:
-    return (
-        job.pk,
-        job.name,
-        job.owner.get_username(),
-        job.state,
-        job.reason_text,
-        job.model.model.name,
-        job.model.number,
-        job.dataset.dataset.name,
-        job.dataset.number,
-        job.instance_group.name,
-        job.min_slots,
-        job.max_slots,
-        job.run.slots,
-        job.priority,
-        job.run.step,
-        job.run.epoch,
-        job.run.progress,
-        json.dumps(job.run.final_metrics, ensure_ascii=False),
-        json.dumps(job.parameters, ensure_ascii=False),
-        str(job.run.error.get("message", "")),
-        iso(job.submitted_at),
-        iso(job.started_at),
-        iso(job.finished_at),
+class SavedFilterInput(serializers.Serializer[Any]):
+    name = serializers.CharField(max_length=10_000, trim_whitespace=False)
+    parameters = serializers.CharField(
+        max_length=10_000, help_text="As an address of `jobs/` has them: `state=FAILED&within=7d`."
     )
+
+
+class SavedFilterOutput(serializers.ModelSerializer[SavedFilter]):
+    class Meta:
+        model = SavedFilter
+        fields = ["id", "name", "parameters", "created_at"]
+
+
+class SavedFilterList(ListAPIView[SavedFilter]):
+    """The user's saved filters of the list of jobs."""
+
+    serializer_class = SavedFilterOutput
+    pagination_class = NamedPages
+    queryset = SavedFilter.objects.none()
+
+    def get_queryset(self) -> Any:
+        return SavedFilter.objects.filter(owner=signed_in(self.request))
+
+    @extend_schema(request=SavedFilterInput, responses={201: SavedFilterOutput})
+    def post(self, request: Request) -> Response:
+        given = validated(SavedFilterInput, request.data)
+        parameters = dict(parse_qsl(given["parameters"]))
+        saved = save_filter(signed_in(request), given["name"], parameters)
+        return Response(SavedFilterOutput(saved).data, status=201)
+
+
+class SavedFilterDetail(APIView):
+    @extend_schema(responses={204: OpenApiResponse(description="It is forgotten.")})
+    def delete(self, request: Request, filter_id: int) -> Response:
+        forget_filter(signed_in(request), filter_id)
+        return Response(status=204)

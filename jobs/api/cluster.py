@@ -1,8 +1,6 @@
-"""`/api/v1/cluster/`: every GPU now, and the GPUs of each job over time."""
+"""`/api/v1/cluster/` and `fair-share/`: every GPU now, the GPUs of each job over time, and who is entitled to them."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -11,19 +9,20 @@ from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
+from rest_framework.generics import GenericAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from core.charts import Step
-from core.csv_text import Cell, csv_chunks
-from core.downloads import file_response
+from core.charts import Band, Step
+from core.downloads import Cell, csv_chunks, file_response
 from core.rest import ObjectField, validated
 from core.time import iso
 from jobs.insight.cluster import STATUSES, cluster_live
-from jobs.insight.trace import WINDOWS, all_changes, cluster_trace
+from jobs.insight.fair_share import fair_share_page
+from jobs.insight.trace import WINDOWS, Trace, all_changes, cluster_trace
 
-__all__ = ["Cluster", "ClusterTrace", "ClusterTraceCsv"]
+__all__ = ["Cluster", "ClusterTrace", "ClusterTraceCsv", "FairShare"]
 
 CSV_HEAD = ("time", "job", "name", "gpus", "why", "pause_ms")
 
@@ -59,25 +58,70 @@ class ClusterOutput(serializers.Serializer[Any]):
     hosts = ClusterHost(many=True)
 
 
-class TraceStep(serializers.Serializer[Any]):
-    at = serializers.CharField()
+class Moment(serializers.CharField):
+    def to_representation(self, value: Any) -> Any:
+        return iso(value)
+
+
+class TraceStep(serializers.Serializer[Step]):
+    at = Moment()
     slots = serializers.FloatField()
 
 
-class TraceBand(serializers.Serializer[Any]):
+class TraceBand(serializers.Serializer[Band]):
     job = serializers.IntegerField(help_text="0: several small jobs as one.")
     label = serializers.CharField()  # type: ignore[assignment]
     steps = TraceStep(many=True)
 
 
-class TraceOutput(serializers.Serializer[Any]):
-    start = serializers.CharField()
-    end = serializers.CharField()
+class TraceOutput(serializers.Serializer[Trace]):
+    start = Moment()
+    end = Moment()
     capacity = serializers.IntegerField()
     capacities = TraceStep(many=True, help_text="The capacity as it was, from where its history begins.")
-    changes = serializers.IntegerField(help_text="How many there were.")
+    changes = serializers.IntegerField(source="count", help_text="How many there were.")
     mean_seconds = serializers.FloatField(allow_null=True, help_text="Each step is a mean over so many seconds.")
     bands = TraceBand(many=True)
+
+
+class GroupShareOutput(serializers.Serializer[Any]):
+    id = serializers.IntegerField(allow_null=True, help_text="null: the viewer may not see which group it is.")
+    name = serializers.CharField()
+    resource_group = serializers.CharField()
+    started = serializers.BooleanField()
+    quota = serializers.IntegerField(allow_null=True)
+    weight = serializers.IntegerField()
+    wants = serializers.IntegerField(help_text="The most that its trainings can use.")
+    deserved = serializers.FloatField(help_text="Its part now, by quota, weight and what it asks for.")
+    held = serializers.IntegerField()
+    target = serializers.IntegerField(help_text="What it has once everything has changed hands.")
+    borrowed = serializers.IntegerField(help_text="Held beyond its quota, of quotas of others.")
+    lent = serializers.IntegerField(help_text="Of its quota, held by others.")
+
+
+class SharedPoolOutput(serializers.Serializer[Any]):
+    resource_groups = serializers.ListField(child=serializers.CharField())
+    total = serializers.IntegerField()
+    free = serializers.IntegerField()
+    groups = GroupShareOutput(many=True)
+
+
+class JobShareOutput(serializers.Serializer[Any]):
+    job = serializers.IntegerField()
+    name = serializers.CharField()
+    visible = serializers.BooleanField(help_text="False: it is another user's, without its name.")
+    group = serializers.CharField()
+    priority = serializers.IntegerField()
+    held = serializers.IntegerField()
+    deserved = serializers.IntegerField()
+    wants = serializers.IntegerField()
+
+
+class FairShareOutput(serializers.Serializer[Any]):
+    pools = SharedPoolOutput(many=True, help_text="Instance groups that share GPUs stand together.")
+    waiting = serializers.ListField(child=serializers.CharField(), help_text="Sentences: who waits for whom.")
+    jobs = JobShareOutput(many=True, help_text="Those that hold most first, at most 100.")
+    more = serializers.IntegerField(help_text="Trainings that are not listed.")
 
 
 class Cluster(APIView):
@@ -91,16 +135,7 @@ class ClusterTrace(APIView):
     @extend_schema(parameters=[WindowQuery], responses=TraceOutput)
     def get(self, request: Request) -> Response:
         """How many GPUs each job had over time; means where there were too many changes to draw."""
-        trace = cluster_trace(request.user, timezone.now(), _minutes(request))
-        bands = [{"job": band.job, "label": band.label, "steps": _steps(band.steps)} for band in trace.bands]
-        shown: dict[str, Any] = {
-            "start": iso(trace.start),
-            "end": iso(trace.end),
-            "capacity": trace.capacity,
-            "changes": trace.count,
-        }
-        shown |= {"capacities": _steps(trace.capacities), "mean_seconds": trace.mean_seconds, "bands": bands}
-        return Response(TraceOutput(shown).data)
+        return Response(TraceOutput(cluster_trace(request.user, timezone.now(), _minutes(request))).data)
 
 
 class ClusterTraceCsv(APIView):
@@ -115,10 +150,15 @@ class ClusterTraceCsv(APIView):
         return file_response(request, csv_chunks(CSV_HEAD, rows), "cluster-trace.csv", "text/csv; charset=utf-8")
 
 
-def _steps(steps: Iterable[Step]) -> list[dict[str, Any]]:
-    return [{"at": iso(step.at), "slots": step.slots} for step in steps]
+class FairShare(GenericAPIView[Any]):
+    """The GPUs that each instance group and training is entitled to, holds, borrows and lends."""
+
+    serializer_class = FairShareOutput
+    pagination_class = None
+
+    def get(self, request: Request) -> Response:
+        return Response(FairShareOutput(fair_share_page(request.user)).data)
 
 
 def _minutes(request: Request) -> int:
-    asked = validated(WindowQuery, request.query_params)
-    return int(asked["minutes"])
+    return int(validated(WindowQuery, request.query_params)["minutes"])

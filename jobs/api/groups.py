@@ -1,10 +1,10 @@
 """`/api/v1/instance-groups/`."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from django.contrib.auth.models import User
+from django.db import models
 from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import serializers
 from rest_framework.generics import GenericAPIView, ListAPIView
@@ -17,10 +17,9 @@ from core.roles import require_cluster_admin
 from jobs.actions import groups as actions
 from jobs.insight.group_preview import preview_group_change
 from jobs.models import InstanceGroup
-from jobs.queries.deployment import deployment
 from jobs.queries.group_parameters import Given, ParameterError, read_values
-from jobs.queries.group_terms import TERMS
-from jobs.queries.groups import find_visible_group, visible_groups
+from jobs.queries.group_terms import TERMS, Term
+from jobs.queries.groups import deployment, find_visible_group, visible_groups
 
 __all__ = [
     "InstanceGroupDetail",
@@ -30,34 +29,34 @@ __all__ = [
     "InstanceGroupStop",
 ]
 
-_NAMES = "User names."
-
 
 class TermsInput(StrictSerializer):
     """The given terms; the action judges whether they fit."""
 
-    description = serializers.CharField(required=False, allow_blank=True, trim_whitespace=False)
-    resource_group = ReferenceField(required=False)
-    policy = serializers.ChoiceField(InstanceGroup.Policy.choices, required=False)
-    preemption = serializers.BooleanField(required=False)
-    reclaim_grace_seconds = serializers.IntegerField(required=False)
-    minimum_run_seconds = serializers.IntegerField(
-        required=False, help_text="No training is stopped for others before; it may be shrunk."
-    )
-    quota = serializers.IntegerField(required=False, allow_null=True, help_text="GPUs; null: none.")
-    weight = serializers.IntegerField(required=False, help_text="Its part of what is over all quotas.")
-    borrows = serializers.BooleanField(required=False, help_text="May use more than its quota.")
-    lends = serializers.BooleanField(required=False, help_text="Others may use what it leaves of its quota.")
-    default_priority = serializers.IntegerField(required=False)
-    lowest_priority = serializers.IntegerField(required=False)
-    highest_priority = serializers.IntegerField(required=False)
-    execution_user = serializers.CharField(required=False, allow_blank=True, trim_whitespace=False)
-    deployment_directory = serializers.CharField(required=False, allow_blank=True, trim_whitespace=False)
-    members = serializers.ListField(child=serializers.CharField(), required=False, help_text=f"{_NAMES} None: all.")
-    admins = serializers.ListField(child=serializers.CharField(), required=False, help_text=_NAMES)
     parameters = ObjectField(
         required=False, help_text="Parameters of WMLA, such as SPARK_EGO_ENABLE_PREEMPTION, instead of these fields."
     )
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        return {**{term.column: _field_of(term) for term in TERMS}, **super().get_fields()}
+
+
+def _field_of(term: Term) -> serializers.Field[Any, Any, Any, Any]:
+    column = term.field
+    shown: dict[str, Any] = {"required": False, "help_text": term.help or None}
+    match column:
+        case models.BooleanField():
+            return serializers.BooleanField(**shown)
+        case models.IntegerField():
+            return serializers.IntegerField(allow_null=column.null, **shown)
+        case models.ForeignKey():
+            return ReferenceField(**shown)
+        case models.ManyToManyField():
+            names = shown | {"help_text": f"User names. {term.help}"}
+            return serializers.ListField(child=serializers.CharField(), **names)
+        case _ if column.choices:
+            return serializers.ChoiceField(column.choices, **shown)
+    return serializers.CharField(allow_blank=True, trim_whitespace=False, **shown)
 
 
 class CreateInput(TermsInput):
@@ -161,26 +160,26 @@ class InstanceGroupDetail(GenericAPIView[InstanceGroup]):
         return Response(status=204)
 
 
-class InstanceGroupStart(GenericAPIView[InstanceGroup]):
+class InstanceGroupCommand(GenericAPIView[InstanceGroup]):
+    serializer_class = InstanceGroupOutput
+    command: Callable[[int, User], InstanceGroup]
+
+    @extend_schema(request=None, responses=InstanceGroupOutput)
+    def post(self, request: Request, reference: str) -> Response:
+        group = type(self).command(_group(request, reference).pk, signed_in(request))
+        return Response(InstanceGroupOutput(group).data)
+
+
+class InstanceGroupStart(InstanceGroupCommand):
     """Let its trainings begin. Refused if none of its hosts is ready."""
 
-    serializer_class = InstanceGroupOutput
-
-    @extend_schema(request=None, responses=InstanceGroupOutput)
-    def post(self, request: Request, reference: str) -> Response:
-        group = actions.start_instance_group(_group(request, reference).pk, signed_in(request))
-        return Response(InstanceGroupOutput(group).data)
+    command = staticmethod(actions.start_instance_group)
 
 
-class InstanceGroupStop(GenericAPIView[InstanceGroup]):
+class InstanceGroupStop(InstanceGroupCommand):
     """Take no more trainings and start none that waits; those that run go on."""
 
-    serializer_class = InstanceGroupOutput
-
-    @extend_schema(request=None, responses=InstanceGroupOutput)
-    def post(self, request: Request, reference: str) -> Response:
-        group = actions.stop_instance_group(_group(request, reference).pk, signed_in(request))
-        return Response(InstanceGroupOutput(group).data)
+    command = staticmethod(actions.stop_instance_group)
 
 
 class InstanceGroupPreview(GenericAPIView[InstanceGroup]):
@@ -191,11 +190,8 @@ class InstanceGroupPreview(GenericAPIView[InstanceGroup]):
     @extend_schema(request=ChangeInput, responses=GroupPreviewOutput)
     def post(self, request: Request, reference: str) -> Response:
         group, values = _group(request, reference), validated(ChangeInput, request.data)
-        given = _parameters(values)
-        values.pop("revision", None)
-        return Response(
-            GroupPreviewOutput(preview_group_change(group, _joined(values, given), signed_in(request))).data
-        )
+        terms = _joined(values, _parameters(values))
+        return Response(GroupPreviewOutput(preview_group_change(group, terms, signed_in(request))).data)
 
 
 def _group(request: Request, reference: str) -> InstanceGroup:

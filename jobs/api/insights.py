@@ -1,14 +1,13 @@
 """Insights about a job: the reason for its GPUs, the time left, and the files of its result."""
 
-from __future__ import annotations
-
-from dataclasses import asdict
+import re
 from typing import Any
 
 from django.http import StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
+from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -16,8 +15,9 @@ from core.downloads import file_response
 from core.rest import ListPages, found, signed_in, validated
 from jobs.api.views import JobView
 from jobs.files.result import code_files, file_chunks, result_files, shown_code
-from jobs.insight.insights import time_left, why
-from models_registry.api.serializers import FilesOutput
+from jobs.insight.eta import Eta, time_left
+from jobs.insight.why import why
+from models_registry.api import FilesOutput
 
 __all__ = ["JobCode", "JobEta", "JobFileDownload", "JobFiles", "JobWhy"]
 
@@ -42,9 +42,11 @@ class WhyOutput(serializers.Serializer[Any]):
     remedies = RemedyOutput(many=True)
 
 
-class EtaOutput(serializers.Serializer[Any]):
-    earliest_seconds = serializers.FloatField(allow_null=True, help_text="From its newest step on; null: unknown.")
-    latest_seconds = serializers.FloatField(allow_null=True)
+class EtaOutput(serializers.Serializer[Eta]):
+    earliest_seconds = serializers.FloatField(
+        source="earliest", allow_null=True, help_text="From its newest step on; null: unknown."
+    )
+    latest_seconds = serializers.FloatField(source="latest", allow_null=True)
     text = serializers.CharField(help_text="What it rests on, or why it is not known.")
 
 
@@ -68,44 +70,39 @@ class JobWhy(JobView):
     @extend_schema(responses=WhyOutput)
     def get(self, request: Request, job: int) -> Response:
         """Explain the job's reason: its arithmetic, and what would change it by the scheduler's own decision."""
-        return Response(why(self.job(), signed_in(request)))
+        return Response(why(self.get_object(), signed_in(request)))
 
 
 class JobEta(JobView):
     @extend_schema(responses=EtaOutput)
     def get(self, request: Request, job: int) -> Response:
         """Estimate the time left, as a range."""
-        return Response(time_left(self.job()))
+        return Response(EtaOutput(time_left(self.get_object())).data)
 
 
-class JobFiles(JobView):
+class JobFiles(JobView, ListAPIView[Any]):
+    """List what the job has published: model, checkpoints, metrics. Its logs are listed below `logs/files/`."""
+
     serializer_class = FileOutput
     pagination_class = ListPages
 
-    @extend_schema(responses=FileOutput(many=True))
-    def get(self, request: Request, job: int) -> Response:
-        """List what the job has published: model, checkpoints, metrics. Its logs are listed below `logs/files/`."""
-        files = result_files(self.job())
-        return self.listed([dict(FileOutput(file).data) for file in files])
+    def get_queryset(self) -> Any:
+        return result_files(self.get_object())
 
 
 class JobFileDownload(JobView):
     @extend_schema(parameters=[FileQuery], responses={(200, "application/octet-stream"): OpenApiTypes.BINARY})
     def get(self, request: Request, job: int) -> StreamingHttpResponse:
         """Download one of these files."""
-        asked = validated(FileQuery, request.query_params)
-        path = asked["path"]
-        chunks = file_chunks(self.job(), path)
-        name = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "-_.") else "_" for letter in path)
-        return file_response(request, chunks, name[-120:], "application/octet-stream")
+        path = validated(FileQuery, request.query_params)["path"]
+        name = re.sub(r"[^A-Za-z0-9._-]", "_", path)[-120:]
+        return file_response(request, file_chunks(self.get_object(), path), name, "application/octet-stream")
 
 
 class JobCode(JobView):
     @extend_schema(parameters=[CodeQuery], responses=FilesOutput)
     def get(self, request: Request, job: int) -> Response:
         """List the submitted files as the ranks see them now, with the text of one."""
-        asked = validated(CodeQuery, request.query_params)
-        row, name = self.job(), asked["file"]
-        shown = found(shown_code(row, name), "file") if name else None
-        listed = [asdict(file) for file in code_files(row)]
-        return Response({"files": listed, "text": shown.text if shown else None})
+        row, name = self.get_object(), validated(CodeQuery, request.query_params)["file"]
+        text = found(shown_code(row, name), "file").text if name else None
+        return Response(FilesOutput({"files": code_files(row), "text": text}).data)

@@ -1,6 +1,4 @@
-"""Shapes of jobs in the API. `jobs.queries.jobs` writes a job's JSON, so that pages, events and the API agree."""
-
-from __future__ import annotations
+"""Shapes of jobs in the API, but for those of `jobs.queries.serializers`."""
 
 from typing import Any
 
@@ -9,23 +7,18 @@ from rest_framework import serializers
 
 from core.rest import ObjectField, ReferenceField, StrictSerializer
 from jobs.actions.beginning import WEIGHTS_WANTED, Weights
-from jobs.models import Checkpoint, Job
+from jobs.models import Checkpoint
 from jobs.options import OPTIONS, Option
-from jobs.queries.jobs import job_as_json
-from jobs.states import JobState
+from jobs.queries.serializers import ReasonOutput
 
 __all__ = [
     "AdviceOutput",
-    "AllocationOutput",
     "CheckpointOutput",
-    "EventOutput",
     "JobChangeInput",
     "JobInput",
-    "JobOutput",
     "MetricOutput",
     "MetricQuery",
     "PreviewOutput",
-    "RankOutput",
 ]
 
 
@@ -114,12 +107,6 @@ class JobChangeInput(StrictSerializer):
         return attrs
 
 
-class ReasonOutput(serializers.Serializer[Any]):
-    code = serializers.CharField()
-    params = ObjectField()
-    text = serializers.CharField()
-
-
 class SpanOutput(serializers.Serializer[Any]):
     earliest_seconds = serializers.FloatField(help_text="From now.")
     latest_seconds = serializers.FloatField(allow_null=True, help_text="null: no end of the wait can be told.")
@@ -147,45 +134,6 @@ class PreviewOutput(serializers.Serializer[Any]):
     end_text = serializers.CharField(allow_blank=True)
 
 
-class JobErrorOutput(serializers.Serializer[Any]):
-    kind = serializers.CharField()
-    message = serializers.CharField()
-    traceback = serializers.CharField()
-    #: About its attempts.
-    tried = serializers.CharField(required=False)
-
-
-class JobOutput(serializers.Serializer[Job]):
-    id = serializers.IntegerField()
-    name = serializers.CharField()
-    owner = serializers.CharField()
-    model = serializers.CharField()
-    dataset = serializers.CharField()
-    instance_group = serializers.CharField()
-    state = serializers.ChoiceField([state.value for state in JobState])
-    reason = ReasonOutput()
-    min_slots = serializers.IntegerField()
-    max_slots = serializers.IntegerField()
-    slots = serializers.IntegerField(help_text="World size now.")
-    target_slots = serializers.IntegerField()
-    priority = serializers.IntegerField()
-    attempt = serializers.IntegerField()
-    generation = serializers.IntegerField()
-    step = serializers.IntegerField()
-    epoch = serializers.IntegerField()
-    progress = serializers.FloatField(allow_null=True)
-    exactness = serializers.ChoiceField(Job.Exactness.choices)
-    virtual_ranks = serializers.IntegerField(allow_null=True, help_text="Parts of each step in `bitwise`.")
-    final_metrics = ObjectField()
-    error = JobErrorOutput(allow_null=True)
-    submitted_at = serializers.DateTimeField()
-    started_at = serializers.DateTimeField(allow_null=True)
-    finished_at = serializers.DateTimeField(allow_null=True)
-
-    def to_representation(self, instance: Job) -> dict[str, Any]:
-        return job_as_json(instance)
-
-
 class AdviceItem(serializers.Serializer[Any]):
     code = serializers.CharField()
     severity = serializers.ChoiceField(choices=["wrong", "warning", "hint"])
@@ -197,46 +145,6 @@ class AdviceItem(serializers.Serializer[Any]):
 class AdviceOutput(serializers.Serializer[Any]):
     summary = serializers.CharField(help_text="What was looked at, or why there is nothing to say.")
     advice = AdviceItem(many=True)
-
-
-class AllocationOutput(serializers.Serializer[Any]):
-    at = serializers.DateTimeField()
-    slots = serializers.IntegerField()
-    generation = serializers.IntegerField()
-    attempt = serializers.IntegerField()
-    reason = ReasonOutput()
-    pause_ms = serializers.FloatField(allow_null=True)
-
-
-class GpuOutput(serializers.Serializer[Any]):
-    model = serializers.CharField()
-    virtual = serializers.BooleanField(help_text="A CPU process stands in for it.")
-    utilisation_percent = serializers.FloatField(allow_null=True)
-    memory_used_bytes = serializers.IntegerField(allow_null=True)
-    memory_total_bytes = serializers.IntegerField(allow_null=True)
-
-
-class RankOutput(serializers.Serializer[Any]):
-    rank = serializers.IntegerField(allow_null=True)
-    member_id = serializers.CharField()
-    pid = serializers.IntegerField(help_text="As on the host.")
-    started_at = serializers.DateTimeField()
-    host = serializers.CharField()
-    slot = serializers.IntegerField()
-    generation = serializers.IntegerField()
-    attempt = serializers.IntegerField()
-    state = serializers.CharField()
-    exit = ObjectField(allow_null=True)
-    gpu = GpuOutput(allow_null=True, help_text="What it does now; null for a rank that has ended.")
-
-
-class EventOutput(serializers.Serializer[Any]):
-    seq = serializers.IntegerField()
-    old = serializers.CharField()
-    new = serializers.CharField()
-    reason = ReasonOutput()
-    actor = serializers.CharField()
-    at = serializers.DateTimeField()
 
 
 class MetricQuery(serializers.Serializer[Any]):

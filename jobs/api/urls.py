@@ -1,14 +1,14 @@
 from django.urls import path
 
-from jobs.api import bulk, cluster, fair_share, filters, groups, insights, logs, usage, validation_views, views
+from jobs.api import bulk, cluster, groups, insights, logs, usage, validation_views, views
 
 urlpatterns = [
     path("cluster/", cluster.Cluster.as_view(), name="cluster"),
     path("cluster/trace/", cluster.ClusterTrace.as_view(), name="cluster-trace"),
     path("cluster/trace.csv", cluster.ClusterTraceCsv.as_view(), name="cluster-trace-csv"),
     path("jobs/", views.JobList.as_view(), name="jobs"),
-    path("job-filters/", filters.SavedFilterList.as_view(), name="job-filters"),
-    path("job-filters/<int:filter_id>/", filters.SavedFilterDetail.as_view(), name="job-filter"),
+    path("job-filters/", bulk.SavedFilterList.as_view(), name="job-filters"),
+    path("job-filters/<int:filter_id>/", bulk.SavedFilterDetail.as_view(), name="job-filter"),
     path("jobs/bulk/", bulk.JobBulk.as_view(), name="job-bulk"),
     path("jobs/export/", bulk.JobExport.as_view(), name="job-export"),
     path("jobs/preview/", views.JobPreview.as_view(), name="job-preview"),
@@ -47,7 +47,7 @@ urlpatterns = [
     path("usage/", usage.Usage.as_view(), name="usage"),
     path("gpu-prices/", usage.GpuPriceList.as_view(), name="gpu-prices"),
     path("gpu-prices/<int:price>/", usage.GpuPriceDetail.as_view(), name="gpu-price"),
-    path("fair-share/", fair_share.FairShare.as_view(), name="fair-share"),
+    path("fair-share/", cluster.FairShare.as_view(), name="fair-share"),
     path("instance-groups/", groups.InstanceGroupList.as_view(), name="instance-groups"),
     path("instance-groups/<str:reference>/", groups.InstanceGroupDetail.as_view(), name="instance-group"),
     path("instance-groups/<str:reference>/start/", groups.InstanceGroupStart.as_view(), name="instance-group-start"),

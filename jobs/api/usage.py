@@ -1,30 +1,36 @@
 """`/api/v1/usage/` and `gpu-prices/`: the GPUs that were used, by whom, for what and at which cost."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from typing import Any
 
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers
+from rest_framework.generics import ListAPIView
 from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from core.csv_text import csv_chunks
+from core.downloads import Cell, csv_chunks, safe_cell
 from core.rest import StrictJSONRenderer, StrictSerializer, signed_in, validated
+from core.time import iso
 from jobs.models import GpuPrice
-from jobs.usage.intervals import to_ms
-from jobs.usage.prices import prices, remove_price, set_price
+from jobs.usage.intervals import HOUR, moment, to_ms
+from jobs.usage.prices import remove_price, set_price
 from jobs.usage.query import BY, RANGES, parsed
-from jobs.usage.report import report
-from jobs.usage.shapes import TABLE_HEAD, as_json, table_rows, timeline_head, timeline_rows
+from jobs.usage.report import Report, Row, report
+from jobs.usage.window import Band, Timeline
 
 __all__ = ["GpuPriceDetail", "GpuPriceList", "Usage"]
 
 _MOST_ROWS = 1000
+_TABLE_HEAD = (
+    *("by", "id", "name", "from", "to"),
+    *("allocated_seconds", "busy_seconds", "idle_seconds", "not_measured_seconds", "gpu_hours"),
+    *("cost", "currency", "unpriced_seconds"),
+)
 
 
 class CsvRenderer(BaseRenderer):
@@ -46,36 +52,65 @@ class UsageQuery(serializers.Serializer[Any]):
     part = serializers.ChoiceField(["table", "timeline"], default="table", help_text="Which of the two CSV has.")
 
 
-class UsageRow(serializers.Serializer[Any]):
-    id = serializers.IntegerField(allow_null=True, help_text="Of the user, group or job.")
-    name = serializers.CharField()
-    allocated_seconds = serializers.FloatField(help_text="Seconds times GPUs, cut exactly at the window's edges.")
-    busy_seconds = serializers.FloatField()
-    idle_seconds = serializers.FloatField(help_text="Held and below 5 % of utilisation.")
-    not_measured_seconds = serializers.FloatField(help_text="Virtual GPUs, and hosts that did not tell.")
-    cost = serializers.CharField(allow_null=True, help_text="null: nothing of it had a price.")
-    unpriced_seconds = serializers.FloatField(help_text="Of GPU models without a price then.")
+class Key(serializers.IntegerField):
+    """The number of a user, group or job; hosts and GPU models have names only."""
+
+    def to_representation(self, value: Any) -> Any:
+        return value if isinstance(value, int) else None
 
 
-class UsageBand(serializers.Serializer[Any]):
-    id = serializers.IntegerField(allow_null=True)
-    name = serializers.CharField()
-    gpus = serializers.ListField(child=serializers.FloatField(), help_text="The mean of each step.")
+class Seconds(serializers.FloatField):
+    """Milliseconds as seconds."""
+
+    def to_representation(self, value: Any) -> Any:
+        return value / 1000
 
 
-class UsageTimeline(serializers.Serializer[Any]):
-    step = serializers.IntegerField(allow_null=True, help_text="Seconds; null: each change begins a step.")
-    at = serializers.ListField(child=serializers.CharField(), help_text="Where each step begins.")
+class Moment(serializers.CharField):
+    """Milliseconds since 1970 as a time."""
+
+    def to_representation(self, value: Any) -> Any:
+        return iso(moment(value))
+
+
+def _gpus(**shown: Any) -> serializers.ListField:
+    return serializers.ListField(child=serializers.FloatField(), **shown)
+
+
+class UsageRow(serializers.Serializer[Row]):
+    id = Key(source="key", allow_null=True, help_text="Of the user, group or job.")
+    name = serializers.CharField(source="label")
+    allocated_seconds = Seconds(
+        source="amount.held", help_text="Seconds times GPUs, cut exactly at the window's edges."
+    )
+    busy_seconds = Seconds(source="amount.busy")
+    idle_seconds = Seconds(source="amount.idle", help_text="Held and below 5 % of utilisation.")
+    not_measured_seconds = Seconds(source="amount.unmeasured", help_text="Virtual GPUs, and hosts that did not tell.")
+    cost = serializers.CharField(source="money", allow_null=True, help_text="null: nothing of it had a price.")
+    unpriced_seconds = Seconds(source="cost.unpriced", help_text="Of GPU models without a price then.")
+
+
+class UsageBand(serializers.Serializer[Band]):
+    id = Key(source="key", allow_null=True)
+    name = serializers.CharField(source="label")
+    gpus = _gpus(help_text="The mean of each step.")
+
+
+class UsageTimeline(serializers.Serializer[Timeline]):
+    step = serializers.IntegerField(
+        source="step_seconds", allow_null=True, help_text="Seconds; null: each change begins a step."
+    )
+    at = serializers.ListField(child=Moment(), source="beginnings", help_text="Where each step begins.")
     bands = UsageBand(many=True)
-    allocated = serializers.ListField(child=serializers.FloatField())
-    busy = serializers.ListField(child=serializers.FloatField())
-    idle = serializers.ListField(child=serializers.FloatField())
-    capacity = serializers.ListField(child=serializers.FloatField())
+    allocated = _gpus(source="held")
+    busy = _gpus()
+    idle = _gpus()
+    capacity = _gpus()
 
 
-class UsageOutput(serializers.Serializer[Any]):
-    to = serializers.CharField()
-    by = serializers.CharField()
+class UsageOutput(serializers.Serializer[Report]):
+    to = Moment(source="asked.end")
+    by = serializers.CharField(source="asked.by")
     currency = serializers.CharField()
     total = UsageRow()
     rows = UsageRow(many=True, help_text="The most first; what you may not read by name is `others`.")
@@ -84,7 +119,7 @@ class UsageOutput(serializers.Serializer[Any]):
 
     def get_fields(self) -> Any:
         # `from` is a word of Python.
-        return {"from": serializers.CharField(), **super().get_fields()}
+        return {"from": Moment(source="asked.start"), **super().get_fields()}
 
 
 class Usage(APIView):
@@ -103,16 +138,31 @@ class Usage(APIView):
         now = to_ms(timezone.now())
         asked = parsed(request.query_params.dict(), now)
         if request.accepted_renderer.format != "csv":
-            return Response(as_json(report(signed_in(request), asked, now, _MOST_ROWS)))
+            return Response(UsageOutput(report(signed_in(request), asked, now, _MOST_ROWS)).data)
         found = report(signed_in(request), asked, now)
-        is_timeline = request.query_params.get("part") == "timeline"
-        chunks = (
-            csv_chunks(timeline_head(found), timeline_rows(found))
-            if is_timeline
-            else csv_chunks(TABLE_HEAD, table_rows(found))
-        )
-        name = f"usage-by-{asked.by}{'-timeline' if is_timeline else ''}.csv"
-        return Response(list(chunks), headers={"Content-Disposition": f'attachment; filename="{name}"'})
+        name, head, rows = f"usage-by-{asked.by}.csv", list(_TABLE_HEAD), _table_rows(found)
+        if request.query_params.get("part") == "timeline":
+            bands = [str(safe_cell(band.label)) for band in found.timeline.bands]
+            head = ["from", "to", *bands, "allocated", "busy", "idle", "capacity"]
+            name, rows = f"usage-by-{asked.by}-timeline.csv", _timeline_rows(found)
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return Response(list(csv_chunks(head, rows)), headers=headers)
+
+
+def _table_rows(found: Report) -> Iterator[list[Cell]]:
+    window = {"from": iso(moment(found.asked.start)), "to": iso(moment(found.asked.end)), "by": found.asked.by}
+    as_shown = UsageRow()
+    for row in found.rows:
+        hours = {"gpu_hours": row.amount.held / HOUR, "currency": found.currency}
+        values = as_shown.to_representation(row) | window | hours
+        yield [values[name] for name in _TABLE_HEAD]
+
+
+def _timeline_rows(found: Report) -> Iterator[list[Cell]]:
+    times = found.timeline
+    columns = [*(band.gpus for band in times.bands), times.held, times.busy, times.idle, times.capacity]
+    for start, end, *values in zip(times.edges[:-1], times.edges[1:], *columns, strict=True):
+        yield [iso(moment(start)), iso(moment(end)), *values]
 
 
 class PriceInput(StrictSerializer):
@@ -127,11 +177,12 @@ class PriceOutput(serializers.ModelSerializer[GpuPrice]):
         fields = ["id", "gpu_model", "valid_from", "per_hour"]
 
 
-class GpuPriceList(APIView):
-    @extend_schema(responses=PriceOutput(many=True))
-    def get(self, request: Request) -> Response:
-        """List all prices, those of a model newest first."""
-        return Response(PriceOutput(prices(), many=True).data)
+class GpuPriceList(ListAPIView[GpuPrice]):
+    """List all prices, those of a model newest first."""
+
+    serializer_class = PriceOutput
+    pagination_class = None
+    queryset = GpuPrice.objects.order_by("gpu_model", "-valid_from")
 
     @extend_schema(request=PriceInput, responses={201: PriceOutput})
     def post(self, request: Request) -> Response:

@@ -1,10 +1,8 @@
 """Validations of trained models, and the trainings of a model."""
 
-from __future__ import annotations
-
 from typing import Any
 
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
@@ -12,10 +10,11 @@ from rest_framework.response import Response
 
 from core.rest import Pages, ReferenceField, found, signed_in, validated
 from jobs import actions
-from jobs.api.serializers import JobOutput
+from jobs.files.validation_runs import class_scores
 from jobs.models import Job, Validation
 from jobs.queries import jobs as queries
-from jobs.queries.validations import validation_as_json, validations_of_job, validations_of_model
+from jobs.queries.jobs import validation_problem, validations_of_job, validations_of_model
+from jobs.queries.serializers import JobOutput, Moment
 from jobs.states import JobState
 from models_registry.queries import find_model
 
@@ -40,31 +39,46 @@ class _ClassOutput(serializers.Serializer[Any]):
     precision = serializers.FloatField(allow_null=True, help_text="Percent of such answers that were right.")
 
 
+@extend_schema_field(_ClassOutput(many=True))
+class _ClassesField(serializers.Field[Any, Any, Any, Any]):
+    def to_representation(self, value: Validation) -> Any:
+        return _ClassOutput(class_scores(value.result.get("confusion") or []), many=True).data
+
+
+class _ProblemField(serializers.CharField):
+    def to_representation(self, value: Any) -> Any:
+        return validation_problem(value)
+
+
 class ValidationOutput(serializers.Serializer[Validation]):
-    job = serializers.IntegerField(help_text="The run that measures: see `jobs/{id}/`.")
-    trained = serializers.IntegerField(help_text="The job whose weights are measured.")
-    model = serializers.CharField()
-    version = serializers.IntegerField()
-    dataset = serializers.CharField()
-    dataset_version = serializers.IntegerField()
-    state = serializers.ChoiceField([state.value for state in JobState])
-    asked_for = serializers.CharField(help_text="The split: validation or testing.")
-    split = serializers.CharField(allow_null=True, help_text="validation, testing, or held-out: what was measured on.")
-    samples = serializers.IntegerField(allow_null=True)
-    loss = serializers.FloatField(allow_null=True, help_text="Mean over the samples; null too where it is not finite.")
-    accuracy = serializers.FloatField(allow_null=True, help_text="Top-1, in percent; null for what has no classes.")
+    job = serializers.IntegerField(source="job_id", help_text="The run that measures: see `jobs/{id}/`.")
+    trained = serializers.IntegerField(source="trained_id", help_text="The job whose weights are measured.")
+    model = serializers.CharField(source="job.model.model.name")
+    version = serializers.IntegerField(source="job.model.number")
+    dataset = serializers.CharField(source="job.dataset.dataset.name")
+    dataset_version = serializers.IntegerField(source="job.dataset.number")
+    state = serializers.ChoiceField([state.value for state in JobState], source="job.state")
+    asked_for = serializers.CharField(source="split", help_text="The split: validation or testing.")
+    split = serializers.CharField(
+        source="result.split", allow_null=True, help_text="validation, testing, or held-out: what was measured on."
+    )
+    samples = serializers.IntegerField(source="result.samples", allow_null=True)
+    loss = serializers.FloatField(
+        source="result.loss", allow_null=True, help_text="Mean over the samples; null too where it is not finite."
+    )
+    accuracy = serializers.FloatField(
+        source="result.accuracy", allow_null=True, help_text="Top-1, in percent; null for what has no classes."
+    )
     confusion = serializers.ListField(
+        source="result.confusion",
         child=serializers.ListField(child=serializers.IntegerField()),
         allow_null=True,
         help_text="[i][j]: samples of class i that were answered by j.",
     )
-    classes = _ClassOutput(many=True)
-    problem = serializers.CharField(allow_null=True, help_text="Why there is no result although the run is over.")
-    submitted_at = serializers.DateTimeField()
-    finished_at = serializers.DateTimeField(allow_null=True)
-
-    def to_representation(self, instance: Validation) -> dict[str, Any]:
-        return validation_as_json(instance)
+    classes = _ClassesField(source="*")
+    problem = _ProblemField(source="*", allow_null=True, help_text="Why there is no result although the run is over.")
+    submitted_at = Moment(source="job.submitted_at")
+    finished_at = Moment(source="job.finished_at", allow_null=True)
 
 
 class _ByJob(Pages):
@@ -87,7 +101,7 @@ class JobValidations(ListAPIView[Validation]):
         given = validated(ValidationInput, request.data)
         trained = queries.get_visible_job(request.user, job)
         validation = actions.validate(trained, actions.ValidationRequest(**given), signed_in(request))
-        return Response(validation_as_json(validation), status=201)
+        return Response(ValidationOutput(validation).data, status=201)
 
 
 class ModelValidations(ListAPIView[Validation]):

@@ -1,14 +1,12 @@
 """`/api/v1/jobs/`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
 from django.http import StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
-from rest_framework.generics import GenericAPIView, ListAPIView
+from rest_framework.generics import GenericAPIView, ListAPIView, RetrieveAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
@@ -18,11 +16,13 @@ from core.rest import Filters, ListPages, Pages, found, keyset_answer, page_size
 from jobs import actions
 from jobs.api import serializers
 from jobs.files.result import checkpoint_chunks, result_name, zip_chunks
-from jobs.insight.advice import job_advice
+from jobs.insight.advisor import job_advice
 from jobs.insight.previews import preview_change, preview_submission
 from jobs.models import Checkpoint, Job
 from jobs.queries import jobs as queries
 from jobs.queries.listing import JobFilter, job_page_of
+from jobs.queries.metrics import metric_names, metric_series
+from jobs.queries.serializers import AllocationOutput, EventOutput, JobOutput, RankOutput, as_json
 
 __all__ = [
     "JobAdvice",
@@ -49,7 +49,7 @@ __all__ = [
 class JobList(ListAPIView[Job]):
     """The user's jobs, newest first (an administrator sees everybody's); POST submits one."""
 
-    serializer_class = serializers.JobOutput
+    serializer_class = JobOutput
     queryset = Job.objects.all()
     pagination_class = Pages
     filter_backends = [Filters]
@@ -58,38 +58,32 @@ class JobList(ListAPIView[Job]):
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         given = request.query_params.dict()
         page = job_page_of(signed_in(request), JobFilter(given), given, page_size_of(given))
-        return Response(keyset_answer(request, page, [queries.job_as_json(job) for job in page.rows]))
+        return Response(keyset_answer(request, page, [as_json(JobOutput, job) for job in page.rows]))
 
-    @extend_schema(request=serializers.JobInput, responses={201: serializers.JobOutput})
+    @extend_schema(request=serializers.JobInput, responses={201: JobOutput})
     def post(self, request: Request) -> Response:
         given = validated(serializers.JobInput, request.data)
         job = actions.submit(actions.Submission(**given), signed_in(request))
-        return Response(queries.job_as_json(job), status=201)
+        return Response(JobOutput(job).data, status=201)
 
 
-class JobView(GenericAPIView[Job]):
-    """Base of the views of one job; jobs of other users do not exist."""
+class JobView(GenericAPIView[Any]):
+    # Base of the views of one job; jobs of other users do not exist. (A docstring would describe the endpoints.)
+    serializer_class: type[BaseSerializer[Any]] = JobOutput
+    queryset: Any = Job.objects.none()
 
-    serializer_class: type[BaseSerializer[Any]] = serializers.JobOutput
-
-    def job(self) -> Job:
+    def get_object(self) -> Job:
         return queries.get_visible_job(self.request.user, self.kwargs["job"])
 
-    def listed(self, rows: list[dict[str, Any]]) -> Response:
-        return self.get_paginated_response(self.paginate_queryset(rows))
 
-
-class JobDetail(JobView):
-    def get(self, request: Request, job: int) -> Response:
-        return Response(queries.job_as_json(self.job()))
-
+class JobDetail(JobView, RetrieveAPIView[Job]):
     @extend_schema(request=serializers.JobChangeInput)
     def patch(self, request: Request, job: int) -> Response:
         """Change the priority, the most slots, the least of one that waits, or several of these."""
         given = validated(serializers.JobChangeInput, request.data)
-        self.job()
+        self.get_object()
         actions.change_job(job, actions.JobChange(**given), signed_in(request).get_username())
-        return Response(queries.job_as_json(self.job()))
+        return Response(JobOutput(self.get_object()).data)
 
 
 class JobPreview(GenericAPIView[Job]):
@@ -107,16 +101,16 @@ class JobChangePreview(JobView):
     def post(self, request: Request, job: int) -> Response:
         """Predict what would happen if the priority or the most slots were changed now. Nothing is written."""
         given = validated(serializers.JobChangeInput, request.data)
-        return Response(preview_change(self.job(), actions.JobChange(**given), signed_in(request)))
+        return Response(preview_change(self.get_object(), actions.JobChange(**given), signed_in(request)))
 
 
 class JobUndo(JobView):
-    @extend_schema(request=None, responses=serializers.JobOutput)
+    @extend_schema(request=None, responses=JobOutput)
     def post(self, request: Request, job: int, seq: int) -> Response:
         """Restore the priority, the most or the fewest slots that this event changed, unless changed again since."""
-        self.job()
-        actions.undo_change(job, seq, signed_in(request).get_username())
-        return Response(queries.job_as_json(self.job()))
+        self.get_object()
+        actions.undo_changes(job, [seq], signed_in(request).get_username())
+        return Response(JobOutput(self.get_object()).data)
 
 
 class JobCommand(JobView):
@@ -124,11 +118,11 @@ class JobCommand(JobView):
 
     command: Callable[[int, str], Job]
 
-    @extend_schema(request=None, responses=serializers.JobOutput)
+    @extend_schema(request=None, responses=JobOutput)
     def post(self, request: Request, job: int) -> Response:
-        self.job()
+        self.get_object()
         type(self).command(job, signed_in(request).get_username())
-        return Response(queries.job_as_json(self.job()))
+        return Response(JobOutput(self.get_object()).data)
 
 
 class JobCancel(JobCommand):
@@ -144,82 +138,82 @@ class JobResume(JobCommand):
 
 
 class JobClone(JobView):
-    @extend_schema(request=None, responses={201: serializers.JobOutput})
+    @extend_schema(request=None, responses={201: JobOutput})
     def post(self, request: Request, job: int) -> Response:
         """Submit the same training again, with the code as it was then."""
-        copy = actions.clone(self.job(), signed_in(request))
-        return Response(queries.job_as_json(copy), status=201)
+        copy = actions.clone(self.get_object(), signed_in(request))
+        return Response(JobOutput(copy).data, status=201)
 
 
-class JobAllocation(JobView):
+class JobAllocation(JobView, ListAPIView[Any]):
+    """Return the world size over time: each point holds until the next."""
+
+    serializer_class = AllocationOutput
     pagination_class = None
 
-    @extend_schema(responses=serializers.AllocationOutput(many=True))
-    def get(self, request: Request, job: int) -> Response:
-        """Return the world size over time: each point holds until the next."""
-        return Response(queries.allocation_series(self.job()))
+    def get_queryset(self) -> Any:
+        return queries.allocation_series(self.get_object())
 
 
 class JobAdvice(JobView):
     @extend_schema(responses=serializers.AdviceOutput)
     def get(self, request: Request, job: int) -> Response:
         """Return advice from the curves: divergence, overfitting, a plateau, GPUs without effect."""
-        return Response(serializers.AdviceOutput(job_advice(self.job())).data)
+        return Response(serializers.AdviceOutput(job_advice(self.get_object())).data)
 
 
-class JobRanks(JobView):
-    serializer_class = serializers.RankOutput
+class JobRanks(JobView, ListAPIView[Any]):
+    serializer_class = RankOutput
     pagination_class = ListPages
 
-    @extend_schema(responses=serializers.RankOutput(many=True))
-    def get(self, request: Request, job: int) -> Response:
-        return self.listed(queries.rank_list(self.job()))
+    def get_queryset(self) -> Any:
+        return queries.rank_list(self.get_object())
 
 
-class JobEvents(JobView):
-    serializer_class = serializers.EventOutput
+class JobEvents(JobView, ListAPIView[Any]):
+    serializer_class = EventOutput
     pagination_class = ListPages
 
-    @extend_schema(responses=serializers.EventOutput(many=True))
-    def get(self, request: Request, job: int) -> Response:
-        return self.listed(queries.event_list(self.job()))
+    def get_queryset(self) -> Any:
+        return queries.event_list(self.get_object())
 
 
-class JobMetrics(JobView):
+class JobMetrics(JobView, ListAPIView[Any]):
     serializer_class = serializers.MetricOutput
     pagination_class = ListPages
 
-    @extend_schema(parameters=[serializers.MetricQuery], responses=serializers.MetricOutput(many=True))
-    def get(self, request: Request, job: int) -> Response:
-        asked = validated(serializers.MetricQuery, request.query_params)
-        row, name, every = self.job(), asked["name"], asked["every"]
-        names = [name] if name else queries.metric_names(row)
-        return self.listed([point for name in names for point in queries.metric_series(row, name, every)])
+    @extend_schema(parameters=[serializers.MetricQuery])
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        return self.list(request)
+
+    def get_queryset(self) -> Any:
+        asked = validated(serializers.MetricQuery, self.request.query_params)
+        job, name, every = self.get_object(), asked["name"], asked["every"]
+        names = [name] if name else metric_names(job)
+        return [point for name in names for point in metric_series(job, name, every)]
 
 
 class JobResult(JobView):
     @extend_schema(responses={(200, "application/zip"): OpenApiTypes.BINARY})
     def get(self, request: Request, job: int) -> StreamingHttpResponse:
         """Model, checkpoints, logs, metrics and the submitted code as a zip file."""
-        row = self.job()
-        chunks = zip_chunks(row)
-        return file_response(request, chunks, result_name(row))
+        row = self.get_object()
+        return file_response(request, zip_chunks(row), result_name(row))
 
 
-class JobCheckpoints(ListAPIView[Checkpoint]):
+class JobCheckpoints(JobView, ListAPIView[Any]):
     serializer_class = serializers.CheckpointOutput
     pagination_class = Pages
     queryset = Checkpoint.objects.none()
 
     def get_queryset(self) -> Any:
-        return Checkpoint.objects.filter(job=queries.get_visible_job(self.request.user, self.kwargs["job"]))
+        return Checkpoint.objects.filter(job=self.get_object())
 
 
 class JobCheckpointDownload(JobView):
     @extend_schema(responses={(200, "application/zip"): OpenApiTypes.BINARY})
     def get(self, request: Request, job: int, checkpoint: int) -> StreamingHttpResponse:
         """One checkpoint as a zip file: safetensors, and JSON with its sha256."""
-        row = self.job()
-        point = Checkpoint.objects.filter(job=row, pk=checkpoint).first()
-        chunks = checkpoint_chunks(found(point, "checkpoint"))
-        return file_response(request, chunks, f"job-{row.pk}-step-{found(point, 'checkpoint').step}.zip")
+        row = self.get_object()
+        point = found(Checkpoint.objects.filter(job=row, pk=checkpoint).first(), "checkpoint")
+        return file_response(request, checkpoint_chunks(point), f"job-{row.pk}-step-{point.step}.zip")

@@ -1,42 +1,57 @@
-"""Checkpoint rows, from what the coordinator reports. Called by `jobs.control.journals` only."""
+"""Checkpoint rows: from what coordinators report, and from folders that know more than the database.
 
-from __future__ import annotations
+A database that was restored from a backup is older than the folders and the hosts, and no number may be used a second
+time: an attempt's number names folders, journals and processes, and may be in use on a host at this moment.
 
+Jobs of fixed size, whose script knows nothing of Tidepool, have no rows but a contract: a script that is told to end
+(SIGTERM) and whose ranks all exit with 0 has declared that it can be resumed from CHECKPOINT_DIR. From then on each
+start finds that folder as the last one left it. A script may declare the same beforehand by a file named `resumable` in
+the folder. All others start from nothing, in an empty folder.
+"""
+
+import logging
+import re
 import shutil
+from collections import defaultdict
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tidepool.protocol import KEPT_CHECKPOINTS, CheckpointFailed, CheckpointPublished, Restored
+from django.conf import settings
+from django.db import connection, transaction
+from tidepool.journal import read_journal
+from tidepool.protocol import KEPT_CHECKPOINTS, CheckpointPublished, Restored
 
-from jobs.control.transition import Why, change, record
-from jobs.files.folder import job_folder
+from jobs.control.transition import Why, change, lock_job, record
+from jobs.files.folder import JobFolder, job_folder
 from jobs.messages import message
-from jobs.models import Checkpoint, Job, MetricPoint
-from jobs.states import Reason
+from jobs.models import Checkpoint, InstanceGroup, Job, Rank
+from jobs.states import WAITING, RankState, Reason
 
-__all__ = ["fail", "restore", "store"]
+__all__ = [
+    "carry_checkpoints",
+    "catch_up_with_folders",
+    "has_saved_since",
+    "is_resumable",
+    "look_for_newer_checkpoints",
+    "restore",
+    "stop_words",
+    "store",
+]
+
+logger = logging.getLogger(__name__)
+
+_ATTEMPT = re.compile(r"attempt-(\d{1,9})")
+_JOB = re.compile(r"(\d{1,15})(\..*)?")
+#: In CHECKPOINT_DIR: what is there is enough to go on from.
+MARKER = "resumable"
 
 
 def store(job: Job, written: CheckpointPublished) -> None:
     """Store a published checkpoint; older ones make room."""
-    Checkpoint.objects.get_or_create(
-        job=job,
-        attempt=job.run.attempt,
-        step=written.step,
-        defaults={
-            "epoch": written.epoch,
-            "path": job_folder(job).relative(job.run.attempt, written.path),
-            "size_bytes": written.size_bytes,
-            "sha256": written.sha256,
-            "created_at": datetime.fromtimestamp(written.at, UTC),
-        },
-    )
+    path = job_folder(job).relative(job.run.attempt, written.path)
+    _store(job, job.run.attempt, path, written)
     _make_room(job)
-
-
-def fail(job: Job, failed: CheckpointFailed) -> None:
-    params = message("checkpoint_failed", step=failed.step, error=failed.error)
-    record(job, Why(Reason.CHECKPOINT_FAILED, params, "executor"))
 
 
 def restore(job: Job, restored: Restored) -> None:
@@ -44,12 +59,22 @@ def restore(job: Job, restored: Restored) -> None:
     folder = job_folder(job)
     for each in restored.unusable:
         path = folder.relative(job.run.attempt, each.path)
-        Checkpoint.objects.filter(job=job, path=path).update(problem=each.why[:500])
-    MetricPoint.objects.filter(job=job, step__gt=restored.step).delete()
+        job.checkpoints.filter(path=path).update(problem=each.why[:500])
+    job.metrics.filter(step__gt=restored.step).delete()
     change(job, step=restored.step, epoch=restored.epoch)
     unusable = [each.why for each in restored.unusable]
     params = message("restored", step=restored.step, from_nothing=not restored.used, unusable=unusable)
     record(job, Why(Reason.RESTORED, params, "executor"))
+
+
+def _store(job: Job, attempt: int, path: str, written: CheckpointPublished) -> bool:
+    """Store a checkpoint; returns whether it was unknown. `path`: relative to the job's folder."""
+    columns = {name: getattr(written, name) for name in ("epoch", "size_bytes", "sha256")}
+    at = datetime.fromtimestamp(written.at, UTC)
+    _, is_new = job.checkpoints.get_or_create(
+        attempt=attempt, step=written.step, defaults={**columns, "path": path, "created_at": at}
+    )
+    return is_new
 
 
 def _make_room(job: Job) -> None:
@@ -58,10 +83,148 @@ def _make_room(job: Job) -> None:
     Nobody can continue from one whose files are gone.
     """
     folder, kept = job_folder(job).path, job.checkpoints_kept or KEPT_CHECKPOINTS
-    own = Checkpoint.objects.filter(job=job).order_by("-step", "-attempt")
+    own = job.checkpoints.order_by("-step", "-attempt")
     for place, checkpoint in enumerate(own):
         path: Path = folder / checkpoint.path
         if place >= kept and checkpoint.attempt < job.run.attempt:
             shutil.rmtree(path, ignore_errors=True)
         if not path.exists():
             checkpoint.delete()
+
+
+def catch_up_with_folders() -> int:
+    """Let jobs that wait begin above every attempt on disk, from the checkpoints there; the same for new jobs.
+
+    Call it while nothing runs. Where the database is the newer one, nothing changes. Returns how many jobs it changed.
+    """
+    waiting = Job.objects.filter(state__in=WAITING).order_by("pk").values_list("pk", flat=True)
+    changed = sum(_catch_up(job_id) for job_id in waiting)
+    _skip_numbers_up_to(max(_numbers_of_jobs(), default=0))
+    return changed
+
+
+def look_for_newer_checkpoints(job: Job) -> None:
+    """Before a job goes on: where its newest checkpoint has gone, a life that was unknown here wrote newer ones.
+
+    After a restore that life trains until its host is told to end it, and keeps only the last few of what it writes.
+    """
+    folder = job_folder(job)
+    newest = job.checkpoints.order_by("-step", "-attempt").first()
+    if newest is None or (folder.path / newest.path).is_dir():
+        return
+    for attempt in sorted(_attempts(folder)):
+        _recover(job, folder, attempt)
+    for checkpoint in job.checkpoints.all():
+        if not (folder.path / checkpoint.path).is_dir():
+            checkpoint.delete()
+
+
+@transaction.atomic
+def _catch_up(job_id: int) -> bool:
+    job = lock_job(job_id)
+    folder = job_folder(job)
+    attempts = sorted(_attempts(folder))
+    found = sum(_recover(job, folder, number) for number in attempts)
+    newest = max([job.run.attempt, *attempts])
+    is_behind = newest > job.run.attempt
+    if is_behind:
+        logger.warning("job=%s attempt=%s: its folder knows of %s", job.pk, job.run.attempt, newest)
+        change(job, attempt=newest)
+    return is_behind or found > 0
+
+
+def _attempts(folder: JobFolder) -> Iterator[int]:
+    if folder.path.is_dir():
+        for entry in folder.path.iterdir():
+            if match := _ATTEMPT.fullmatch(entry.name):
+                yield int(match[1])
+
+
+def _recover(job: Job, folder: JobFolder, attempt: int) -> int:
+    """Checkpoints that the coordinator of an attempt published and the database has not heard of."""
+    count = 0
+    for written in read_journal(folder.attempt(attempt) / "plans.jsonl"):
+        if isinstance(written, CheckpointPublished):
+            path = folder.relative(attempt, written.path)
+            count += (folder.path / path).is_dir() and _store(job, attempt, path, written)
+    return count
+
+
+def _numbers_of_jobs() -> Iterator[int]:
+    for user in Path(settings.TIDEPOOL_RESULTS_ROOT).glob("*/batchworkdir"):
+        for entry in user.iterdir():
+            # A link has a user's name in its own, which may look like any number.
+            if (match := _JOB.fullmatch(entry.name)) and not entry.is_symlink():
+                yield int(match[1])
+
+
+def _skip_numbers_up_to(number: int) -> None:
+    """The next new job gets a higher one."""
+    table = Job._meta.db_table
+    with connection.cursor() as cursor:
+        if connection.vendor == "sqlite":
+            cursor.execute(
+                "INSERT INTO sqlite_sequence (name, seq) SELECT %s, 0 "
+                "WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = %s)",
+                [table, table],
+            )
+            cursor.execute("UPDATE sqlite_sequence SET seq = %s WHERE name = %s AND seq < %s", [number, table, number])
+            return
+        cursor.execute("SELECT pg_get_serial_sequence(%s, 'id')", [table])
+        [sequence] = cursor.fetchone()
+        cursor.execute(f"SELECT setval(%s, %s) FROM {sequence} WHERE last_value < %s", [sequence, number, number])  # noqa: S608
+
+
+# --- jobs of fixed size ---------------------------------------------------------------------------------------------
+
+
+def is_resumable(job: Job) -> bool:
+    """Whether the next start continues from what this one, or one before it, left in CHECKPOINT_DIR.
+
+    An attempt whose ranks all exited with 0 and after which the job went on was stopped: else it would be over.
+    """
+    if (_checkpoint_dir(job) / MARKER).exists() or Checkpoint.objects.filter(job=job).exists():
+        return True
+    good: dict[int, list[bool]] = defaultdict(list)
+    for attempt, state, seen in Rank.objects.filter(job=job).values_list("attempt", "state", "exit"):
+        good[attempt].append(state == RankState.EXITED and seen.get("code") == 0)
+    return any(all(ends) for ends in good.values())
+
+
+def carry_checkpoints(job: Job, attempt: int) -> None:
+    """Hand CHECKPOINT_DIR on to the job's new `attempt`, whose folder is made. May be repeated.
+
+    The folder is moved: a process of the former life that is still somewhere cannot write there any more. What a
+    session saved stays where it is; the launch names it.
+    """
+    if job.elastic or not is_resumable(job) or Checkpoint.objects.filter(job=job).exists():
+        return
+    old = _checkpoint_dir(job)
+    if old.is_dir() and any(old.iterdir()):
+        old.rename(job_folder(job).attempt(attempt) / "checkpoint")
+
+
+def has_saved_since(job: Job, unix_seconds: float) -> bool:
+    """Whether anything in CHECKPOINT_DIR was written since then."""
+    return any(path.lstat().st_mtime >= unix_seconds for path in _checkpoint_dir(job).rglob("*"))
+
+
+def stop_words(group: InstanceGroup, *, resumable: bool = False) -> str:
+    """What a person must know of a fixed-size or single-process training before it is ever stopped."""
+    stoppable = group.preemption and group.policy == InstanceGroup.Policy.PRIORITY
+    grace = f"{group.reclaim_grace_seconds} s"
+    keeps = "A training of higher priority may stop it" if stoppable else "What it has it keeps"
+    if resumable:
+        return (
+            f"{keeps}; it cannot give back some of its GPUs. Its script can be resumed: stopped or held back, it gets "
+            f"SIGTERM and {grace} to save, and continues later from its CHECKPOINT_DIR."
+        )
+    return (
+        f"{keeps}; it cannot give back some of its GPUs. Stopped or held back, its script gets SIGTERM and {grace}: "
+        "if it then exits with 0, it continues later from its CHECKPOINT_DIR. If not, or if a machine fails, "
+        "it starts again from nothing."
+    )
+
+
+def _checkpoint_dir(job: Job) -> Path:
+    return job_folder(job).attempt(job.run.attempt) / "checkpoint"

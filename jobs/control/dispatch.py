@@ -3,53 +3,55 @@
 A desired state is level-triggered. Losing one, doubling one or sending one to a broker that is down changes nothing:
 `resend_outstanding` sends it again until the host's reports show that it was carried out. Called by the control modules
 that raise a host's revision, by the scheduler's process and by `jobs.tasks`.
-"""
 
-from __future__ import annotations
+A wake-up is a hint: without it the scheduler looks by itself a second later. Sent by whatever frees slots or queues a
+job; received by the scheduler's process.
+"""
 
 import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import timedelta
-from functools import partial
 from typing import Any, Literal, cast
 
+import redis
 from celery import current_app
 from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q
 from django.utils import timezone
 from kombu.exceptions import OperationalError
+from redis.client import PubSub
 from tidepool.protocol import DesiredJob, LaunchSpec, Member, Sync, to_json
 
+from core.broker import connect
 from jobs.files.folder import INITIAL, TRAIN_DIR, job_folder
 from jobs.files.validation_runs import validation_of
 from jobs.models import Job, Journal, SlotClaim
 from jobs.options import OPTIONS, option_values
-from jobs.queries.jobs import usable_checkpoints
-from jobs.states import JobState
+from jobs.states import TRAINING, JobState
 from models_registry.settings import settings_in
 from workers.models import Host
 
 __all__ = [
-    "EXPIRES_SECONDS",
-    "announce_desired",
+    "WakeUps",
     "build_sync",
     "launch_spec",
     "register_launch_environment",
     "resend_outstanding",
     "send_roll_up",
     "send_sync",
+    "wake_scheduler",
 ]
 
 logger = logging.getLogger(__name__)
 
 EXPIRES_SECONDS = 30
+WAKE_CHANNEL = "tidepool.wake"
 #: Journals of a job that has ended are still acknowledged for this long.
 _ACKNOWLEDGED_AFTER_END = timedelta(hours=1)
-#: Only these have ranks; the processes of all others shall end.
-_TRAINING = frozenset({JobState.STARTING, JobState.RUNNING})
 #: A LOST or OFFLINE host gets its desired state when it reports: nobody would read its queue.
 _REACHABLE = (Host.State.ONLINE, Host.State.DRAINING)
 #: Each adds variables to the environment of a job's ranks. Apps above this one register theirs when they are loaded.
@@ -61,30 +63,22 @@ def register_launch_environment(variables: Callable[[Job], dict[str, str]]) -> N
     _launch_environments.append(variables)
 
 
-def announce_desired(host: str) -> None:
-    """Send the host's desired state as soon as the caller's transaction is committed."""
-    transaction.on_commit(partial(send_sync, host))
-
-
 def send_sync(host: str, acknowledged: Mapping[str, int] | None = None) -> None:
     """Tell a host everything. `acknowledged` adds journals that the database does not know."""
     sync = build_sync(host, acknowledged)
-    try:
-        _send("executor.sync", [to_json(sync)], f"host.{host}")
-    except (OperationalError, OSError) as error:
-        logger.warning("host=%s revision=%s was not sent, it is said again: %s", host, sync.revision, error)
+    _send("executor.sync", [to_json(sync)], f"host.{host}", f"host={host} revision={sync.revision}")
 
 
 def send_roll_up() -> None:
     """Have the control worker add up the usage of what is over."""
+    _send("jobs.tasks.roll_up_usage", [], settings.CELERY_TASK_DEFAULT_QUEUE, "the request to add up usage")
+
+
+def _send(task: str, args: list[Any], queue: str, what: str) -> None:
     try:
-        _send("jobs.tasks.roll_up_usage", [], settings.CELERY_TASK_DEFAULT_QUEUE)
+        current_app.send_task(task, args=args, queue=queue, expires=EXPIRES_SECONDS, ignore_result=True, retry=False)
     except (OperationalError, OSError) as error:
-        logger.warning("usage is not added up yet, it is asked for again: %s", error)
-
-
-def _send(task: str, args: list[Any], queue: str) -> None:
-    current_app.send_task(task, args=args, queue=queue, expires=EXPIRES_SECONDS, ignore_result=True, retry=False)
+        logger.warning("%s was not sent, it is sent again: %s", what, error)
 
 
 def resend_outstanding() -> list[str]:
@@ -100,16 +94,16 @@ def build_sync(host: str, acknowledged: Mapping[str, int] | None = None) -> Sync
     """The whole desired state for a host, from the database alone."""
     # Read first: a change that comes meanwhile has a higher revision and is sent for itself.
     revision = Host.objects.values_list("desired_revision", flat=True).get(name=host)
-    held = SlotClaim.objects.filter(released_at__isnull=True, slot__host__name=host)
+    held = SlotClaim.objects.open().filter(slot__host__name=host)
     jobs = Job.objects.filter(pk__in=held.values("job")).select_related(
         "run", "owner", "model__model", "dataset", "instance_group", "validation"
     )
     claims: dict[int, list[SlotClaim]] = defaultdict(list)
-    open_claims = SlotClaim.objects.filter(job__in=jobs, released_at__isnull=True).select_related("slot__host")
-    for claim in open_claims.order_by("id"):
+    for claim in SlotClaim.objects.open().filter(job__in=jobs).select_related("slot__host").order_by("id"):
         claims[claim.job_id].append(claim)
     desired_jobs = [_desired_job(job, claims[job.pk], host) for job in jobs.order_by("pk") if claims[job.pk]]
-    known = _acknowledged(host)
+    recent = Q(job__finished_at__isnull=True) | Q(job__finished_at__gte=timezone.now() - _ACKNOWLEDGED_AFTER_END)
+    known = dict(Journal.objects.filter(recent, host=host).values_list("name", "number"))
     return Sync(host, revision, time.time(), desired_jobs, {**known, **(acknowledged or {})})
 
 
@@ -118,6 +112,7 @@ def launch_spec(job: Job) -> LaunchSpec:
     folder = job_folder(job)
     parameters = {**job.model.parameters, **job.parameters}
     validation = validation_of(job)
+    checkpoints = job.checkpoints.usable().filter(attempt__lt=job.run.attempt)
     return LaunchSpec(
         folder=str(folder.attempt(job.run.attempt)),
         code_folder=str(folder.code),
@@ -127,7 +122,7 @@ def launch_spec(job: Job) -> LaunchSpec:
         environment={name: value for variables in _launch_environments for name, value in variables(job).items()},
         compat=list(job.model.compat),
         max_slots=job.run.first_max_slots or job.max_slots,
-        checkpoints=[str(folder.path / checkpoint.path) for checkpoint in usable_checkpoints(job)],
+        checkpoints=[str(folder.path / checkpoint.path) for checkpoint in checkpoints],
         initial_checkpoint=str(folder.initial()) if job.starts_from == Job.StartsFrom.CHECKPOINT else None,
         initial_weights=str(folder.initial()) if job.starts_from == Job.StartsFrom.WEIGHTS else None,
         stuck_seconds=settings.TIDEPOOL_STUCK_SECONDS,
@@ -142,7 +137,7 @@ def launch_spec(job: Job) -> LaunchSpec:
 
 def _desired_job(job: Job, claims: list[SlotClaim], host: str) -> DesiredJob:
     halt = job.state == JobState.PREEMPTING and job.run.halt_until is not None
-    stop = job.state not in _TRAINING and not halt
+    stop = job.state not in TRAINING and not halt
     here = [claim for claim in claims if claim.slot.host.name == host]
     kept = [] if stop else [claim for claim in claims if claim.vacating_at is None]
     wanted = sorted(claim.slot.index for claim in kept if claim.slot.host.name == host)
@@ -171,15 +166,51 @@ def _folder_arguments(job: Job) -> dict[str, str]:
 
 
 def _arguments(parameters: Mapping[str, Any]) -> list[str]:
-    return [word for name, value in parameters.items() for word in (f"--{name}", _argument(value))]
+    shown = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in parameters.items()}
+    return [word for name, value in shown.items() for word in (f"--{name}", value)]
 
 
-def _argument(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
+# --- wake-ups of the scheduler ---------------------------------------------------------------------------------------
 
 
-def _acknowledged(host: str) -> dict[str, int]:
-    recent = Q(job__finished_at__isnull=True) | Q(job__finished_at__gte=timezone.now() - _ACKNOWLEDGED_AFTER_END)
-    return dict(Journal.objects.filter(recent, host=host).values_list("name", "number"))
+def wake_scheduler() -> None:
+    """Once the caller's transaction is committed."""
+    transaction.on_commit(_send_wake_up)
+
+
+def _send_wake_up() -> None:
+    try:
+        connect().publish(WAKE_CHANNEL, b"")
+    except (redis.RedisError, OSError) as error:
+        logger.warning("the scheduler was not woken, it looks by itself: %s", error)
+
+
+class WakeUps:
+    """The scheduler's end. Subscribes when first waited for, and again after the broker was away."""
+
+    def __init__(self) -> None:
+        self._subscription: PubSub | None = None
+
+    def wait(self, seconds: float) -> bool:
+        """Until somebody wakes us, or `seconds` have passed. Several wake-ups count as one."""
+        try:
+            subscription = self._subscribed()
+            woken = subscription.get_message(timeout=seconds) is not None
+            while subscription.get_message(timeout=0) is not None:
+                woken = True
+        except (redis.RedisError, OSError):
+            self.close()
+            raise
+        return woken
+
+    def close(self) -> None:
+        if self._subscription is not None:
+            with suppress(redis.RedisError, OSError):
+                self._subscription.close()
+            self._subscription = None
+
+    def _subscribed(self) -> PubSub:
+        if self._subscription is None:
+            self._subscription = connect().pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
+            self._subscription.subscribe(WAKE_CHANNEL)
+        return self._subscription

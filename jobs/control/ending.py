@@ -1,55 +1,141 @@
-"""Ends of jobs and returns to the queue. Called by jobs.control, by actions of owners, and when the stack starts."""
+"""Ends of jobs and returns to the queue.
 
-from __future__ import annotations
+`judge_job` gathers the facts for `jobs.control.outcome` and carries out its verdict: call it after anything that may
+end a job. Used by jobs.control, by actions of owners, and when the stack starts and stops.
+"""
 
+from collections.abc import Iterable
 from dataclasses import asdict, replace
+from datetime import datetime
 from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
 
-from jobs.control.allocation import end_generations
-from jobs.control.claims import release_claims
-from jobs.control.fixed_size import is_resumable
-from jobs.control.lifecycle import stop_ranks
-from jobs.control.outcome import Verdict
-from jobs.control.transition import Why, transition
-from jobs.control.wake import wake_scheduler
-from jobs.files.validation_runs import keep_result
+from jobs.control.checkpoints import has_saved_since, is_resumable
+from jobs.control.dispatch import wake_scheduler
+from jobs.control.generations import end_generations
+from jobs.control.lifecycle import open_claims, preempt, raise_revisions, release_claims, stop_ranks
+from jobs.control.outcome import Facts, Failure, RankEnd, judge
+from jobs.control.transition import Why, change, lock_job, record, transition
+from jobs.files.validation_runs import keep_result, validation_of
 from jobs.messages import message
-from jobs.models import Job, Rank, SlotClaim
-from jobs.states import JobState, RankState, Reason, reason_of
+from jobs.models import Generation, Job, Journal, Rank, SlotClaim
+from jobs.states import (
+    HOLDING,
+    LIVE_RANKS,
+    TRAINING,
+    GenerationState,
+    JobState,
+    RankState,
+    Reason,
+    reason_of,
+)
+from scheduling.plan import PlanReason
 from workers.actions import write_host_states
 from workers.models import Host
 
-__all__ = [
-    "LIVE_RANKS",
-    "finish_cancelled",
-    "finish_failed",
-    "finish_succeeded",
-    "requeue",
-    "requeue_interrupted",
-    "settle",
-]
-
-LIVE_RANKS = (RankState.LAUNCHING, RankState.JOINING, RankState.READY, RankState.RUNNING, RankState.STOPPING)
-_INTERRUPTED = (JobState.STARTING, JobState.RUNNING, JobState.PREEMPTING, JobState.CANCELLING)
+__all__ = ["end_halt", "finish", "give_up_halts", "judge_job", "requeue", "requeue_interrupted", "stop_trainings"]
 
 
 @transaction.atomic
-def finish_succeeded(job: Job, why: Why) -> None:
-    keep_result(job)
-    _finish(job, JobState.SUCCEEDED, why, progress=1.0)
+def judge_job(job_id: int) -> None:
+    """Let the job end, or go back into the queue, if that is what its ranks' ends mean. May be called at any time."""
+    job = lock_job(job_id)
+    if job.state not in HOLDING:
+        return
+    verdict = judge(_facts(job))
+    if verdict is None:
+        return
+    why = Why(verdict.reason, verdict.params, "executor")
+    match verdict.state:
+        case JobState.SUCCEEDED:
+            finish(job, verdict.state, why, progress=1.0)
+        case JobState.FAILED:
+            finish(job, verdict.state, why, error=verdict.error)
+        case JobState.CANCELLED:
+            finish(job, verdict.state, why)
+        case JobState.PENDING if job.state != JobState.PREEMPTING:
+            failure = {"failure": asdict(verdict.failure), "error": verdict.error} if verdict.failure else {}
+            requeue(job, why, fruitless_starts=verdict.fruitless_starts, **failure)
+        case _:
+            _leave_preempting(job, verdict.state, verdict.params)
+
+
+def _facts(job: Job) -> Facts:
+    claims = open_claims(job)
+    ranks = Rank.objects.filter(job=job, attempt=job.run.attempt).order_by("id")
+    live = {rank.member_id for rank in ranks if rank.state in LIVE_RANKS}
+    newest = {(rank.host, rank.slot): rank for rank in ranks}
+    kept = [(claim.slot.host.name, claim.slot.index) for claim in claims if claim.vacating_at is None]
+    if not job.elastic and job.state == JobState.PREEMPTING:
+        kept = list(newest)  # all of its slots are being given back, and how its ranks took it is what matters
+    ended = [newest[place] for place in kept if place in newest and newest[place].state not in LIVE_RANKS]
+    # When the newest generation that has begun has ended, nobody is left who has the training's state.
+    begun = Generation.objects.filter(job=job, attempt=job.run.attempt, active_at__isnull=False)
+    last = begun.order_by("-number").first()
+    members = {member["member_id"] for member in last.members} if last else set()
+    lost = last is not None and last.state == GenerationState.ENDED and not live & members
+    completed = job.run.completed_attempt == job.run.attempt
+    if last is not None and (completed or (lost and live)):
+        # Others never had the state, or the training got past their ends.
+        ended = [rank for rank in ended if rank.member_id in members]
+    # A run that validates begins anew each time: what it had measured brings it no further.
+    trains = validation_of(job) is None
+    step = max([job.run.step, *map(_step_of, ended)]) if trains else 0
+    given_up = job.run.given_up
+    reclaimed = PlanReason.RECLAIMED_BY_OWNER
+    return Facts(
+        state=JobState(job.state),
+        completed=completed,
+        live=len(live),
+        ends=tuple(_end(rank.host, rank.exit) for rank in ended),
+        unstarted=sum(place not in newest for place in kept),
+        stepped=trains and _made_progress(job, ranks),
+        fruitless_starts=job.run.fruitless_starts,
+        open_claims=len(claims),
+        lost=lost,
+        trains=last is not None and last.state == GenerationState.ACTIVE,
+        min_slots=job.min_slots,
+        step=step,
+        previous=Failure(**job.run.failure) if job.run.failure else None,
+        given_up=_end(given_up["host"], given_up) if given_up.get("attempt") == job.run.attempt else None,
+        halting=job.run.halt_until is not None,
+        after_stop=JobState(job.run.after_stop or JobState.PENDING),
+        gang=not job.elastic,
+        resumable=not job.elastic and is_resumable(job),
+        stopped_for=reclaimed if job.reason_code == reclaimed else PlanReason.PREEMPTED_BY_PRIORITY,
+    )
+
+
+def _made_progress(job: Job, ranks: Iterable[Rank]) -> bool:
+    """A step of a session; of a script that has none, a file in its CHECKPOINT_DIR."""
+    if Journal.objects.filter(name=f"{job.pk}.{job.run.attempt}.metrics", number__gt=0).exists():
+        return True
+    return not job.elastic and has_saved_since(job, min((rank.started_at for rank in ranks), default=0.0))
+
+
+def _end(host: str, seen: dict[str, Any]) -> RankEnd:
+    names = ("code", "signal", "error", "by_script", "stopped", "at")
+    return RankEnd(host, **{name: seen[name] for name in names if seen.get(name) is not None})
+
+
+def _step_of(rank: Rank) -> int:
+    """Steps completed when its script failed, as it wrote down itself; 0: it did not."""
+    step = (rank.exit.get("error") or {}).get("step")
+    return step if isinstance(step, int) else 0
 
 
 @transaction.atomic
-def finish_failed(job: Job, why: Why, error: dict[str, Any]) -> None:
-    _finish(job, JobState.FAILED, why, error=error)
-
-
-@transaction.atomic
-def finish_cancelled(job: Job, why: Why) -> None:
-    _finish(job, JobState.CANCELLED, why)
+def finish(job: Job, new: JobState, why: Why, **changes: Any) -> None:
+    """Let the job be over. What still runs of it is ended."""
+    if new == JobState.SUCCEEDED:
+        keep_result(job)
+    held_slots = job.state in HOLDING
+    _leave(job, new, why, finished_at=timezone.now(), **changes)
+    if held_slots:
+        stop_ranks(job)
+    wake_scheduler()
 
 
 @transaction.atomic
@@ -61,44 +147,24 @@ def requeue(job: Job, why: Why, **changes: Any) -> None:
 
 
 @transaction.atomic
-def settle(job: Job, verdict: Verdict, actor: str = "executor") -> None:
-    """Carry out a verdict about a job that holds slots."""
-    why = Why(verdict.reason, verdict.params, actor)
-    match verdict.state:
-        case JobState.SUCCEEDED:
-            finish_succeeded(job, why)
-        case JobState.FAILED:
-            finish_failed(job, why, verdict.error)
-        case JobState.CANCELLED:
-            finish_cancelled(job, why)
-        case JobState.PENDING if job.state != JobState.PREEMPTING:
-            failure = {"failure": asdict(verdict.failure), "error": verdict.error} if verdict.failure else {}
-            requeue(job, why, fruitless_starts=verdict.fruitless_starts, **failure)
-        case _:
-            _leave_preempting(job, verdict.state, verdict.params)
-
-
-@transaction.atomic
-def requeue_interrupted(reason: Reason = Reason.STACK_STOPPED) -> int:
+def requeue_interrupted() -> int:
     """Every process of every job is gone, because the whole stack stopped. Returns how many jobs wait again.
 
     Hosts offer nothing until their executors report.
     """
-    why = Why(reason, message("stack_stopped"), "system")
-    jobs = (
-        Job.objects.select_related("run").select_for_update(of=("self",)).filter(state__in=_INTERRUPTED).order_by("pk")
-    )
+    why = Why(Reason.STACK_STOPPED, message("stack_stopped"), "system")
+    jobs = Job.objects.select_related("run").select_for_update(of=("self",)).filter(state__in=HOLDING).order_by("pk")
     waiting = [_interrupt(job, why) for job in jobs]
-    release_claims(SlotClaim.objects.filter(released_at__isnull=True).select_related("slot__host"))
+    release_claims(SlotClaim.objects.open().select_related("slot__host"))
     Rank.objects.filter(state__in=LIVE_RANKS).update(state=RankState.LOST, rank=None)
-    _hosts_offline()
+    write_host_states(Host.objects.filter(state__in=(Host.State.ONLINE, Host.State.LOST)), Host.State.OFFLINE)
     return sum(waiting)
 
 
 def _interrupt(job: Job, why: Why) -> bool:
     """What a job becomes now that all its processes are gone; True if it waits for slots again."""
     if job.state == JobState.CANCELLING:
-        finish_cancelled(job, Why(Reason.CANCELLED_BY_USER, message("cancelled"), why.actor))
+        finish(job, JobState.CANCELLED, Why(Reason.CANCELLED_BY_USER, message("cancelled"), why.actor))
         return False
     if job.state == JobState.PREEMPTING and job.run.after_stop == JobState.SUSPENDED:
         _leave_preempting(job, JobState.SUSPENDED, message("stack_stopped_held_back"))
@@ -107,19 +173,6 @@ def _interrupt(job: Job, why: Why) -> bool:
         why = replace(why, params=message("stack_stopped_gang", resumable=is_resumable(job)))
     _leave(job, JobState.PENDING, why)
     return True
-
-
-def _hosts_offline() -> None:
-    known = Host.objects.filter(state__in=(Host.State.ONLINE, Host.State.LOST))
-    write_host_states(known, Host.State.OFFLINE)
-
-
-def _finish(job: Job, new: JobState, why: Why, **changes: Any) -> None:
-    held_slots = job.state in _INTERRUPTED
-    _leave(job, new, why, finished_at=timezone.now(), **changes)
-    if held_slots:
-        stop_ranks(job)
-    wake_scheduler()
 
 
 def _leave_preempting(job: Job, new: JobState, params: dict[str, Any]) -> None:
@@ -131,3 +184,43 @@ def _leave_preempting(job: Job, new: JobState, params: dict[str, Any]) -> None:
 def _leave(job: Job, new: JobState, why: Why, **changes: Any) -> None:
     end_generations(job, why, timezone.now())
     transition(job, new, why, slots=0, target_slots=0, after_stop="", halt_until=None, **changes)
+
+
+def end_halt(job: Job) -> None:
+    """End what still runs of an attempt that was to stop by itself: nothing is left to wait for."""
+    if job.run.halt_until is None:
+        return
+    change(job, halt_until=None)
+    # Wherever the attempt has held a slot, something of it may still be there.
+    raise_revisions(job.claims.filter(attempt=job.run.attempt).values_list("slot__host", flat=True))
+
+
+def give_up_halts(now: datetime) -> None:
+    """End the ranks of jobs that did not stop by themselves in time. Call it about once per second."""
+    late = Job.objects.filter(state=JobState.PREEMPTING, run__halt_until__lte=now)
+    for job_id in late.order_by("pk").values_list("pk", flat=True):
+        with transaction.atomic():
+            job = lock_job(job_id)
+            if job.state != JobState.PREEMPTING or job.run.halt_until is None or job.run.halt_until > now:
+                continue
+            newest = job.checkpoints.usable().first()
+            params = message("halt_timeout", step=newest.step if newest else None)
+            record(job, Why(Reason.HALT_TIMEOUT, params, "scheduler"))
+            end_halt(job)
+            judge_job(job.pk)
+
+
+def stop_trainings(within_seconds: float) -> int:
+    """Ask all trainings to stop, before the stack stops; they wait in the queue then. Returns how many were asked.
+
+    No scheduler may lead: it would start them again.
+    """
+    asked = 0
+    for job_id in Job.objects.filter(state__in=TRAINING).order_by("pk").values_list("pk", flat=True):
+        with transaction.atomic():
+            job = lock_job(job_id)
+            if job.state in TRAINING:
+                why = Why(Reason.STACK_STOPPED, message("stack_stopping"), "system")
+                preempt(job, why, within_seconds=within_seconds)
+                asked += 1
+    return asked

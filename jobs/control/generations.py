@@ -1,29 +1,25 @@
-"""Generation and rank rows, from what the coordinator reports. Called by `jobs.control.journals` only."""
-
-from __future__ import annotations
+"""Generations of a job, as the coordinator reports them, and the series of world sizes made of them."""
 
 from datetime import UTC, datetime
 
 from django.db import transaction
 from tidepool.protocol import GenerationActive, GenerationPlanned, to_json
 
-from jobs.control.allocation import add_point, cause_of
-from jobs.control.lifecycle import mark_running
-from jobs.control.transition import Why
+from core import live
+from jobs.control.transition import Why, change, transition
 from jobs.messages import message
-from jobs.models import Generation, Job, Rank
-from jobs.states import HOLDING, GenerationState, RankState, Reason
+from jobs.models import AllocationPoint, Generation, Job, Rank
+from jobs.queries.serializers import AllocationOutput, as_json
+from jobs.states import HOLDING, LIVE_RANKS, GenerationState, JobState, RankState, Reason, reason_of
 
-__all__ = ["abandon", "activate", "enlist", "plan"]
+__all__ = ["abandon", "activate", "add_point", "close_generations", "end_generations", "enlist", "plan"]
 
 
 @transaction.atomic
 def plan(job: Job, planned: GenerationPlanned) -> None:
     """Store that the coordinator forms a generation; one that it was forming before is void."""
-    own = Generation.objects.filter(job=job)
-    own.filter(state=GenerationState.FORMING).update(state=GenerationState.ABANDONED)
-    own.get_or_create(
-        job=job,
+    job.generations.filter(state=GenerationState.FORMING).update(state=GenerationState.ABANDONED)
+    job.generations.get_or_create(
         attempt=job.run.attempt,
         number=planned.generation,
         defaults={
@@ -34,7 +30,7 @@ def plan(job: Job, planned: GenerationPlanned) -> None:
                 for member in planned.members
             ],
             "target_revision": planned.target_revision,
-            "planned_at": _moment(planned.at),
+            "planned_at": datetime.fromtimestamp(planned.at, UTC),
         },
     )
 
@@ -42,10 +38,9 @@ def plan(job: Job, planned: GenerationPlanned) -> None:
 @transaction.atomic
 def activate(job: Job, active: GenerationActive) -> None:
     """Store that the ranks train in the generation from now on: this, and not the target, is the job's size."""
-    own = Generation.objects.filter(job=job)
-    own.filter(state=GenerationState.ACTIVE).update(state=GenerationState.SUPERSEDED)
-    generation, _ = own.update_or_create(
-        job=job,
+    at = datetime.fromtimestamp(active.at, UTC)
+    job.generations.filter(state=GenerationState.ACTIVE).update(state=GenerationState.SUPERSEDED)
+    generation, _ = job.generations.update_or_create(
         attempt=job.run.attempt,
         number=active.generation,
         defaults={
@@ -53,7 +48,7 @@ def activate(job: Job, active: GenerationActive) -> None:
             "world_size": active.world_size,
             "members": [to_json(member) for member in active.members],
             "target_revision": active.target_revision,
-            "active_at": _moment(active.at),
+            "active_at": at,
         },
     )
     if job.state in HOLDING:
@@ -61,8 +56,8 @@ def activate(job: Job, active: GenerationActive) -> None:
         _run(job, generation)
     add_point(
         job,
-        cause_of(job, generation, lost_ranks=active.cause == "failure"),
-        at=_moment(active.at),
+        _cause_of(job, generation, lost_ranks=active.cause == "failure"),
+        at=at,
         slots=generation.world_size,
         generation=generation.number,
         pause_ms=active.pause_ms,
@@ -71,13 +66,13 @@ def activate(job: Job, active: GenerationActive) -> None:
 
 @transaction.atomic
 def abandon(job: Job, number: int) -> None:
-    forming = Generation.objects.filter(job=job, attempt=job.run.attempt, number=number, state=GenerationState.FORMING)
+    forming = job.generations.filter(attempt=job.run.attempt, number=number, state=GenerationState.FORMING)
     forming.update(state=GenerationState.ABANDONED)
 
 
 def enlist(job: Job, rank: Rank) -> None:
     """Give a rank its place if the active generation already names it."""
-    generation = Generation.objects.filter(job=job, attempt=job.run.attempt, state=GenerationState.ACTIVE).first()
+    generation = job.generations.filter(attempt=job.run.attempt, state=GenerationState.ACTIVE).first()
     if generation is None or rank.state == RankState.EXITED:
         return
     for number, member in enumerate(generation.members):
@@ -87,14 +82,17 @@ def enlist(job: Job, rank: Rank) -> None:
 
 
 def _run(job: Job, generation: Generation) -> None:
-    target = job.run.target_slots or generation.world_size
-    why = Why(Reason.STARTED, message("started", slots=generation.world_size, target=target), "executor")
-    mark_running(job, why, generation=generation.number, slots=generation.world_size)
+    number, slots = generation.number, generation.world_size
+    if job.state != JobState.STARTING:
+        change(job, generation=number, slots=slots)
+        return
+    params = message("started", slots=slots, target=job.run.target_slots or slots)
+    why = Why(Reason.STARTED, params, "executor")
+    transition(job, JobState.RUNNING, why, explains=False, generation=number, slots=slots)
 
 
 def _update_ranks(job: Job, generation: Generation) -> None:
-    ranks = Rank.objects.filter(job=job, attempt=job.run.attempt)
-    alive = ranks.exclude(state__in=(RankState.EXITED, RankState.LOST))
+    alive = Rank.objects.filter(job=job, attempt=job.run.attempt, state__in=LIVE_RANKS)
     members = [member["member_id"] for member in generation.members]
     # Whoever was in the generation before and is not in this one leaves now.
     alive.filter(state=RankState.RUNNING).exclude(member_id__in=members).update(state=RankState.STOPPING, rank=None)
@@ -102,5 +100,47 @@ def _update_ranks(job: Job, generation: Generation) -> None:
         enlist(job, rank)
 
 
-def _moment(unix_seconds: float) -> datetime:
-    return datetime.fromtimestamp(unix_seconds, UTC)
+@transaction.atomic
+def add_point(
+    job: Job, why: Why, *, at: datetime, slots: int, generation: int = 0, pause_ms: float | None = None
+) -> None:
+    """From `at` on, the job's world size is `slots`. Adding a point again changes nothing."""
+    point, is_new = AllocationPoint.objects.get_or_create(
+        job=job,
+        attempt=job.run.attempt,
+        generation=generation,
+        slots=slots,
+        defaults={"at": at, "reason_code": why.reason, "reason_params": why.params, "pause_ms": pause_ms},
+    )
+    if not is_new:
+        return
+    shown = as_json(AllocationOutput, point)
+    live.publish(live.job_topic(job.pk), "append", {"allocation": [{"job": job.pk, **shown}]})
+    # Everybody sees the cluster topic, and a sentence may name other people's jobs.
+    anonymous = {**shown, "reason": {**shown["reason"], "text": ""}}
+    live.publish(live.CLUSTER, "append", {"allocation": [{"job": job.pk, **anonymous}]})
+
+
+@transaction.atomic
+def close_generations(job: Job) -> None:
+    """No generation of the present attempt follows."""
+    job.generations.filter(state=GenerationState.ACTIVE).update(state=GenerationState.ENDED)
+    job.generations.filter(state=GenerationState.FORMING).update(state=GenerationState.ABANDONED)
+
+
+@transaction.atomic
+def end_generations(job: Job, why: Why, at: datetime) -> None:
+    """The job trains no longer: its world size is 0 from `at` on."""
+    close_generations(job)
+    if job.run.slots:
+        add_point(job, why, at=at, slots=0, generation=job.run.generation)
+
+
+def _cause_of(job: Job, generation: Generation, *, lost_ranks: bool) -> Why:
+    """Why a generation was formed: the decision that its target came from, or the loss of a rank."""
+    if lost_ranks:
+        return Why(Reason.RANK_LOST, message("rank_lost"), "executor")
+    event = job.events.filter(detail__target_revision=generation.target_revision).order_by("seq").first()
+    if event is None:
+        return Why(reason_of(job.reason_code), job.reason_params, "scheduler")
+    return Why(reason_of(event.reason), event.detail, event.actor)

@@ -1,35 +1,52 @@
-"""Journal entries of a report, stored exactly once whatever is lost, repeated or late. Called by `jobs.tasks` only."""
+"""Journal entries of a report, stored exactly once whatever is lost, repeated or late. Called by `jobs.tasks` only.
 
-from __future__ import annotations
+Metric rows are for charts: the `metrics.jsonl` in the job's folder is authoritative.
+"""
 
 import logging
+import math
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+from operator import attrgetter
+from types import NoneType
+from typing import Any, NamedTuple
 
 from django.db import transaction
 from tidepool import protocol
-from tidepool.protocol import JournalEntry, ProtocolError, Report
+from tidepool.protocol import JournalEntry, ProtocolError, Report, StepRecord, from_json
 
-from jobs.control import checkpoints, generations, halts
-from jobs.control.allocation import close_generations
-from jobs.control.judgement import judge_job
-from jobs.control.metrics import store_steps
+from core import live
+from core.time import iso
+from jobs.control import checkpoints, generations
+from jobs.control.ending import end_halt, judge_job
+from jobs.control.generations import close_generations
 from jobs.control.outcome import reason_of
 from jobs.control.transition import Why, change, lock_job, record
 from jobs.files.validation_runs import validation_of
 from jobs.messages import message
-from jobs.models import Job, Journal, Rank
+from jobs.models import Job, Journal, MetricPoint
 from jobs.states import RankState, Reason
 
-__all__ = ["store_entries"]
+__all__ = ["store_entries", "store_steps"]
 
 logger = logging.getLogger(__name__)
 
+#: <job>.<attempt>.<writer>, and what tells journals of one writer apart.
+_NAME = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})\.(shim|coordinator|metrics)(\..*)?", re.DOTALL)
+#: Every other key of a step's record is a metric.
+_FIXED_KEYS = frozenset(StepRecord.__struct_fields__)
+_MAX_METRIC_NAME_LENGTH = 64
+_MAX_METRICS_PER_STEP = 100
+#: What every database keeps.
+_MAX_COUNT = 2**31 - 1
 
-@dataclass(frozen=True)
-class _JournalName:
+
+class _JournalName(NamedTuple):
     job: int
+    text: str
     attempt: int
     #: "shim", "coordinator" or "metrics".
     writer: str
@@ -40,36 +57,30 @@ def store_entries(report: Report) -> dict[str, int]:
 
     Returns what to acknowledge of journals whose job is not known here: nobody will ever want them.
     """
-    by_job: dict[int, dict[str, list[JournalEntry]]] = defaultdict(lambda: defaultdict(list))
-    unknown: dict[str, int] = {}
+    journals: dict[str, list[JournalEntry]] = defaultdict(list)
     for entry in report.entries:
-        name = _parse_name(entry.journal)
-        if name is None:
-            unknown[entry.journal] = max(entry.number, unknown.get(entry.journal, 0))
-        else:
-            by_job[name.job][entry.journal].append(entry)
-    known = set(Job.objects.filter(pk__in=by_job).values_list("pk", flat=True))
-    for job_id in sorted(by_job):
-        if job_id in known:
-            _store_for_job(job_id, by_job[job_id], report.host)
-        else:
-            unknown |= {name: max(entry.number for entry in entries) for name, entries in by_job[job_id].items()}
-    return unknown
+        journals[entry.journal].append(entry)
+    names = [name for text in journals if (name := _parse_name(text))]
+    known = set(Job.objects.filter(pk__in={name.job for name in names}).values_list("pk", flat=True))
+    for job_id, own in groupby(sorted(name for name in names if name.job in known), key=attrgetter("job")):
+        _store_for_job(job_id, {name: journals.pop(name.text) for name in own}, report.host)
+    return {text: max(entry.number for entry in entries) for text, entries in journals.items()}
 
 
 @transaction.atomic
-def _store_for_job(job_id: int, journals: Mapping[str, list[JournalEntry]], host: str) -> None:
+def _store_for_job(job_id: int, journals: Mapping[_JournalName, list[JournalEntry]], host: str) -> None:
     job = lock_job(job_id)
-    judged = False
-    for name in sorted(journals):
-        parsed = _parse_name(name)
-        assert parsed is not None
-        fresh = _take_new(job, name, journals[name], host)
-        # Entries of a former attempt change nothing any more.
-        if fresh and parsed.attempt == job.run.attempt:
-            _store(job, parsed, fresh, host)
-            judged = judged or parsed.writer != "metrics"
-    if judged:
+    is_judged = False
+    for name, entries in journals.items():
+        fresh = _take_new(job, name.text, entries, host)
+        if not fresh or name.attempt != job.run.attempt:
+            continue  # entries of a former attempt change nothing any more
+        if name.writer == "metrics":
+            store_steps(job, [entry.data for entry in fresh])
+        else:
+            _store(job, fresh, host)
+            is_judged = True
+    if is_judged:
         judge_job(job.pk)
 
 
@@ -86,10 +97,7 @@ def _take_new(job: Job, name: str, entries: Sequence[JournalEntry], host: str) -
     return fresh
 
 
-def _store(job: Job, name: _JournalName, entries: Sequence[JournalEntry], host: str) -> None:
-    if name.writer == "metrics":
-        store_steps(job, [entry.data for entry in entries])
-        return
+def _store(job: Job, entries: Sequence[JournalEntry], host: str) -> None:
     for entry in entries:
         try:
             known = protocol.entry_from_json(entry.kind, entry.data)
@@ -108,9 +116,11 @@ def _store_entry(job: Job, entry: protocol.Entry, host: str) -> None:
         case protocol.RankExited():
             _rank_exited(job, entry)
         case protocol.RankJoined():
-            _rank_joined(job, entry)
+            ranks = job.ranks.filter(attempt=job.run.attempt, member_id=entry.member_id)
+            ranks.filter(state__in=(RankState.LAUNCHING, RankState.JOINING)).update(state=RankState.READY)
         case protocol.RankStuck():
-            _rank_stuck(job, entry)
+            figures = {name: getattr(entry, name) for name in ("member_id", "host", "why", "seconds")}
+            _tell(job, Reason.RANK_LOST, "rank_stuck", **figures)
         case protocol.RankFailed():
             _rank_failed(job, entry)
         case protocol.AttemptFailed():
@@ -124,23 +134,29 @@ def _store_entry(job: Job, entry: protocol.Entry, host: str) -> None:
         case protocol.CheckpointPublished():
             checkpoints.store(job, entry)
         case protocol.CheckpointFailed():
-            checkpoints.fail(job, entry)
+            _tell(job, Reason.CHECKPOINT_FAILED, "checkpoint_failed", step=entry.step, error=entry.error)
         case protocol.Restored():
             checkpoints.restore(job, entry)
         case protocol.NoProgress():
-            record(job, Why(Reason.NO_PROGRESS, message("no_progress", text=entry.text), "executor"))
+            _tell(job, Reason.NO_PROGRESS, "no_progress", text=entry.text)
         case protocol.Lost():
             close_generations(job)
-            halts.end(job)
+            end_halt(job)
         case protocol.Halted():
-            halts.store(job, entry.step)
+            _tell(job, Reason.HALTED, "halted", step=entry.step)
+            end_halt(job)
         case protocol.Finished():
-            _finished(job, entry)
+            change(job, completed_attempt=job.run.attempt)
+            key = "trained" if validation_of(job) is None else "measured"
+            _tell(job, Reason.COMPLETED, key, step=entry.step, epoch=entry.epoch)
+
+
+def _tell(job: Job, reason: Reason, key: str, **params: Any) -> None:
+    record(job, Why(reason, message(key, **params), "executor"))
 
 
 def _rank_started(job: Job, started: protocol.RankStarted, host: str) -> None:
-    rank, _ = Rank.objects.get_or_create(
-        job=job,
+    rank, _ = job.ranks.get_or_create(
         attempt=job.run.attempt,
         member_id=started.member_id,
         defaults={"host": host, "slot": started.slot, "pid": started.pid, "started_at": started.started_at},
@@ -151,33 +167,17 @@ def _rank_started(job: Job, started: protocol.RankStarted, host: str) -> None:
 
 def _rank_exited(job: Job, exited: protocol.RankExited) -> None:
     how = ("code", "signal", "error", "by_script", "stopped", "at")
-    Rank.objects.filter(job=job, attempt=job.run.attempt, member_id=exited.member_id).update(
-        state=RankState.EXITED, rank=None, exit={name: getattr(exited, name) for name in how}
-    )
-
-
-def _rank_joined(job: Job, joined: protocol.RankJoined) -> None:
-    ranks = Rank.objects.filter(job=job, attempt=job.run.attempt, member_id=joined.member_id)
-    ranks.filter(state__in=(RankState.LAUNCHING, RankState.JOINING)).update(state=RankState.READY)
-
-
-def _rank_stuck(job: Job, stuck: protocol.RankStuck) -> None:
-    params = message("rank_stuck", member_id=stuck.member_id, host=stuck.host, why=stuck.why, seconds=stuck.seconds)
-    record(job, Why(Reason.RANK_LOST, params, "executor"))
+    seen = {name: getattr(exited, name) for name in how}
+    ranks = job.ranks.filter(attempt=job.run.attempt, member_id=exited.member_id)
+    ranks.update(state=RankState.EXITED, rank=None, exit=seen)
 
 
 def _rank_failed(job: Job, failed: protocol.RankFailed) -> None:
     error = failed.error or {}
     shown = f"{error.get('kind', 'exit code')}: {error.get('message', failed.code)}"
-    params = message(
-        "rank_failed",
-        member_id=failed.member_id,
-        host=failed.host,
-        step=failed.step,
-        error=shown,
-        traceback=error.get("traceback", ""),
-    )
-    record(job, Why(reason_of(str(error.get("kind", ""))), params, "executor"))
+    where = {"member_id": failed.member_id, "host": failed.host, "step": failed.step}
+    reason = reason_of(str(error.get("kind", "")))
+    _tell(job, reason, "rank_failed", **where, error=shown, traceback=error.get("traceback", ""))
 
 
 def _give_up(job: Job, failed: protocol.AttemptFailed) -> None:
@@ -186,17 +186,83 @@ def _give_up(job: Job, failed: protocol.AttemptFailed) -> None:
     change(job, given_up=given_up, step=max(job.run.step, failed.step or 0))
 
 
-def _finished(job: Job, finished: protocol.Finished) -> None:
-    change(job, completed_attempt=job.run.attempt)
-    key = "trained" if validation_of(job) is None else "measured"
-    record(job, Why(Reason.COMPLETED, message(key, step=finished.step, epoch=finished.epoch), "executor"))
-
-
 def _parse_name(text: str) -> _JournalName | None:
-    job, _, rest = text.partition(".")
-    attempt, _, rest = rest.partition(".")
-    writer = rest.partition(".")[0]
-    numeric = all(part.isascii() and part.isdigit() and len(part) < 19 for part in (job, attempt))
-    if not numeric or writer not in ("shim", "coordinator", "metrics") or len(text) > 255:
+    match = _NAME.fullmatch(text)
+    return _JournalName(int(match[1]), text, int(match[2]), match[3]) if match and len(text) <= 255 else None
+
+
+@transaction.atomic
+def store_steps(job: Job, records: Sequence[dict[str, Any]]) -> None:
+    """Store the records of consecutive steps."""
+    points: dict[tuple[str, int], MetricPoint] = {}
+    last: StepRecord | None = None
+    for values in records:
+        step = _parse(job, values)
+        if step is not None:
+            last = step
+            points |= {(point.name, point.step): point for point in _points(job, step, values)}
+    if last is None:
+        return
+    _store_points(job, list(points.values()))
+    newest = {point.name: point.value for point in sorted(points.values(), key=lambda point: point.step)}
+    change(
+        job,
+        step=last.step,
+        epoch=last.epoch,
+        progress=_progress(job, last.progress),
+        final_metrics={**job.run.final_metrics, **newest},
+        # A run that validates begins anew after a loss, however much it had measured.
+        fruitless_starts=0 if validation_of(job) is None else job.run.fruitless_starts,
+    )
+
+
+def _parse(job: Job, values: dict[str, Any]) -> StepRecord | None:
+    try:
+        step = from_json(StepRecord, values)
+        if not (0 <= step.step <= _MAX_COUNT and 0 <= step.epoch <= _MAX_COUNT):
+            raise ValueError("its step or epoch is no count")
+        datetime.fromtimestamp(step.at, UTC)
+        return step
+    except (ProtocolError, ValueError, OverflowError) as error:
+        logger.warning("job=%s a record of metrics.jsonl is left out: %s", job.pk, error)
         return None
-    return _JournalName(int(job), int(attempt), writer)
+
+
+def _points(job: Job, step: StepRecord, values: dict[str, Any]) -> list[MetricPoint]:
+    at = datetime.fromtimestamp(step.at, UTC)
+    names = [name for name in values if name not in _FIXED_KEYS and len(name) <= _MAX_METRIC_NAME_LENGTH]
+    return [
+        MetricPoint(job=job, name=name, step=step.step, epoch=step.epoch, value=_finite(values[name]), at=at)
+        for name in names[:_MAX_METRICS_PER_STEP]
+        if type(values[name]) in (int, float, NoneType)
+    ]
+
+
+def _store_points(job: Job, points: Sequence[MetricPoint]) -> None:
+    # A step is made again after a restart from a checkpoint: the newer value stays.
+    MetricPoint.objects.bulk_create(
+        points,
+        update_conflicts=True,
+        unique_fields=["job", "name", "step"],
+        update_fields=["epoch", "value", "at"],
+    )
+    shown = [
+        {"name": point.name, "step": point.step, "epoch": point.epoch, "value": point.value, "at": iso(point.at)}
+        for point in points
+    ]
+    if shown:
+        live.publish(live.job_topic(job.pk), "append", {"metrics": shown})
+
+
+def _progress(job: Job, reported: float | None) -> float | None:
+    if job.finished_at is not None or reported is None or not math.isfinite(reported):
+        return job.run.progress
+    return min(max(reported, 0.0), 1.0)
+
+
+def _finite(value: float | None) -> float | None:
+    """Charts draw a gap where a value is not a number, or larger than any."""
+    try:
+        return float(value) if value is not None and math.isfinite(value) else None
+    except OverflowError:
+        return None

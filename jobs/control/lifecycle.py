@@ -1,25 +1,39 @@
-"""Starts, live resizes and preemptions of jobs. Called by plans, by actions of owners and by the shutdown."""
+"""Slots of jobs: the claims on them, and the starts, live resizes and preemptions that change what a job holds.
 
-from __future__ import annotations
+A claim is made on a free slot, vacated by a desired state, and released once its process is gone.
+"""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
+from django.db.models import F
 from django.utils import timezone
 
-from jobs.control.allocation import add_point
-from jobs.control.claims import claim_slots, hosts_of, open_claims, raise_revisions, vacate_claims
-from jobs.control.fixed_size import carry_checkpoints
-from jobs.control.restoring import look_for_newer_checkpoints
+from core import live
+from jobs.control.checkpoints import carry_checkpoints, look_for_newer_checkpoints
+from jobs.control.dispatch import send_sync, wake_scheduler
+from jobs.control.generations import add_point
 from jobs.control.transition import Why, change, record, transition
 from jobs.files.folder import job_folder
-from jobs.models import Checkpoint, Job, MetricPoint
-from jobs.states import JobState
-from models_registry.models import RegisteredModelVersion
-from workers.models import Slot
+from jobs.models import Job, SlotClaim
+from jobs.states import TRAINING, JobState
+from workers.models import Host, Slot
 
-__all__ = ["keep_lead", "mark_running", "preempt", "resize", "start", "stop_ranks"]
+__all__ = [
+    "ClaimLost",
+    "hosts_of",
+    "keep_lead",
+    "open_claims",
+    "preempt",
+    "raise_revisions",
+    "release_claims",
+    "resize",
+    "start",
+    "stop_ranks",
+]
 
 
 @transaction.atomic
@@ -27,9 +41,11 @@ def start(job: Job, slots: Sequence[Slot], target: int, why: Why) -> None:
     """Begin the job's next attempt on free `slots`, in rank order. Raises ClaimLost if one is not free any more."""
     attempt = job.run.attempt + 1
     now = timezone.now()
-    claims = claim_slots(job, slots, attempt)
+    claims = _claim_slots(job, slots, attempt)
     look_for_newer_checkpoints(job)
-    resumed = _resume_point(job)
+    resumed = job.checkpoints.usable().first()
+    if resumed is None and job.starts_from == Job.StartsFrom.CHECKPOINT:
+        resumed = job.initial_checkpoint
     first_start = job.started_at is None
     job_folder(job).start_attempt(attempt)
     carry_checkpoints(job, attempt)
@@ -49,7 +65,7 @@ def start(job: Job, slots: Sequence[Slot], target: int, why: Why) -> None:
         epoch=resumed.epoch if resumed else 0,
         error={},
     )
-    MetricPoint.objects.filter(job=job, step__gt=job.run.step).delete()
+    job.metrics.filter(step__gt=job.run.step).delete()
     if first_start:
         add_point(job, why, at=now, slots=0)
     raise_revisions(hosts_of(claims))
@@ -58,11 +74,11 @@ def start(job: Job, slots: Sequence[Slot], target: int, why: Why) -> None:
 @transaction.atomic
 def resize(job: Job, claim: Sequence[Slot], vacate: Sequence[Slot], target: int, why: Why) -> None:
     """Give a STARTING or RUNNING job other slots; its ranks follow live. Raises ClaimLost."""
-    claim_slots(job, claim, job.run.attempt)
+    _claim_slots(job, claim, job.run.attempt)
     held = open_claims(job)
     leaving = {slot.pk for slot in vacate}
     revisions = raise_revisions(hosts_of(held))
-    vacate_claims([held_claim for held_claim in held if held_claim.slot_id in leaving], revisions)
+    _vacate_claims([held_claim for held_claim in held if held_claim.slot_id in leaving], revisions)
     change(job, why, target_slots=target, target_revision=job.run.target_revision + 1)
     record(job, why)
 
@@ -77,7 +93,7 @@ def preempt(
     `within_seconds` (None: what its instance group grants), or does not train yet, its ranks are ended.
     """
     grants = float(job.instance_group.reclaim_grace_seconds) if within_seconds is None else within_seconds
-    trains = job.state == JobState.RUNNING and job.model.engine == RegisteredModelVersion.Engine.ELASTIC
+    trains = job.state == JobState.RUNNING and job.elastic
     transition(
         job,
         JobState.PREEMPTING,
@@ -95,22 +111,13 @@ def stop_ranks(job: Job) -> None:
     """Every process of the job shall end; its slots are released as they become empty."""
     held = open_claims(job)
     revisions = raise_revisions(hosts_of(held))
-    vacate_claims(held, revisions)
-
-
-@transaction.atomic
-def mark_running(job: Job, why: Why, *, generation: int, slots: int) -> None:
-    """Its ranks have formed a generation and train."""
-    if job.state == JobState.STARTING:
-        transition(job, JobState.RUNNING, why, explains=False, generation=generation, slots=slots)
-    else:
-        change(job, generation=generation, slots=slots)
+    _vacate_claims(held, revisions)
 
 
 @transaction.atomic
 def keep_lead(job: Job) -> None:
     """A training job whose lead host holds no slot of it any more gets another one."""
-    if job.state not in (JobState.STARTING, JobState.RUNNING):
+    if job.state not in TRAINING:
         return
     claims = open_claims(job)
     hosts = [claim.slot.host.name for claim in claims if claim.vacating_at is None]
@@ -119,7 +126,88 @@ def keep_lead(job: Job) -> None:
         raise_revisions(hosts_of(claims))
 
 
-def _resume_point(job: Job) -> Checkpoint | None:
-    own = Checkpoint.objects.filter(job=job, problem="")
-    newest = own.order_by("-step", "-attempt").first()
-    return newest or (job.initial_checkpoint if job.starts_from == Job.StartsFrom.CHECKPOINT else None)
+@dataclass(frozen=True)
+class ClaimLost(Exception):
+    """Somebody else holds one of the slots by now: nothing of it was claimed."""
+
+    job: int
+
+    def __str__(self) -> str:
+        return f"job {self.job}: a slot that the plan saw free is held by now"
+
+
+def open_claims(job: Job) -> list[SlotClaim]:
+    """In the order in which they were made."""
+    return list(SlotClaim.objects.open().filter(job=job).select_related("slot__host").order_by("id"))
+
+
+def hosts_of(claims: Iterable[SlotClaim]) -> set[int]:
+    return {claim.slot.host_id for claim in claims}
+
+
+@transaction.atomic
+def _claim_slots(job: Job, slots: Sequence[Slot], attempt: int) -> list[SlotClaim]:
+    """Hold `slots` for the job. The unique constraint decides between two that want the same slot."""
+    now = timezone.now()
+    claims = [
+        SlotClaim(slot=slot, gpu_model=slot.device_model, job=job, attempt=attempt, claimed_at=now) for slot in slots
+    ]
+    try:
+        with transaction.atomic():
+            SlotClaim.objects.bulk_create(claims)
+    except IntegrityError:
+        raise ClaimLost(job.pk) from None
+    _publish_claims(claims, job.pk)
+    return claims
+
+
+@transaction.atomic
+def _vacate_claims(claims: Sequence[SlotClaim], revisions: Mapping[int, int]) -> None:
+    """The job shall give these slots back: each is released by a report that shows it empty.
+
+    `revisions` are those of the desired states that say so, by host id.
+    """
+    now = timezone.now()
+    for claim in claims:
+        if claim.vacating_at is None:
+            claim.vacating_at, claim.vacate_revision = now, revisions[claim.slot.host_id]
+            claim.save(update_fields=["vacating_at", "vacate_revision"])
+    _publish_claims(claims, None, vacating=True)
+
+
+@transaction.atomic
+def release_claims(claims: Iterable[SlotClaim]) -> None:
+    """The slots are empty: whoever comes next may have them."""
+    claims = list(claims)
+    SlotClaim.objects.open().filter(pk__in=[claim.pk for claim in claims]).update(released_at=timezone.now())
+    _publish_claims(claims, None)
+    if claims:
+        wake_scheduler()
+
+
+@transaction.atomic
+def raise_revisions(hosts: Iterable[int]) -> dict[int, int]:
+    """Give each host's desired state a new revision and send it after the commit. Returns host id -> revision."""
+    wanted = sorted(set(hosts))
+    # Locks are taken in one order everywhere, so that no two transactions wait for each other: jobs by id, then the
+    # cluster topic (which nearly everything publishes to), then hosts by id.
+    live.hold(live.CLUSTER)
+    # One update per host keeps that order.
+    for host in wanted:
+        Host.objects.filter(pk=host).update(desired_revision=F("desired_revision") + 1)
+    raised = Host.objects.filter(pk__in=wanted).values_list("pk", "name", "desired_revision")
+    for _, name, _ in raised:
+        transaction.on_commit(partial(send_sync, name))
+    return {pk: revision for pk, _, revision in raised}
+
+
+def _publish_claims(claims: Sequence[SlotClaim], job: int | None, *, vacating: bool = False) -> None:
+    if not claims:
+        return
+    news = {
+        f"{claim.slot.host.name}:{claim.slot.index}": (
+            {"vacating": True} if vacating else {"job": job, "vacating": False}
+        )
+        for claim in claims
+    }
+    live.publish(live.CLUSTER, "state", {"slots": news})

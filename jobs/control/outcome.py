@@ -1,6 +1,4 @@
-"""Verdict on a job, from the ends of its ranks. Pure: facts in, verdict out. Called by `jobs.control.judgement`."""
-
-from __future__ import annotations
+"""Verdict on a job, from the ends of its ranks. Pure: facts in, verdict out. Called by `jobs.control.ending`."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,16 +9,7 @@ from jobs.messages import message, text_of, tried
 from jobs.states import AnyReason, JobState, Reason
 from scheduling.plan import PlanReason
 
-__all__ = [
-    "MAX_ERROR_RESTARTS",
-    "MAX_FRUITLESS_STARTS",
-    "Facts",
-    "Failure",
-    "RankEnd",
-    "Verdict",
-    "judge",
-    "reason_of",
-]
+__all__ = ["MAX_ERROR_RESTARTS", "MAX_FRUITLESS_STARTS", "Facts", "Failure", "RankEnd", "Verdict", "judge", "reason_of"]
 
 #: Attempts lost in a row without a step, after which a job is given up.
 MAX_FRUITLESS_STARTS = 3
@@ -135,8 +124,6 @@ def judge(facts: Facts) -> Verdict | None:
             return _judge_gang(facts)
         case JobState.STARTING | JobState.RUNNING:
             return _judge_training(facts)
-        case JobState.PREEMPTING if facts.gang:
-            return _judge_preempted_gang(facts)
         case JobState.PREEMPTING:
             return _judge_preempted(facts)
         case JobState.CANCELLING if facts.open_claims == 0:
@@ -166,16 +153,6 @@ def _judge_training(facts: Facts) -> Verdict | None:
     return _loss(facts)
 
 
-def _judge_preempted(facts: Facts) -> Verdict | None:
-    if facts.completed and facts.live == 0:
-        return _success(facts)
-    if facts.open_claims or facts.halting:
-        return None
-    if facts.after_stop == JobState.SUSPENDED:
-        return Verdict(JobState.SUSPENDED, Reason.SUSPENDED_BY_USER, message("held_back"))
-    return Verdict(JobState.PENDING, facts.stopped_for, message("stopped"))
-
-
 def _judge_gang(facts: Facts) -> Verdict | None:
     """The first rank that did not end well ends all: what the others do then follows from it."""
     bad = sorted((end for end in facts.ends if end.code != 0), key=lambda end: end.at)
@@ -187,18 +164,16 @@ def _judge_gang(facts: Facts) -> Verdict | None:
     return _failed(bad[0]) if bad else _success(facts)
 
 
-def _judge_preempted_gang(facts: Facts) -> Verdict | None:
-    if facts.completed and facts.live == 0:
+def _judge_preempted(facts: Facts) -> Verdict | None:
+    exited = facts.gang and bool(facts.ends) and all(end.code == 0 and not end.stopped for end in facts.ends)
+    if not facts.live and (facts.completed or (exited and not facts.unstarted)):
         return _success(facts)
-    by_itself = bool(facts.ends) and all(end.code == 0 and not end.stopped for end in facts.ends)
-    if by_itself and not facts.live and not facts.unstarted:
-        return _success(facts)
-    if facts.open_claims:
+    if facts.open_claims or facts.halting:
         return None
+    kind, params = ("gang_", {"resumable": facts.resumable}) if facts.gang else ("", {})
     if facts.after_stop == JobState.SUSPENDED:
-        params = message("gang_held_back", resumable=facts.resumable)
-        return Verdict(JobState.SUSPENDED, Reason.SUSPENDED_BY_USER, params)
-    return Verdict(JobState.PENDING, facts.stopped_for, message("gang_stopped", resumable=facts.resumable))
+        return Verdict(JobState.SUSPENDED, Reason.SUSPENDED_BY_USER, message(f"{kind}held_back", **params))
+    return Verdict(JobState.PENDING, facts.stopped_for, message(f"{kind}stopped", **params))
 
 
 def _success(facts: Facts) -> Verdict:
@@ -224,19 +199,24 @@ def _error(facts: Facts, end: RankEnd) -> Verdict:
 
 
 def _restart(end: RankEnd, failure: Failure) -> Verdict:
-    params = message("failed_once", **_seen(end), step=failure.step)
-    return Verdict(JobState.PENDING, reason_of(_error_of(end)["kind"]), params, error=_error_of(end), failure=failure)
+    error, reason, seen = _described(end)
+    return Verdict(JobState.PENDING, reason, message("failed_once", **seen, step=failure.step), error, failure=failure)
 
 
 def _failed(end: RankEnd, key: str = "", *, attempts: int = 1, **figures: int) -> Verdict:
     """`key`: of the sentence about its attempts, with its figures."""
-    params = message("failed", **_seen(end), tried=key, attempts=attempts, **figures)
-    error = _error_of(end) | ({"tried": tried(params)} if key else {})
-    return Verdict(JobState.FAILED, reason_of(_error_of(end)["kind"]), params, error)
+    error, reason, seen = _described(end)
+    params = message("failed", **seen, tried=key, attempts=attempts, **figures)
+    return Verdict(JobState.FAILED, reason, params, error | ({"tried": tried(params)} if key else {}))
 
 
-def _seen(end: RankEnd) -> dict[str, Any]:
-    return {"host": end.host, "code": end.code, "signal": end.signal, "error": _shown(end)}
+def _described(end: RankEnd) -> tuple[dict[str, str], Reason, dict[str, Any]]:
+    """The error that ended a rank, its reason, and the params of a sentence about it."""
+    given = end.error or {"kind": "ExitCode", "message": f"The script ended with exit code {end.code}."}
+    error = {name: str(given.get(name, "")) for name in ("kind", "message", "traceback")}
+    shown = f"{error['kind']}: {error['message']}" if end.error else error["message"]
+    seen = {"host": end.host, "code": end.code, "signal": end.signal, "error": shown.rstrip(".")}
+    return error, reason_of(error["kind"]), seen
 
 
 def reason_of(kind: str) -> Reason:
@@ -244,17 +224,6 @@ def reason_of(kind: str) -> Reason:
     if kind == LAUNCH_TIMEOUT:
         return Reason.LAUNCH_TIMEOUT
     return Reason.OUT_OF_MEMORY if kind in _OUT_OF_MEMORY else Reason.EXIT_NONZERO
-
-
-def _shown(end: RankEnd) -> str:
-    error = _error_of(end)
-    text = f"{error['kind']}: {error['message']}" if end.error else str(error["message"])
-    return text.rstrip(".")
-
-
-def _error_of(end: RankEnd) -> dict[str, Any]:
-    given = end.error or {"kind": "ExitCode", "message": f"The script ended with exit code {end.code}."}
-    return {name: str(given.get(name, "")) for name in ("kind", "message", "traceback")}
 
 
 def _loss(facts: Facts) -> Verdict:

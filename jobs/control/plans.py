@@ -1,29 +1,79 @@
-"""Application of a scheduler's plan, in one transaction and only while its leader still leads.
+"""The lead among schedulers, and the application of the leader's plans. Used by the scheduler's process only.
 
-Called by the scheduler's process only.
+The lead is a lease in one row, whose epoch each new leader raises; the database's clock alone decides. A plan is
+written in one transaction, and only while its epoch holds.
 """
 
-from __future__ import annotations
-
 import logging
+import os
+import socket
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import transaction
+from django.db.models import F, Q, QuerySet
+from django.db.models.expressions import Combinable
+from django.db.models.functions import Now
 
-from jobs.control.claims import ClaimLost
-from jobs.control.lifecycle import preempt, resize, start
+from jobs.control.lifecycle import ClaimLost, preempt, resize, start
 from jobs.control.transition import StaleJob, Why, change, lock_job
 from jobs.models import Job, SchedulerLease, SlotClaim
-from jobs.states import JobState
+from jobs.states import TRAINING, JobState
 from scheduling.plan import JobPlan, Plan, PlanReason
 from scheduling.snapshot import SlotRef
 from workers.models import Slot
 
-__all__ = ["LeadershipLost", "apply"]
+__all__ = ["Leadership", "LeadershipLost", "apply"]
 
 logger = logging.getLogger(__name__)
 
-_ACTOR = "scheduler"
+LEASE_SECONDS = 3.0
+
+
+class Leadership:
+    """A candidate for the lead. `epoch` is None while somebody else leads."""
+
+    def __init__(self, holder: str | None = None) -> None:
+        self._holder = holder or f"{socket.gethostname()}:{os.getpid()}"
+        self.epoch: int | None = None
+        #: Columns to be written in passing, with the next renewal.
+        self._counted: dict[str, Any] = {}
+
+    def count_cycle(self, seconds: float, decided_at: datetime) -> None:
+        """Count a cycle: how long it took, and when its plan was carried out."""
+        spent = F("cycles_seconds") + seconds
+        self._counted = {"decided_at": decided_at, "cycles": F("cycles") + 1, "cycles_seconds": spent}
+
+    def renew(self) -> int | None:
+        """Keep the lead, or take it over once it has expired; returns the epoch to write plans with."""
+        # An expired lease that nobody has taken over is still ours: the epoch says so.
+        if self.epoch is not None and not self._mine(self.epoch).update(expires_at=_expiry(), **self._counted):
+            self.epoch = None
+        self._counted = {}
+        if self.epoch is None:
+            self.epoch = self._take_over()
+        return self.epoch
+
+    def resign(self) -> None:
+        """Let another one lead at once."""
+        if self.epoch is not None:
+            self._mine(self.epoch).update(expires_at=Now())
+            self.epoch = None
+
+    def _mine(self, epoch: int) -> QuerySet[SchedulerLease]:
+        return SchedulerLease.objects.filter(pk=1, epoch=epoch, holder=self._holder)
+
+    @transaction.atomic
+    def _take_over(self) -> int | None:
+        SchedulerLease.objects.get_or_create(pk=1)
+        expired = SchedulerLease.objects.filter(pk=1).filter(Q(expires_at__isnull=True) | Q(expires_at__lte=Now()))
+        taken = expired.update(epoch=F("epoch") + 1, holder=self._holder, expires_at=_expiry())
+        return SchedulerLease.objects.values_list("epoch", flat=True).get(pk=1) if taken else None
+
+
+def _expiry() -> Combinable:
+    return Now() + timedelta(seconds=LEASE_SECONDS)
 
 
 class LeadershipLost(Exception):
@@ -57,10 +107,7 @@ def apply(plan: Plan, epoch: int) -> list[int]:
 def _changing(plan: Plan) -> list[JobPlan]:
     """The lines that say something new, in order of job id."""
     jobs = Job.objects.select_related("run").in_bulk([line.job for line in plan.jobs])
-    return sorted(
-        (line for line in plan.jobs if line.job in jobs and not _is_carried_out(line, jobs[line.job])),
-        key=lambda line: line.job,
-    )
+    return [line for line in plan.jobs if line.job in jobs and not _is_carried_out(line, jobs[line.job])]
 
 
 def _is_carried_out(line: JobPlan, job: Job) -> bool:
@@ -76,10 +123,10 @@ def _explains_anew(line: JobPlan, job: Job) -> bool:
 
 def _apply_line(line: JobPlan, slots: Mapping[SlotRef, Slot]) -> bool:
     job = lock_job(line.job)
-    why = Why(line.reason.code, line.reason.params, _ACTOR)
+    why = Why(line.reason.code, line.reason.params, "scheduler")
     if job.state == JobState.PENDING:
         return _apply_to_waiting(job, line, why, slots)
-    if job.state not in (JobState.STARTING, JobState.RUNNING):
+    if job.state not in TRAINING:
         return False
     if line.preempt:
         preempt(job, why)
@@ -95,7 +142,7 @@ def _apply_to_waiting(job: Job, line: JobPlan, why: Why, slots: Mapping[SlotRef,
     claim = _found(line.claim, slots)
     if len(claim) < job.min_slots or len(claim) < len(line.claim):
         return _explain(job, line, why)
-    if SlotClaim.objects.filter(job=job, released_at__isnull=True).exists():
+    if SlotClaim.objects.open().filter(job=job).exists():
         # Processes of its former life are still ending.
         return False
     start(job, claim, line.target, why)
@@ -113,7 +160,7 @@ def _explain(job: Job, line: JobPlan, why: Why) -> bool:
 def _not_yet_vacating(job: Job, refs: Sequence[SlotRef]) -> list[SlotRef]:
     if not refs:
         return []
-    held = SlotClaim.objects.filter(job=job, released_at__isnull=True, vacating_at__isnull=True)
+    held = SlotClaim.objects.kept().filter(job=job)
     kept = {SlotRef(*pair) for pair in held.values_list("slot__host__name", "slot__index")}
     return [ref for ref in refs if ref in kept]
 

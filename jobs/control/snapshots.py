@@ -1,7 +1,5 @@
 """Snapshot for the scheduler, read in a fixed number of queries. Called by its process, previews and metrics."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -61,7 +59,7 @@ def _slot_views(instead: Mapping[int, Offer]) -> tuple[SlotView, ...]:
     # Values, not models: there are very many slots and jobs, and each cycle reads them all.
     hosts = list(Host.objects.all())
     offers = _offers(hosts, instead)
-    open_claims = SlotClaim.objects.filter(released_at__isnull=True).order_by()
+    open_claims = SlotClaim.objects.open().order_by()
     claims = {slot: (job, at is not None) for slot, job, at in open_claims.values_list("slot", "job", "vacating_at")}
     by_host = {host.pk: (host.name, host.state, offers[host.name]) for host in hosts}
     views = []
@@ -91,13 +89,13 @@ def _offers(hosts: Iterable[Host], instead: Mapping[int, Offer]) -> dict[str, li
 
 def _starts() -> dict[int, datetime]:
     """Job -> when it began to hold slots; one that has moved since, with the first of those that it still has."""
-    running = SlotClaim.objects.filter(released_at__isnull=True, job__instance_group__minimum_run_seconds__gt=0)
+    running = SlotClaim.objects.open().filter(job__instance_group__minimum_run_seconds__gt=0)
     return dict(running.order_by().values_list("job").annotate(Min("claimed_at")))
 
 
 def _job_views(starts: Mapping[int, datetime]) -> tuple[JobView, ...]:
     # A job that waits while processes of its former life still end cannot start yet.
-    ending = SlotClaim.objects.filter(job=OuterRef("pk"), released_at__isnull=True)
+    ending = SlotClaim.objects.open().filter(job=OuterRef("pk"))
     jobs = Job.objects.filter(state__in=sorted(ACTIVE), finished_at__isnull=True).annotate(holds=Exists(ending))
     rows = jobs.order_by("pk").values_list("holds", *_JOB_VIEW)
     return tuple(

@@ -3,8 +3,6 @@
 Every module that changes a job calls these; nothing else saves one.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +13,7 @@ from django.utils import timezone
 from core import live
 from core.errors import Conflict
 from jobs.models import Job, JobEvent, JobRun
-from jobs.queries.jobs import event_as_json, job_state_as_json
+from jobs.queries.serializers import EventOutput, JobStateOutput, as_json
 from jobs.states import JOB_TRANSITIONS, AnyReason, JobState
 
 __all__ = ["StaleJob", "Why", "change", "lock_job", "publish_in_cluster", "record", "transition"]
@@ -39,6 +37,10 @@ class Why:
     #: User name, or "scheduler", "executor", "system".
     actor: str
 
+    @property
+    def columns(self) -> dict[str, Any]:
+        return {"reason_code": self.reason, "reason_params": self.params}
+
 
 def lock_job(job_id: int) -> Job:
     """The job as it is now, locked until the caller's transaction ends. Lock jobs in order of id, hosts after.
@@ -60,14 +62,14 @@ def transition(job: Job, new: JobState, why: Why, *, explains: bool = True, **ch
     old = JobState(job.state)
     if (old, new) not in JOB_TRANSITIONS:
         raise StaleJob(f"Job {job.pk} is {old} and cannot become {new}: look at its page for what happened.")
-    _update(job, {**changes, **(_reason(why) if explains else {}), "state": new})
+    _update(job, {**changes, **(why.columns if explains else {}), "state": new})
     record(job, why, old=old)
 
 
 @transaction.atomic
 def change(job: Job, why: Why | None = None, **changes: Any) -> None:
     """Change columns of a job that stays in its state; `why` becomes its reason. Writes no event: see `record`."""
-    _update(job, {**changes, **(_reason(why) if why else {})})
+    _update(job, {**changes, **(why.columns if why else {})})
 
 
 @transaction.atomic
@@ -84,7 +86,7 @@ def record(job: Job, why: Why, *, old: str | None = None) -> JobEvent:
         actor=why.actor,
         at=timezone.now(),
     )
-    live.publish(live.job_topic(job.pk), "append", {"events": [event_as_json(event)]})
+    live.publish(live.job_topic(job.pk), "append", {"events": [as_json(EventOutput, event)]})
     return event
 
 
@@ -96,13 +98,9 @@ def publish_in_cluster(job: Job, news: dict[str, Any]) -> None:
         live.publish(live.CLUSTER, "state", {"jobs": {str(job.pk): shown}})
 
 
-def _reason(why: Why) -> dict[str, Any]:
-    return {"reason_code": why.reason, "reason_params": why.params}
-
-
 def _update(job: Job, changes: dict[str, Any]) -> None:
     """Write each change to the row that has the column, if the job is still in the state that it was read in."""
-    before = job_state_as_json(job)
+    before = as_json(JobStateOutput, job)
     of_run = {name: changes[name] for name in _RUN_COLUMNS & changes.keys()}
     of_job = {name: changes[name] for name in changes.keys() - _RUN_COLUMNS}
     # The run first: its condition is the state before.
@@ -113,18 +111,12 @@ def _update(job: Job, changes: dict[str, Any]) -> None:
     for row, columns in ((job.run, of_run), (job, of_job)):
         for name, value in columns.items():
             setattr(row, name, value)
-    _publish(job, before)
+    news = {name: value for name, value in as_json(JobStateOutput, job).items() if value != before[name]}
+    if news:
+        live.publish(live.job_topic(job.pk), "state", news)
+        publish_in_cluster(job, news)
 
 
 def _one(job: Job, updated: int) -> None:
     if updated != 1:
         raise StaleJob(f"Job {job.pk} is not {job.state} any more: load it again.")
-
-
-def _publish(job: Job, before: dict[str, Any]) -> None:
-    after = job_state_as_json(job)
-    news = {name: value for name, value in after.items() if value != before[name]}
-    if not news:
-        return
-    live.publish(live.job_topic(job.pk), "state", news)
-    publish_in_cluster(job, news)

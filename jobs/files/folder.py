@@ -4,11 +4,10 @@ One folder per attempt keeps what each life of the job wrote. `current` names th
 (`log`, `checkpoint`, ...) lead through it, so that a reader need not know about attempts.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
+import stat
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from django.conf import settings
 
 from jobs.models import Job
 
-__all__ = ["INITIAL", "PUBLISHED", "TRAIN_DIR", "JobFolder", "StagedFolder", "job_folder", "safe_name", "stage"]
+__all__ = ["INITIAL", "PUBLISHED", "TRAIN_DIR", "JobFolder", "job_folder", "open_regular", "safe_name", "stage"]
 
 #: What the current attempt publishes beside its folder.
 PUBLISHED = ("log", "checkpoint", "model", "metrics.jsonl", "plans.jsonl", "val_dict_list.json")
@@ -48,17 +47,16 @@ class JobFolder:
 
     def start_attempt(self, number: int) -> Path:
         """Make the folder of a new attempt and let `current` name it. May be repeated."""
-        self._sweep()
+        # What sessions of former attempts were writing when they died: nobody is left to publish it.
+        for left in [*self.path.glob(f"{_FORMER}/.writing-*"), *self.path.glob(f"{_FORMER}/.dropped-*")]:
+            shutil.rmtree(left, ignore_errors=True)
         folder = self.attempt(number)
         for name in _CREATED_AT_START:
             (folder / name).mkdir(parents=True, exist_ok=True)
-        _replace_link(self.path / "current", folder.name)
+        scratch = self.path / f".current-{uuid.uuid4().hex}"
+        scratch.symlink_to(folder.name)
+        scratch.replace(self.path / "current")
         return folder
-
-    def _sweep(self) -> None:
-        """Remove what sessions of former attempts were writing when they died: nobody is left to publish it."""
-        for left in [*self.path.glob(f"{_FORMER}/.writing-*"), *self.path.glob(f"{_FORMER}/.dropped-*")]:
-            shutil.rmtree(left, ignore_errors=True)
 
     def initial(self) -> Path:
         """The files that the first attempt begins with."""
@@ -75,7 +73,7 @@ class JobFolder:
 
 def job_folder(job: Job) -> JobFolder:
     """Needs the job's owner and model."""
-    return JobFolder(_user_root(job) / str(job.pk), safe_name(job.model.model.name))
+    return JobFolder(_user_folder(job.owner.get_username()) / str(job.pk), safe_name(job.model.model.name))
 
 
 @dataclass(frozen=True)
@@ -117,15 +115,26 @@ def stage(user_name: str, model_name: str, code: Path) -> StagedFolder:
     return staged
 
 
+def open_regular(path: str | Path, folder: int | None = None) -> int | None:
+    """The descriptor of a file to read, below an open folder; None unless a regular file is there.
+
+    The script owns its folder: a link in it must not lead us elsewhere, nor a pipe keep us waiting.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+    except (OSError, ValueError):  # a link, gone by now, or no name
+        return None
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
 def safe_name(name: str) -> str:
     """A folder name for what a person named: the name itself where it can be one."""
     clean = re.sub(r"[^\w.@+ -]", "_", name)
     clean = re.sub(r"^\.", "_", clean)
     return clean.encode()[:_MAX_NAME_BYTES].decode(errors="ignore") or "_"
-
-
-def _user_root(job: Job) -> Path:
-    return _user_folder(job.owner.get_username())
 
 
 def _user_folder(user_name: str) -> Path:
@@ -137,9 +146,3 @@ def _remove_links(target: Path) -> None:
     for entry in target.parent.iterdir():
         if entry.is_symlink() and entry.readlink() == Path(target.name, "current"):
             entry.unlink(missing_ok=True)
-
-
-def _replace_link(link: Path, target: str) -> None:
-    scratch = link.with_name(f".{link.name}-{uuid.uuid4().hex}")
-    scratch.symlink_to(target)
-    scratch.replace(link)

@@ -1,9 +1,7 @@
 """Logs of a job: a list of them, and their content piece by piece, from files in the job's folder."""
 
-from __future__ import annotations
-
+import codecs
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +11,7 @@ from typing import Literal, get_args
 from django.db.models import QuerySet
 
 from core.errors import NotFound
-from jobs.files.folder import job_folder
+from jobs.files.folder import job_folder, open_regular
 from jobs.models import Generation, Job, Rank
 
 __all__ = [
@@ -57,7 +55,8 @@ class Log:
     @contextmanager
     def opened(self) -> Iterator[int | None]:
         """The log's descriptor; None where there is no such file, or what is there is no file of this job."""
-        descriptor = _open(self.path, self.inside)
+        is_inside = Path(os.path.realpath(self.path)).is_relative_to(os.path.realpath(self.inside))
+        descriptor = open_regular(self.path) if is_inside else None
         try:
             yield descriptor
         finally:
@@ -88,8 +87,12 @@ def read_log(job: Job, rank: str, stream: Stream, after: int | None) -> LogPiece
     row = _find_rank(job, rank)
     if row is None:
         return LogPiece(None, stream, "", 0)
-    data, start = _read(_file(job, row, stream), job_folder(job).path, after)
-    text, used = _decoded(data)
+    with log_of(job, row, stream).opened() as descriptor:
+        if descriptor is None:
+            return LogPiece(row.member_id, stream, "", after or 0)
+        size = os.fstat(descriptor).st_size
+        start = max(size - MAX_LOG_BYTES, 0) if after is None else min(after, size)
+        text, used = _decoded(os.pread(descriptor, MAX_LOG_BYTES, start))
     return LogPiece(row.member_id, stream, text, start + used)
 
 
@@ -114,6 +117,7 @@ def find_log(job: Job, *, attempt: int | None, rank: str, stream: Stream) -> Log
 
 
 def log_of(job: Job, row: Rank, stream: Stream) -> Log:
+    folder = job_folder(job)
     return Log(
         attempt=row.attempt,
         member_id=row.member_id,
@@ -122,8 +126,8 @@ def log_of(job: Job, row: Rank, stream: Stream) -> Log:
         rank=row.rank,
         generation=row.generation,
         has_ended=bool(row.exit),
-        path=_file(job, row, stream),
-        inside=job_folder(job).path,
+        path=folder.attempt(row.attempt) / "log" / f"{row.member_id}.{row.host}" / stream,
+        inside=folder.path,
     )
 
 
@@ -168,15 +172,10 @@ def first_written(job: Job) -> dict[str, str] | None:
         return None
     others = Rank.objects.filter(job=job, attempt=first.attempt).exclude(pk=first.pk).order_by("id")
     for row in (first, *others):
-        for stream in get_args(Stream):
-            file = _file(job, row, stream)
-            if file.is_file() and file.stat().st_size:
+        for stream in STREAMS:
+            if log_of(job, row, stream).size_bytes:
                 return {"rank": row.member_id, "stream": stream}
     return {"rank": first.member_id, "stream": "stdout"}
-
-
-def _file(job: Job, row: Rank, stream: Stream) -> Path:
-    return job_folder(job).attempt(row.attempt) / "log" / f"{row.member_id}.{row.host}" / stream
 
 
 def _find_rank(job: Job, rank: str, attempt: int | None = None) -> Rank | None:
@@ -185,17 +184,13 @@ def _find_rank(job: Job, rank: str, attempt: int | None = None) -> Rank | None:
         newest = newest.filter(attempt=attempt)
     if not rank:
         return _numbered(newest, job, 0) or newest.first()
-    if _is_number(rank):
+    if rank.isascii() and rank.isdigit() and len(rank) < 10:
         row = _numbered(newest, job, int(rank))
     else:
         row = None if "\0" in rank else newest.filter(member_id=rank).first()
     if row is None:
         raise NotFound(f"The job has no rank {rank[:100]!a}: look it up in its list of ranks.")
     return row
-
-
-def _is_number(rank: str) -> bool:
-    return rank.isascii() and rank.isdigit() and len(rank) < 10
 
 
 def _numbered(newest: QuerySet[Rank], job: Job, number: int) -> Rank | None:
@@ -209,41 +204,11 @@ def _numbered(newest: QuerySet[Rank], job: Job, number: int) -> Rank | None:
     return None
 
 
-def _open(file: Path, inside: Path) -> int | None:
-    """The script owns its folder: a link in it must not lead us elsewhere, nor a pipe keep us waiting."""
-    if not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(inside)):
-        return None
-    try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return None
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return descriptor
-    os.close(descriptor)
-    return None
-
-
-def _read(file: Path, inside: Path, after: int | None) -> tuple[bytes, int]:
-    """(bytes, their offset)."""
-    descriptor = _open(file, inside)
-    if descriptor is None:
-        return b"", after or 0
-    with os.fdopen(descriptor, "rb") as stream:
-        size = os.fstat(descriptor).st_size
-        start = max(size - MAX_LOG_BYTES, 0) if after is None else min(after, size)
-        stream.seek(start)
-        return stream.read(MAX_LOG_BYTES), start
-
-
 def _decoded(data: bytes) -> tuple[str, int]:
     """The text, and how many bytes it took: a character cut in two at the end waits for its rest."""
-    for cut in range(min(4, len(data))):
-        last = data[len(data) - 1 - cut]
-        if last < 0x80:
-            break
-        if last >= 0xC0:
-            wanted = 2 if last < 0xE0 else 3 if last < 0xF0 else 4
-            if wanted > cut + 1 and len(data) > cut + 1:
-                data = data[: len(data) - 1 - cut]
-            break
-    return data.decode("utf-8", "replace"), len(data)
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(data)
+    waiting = len(decoder.getstate()[0])
+    if waiting < len(data):
+        return text, len(data) - waiting
+    return text + decoder.decode(b"", final=True), len(data)

@@ -1,9 +1,6 @@
 """The job's results as one zip file, made while it is sent: no copy in memory or on disk."""
 
-from __future__ import annotations
-
 import os
-import stat
 import time
 import zipfile
 from collections.abc import Iterator
@@ -17,7 +14,7 @@ from typing import IO
 
 from core.errors import NotFound
 from core.sized_zip import SizedZip, ZipEntry, ZipSink
-from jobs.files.folder import PUBLISHED, job_folder
+from jobs.files.folder import PUBLISHED, job_folder, open_regular
 from jobs.models import Checkpoint, Job
 from models_registry import queries as registry
 from models_registry.queries import CodeFile, Shown
@@ -82,11 +79,11 @@ def checkpoint_chunks(checkpoint: Checkpoint) -> Iterator[bytes]:
 def log_chunks(job: Job) -> Iterator[bytes]:
     """The logs of every attempt."""
     folder = job_folder(job)
-    lives = [f"attempt-{number}" for number in range(1, job.run.attempt + 1)]
-    present = [(folder.path / life, life) for life in lives if (folder.path / life / "log").is_dir()]
+    attempts = [folder.attempt(number) for number in range(1, job.run.attempt + 1)]
+    present = [attempt for attempt in attempts if (attempt / "log").is_dir()]
     if not present:
         raise NotFound("The job has no logs yet: wait until it has started.")
-    return _zipped([(path, ("log",)) for path, _ in present], tuple(f"{life}/" for _, life in present))
+    return _zipped([(attempt, ("log",)) for attempt in present], with_folder=True)
 
 
 @dataclass(frozen=True)
@@ -180,14 +177,15 @@ def _open_below(top: Path, path: str, names: tuple[str, ...], *, even_hidden: bo
                 opened.callback(os.close, folder)
         except (OSError, ValueError):
             return None
-        return _open_regular(name, folder)
+        return open_regular(name, folder)
 
 
-def _zipped(sources: list[tuple[Path, tuple[str, ...]]], prefixes: tuple[str, ...] = ()) -> Iterator[bytes]:
-    """`prefixes`: what the names of each source begin with in the zip file."""
+def _zipped(sources: list[tuple[Path, tuple[str, ...]]], *, with_folder: bool = False) -> Iterator[bytes]:
+    """`with_folder`: in the zip file, names begin with that of their source's folder."""
     sink = ZipSink()
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:  # type: ignore[call-overload]
-        for (top, names), prefix in zip(sources, prefixes or ("",) * len(sources), strict=True):
+        for top, names in sources:
+            prefix = f"{top.name}/" if with_folder else ""
             for name, descriptor in _open_files(top, names):
                 with os.fdopen(descriptor, "rb") as stream, _entry(archive, prefix + name, descriptor) as target:
                     while chunk := stream.read(_CHUNK):
@@ -216,17 +214,6 @@ def _open_files(top: Path, names: tuple[str, ...]) -> Iterator[tuple[str, int]]:
         # A name with a dot: not published yet, or being removed.
         folders[:] = sorted(name for name in folders if name != "__pycache__" and not name.startswith("."))
         for name in sorted(files):
-            opened = _open_regular(name, descriptor)
+            opened = open_regular(name, descriptor)
             if opened is not None:
                 yield os.path.relpath(os.path.join(parent, name), top), opened
-
-
-def _open_regular(name: str, folder: int) -> int | None:
-    try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
-    except (OSError, ValueError):  # a link, gone by now, or no name
-        return None
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return descriptor
-    os.close(descriptor)
-    return None

@@ -1,14 +1,12 @@
 """Searches whole logs for a text, in constant memory: the count of its matches, and the place of the n-th."""
 
-from __future__ import annotations
-
 import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from jobs.files.ansi import visible
+from jobs.files.lines import visible
 from jobs.files.logs import Log
 
 __all__ = ["MAX_NEEDLE", "Match", "Matches", "search_logs"]

@@ -5,17 +5,16 @@ log had been read. A frame's lines begin at `after` and carry their places, so t
 Logs do not travel through the broker: this process reads the files, and only those that somebody watches.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
+import re
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from core.hub import Client
-from jobs.files.lines import Lines, lines_after, lines_before
+from jobs.files.lines import lines_after, lines_before
 from jobs.files.logs import STREAMS, Log, log_list
 from jobs.models import Job
 
@@ -26,6 +25,7 @@ logger = logging.getLogger(__name__)
 TAIL_SECONDS = 0.5
 #: Who writes faster is not followed line by line: pages go on at the end.
 MAX_BEHIND_BYTES = 256 * 1024
+_TOPIC = re.compile(rf"log\.([0-9]{{1,9}})\.([0-9]{{1,9}})\.({'|'.join(STREAMS)})\.(.+)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,8 @@ def log_topic(job: int, log: Log) -> str:
 
 def log_topic_parts(topic: str) -> LogTopic | None:
     """None for what is no log's topic."""
-    match topic.split(".", 4):
-        case ["log", job, attempt, stream, member_id] if stream in STREAMS and member_id and _are_counts(job, attempt):
-            return LogTopic(int(job), int(attempt), stream, member_id)
-    return None
-
-
-def _are_counts(*texts: str) -> bool:
-    return all(text.isascii() and text.isdecimal() and len(text) < 10 for text in texts)
+    match = _TOPIC.fullmatch(topic)
+    return LogTopic(int(match[1]), int(match[2]), match[3], match[4]) if match else None
 
 
 def topic_log(topic: str) -> Log | None:
@@ -131,19 +125,14 @@ def _read(topic: str, tail: _Tail) -> list[str]:
         piece = lines_after(descriptor, tail.line)
         if piece.size == tail.seen:
             return []
-        known, start = tail.seen, piece.start
+        known = tail.seen
         if piece.size < known or piece.size - known > MAX_BEHIND_BYTES:
             tail.seen, tail.line = piece.size, lines_before(descriptor, piece.size).next
             return [_frame(topic, known, tail.seen, "reset", {})]
         is_all = piece.unfinished is not None or piece.next == piece.size
         tail.seen, tail.line = piece.size if is_all else max(piece.next, known), piece.next
-        return [_frame(topic, known, tail.seen, "append", {"after": start, **_as_json(piece)})]
-
-
-def _as_json(piece: Lines) -> dict[str, Any]:
-    values = asdict(piece)
-    del values["start"]
-    return values
+        lines = asdict(piece)
+        return [_frame(topic, known, tail.seen, "append", {"after": lines.pop("start"), **lines})]
 
 
 def _frame(topic: str, from_seq: int, seq: int, kind: str, data: dict[str, Any]) -> str:

@@ -1,16 +1,16 @@
 """Validations: the checkpoints that may be measured, and the results that a run wrote, as they are shown."""
 
-from __future__ import annotations
-
 import json
 import logging
-import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from jobs.files.folder import job_folder
+import msgspec
+from msgspec import Meta
+
+from jobs.files.folder import job_folder, open_regular
 from jobs.models import Job, Validation
 from models_registry.code import inspect_code
 from models_registry.models import RegisteredModelVersion
@@ -22,8 +22,17 @@ logger = logging.getLogger(__name__)
 #: `tidepool.torch.validation` writes it; a matrix of 100 classes needs much less.
 _RESULT_FILE = "validation.json"
 _MAX_RESULT_BYTES = 1024**2
-_MAX_CLASSES = 100
-_MAX_COUNT = 2**53
+
+_Count = Annotated[int, Meta(ge=0, le=2**53)]
+
+
+class _Result(msgspec.Struct):
+    split: Literal["validation", "testing", "held-out"]
+    samples: _Count
+    loss: Annotated[float, Meta(ge=-1e300, le=1e300)] | None = None
+    #: In percent.
+    accuracy: Annotated[float, Meta(ge=0, le=100)] | None = None
+    confusion: Annotated[list[list[_Count]], Meta(min_length=1, max_length=100)] | None = None
 
 
 @dataclass(frozen=True)
@@ -66,9 +75,8 @@ def keep_result(job: Job) -> None:
     if validation is None:
         return
     try:
-        content = _read(job_folder(job).attempt(job.run.attempt) / _RESULT_FILE)
-        result = parsed_result(json.loads(content))
-    except (OSError, ValueError, RecursionError) as error:
+        result = parsed_result(json.loads(_written(job_folder(job).attempt(job.run.attempt) / _RESULT_FILE)))
+    except (ValueError, RecursionError) as error:
         logger.warning("job=%s left no result of its validation that can be used: %s", job.pk, error)
         return
     Validation.objects.filter(pk=validation.pk).update(result=result)
@@ -76,18 +84,11 @@ def keep_result(job: Job) -> None:
 
 def parsed_result(written: Any) -> dict[str, Any]:
     """{"split", "samples", "loss", "accuracy", "confusion"}; raises ValueError for anything else."""
-    if not isinstance(written, dict):
-        raise ValueError("it is no object")
-    split = written.get("split")
-    if split not in (*Validation.Split.values, "held-out"):
-        raise ValueError(f"there is no such split: {split!r}")
-    return {
-        "split": split,
-        "samples": _count(written.get("samples")),
-        "loss": _number(written.get("loss")),
-        "accuracy": _percent(written.get("accuracy")),
-        "confusion": _matrix(written.get("confusion")),
-    }
+    result = msgspec.convert(written, _Result)
+    matrix = result.confusion or []
+    if any(len(row) != len(matrix) for row in matrix):
+        raise ValueError("the confusion matrix is not square")
+    return msgspec.structs.asdict(result)
 
 
 def class_scores(confusion: list[list[int]]) -> list[ClassScore]:
@@ -99,46 +100,16 @@ def class_scores(confusion: list[list[int]]) -> list[ClassScore]:
     ]
 
 
-def _read(path: Path) -> bytes:
-    """The script owns the folder: no link is followed, nothing endless is read."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+def _share(part: int, whole: int) -> float | None:
+    return 100.0 * part / whole if whole else None
+
+
+def _written(path: Path) -> bytes:
+    descriptor = open_regular(path)
+    if descriptor is None:
+        raise ValueError("there is no such file")
     with os.fdopen(descriptor, "rb") as stream:
         content = stream.read(_MAX_RESULT_BYTES + 1)
     if len(content) > _MAX_RESULT_BYTES:
         raise ValueError("it is too long")
     return content
-
-
-def _share(part: int, whole: int) -> float | None:
-    return 100.0 * part / whole if whole else None
-
-
-def _count(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_COUNT:
-        raise ValueError("a count is none")
-    return value
-
-
-def _number(value: Any) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e300 or not math.isfinite(value):
-        raise ValueError("a measure is no number")
-    return float(value)
-
-
-def _percent(value: Any) -> float | None:
-    number = _number(value)
-    if number is not None and not 0 <= number <= 100:
-        raise ValueError("the accuracy is not in percent")
-    return number
-
-
-def _matrix(value: Any) -> list[list[int]] | None:
-    if value is None:
-        return None
-    if not isinstance(value, list) or not 0 < len(value) <= _MAX_CLASSES:
-        raise ValueError("the confusion matrix has no rows, or too many")
-    if not all(isinstance(row, list) and len(row) == len(value) for row in value):
-        raise ValueError("the confusion matrix is not square")
-    return [[_count(cell) for cell in row] for row in value]

@@ -1,22 +1,23 @@
-"""Says in words what is wrong with a training, from its curves. Pure; its rules: docs/decisions/0009-advisor.md.
+"""Says in words what is wrong with a training, from its curves. Its rules are pure: docs/decisions/0009-advisor.md.
 
 Each rule compares medians of stretches or ranks of values, so that single steps decide nothing, and is silent where it
 has too little to look at. Each advice carries the numbers that led to it.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
 from statistics import median
 from typing import Literal
 
-from jobs.insight.curves_figure import HELD_OUT, Curve, Sample
+from jobs.insight.curves import HELD_OUT, chart_metrics, held_out_part
+from jobs.models import AllocationPoint, Job
+from jobs.queries.metrics import Curve, Sample, thinned_points
+from jobs.states import TERMINAL
 
-__all__ = ["MIN_STEPS", "Advice", "Training", "advise", "looked_at"]
+__all__ = ["MIN_STEPS", "Advice", "Training", "advise", "job_advice", "looked_at"]
 
 #: Below it nothing is said but that the loss is no number.
 MIN_STEPS = 60
@@ -25,6 +26,7 @@ STALL_STEPS = 240
 #: A curve is looked at as so many stretches.
 STRETCHES = 12
 
+_METRICS = frozenset({"loss", "accuracy", "samples_per_second", "learning_rate"})
 Severity = Literal["wrong", "warning", "hint"]
 
 
@@ -36,6 +38,10 @@ class Training:
     #: 0..1, None while unknown.
     progress: float | None = None
     is_over: bool = False
+
+    @property
+    def is_under_way(self) -> bool:
+        return self.progress is None or self.progress >= 0.1
 
 
 @dataclass(frozen=True)
@@ -59,8 +65,34 @@ class _Stretch:
     spread: float
 
 
+@dataclass(frozen=True)
+class JobAdvice:
+    #: What was looked at, or why there is nothing to say.
+    summary: str
+    advice: Sequence[Advice]
+
+
+def job_advice(job: Job, curves: Mapping[str, Curve] | None = None) -> JobAdvice:
+    """The advisor's words about a job. `curves`: those of its page, if they have been read."""
+    if curves is None:
+        names = [name for name in chart_metrics(job) if held_out_part(name)[1] in _METRICS]
+        curves = {name: thinned_points(job, name) for name in names}
+    sizes = list(AllocationPoint.objects.filter(job=job).order_by("at", "id").values_list("at", "slots"))
+    training = Training(curves, sizes, job.run.progress, job.state in TERMINAL)
+    found, count = advise(training), looked_at(training)
+    if found:
+        summary = f"From {count} values of the loss and the other curves."
+    elif count == 0:
+        summary = "It reports no loss, so there is nothing to judge."
+    elif count < MIN_STEPS:
+        summary = f"{count} steps are too few to judge: the advisor begins after {MIN_STEPS}."
+    else:
+        summary = f"Nothing stands out in the {count} values of the loss looked at."
+    return JobAdvice(summary, found)
+
+
 def advise(training: Training) -> list[Advice]:
-    """What stands out, the gravest first; at most one sentence about where the loss goes."""
+    """Return what stands out, the gravest first; at most one sentence about where the loss goes."""
     about_loss = (_not_a_number, _diverges, _at_chance, _overfits, _stalled)
     found = [
         next(filter(None, (rule(training) for rule in about_loss)), None),
@@ -71,7 +103,7 @@ def advise(training: Training) -> list[Advice]:
 
 
 def looked_at(training: Training) -> int:
-    """How many values of the loss there were to look at."""
+    """The number of values of the loss to look at."""
     return len(_samples(training, "loss"))
 
 
@@ -123,18 +155,18 @@ def _diverges(training: Training) -> Advice | None:
     noise = 3 * max(best.spread, min(before.spread, last.spread), 1e-12)
     if risen < max(noise, 0.3 * fallen, 0.2 * abs(best.middle)) or last.middle < before.middle - before.spread:
         return None
-    rate = _last(training, "learning_rate")
-    suggestions = [
-        f"Lower the learning rate{f' (now {rate:.3g})' if rate else ''} to a third or less, or warm it up.",
-        f"Continue from a checkpoint before step {best.last}: what came later made it worse.",
-        "Clip gradients (Session's before_update).",
-    ]
+    rates = _values(_numbers(training, "learning_rate"))
+    now = f" (now {rates[-1]:.3g})" if rates and rates[-1] else ""
     return Advice(
         "LOSS_DIVERGES",
         "wrong",
         f"The loss diverges: {_short(best.middle)} at its best (steps {best.first} to {best.last}), "
         f"{_short(last.middle)} now (steps {last.first} to {last.last}).",
-        tuple(suggestions),
+        (
+            f"Lower the learning rate{now} to a third or less, or warm it up.",
+            f"Continue from a checkpoint before step {best.last}: what came later made it worse.",
+            "Clip gradients (Session's before_update).",
+        ),
         {"best": best.middle, "best_last_step": best.last, "now": last.middle, "now_first_step": last.first},
     )
 
@@ -142,7 +174,7 @@ def _diverges(training: Training) -> Advice | None:
 def _at_chance(training: Training) -> Advice | None:
     numbers = _numbers(training, "accuracy") or _held_out(training, "accuracy")
     stretches = _stretches(numbers)
-    if len(stretches) < 4 or not _is_under_way(training, 0.1):
+    if len(stretches) < 4 or not training.is_under_way:
         return None
     highest, middle = max(s.middle for s in stretches), median(s.middle for s in stretches)
     spread = median(s.spread for s in stretches)
@@ -169,44 +201,48 @@ def _overfits(training: Training) -> Advice | None:
     held_out, trained = _held_out(training, "loss"), _numbers(training, "loss")
     if len(held_out) < 5 or len(trained) < MIN_STEPS:
         return None
-    smooth = _smooth(held_out)
-    best = min(smooth[:-3], key=lambda sample: sample.value or 0.0)
-    later = median(sample.value or 0.0 for sample in held_out[-3:])
-    at_best = best.value or 0.0
-    if at_best <= 0 or later - at_best < max(0.2 * at_best, 4 * _jitter(held_out)):
+    values = _values(held_out)
+    # Each as the median of itself and its neighbours: one lucky evaluation is no best.
+    smooth = [median(values[max(0, place - 1) : place + 2]) for place in range(len(values))]
+    at_best = min(smooth[:-3])
+    best_step = held_out[smooth.index(at_best)].step
+    later = median(values[-3:])
+    # How far neighbouring values are apart without meaning anything: the lesser half of their distances.
+    jitter = median(abs(one - other) for one, other in pairwise(values))
+    if at_best <= 0 or later - at_best < max(0.2 * at_best, 4 * jitter):
         return None
-    if min(sample.value or 0.0 for sample in smooth[-3:]) < 1.1 * at_best or _still_learns(training, best.step):
+    if min(smooth[-3:]) < 1.1 * at_best or _still_learns(training, best_step):
         return None
-    then = _around(trained, best.step)
-    now = median(sample.value or 0.0 for sample in trained[-max(5, len(trained) // STRETCHES) :])
+    then = _around(trained, best_step)
+    now = median(_values(trained)[-max(5, len(trained) // STRETCHES) :])
     if now >= then:
         return None
     return Advice(
         "OVERFITS",
         "warning",
-        f"It overfits since step {best.step}: the loss on held-out data has risen from {_short(at_best)} to "
+        f"It overfits since step {best_step}: the loss on held-out data has risen from {_short(at_best)} to "
         f"{_short(later)} (+{100 * (later / at_best - 1):.0f} %), while the training loss fell from {_short(then)} to "
         f"{_short(now)}.",
         (
-            f"Use the weights of the checkpoint nearest to step {best.step}, and train for fewer epochs.",
+            f"Use the weights of the checkpoint nearest to step {best_step}, and train for fewer epochs.",
             "Add weight decay, dropout or augmentation of the data, or take a smaller model.",
             "Add training data, if there is more.",
         ),
-        {"best_step": best.step, "best": at_best, "now": later, "trained_then": then, "trained_now": now},
+        {"best_step": best_step, "best": at_best, "now": later, "trained_then": then, "trained_now": now},
     )
 
 
 def _stalled(training: Training) -> Advice | None:
     numbers = _numbers(training, "loss")
-    if len(numbers) < STALL_STEPS or training.is_over or not _is_under_way(training, 0.1):
+    if len(numbers) < STALL_STEPS or training.is_over or not training.is_under_way:
         return None
     stretches = _stretches(numbers)
     if _has_converged(training, stretches):
         return None
     third = len(numbers) // 3
     middle, last = numbers[third : 2 * third], numbers[2 * third :]
-    better = _lower_share([s.value or 0.0 for s in middle], [s.value or 0.0 for s in last])
-    was, now = (median(sample.value or 0.0 for sample in part) for part in (middle, last))
+    better = _lower_share(_values(middle), _values(last))
+    was, now = median(_values(middle)), median(_values(last))
     fallen = max(stretches[0].middle - now, 1e-12)
     if better >= 0.58 or was - now >= 0.03 * fallen:
         return None
@@ -264,9 +300,8 @@ def _held_out(training: Training, metric: str) -> list[Sample]:
     return next(filter(None, (_numbers(training, f"{prefix}{metric}") for prefix in HELD_OUT)), [])
 
 
-def _last(training: Training, name: str) -> float | None:
-    numbers = _numbers(training, name)
-    return numbers[-1].value if numbers else None
+def _values(samples: Iterable[Sample]) -> list[float]:
+    return [sample.value for sample in samples if sample.value is not None]
 
 
 def _stretches(samples: Sequence[Sample]) -> list[_Stretch]:
@@ -274,56 +309,37 @@ def _stretches(samples: Sequence[Sample]) -> list[_Stretch]:
     if len(samples) < MIN_STEPS:
         return []
     borders = [len(samples) * number // STRETCHES for number in range(STRETCHES + 1)]
-    return [_stretch(samples[first:last]) for first, last in pairwise(borders)]
-
-
-def _stretch(samples: Sequence[Sample]) -> _Stretch:
-    values = [sample.value or 0.0 for sample in samples]
-    middle = median(values)
-    return _Stretch(samples[0].step, samples[-1].step, middle, median(abs(value - middle) for value in values))
-
-
-def _is_under_way(training: Training, least: float) -> bool:
-    return training.progress is None or training.progress >= least
+    stretches = []
+    for first, last in pairwise(borders):
+        values = _values(samples[first:last])
+        middle = median(values)
+        spread = median(abs(value - middle) for value in values)
+        stretches.append(_Stretch(samples[first].step, samples[last - 1].step, middle, spread))
+    return stretches
 
 
 def _has_converged(training: Training, stretches: Sequence[_Stretch]) -> bool:
     """There is nothing left to gain, or next to none of the training left."""
-    accuracy = max(
-        (sample.value or 0.0 for sample in (_held_out(training, "accuracy") or _numbers(training, "accuracy"))[-20:]),
-        default=0.0,
-    )
+    accuracies = _values(_held_out(training, "accuracy") or _numbers(training, "accuracy"))
     is_low = stretches[-1].middle < 0.1 * stretches[0].middle
-    return is_low or accuracy >= 97.0 or (training.progress or 0.0) > 0.9
-
-
-def _smooth(samples: Sequence[Sample]) -> list[Sample]:
-    """Each as the median of itself and its neighbours: one lucky evaluation is no best."""
-    values = [sample.value or 0.0 for sample in samples]
-    return [Sample(sample.step, median(values[max(0, place - 1) : place + 2])) for place, sample in enumerate(samples)]
-
-
-def _jitter(samples: Sequence[Sample]) -> float:
-    """How far neighbouring values are apart without meaning anything: the lesser half of their distances."""
-    values = [sample.value or 0.0 for sample in samples]
-    return median(abs(one - other) for one, other in pairwise(values))
+    return is_low or max(accuracies[-20:], default=0.0) >= 97.0 or (training.progress or 0.0) > 0.9
 
 
 def _still_learns(training: Training, since: int) -> bool:
     """A loss may rise on a few samples while more and more are told right."""
     accuracies = _held_out(training, "accuracy")
-    before = [sample.value or 0.0 for sample in accuracies if sample.step <= since]
-    return bool(before) and median(s.value or 0.0 for s in accuracies[-3:]) > max(before) + 3.0
+    before = _values(sample for sample in accuracies if sample.step <= since)
+    return bool(before) and median(_values(accuracies[-3:])) > max(before) + 3.0
 
 
 def _around(samples: Sequence[Sample], step: int) -> float:
     place = bisect_right([sample.step for sample in samples], step)
     width = max(5, len(samples) // (2 * STRETCHES))
-    return median(sample.value or 0.0 for sample in samples[max(0, place - width) : place + width])
+    return median(_values(samples[max(0, place - width) : place + width]))
 
 
 def _lower_share(before: Sequence[float], after: Sequence[float]) -> float:
-    """Of all pairs, the part in which the later value is lower; equal ones count half."""
+    """The part of all pairs in which the later value is lower; equal ones count half."""
     ordered = sorted(before)
     lower = sum(
         len(ordered) - bisect_right(ordered, value) + 0.5 * (bisect_right(ordered, value) - bisect_left(ordered, value))
@@ -339,7 +355,7 @@ def _speeds(training: Training) -> dict[int, float]:
     for sample in _numbers(training, "samples_per_second"):
         place = bisect_right(moments, sample.at) - 1 if sample.at else -1
         if place >= 0:
-            found.setdefault(training.sizes[place][1], []).append(sample.value or 0.0)
+            found.setdefault(training.sizes[place][1], []).extend(_values([sample]))
     return {size: median(values) for size, values in found.items() if len(values) >= 8}
 
 

@@ -1,31 +1,40 @@
-"""Several jobs side by side: their curves, and what they were told and what came out, differences marked.
+"""Several jobs side by side: their curves in one Plotly figure, a row for each quantity and a colour for each training;
+and what they were told and what came out, differences marked.
 
-`static/js/pages/compare.js` adds new points to the lines, by the same rules, and fetches what it cannot know: a line
-that begins, GPUs that change hands, a training that starts again.
+`static/js/pages/compare.js` draws the figure by step or by time since each training's start, adds new points to the
+lines, by the same rules, and fetches what it cannot know: a line that begins, GPUs that change hands, a training that
+starts again.
 """
-
-from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from html import escape
 from typing import Any
 
+import plotly.graph_objects as go
+
+from core.charts import as_json, job_look, layout
 from core.live import job_topic
 from core.time import iso
-from jobs.insight.comparison_figure import Line, Point, Quantity
+from jobs.insight.curves import axis_name
 from jobs.models import AllocationPoint, Job
-from jobs.queries.metrics import Thinned, thinned_points
+from jobs.queries.metrics import thinned_points
 
 __all__ = [
     "MAX_JOBS",
     "MIN_JOBS",
     "Compared",
+    "Line",
+    "Point",
+    "Quantity",
     "compared_live",
     "compared_metrics",
     "compared_settings",
+    "comparison_figure",
     "quantities_of",
 ]
 
@@ -41,6 +50,9 @@ _ROWS = {
     "Samples / s": ("samples_per_second",),
     "Learning rate": ("learning_rate",),
 }
+#: Above each row, for its title.
+_GAP = 0.045
+_DASHES = ("solid", "dash", "dot", "dashdot")
 
 
 @dataclass(frozen=True)
@@ -55,8 +67,37 @@ class Compared:
         return len(set(self.values)) > 1
 
 
+@dataclass(frozen=True)
+class Point:
+    step: int
+    #: Since the training's first start.
+    seconds: float
+    #: None: not a number, drawn as a gap.
+    value: float | None
+
+
+@dataclass(frozen=True)
+class Line:
+    job: int
+    label: str
+    points: Sequence[Point] = field(default_factory=list)
+    #: What the points are values of; empty where they are no metric, or there is none yet.
+    metric: str = ""
+    #: One point in so many is here, and more than so many are not drawn.
+    every: int = 1
+    most: int = 0
+
+
+@dataclass(frozen=True)
+class Quantity:
+    title: str
+    lines: Sequence[Line]
+    #: It holds its value until the next point.
+    is_stepped: bool = False
+
+
 def compared_live(jobs: Sequence[Job], seqs: Mapping[str, int]) -> dict[str, Any]:
-    """What the page follows: the topic of each job, and what of it is not in the figure."""
+    """Return what the page follows: the topic of each job, and what of it is not in the figure."""
     return {
         "jobs": [
             {
@@ -73,17 +114,8 @@ def compared_live(jobs: Sequence[Job], seqs: Mapping[str, int]) -> dict[str, Any
     }
 
 
-def quantities_of(jobs: Sequence[Job]) -> list[Quantity]:
-    """What is drawn: the metrics that these jobs reported, and the GPUs that they had."""
-    most = _MAX_POINTS // len(jobs)
-    metrics = {job.pk: _metrics(job, most) for job in jobs}
-    rows = [Quantity(title, [_line(job, metrics[job.pk].get(title), most) for job in jobs]) for title in _ROWS]
-    gpus = [Line(job.pk, job.name, _gpus(job, metrics[job.pk])) for job in jobs]
-    return [*rows, Quantity("GPUs", gpus, is_stepped=True)]
-
-
 def compared_settings(jobs: Sequence[Job]) -> list[Compared]:
-    """What they were told: their settings, then every parameter that one of them has."""
+    """Return the settings, then every parameter that one of them has."""
     settings: dict[str, Callable[[Job], object]] = {
         "Model": lambda job: f"{job.model.model.name}, version {job.model.number}",
         "Dataset": lambda job: f"{job.dataset.dataset.name}, version {job.dataset.number}",
@@ -96,12 +128,11 @@ def compared_settings(jobs: Sequence[Job]) -> list[Compared]:
         "Seed": lambda job: job.seed,
     }
     lines = [Compared(name, [_word(value(job)) for job in jobs]) for name, value in settings.items()]
-    parameters = [{**job.model.parameters, **job.parameters} for job in jobs]
-    return lines + _union(parameters)
+    return lines + _union([{**job.model.parameters, **job.parameters} for job in jobs])
 
 
 def compared_metrics(jobs: Sequence[Job]) -> list[Compared]:
-    """What came out, as far as it has: steps, and the last value of each metric."""
+    """Return the results so far: steps, and the last value of each metric."""
     steps = Compared("Steps", [str(job.run.step) for job in jobs])
     return [steps, *_union([job.run.final_metrics for job in jobs])]
 
@@ -119,31 +150,29 @@ def _word(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _metrics(job: Job, most: int) -> dict[str, tuple[str, Thinned]]:
-    """By the row that shows it: its name, and its points."""
-    chosen = {
-        title: next((name for name in names if name in job.run.final_metrics), "") for title, names in _ROWS.items()
-    }
-    return {title: (name, thinned_points(job, name, most)) for title, name in chosen.items() if name}
+def quantities_of(jobs: Sequence[Job]) -> list[Quantity]:
+    """Return what is drawn: the metrics that these jobs reported, and the GPUs that they had."""
+    most = _MAX_POINTS // len(jobs)
+    metrics = {job.pk: _lines(job, most) for job in jobs}
+    rows = [Quantity(title, [metrics[job.pk].get(title, Line(job.pk, job.name)) for job in jobs]) for title in _ROWS]
+    gpus = [Line(job.pk, job.name, _gpus(job, metrics[job.pk].values())) for job in jobs]
+    return [*rows, Quantity("GPUs", gpus, is_stepped=True)]
 
 
-def _line(job: Job, metric: tuple[str, Thinned] | None, most: int) -> Line:
-    if metric is None:
-        return Line(job.pk, job.name)
-    name, thinned = metric
-    return Line(job.pk, job.name, _points(job, thinned), metric=name, every=thinned.every, most=most)
+def _lines(job: Job, most: int) -> dict[str, Line]:
+    """The lines of the job's metrics, by the title of the row."""
+    found = {}
+    for title, names in _ROWS.items():
+        if name := next((name for name in names if name in job.run.final_metrics), ""):
+            curve = thinned_points(job, name, most)
+            points = [Point(one.step, _seconds(job, one.at), one.value) for one in curve.samples if one.at]
+            found[title] = Line(job.pk, job.name, points, metric=name, every=curve.every, most=most)
+    return found
 
 
-def _points(job: Job, metric: Thinned) -> list[Point]:
-    return [
-        Point(point["step"], _seconds(job, datetime.fromisoformat(point["at"])), point["value"])
-        for point in metric.points
-    ]
-
-
-def _gpus(job: Job, metrics: Mapping[str, tuple[str, Thinned]]) -> list[Point]:
+def _gpus(job: Job, lines: Iterable[Line]) -> list[Point]:
     """Changes are known by their time: their step is that of the last point drawn before."""
-    steps = max((_points(job, thinned) for _, thinned in metrics.values()), key=len, default=[])
+    steps = max((line.points for line in lines), key=len, default=())
     times = [point.seconds for point in steps]
     points = []
     for change in AllocationPoint.objects.filter(job=job).order_by("at", "id"):
@@ -155,3 +184,78 @@ def _gpus(job: Job, metrics: Mapping[str, tuple[str, Thinned]]) -> list[Point]:
 
 def _seconds(job: Job, at: datetime) -> float:
     return (at - (job.started_at or job.submitted_at)).total_seconds()
+
+
+def comparison_figure(quantities: Sequence[Quantity]) -> dict[str, Any]:
+    """Rows without a single point are left out."""
+    rows = [quantity for quantity in quantities if any(line.points for line in quantity.lines)]
+    figure = go.Figure(layout=layout())
+    dashes = _dashes({line.job for row in rows for line in row.lines})
+    shown: set[int] = set()
+    for number, row in enumerate(rows, start=1):
+        for line in row.lines:
+            figure.add_trace(_trace(line, row, number, dashes[line.job], is_named=line.job not in shown))
+            shown |= {line.job} if line.points else set()
+    height = 1 / max(1, len(rows))
+    axes = {
+        axis_name("yaxis", number): {
+            "domain": [max(0, 1 - number * height), 1 - (number - 1) * height - _GAP],
+            "rangemode": "tozero",
+            "zeroline": False,
+            "nticks": 4,
+        }
+        for number in range(1, len(rows) + 1)
+    }
+    figure.update_layout(
+        annotations=[_row_title(row.title, number) for number, row in enumerate(rows, start=1)],
+        xaxis={"anchor": axis_name("y", max(1, len(rows))), "rangemode": "tozero", "zeroline": False},
+        legend={"groupclick": "togglegroup"},
+        hovermode="closest",
+        meta={"kind": "comparison"},
+        **axes,
+    )
+    return as_json(figure)
+
+
+def _row_title(title: str, number: int) -> dict[str, Any]:
+    """A title above its row: beside low rows, upright titles would run into each other."""
+    place = {"x": 0, "xref": "paper", "xanchor": "left", "y": 1, "yref": f"{axis_name('y', number)} domain"}
+    return {**place, "yanchor": "bottom", "text": f"<b>{title}</b>", "showarrow": False, "font": {"size": 12}}
+
+
+def _dashes(jobs: set[int]) -> dict[int, str]:
+    """Jobs of the same colour differ by their dashes."""
+    used: Counter[str] = Counter()
+    dashes = {}
+    for job in sorted(jobs):
+        colour = job_look(job).colour
+        dashes[job] = _DASHES[used[colour] % len(_DASHES)]
+        used[colour] += 1
+    return dashes
+
+
+def _trace(line: Line, row: Quantity, number: int, dash: str, *, is_named: bool) -> go.Scatter:
+    look = job_look(line.job)
+    return go.Scatter(
+        x=[point.step for point in line.points],
+        y=[point.value for point in line.points],
+        customdata=[round(point.seconds, 1) for point in line.points],
+        # Plotly reads a little markup in names, and people name jobs.
+        name=escape(f"{look.letter} · {line.label}", quote=False),
+        meta={
+            "job": line.job,
+            "label": line.label,
+            "title": row.title,
+            "metric": line.metric,
+            "every": line.every,
+            "most": line.most,
+        },
+        legendgroup=str(line.job),
+        showlegend=is_named and bool(line.points),
+        mode="lines",
+        line={"color": look.colour, "width": 2, "dash": dash, "shape": "hv" if row.is_stepped else "linear"},
+        connectgaps=False,
+        hovertemplate="%{y:.4g}",
+        xaxis="x",
+        yaxis=axis_name("y", number),
+    )

@@ -1,12 +1,10 @@
-"""How long trainings take: told by how far they have come, or by earlier trainings of the same model and dataset."""
-
-from __future__ import annotations
+"""Durations of trainings: told by how far they have come, or by earlier trainings of the same model and dataset."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from jobs.models import AllocationPoint, Job
 from jobs.states import ACTIVE, JobState
@@ -25,7 +23,7 @@ _TRAINING = ("model__model", "dataset__dataset", "model__parameters", "parameter
 
 @dataclass(frozen=True)
 class NewTraining:
-    """What a length depends on."""
+    """The facts that a length depends on."""
 
     model: int
     dataset: int
@@ -41,17 +39,16 @@ class Length:
     earlier: int
 
 
-@dataclass(frozen=True)
-class _Spent:
+class _Spent(NamedTuple):
     gpu_seconds: float
     seconds: float
 
-    def times(self, factor: float) -> _Spent:
+    def times(self, factor: float) -> "_Spent":
         return _Spent(self.gpu_seconds * factor, self.seconds * factor)
 
 
 def lengths(trainings: Mapping[int, NewTraining], now: datetime) -> dict[int, Length]:
-    """What is left of active jobs, by id, and of `trainings` that are not submitted yet. Who is missing is unknown."""
+    """Return what is left of active jobs, by id, and of `trainings` not submitted yet. The missing ones are unknown."""
     active = Job.objects.filter(state__in=sorted(ACTIVE), finished_at__isnull=True).order_by()
     rows = list(active.values_list("pk", "state", "run__progress", "validation", *_TRAINING))
     telling = {pk: told for pk, state, told, *_ in rows if state == JobState.RUNNING and (told or 0) >= _LEAST_PROGRESS}
@@ -99,8 +96,7 @@ def _earlier(pairs: Iterable[tuple[int, int]]) -> dict[tuple[int, int], dict[int
     found: dict[tuple[int, int], dict[int, NewTraining]] = defaultdict(dict)
     for pk, *row in jobs.order_by("-id").values_list("pk", *_TRAINING)[:_MAX_ROWS]:
         done = _as_training(None, *row)
-        same = found[done.model, done.dataset]
-        if len(same) < _MAX_EARLIER:
+        if len(same := found[done.model, done.dataset]) < _MAX_EARLIER:
             same[pk] = done
     return found
 
@@ -130,10 +126,8 @@ def _spent(jobs: Sequence[int], now: datetime) -> dict[int, _Spent]:
 
 
 def _left(told: Sequence[_Spent], earlier: int) -> Length:
-    gpu_seconds, seconds = [one.gpu_seconds for one in told], [one.seconds for one in told]
     least, most = 1e-3, 1e12  # a training at 100 % that still ends; rates stay finite
-    work = Work(
-        (max(least, min(gpu_seconds)), min(most, max(least, *gpu_seconds))),
-        (max(least, min(seconds)), min(most, max(least, *seconds))),
+    gpu_seconds, seconds = (
+        (max(least, min(values)), min(most, max(least, *values))) for values in zip(*told, strict=True)
     )
-    return Length(work, earlier)
+    return Length(Work(gpu_seconds, seconds), earlier)

@@ -1,19 +1,23 @@
-"""How long a training still takes, told by its own steps. Pure: times are Unix seconds."""
-
-from __future__ import annotations
+"""The time that a training still takes, told by its own steps. Times are Unix seconds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from jobs.files.validation_runs import validation_of
 from jobs.messages import gpus
+from jobs.models import AllocationPoint, Job, MetricPoint
+from jobs.states import JobState
 
-__all__ = ["LEAST_STEPS", "Change", "Eta", "StepTime", "eta"]
+__all__ = ["LEAST_STEPS", "Change", "Eta", "StepTime", "eta", "time_left"]
 
 #: Fewer tell too little: the first ones wait for data, compilers and other ranks.
 LEAST_STEPS = 10
 _LEAST_SECONDS = 2.0
 _PARTS = 4
+#: More say nothing about its speed now.
+_MOST_STEPS = 200
+_MOST_CHANGES = 20
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,7 @@ class StepTime:
 
 @dataclass(frozen=True)
 class Change:
-    """From `at` on it had `slots`."""
+    """A change of size: from `at` on it had `slots`."""
 
     at: float
     slots: int
@@ -39,10 +43,26 @@ class Eta:
     text: str
 
 
-def eta(steps: Sequence[StepTime], changes: Sequence[Change], progress: float | None, *, counted: str = "steps") -> Eta:
-    """From the newest steps, in order of time, on as many GPUs as now; else from those before the last change.
+def time_left(job: Job) -> Eta:
+    if job.state != JobState.RUNNING:
+        return Eta(None, None, "")
+    points = AllocationPoint.objects.filter(job=job).order_by("-at", "-id").values_list("at", "slots")[:_MOST_CHANGES]
+    changes = [Change(at.timestamp(), slots) for at, slots in reversed(points)]
+    steps: list[StepTime] = []
+    if names := sorted(job.run.final_metrics, key=lambda name: (name != "loss", name)):
+        newest = MetricPoint.objects.filter(job=job, name=names[0], step__lte=job.run.step).order_by("-step")
+        steps = [
+            StepTime(step, at.timestamp()) for step, at in reversed(newest.values_list("step", "at")[:_MOST_STEPS])
+        ]
+    if validation_of(job) is not None:
+        return eta(steps, changes, job.run.progress or 0.0, counted="reports of how much is measured")
+    return eta(steps, changes, job.run.progress)
 
-    After a change of size its speed lies between unchanged and in proportion to the GPUs.
+
+def eta(steps: Sequence[StepTime], changes: Sequence[Change], progress: float | None, *, counted: str = "steps") -> Eta:
+    """Estimate from the newest steps, in order of time, on as many GPUs as now; else from those before the last change.
+
+    After a change of size its speed lies between unchanged and in proportion to the GPUs. Pure.
     counted: what a report of how far it is stands for.
     """
     too_few = Eta(None, None, f"no estimate before {LEAST_STEPS} {counted}")

@@ -1,24 +1,21 @@
 """Contents of the fair-share page: parts of groups and trainings, loans, and who waits for whom, as one may see it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
-from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.utils import timezone
 
+from core.roles import Asking
 from jobs.control.snapshots import snapshot
 from jobs.messages import ANOTHER_USERS_TRAINING, capitalized, gpus, plural, text_of, trainings
 from jobs.models import Job
 from jobs.queries.groups import visible_groups
 from jobs.queries.jobs import visible_jobs
-from scheduling.fair_share import FairShare, GroupShare, JobShare, PendingReclaim, SharingPool, fair_share
+from scheduling.fair_share import FairShare, GroupShare, JobShare, PendingReclaim, fair_share
 
 __all__ = ["FairSharePage", "GroupLine", "JobLine", "fair_share_page"]
 
-User = AbstractBaseUser | AnonymousUser
 
 _ANOTHER_GROUP: Final = "another instance group"
 #: Of more trainings, and of more that wait, only the number is said.
@@ -51,15 +48,9 @@ class GroupLine:
 
 
 @dataclass(frozen=True)
-class JobLine:
-    job: int
+class JobLine(JobShare):
     name: str
     visible: bool
-    group: str
-    priority: int
-    held: int
-    deserved: int
-    wants: int
     total: int
 
 
@@ -83,71 +74,60 @@ class FairSharePage:
     more: int
 
 
-def fair_share_page(user: User) -> FairSharePage:
-    """By the scheduler's own functions, on the cluster as it is now."""
-    now = snapshot(timezone.now())
-    found = fair_share(now)
+def fair_share_page(user: Asking) -> FairSharePage:
+    """Return the page by the scheduler's own functions, on the cluster as it is now."""
+    found = fair_share(snapshot(timezone.now()))
     seen = _Seen(user, found)
     totals = {share.group.name: pool.total for pool in found.sharing_pools for share in pool.groups}
-    lines = [seen.job_line(share, totals[share.group]) for share in found.jobs]
+    lines = [
+        JobLine(
+            **(asdict(share) | {"group": seen.group(share.group)}),
+            name=seen.jobs.get(share.job, ANOTHER_USERS_TRAINING),
+            visible=share.job in seen.jobs,
+            total=totals[share.group],
+        )
+        for share in found.jobs
+    ]
     lines.sort(key=lambda line: (-line.held, -line.deserved, -line.priority, line.job))
-    return FairSharePage(
-        pools=tuple(_pool(pool, seen) for pool in found.sharing_pools),
-        waiting=tuple(_waiting(found, seen)),
-        jobs=tuple(lines[:_MOST_JOBS]),
-        more=max(0, len(lines) - _MOST_JOBS),
-    )
+    pools = [
+        SharingPoolLine(
+            pool.resource_groups,
+            pool.total,
+            pool.free,
+            tuple(_group_line(share, pool.total, seen) for share in pool.groups),
+        )
+        for pool in found.sharing_pools
+    ]
+    more = max(0, len(lines) - _MOST_JOBS)
+    return FairSharePage(tuple(pools), tuple(_waiting(found, seen)), tuple(lines[:_MOST_JOBS]), more)
 
 
 class _Seen:
     """Names as the viewer may read them."""
 
-    def __init__(self, user: User, found: FairShare) -> None:
-        self._groups = dict(visible_groups(user).values_list("name", "pk"))
+    def __init__(self, user: Asking, found: FairShare) -> None:
+        self.groups: dict[str, int] = dict(visible_groups(user).values_list("name", "pk"))
         numbers = [share.job for share in found.jobs]
         mine = visible_jobs(user).select_related(None).filter(finished_at__isnull=True).order_by()
         rows = mine.filter(pk__in=numbers) if len(numbers) <= _MOST_JOBS else mine
-        self._jobs: dict[int, str] = dict(rows.values_list("pk", "name"))
+        self.jobs: dict[int, str] = dict(rows.values_list("pk", "name"))
 
     def group(self, name: str) -> str:
-        return name if name in self._groups else _ANOTHER_GROUP
-
-    def group_id(self, name: str) -> int | None:
-        return self._groups.get(name)
-
-    def job(self, number: int) -> str | None:
-        return self._jobs.get(number)
+        return name if name in self.groups else _ANOTHER_GROUP
 
     def trainings(self, numbers: Sequence[int]) -> str:
-        """One by its name, several by their number."""
+        """One by its name, several by their number; at the beginning of a sentence."""
         if len(numbers) > 1:
             return trainings(len(numbers))
-        return self._jobs.get(numbers[0], ANOTHER_USERS_TRAINING) if numbers else "a training"
-
-    def job_line(self, share: JobShare, total: int) -> JobLine:
-        name = self.job(share.job)
-        return JobLine(
-            job=share.job,
-            name=name or ANOTHER_USERS_TRAINING,
-            visible=name is not None,
-            group=self.group(share.group),
-            priority=share.priority,
-            held=share.held,
-            deserved=share.deserved,
-            wants=share.wants,
-            total=total,
-        )
-
-
-def _pool(pool: SharingPool, seen: _Seen) -> SharingPoolLine:
-    lines = tuple(_group_line(share, pool.total, seen) for share in pool.groups)
-    return SharingPoolLine(pool.resource_groups, pool.total, pool.free, lines)
+        # A name stays as it was given, whatever its first letter.
+        own = self.jobs.get(numbers[0]) if numbers else "A training"
+        return own or capitalized(ANOTHER_USERS_TRAINING)
 
 
 def _group_line(share: GroupShare, total: int, seen: _Seen) -> GroupLine:
     group = share.group
     return GroupLine(
-        id=seen.group_id(group.name),
+        id=seen.groups.get(group.name),
         name=seen.group(group.name),
         resource_group=group.resource_group,
         started=group.started,
@@ -180,8 +160,8 @@ def _reclaim_sentence(
     reclaim: PendingReclaim, shares: Mapping[str, GroupShare], waiting: Sequence[int], seen: _Seen
 ) -> str:
     owner, holder = seen.group(reclaim.owner), seen.group(reclaim.holder)
-    who = _capital(seen.trainings(waiting), is_name=len(waiting) == 1)
-    who = plural(max(1, len(waiting)), "{who} of {owner} waits", "{who} of {owner} wait", who=who, owner=owner)
+    waits = plural(max(1, len(waiting)), "waits", "wait")
+    who = f"{seen.trainings(waiting)} of {owner} {waits}"
     share = shares[reclaim.holder]
     if not reclaim.returning:
         until = share.group.minimum_run_seconds
@@ -201,8 +181,8 @@ def _reclaim_sentence(
 
 
 def _in_their_groups(jobs: Sequence[int], seen: _Seen) -> Iterable[str]:
-    """Why each of them waits, as the scheduler has told its owner."""
-    visible = [job for job in jobs if seen.job(job) is not None]
+    """Say why each of them waits, as the scheduler has told its owner."""
+    visible = [job for job in jobs if job in seen.jobs]
     reasons = Job.objects.filter(pk__in=visible[:_MOST_WAITING]).order_by("-priority", "submitted_at", "id")
     for name, params in reasons.values_list("name", "reason_params"):
         yield f"{name}: {text_of(params)}"
@@ -212,8 +192,3 @@ def _in_their_groups(jobs: Sequence[int], seen: _Seen) -> Iterable[str]:
         yield f"{waits}: the list of jobs has them all."
     if others:
         yield plural(others, "{count} training of another user waits.", "{count} trainings of others wait.")
-
-
-def _capital(text: str, *, is_name: bool) -> str:
-    """A name stays as it was given, whatever its first letter."""
-    return text if is_name and not text.startswith(ANOTHER_USERS_TRAINING) else capitalized(text)

@@ -1,6 +1,4 @@
-"""What other terms of an instance group would do to the trainings: decided by the scheduler's own functions."""
-
-from __future__ import annotations
+"""Effects of other terms of an instance group on the trainings, decided by the scheduler's own functions."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,7 +15,7 @@ from jobs.messages import ANOTHER_USERS_TRAINING, gpus, plural
 from jobs.models import InstanceGroup
 from jobs.queries.group_terms import LINKS, changed_terms, terms_of
 from jobs.queries.jobs import visible_jobs
-from scheduling.rules import Comparison, Fate, compare, with_group
+from scheduling.preview import Comparison, Fate, compare, with_group
 from workers.models import ResourceGroup
 from workers.queries import capacity
 
@@ -68,7 +66,7 @@ class GroupPreview:
 
 
 def preview_group_change(group: InstanceGroup, given: Mapping[str, Any], user: User) -> GroupPreview:
-    """What would happen if these terms were changed now. Raises like `change_instance_group`; writes nothing."""
+    """Predict what a change of these terms would do now. Raises like `change_instance_group`; writes nothing."""
     columns = check_change(group, given, user)
     changed = copy(group)
     for column, value in columns.items():
@@ -77,30 +75,26 @@ def preview_group_change(group: InstanceGroup, given: Mapping[str, Any], user: U
     now = snapshot(timezone.now())
     view = group_view(changed)
     seen = Comparison(()) if view in now.groups else compare(now, with_group(now, view))
-    groups = {job.id: job.group for job in now.jobs}
-    effects = _effects(seen.fates, groups, user)
+    effects = _effects(seen.fates, {job.id: job.group for job in now.jobs}, user)
+    # As `terms_of` has them.
+    given_terms = dict(columns)
+    for column, value in columns.items():
+        if column in LINKS:
+            given_terms[column] = sorted(member.get_username() for member in value)
+        elif isinstance(value, ResourceGroup):
+            given_terms[column] = value.name
     return GroupPreview(
-        changes=changed_terms(terms_of(group), _given_terms(columns)),
+        changes=changed_terms(terms_of(group), given_terms),
         text=_sentence(effects, seen.moves),
         moves=seen.moves,
         effects=effects[:_MOST_SHOWN],
         more=max(0, len(effects) - _MOST_SHOWN),
-        notes=list(_notes(group, changed)),
+        notes=_notes(group, changed),
     )
 
 
-def _given_terms(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """As `terms_of` has them."""
-    terms = dict(columns)
-    for column, value in columns.items():
-        if column in LINKS:
-            terms[column] = sorted(user.get_username() for user in value)
-        elif isinstance(value, ResourceGroup):
-            terms[column] = value.name
-    return terms
-
-
 def _effects(fates: Sequence[Fate], groups: Mapping[int, str], user: User) -> list[Effect]:
+    """Return the effects on trainings, those that lose most first."""
     names = dict(visible_jobs(user).filter(pk__in=[fate.job for fate in fates]).values_list("pk", "name"))
     effects = [
         Effect(

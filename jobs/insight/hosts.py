@@ -1,8 +1,6 @@
-"""What the page of the hosts shows: machines, their GPUs, who holds them, and what is asked before one is drained."""
+"""Contents of the page of the hosts: machines, their GPUs with their holders, and the question before a drain."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,14 +9,17 @@ from django.utils import timezone
 
 from jobs.control.snapshots import snapshot
 from jobs.insight.cluster import STATUSES, cluster_live
-from jobs.insight.host_messages import becomes
+from jobs.messages import gpus, plural
 from jobs.models import Job
-from scheduling.moves import moves, without_host
+from scheduling.preview import Move, moves, without_host
 from workers.actions import refuse_removal
 from workers.models import Host, ResourceGroup, Slot
 from workers.queries import hosts
 
-__all__ = ["HostPanel", "HostQuestion", "SlotRow", "host_panels", "idle_slots", "question", "removed_hosts"]
+__all__ = ["HostPanel", "HostQuestion", "SlotRow", "becomes", "host_panels", "idle_slots", "question"]
+
+#: Of more trainings that leave slots, only the number is said.
+_MOST_NAMED = 12
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class HostPanel:
 
 @dataclass(frozen=True)
 class HostQuestion:
-    """In the words of the dialog (`ask.js`)."""
+    """The texts of the dialog (`ask.js`)."""
 
     title: str
     lost: str
@@ -51,13 +52,12 @@ class HostQuestion:
 
 def host_panels(user: User) -> list[HostPanel]:
     uses = {slot["key"]: slot for host in cluster_live(user)["hosts"] for slot in host["slots"]}
-    return [HostPanel(host, list(_rows(host, uses))) for host in hosts().order_by("name")]
-
-
-def _rows(host: Host, uses: dict[str, dict[str, Any]]) -> Iterable[SlotRow]:
-    for slot in host.slots.all():
-        if use := uses.get(f"{host.name}:{slot.index}"):  # none of a GPU that it does not have any more
-            yield SlotRow(slot, use)
+    panels = []
+    for host in hosts().order_by("name"):
+        slots = [(slot, uses.get(f"{host.name}:{slot.index}")) for slot in host.slots.all()]
+        # There is no use of a GPU that it does not have any more.
+        panels.append(HostPanel(host, [SlotRow(slot, use) for slot, use in slots if use]))
+    return panels
 
 
 def idle_slots(panels: Iterable[HostPanel]) -> list[SlotRow]:
@@ -66,34 +66,46 @@ def idle_slots(panels: Iterable[HostPanel]) -> list[SlotRow]:
     return sorted(rows, key=lambda row: row.use["idle_since"])
 
 
-def removed_hosts() -> list[Host]:
-    return list(Host.objects.exclude(removed_at=None).order_by("name"))
-
-
 def question(host: Host, verb: str) -> HostQuestion:
-    """What is asked before `verb` is done to the host; Conflict where it cannot be."""
+    """Ask before `verb` is done to the host; Conflict where it cannot be."""
+    title, hint = f"{verb.capitalize()} {host.name}?", ""
     if verb == "drain":
-        return _drain_question(host)
-    if verb == "resume":
+        after = without_host(snapshot(timezone.now()), host.name)
+        found = moves(after, {slot.ref for slot in after.slots if slot.ref.host == host.name})
+        told = becomes(found) or ["No training holds a GPU of it now."]
+        lost = " ".join(["Nothing new starts on its GPUs.", *told])
+        hint = "Nothing is lost, and it can be taken back into service at any time."
+    elif verb == "remove":
+        refuse_removal(host)
+        is_draining = host.state == Host.State.DRAINING
+        back = "when its executor is started again" if is_draining else "as soon as it reports again"
+        lost = (
+            "It goes from all lists and its GPUs from the pool; the history keeps what ran on it. "
+            f"It comes back {back}."
+        )
+        groups = ResourceGroup.objects.filter(hosts=host).order_by("name").values_list("name", flat=True)
+        hint = f"It stays a member of {', '.join(groups)}, for when it comes back." if groups else ""
+    else:
+        title = f"Take {host.name} back into service?"
         lost = "Its GPUs are offered again at once, and trainings that want more grow onto them."
-        return HostQuestion(f"Take {host.name} back into service?", lost, "", f"Resume {host.name}", danger=False)
-    return _remove_question(host)
+    return HostQuestion(title, lost, hint, f"{verb.capitalize()} {host.name}", danger=verb == "remove")
 
 
-def _drain_question(host: Host) -> HostQuestion:
-    after = without_host(snapshot(timezone.now()), host.name)
-    found = moves(after, {slot.ref for slot in after.slots if slot.ref.host == host.name})
-    names = dict(Job.objects.filter(pk__in=[move.job for move in found]).values_list("pk", "name"))
-    told = becomes(found, names) or ["No training holds a GPU of it now."]
-    lost = " ".join(["Nothing new starts on its GPUs.", *told])
-    hint = "Nothing is lost, and it can be taken back into service at any time."
-    return HostQuestion(f"Drain {host.name}?", lost, hint, f"Drain {host.name}", danger=False)
+def becomes(moves: Collection[Move]) -> list[str]:
+    """A sentence for each training that leaves slots which are taken out of service, those that stop first."""
+    names = dict(Job.objects.filter(pk__in=[move.job for move in moves]).values_list("pk", "name"))
+    ordered = sorted(moves, key=lambda move: (move.target > 0, -move.held))
+    sentences = [_becomes(move, names.get(move.job, f"Job {move.job}")) for move in ordered[:_MOST_NAMED]]
+    if rest := len(ordered) - len(sentences):
+        sentences.append(plural(rest, "{count} more training.", "{count} more trainings."))
+    return sentences
 
 
-def _remove_question(host: Host) -> HostQuestion:
-    refuse_removal(host)
-    back = "when its executor is started again" if host.state == Host.State.DRAINING else "as soon as it reports again"
-    lost = f"It goes from all lists and its GPUs from the pool; the history keeps what ran on it. It comes back {back}."
-    groups = ResourceGroup.objects.filter(hosts=host).order_by("name").values_list("name", flat=True)
-    hint = f"It stays a member of {', '.join(groups)}, for when it comes back." if groups else ""
-    return HostQuestion(f"Remove {host.name}?", lost, hint, f"Remove {host.name}", danger=True)
+def _becomes(move: Move, name: str) -> str:
+    if not move.target:
+        return f"“{name}” stops with a checkpoint, gives back {gpus(move.held)}, and continues once there is room."
+    if move.kept and not move.elastic:
+        return f"“{name}” finishes on its {gpus(move.held)}: it is of fixed size."
+    if move.kept:
+        return f"“{name}” keeps its {gpus(move.held)} until it ends: its minimum fits nowhere else."
+    return f"“{name}” leaves {gpus(move.held)} after a step, and trains on with {move.target}."

@@ -1,68 +1,57 @@
-"""What a submission, or a change of a job, would do: read, decided by the scheduler's own functions, never written."""
+"""Effects of a submission, or of a change of a job: decided by the scheduler's own functions, never written."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from jobs.actions.change import JobChange, check_change
+from jobs.actions.owner import JobChange, check_change
 from jobs.actions.submission import Checked, Submission, check
 from jobs.control.snapshots import snapshot
-from jobs.insight import preview_messages as words
 from jobs.insight.durations import NewTraining, lengths
-from jobs.messages import ANOTHER_USERS_TRAINING, text_of
+from jobs.messages import ANOTHER_USERS_TRAINING, capitalized, gpus, plural, text_of
 from jobs.models import Job
 from jobs.queries.jobs import visible_jobs
-from jobs.states import ACTIVE
-from scheduling.forecast import Span, forecast
+from jobs.states import ACTIVE, JobState
+from scheduling.forecast import Forecast, Span, forecast
 from scheduling.plan import Explanation
-from scheduling.preview import Effect, Preview, preview, with_changes, with_job
+from scheduling.preview import Preview, preview, with_changes, with_job
 from scheduling.snapshot import JobView, Snapshot
 
 __all__ = ["preview_change", "preview_submission"]
 
 #: Of more, only the number is said.
 _MAX_OTHERS = 20
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """A preview's question: the snapshot without and with it, about which job, and how long that one takes."""
-
-    without: Snapshot
-    with_it: Snapshot
-    job: int
-    new: dict[int, NewTraining]
+_MAX_NAMED = 3
+#: A span whose ends lie closer together is one moment.
+_CLOSE = 1.15
 
 
 def preview_submission(submission: Submission, user: User) -> dict[str, Any]:
-    """What would happen if it were submitted now. Raises InvalidSubmission like `submit`."""
+    """Predict what a submission would do now. Raises InvalidSubmission like `submit`."""
     checked = check(submission, user)
     now = timezone.now()
     without = snapshot(now)
     view = _view(checked, without, now)
     parameters = {**checked.model.parameters, **submission.parameters}
     new = NewTraining(checked.model.model_id, checked.dataset.dataset_id, parameters)
-    return _answer(_Asked(without, with_job(without, view), view.id, {view.id: new}), user, now)
+    return _answer(without, with_job(without, view), view.id, {view.id: new}, user, now)
 
 
 def preview_change(job: Job, wanted: JobChange, user: User) -> dict[str, Any]:
-    """What would happen if its priority or limits were changed now. Raises like `change_job`."""
+    """Predict what a change of its priority or limits would do now. Raises like `change_job`."""
     changes = check_change(job, wanted)
     now = timezone.now()
     without = snapshot(now)
     if job.state not in ACTIVE or all(view.id != job.pk for view in without.jobs):
-        return words.not_now(job)
-    with_it = with_changes(without, job.pk, **changes)
-    return _answer(_Asked(without, with_it, job.pk, {}), user, now)
+        return _not_now(job)
+    return _answer(without, with_changes(without, job.pk, **changes), job.pk, {}, user, now)
 
 
 def _view(checked: Checked, without: Snapshot, now: datetime) -> JobView:
-    """As `snapshots` would read the job: the newest of all."""
+    """Return the job as `snapshots` would read it: the newest of all."""
     return JobView(
         id=max((job.id for job in without.jobs), default=0) + 1,
         name=checked.name,
@@ -77,12 +66,15 @@ def _view(checked: Checked, without: Snapshot, now: datetime) -> JobView:
     )
 
 
-def _answer(asked: _Asked, user: User, now: datetime) -> dict[str, Any]:
-    seen = preview(asked.without, asked.with_it, asked.job)
+def _answer(
+    without: Snapshot, with_it: Snapshot, job: int, new: Mapping[int, NewTraining], user: User, now: datetime
+) -> dict[str, Any]:
+    """The difference that a change of the snapshot makes. new: what the job is, where it is not submitted yet."""
+    seen = preview(without, with_it, job)
     others = _others(seen, user)
-    known = lengths(asked.new, now)
-    times = forecast(seen.decision, asked.job, {job: known[job].work for job in known})
-    told_by = known[asked.job].earlier if asked.job in known else None
+    known = lengths(new, now)
+    times = forecast(seen.decision, job, {number: length.work for number, length in known.items()})
+    told_by = known[job].earlier if job in known else None
     return {
         "slots": len(seen.line.slots),
         "target_slots": seen.line.target,
@@ -90,29 +82,46 @@ def _answer(asked: _Asked, user: User, now: datetime) -> dict[str, Any]:
         "reason": _reason(seen.line.reason),
         "then": _reason(seen.then) if seen.then else None,
         "others": others[:_MAX_OTHERS],
-        "others_text": words.others(others),
+        "others_text": _others_text(others),
         "start": _span(times.start),
-        "start_text": words.start(seen, times),
+        "start_text": _start_text(seen, times),
         "end": _span(times.end),
-        "end_text": words.end(times, told_by),
+        "end_text": _end_text(times, told_by),
+    }
+
+
+def _not_now(job: Job) -> dict[str, Any]:
+    """The answer for a job that the scheduler decides nothing about at the moment."""
+    waits = "continues" if job.state in (JobState.SUSPENDED, JobState.PREEMPTING) else "is decided about again"
+    return {
+        "slots": 0,
+        "target_slots": 0,
+        "before_slots": 0,
+        "reason": None,
+        "then": None,
+        "others": [],
+        "others_text": "Nobody else gets more or fewer GPUs now.",
+        "start": None,
+        "start_text": f"It holds no GPUs now: the change counts once it {waits}.",
+        "end": None,
+        "end_text": "",
     }
 
 
 def _others(seen: Preview, user: User) -> list[dict[str, Any]]:
-    """Who gets more or fewer; by name only what the viewer may see."""
+    """Return the jobs that get more or fewer, those that lose most first; by name only what the viewer may see."""
     numbers = [effect.job for effect in seen.others]
     names = dict(visible_jobs(user).filter(pk__in=numbers).values_list("pk", "name"))
-    return [_other(effect, names) for effect in sorted(seen.others, key=lambda effect: effect.after - effect.before)]
-
-
-def _other(effect: Effect, names: dict[int, str]) -> dict[str, Any]:
-    return {
-        "job": effect.job,
-        "name": names.get(effect.job, ANOTHER_USERS_TRAINING),
-        "visible": effect.job in names,
-        "slots": effect.before,
-        "target_slots": effect.after,
-    }
+    return [
+        {
+            "job": effect.job,
+            "name": names.get(effect.job, ANOTHER_USERS_TRAINING),
+            "visible": effect.job in names,
+            "slots": effect.before,
+            "target_slots": effect.after,
+        }
+        for effect in sorted(seen.others, key=lambda effect: effect.after - effect.before)
+    ]
 
 
 def _reason(reason: Explanation) -> dict[str, Any]:
@@ -121,3 +130,71 @@ def _reason(reason: Explanation) -> dict[str, Any]:
 
 def _span(span: Span | None) -> dict[str, Any] | None:
     return None if span is None else {"earliest_seconds": span.earliest, "latest_seconds": span.latest}
+
+
+# --- Sentences ------------------------------------------------------------------------------------------------------
+
+
+def _others_text(changed: Sequence[dict[str, Any]]) -> str:
+    if not changed:
+        return "Nobody else gets more or fewer GPUs."
+    named = [_other(one) for one in changed[:_MAX_NAMED]]
+    rest = len(changed) - len(named)
+    if rest:
+        named.append(plural(rest, "{count} more training changes", "{count} more trainings change"))
+    sentence = "; ".join(named)
+    if not changed[0]["visible"]:  # a name stays as it was given, whatever its first letter
+        sentence = capitalized(sentence)
+    return f"{sentence}."
+
+
+def _other(one: dict[str, Any]) -> str:
+    if not one["target_slots"]:
+        return f"{one['name']} stops for now and gives back {gpus(one['slots'])}, to continue later"
+    if not one["slots"]:
+        return f"{one['name']} starts, on {gpus(one['target_slots'])}"
+    verb = "shrinks" if one["target_slots"] < one["slots"] else "grows"
+    return f"{one['name']} {verb} from {one['slots']} to {gpus(one['target_slots'])}"
+
+
+def _start_text(seen: Preview, times: Forecast) -> str:
+    if seen.before or seen.line.slots:
+        return "It trains on while this changes." if seen.before else "It starts at once."
+    if seen.line.target:
+        return "It starts within moments, as soon as others have made the step that they are at."
+    if times.start is None:
+        return "Nobody can say when it starts: how long the trainings before it take is not known yet."
+    return f"It starts {_in(times.start)}, if nobody else comes."
+
+
+def _end_text(times: Forecast, told_by: int | None) -> str:
+    """`told_by`: earlier trainings that say how long it takes, 0 for its own progress, None where nothing does."""
+    if told_by is None:
+        return "How long it takes is not known: no training of this model on this dataset has come to its end yet."
+    if times.end is None:
+        return "When it ends cannot be said, because it is not known when it starts."
+    source = "by its progress so far"
+    if told_by:
+        earlier = plural(told_by, "the last training", "the last {count} trainings")
+        source = f"by {earlier} of this model on this dataset"
+    return f"It ends {_in(times.end)}, {source}, if nobody else comes."
+
+
+def _in(span: Span) -> str:
+    if span.latest is None:
+        return f"in {_duration(span.earliest)} at the earliest"
+    if span.latest <= span.earliest * _CLOSE or _duration(span.earliest) == _duration(span.latest):
+        return f"in about {_duration(span.latest)}"
+    first, unit = _duration(span.earliest).split()
+    between = first if _duration(span.latest).endswith(unit) else _duration(span.earliest)
+    return f"in {between} to {_duration(span.latest)}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 90 * 60:
+        return f"{round(seconds / 60)} min"
+    if seconds < 36 * 3600:
+        return f"{round(seconds / 3600)} h"
+    return f"{round(seconds / 86400)} days"

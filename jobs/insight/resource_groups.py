@@ -1,6 +1,4 @@
-"""What the form of a resource group shows as it is filled in: members, totals, overlaps, and who would move off."""
-
-from __future__ import annotations
+"""Contents of the form of a resource group as it is filled in: members, totals, overlaps, and who would move off."""
 
 from collections import defaultdict
 from dataclasses import asdict, dataclass
@@ -10,12 +8,12 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from jobs.control.snapshots import snapshot
-from jobs.insight.host_messages import becomes
+from jobs.insight.hosts import becomes
 from jobs.messages import gpus
-from jobs.models import InstanceGroup, Job
+from jobs.models import InstanceGroup
 from jobs.queries.groups import visible_groups
-from scheduling.moves import lost_slots, moves
-from workers.members import Member, Overlap, members, overlaps, totals
+from scheduling.preview import lost_slots, moves
+from workers.members import Member, members, overlaps, totals
 from workers.models import Host, ResourceGroup
 from workers.offers import Offer, offer_of
 from workers.queries import device_models, held_indexes, listed_hosts, resource_groups
@@ -45,7 +43,7 @@ def group_lines(user: User) -> list[GroupLine]:
 
 
 def users_of(user: User) -> dict[int, list[InstanceGroup]]:
-    """Id of a resource group -> the instance groups that use it, of those that the user may see; by name."""
+    """Return, by id of the resource group, the instance groups that use it and that the user may see; by name."""
     found: dict[int, list[InstanceGroup]] = defaultdict(list)
     for group in visible_groups(user).order_by("name"):
         found[group.resource_group_id].append(group)
@@ -57,7 +55,7 @@ def member_rows(offer: Offer, group: ResourceGroup | None) -> list[Member]:
 
 
 def preview(offer: Offer, group: ResourceGroup | None, *, with_overlaps: bool) -> dict[str, Any]:
-    """As JSON, for the page; `group` is the one that would offer this instead."""
+    """Return the page's JSON; `group` is the one that would offer this instead."""
     rows = member_rows(offer, group)
     answer: dict[str, Any] = {
         "hosts": {
@@ -78,20 +76,15 @@ def who_moves(group: ResourceGroup, offer: Offer) -> list[str]:
         return []
     now = timezone.now()
     before, after = snapshot(now), snapshot(now, instead={group.pk: offer})
-    found = moves(after, lost_slots(before, after, group.name))
-    names = dict(Job.objects.filter(pk__in=[move.job for move in found]).values_list("pk", "name"))
-    return becomes(found, names)
+    return becomes(moves(after, lost_slots(before, after, group.name)))
 
 
 def _overlap_sentences(offer: Offer, group: ResourceGroup | None) -> list[str]:
     others = [other for other in resource_groups() if group is None or other.pk != group.pk]
-    found = overlaps(offer, others, list(Host.objects.filter(removed_at=None)))
-    return [_sentence(overlap, is_gpu=offer.kind == ResourceGroup.Kind.GPU) for overlap in found]
-
-
-def _sentence(overlap: Overlap, *, is_gpu: bool) -> str:
-    names = overlap.hosts[:_MOST_HOSTS]
-    more = len(overlap.hosts) - len(names)
-    where = ", ".join(names) + (f" and {more} more" if more else "")
-    what = gpus(overlap.slots) if is_gpu else f"{overlap.slots} CPU slots"
-    return f"{overlap.group} offers {what} of these, too: on {where}."
+    sentences = []
+    for overlap in overlaps(offer, others, list(Host.objects.filter(removed_at=None))):
+        names, more = overlap.hosts[:_MOST_HOSTS], len(overlap.hosts) - _MOST_HOSTS
+        where = ", ".join(names) + (f" and {more} more" if more > 0 else "")
+        what = gpus(overlap.slots) if offer.kind == ResourceGroup.Kind.GPU else f"{overlap.slots} CPU slots"
+        sentences.append(f"{overlap.group} offers {what} of these, too: on {where}.")
+    return sentences

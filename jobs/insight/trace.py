@@ -1,15 +1,14 @@
 """The cluster's past: which jobs had how many GPUs when. Few numbers come out, however many changes went in."""
 
-from __future__ import annotations
-
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import F
 
 from core.charts import Band, Step
+from core.roles import Asking, is_cluster_admin
 from jobs.messages import ANOTHER_USERS_TRAINING, text_of
 from jobs.models import AllocationPoint
 from jobs.queries.jobs import held_before, visible_jobs
@@ -18,7 +17,6 @@ from workers.queries import capacity_since
 
 __all__ = ["WINDOWS", "Change", "Trace", "all_changes", "cluster_trace", "means", "summed"]
 
-User = AbstractBaseUser | AnonymousUser
 
 #: Words and minutes.
 WINDOWS = [("15 min", 15), ("1 h", 60), ("6 h", 360), ("24 h", 1440)]
@@ -57,19 +55,22 @@ class Trace:
     mean_seconds: float | None
 
 
-def cluster_trace(user: User, end: datetime, minutes: int) -> Trace:
+def cluster_trace(user: Asking, end: datetime, minutes: int) -> Trace:
     """Six queries, whatever the cluster did."""
     start = end - timedelta(minutes=minutes)
     changes = _changes(start)
     if len(changes) == MAX_CHANGES:
         start = changes[0].at
     held = [Change(*row) for row in held_before(start).values_list("job_id", "at", "slots")]
-    by_job = _by_job([*held, *changes])
+    by_job: dict[int, list[Change]] = defaultdict(list)
+    for change in [*held, *changes]:
+        by_job[change.job].append(change)
     areas = {job: _area(steps, start, end) for job, steps in by_job.items()}
     shown = sorted(areas, key=lambda job: (-areas[job], job))[: MAX_BANDS if len(areas) <= MAX_BANDS else MAX_BANDS - 1]
     others = sorted(areas.keys() - set(shown))
     newest = changes[-MAX_STEPS:]
-    labels = _labels(user, {*shown, *(change.job for change in newest)})
+    named = {*shown, *(change.job for change in newest)}
+    labels = dict(visible_jobs(user).filter(pk__in=named).values_list("pk", "name"))
     bands = [
         Band(job, labels.get(job, ANOTHER_USERS_TRAINING), _steps(by_job[job], job in labels)) for job in sorted(shown)
     ]
@@ -80,14 +81,15 @@ def cluster_trace(user: User, end: datetime, minutes: int) -> Trace:
     if len(changes) > MAX_STEPS:
         mean_seconds = (end - start).total_seconds() / BUCKETS
         bands = [Band(band.job, band.label, means(band.steps, start, end)) for band in bands]
-    readable = [change if change.job in labels else _without_reason(change) for change in newest]
-    return Trace(start, end, _capacity(), _capacities(start), bands, readable, labels, len(changes), mean_seconds)
+    readable = [change if change.job in labels else replace(change, text="") for change in newest]
+    present = Slot.objects.filter(index__lt=F("host__ngpus")).exclude(host__state=Host.State.OFFLINE)
+    return Trace(start, end, present.count(), _capacities(start), bands, readable, labels, len(changes), mean_seconds)
 
 
-def all_changes(user: User, start: datetime) -> Iterator[tuple[Change, str]]:
+def all_changes(user: Asking, start: datetime) -> Iterator[tuple[Change, str]]:
     """Every change since then and its job's name, as far as the viewer may read them; the newest first."""
     points = AllocationPoint.objects.filter(at__gte=start).order_by("-at", "-id")
-    mine = None if getattr(user, "is_staff", False) else user.pk
+    mine = None if is_cluster_admin(user) else user.pk
     rows = points.values_list("job_id", "job__name", "job__owner_id", "at", "slots", "reason_params", "pause_ms")
     for job, name, owner, at, slots, params, pause_ms in rows.iterator(chunk_size=2000):
         visible = mine is None or owner == mine
@@ -135,13 +137,6 @@ def _changes(start: datetime) -> list[Change]:
     return changes[::-1]
 
 
-def _by_job(changes: Iterable[Change]) -> dict[int, list[Change]]:
-    found: dict[int, list[Change]] = {}
-    for change in changes:
-        found.setdefault(change.job, []).append(change)
-    return found
-
-
 def _area(steps: Sequence[Change], start: datetime, end: datetime) -> float:
     ends = [*(step.at for step in steps[1:]), end]
     return sum(
@@ -154,22 +149,10 @@ def _steps(changes: Iterable[Change], readable: bool) -> list[Step]:
     return [Step(change.at, change.slots, change.text if readable else "", change.pause_ms) for change in changes]
 
 
-def _without_reason(change: Change) -> Change:
-    return Change(change.job, change.at, change.slots, "", change.pause_ms)
-
-
-def _labels(user: User, jobs: Iterable[int]) -> dict[int, str]:
-    return dict(visible_jobs(user).filter(pk__in=jobs).values_list("pk", "name"))
-
-
 def _capacities(start: datetime) -> list[Step]:
-    by_host: dict[int, list[Change]] = {}
+    by_host: dict[int, list[Change]] = defaultdict(list)
     for point in capacity_since(start):
-        by_host.setdefault(point.host_id, []).append(Change(0, point.at, point.slots))
+        by_host[point.host_id].append(Change(0, point.at, point.slots))
     steps = [Step(change.at, change.slots) for change in summed(by_host.values())]
     before = [Step(start, step.slots) for step in steps if step.at <= start][-1:]
     return [*before, *(step for step in steps if step.at > start)][-MAX_STEPS:]
-
-
-def _capacity() -> int:
-    return Slot.objects.filter(index__lt=F("host__ngpus")).exclude(host__state=Host.State.OFFLINE).count()

@@ -1,7 +1,5 @@
 """Jobs: what was asked for. How a job runs is in its `JobRun`."""
 
-from __future__ import annotations
-
 from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
@@ -9,13 +7,78 @@ from django.db.models import F, Q
 
 from datasets.models import DatasetVersion
 from jobs.messages import text_of
-from jobs.models.choices import choices
-from jobs.models.instance_groups import InstanceGroup
-from jobs.states import TERMINAL, JobState, Reason
+from jobs.states import TERMINAL, JobState, Reason, choices
 from models_registry.models import RegisteredModelVersion
 from scheduling.plan import PlanReason
+from workers.models import ResourceGroup
 
-__all__ = ["Job"]
+__all__ = ["InstanceGroup", "Job", "JobEvent", "JobRun", "SavedFilter"]
+
+
+class InstanceGroup(models.Model):
+    """A tenant: which slots its jobs may use and the policy that divides them."""
+
+    class Policy(models.TextChoices):
+        FIFO = "fifo"
+        PRIORITY = "priority"
+        FAIRSHARE = "fairshare"
+
+    class State(models.TextChoices):
+        #: Made, and not yet deployed: nobody can submit to it.
+        REGISTERED = "REGISTERED"
+        STARTED = "STARTED"
+        #: Nothing new starts in it; what runs goes on.
+        STOPPED = "STOPPED"
+
+    name = models.CharField(max_length=64, unique=True)
+    description = models.CharField(max_length=200, blank=True, default="")
+    #: Name of the preset that it was made from, or "".
+    template = models.CharField(max_length=64, blank=True, default="")
+    state = models.CharField(max_length=16, choices=State, default=State.STARTED)
+    #: +1 with each change by an administrator: a form knows by it that it is out of date.
+    revision = models.PositiveIntegerField(default=1)
+    resource_group = models.ForeignKey(ResourceGroup, on_delete=models.PROTECT, related_name="instance_groups")
+    policy = models.CharField(max_length=16, choices=Policy, default=Policy.FAIRSHARE)
+    preemption = models.BooleanField(default=False)
+    reclaim_grace_seconds = models.PositiveIntegerField(default=10)
+    #: No job is stopped for others before it has run this long; it may be shrunk.
+    minimum_run_seconds = models.PositiveIntegerField(default=0)
+    default_priority = models.PositiveIntegerField(default=5000)
+    lowest_priority = models.PositiveIntegerField(default=1)
+    highest_priority = models.PositiveIntegerField(default=10000)
+    #: GPUs that it owns (None: no quota) and its part of what is left over.
+    quota = models.PositiveIntegerField(null=True, blank=True)
+    weight = models.PositiveIntegerField(default=1)
+    #: May use more than its quota; others may use what it leaves of its quota.
+    borrows = models.BooleanField(default=True)
+    lends = models.BooleanField(default=True)
+    #: Recorded; they take effect only under isolation.
+    execution_user = models.CharField(max_length=64, blank=True, default="")
+    deployment_directory = models.CharField(max_length=4096, blank=True, default="")
+    #: Who may submit here. Empty: every user.
+    members = models.ManyToManyField(settings.AUTH_USER_MODEL, blank=True, related_name="instance_groups")
+    #: Who may change how its jobs share, and its members, beside the administrators of the cluster.
+    admins = models.ManyToManyField(settings.AUTH_USER_MODEL, blank=True, related_name="administered_groups")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.CheckConstraint(condition=Q(weight__gte=1), name="instance_group_weight"),
+            models.CheckConstraint(
+                condition=Q(lowest_priority__gte=1)
+                & Q(default_priority__gte=F("lowest_priority"))
+                & Q(highest_priority__gte=F("default_priority"))
+                & Q(highest_priority__lte=10000),
+                name="instance_group_priorities_in_order",
+            ),
+            models.CheckConstraint(
+                condition=Q(state__in=["REGISTERED", "STARTED", "STOPPED"]), name="instance_group_state"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class FoldedName(models.CharField):  # type: ignore[type-arg]
@@ -147,3 +210,86 @@ class Job(models.Model):
     def elastic(self) -> bool:
         """Else its ranks are a gang: they begin and end together, and their number never changes."""
         return self.model.engine == RegisteredModelVersion.Engine.ELASTIC
+
+
+class JobRun(models.Model):
+    """How a job runs: its attempt, what it holds and shall hold, how far it is and what stopped it.
+
+    Made in the transaction that makes the job, and changed only through `jobs.control.transition`, under the lock of
+    the job's row. `error` stays here when the job is over: it is what its last attempt left.
+    """
+
+    job = models.OneToOneField(Job, on_delete=models.CASCADE, primary_key=True, related_name="run")
+    #: Life number; +1 at each start from nothing or from a checkpoint. 0: never started.
+    attempt = models.PositiveIntegerField(default=0)
+    #: Raised with each change of the set of slots that it shall hold.
+    target_revision = models.PositiveIntegerField(default=0)
+    #: How many slots it shall have, by the latest plan.
+    target_slots = models.PositiveIntegerField(default=0)
+    #: World size now, as its ranks reported; 0 unless it trains.
+    slots = models.PositiveIntegerField(default=0)
+    #: Active generation within the attempt; 0: none yet.
+    generation = models.PositiveIntegerField(default=0)
+    #: `max_slots` at the first start: the effective batch size follows it for good. 0: never started.
+    first_max_slots = models.PositiveIntegerField(default=0)
+    #: Host that runs the coordinator; it changes only once the job holds no slot there any more.
+    lead_host = models.CharField(max_length=64, blank=True, default="")
+    #: The attempt whose training is complete with its final weights written. 0: none.
+    completed_attempt = models.PositiveIntegerField(default=0)
+    #: Attempts that were lost in a row without a completed step.
+    fruitless_starts = models.PositiveIntegerField(default=0)
+    #: While PREEMPTING: until when it may stop by itself, after a step and with a checkpoint. None: it is ended.
+    halt_until = models.DateTimeField(null=True, blank=True)
+    #: `jobs.control.outcome.Failure` of the newest attempt that an error of the script ended, or {}.
+    failure = models.JSONField(default=dict)
+    #: What its coordinator gave an attempt up for, with the number of that, or {}.
+    given_up = models.JSONField(default=dict)
+    #: What the owner wants once its slots are empty: PENDING or SUSPENDED (only while PREEMPTING).
+    after_stop = models.CharField(max_length=16, blank=True, default="")
+
+    step = models.PositiveBigIntegerField(default=0)
+    epoch = models.PositiveIntegerField(default=0)
+    #: 0..1, None while unknown.
+    progress = models.FloatField(null=True, blank=True)
+    #: Name -> last value, e.g. {"loss": 0.03, "accuracy": 97.2}. Percent for accuracies.
+    final_metrics = models.JSONField(default=dict)
+    #: {"kind", "message", "traceback"} of what ended it, maybe "tried": a sentence about its attempts. Or {}.
+    error = models.JSONField(default=dict)
+
+
+class JobEvent(models.Model):
+    """What happened to a job, append-only; its state equals the fold of its events."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="events")
+    seq = models.PositiveIntegerField()
+    #: Equal where the state did not change.
+    old = models.CharField(max_length=16, blank=True)
+    new = models.CharField(max_length=16)
+    reason = models.CharField(max_length=32, choices=choices(Reason, PlanReason))
+    #: Params of its sentence, and more.
+    detail = models.JSONField(default=dict)
+    #: User name, or "scheduler", "executor", "system".
+    actor = models.CharField(max_length=150)
+    at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["job", "seq"]
+        constraints = [models.UniqueConstraint(fields=["job", "seq"], name="job_event_once")]
+
+    @property
+    def text(self) -> str:
+        return text_of(self.detail)
+
+
+class SavedFilter(models.Model):
+    """A filter of the list of jobs that somebody gave a name."""
+
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="job_filters")
+    name = models.CharField(max_length=64)
+    #: Its parameters, as an address has them: `state=FAILED&within=7d`.
+    parameters = models.CharField(max_length=2000)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["owner", "name"]
+        constraints = [models.UniqueConstraint(fields=["owner", "name"], name="saved_filter_named_once")]

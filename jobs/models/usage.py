@@ -1,7 +1,5 @@
 """What the usage page reads: sums of claims that are added up once, what GPUs did, and prices."""
 
-from __future__ import annotations
-
 from django.db import models
 from django.db.models import Q
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from django.urls import path, re_path
 
 from jobs.pages.compare import views as compare
@@ -18,7 +16,6 @@ urlpatterns = [
     path("filters/<int:filter_id>/forget/", list_views.forget_job_filter, name="forget-filter"),
     path("rows/", list_views.job_list_rows, name="rows"),
     path("stop-question.json", list_views.stop_question_of, name="stop-question"),
-    path("live/<str:topic>.json", list_views.job_list_live, name="list-live"),
     path("new/", train.train, name="train"),
     path("new/preview/", train.train_preview, name="train-preview"),
     path("<int:job_id>/", job.job_detail, name="detail"),
@@ -29,6 +26,6 @@ urlpatterns = [
     path("<int:job_id>/undo/", train.job_undo, name="undo"),
     path("<int:job_id>/clone/", job.job_clone, name="clone"),
     path("<int:job_id>/validate/", validation.job_validate, name="validate"),
-    re_path(r"^(?P<job_id>\d{1,18})/(?P<part>advice|ranks|results)/$", job.job_part, name="part"),
+    re_path(r"^(?P<job_id>\d{1,18})/(?P<part>advice|facts|failure|ranks|results|why)/$", job.job_part, name="part"),
     re_path(r"^(?P<job_id>\d{1,18})/(?P<action>cancel|suspend|resume)/$", job.job_act, name="act"),
 ]

@@ -4,9 +4,7 @@
 terms, or it is known and changes nothing here, with the reason why. Any other name is an error: it is misspelt.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final
@@ -48,13 +46,13 @@ class Parameter:
 
     @property
     def twin(self) -> str:
-        """Its name in lower case, with dots."""
+        """The name in lower case, with dots."""
         return twin(self.name)
 
 
 @dataclass(frozen=True)
 class Given:
-    """What lines of parameters say."""
+    """The contents of lines of parameters."""
 
     #: Column of InstanceGroup -> value.
     terms: dict[str, Any]
@@ -66,6 +64,7 @@ class Given:
         return [f"{name} has no effect here: {parameter.words}" for name, parameter in self.without_effect]
 
 
+_TRUTH = ("true", "false")
 _SLOT_PER_RANK = "each rank of a training has exactly one GPU."
 _GIVEN_BACK_AT_ONCE = "GPUs that a training does not use are given back at once."
 _SHORTER_LISTS = "lists are read page by page, however long they are."
@@ -74,7 +73,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter(
         "SPARK_EGO_APP_SCHEDULE_POLICY", "the policy", "policy", ("fairshare", "priority", "fifo")
     ),
-    Parameter("SPARK_EGO_ENABLE_PREEMPTION", "preemption", "preemption", ("true", "false")),
+    Parameter("SPARK_EGO_ENABLE_PREEMPTION", "preemption", "preemption", _TRUTH),
     Parameter("SPARK_EGO_RECLAIM_GRACE_PERIOD", "the reclaim grace in seconds", "reclaim_grace_seconds"),
     Parameter("SPARK_EGO_PRIORITY", "the default priority of trainings", "default_priority"),
     Parameter("SPARK_EGO_SLOTS_MAX", "each training says itself how many GPUs it takes at most."),
@@ -133,7 +132,7 @@ def read_lines(text: str) -> Given:
 
 
 def known_values(values: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Those whose names are known, and the names of the others."""
+    """Return the values whose names are known, and the names of the others."""
     known = {name: text for name, text in values.items() if name in _BY_NAME}
     return known, [name for name in values if name not in known]
 
@@ -144,57 +143,38 @@ def read_values(values: Mapping[str, str]) -> Given:
     for name, text in values.items():
         parameter = _BY_NAME.get(name)
         if parameter is None:
-            raise ParameterError(_unknown(name))
+            near = get_close_matches(name.upper().replace(".", "_"), [known.name for known in PARAMETERS], n=1)
+            advice = f"did you mean {near[0]}?" if near else "the Configuration lists those that are known."
+            raise ParameterError(f"There is no parameter {_shown(name)}: {advice}")
         if not parameter.has_effect:
             without_effect.append((name, parameter))
         elif parameter.field in terms:
             raise ParameterError(f"{name} is given a second time under its other name: keep one of them.")
         else:
-            terms[parameter.field] = _READERS[parameter.field](name, text)
+            terms[parameter.field] = _value(parameter, name, text)
     return Given(terms, tuple(without_effect))
 
 
 def matches(parameter: Parameter, search: str) -> bool:
-    """By a part of either name, or of what is said of it."""
+    """Tell whether a part of either name, or of its words, is the text searched for."""
     wanted = search.strip().casefold()
     return any(wanted in text.casefold() for text in (parameter.name, twin(parameter.name), parameter.words))
 
 
-def _unknown(name: str) -> str:
-    near = get_close_matches(name.upper().replace(".", "_"), [parameter.name for parameter in PARAMETERS], n=1)
-    advice = f"did you mean {near[0]}?" if near else "the Configuration lists those that are known."
-    return f"There is no parameter {_shown(name)}: {advice}"
-
-
-def _policy(name: str, text: str) -> str:
+def _value(parameter: Parameter, name: str, text: str) -> str | bool | int:
+    if not parameter.choices:
+        if not (text.isascii() and text.isdecimal() and len(text) < 10):
+            raise ParameterError(f"{name} is a whole number, not {_shown(text)}.")
+        return int(text)
     value = text.lower()
-    if value == "hierarchy":
+    if parameter.field == "policy" and value == "hierarchy":
         raise ParameterError(f"{name}: hierarchy needs a tree of consumers, which is not here; use fairshare.")
-    if value not in (known := _BY_NAME["SPARK_EGO_APP_SCHEDULE_POLICY"].choices):
-        raise ParameterError(f"{name} is one of {', '.join(known)}, not {_shown(text)}.")
-    return value
-
-
-def _truth(name: str, text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ParameterError(f"{name} is true or false, not {_shown(text)}.")
-    return text.lower() == "true"
-
-
-def _number(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 10):
-        raise ParameterError(f"{name} is a whole number, not {_shown(text)}.")
-    return int(text)
-
-
-_READERS: dict[str, Callable[[str, str], Any]] = {
-    "policy": _policy,
-    "preemption": _truth,
-    "reclaim_grace_seconds": _number,
-    "default_priority": _number,
-}
+    if value not in parameter.choices:
+        one_of = "true or false" if parameter.choices == _TRUTH else f"one of {', '.join(parameter.choices)}"
+        raise ParameterError(f"{name} is {one_of}, not {_shown(text)}.")
+    return value == "true" if parameter.choices == _TRUTH else value
 
 
 def _shown(text: str) -> str:
-    """As it was written, but short and printable."""
+    """Return the text as it was written, but short and printable."""
     return f"{text[:80]!a}"

@@ -1,14 +1,22 @@
-"""What an instance group is told by its administrators, term by term: its words, and who may change it."""
+"""Terms of an instance group, each declared once: its words, limits, and who may change it.
 
-from __future__ import annotations
+The fields of the form and of the API and the checks of the action are derived from `TERMS` and the columns' types.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from django.db import models
+
+from jobs.messages import gpus
 from jobs.models import InstanceGroup
+from jobs.options import MAX_PRIORITY
 
 __all__ = ["LINKS", "OF_GROUP_ADMINS", "TERMS", "Term", "changed_terms", "in_words", "terms_of"]
+
+
+_DAY: Final = 24 * 3600
 
 
 @dataclass(frozen=True)
@@ -16,30 +24,87 @@ class Term:
     #: Of InstanceGroup.
     column: str
     label: str
+    help: str = ""
     #: Also a group's own administrators may change it.
     of_group_admins: bool = False
     #: "GPUs", "seconds" or "".
     unit: str = ""
+    #: Limits of a whole number.
+    least: int = 0
+    most: int = 0
 
+    @property
+    def field(self) -> "models.Field[Any, Any]":
+        """The column, which has the term's type."""
+        field = InstanceGroup._meta.get_field(self.column)
+        assert isinstance(field, models.Field)
+        return field
+
+    @property
+    def name(self) -> str:
+        """The label within a sentence."""
+        return self.label[0].lower() + self.label[1:]
+
+
+def _priority(column: str, label: str, help: str) -> Term:
+    return Term(column, label, help, of_group_admins=True, least=1, most=MAX_PRIORITY)
+
+
+_RECORDED: Final = "Recorded. It takes effect only under isolation."
 
 TERMS: Final = (
     Term("description", "Description"),
-    Term("resource_group", "Resource group for GPU slots"),
-    Term("policy", "Policy", of_group_admins=True),
-    Term("preemption", "Preemption", of_group_admins=True),
-    Term("reclaim_grace_seconds", "Reclaim grace", of_group_admins=True, unit="seconds"),
-    Term("minimum_run_seconds", "Minimum run time", of_group_admins=True, unit="seconds"),
-    Term("quota", "Quota", unit="GPUs"),
-    Term("weight", "Weight"),
-    Term("borrows", "Borrows"),
-    Term("lends", "Lends"),
-    Term("default_priority", "Default priority", of_group_admins=True),
-    Term("lowest_priority", "Lowest priority", of_group_admins=True),
-    Term("highest_priority", "Highest priority", of_group_admins=True),
-    Term("execution_user", "Execution user"),
-    Term("deployment_directory", "Deployment directory"),
-    Term("members", "Members", of_group_admins=True),
-    Term("admins", "Group administrators"),
+    Term(
+        "resource_group",
+        "Resource group for GPU slots",
+        "Whose GPUs its trainings may use. Several instance groups may share one.",
+    ),
+    Term("policy", "Policy", "How its trainings divide its GPUs.", of_group_admins=True),
+    Term(
+        "preemption",
+        "Preemption",
+        "Whether GPUs are taken from trainings that run: by shrinking them live where that is enough.",
+        of_group_admins=True,
+    ),
+    Term(
+        "reclaim_grace_seconds",
+        "Reclaim grace",
+        "How long one that is stopped for others may take to end. Shrinking takes a step.",
+        of_group_admins=True,
+        unit="seconds",
+        most=_DAY,
+    ),
+    Term(
+        "minimum_run_seconds",
+        "Minimum run time",
+        "No training is stopped for others earlier. It may be shrunk at any time.",
+        of_group_admins=True,
+        unit="seconds",
+        most=30 * _DAY,
+    ),
+    Term(
+        "quota",
+        "Quota",
+        "GPUs that are its own whenever it asks for them. Empty: none, it lives on what is over.",
+        unit="GPUs",
+        most=1_000_000,
+    ),
+    Term(
+        "weight",
+        "Weight",
+        "Its part of what is over all quotas: twice the weight, twice the GPUs.",
+        least=1,
+        most=10_000,
+    ),
+    Term("borrows", "Borrows", "May use more than its quota while others leave theirs."),
+    Term("lends", "Lends", "Others may use what it leaves of its quota, until it asks for it."),
+    _priority("default_priority", "Default priority", "Of trainings that name none."),
+    _priority("lowest_priority", "Lowest priority", f"1 to {MAX_PRIORITY}."),
+    _priority("highest_priority", "Highest priority", f"1 to {MAX_PRIORITY}."),
+    Term("execution_user", "Execution user", _RECORDED),
+    Term("deployment_directory", "Deployment directory", f"{_RECORDED} Nothing is installed on the hosts."),
+    Term("members", "Members", "Empty: everybody may use it.", of_group_admins=True),
+    Term("admins", "Group administrators", "They may change policy, preemption, times, priorities and members."),
 )
 OF_GROUP_ADMINS: Final = frozenset(term.column for term in TERMS if term.of_group_admins)
 #: Columns that are sets of users.
@@ -65,8 +130,7 @@ def terms_of(group: InstanceGroup) -> dict[str, Any]:
 def changed_terms(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """A phrase for each term that is another one: "quota from 4 GPUs to 6 GPUs"."""
     return [
-        f"{_small(term.label)} from {in_words(term.column, before[term.column])} "
-        f"to {in_words(term.column, after[term.column])}"
+        f"{term.name} from {in_words(term.column, before[term.column])} to {in_words(term.column, after[term.column])}"
         for term in TERMS
         if term.column in after and before[term.column] != after[term.column]
     ]
@@ -85,9 +149,5 @@ def in_words(column: str, value: Any) -> str:
     if value == "":
         return "nothing"
     if column == "quota":
-        return f"{value} GPU" if value == 1 else f"{value} GPUs"
+        return gpus(value)
     return f"{value} s" if column.endswith("_seconds") else str(value)
-
-
-def _small(label: str) -> str:
-    return label[0].lower() + label[1:]

@@ -1,26 +1,30 @@
-"""Which instance groups a user sees, and what each of them has and does now."""
+"""Instance groups: those that a user sees, what each of them has and does now, and what deploying one means.
 
-from __future__ import annotations
+To deploy a group is to find its hosts reachable and offering GPUs. Nothing is installed on them.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import Count, Q, QuerySet
 
 from core.errors import NotFound
-from core.references import by_reference
-from core.roles import may_change
+from core.roles import Asking, is_cluster_admin, may_change
+from core.text import by_reference
+from jobs.messages import gpus, plural
 from jobs.models import InstanceGroup, Job, SlotClaim
-from jobs.queries.deployment import Deployment, deployed_on, hosts_for_deployment
 from jobs.queries.group_terms import OF_GROUP_ADMINS, TERMS, in_words
 from jobs.queries.jobs import visible_jobs
 from jobs.states import HOLDING, JobState
+from workers.models import Host, ResourceGroup
+from workers.offers import offer_of
 
 __all__ = [
+    "Deployment",
     "GroupNow",
     "changeable_terms",
+    "deployment",
     "find_visible_group",
     "get_visible_group",
     "groups_now",
@@ -28,9 +32,48 @@ __all__ = [
     "visible_groups",
 ]
 
-User = AbstractBaseUser | AnonymousUser
 
 _MOST_JOBS = 20
+_WHY_NOT = {
+    Host.State.DRAINING: "It drains: trainings on it end or move off, and nothing new starts there.",
+    Host.State.LOST: "It has not been heard of for a while: look at its executor.",
+    Host.State.OFFLINE: "It is not there: start its executor.",
+}
+
+
+@dataclass(frozen=True)
+class HostReadiness:
+    name: str
+    state: str
+    #: GPUs that it offers to the group.
+    slots: int
+    #: A sentence, or "" where it is ready.
+    why_not: str
+
+
+@dataclass(frozen=True)
+class Deployment:
+    hosts: tuple[HostReadiness, ...]
+
+    @property
+    def ready(self) -> int:
+        return sum(not host.why_not for host in self.hosts)
+
+    @property
+    def blocked(self) -> int:
+        return len(self.hosts) - self.ready
+
+    @property
+    def slots(self) -> int:
+        """GPUs of the hosts that are ready."""
+        return sum(host.slots for host in self.hosts if not host.why_not)
+
+    @property
+    def text(self) -> str:
+        if not self.hosts:
+            return "Its resource group has no host with GPUs yet."
+        hosts = plural(len(self.hosts), "{count} host is", "{count} hosts are")
+        return f"{self.ready} of {hosts} ready, with {gpus(self.slots)}."
 
 
 @dataclass(frozen=True)
@@ -53,10 +96,10 @@ class GroupNow:
         return words[0].upper() + words[1:]
 
 
-def visible_groups(user: User) -> QuerySet[InstanceGroup]:
-    """Those that the user may submit to or administers; for staff, all."""
+def visible_groups(user: Asking) -> QuerySet[InstanceGroup]:
+    """Return the groups that the user may submit to or administers; for staff, all."""
     groups = InstanceGroup.objects.select_related("resource_group")
-    if getattr(user, "is_staff", False):
+    if is_cluster_admin(user):
         return groups
     if not user.pk:
         return groups.none()
@@ -64,20 +107,20 @@ def visible_groups(user: User) -> QuerySet[InstanceGroup]:
     return groups.filter(pk__in=InstanceGroup.objects.filter(mine).values("pk"))
 
 
-def find_visible_group(user: User, reference: int | str) -> InstanceGroup | None:
+def find_visible_group(user: Asking, reference: int | str) -> InstanceGroup | None:
     return by_reference(visible_groups(user), reference)
 
 
-def get_visible_group(user: User, group_id: int) -> InstanceGroup:
+def get_visible_group(user: Asking, group_id: int) -> InstanceGroup:
     group = visible_groups(user).filter(pk=group_id).first()
     if group is None:
         raise NotFound(f"There is no instance group {group_id} that you may see: look it up in the list.")
     return group
 
 
-def changeable_terms(user: User, group: InstanceGroup | None = None) -> frozenset[str]:
+def changeable_terms(user: Asking, group: InstanceGroup | None = None) -> frozenset[str]:
     """The terms that the user may set: of this group, or of one that is made."""
-    if getattr(user, "is_staff", False):
+    if is_cluster_admin(user):
         return frozenset(term.column for term in TERMS)
     if group is None or user not in group.admins.all() or not may_change(user):
         return frozenset()
@@ -85,15 +128,27 @@ def changeable_terms(user: User, group: InstanceGroup | None = None) -> frozense
 
 
 def groups_now(groups: Iterable[InstanceGroup]) -> list[GroupNow]:
-    """In a fixed number of queries."""
-    rows = list(groups)
-    hosts = hosts_for_deployment()
-    counts = _job_counts(rows)
-    claims = _open_claims(rows)
-    return [_now(group, deployed_on(group.resource_group, hosts), counts, claims[group.pk]) for group in rows]
+    """Return the groups with their contents, in a fixed number of queries."""
+    rows, hosts = list(groups), list(_present_hosts())
+    counts, claims = _job_counts(rows), _open_claims(rows)
+    found = []
+    for group in rows:
+        busy = [utilisation for utilisation, _ in claims[group.pk] if utilisation is not None]
+        memory = [used for _, used in claims[group.pk] if used is not None]
+        now = GroupNow(
+            group=group,
+            deployment=_deployed_on(group.resource_group, hosts),
+            running=counts[group.pk, True],
+            waiting=counts[group.pk, False],
+            held=len(claims[group.pk]),
+            utilisation_percent=sum(busy) / len(busy) if busy else None,
+            memory_used_bytes=sum(memory) if memory else None,
+        )
+        found.append(now)
+    return found
 
 
-def newest_jobs(user: User, group: InstanceGroup) -> list[Job]:
+def newest_jobs(user: Asking, group: InstanceGroup) -> list[Job]:
     """The viewer's in this group: those that are not over first."""
     mine = visible_jobs(user).filter(instance_group=group)
     active = list(mine.filter(finished_at__isnull=True).order_by("-submitted_at", "-id")[:_MOST_JOBS])
@@ -116,27 +171,30 @@ def _job_counts(groups: Sequence[InstanceGroup]) -> Counter[tuple[int, bool]]:
 def _open_claims(groups: Sequence[InstanceGroup]) -> dict[int, list[tuple[float | None, int | None]]]:
     """Group -> (utilisation, memory) of each GPU that it holds."""
     claims: dict[int, list[tuple[float | None, int | None]]] = defaultdict(list)
-    rows = SlotClaim.objects.filter(released_at__isnull=True, job__instance_group__in=groups).order_by()
+    rows = SlotClaim.objects.open().filter(job__instance_group__in=groups).order_by()
     columns = ("job__instance_group", "slot__reading__utilisation_percent", "slot__reading__memory_used_bytes")
     for group, utilisation, memory in rows.values_list(*columns):
         claims[group].append((utilisation, memory))
     return claims
 
 
-def _now(
-    group: InstanceGroup,
-    deployment: Deployment,
-    counts: Counter[tuple[int, bool]],
-    held: Sequence[tuple[float | None, int | None]],
-) -> GroupNow:
-    busy = [utilisation for utilisation, _ in held if utilisation is not None]
-    memory = [used for _, used in held if used is not None]
-    return GroupNow(
-        group=group,
-        deployment=deployment,
-        running=counts[group.pk, True],
-        waiting=counts[group.pk, False],
-        held=len(held),
-        utilisation_percent=sum(busy) / len(busy) if busy else None,
-        memory_used_bytes=sum(memory) if memory else None,
-    )
+def deployment(resource_group: ResourceGroup) -> Deployment:
+    """Judge the hosts that the resource group names, or all that offer GPUs to it, as they are now."""
+    return _deployed_on(resource_group, _present_hosts())
+
+
+def _present_hosts() -> QuerySet[Host]:
+    return Host.objects.filter(removed_at__isnull=True).order_by("name")
+
+
+def _deployed_on(resource_group: ResourceGroup, hosts: Iterable[Host]) -> Deployment:
+    is_static = resource_group.selection == ResourceGroup.Selection.STATIC
+    offer = offer_of(resource_group)
+    there = [host for host in hosts if is_static or host.state != Host.State.OFFLINE]
+    found = []
+    for host in there:
+        slots = offer.slots_of(host)
+        if offer.takes(host) and (is_static or slots):
+            why_not = _WHY_NOT.get(Host.State(host.state), "" if slots else "It offers no GPU to the resource group.")
+            found.append(HostReadiness(host.name, str(host.state), slots, why_not))
+    return Deployment(tuple(found))

@@ -1,16 +1,15 @@
 """The list of jobs: its filters and orders, the same on the page, in the API and in a CSV file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
-from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import Q, QuerySet
 
 from core.filters import ListFilter, MomentFilter, TextFilter, choice_filter, within
-from core.keyset import KeysetPage, Order, every_row, keyset_page, whole
+from core.keyset import KeysetPage, Order, every_row, keyset_page
 from core.live import JOBS, jobs_topic_of
+from core.roles import Asking, is_cluster_admin
+from core.text import whole
 from core.time import parsed_moment
 from datasets.models import DatasetVersion
 from jobs.models import Job
@@ -33,8 +32,6 @@ __all__ = [
 #: In place of one state: not over, and over.
 ACTIVE, FINISHED = "active", "finished"
 PERIODS = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7), "30d": timedelta(days=30)}
-
-User = AbstractBaseUser | AnonymousUser
 
 #: Each has an index (see Job.Meta).
 ORDERS = {
@@ -106,24 +103,21 @@ class JobFilter(ListFilter):
         return jobs.filter(finished_at__isnull=False) if sort == "ended" else jobs
 
 
-def jobs_topic(user: User) -> str:
+def jobs_topic(user: Asking) -> str:
     """The live topic on which new jobs are announced that this user may see."""
-    return JOBS if getattr(user, "is_staff", False) else jobs_topic_of(user.pk or 0)
+    return JOBS if is_cluster_admin(user) else jobs_topic_of(user.pk or 0)
 
 
-def job_page_of(user: User, wanted: JobFilter, given: Mapping[str, str], size: int) -> KeysetPage[Job]:
+def job_page_of(user: Asking, wanted: JobFilter, given: Mapping[str, str], size: int) -> KeysetPage[Job]:
     """The page of the list that `after` or `before` in an address asks for."""
     return keyset_page(visible_jobs(user), wanted.order, given, size, keys=list_keys(user, wanted))
 
 
-def all_pages(user: User, wanted: JobFilter) -> Iterator[Job]:
+def all_pages(user: Asking, wanted: JobFilter) -> Iterator[Job]:
     """Every job of the list, read piece by piece."""
     return every_row(visible_jobs(user), wanted.order, keys=list_keys(user, wanted))
 
 
-def list_keys(user: User, wanted: JobFilter) -> QuerySet[Job]:
+def list_keys(user: Asking, wanted: JobFilter) -> QuerySet[Job]:
     """The jobs wanted, without joins: what is compared stands in the indexes."""
-    jobs = Job.objects.all()
-    if not getattr(user, "is_staff", False):
-        jobs = jobs.filter(owner_id=user.pk) if user.pk else jobs.none()
-    return wanted.of(jobs)
+    return wanted.of(visible_jobs(user).select_related(None))

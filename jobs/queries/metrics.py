@@ -1,10 +1,9 @@
-"""Points of a job's metrics, thinned to as many as a chart can show."""
+"""A job's metrics: names, series, and curves thinned to as many points as a chart can show."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import Count, F, Max, Min, Q
 from django.db.models.functions import Mod
@@ -13,37 +12,64 @@ from core.live import without_nan
 from core.time import iso
 from jobs.models import Job, MetricPoint
 
-__all__ = ["MAX_POINTS", "Thinned", "metric_as_json", "thinned_points"]
+__all__ = ["MAX_POINTS", "Curve", "Sample", "metric_names", "metric_points_as_json", "metric_series", "thinned_points"]
 
 #: More points than this in one line are not seen and cost time on each redraw.
 MAX_POINTS = 600
 
 
-@dataclass(frozen=True)
-class Thinned:
-    """Points of one metric as the API and live events show them."""
+class Sample(NamedTuple):
+    step: int
+    #: None: not a number, drawn as a gap.
+    value: float | None
+    at: datetime | None = None
+    epoch: int = 0
 
-    points: list[dict[str, Any]] = field(default_factory=list)
+
+@dataclass(frozen=True)
+class Curve:
+    samples: Sequence[Sample] = ()
     #: One in so many is here; 1: all.
     every: int = 1
 
 
-def thinned_points(job: Job, name: str, most: int = MAX_POINTS) -> Thinned:
-    """Of each span of steps the first value that is there, and the last value of all."""
+def thinned_points(job: Job, name: str, most: int = MAX_POINTS) -> Curve:
+    """Return the first value of each span of steps, and the last value of all."""
     points = MetricPoint.objects.filter(job=job, name=name)
     seen = points.aggregate(count=Count("pk"), first=Min("step"), last=Max("step"))
     if not seen["count"]:
-        return Thinned()
+        return Curve()
     every = -(-seen["count"] // most)
     if every > 1:
         # The distance of two values: 1 where each step has one, an epoch's steps where each epoch has one.
         distance = -(-(seen["last"] - seen["first"] + 1) // seen["count"])
         into_span = Mod(F("step") - seen["first"], every * distance)
         points = points.annotate(into_span=into_span).filter(Q(into_span__lt=distance) | Q(step=seen["last"]))
-    rows = points.order_by("step").values_list("step", "epoch", "value", "at")[: 2 * most]
-    return Thinned([metric_as_json(name, *row) for row in rows], every)
+    return Curve([Sample(*row) for row in points.order_by("step").values_list(*Sample._fields)[: 2 * most]], every)
 
 
-def metric_as_json(name: str, step: int, epoch: int, value: float | None, at: datetime) -> dict[str, Any]:
-    point: dict[str, Any] = without_nan({"name": name, "step": step, "epoch": epoch, "value": value, "at": iso(at)})
-    return point
+def metric_names(job: Job) -> list[str]:
+    return list(MetricPoint.objects.filter(job=job).order_by("name").values_list("name", flat=True).distinct())
+
+
+def metric_series(job: Job, name: str, every: int | None = None) -> list[dict[str, Any]]:
+    """Every `every`-th value of a metric and always the last; without `every`, few enough for a chart."""
+    if every is None:
+        kept = list(thinned_points(job, name).samples)
+    else:
+        points = MetricPoint.objects.filter(job=job, name=name).order_by("step")
+        rows = [Sample(*row) for row in points.values_list(*Sample._fields)]
+        kept = rows[::every]
+        if rows and kept[-1] != rows[-1]:
+            kept.append(rows[-1])
+    return metric_points_as_json(name, kept)
+
+
+def metric_points_as_json(name: str, samples: Sequence[Sample]) -> list[dict[str, Any]]:
+    points: list[dict[str, Any]] = without_nan(
+        [
+            {"name": name, "step": sample.step, "epoch": sample.epoch, "value": sample.value, "at": iso(sample.at)}
+            for sample in samples
+        ]
+    )
+    return points

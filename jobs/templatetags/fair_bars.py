@@ -1,7 +1,5 @@
 """Bars of the fair-share page: what is held, borrowed and lent, and a mark at what is deserved."""
 
-from __future__ import annotations
-
 from django import template
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString

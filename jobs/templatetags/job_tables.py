@@ -1,7 +1,5 @@
 """Tables of jobs on pages of apps that must not know about jobs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django import template
@@ -9,7 +7,7 @@ from django import template
 from jobs.files.validation_runs import ClassScore, class_scores, validation_of, why_not_validated
 from jobs.models import Job
 from jobs.pages.queries import jobs_using, models_proposing
-from jobs.queries.validations import problem_of, validations_of_job, validations_of_model
+from jobs.queries.jobs import validation_problem, validations_of_job, validations_of_model
 from models_registry.models import RegisteredModel
 
 register = template.Library()
@@ -29,13 +27,13 @@ _SHADES = 5
 
 @register.inclusion_tag("jobs/validation/_table.html", takes_context=True)
 def validations_of_a_model(context: dict[str, Any], model: RegisteredModel) -> dict[str, Any]:
-    """What was measured of the viewer's trainings with a model."""
+    """The validations of the viewer's trainings with a model."""
     return {"rows": list(validations_of_model(context["request"].user, model)[:_MAX_SHOWN])}
 
 
 @register.inclusion_tag("jobs/validation/_table.html")
 def validations_of_a_training(job: Job) -> dict[str, Any]:
-    """What was measured of a training that may be seen, and how to ask for it; nothing for a run that validates."""
+    """The validations of a training that may be seen, and how to ask for one; nothing for a run that validates."""
     rows = list(validations_of_job(job)[:_MAX_SHOWN])
     return {"rows": rows, "job": job, "why_not": why_not_validated(job)}
 
@@ -44,14 +42,15 @@ def validations_of_a_training(job: Job) -> dict[str, Any]:
 def measured_by(job: Job) -> dict[str, Any]:
     """The result of a run that validates; nothing for a training."""
     validation = validation_of(job)
-    return {"job": job, "validation": validation, "problem": problem_of(validation) if validation else None}
+    return {"job": job, "validation": validation, "problem": validation_problem(validation) if validation else None}
 
 
 @register.inclusion_tag("jobs/validation/_confusion.html")
 def confusion(matrix: list[list[int]]) -> dict[str, Any]:
     scores = class_scores(matrix)
     rows: list[tuple[ClassScore, list[tuple[int, int]]]] = [
-        (score, [(count, _shade(count, score.samples)) for count in row])
+        # 0 for none, 1 to _SHADES for more and more of the row.
+        (score, [(count, -(-count * _SHADES // score.samples) if score.samples else 0) for count in row])
         for score, row in zip(scores, matrix, strict=True)
     ]
     return {"scores": scores, "rows": rows}
@@ -59,10 +58,5 @@ def confusion(matrix: list[list[int]]) -> dict[str, Any]:
 
 @register.filter
 def unlocalized(value: float) -> str:
-    """As markup wants numbers."""
+    """Write the number as markup wants it."""
     return f"{value:.3f}"
-
-
-def _shade(count: int, samples: int) -> int:
-    """0 for none, 1 to 5 for more and more of the row."""
-    return -(-count * _SHADES // samples) if samples else 0

@@ -1,12 +1,36 @@
-"""What must be seen, and how it is read from the allocation series."""
+"""The tutorial's arithmetic: what must be seen, how it is read from the allocation series, and how long the two
+trainings must be so that people can watch them share."""
 
-from __future__ import annotations
-
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import dropwhile
 
-__all__ = ["Expected", "Point", "Seen", "find", "moments", "pause_at", "table", "violations"]
+__all__ = [
+    "Expected",
+    "Length",
+    "Point",
+    "Seen",
+    "StepPoint",
+    "choose_lengths",
+    "find",
+    "measured_rate",
+    "moments",
+    "pause_at",
+    "steps_per_epoch",
+    "table",
+    "violations",
+]
+
+#: From T1's submission to the change of T2's priority: two starts, two switches, and time to look.
+_BEFORE_CHANGE_SECONDS = 25.0
+#: How long T1 shall go on after the change.
+_AFTER_CHANGE_SECONDS = 20.0
+#: While both train on one machine's CPUs, either may be this much faster than the short run was.
+_RATE_MARGIN = 1.4
+#: T2 gets more GPUs than T1 from the change on (5 to 3), and shall still train on all eight when T1 has ended.
+_SECOND_TO_FIRST = 2.0
 
 
 @dataclass(frozen=True)
@@ -39,8 +63,7 @@ class Seen:
 def moments(slots: int) -> list[Expected]:
     """The tutorial's table for a cluster of `slots` GPUs; 8 gives 1, 8, 4 and 4, 3 and 5, 8."""
     half = slots // 2
-    # max-min fair by priority 5000 : 10000, floored, the rest to the larger fraction.
-    third = _share(slots, 5000, 10000)
+    third = round(slots / 3)  # by priority 5000 : 10000, the rest to the larger fraction
     return [
         Expected("T1 starts", 1, None),
         Expected("T1 takes every GPU", slots, None),
@@ -62,9 +85,7 @@ def find(expected: Expected, first: Sequence[Point], second: Sequence[Point], af
 
 def violations(name: str, series: Sequence[Point]) -> list[str]:
     """Sentences about a training that stopped or started again before its end."""
-    sizes = [point.slots for point in series]
-    while sizes and sizes[0] == 0:
-        sizes.pop(0)
+    sizes = list(dropwhile(lambda size: size == 0, [point.slots for point in series]))
     found = []
     if 0 in sizes[:-1]:
         found.append(f"{name} stopped in between: {sizes}.")
@@ -76,7 +97,7 @@ def violations(name: str, series: Sequence[Point]) -> list[str]:
 def table(seen: Sequence[Seen]) -> list[str]:
     lines = [f"{'Moment':<28} {'T1':>4} {'T2':>4} {'after':>9} {'pause T1':>10} {'pause T2':>10}"]
     for row in seen:
-        sizes = f"{_number(row.expected.first):>4} {_number(row.expected.second):>4}"
+        sizes = f"{row.expected.first or '-':>4} {row.expected.second or '-':>4}"
         pauses = " ".join(f"{_pause(pause):>10}" for pause in row.pauses_ms)
         lines.append(f"{row.expected.title:<28} {sizes} {row.after_seconds:>7.1f} s {pauses}")
     return lines
@@ -93,15 +114,45 @@ def _size_at(series: Sequence[Point], at: datetime) -> int:
     return past[-1] if past else 0
 
 
-def _share(slots: int, own: int, other: int) -> int:
-    exact = slots * own / (own + other)
-    floor = int(exact)
-    return floor + 1 if exact - floor > 0.5 else floor
-
-
-def _number(size: int | None) -> str:
-    return "-" if size is None else str(size)
-
-
 def _pause(pause_ms: float | None) -> str:
     return "-" if pause_ms is None else f"{pause_ms:.0f} ms"
+
+
+@dataclass(frozen=True)
+class StepPoint:
+    step: int
+    epoch: int
+    at: datetime
+
+
+@dataclass(frozen=True)
+class Length:
+    """Epochs of T1 and T2."""
+
+    first: int
+    second: int
+
+
+def measured_rate(points: Sequence[StepPoint]) -> float:
+    """Steps per second over the points, which are in order and at least two."""
+    first, last = points[0], points[-1]
+    seconds = (last.at - first.at).total_seconds()
+    if last.step <= first.step or seconds <= 0:
+        raise ValueError("a rate needs two steps at different times")
+    return (last.step - first.step) / seconds
+
+
+def steps_per_epoch(points: Sequence[StepPoint]) -> int:
+    """From the first epoch, which must be complete: a point of the next one is there."""
+    first_epoch = points[0].epoch
+    later = [point.step for point in points if point.epoch > first_epoch]
+    if not later:
+        raise ValueError("the first epoch is not complete")
+    return min(later) - points[0].step
+
+
+def choose_lengths(rate: float, epoch_steps: int) -> Length:
+    """Epochs with which T1 outlives the change by 20 s, and T2 outlives T1."""
+    seconds = _BEFORE_CHANGE_SECONDS + _AFTER_CHANGE_SECONDS
+    first = max(1, math.ceil(_RATE_MARGIN * rate * seconds / epoch_steps))
+    return Length(first=first, second=math.ceil(_SECOND_TO_FIRST * first))

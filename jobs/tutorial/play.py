@@ -1,17 +1,71 @@
 """Plays the tutorial: submits, watches the allocation series, and notes when each moment came."""
 
-from __future__ import annotations
-
+import json
 import time
+import urllib.error
+import urllib.parse
+import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from jobs.tutorial import moments, pace
-from jobs.tutorial.client import Api
+from jobs.tutorial import moments
 
-__all__ = ["MomentMissed", "Tutorial"]
+__all__ = ["Api", "ApiError", "MomentMissed", "Tutorial"]
+
+_ANSWER_SECONDS = 30.0
+
+
+class ApiError(RuntimeError):
+    """The server refused, or was not there; the sentence is what it said."""
+
+
+class Api:
+    """JSON over `<site>/api/v1/`."""
+
+    def __init__(self, site: str, authorization: str) -> None:
+        if urllib.parse.urlsplit(site).scheme not in ("http", "https"):
+            raise ApiError(f"{site!r} is not the address of a site: give one such as http://127.0.0.1:8000.")
+        self._root = f"{site.rstrip('/')}/api/v1/"
+        self._authorization = authorization
+        # A proxy set for downloads has no business between us and this machine.
+        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def get(self, path: str, **query: str | int) -> Any:
+        return self._send("GET", f"{path}?{urllib.parse.urlencode(query)}" if query else path)
+
+    def post(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        return self._send("POST", path, body or {})
+
+    def patch(self, path: str, body: dict[str, Any]) -> Any:
+        return self._send("PATCH", path, body)
+
+    def _send(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        request = urllib.request.Request(  # noqa: S310 (the scheme was checked)
+            self._root + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": self._authorization, "Content-Type": "application/json"},
+        )
+        try:
+            with self._opener.open(request, timeout=_ANSWER_SECONDS) as answer:
+                text = answer.read()
+        except urllib.error.HTTPError as error:
+            raise ApiError(f"{method} {path}: {_sentence(error)}") from None
+        except OSError as error:
+            raise ApiError(f"{self._root} does not answer ({error}): is Tidepool running there?") from None
+        return json.loads(text) if text else None
+
+
+def _sentence(error: urllib.error.HTTPError) -> str:
+    try:
+        said = json.loads(error.read())
+        fields = [sentence for sentences in said.get("fields", {}).values() for sentence in sentences]
+        return " ".join([said["error"], *fields])
+    except (ValueError, KeyError, AttributeError, TypeError):
+        return f"status {error.code}"
+
 
 _POLL_SECONDS = 0.25
 _CALIBRATION_SECONDS = 2.0
@@ -19,6 +73,7 @@ _CALIBRATION_SECONDS = 2.0
 _LEAST_SLOTS = 4
 _ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 _NAMES = ("tutorial-calibration", "tutorial-1", "tutorial-2")
+_Found = TypeVar("_Found")
 
 
 class MomentMissed(RuntimeError):
@@ -52,10 +107,10 @@ class Tutorial:
         self._jobs.append(self._submit("tutorial-1", slots, length.first))
         self._expect(start)
         self._expect(full)
-        self._look()
+        time.sleep(self.look_seconds)
         self._jobs.append(self._submit("tutorial-2", slots, length.second))
         self._expect(shared)
-        self._look()
+        time.sleep(self.look_seconds)
         self.api.patch(f"jobs/{self._jobs[1]}/", {"priority": 10000})
         self._expect(changed)
         self.say("T1 goes on to its end on what is left to it.")
@@ -78,7 +133,7 @@ class Tutorial:
             raise MomentMissed(f"The cluster has {slots} GPUs: the tutorial needs at least {_LEAST_SLOTS}.")
         return int(slots)
 
-    def _calibrate(self, slots: int) -> pace.Length:
+    def _calibrate(self, slots: int) -> moments.Length:
         """Train for two seconds on every slot, to learn how fast this machine is."""
         self.say(f"Measuring this machine with a short training on {slots} GPUs.")
         job = self._submit("tutorial-calibration", slots, 100_000)
@@ -96,12 +151,12 @@ class Tutorial:
                 f"The short training did not come to speed on {slots} GPUs, which the tutorial needs all: "
                 f"{self._describe(job)}"
             )
-        rate = pace.measured_rate(self._steps_at(job, slots))
-        epoch_steps = pace.steps_per_epoch(self._steps(job))
+        rate = moments.measured_rate(self._steps_at(job, slots))
+        epoch_steps = moments.steps_per_epoch(self._steps(job))
         self.api.post(f"jobs/{job}/cancel/")
         self._await_end(job)
         self.say(f"It makes {rate:.0f} steps per second; an epoch is {epoch_steps} steps.")
-        return pace.choose_lengths(rate, epoch_steps)
+        return moments.choose_lengths(rate, epoch_steps)
 
     # --- moments ---
 
@@ -122,10 +177,9 @@ class Tutorial:
 
     def _expect(self, expected: moments.Expected) -> None:
         """Wait for a moment that comes after the one before, and note when it came."""
-        if not self._until(lambda: self._find(expected) is not None, self._jobs[-1]):
+        at = self._until(lambda: self._find(expected), self._jobs[-1])
+        if at is None:
             raise MomentMissed(f"Not seen: {expected.title}. {self._sizes()}.")
-        at = self._find(expected)
-        assert at is not None
         self._last = at
         self._begun = self._begun or at
         pauses = [moments.pause_at(self._series(job), at) for job in self._jobs]
@@ -164,15 +218,17 @@ class Tutorial:
 
     def _series(self, job: int) -> list[moments.Point]:
         return [
-            moments.Point(_time(line["at"]), line["slots"], line["attempt"], line["pause_ms"])
+            moments.Point(datetime.fromisoformat(line["at"]), line["slots"], line["attempt"], line["pause_ms"])
             for line in self.api.get(f"jobs/{job}/allocation/")
         ]
 
-    def _steps(self, job: int) -> list[pace.StepPoint]:
+    def _steps(self, job: int) -> list[moments.StepPoint]:
         points = self.api.get(f"jobs/{job}/metrics/", name="loss", every=1)["results"]
-        return [pace.StepPoint(point["step"], point["epoch"], _time(point["at"])) for point in points]
+        return [
+            moments.StepPoint(point["step"], point["epoch"], datetime.fromisoformat(point["at"])) for point in points
+        ]
 
-    def _steps_at(self, job: int, slots: int) -> Sequence[pace.StepPoint]:
+    def _steps_at(self, job: int, slots: int) -> Sequence[moments.StepPoint]:
         """The steps made since it trains on so many slots; none while it does not."""
         series = self._series(job)
         if not series or series[-1].slots != slots:
@@ -195,20 +251,11 @@ class Tutorial:
 
     # --- waiting ---
 
-    def _until(self, true: Callable[[], bool], job: int | None = None) -> bool:
-        """Whether it came true before the deadline, and before `job` failed."""
+    def _until(self, found: Callable[[], _Found | None], job: int) -> _Found | None:
+        """What is found before the deadline, and before `job` has failed; None: nothing."""
         deadline = time.monotonic() + self.deadline_seconds
-        while not true():
-            if time.monotonic() > deadline:
-                return False
-            if job is not None and self.api.get(f"jobs/{job}/")["state"] == "FAILED":
-                return False
+        while not (result := found()):
+            if time.monotonic() > deadline or self.api.get(f"jobs/{job}/")["state"] == "FAILED":
+                return None
             time.sleep(_POLL_SECONDS)
-        return True
-
-    def _look(self) -> None:
-        time.sleep(self.look_seconds)
-
-
-def _time(text: str) -> datetime:
-    return datetime.fromisoformat(text)
+        return result

@@ -1,17 +1,19 @@
 """Figures of the usage page: GPUs by holder, and their activity. `static/js/pages/usage.js` draws them."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
 import plotly.graph_objects as go
 
 from core.charts import SEVERAL, JobLook, as_json, fill_pattern, job_look, layout
+from core.time import iso
+from jobs.usage.intervals import moment
+from jobs.usage.query import Asked
+from jobs.usage.report import UNKNOWN_MODEL
+from jobs.usage.window import Timeline
 
-__all__ = ["Area", "activity_figure", "allocation_figure"]
+__all__ = ["usage_figures"]
 
 _HOVER = "%{y:.4~g}"
 #: Of what held GPUs do: the same colours as words of the same meaning have elsewhere.
@@ -20,38 +22,53 @@ _IDLE = JobLook(1, "#E69F00", "#000000", "", 1)
 _UNMEASURED = JobLook(0, "#868e96", "#000000", "", 3)
 
 
-@dataclass(frozen=True)
-class Area:
-    label: str
-    #: GPUs in each step.
-    heights: Sequence[float]
-    #: The number of a job, or of what shall look like one; None: several as one.
-    look: int | None
+def usage_figures(asked: Asked, times: Timeline) -> dict[str, dict[str, Any]]:
+    """The GPUs of each holder, and what all of them did, over the same steps."""
+    edges = [iso(moment(at)) or "" for at in times.edges]
+    looks = _looks(asked.by, [band.key for band in times.bands])
+    allocation = [
+        _area(edges, band.label or UNKNOWN_MODEL, band.gpus, looks.get(band.key, SEVERAL)) for band in times.bands
+    ]
+    parts = zip(times.held, times.busy, times.idle, strict=True)
+    rest = [round(max(0.0, held - busy - idle), 4) for held, busy, idle in parts]
+    activity = [
+        _area(edges, label, heights, look)
+        for label, heights, look in (
+            ("Busy", times.busy, _BUSY),
+            ("Idle", times.idle, _IDLE),
+            ("Not measured", rest, _UNMEASURED),
+        )
+        if any(heights) or not any(times.held)
+    ]
+    shown = {
+        "start": edges[0],
+        "end": edges[-1],
+        "step_seconds": times.step_seconds,
+        "moves": bool(asked.range),
+    }
+    return {
+        "allocation": {**_figure(allocation, edges, times.capacity, "allocation"), "shown": shown},
+        "activity": {**_figure(activity, edges, times.capacity, "activity"), "shown": shown},
+    }
 
 
-def allocation_figure(edges: Sequence[str], areas: Sequence[Area], capacity: Sequence[float]) -> dict[str, Any]:
-    """edges: where the steps begin, and where the last one ends."""
-    traces = [_area(edges, area.label, area.heights, _look(area)) for area in areas]
-    return _figure(traces, edges, capacity, "allocation")
-
-
-def activity_figure(
-    edges: Sequence[str], held: Sequence[float], busy: Sequence[float], idle: Sequence[float], capacity: Sequence[float]
-) -> dict[str, Any]:
-    rest = [round(max(0.0, all_ - one - other), 4) for all_, one, other in zip(held, busy, idle, strict=True)]
-    shown = [("Busy", busy, _BUSY), ("Idle", idle, _IDLE), ("Not measured", rest, _UNMEASURED)]
-    traces = [_area(edges, label, heights, look) for label, heights, look in shown if any(heights) or not any(held)]
-    return _figure(traces, edges, capacity, "activity")
+def _looks(by: str, keys: list[int | str | None]) -> Mapping[int | str | None, JobLook]:
+    """The look of each row: a job's own, and distinct ones for others."""
+    named = [key for key in keys if key is not None]
+    if by == "job":
+        return {key: job_look(int(key)) for key in named}
+    return {key: job_look(number) for number, key in enumerate(sorted(named, key=str), start=1)}
 
 
 def _figure(
     traces: Sequence[dict[str, Any]], edges: Sequence[str], capacity: Sequence[float], kind: str
 ) -> dict[str, Any]:
+    first = next((place for place, height in enumerate(capacity) if height), len(capacity))
     figure = go.Figure(layout=layout())
     figure.add_trace(
         go.Scatter(
             x=list(edges),
-            y=_stepped(_known(capacity)),
+            y=_stepped([None] * first + list(capacity[first:])),  # a gap where its history has not begun
             name="GPUs in the pool",
             meta={"kind": "capacity"},
             mode="lines",
@@ -85,16 +102,6 @@ def _area(edges: Sequence[str], label: str, heights: Sequence[float], look: JobL
     }
 
 
-def _known(capacity: Sequence[float]) -> list[float | None]:
-    """A gap where its history has not begun."""
-    first = next((place for place, height in enumerate(capacity) if height), len(capacity))
-    return [None] * first + list(capacity[first:])
-
-
 def _stepped(heights: Sequence[float | None]) -> list[float | None]:
-    """Each holds until the next one begins, the last until the end."""
+    """Hold each height until the next one begins, and the last until the end."""
     return [*heights, *heights[-1:]]
-
-
-def _look(area: Area) -> JobLook:
-    return SEVERAL if area.look is None else job_look(area.look)

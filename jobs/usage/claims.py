@@ -1,7 +1,5 @@
 """Queries of claims, of the activity of held GPUs, and of the pool's capacity, as intervals."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,20 +41,19 @@ class Claim:
     end: int
 
     def subject(self, dimension: int) -> int | str:
-        """What it counts for, of this kind."""
-        if dimension in (Dimension.HOST, Dimension.GPU_MODEL):
-            return self.host if dimension == Dimension.HOST else self.gpu_model
-        return {Dimension.USER: self.user, Dimension.GROUP: self.group}.get(Dimension(dimension), self.job)
+        """The subject of this kind that it counts for."""
+        subject: int | str = getattr(self, Dimension(dimension).name.lower())
+        return subject
 
 
 def first_held() -> int | None:
-    """When a GPU was held for the first time. None: never yet."""
+    """The moment when a GPU was held for the first time. None: never yet."""
     first = SlotClaim.objects.aggregate(first=Min("claimed_at"))["first"]
     return None if first is None else to_ms(first)
 
 
 def claims_between(start: int, end: int, now: int, until: int) -> list[Claim]:
-    """Those that held a GPU at some time in [start, end). until: how far claims are added up.
+    """Return the claims that held a GPU at some time in [start, end). until: how far claims are added up.
 
     A database is asked for one thing that it has an index of; with more to choose from, it may read all claims.
     """
@@ -64,12 +61,12 @@ def claims_between(start: int, end: int, now: int, until: int) -> list[Claim]:
         found = _read(SlotClaim.objects.filter(job_id__in=_jobs_of(start, end)), now)
     else:
         ended = SlotClaim.objects.filter(released_at__gt=moment(start))
-        found = [*_read(ended, now), *_read(SlotClaim.objects.filter(released_at__isnull=True), now)]
+        found = [*_read(ended, now), *_read(SlotClaim.objects.open(), now)]
     return [claim for claim in found if claim.start < end and claim.end > start]
 
 
 def claims_from(start: int, end: int, now: int) -> list[Claim]:
-    """Those that began in [start, end)."""
+    """Return the claims that began in [start, end)."""
     return _read(SlotClaim.objects.filter(claimed_at__gte=moment(start), claimed_at__lt=moment(end)), now)
 
 
@@ -83,7 +80,7 @@ def _read(claims: QuerySet[SlotClaim], now: int) -> list[Claim]:
 
 
 def _jobs_of(start: int, end: int) -> QuerySet[UsageBucket, int]:
-    """By their ends, all claims that came since would be read: the sums know who held something then."""
+    """The jobs that held something then, by the sums: by their ends, all claims that came since would be read."""
     last = -(-end // HOUR)
     days = Q(hours=24, start_hour__gte=start // DAY * 24, start_hour__lt=last)
     hours = Q(hours=1, start_hour__gte=start // HOUR, start_hour__lt=last)
@@ -110,14 +107,13 @@ def as_intervals(
     claims: Iterable[Claim], subject: Callable[[Claim], int | str], measures: Mapping[int, Sequence[Measure]]
 ) -> Iterator[Interval]:
     for claim in claims:
-        own = [_within(measure, claim) for measure in measures.get(claim.number, ())]
+        own = []
+        for measure in measures.get(claim.number, ()):
+            # A claim that began or ended within the quarter of an hour was measured only then.
+            start = min(max(measure.start, claim.start), measure.end - 1)
+            end = max(start + 1, min(measure.end, claim.end))
+            own.append(Measure(start, end, measure.busy, measure.idle))
         yield Interval(subject(claim), claim.gpu_model, claim.start, claim.end, own)
-
-
-def _within(measure: Measure, claim: Claim) -> Measure:
-    """A claim that began or ended within the quarter of an hour was measured only then."""
-    start = min(max(measure.start, claim.start), measure.end - 1)
-    return Measure(start, max(start + 1, min(measure.end, claim.end)), measure.busy, measure.idle)
 
 
 def capacity_intervals(start: int, end: int) -> list[Interval]:

@@ -1,7 +1,5 @@
 """Steps of a timeline: their beginnings, and the mean number of GPUs in each. Pure."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -29,7 +27,7 @@ def chosen_step(start: int, end: int, hours_from: int) -> int:
 
 
 def edges_of(start: int, end: int, step: int) -> list[int]:
-    """From start to end: the first and the last step may be shorter, all others begin at multiples."""
+    """Return the edges from start to end: the first and the last step may be shorter, others begin at multiples."""
     return [start, *(until for _, until in cuts(start, end, step))]
 
 
@@ -93,7 +91,7 @@ class Series:
         return found
 
     def means(self) -> list[list[float]]:
-        """The same as mean numbers of GPUs."""
+        """Return the amounts as mean numbers of GPUs."""
         lengths = np.diff(np.asarray(self._edges, np.float64))
         means = (self.amounts() / lengths).round(4)
         return [[float(value) for value in row] for row in means]

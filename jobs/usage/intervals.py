@@ -3,8 +3,7 @@
 Pure: no clock, no database. An `Interval` is a claim that was given back, or is held until now.
 """
 
-from __future__ import annotations
-
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -19,6 +18,7 @@ __all__ = [
     "Amount",
     "Interval",
     "Measure",
+    "Sums",
     "amount_in",
     "cuts",
     "moment",
@@ -44,10 +44,10 @@ class Amount:
     busy: int = 0
     idle: int = 0
 
-    def __add__(self, other: Amount) -> Amount:
+    def __add__(self, other: "Amount") -> "Amount":
         return Amount(self.held + other.held, self.busy + other.busy, self.idle + other.idle)
 
-    def __sub__(self, other: Amount) -> Amount:
+    def __sub__(self, other: "Amount") -> "Amount":
         return Amount(self.held - other.held, self.busy - other.busy, self.idle - other.idle)
 
     @property
@@ -77,6 +77,10 @@ class Interval:
     end: int
     measures: Sequence[Measure] = field(default=())
     gpus: int = 1
+
+
+#: (subject, GPU model, period of prices) -> what was held.
+Sums = Mapping[tuple[int | str, str, int], Amount]
 
 
 def to_ms(at: datetime) -> int:
@@ -116,17 +120,14 @@ def share_of(measure: Measure, milliseconds: int) -> Amount:
     return Amount(0, measure.busy * milliseconds // length, measure.idle * milliseconds // length)
 
 
-def summed_up(
-    intervals: Iterable[Interval], start: int, end: int, borders: Sequence[int] = ()
-) -> Mapping[tuple[int | str, str, int], Amount]:
-    """(subject, GPU model, period) -> what lies in [start, end). Period n begins at the n-th border; 0 before all."""
-    found: dict[tuple[int | str, str, int], Amount] = {}
+def summed_up(intervals: Iterable[Interval], start: int, end: int, borders: Sequence[int] = ()) -> Sums:
+    """Add up what lies in [start, end). Period n begins at the n-th border; 0 before all."""
+    found: dict[tuple[int | str, str, int], Amount] = defaultdict(Amount)
     edges = [start, *(border for border in borders if start < border < end), end]
     first = sum(border <= start for border in borders)
     for interval in intervals:
-        for number, (begins, ends) in enumerate(pairwise(edges)):
+        for number, (begins, ends) in enumerate(pairwise(edges), start=first):
             part = amount_in(interval, begins, ends)
             if part.held:
-                key = (interval.subject, interval.gpu_model, first + number)
-                found[key] = found.get(key, NOTHING) + part
+                found[interval.subject, interval.gpu_model, number] += part
     return found

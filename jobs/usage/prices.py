@@ -1,7 +1,5 @@
 """Prices of GPU-hours: made, replaced and removed by administrators of the cluster, each change with who and what."""
 
-from __future__ import annotations
-
 from datetime import date
 from decimal import Decimal, InvalidOperation
 
@@ -15,15 +13,11 @@ from core.text import storable
 from jobs.models import GpuPrice
 from workers.models import Slot
 
-__all__ = ["known_models", "prices", "remove_price", "set_price"]
+__all__ = ["known_models", "remove_price", "set_price"]
 
 _DIGITS = Decimal("0.0001")
 _MOST = Decimal("99999999.9999")
 _FIRST, _LAST = date(2000, 1, 1), date(2100, 1, 1)
-
-
-def prices() -> list[GpuPrice]:
-    return list(GpuPrice.objects.order_by("gpu_model", "-valid_from"))
 
 
 def known_models() -> list[str]:
@@ -34,7 +28,7 @@ def known_models() -> list[str]:
 
 @transaction.atomic
 def set_price(actor: User, gpu_model: str, valid_from: date, per_hour: str | Decimal) -> GpuPrice:
-    """From a day on, in UTC; the prices before it stay what they were. The same day again replaces its price."""
+    """Set a price from a day on, in UTC; prices before it stay. The same day again replaces its price."""
     require_cluster_admin(actor)
     model = str(storable(gpu_model)).strip()
     if not model or len(model) > 128:
@@ -58,7 +52,7 @@ def set_price(actor: User, gpu_model: str, valid_from: date, per_hour: str | Dec
 
 @transaction.atomic
 def remove_price(actor: User, number: int) -> GpuPrice:
-    """From its day on the price before it counts, or none."""
+    """Remove a price: from its day on the price before it counts, or none."""
     require_cluster_admin(actor)
     price = GpuPrice.objects.select_for_update().filter(pk=number).first()
     if price is None:

@@ -1,7 +1,5 @@
 """The question that a report answers: a window, what usage is counted by, and the length of a step. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,12 +22,11 @@ RANGES = {
     "90d": ("90 days", 90 * DAY),
     "1y": ("1 year", 365 * DAY),
 }
+#: What usage is counted by, as an address says it.
 BY = {
-    "user": UsageBucket.Dimension.USER,
-    "group": UsageBucket.Dimension.GROUP,
-    "job": UsageBucket.Dimension.JOB,
-    "host": UsageBucket.Dimension.HOST,
-    "gpu_model": UsageBucket.Dimension.GPU_MODEL,
+    dimension.name.lower(): dimension
+    for dimension in UsageBucket.Dimension
+    if dimension != UsageBucket.Dimension.CAPACITY
 }
 _FIRST_RANGE = "24h"
 _LONGEST = 400 * DAY
@@ -60,7 +57,7 @@ def range_to_see(first: int | None, now: int) -> str:
 
 
 def parsed(given: Mapping[str, str], now: int, *, usual: str = _FIRST_RANGE) -> Asked:
-    """From the parameters of an address: `range`, or `from` and `to`; `by`; `step` in seconds.
+    """Read the parameters of an address: `range`, or `from` and `to`; `by`; `step` in seconds.
 
     usual: the range where none is named.
     """

@@ -1,21 +1,43 @@
-"""Adds up what held GPUs do, with each report of a host, in the rows of their readings: one query more."""
-
-from __future__ import annotations
+"""Busy and idle time of held GPUs, added up in the rows of their readings: one query more for a report of a host."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from tidepool.protocol import DeviceReading
 
 from jobs.models import GpuActivity, SlotClaim
-from jobs.usage.activity import Counted, Reading, count
-from jobs.usage.intervals import moment, to_ms
-from workers.models import GpuReading, Slot
+from jobs.usage.intervals import PIECE, cuts, moment, to_ms
+from workers.models import Slot
 
-__all__ = ["COUNTED", "count_activity"]
+__all__ = ["COUNTED", "MAX_GAP_MS", "Counted", "Reading", "count", "count_activity"]
 
+#: After a longer silence nobody knows what the GPU did meanwhile.
+MAX_GAP_MS = 10_000
 #: The columns of a reading that say what is being added up.
 COUNTED = ("counted_claim", "counted_from", "busy_ms", "idle_ms")
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The sums so far of the quarter of an hour that begins at `start`, for a claim."""
+
+    claim: int
+    start: int
+    busy: int = 0
+    idle: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    #: When, and when the one before was; in milliseconds.
+    at: int
+    before: int | None
+    #: None: the GPU does not tell, or there is none.
+    is_busy: bool | None
+    #: Who holds it, and since when; None: nobody.
+    claim: int | None
+    claimed_at: int = 0
 
 
 def count_activity(
@@ -26,19 +48,55 @@ def count_activity(
     before = {index: getattr(slots[index], "reading", None) for index in told}
     if all(busy is None for busy in told.values()) and not any(row and row.counted_claim for row in before.values()):
         return {index: _columns(None) for index in told}
-    held = SlotClaim.objects.filter(released_at__isnull=True, slot__in=[slots[index].pk for index in told]).order_by()
+    held = SlotClaim.objects.open().filter(slot__in=[slots[index].pk for index in told]).order_by()
     claims = {slot: (claim, to_ms(at)) for slot, claim, at in held.values_list("slot_id", "pk", "claimed_at")}
     columns: dict[int, dict[str, object]] = {}
-    complete: list[Counted] = []
+    complete: list[GpuActivity] = []
     for index, is_busy in told.items():
         claim, claimed_at = claims.get(slots[index].pk, (None, 0))
         row = before[index]
         reading = Reading(to_ms(now), to_ms(row.at) if row else None, is_busy, claim, claimed_at)
-        counted, finished = count(_counted(row), reading)
+        former = None
+        if row and row.counted_claim and row.counted_from:
+            former = Counted(row.counted_claim, to_ms(row.counted_from), row.busy_ms, row.idle_ms)
+        counted, finished = count(former, reading)
         columns[index] = _columns(counted)
-        complete += finished
-    _write(complete)
+        complete += [
+            GpuActivity(claim_id=one.claim, at=moment(one.start), busy_ms=one.busy, idle_ms=one.idle)
+            for one in finished
+        ]
+    # A clock that was set back may tell of the same quarter of an hour again: what was written first stays.
+    GpuActivity.objects.bulk_create(complete, ignore_conflicts=True)
     return columns
+
+
+def count(counted: Counted | None, reading: Reading) -> tuple[Counted | None, Sequence[Counted]]:
+    """Add a reading; returns the open sums, and those that it completes. Pure."""
+    finished = []
+    if counted is not None and counted.claim != reading.claim:
+        finished.append(counted)
+        counted = None
+    for start, end in cuts(*_told(reading), PIECE):
+        quarter = start - start % PIECE
+        if counted is not None and counted.start != quarter:
+            finished.append(counted)
+            counted = None
+        assert reading.claim is not None
+        counted = counted or Counted(reading.claim, quarter)
+        if reading.is_busy:
+            counted = replace(counted, busy=counted.busy + end - start)
+        else:
+            counted = replace(counted, idle=counted.idle + end - start)
+    return counted, finished
+
+
+def _told(reading: Reading) -> tuple[int, int]:
+    """The time that the reading tells about; empty if none."""
+    if reading.claim is None or reading.is_busy is None or reading.before is None:
+        return 0, 0
+    if not 0 < reading.at - reading.before <= MAX_GAP_MS:
+        return 0, 0
+    return max(reading.before, reading.claimed_at), reading.at
 
 
 def _is_busy(device: DeviceReading, idle_below_percent: float) -> bool | None:
@@ -48,23 +106,6 @@ def _is_busy(device: DeviceReading, idle_below_percent: float) -> bool | None:
     return device.utilisation_percent >= idle_below_percent
 
 
-def _counted(row: GpuReading | None) -> Counted | None:
-    if row is None or row.counted_claim is None or row.counted_from is None:
-        return None
-    return Counted(row.counted_claim, to_ms(row.counted_from), row.busy_ms, row.idle_ms)
-
-
 def _columns(counted: Counted | None) -> dict[str, object]:
-    if counted is None:
-        return {"counted_claim": None, "counted_from": None, "busy_ms": 0, "idle_ms": 0}
-    return dict(zip(COUNTED, (counted.claim, moment(counted.start), counted.busy, counted.idle), strict=True))
-
-
-def _write(complete: Sequence[Counted]) -> None:
-    if not complete:
-        return
-    rows = [
-        GpuActivity(claim_id=one.claim, at=moment(one.start), busy_ms=one.busy, idle_ms=one.idle) for one in complete
-    ]
-    # A clock that was set back may tell of the same quarter of an hour again: what was written first stays.
-    GpuActivity.objects.bulk_create(rows, ignore_conflicts=True)
+    values = (counted.claim, moment(counted.start), counted.busy, counted.idle) if counted else (None, None, 0, 0)
+    return dict(zip(COUNTED, values, strict=True))

@@ -1,9 +1,8 @@
 """Adds up claims, hour by hour. Calls that come twice, late or from several processes write the same."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -19,10 +18,10 @@ from jobs.usage.claims import (
     first_held,
     measures_between,
 )
-from jobs.usage.intervals import DAY, HOUR, MINUTE, moment, to_ms
-from jobs.usage.rollup import Sums, counted_for, rolled
+from jobs.usage.intervals import DAY, HOUR, MINUTE, Amount, Interval, cuts, moment, share_of, to_ms
+from jobs.usage.query import BY
 
-__all__ = ["HOURS_KEPT", "rebuild", "roll_up"]
+__all__ = ["HOURS_KEPT", "rebuild", "roll_up", "rolled"]
 
 #: Claims and reports are written a moment after what they tell of.
 _LAG = 10 * MINUTE
@@ -31,13 +30,9 @@ HOURS_KEPT = 40 * 24
 #: What a GPU did in a quarter of an hour is in the sums by then.
 _ACTIVITY_KEPT = 2 * DAY
 _BATCH = 2000
-_HELD_BY = (
-    UsageBucket.Dimension.USER,
-    UsageBucket.Dimension.GROUP,
-    UsageBucket.Dimension.JOB,
-    UsageBucket.Dimension.HOST,
-    UsageBucket.Dimension.GPU_MODEL,
-)
+_Key = tuple[int, int | str, str]
+#: (beginning of an hour or day, subject, GPU model) -> what was held in it.
+_Sums = Mapping[_Key, Amount]
 
 
 @dataclass(frozen=True)
@@ -84,7 +79,10 @@ def _roll_up_day(now: int, carried: _Carried | None, measured_from: int = 0) -> 
     mark.until_hour = until
     mark.hours_from = max(mark.hours_from, (last - HOURS_KEPT) // 24 * 24)
     mark.save(update_fields=["until_hour", "hours_from"])
-    claims = _claims_of_day(first, until, now, carried)
+    if carried is None or carried.hour != first:
+        claims = claims_between(first * HOUR, until * HOUR, now, until=0)
+    else:
+        claims = [*carried.claims, *claims_from(first * HOUR, until * HOUR, now)]
     # What was measured longer ago is written down nowhere else: those sums stay as they are.
     told = ["held_ms", "busy_ms", "idle_ms"] if first * HOUR >= measured_from else ["held_ms"]
     if until > mark.hours_from:
@@ -96,12 +94,6 @@ def _roll_up_day(now: int, carried: _Carried | None, measured_from: int = 0) -> 
     return until < last, _Carried(until, [claim for claim in claims if claim.end > until * HOUR])
 
 
-def _claims_of_day(first: int, until: int, now: int, carried: _Carried | None) -> list[Claim]:
-    if carried is None or carried.hour != first:
-        return claims_between(first * HOUR, until * HOUR, now, until=0)
-    return [*carried.claims, *claims_from(first * HOUR, until * HOUR, now)]
-
-
 def _locked_mark() -> UsageMark | None:
     """None: no GPU was ever held."""
     first = None if UsageMark.objects.exists() else _first_hour()
@@ -111,7 +103,7 @@ def _locked_mark() -> UsageMark | None:
 
 
 def _first_hour() -> int | None:
-    """When the day of the first claim began."""
+    """The hour in which the day of the first claim began."""
     first = first_held()
     return None if first is None else first // DAY * 24
 
@@ -123,8 +115,10 @@ def _write(claims: Sequence[Claim], size: int, start: int, end: int, now: int, t
     places = {_finest(claim): place for place, claim in enumerate(claims)}
     intervals = as_intervals(claims, lambda claim: places[_finest(claim)], measures)
     finest = rolled(intervals, start, end, size)
-    for dimension in _HELD_BY:
-        sums = counted_for(finest, [claim.subject(dimension) for claim in claims])
+    for dimension in BY.values():
+        sums: dict[_Key, Amount] = defaultdict(Amount)
+        for (begins, place, model), amount in finest.items():
+            sums[begins, claims[int(place)].subject(dimension), model] += amount
         _store(dimension, size, start, end, sums, told)
     capacity = rolled(capacity_intervals(start, end), start, end, size)
     _store(UsageBucket.Dimension.CAPACITY, size, start, end, capacity, ["held_ms"])
@@ -134,13 +128,15 @@ def _finest(claim: Claim) -> tuple[int, str, str]:
     return claim.job, claim.host, claim.gpu_model
 
 
-def _store(dimension: int, size: int, start: int, end: int, sums: Sums, told: list[str]) -> None:
+def _store(dimension: int, size: int, start: int, end: int, sums: _Sums, told: list[str]) -> None:
     hours = size // HOUR
     stored = UsageBucket.objects.filter(
         hours=hours, dimension=dimension, start_hour__gte=start // size * hours, start_hour__lt=end // HOUR
     )
     stored.update(held_ms=0)
-    names = _numbers({name for _, subject, model in sums for name in (subject, model) if isinstance(name, str)})
+    named = {name for _, subject, model in sums for name in (subject, model) if isinstance(name, str)}
+    UsageName.objects.bulk_create([UsageName(name=name) for name in sorted(named)], ignore_conflicts=True)
+    names = dict(UsageName.objects.filter(name__in=named).values_list("name", "pk"))
     rows = [
         UsageBucket(
             hours=hours,
@@ -164,7 +160,15 @@ def _store(dimension: int, size: int, start: int, end: int, sums: Sums, told: li
     stored.filter(held_ms=0).delete()
 
 
-def _numbers(names: Iterable[str]) -> dict[str, int]:
-    wanted = set(names)
-    UsageName.objects.bulk_create([UsageName(name=name) for name in sorted(wanted)], ignore_conflicts=True)
-    return dict(UsageName.objects.filter(name__in=wanted).values_list("name", "pk"))
+def rolled(intervals: Iterable[Interval], start: int, end: int, size: int) -> _Sums:
+    """The intervals' parts in [start, end) by hours or days, whichever `size` is."""
+    held: dict[_Key, int] = defaultdict(int)
+    told: dict[_Key, Amount] = defaultdict(Amount)
+    for interval in intervals:
+        for begins, ends in cuts(max(start, interval.start), min(end, interval.end), size):
+            held[begins - begins % size, interval.subject, interval.gpu_model] += (ends - begins) * interval.gpus
+        for measure in interval.measures:
+            for begins, ends in cuts(max(start, measure.start), min(end, measure.end), size):
+                key = (begins - begins % size, interval.subject, interval.gpu_model)
+                told[key] += share_of(measure, ends - begins)
+    return {key: Amount(milliseconds) + told[key] for key, milliseconds in held.items()}

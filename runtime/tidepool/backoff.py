@@ -1,7 +1,5 @@
 """Waiting before another try: the one rule of the runtime, the executor and the embedded stack."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ An exception, an exit code, a crash by a signal of the processor and a lack of m
 outside (SIGKILL, SIGTERM, a lost host) is the machine's.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import signal
@@ -53,39 +51,40 @@ def describe_end(
     `oom_killed`: the kernel has killed for want of memory since the last look; None: it does not tell.
     """
     code, number = (exit_code, None) if exit_code >= 0 else (None, -exit_code)
+
+    def end(*, by_script: bool, error: dict[str, Any] | None) -> RankEnd:
+        return RankEnd(member_id, slot, code, number, by_script, error)
+
     if fenced is not None:
-        return RankEnd(member_id, slot, code, number, by_script=False, error=_error("Stuck", fenced))
+        return end(by_script=False, error=_error("Stuck", fenced))
     if late_after is not None:
         text = (
             f"after {late_after:g} s the script had not come to session.epochs() in the rank {member_id}: killed; "
             f"its log, {log_dir.name}, tells more. A script without a session is registered with the engine single or "
             "fixed; one that needs longer, with a longer TIDEPOOL_LAUNCH_SECONDS"
         )
-        return RankEnd(member_id, slot, code, number, True, error=_error(LAUNCH_TIMEOUT, text, _stacks(log_dir)))
+        return end(by_script=True, error=_error(LAUNCH_TIMEOUT, text, _stacks(log_dir)))
+    if number is None:
+        return end(by_script=code != 0, error=_error_of(log_dir, exit_code))
     if number in _CRASHES:
         name = signal.Signals(number).name
         text = f"the process was ended by {name}: {_CRASHES[signal.Signals(number)]}"
-        return RankEnd(member_id, slot, None, number, by_script=True, error=_error(name, text, _stacks(log_dir)))
+        return end(by_script=True, error=_error(name, text, _stacks(log_dir)))
     if number == signal.SIGKILL and oom_killed:
-        text = "the kernel killed the process because memory ran out"
-        return RankEnd(member_id, slot, None, number, by_script=True, error=_error(OUT_OF_MEMORY, text))
-    if number is not None:
-        unknown = number == signal.SIGKILL and oom_killed is None
-        text = "killed by SIGKILL; whether memory ran out cannot be read on this host"
-        return RankEnd(
-            member_id, slot, None, number, by_script=False, error=_error("Killed", text) if unknown else None
-        )
-    return RankEnd(member_id, slot, code, None, by_script=code != 0, error=_error_of(log_dir, exit_code))
+        return end(by_script=True, error=_error(OUT_OF_MEMORY, "the kernel killed the process because memory ran out"))
+    unknown = number == signal.SIGKILL and oom_killed is None
+    text = "killed by SIGKILL; whether memory ran out cannot be read on this host"
+    return end(by_script=False, error=_error("Killed", text) if unknown else None)
 
 
 def error_key(error: dict[str, Any] | None, code: int | None, number: int | None) -> str:
-    """The same for two occurrences of the same error. `number`: of the signal."""
+    """Identify an error: two occurrences of the same one have the same key. `number`: of the signal."""
     shown = error or {}
     return _VARYING.sub("#", f"{shown.get('kind')}: {shown.get('message')}") + f" ({code}, {number})"
 
 
 def oom_kills(cgroup: str | None = None) -> int | None:
-    """How often the kernel has killed for want of memory: in this process's cgroup, else on the machine.
+    """Count of the kernel's kills for want of memory: in this process's cgroup, else on the machine.
 
     None: the kernel does not report it. `cgroup`: the text of /proc/self/cgroup.
     """
@@ -116,7 +115,7 @@ def _error_of(log_dir: Path, code: int) -> dict[str, Any] | None:
 
 
 def _stacks(log_dir: Path) -> str:
-    """As the crash wrote them down, but the thread that crashed first: faulthandler puts it behind all others."""
+    """Stacks that the crash wrote down, with the thread that crashed first: faulthandler puts it behind all others."""
     blocks = _read(log_dir / FATAL_FILE).strip().split("\n\n")
     return "\n\n".join([blocks[0], *sorted(blocks[1:], key=lambda block: not block.startswith("Current thread"))])
 

@@ -4,8 +4,6 @@ The shim writes these variables before it runs the script. Off the cluster none 
 `rank_context()` is None: the same script then trains alone, as rank 0 of 1.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile
@@ -112,7 +110,7 @@ def result_folder() -> Path | None:
 
 
 def log_folder() -> Path:
-    """Where a script of WMLA logs: LOG_DIR, else below JOB_STATE_DIR, else the folder for temporary files."""
+    """Folder for the logs of a WMLA script: LOG_DIR, else below JOB_STATE_DIR, else the folder for temporary files."""
     if folder := os.environ.get("LOG_DIR"):
         return Path(folder)
     state = os.environ.get("JOB_STATE_DIR")
@@ -121,7 +119,7 @@ def log_folder() -> Path:
 
 @contextmanager
 def logging_into(folder: Path) -> Iterator[None]:
-    """In the block LOG_DIR is `folder`: scripts of WMLA look for it each time that they log."""
+    """Set LOG_DIR to `folder` in the block: scripts of WMLA look for it each time that they log."""
     before = os.environ.get("LOG_DIR")
     os.environ["LOG_DIR"] = str(folder)
     try:
@@ -134,12 +132,12 @@ def logging_into(folder: Path) -> Iterator[None]:
 
 
 def training_id() -> str:
-    """As WMLA calls this training; "" off the cluster."""
+    """Name of this training in WMLA; "" off the cluster."""
     return os.environ.get("TRAINING_ID") or os.environ.get("DLI_EXECID") or ""
 
 
 def share_fabric_home(folder: Path) -> None:
-    """In a forkserver: where ranks will find WMLA's `libs/fabric.zip`."""
+    """Tell the ranks of this forkserver where WMLA's `libs/fabric.zip` is."""
     os.environ["FABRIC_HOME"] = str(folder)
 
 
@@ -149,14 +147,14 @@ def fault_spec() -> str | None:
 
 
 def share_faults(launch: LaunchSpec) -> None:
-    """In a coordinator: obey the fault points that a test sets for the ranks of its job."""
+    """Have this coordinator obey the fault points that a test sets for the ranks of its job."""
     spec = launch.environment.get("TIDEPOOL_FAULT")
     if spec is not None:
         os.environ["TIDEPOOL_FAULT"] = spec
 
 
 def ask_for_reproducible_kernels() -> None:
-    """What cuBLAS reads when it is used for the first time in this process: sums in one order."""
+    """Ask cuBLAS to sum in one order; it reads this when it is used for the first time in this process."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 

@@ -1,7 +1,5 @@
 """Fault points: named places where a test makes a process die, stop or fail. Without TIDEPOOL_FAULT they do nothing."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -1,9 +1,8 @@
-"""Journals: append-only files of JSON lines, on disk before any message is sent. Each has one writing process.
+"""Files that others read while they are written: journals, and small files that are replaced as a whole.
 
-An entry's number is its line's position, from 1.
+A journal is an append-only file of JSON lines, on disk before any message is sent, with one writing process. An entry's
+number is its line's position, from 1.
 """
-
-from __future__ import annotations
 
 import json
 import os
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from tidepool.protocol import Entry, entry_from_json, entry_to_json
 
-__all__ = ["Journal", "read_journal"]
+__all__ = ["Journal", "read_journal", "replace_file"]
 
 
 class Journal:
@@ -48,6 +47,13 @@ def read_journal(path: Path) -> list[Entry]:
         return []
     lines = [json.loads(line) for line in content.split(b"\n")[:-1]]
     return [entry for line in lines if (entry := entry_from_json(line["kind"], line["data"]))]
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write `text` aside and give it its name: nobody ever sees a part of it."""
+    unfinished = path.with_name(f".{path.name}.new")
+    unfinished.write_text(text)
+    unfinished.rename(path)
 
 
 def _cut_torn_line(path: Path) -> None:

@@ -1,16 +1,30 @@
 """Sockets between our processes, spoken in JSON lines: unix sockets on one host, TCP between hosts."""
 
-from __future__ import annotations
-
 import hashlib
 import os
+import selectors
 import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Lines", "LinkError", "between_hosts", "connect", "listen", "remover", "request", "socket_path"]
+__all__ = [
+    "Lines",
+    "LinkError",
+    "Subscribers",
+    "between_hosts",
+    "connect",
+    "dial",
+    "has_met_itself",
+    "listen",
+    "remover",
+    "request",
+    "send_line",
+    "socket_path",
+    "tcp_sockets",
+]
 
 #: The kernel's limit is 107; the rest is room for a temporary suffix.
 _PATH_LIMIT_BYTES = 100
@@ -91,6 +105,20 @@ def request(path: Path, line: bytes, timeout_seconds: float = 5.0) -> bytes:
                 return answers[0]
 
 
+def dial(address: tuple[str, int], timeout_seconds: float) -> socket.socket:
+    """A TCP connection. Raises OSError where nobody listens."""
+    connection = socket.create_connection(address, timeout_seconds)
+    if has_met_itself(connection):
+        connection.close()
+        raise ConnectionRefusedError(f"nobody listens at {address}")
+    return connection
+
+
+def has_met_itself(connection: socket.socket) -> bool:
+    """Whether TCP has connected a socket of this machine with itself, as it may where nobody listens."""
+    return bool(connection.getsockname() == connection.getpeername())
+
+
 def between_hosts(connection: socket.socket) -> None:
     """Send at once, and see the end of a peer whose host is gone within seconds, not hours."""
     tcp = socket.IPPROTO_TCP
@@ -99,6 +127,24 @@ def between_hosts(connection: socket.socket) -> None:
     connection.setsockopt(tcp, socket.TCP_KEEPIDLE, _PROBE_AFTER_SECONDS)
     connection.setsockopt(tcp, socket.TCP_KEEPINTVL, _PROBE_EVERY_SECONDS)
     connection.setsockopt(tcp, socket.TCP_USER_TIMEOUT, 1000 * _SILENCE_SECONDS)
+
+
+def tcp_sockets() -> Iterator[tuple[int, socket.socket]]:
+    """Every TCP socket of this process: its descriptor, and a duplicate that is closed after its turn."""
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # closed meanwhile, as the listing's own
+            if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                with socket.socket(fileno=os.dup(int(name))) as duplicate:
+                    if duplicate.family in (socket.AF_INET, socket.AF_INET6) and duplicate.type == socket.SOCK_STREAM:
+                        yield int(name), duplicate
+
+
+def send_line(connection: socket.socket, line: bytes) -> bool:
+    """Send without waiting. False: not all of it; who does not read is given up."""
+    try:
+        return connection.send(line) == len(line)
+    except OSError:
+        return False
 
 
 class Lines:
@@ -112,3 +158,70 @@ class Lines:
         if len(self._rest) > _LINE_LIMIT_BYTES:
             raise LinkError(f"a line of more than {_LINE_LIMIT_BYTES} bytes")
         return lines
+
+    def receive(self, connection: socket.socket) -> list[bytes] | None:
+        """Read what has arrived. None: the other end is gone, or sends no lines."""
+        try:
+            received = connection.recv(65536)
+            lines = self.feed(received)
+        except (OSError, LinkError):
+            return None
+        return lines if received else None
+
+
+@dataclass
+class _Client:
+    link: socket.socket
+    lines: Lines = field(default_factory=Lines)
+
+
+class Subscribers:
+    """Clients of a listening socket: each receives every change and may send lines.
+
+    first_line: for a new client. on_line: gets each line that a client sends. The selector's data are callbacks.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        selector: selectors.BaseSelector,
+        first_line: Callable[[], bytes],
+        on_line: Callable[[bytes], None],
+    ) -> None:
+        self._listener = listener
+        self._selector = selector
+        self._first_line = first_line
+        self._on_line = on_line
+        self._clients: list[_Client] = []
+        listener.setblocking(False)
+        selector.register(listener, selectors.EVENT_READ, self._accept)
+
+    def send(self, line: bytes) -> None:
+        for client in [*self._clients]:
+            self._send(client, line)
+
+    def _accept(self) -> None:
+        link, _ = self._listener.accept()
+        link.setblocking(False)
+        client = _Client(link)
+        self._clients.append(client)
+        self._selector.register(link, selectors.EVENT_READ, lambda: self._receive(client))
+        self._send(client, self._first_line())
+
+    def _receive(self, client: _Client) -> None:
+        lines = client.lines.receive(client.link)
+        if lines is None:
+            self._forget(client)
+        for line in lines or []:
+            self._on_line(line)
+
+    def _send(self, client: _Client, line: bytes) -> None:
+        """A client that does not read is dropped; it can connect again."""
+        if not send_line(client.link, line):
+            self._forget(client)
+
+    def _forget(self, client: _Client) -> None:
+        if client in self._clients:
+            self._clients.remove(client)
+            self._selector.unregister(client.link)
+            client.link.close()

@@ -10,14 +10,13 @@ environment at exec, so a forked process would show its ancestor's: `set_mark` t
 the memory that the kernel reads. The ancestor reserves that memory with `reserved_mark()` when it is exec'd.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os
 import signal
+import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
@@ -31,11 +30,13 @@ __all__ = [
     "cpu_seconds",
     "descendants",
     "die_with_parent",
+    "end_at_once",
     "has_children",
     "kill",
     "marked",
     "memory_bytes",
     "reap_child",
+    "redirect",
     "reserved_mark",
     "runs",
     "session_members",
@@ -69,7 +70,7 @@ def started_at(pid: int) -> float:
 
 
 def runs(process: psutil.Process) -> bool:
-    """Whether that very process has not ended. A zombie has."""
+    """Tell whether that very process has not ended. A zombie has."""
     try:
         return process.is_running() and process.status() not in _ENDED
     except psutil.NoSuchProcess:
@@ -77,7 +78,7 @@ def runs(process: psutil.Process) -> bool:
 
 
 def alive(pid: int, started_at: float) -> bool:
-    """The same for a process that another one has named."""
+    """Tell whether a process that another one has named has not ended."""
     try:
         process = psutil.Process(pid)
         return process.status() not in _ENDED and abs(process.create_time() - started_at) < _START_TOLERANCE_SECONDS
@@ -87,10 +88,7 @@ def alive(pid: int, started_at: float) -> bool:
 
 def descendants(pid: int) -> list[psutil.Process]:
     """Children, their children and so on, parents first, zombies left out."""
-    try:
-        return [process for process in psutil.Process(pid).children(recursive=True) if runs(process)]
-    except psutil.NoSuchProcess:
-        return []
+    return [process for process in trees([pid])[pid] if process.pid != pid]
 
 
 def trees(roots: list[int]) -> dict[int, list[psutil.Process]]:
@@ -98,37 +96,39 @@ def trees(roots: list[int]) -> dict[int, list[psutil.Process]]:
 
     One look at all processes serves all roots: psutil's `children` would take one for each.
     """
-    found: dict[int, psutil.Process] = {}
     children: dict[int, list[int]] = defaultdict(list)
-    for process in _processes(psutil.pids()):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            children[process.ppid()].append(process.pid)
-            found[process.pid] = process
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError):  # gone meanwhile
+            children[int(_stat(pid)[1])].append(pid)
     result = {}
     for root in roots:
-        pids = [root] if root in found else []
+        pids = [root]
         for pid in pids:  # grows while it is walked
             pids += children.get(pid, [])
-        result[root] = [found[pid] for pid in pids if runs(found[pid])]
+        result[root] = _living(pids)
     return result
 
 
 def session_members(leader: int) -> list[psutil.Process]:
     """Processes in the session of `leader`, and `leader` itself though it may not have made its session yet."""
-    pids = [pid for pid in psutil.pids() if leader in (pid, _session(pid))]
-    return [process for process in _processes(pids) if runs(process)]
+    return _living(pid for pid in psutil.pids() if leader in (pid, _session(pid)))
 
 
 def marked(prefix: str) -> list[psutil.Process]:
     """Processes whose mark is `prefix` or continues it after a dot; this one left out."""
-    pids = [pid for pid in psutil.pids() if pid != os.getpid() and f"{_mark_of(pid)}.".startswith(f"{prefix}.")]
-    return [process for process in _processes(pids) if runs(process)]
+    return _living(pid for pid in psutil.pids() if pid != os.getpid() and f"{_mark_of(pid)}.".startswith(f"{prefix}."))
 
 
 def kill(process: psutil.Process, number: signal.Signals = signal.SIGKILL) -> None:
     """Signal that very process; it is no error if it has gone."""
     with contextlib.suppress(psutil.NoSuchProcess):
         process.send_signal(number)
+
+
+def end_at_once(why: str) -> None:
+    """End this rank without running any of the script's code; its shim starts another one if it is still wanted."""
+    print(f"tidepool: rank ends itself: {why}", file=sys.stderr, flush=True)  # noqa: T201
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
@@ -205,6 +205,14 @@ def close_descriptors(keep: set[int]) -> None:
                 os.close(int(name))
 
 
+def redirect(descriptors: list[int], path: Path) -> None:
+    """Have these descriptors append to a file, or read it."""
+    opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    for descriptor in descriptors:
+        os.dup2(opened, descriptor)
+    os.close(opened)
+
+
 def reap_child() -> tuple[int, int] | None:
     """Pid and wait status of a child that has ended, if one has."""
     try:
@@ -215,7 +223,7 @@ def reap_child() -> tuple[int, int] | None:
 
 
 def has_children() -> bool:
-    """Whether this process has any, ended ones that were not reaped included."""
+    """Tell whether this process has children, ended ones that were not reaped included."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -223,11 +231,22 @@ def has_children() -> bool:
     return True
 
 
-def _processes(pids: Iterable[int]) -> Iterator[psutil.Process]:
-    """Those that are still there. Unlike `psutil.process_iter` it never answers for an earlier process of a pid."""
+def _living(pids: Iterable[int]) -> list[psutil.Process]:
+    """Those that have not ended. Unlike `psutil.process_iter` it never answers for an earlier process of a pid."""
+    found = []
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):
-            yield psutil.Process(pid)
+            process = psutil.Process(pid)
+            if process.status() not in _ENDED:
+                found.append(process)
+    return found
+
+
+def _stat(pid: int) -> list[bytes]:
+    """Fields of /proc/<pid>/stat from the state on. Not by psutil, which takes three times as long for all of them."""
+    text = Path(f"/proc/{pid}/stat").read_bytes()
+    # The name stands in parentheses and may hold anything, also parentheses: count from the last one.
+    return text[text.rindex(b")") + 2 :].split()
 
 
 def _session(pid: int) -> int | None:
@@ -249,9 +268,7 @@ def _mark_of(pid: int) -> str:
 
 def _reserved_memory() -> tuple[int, int]:
     """Address and size of the mark's value in the environment that this process was exec'd with."""
-    text = Path("/proc/self/stat").read_text()
-    # The name stands in parentheses and may hold anything, also parentheses: count from the last one.
-    fields = text[text.rindex(")") + 2 :].split()
+    fields = _stat(os.getpid())
     first, last = int(fields[47]), int(fields[48])
     environment = ctypes.string_at(first, last - first)
     prefix = b"\0" + MARK_VARIABLE.encode() + b"="

@@ -3,8 +3,6 @@
 The shim forks; the child calls `run_rank` and never returns from it.
 """
 
-from __future__ import annotations
-
 import atexit
 import faulthandler
 import json
@@ -15,6 +13,7 @@ import socket
 import sys
 import threading
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -24,10 +23,10 @@ from tidepool import procfs, wmla
 from tidepool.endings import ERROR_FILE, FATAL_FILE
 from tidepool.env import RankContext, rank_environment
 from tidepool.gang import take_place
-from tidepool.progress import noted_step
+from tidepool.journal import replace_file
 from tidepool.slots import gpu_of
 
-__all__ = ["READY", "RUNNING", "RankStart", "could_train", "end_at_once", "inherited_environment", "run_rank"]
+__all__ = ["READY", "RankStart", "could_train", "inherited_environment", "note_step", "run_rank"]
 
 #: The bytes a rank sends to its shim: when the user's script begins, and when it could join the training.
 RUNNING = b"R"
@@ -38,6 +37,8 @@ READY = b"T"
 _ends: list[BaseException] = []
 #: To the shim, in a rank.
 _links: list[socket.socket] = []
+#: Steps that are completed; None: no training has begun here.
+_step: int | None = None
 #: Added to the niceness of ranks on virtual GPUs. They train on the processors that the control plane of a small
 #: installation runs on, would take all of them, and wait then for the answers that it has no time to give.
 _VIRTUAL_NICENESS = 5
@@ -103,18 +104,12 @@ def _leave_shim(shim_pid: int, kept_descriptor: int) -> None:
 
 def _open_logs(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    _replace_descriptor(0, Path(os.devnull), os.O_RDONLY)
-    _replace_descriptor(1, folder / "stdout", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    _replace_descriptor(2, folder / "stderr", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    procfs.redirect([0], Path(os.devnull))
+    procfs.redirect([1], folder / "stdout")
+    procfs.redirect([2], folder / "stderr")
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     faulthandler.enable(open(folder / FATAL_FILE, "w"))  # noqa: SIM115 - a crash writes its stacks there
-
-
-def _replace_descriptor(number: int, path: Path, flags: int) -> None:
-    opened = os.open(path, flags, 0o644)
-    os.dup2(opened, number)
-    os.close(opened)
 
 
 def _set_environment(start: RankStart) -> None:
@@ -199,28 +194,20 @@ def _story(error: BaseException) -> tuple[str, str]:
 
 
 def _user_frames(frames: TracebackType | None) -> TracebackType | None:
-    while frames is not None and _is_ours(frames.tb_frame.f_code.co_filename):
+    while frames is not None and frames.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>", runpy.__file__):
         frames = frames.tb_next
     return frames
 
 
-def _is_ours(file_name: str) -> bool:
-    return file_name == __file__ or file_name == "<frozen runpy>" or file_name == runpy.__file__
-
-
 def _record_error(log_dir: Path, kind: str, message: str, text: str) -> None:
-    unfinished = log_dir / f"{ERROR_FILE}.new"
-    error = {"kind": kind, "message": message, "traceback": text, "step": noted_step()}
-    unfinished.write_text(json.dumps(error))
-    unfinished.rename(log_dir / ERROR_FILE)
+    error = {"kind": kind, "message": message, "traceback": text, "step": _step}
+    replace_file(log_dir / ERROR_FILE, json.dumps(error))
 
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with suppress(OSError, ValueError):  # the script closed it, or the disk is full: nowhere left to report it
             stream.flush()
-        except (OSError, ValueError):  # the script closed it, or the disk is full: there is nowhere left to report it
-            continue
 
 
 def could_train() -> None:
@@ -229,7 +216,7 @@ def could_train() -> None:
         _links.pop().send(READY)
 
 
-def end_at_once(why: str) -> None:
-    """End this rank without running any of the script's code; its shim starts another one if it is still wanted."""
-    print(f"tidepool: rank ends itself: {why}", file=sys.stderr, flush=True)  # noqa: T201
-    os.kill(os.getpid(), signal.SIGKILL)
+def note_step(step: int) -> None:
+    """`step` steps are completed: the record of this rank's end says so."""
+    global _step
+    _step = step

@@ -12,8 +12,6 @@ script has ended is not, until the coordinator says that the training has got pa
 released and wanted again. Of a script that is not elastic none is: its ranks begin together or not at all.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -30,8 +28,9 @@ import psutil
 from tidepool import procfs
 from tidepool.endings import describe_end, oom_kills
 from tidepool.env import RankContext
-from tidepool.journal import Journal, read_journal
-from tidepool.leadlink import LeadLink
+from tidepool.journal import Journal, read_journal, replace_file
+from tidepool.lead import ShimLink
+from tidepool.link import Subscribers
 from tidepool.protocol import (
     DesiredJob,
     ProtocolError,
@@ -49,9 +48,8 @@ from tidepool.protocol import (
 )
 from tidepool.rank import READY, RankStart, run_rank
 from tidepool.slots import RankProcess, Slot
-from tidepool.subscribers import Subscribers
 
-__all__ = ["RESTART_LIMIT", "journal_path", "main", "rank_mark"]
+__all__ = ["RESTART_LIMIT", "Shim", "journal_path", "rank_mark"]
 
 logger = logging.getLogger(__name__)
 
@@ -69,12 +67,6 @@ _IDLE_SECONDS = 5.0
 _HANDLED_SIGNALS = (signal.SIGTERM, signal.SIGCHLD)
 
 
-def main(spec: ShimSpec, listener: socket.socket, lifeline_fd: int | None) -> None:
-    """Returns when the job has been stopped here and nothing of it is left."""
-    procfs.become_subreaper()
-    Shim(spec, listener, lifeline_fd).run()
-
-
 def journal_path(spec: ShimSpec) -> Path:
     return Path(spec.launch.folder) / "journal" / f"shim.{spec.host}.jsonl"
 
@@ -86,6 +78,7 @@ def rank_mark(spec: ShimSpec) -> str:
 
 class Shim:
     def __init__(self, spec: ShimSpec, listener: socket.socket, lifeline_fd: int | None) -> None:
+        procfs.become_subreaper()
         self._spec = spec
         self._lifeline_fd = lifeline_fd
         self._pid = os.getpid()
@@ -103,20 +96,25 @@ class Shim:
         self._oom_kills = oom_kills()
         self._recall()
         self._journal = Journal(journal_path(spec))
-        self._launch_file = _write_launch_file(spec)
+        self._launch_file = Path(spec.launch.folder) / f"launch.{spec.host}.json"
+        replace_file(self._launch_file, json.dumps(to_json(spec.launch)))
         self._wakeup, self._selector = self._listen()
         self._subscribers = Subscribers(listener, self._selector, lambda: encode(self._status()), self._receive_desired)
-        self._lead = LeadLink(Path(spec.launch.folder), self._selector, self._join_message, self._receive_command)
+        self._lead = ShimLink(Path(spec.launch.folder), self._selector, self._join_message, self._receive_command)
 
     def run(self) -> None:
-        while not self._finished():
-            self._wait()
+        """Returns when the job has been stopped here and nothing of it is left."""
+        while not self._stopping or self._ranks:
+            for key, _ in self._selector.select(self._seconds_to_next_deadline()):
+                key.data()
             self._reap()
             if self._severed:
                 self._end_everything()
                 return
             self._end_released()
-            self._start_wanted()
+            for slot in self._startable():
+                if self._slots[slot].start_at <= time.monotonic():
+                    self._start(slot)
             self._abort_late()
             self._kill_overdue()
             self._lead.turn()
@@ -140,10 +138,7 @@ class Shim:
         return self._spec.launch.engine == "elastic"
 
     def _write_pinned(self) -> None:
-        pinned = [number for number, slot in self._slots.items() if slot.pinned]
-        unfinished = self._pinned_file.with_suffix(".new")
-        unfinished.write_text(json.dumps(pinned))
-        unfinished.rename(self._pinned_file)
+        replace_file(self._pinned_file, json.dumps([number for number, slot in self._slots.items() if slot.pinned]))
 
     def _listen(self) -> tuple[socket.socket, selectors.BaseSelector]:
         woken, waking = socket.socketpair()
@@ -160,13 +155,6 @@ class Shim:
         return woken, selector
 
     # --- waiting and hearing ---
-
-    def _finished(self) -> bool:
-        return self._stopping and not self._ranks
-
-    def _wait(self) -> None:
-        for key, _ in self._selector.select(self._seconds_to_next_deadline()):
-            key.data()
 
     def _seconds_to_next_deadline(self) -> float:
         deadlines = [rank.deadline for rank in self._ranks.values() if rank.deadline is not None]
@@ -248,20 +236,16 @@ class Shim:
             self._slots.setdefault(slot, Slot())
         return [slot for slot in empty if not self._slots[slot].pinned]
 
-    def _start_wanted(self) -> None:
-        for slot in self._startable():
-            if self._slots[slot].start_at <= time.monotonic():
-                self._start(slot)
-
     def _start(self, slot: int) -> None:
         member_id = f"{self._spec.host}.{slot}.{self._starts + 1}"
+        start = self._rank_start(member_id, slot)
         ours, theirs = socket.socketpair()
         # A signal for the child that arrived before its handlers are its own would be lost: it waits.
         signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED_SIGNALS)
         try:
             pid = os.fork()
             if pid == 0:
-                run_rank(self._rank_start(member_id, slot), theirs)
+                run_rank(start, theirs)
         except OSError as error:
             ours.close()
             self._retry_later(slot, str(error))
@@ -271,7 +255,8 @@ class Shim:
             theirs.close()
         self._starts += 1
         ready_by = time.monotonic() + self._spec.launch.launch_seconds if self._elastic else None
-        rank = RankProcess(member_id, slot, pid, procfs.started_at(pid), ours, ready_by=ready_by)
+        log_dir = start.context.log_dir
+        rank = RankProcess(member_id, slot, pid, procfs.started_at(pid), log_dir, ours, ready_by=ready_by)
         self._ranks[slot] = rank
         self._journal.append(RankStarted(member_id, slot, pid, rank.started_at, at=time.time()))
         self._selector.register(ours, selectors.EVENT_READ, lambda: self._receive_progress(rank))
@@ -369,7 +354,7 @@ class Shim:
             rank.member_id,
             rank.slot,
             exit_code,
-            self._log_dir(rank),
+            rank.log_dir,
             fenced=rank.fenced,
             late_after=self._spec.launch.launch_seconds if rank.late else None,
             oom_killed=self._oom_killed(),
@@ -393,7 +378,7 @@ class Shim:
         self._retry_later(rank.slot, f"{rank.member_id} was killed by signal {end.signal}")
 
     def _oom_killed(self) -> bool | None:
-        """Whether the kernel has killed for want of memory since the last look; None: it does not report it."""
+        """Tell whether the kernel has killed for want of memory since the last look; None: it does not report it."""
         before, self._oom_kills = self._oom_kills, oom_kills()
         return None if self._oom_kills is None else self._oom_kills > (before or 0)
 
@@ -419,9 +404,6 @@ class Shim:
 
     # --- telling ---
 
-    def _log_dir(self, rank: RankProcess) -> Path:
-        return Path(self._spec.launch.folder) / "log" / f"{rank.member_id}.{self._spec.host}"
-
     def _status(self) -> ShimStatus:
         spec = self._spec
         ranks = [
@@ -436,10 +418,3 @@ class Shim:
         if status != self._sent:
             self._sent = status
             self._subscribers.send(encode(status))
-
-
-def _write_launch_file(spec: ShimSpec) -> Path:
-    folder = Path(spec.launch.folder)
-    unfinished = folder / f"launch.{spec.host}.new"
-    unfinished.write_text(json.dumps(to_json(spec.launch)))
-    return unfinished.rename(folder / f"launch.{spec.host}.json")

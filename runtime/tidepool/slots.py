@@ -1,9 +1,8 @@
 """A shim's record of its slots and the ranks in them, and the GPU that a slot stands for."""
 
-from __future__ import annotations
-
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 __all__ = ["RankProcess", "Slot", "gpu_of"]
@@ -20,6 +19,7 @@ class RankProcess:
     slot: int
     pid: int
     started_at: float
+    log_dir: Path
     #: Its end of the pair that tells each side that the other is gone.
     link: socket.socket
     state: Literal["LAUNCHING", "RUNNING", "STOPPING"] = "LAUNCHING"

@@ -1,14 +1,23 @@
-"""Surroundings of a rank whose script is written for WMLA: variables, folders, the path for imports."""
+"""Surroundings of a rank whose script is written for WMLA: variables, folders, modules to import."""
 
-from __future__ import annotations
-
+import hashlib
+import io
 import os
+import zipfile
 from contextlib import suppress
 from pathlib import Path
 
 from tidepool.env import RankContext
 
-__all__ = ["COMPAT", "DRIVER", "driver_folder", "environment", "link_results", "link_submitted_code"]
+__all__ = [
+    "COMPAT",
+    "DRIVER",
+    "build_fabric",
+    "driver_folder",
+    "environment",
+    "link_results",
+    "link_submitted_code",
+]
 
 #: The name of the folder below `compat/`.
 COMPAT = "wmla"
@@ -21,6 +30,13 @@ _EXEC = "DLI_EXECID"
 _TRAININGS = "batchworkdir"
 #: What file systems allow for a name.
 _MAX_NAME_BYTES = 255
+#: Modules and packages of WMLA's `fabric.zip`. What a model brings itself (`elog`, `emetrics`, `edtcallback`) is left
+#: out: the model's own come first, and those beside these sources after all others.
+_ARCHIVED = ("_wmla", "callbacks.py", "fabric_model.py", "pyedt")
+
+_SOURCES = Path(__file__).resolve().parents[1] / "compat" / "wmla"
+#: The oldest that the format knows: the same sources make the same bytes.
+_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def environment(context: RankContext, runtime_root: Path, fabric_home: str) -> dict[str, str]:
@@ -57,7 +73,7 @@ def environment(context: RankContext, runtime_root: Path, fabric_home: str) -> d
 
 
 def driver_folder(context: RankContext, attempt: Path | None = None) -> Path:
-    """Where the driver logs: of the ranks, one after the other may be it, on whatever host; its folder stays.
+    """Log folder of the driver. Several ranks may be the driver, one after the other, on any host; the folder stays.
 
     attempt: another one's folder than this one's.
     """
@@ -86,3 +102,34 @@ def link_results(context: RankContext) -> None:
     if training.parent.name == _TRAININGS and is_file_name:
         with suppress(FileExistsError):
             (training.parent / name).symlink_to(Path(training.name, "current"))
+
+
+def build_fabric(folder: Path) -> Path:
+    """A FABRIC_HOME below `folder`, made unless it is there already. Other sources make another one.
+
+    Its `libs/fabric.zip` is what scripts put first on their path, before they import `fabric_model`.
+    """
+    content = _archive()
+    home = folder / hashlib.sha256(content).hexdigest()[:16]
+    archive = home / "libs" / "fabric.zip"
+    if not archive.exists():
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = archive.with_name(f".fabric.{os.getpid()}")
+        unfinished.write_bytes(content)
+        unfinished.rename(archive)
+    return home
+
+
+def _archive() -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+        for file in _archived_files():
+            entry = zipfile.ZipInfo(file.relative_to(_SOURCES).as_posix(), _TIME)
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, file.read_bytes())
+    return stream.getvalue()
+
+
+def _archived_files() -> list[Path]:
+    roots = [_SOURCES / name for name in _ARCHIVED]
+    return sorted(file for root in roots for file in ([root] if root.is_file() else root.rglob("*.py")))

@@ -6,34 +6,14 @@
 // Both are a native <dialog>: the page behind is inert, Escape and the button that keeps everything close it, and the
 // focus returns to where it was. The button that keeps has the focus first: Enter alone destroys nothing.
 
-function text(tag, words, className = "") {
-  const element = document.createElement(tag);
-  element.textContent = words;
-  if (className) element.className = className;
-  return element;
-}
-
-function button(words, value, className) {
-  const element = text("button", words, className);
-  element.value = value;
-  return element;
-}
+import { element } from "./dom.js";
 
 function dialogOf({ title, lost, hint = "", yes, keep = "Cancel", danger = true }) {
-  const dialog = document.createElement("dialog");
-  dialog.className = "ask";
-  const heading = text("h2", title, "ask-title");
-  heading.id = `ask-${crypto.randomUUID()}`;
-  dialog.setAttribute("aria-labelledby", heading.id);
-  const actions = document.createElement("form");
-  actions.method = "dialog";
-  actions.className = "ask-actions";
-  const keeping = button(keep, "", "btn");
-  keeping.autofocus = true;
-  actions.append(keeping, button(yes, "yes", danger ? "btn btn-danger" : "btn btn-primary"));
-  dialog.append(heading, text("p", lost));
-  if (hint) dialog.append(text("p", hint, "hint"));
-  dialog.append(actions);
+  const keeping = element("button", { className: "btn", autofocus: true }, keep);
+  const agreeing = element("button", { className: danger ? "btn btn-danger" : "btn btn-primary", value: "yes" }, yes);
+  const dialog = element("dialog", { className: "ask", "aria-label": title }, element("h2", { className: "ask-title" }, title), element("p", {}, lost));
+  if (hint) dialog.append(element("p", { className: "hint" }, hint));
+  dialog.append(element("form", { method: "dialog", className: "ask-actions" }, keeping, agreeing));
   return dialog;
 }
 

@@ -1,5 +1,6 @@
 // GPUs over time: draws the figures that the server made (`core/charts.py`) and keeps them moving.
 
+import { letterOf } from "./dom.js";
 import { asText, Figure, localTime, MAX_POINTS } from "./figure.js";
 import { clock, pauseInWords } from "./words.js";
 
@@ -79,10 +80,9 @@ export class TideChart extends Figure {
   newBand(point, label) {
     const colours = this.figure.layout.meta.colours;
     const colour = colours[point.job % colours.length];
-    const letter = String.fromCharCode(65 + ((point.job - 1) % 26));
     this.addBand({
       ...this.figure.layout.meta.band,
-      name: asText(`${letter} · ${label}`),
+      name: asText(`${letterOf(point.job)} · ${label}`),
       meta: { kind: "band", job: point.job, label },
       line: { ...this.figure.layout.meta.band.line, color: colour },
       fillcolor: colour,
@@ -238,10 +238,8 @@ function gpus(count) {
 }
 
 function hoverText(label, step) {
-  const lines = [`<b>${asText(label)}: ${gpus(step.slots)}</b> at ${clock(new Date(step.at))}`];
-  if (step.text) lines.push(...wrapped(asText(step.text)));
-  if (step.pause !== null && step.pause !== undefined) lines.push(pauseInWords(step.pause));
-  return lines.join("<br>");
+  const head = `<b>${asText(label)}: ${gpus(step.slots)}</b> at ${clock(new Date(step.at))}`;
+  return [head, ...wrapped(asText(step.text)), pauseInWords(step.pause)].filter(Boolean).join("<br>");
 }
 
 function wrapped(text, width = 60) {
@@ -254,12 +252,7 @@ function wrapped(text, width = 60) {
 }
 
 function heightAt(steps, at) {
-  let height = 0;
-  for (const step of steps) {
-    if (step.at > at) break;
-    height = step.slots;
-  }
-  return height;
+  return steps.findLast((step) => step.at <= at)?.slots ?? 0;
 }
 
 function area(steps, start, end) {

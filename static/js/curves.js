@@ -1,7 +1,7 @@
 // The curves of a training: rows one above the other that share the axis, by step or by time.
 
-import { mayName, placeEnds } from "./ends.js";
-import { Figure, localTime, MAX_POINTS, themeColour } from "./figure.js";
+import { Figure, localTime, MAX_POINTS, mayName, placeEnds, themeColour } from "./figure.js";
+import { atMostEvery, fetchJson } from "./live.js";
 
 //: Between two rows, as a part of the height.
 const ROW_GAP = 0.05;
@@ -15,10 +15,12 @@ export class MetricsChart extends Figure {
   constructor(panel, figure) {
     super(panel, figure);
     this.note = panel.querySelector(".chart-note");
-    this.byTime = false;
     this.timeRange = null;
-    this.fetching = null;
-    for (const button of panel.querySelectorAll("[data-axis]")) button.addEventListener("click", () => this.chooseAxis(button.dataset.axis));
+    // What else is reported for the first time comes in the same second. Without an answer the next point asks again.
+    this.refetch = atMostEvery(REFETCH_MS, async () => {
+      this.take(await fetchJson(this.figure.layout.meta.url));
+      this.draw();
+    });
     document.addEventListener("tidepool:times", (event) => this.followTimes(event.detail));
     this.take(figure);
     this.draw();
@@ -40,35 +42,7 @@ export class MetricsChart extends Figure {
     if (isNew) this.request();
   }
 
-  //: A new attempt may make steps again: the server knows what counts.
-  replacePoints() {
-    this.refetch();
-  }
-
-  refetch() {
-    if (this.fetching) return;
-    const fetchNow = async () => {
-      const response = await fetch(this.figure.layout.meta.url, { headers: { Accept: "application/json" } });
-      if (response.ok) this.take(await response.json());
-      this.draw();
-    };
-    // What else is reported for the first time comes in the same second. Without an answer the next point asks again.
-    this.fetching = setTimeout(
-      () =>
-        fetchNow()
-          .catch(() => {})
-          .finally(() => (this.fetching = null)),
-      REFETCH_MS,
-    );
-  }
-
   // --- The axis ---
-
-  chooseAxis(name) {
-    this.byTime = name === "time";
-    for (const button of this.panel.querySelectorAll("[data-axis]")) button.setAttribute("aria-pressed", String(button.dataset.axis === name));
-    this.draw();
-  }
 
   followTimes(range) {
     this.timeRange = range;

@@ -1,4 +1,7 @@
-// What all charts share: drawing at most once a second, the table of the same, CSV and PNG, and a common cursor.
+// What all charts share: drawing at most once a second, the table of the same, CSV and PNG, a common cursor, names at the
+// ends of lines, and colours that can be seen.
+
+import { element, press } from "./dom.js";
 
 export const MAX_POINTS = 600;
 const REDRAW_MS = 1_000;
@@ -44,6 +47,11 @@ export class Figure {
     this.drawnAt = 0;
     this.drawingMs = 0;
     this.timer = null;
+    this.byTime = false;
+    this.onChoice("axis", (axis) => {
+      this.byTime = axis === "time";
+      this.draw();
+    });
     panel.querySelector("[data-chart-table]")?.addEventListener("click", (event) => this.toggleTable(event.currentTarget));
     panel.querySelector("[data-chart-csv]")?.addEventListener("click", () => this.saveCsv());
     panel.querySelector("[data-chart-png]")?.addEventListener("click", () => this.savePng());
@@ -51,6 +59,17 @@ export class Figure {
     document.addEventListener("tidepool:theme", () => this.draw());
     addEventListener("resize", () => this.request());
     this.followCursor();
+  }
+
+  //: Buttons with `data-<name>`, of which one is pressed.
+  onChoice(name, take) {
+    const buttons = this.panel.querySelectorAll(`[data-${name}]`);
+    for (const button of buttons) {
+      button.addEventListener("click", () => {
+        press(buttons, name, button.dataset[name]);
+        take(button.dataset[name]);
+      });
+    }
   }
 
   request() {
@@ -70,12 +89,17 @@ export class Figure {
     this.canvas.classList.toggle("invisible", isEmpty);
     if (this.table && !this.table.hidden) this.fillTable();
     if (isEmpty) return;
-    const layout = structuredClone(this.figure.layout);
-    this.prepare(layout);
-    colourAxes(layout);
+    const layout = this.layout();
     window.Plotly.react(this.canvas, this.traces(), layout, CONFIG);
     this.drawingMs = performance.now() - this.drawnAt;
     this.drawn();
+  }
+
+  layout() {
+    const layout = structuredClone(this.figure.layout);
+    this.prepare(layout);
+    colourAxes(layout);
+    return layout;
   }
 
   hasData() {
@@ -101,23 +125,10 @@ export class Figure {
   }
 
   fillTable() {
-    const heads = this.columns().map((text) => {
-      const head = document.createElement("th");
-      head.scope = "col";
-      head.textContent = text;
-      return head;
-    });
+    const heads = this.columns().map((text) => element("th", { scope: "col" }, text));
     this.table.querySelector("thead tr").replaceChildren(...heads);
-    this.table.querySelector("tbody").replaceChildren(
-      ...this.rows()
-        .slice(-MAX_POINTS)
-        .reverse()
-        .map((row) => {
-          const line = document.createElement("tr");
-          for (const value of row) line.insertCell().textContent = value ?? "";
-          return line;
-        }),
-    );
+    const rows = this.rows().slice(-MAX_POINTS).reverse();
+    this.table.querySelector("tbody").replaceChildren(...rows.map((row) => element("tr", {}, ...row.map((value) => element("td", {}, String(value ?? ""))))));
   }
 
   saveCsv() {
@@ -130,9 +141,7 @@ export class Figure {
   //: On the page's ground: a picture without one cannot be read elsewhere.
   async savePng() {
     if (!this.hasData()) return;
-    const layout = structuredClone(this.figure.layout);
-    this.prepare(layout);
-    colourAxes(layout);
+    const layout = this.layout();
     const title = { text: asText(`${document.title} – ${this.panel.querySelector("h2").textContent}`), x: 0.01, font: { size: 15 } };
     const ground = themeColour("--surface");
     Object.assign(layout, { title, paper_bgcolor: ground, plot_bgcolor: ground, margin: { ...layout.margin, t: 72 } });
@@ -194,14 +203,11 @@ async function rastered(drawing) {
 }
 
 function save(address, name) {
-  const link = document.createElement("a");
-  link.href = address;
-  link.download = name;
-  link.click();
+  element("a", { href: address, download: name }).click();
 }
 
 //: A leading sign of a formula is defused: spreadsheets run formulas that come in text.
-export function csvCell(value) {
+function csvCell(value) {
   const text = String(value ?? "");
   const safe = typeof value === "string" && /^\s*[=+\-@]|^[\t\r]/.test(text) ? `'${text}` : text;
   return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
@@ -216,4 +222,98 @@ function colourAxes(layout) {
     Object.assign(layout[name], { gridcolor: grid, linecolor: grid, fixedrange: true, automargin: true });
     if (layout[name].showspikes) Object.assign(layout[name], { spikecolor: layout.font.color, spikethickness: 1, spikedash: "solid" });
   }
+}
+
+// --- Names at the ends of lines, where two to four of them share a row that has room; the legend has all names ---
+
+const LEAST_LINES = 2;
+const MOST_LINES = 4;
+//: Of one name.
+const HEIGHT_PX = 14;
+const GAP_PX = 5;
+//: Ends that are nearer to each other than this, from left to right, are spread from top to bottom.
+const NEAR_PX = 24;
+
+//: Of these numbers of lines, one for each row, whether some row may have names.
+export function mayName(counts) {
+  return counts.some((count) => count >= LEAST_LINES && count <= MOST_LINES);
+}
+
+//: `ends`: {axis, x, value, text, colour} of each line; without `x` its name stands beside the plot.
+export function placeEnds(box, canvas, ends) {
+  const names = [...Map.groupBy(ends, ({ axis }) => axis).values()].flatMap((row) => placesOf(row, canvas._fullLayout));
+  box.replaceChildren(...names.map((name) => nameElement(name, canvas)));
+  box.hidden = canvas.hidden;
+}
+
+function nameElement({ left, top, text, colour }, canvas) {
+  const name = element("span", {}, element("i"), text);
+  name.firstChild.style.background = colour;
+  name.style.left = `${left + canvas.offsetLeft}px`;
+  name.style.top = `${top + canvas.offsetTop}px`;
+  return name;
+}
+
+function placesOf(row, { xaxis, ...layout }) {
+  const yaxis = layout[row[0].axis.replace("y", "yaxis")];
+  if (row.length < LEAST_LINES || row.length > MOST_LINES || yaxis._length < row.length * HEIGHT_PX) return [];
+  const lefts = row.map(({ x }) => xaxis._offset + (x === undefined ? xaxis._length : xaxis.d2p(x)) + GAP_PX);
+  const places = row.map(({ value, text, colour }, index) => ({ left: lefts[index], top: yaxis._offset + yaxis.d2p(value), text, colour }));
+  const [least, most] = [yaxis._offset + HEIGHT_PX / 2, yaxis._offset + yaxis._length - HEIGHT_PX / 2];
+  for (const near of Map.groupBy(places, ({ left }) => Math.round(left / NEAR_PX)).values()) spread(near, least, most);
+  return places;
+}
+
+//: Moves them apart, as little as it takes to read them.
+function spread(places, least, most) {
+  const order = [...places].sort((one, other) => one.top - other.top);
+  let free = least;
+  for (const place of order) {
+    place.top = Math.max(place.top, free);
+    free = place.top + HEIGHT_PX;
+  }
+  let limit = most;
+  for (const place of order.reverse()) {
+    place.top = Math.min(place.top, limit);
+    limit = place.top - HEIGHT_PX;
+  }
+}
+
+// --- Colours of lines: those of the jobs, as far as they can be seen on the page's ground ---
+
+//: What WCAG asks of graphics.
+const LEAST_CONTRAST = 3;
+const MIX = 0.1;
+
+function parts(colour) {
+  return [1, 3, 5].map((place) => parseInt(colour.slice(place, place + 2), 16));
+}
+
+function luminance(colour) {
+  const [red, green, blue] = parts(colour).map((part) => (part <= 10 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+}
+
+export function contrast(one, other) {
+  const [dark, light] = [luminance(one), luminance(other)].sort((first, second) => first - second);
+  return (light + 0.05) / (dark + 0.05);
+}
+
+function mixed(colour, other) {
+  const others = parts(other);
+  return `#${parts(colour)
+    .map((part, place) =>
+      Math.round(part + (others[place] - part) * MIX)
+        .toString(16)
+        .padStart(2, "0"),
+    )
+    .join("")}`;
+}
+
+//: The same hue, lighter or darker until it stands out from the ground. All as `#rrggbb`.
+export function seenOn(ground, colour) {
+  const away = luminance(ground) < 0.18 ? "#ffffff" : "#000000";
+  let seen = colour;
+  while (contrast(seen, ground) < LEAST_CONTRAST) seen = mixed(seen, away);
+  return seen;
 }

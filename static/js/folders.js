@@ -1,5 +1,7 @@
-// Picks a folder of the server, by pointer or by keyboard. The server says what may be seen.
+// Picks a folder of the server, by pointer or by keyboard: <button data-browse="<id of the field>" data-what="training
+// folder"> in a form with `data-folders`. The server says what may be seen.
 
+import { element } from "./dom.js";
 import { bytes } from "./words.js";
 
 const dialog = document.getElementById("folders");
@@ -7,6 +9,7 @@ const list = dialog.querySelector(".folders-list");
 const trail = dialog.querySelector(".folders-trail");
 const more = dialog.querySelector("[data-more]");
 const pick = dialog.querySelector("[data-pick]");
+const folderIcon = dialog.querySelector("template");
 let address = "";
 let target = null;
 let here = null;
@@ -16,54 +19,23 @@ function say(name, words) {
   dialog.querySelector(`[data-field="${name}"]`).textContent = words;
 }
 
-function icon(name) {
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  svg.setAttribute("class", "icon");
-  svg.setAttribute("aria-hidden", "true");
-  const use = document.createElementNS("http://www.w3.org/2000/svg", "use");
-  use.setAttribute("href", `${document.body.dataset.icons}#${name}`);
-  svg.append(use);
-  return svg;
-}
-
 async function ask(path, after = "") {
-  const query = new URLSearchParams({ path, after });
-  const response = await fetch(`${address}&${query}`, { headers: { Accept: "application/json" } });
+  const response = await fetch(`${address}&${new URLSearchParams({ path, after })}`, { headers: { Accept: "application/json" } });
   const answer = await response.json().catch(() => ({}));
   if (!response.ok) throw new Error(answer.error ?? "The server does not answer: try again.");
   return answer;
 }
 
 function entryElement(entry) {
-  const item = document.createElement("li");
-  if (entry.is_folder) {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.append(icon("folder"), entry.name);
-    button.addEventListener("click", () => open(entry.path));
-    item.append(button);
-  } else {
-    const line = document.createElement("span");
-    line.className = "file";
-    line.append(entry.name, ` ${bytes(entry.size_bytes)}`);
-    item.append(line);
-  }
-  return item;
+  if (!entry.is_folder) return element("li", {}, element("span", { className: "file" }, entry.name, ` ${bytes(entry.size_bytes)}`));
+  const icon = folderIcon.content.cloneNode(true);
+  return element("li", {}, element("button", { type: "button", click: () => open(entry.path) }, icon, entry.name));
 }
 
 function showTrail() {
-  trail.replaceChildren(
-    ...here.trail.map(([name, path], index) => {
-      const item = document.createElement("li");
-      const button = document.createElement("button");
-      button.type = "button";
-      button.textContent = name;
-      if (index === here.trail.length - 1) button.setAttribute("aria-current", "true");
-      button.addEventListener("click", () => open(path));
-      item.append(button);
-      return item;
-    }),
-  );
+  const steps = here.trail.map(([name, path]) => element("button", { type: "button", click: () => open(path) }, name));
+  steps.at(-1).setAttribute("aria-current", "true");
+  trail.replaceChildren(...steps.map((step) => element("li", {}, step)));
 }
 
 function showState() {
@@ -163,11 +135,13 @@ pick.addEventListener("click", take);
 for (const button of dialog.querySelectorAll("[data-close]")) button.addEventListener("click", () => dialog.close());
 dialog.addEventListener("close", () => target?.focus());
 
-//: Opens where the field points to, else at the root; `what` is "training folder".
-export async function browseInto(field, what, folders) {
-  target = field;
-  address = folders;
-  dialog.querySelector("h2").textContent = `Pick the ${what}`;
+//: Opens where the field points to, else at the root.
+async function browse(opener) {
+  target = document.getElementById(opener.dataset.browse);
+  address = opener.form.dataset.folders;
+  dialog.querySelector("h2").textContent = `Pick the ${opener.dataset.what}`;
   dialog.showModal();
-  if (!field.value || !(await open(field.value))) await open("");
+  if (!target.value || !(await open(target.value))) await open("");
 }
+
+for (const opener of document.querySelectorAll("[data-browse]")) opener.addEventListener("click", () => browse(opener));

@@ -2,7 +2,7 @@
 
 import "./ask.js";
 import "./busy.js";
-import { showHelp } from "./help.js";
+import { showHelp } from "./keys.js";
 import { showPalette } from "./palette.js";
 import { exactTime, relativeTime } from "./words.js";
 

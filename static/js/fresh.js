@@ -2,28 +2,15 @@
 // that focus, selection, scrolling, and what a person has chosen or opened stay.
 
 import { refreshTimes } from "./frame.js";
+import { atMostEvery } from "./live.js";
 
 const { htmx, Idiomorph } = window;
 const SOON_MS = 500;
 
-//: Chosen boxes, opened details and buttons that wait for an answer: the server does not know of them.
+//: Chosen boxes, opened details, Tab stops and buttons that wait for an answer: the server does not know of them.
 Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, element) =>
-  !(name === "checked" || (name === "open" && element.matches("details")) || element.classList.contains("is-busy"));
+  !(["checked", "tabindex"].includes(name) || (name === "open" && element.matches("details")) || element.classList.contains("is-busy"));
 Idiomorph.defaults.callbacks.afterNodeAdded = (node) => node.nodeName === "TR" && node.classList.add("is-new");
-
-//: Calls `work` at most once in a while, however often it is asked to, and not while nobody looks.
-export function atMostEvery(milliseconds, work) {
-  let isDue = false;
-  return function soon() {
-    if (isDue) return;
-    isDue = true;
-    setTimeout(async () => {
-      isDue = false;
-      if (document.hidden) document.addEventListener("visibilitychange", soon, { once: true });
-      else await Promise.resolve(work()).catch(() => {}); // what comes next asks again
-    }, milliseconds);
-  };
-}
 
 export function refresh(part) {
   htmx.trigger(part, "fresh");

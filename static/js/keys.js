@@ -7,7 +7,9 @@
 // <span hidden data-key="j" data-key-words="Next job"></span> where it belongs: it sends "tidepool:key" from there.
 //
 // Keys do nothing while one types, or while a dialog is open. Single keys can be switched off in the help: programs that
-// are steered by voice type letters by accident. Those with Ctrl stay.
+// are steered by voice type letters by accident. Those with Ctrl stay. The help on "?" has what the page declares.
+
+import { element } from "./dom.js";
 
 const PAUSE_MS = 1_500;
 const OFF = "tidepool-keys-off";
@@ -16,13 +18,8 @@ const FIELDS = "input:not([type=checkbox], [type=radio], [type=button], [type=su
 let typed = "";
 let typedAt = 0;
 
-export function areKeysOff() {
+function areKeysOff() {
   return localStorage.getItem(OFF) !== null;
-}
-
-export function switchKeys(on) {
-  if (on) localStorage.removeItem(OFF);
-  else localStorage.setItem(OFF, "yes");
 }
 
 function isUsable(element) {
@@ -31,7 +28,7 @@ function isUsable(element) {
 }
 
 //: What can be pressed now, the page's own first: [{element, ways, words, isOfPage}].
-export function declaredKeys() {
+function declaredKeys() {
   const found = [...document.querySelectorAll("[data-key]")].filter(isUsable).map((element) => ({
     element,
     ways: element.dataset.key.split("|"),
@@ -82,3 +79,34 @@ function onKey(event) {
 }
 
 document.addEventListener("keydown", onKey);
+
+// --- The help ----------------------------------------------------------------------------------------------------
+
+const help = document.getElementById("key-help");
+const NAMES = { ArrowDown: "↓", ArrowUp: "↑", ArrowLeft: "←", ArrowRight: "→", " ": "Space", Escape: "Esc" };
+
+function kbd(name) {
+  const [, control, letter] = name.match(/^(Ctrl\+)?(.*)$/s);
+  return element("kbd", {}, (control ? "Ctrl " : "") + (NAMES[letter] ?? (control ? letter.toUpperCase() : letter)));
+}
+
+function line({ ways, words }) {
+  const keys = ways.flatMap((way, index) => [...(index ? [" or "] : []), ...way.split(" ").filter(Boolean).map(kbd)]);
+  return element("div", {}, element("dt", {}, ...keys), element("dd", {}, words));
+}
+
+export function showHelp() {
+  const declared = declaredKeys();
+  for (const list of help.querySelectorAll("[data-keys-of]")) {
+    const own = declared.filter(({ isOfPage }) => isOfPage === (list.dataset.keysOf === "page"));
+    list.replaceChildren(...own.map(line));
+    list.closest("section").hidden = own.length === 0;
+  }
+  help.querySelector("input").checked = !areKeysOff();
+  help.showModal();
+}
+
+help?.querySelector("input").addEventListener("change", ({ target }) => {
+  if (target.checked) localStorage.removeItem(OFF);
+  else localStorage.setItem(OFF, "yes");
+});

@@ -20,7 +20,7 @@ const OPEN = 1;
 const MERGE_DEPTH = { cluster: 3 };
 
 //: Same rule as `core.live.merge`.
-export function merge(topic, old, fresh, depth = MERGE_DEPTH[topic] ?? 1) {
+function merge(topic, old, fresh, depth = MERGE_DEPTH[topic] ?? 1) {
   const merged = { ...old };
   for (const [key, value] of Object.entries(fresh)) {
     const deeper = depth > 1 && isObject(merged[key]) && isObject(value);
@@ -34,8 +34,8 @@ function isObject(value) {
 }
 
 class Topic {
-  //: `read` answers what `url` would, where that takes more than one request.
-  constructor({ name, seq, url, read, state = {}, onState = () => {}, onAppend = () => {}, onSnapshot = () => {} }) {
+  //: `read` answers what `url` would, where that takes more than one request. Without both only the topic's number is fetched.
+  constructor({ name, seq, url = `/live/${name}.json`, read, state = {}, onState = () => {}, onAppend = () => {}, onSnapshot = () => {} }) {
     Object.assign(this, { name, seq, url, state, onState, onAppend, onSnapshot, read: read ?? (() => fetchJson(url)) });
     this.fetching = false;
     this.onFetched = () => {};
@@ -77,11 +77,27 @@ class Topic {
 //: Asking again does not help: logged out, or what the page shows may no longer be seen.
 class Refused extends Error {}
 
-export async function fetchJson(url) {
-  const response = await fetch(url, { headers: { Accept: "application/json" } });
+export async function fetchJson(url, options = {}) {
+  const response = await fetch(url, { ...options, headers: { Accept: "application/json" } });
   if (response.redirected || [401, 403, 404].includes(response.status)) throw new Refused(url);
   if (!response.ok) throw new Error(`${url} answered ${response.status}`);
   return response.json();
+}
+
+//: Calls `work` at most once in a while, however often it is asked to, once the last call is done, and not while nobody looks.
+export function atMostEvery(milliseconds, work) {
+  let isDue = false;
+  let last = Promise.resolve();
+  return function soon() {
+    if (isDue) return;
+    isDue = true;
+    setTimeout(async () => {
+      await last;
+      isDue = false;
+      if (document.hidden) document.addEventListener("visibilitychange", soon, { once: true });
+      else last = Promise.resolve(work()).catch(() => {}); // what comes next asks again
+    }, milliseconds);
+  };
 }
 
 class Connection {

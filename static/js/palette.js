@@ -1,6 +1,8 @@
 // Ctrl-K: go to a page, a job, a dataset or a model by its name, or do what the page can do. A combobox with a list
 // (https://www.w3.org/WAI/ARIA/apg/patterns/combobox/): the focus stays in the field, arrows move the chosen option.
 
+import { element } from "./dom.js";
+
 const PAUSE_MS = 150;
 const dialog = document.getElementById("palette");
 const field = document.getElementById("palette-field");
@@ -36,50 +38,20 @@ function fits(option, text) {
 }
 
 function optionElement(option, number) {
-  const element = document.createElement("div");
-  element.id = `palette-option-${number}`;
-  element.setAttribute("role", "option");
-  element.setAttribute("aria-selected", "false");
-  const name = document.createElement("bdi");
-  name.textContent = option.name;
-  element.append(name);
-  if (option.note) {
-    const note = document.createElement("small");
-    note.textContent = option.note;
-    element.append(note);
-  }
-  element.addEventListener("click", (event) => run(option, event.ctrlKey || event.metaKey));
-  element.addEventListener("pointermove", () => choose(number));
-  return element;
+  const run = (event) => carryOut(option, event.ctrlKey || event.metaKey);
+  const values = { id: `palette-option-${number}`, role: "option", "aria-selected": "false", click: run, pointermove: () => choose(number) };
+  return element("div", values, element("bdi", {}, option.name), ...(option.note ? [element("small", {}, option.note)] : []));
 }
 
 function groupElement(name, members) {
-  const group = document.createElement("div");
-  group.setAttribute("role", "group");
-  const title = document.createElement("div");
-  title.id = `palette-${name.replaceAll(" ", "-")}`;
-  title.className = "palette-group";
-  title.setAttribute("role", "presentation");
-  title.textContent = name;
-  group.setAttribute("aria-labelledby", title.id);
-  group.append(title, ...members);
-  return group;
+  const title = element("div", { className: "palette-group", role: "presentation" }, name);
+  return element("div", { role: "group", "aria-label": name }, title, ...members);
 }
 
 function show(found) {
   options = found;
-  const groups = Map.groupBy(
-    options.map((option, number) => [option, optionElement(option, number)]),
-    ([{ group }]) => group,
-  );
-  list.replaceChildren(
-    ...[...groups].map(([name, members]) =>
-      groupElement(
-        name,
-        members.map(([, element]) => element),
-      ),
-    ),
-  );
+  const groups = Map.groupBy(options.map(optionElement), (_, number) => options[number].group);
+  list.replaceChildren(...[...groups].map(([name, members]) => groupElement(name, members)));
   dialog.querySelector(".palette-none").hidden = options.length > 0;
   told.textContent = options.length === 1 ? "1 result" : `${options.length} results`;
   choose(options.length ? 0 : -1);
@@ -88,14 +60,14 @@ function show(found) {
 function choose(number) {
   document.getElementById(`palette-option-${chosen}`)?.setAttribute("aria-selected", "false");
   chosen = number;
-  const element = document.getElementById(`palette-option-${chosen}`);
-  element?.setAttribute("aria-selected", "true");
-  element?.scrollIntoView({ block: "nearest" });
-  if (element) field.setAttribute("aria-activedescendant", element.id);
+  const option = document.getElementById(`palette-option-${chosen}`);
+  option?.setAttribute("aria-selected", "true");
+  option?.scrollIntoView({ block: "nearest" });
+  if (option) field.setAttribute("aria-activedescendant", option.id);
   else field.removeAttribute("aria-activedescendant");
 }
 
-function run(option, inNewTab) {
+function carryOut(option, inNewTab) {
   dialog.close();
   if (option.element) option.element.click();
   else if (inNewTab) open(option.address, "_blank", "noopener");
@@ -142,7 +114,7 @@ function onKey(event) {
   if (event.isComposing) return;
   if (event.key === "Enter") {
     event.preventDefault();
-    if (options[chosen]) run(options[chosen], event.ctrlKey || event.metaKey);
+    if (options[chosen]) carryOut(options[chosen], event.ctrlKey || event.metaKey);
   } else if (KEYS[event.key] && options.length) {
     event.preventDefault();
     KEYS[event.key]();

@@ -1,6 +1,7 @@
-// Asks the server what a form would do as it is filled in now, and shows the answer. Everything is text, never markup.
+// Asks the server what a form would do as it is filled in now, and shows the answer.
 
-import { setField } from "./fields.js";
+import { element, setField, showList } from "./dom.js";
+import { fetchJson } from "./live.js";
 
 const PAUSE_MS = 250;
 
@@ -18,17 +19,15 @@ function gpusWords(seen) {
 //: Errors appear beside the fields that were touched; all of them are summed up in the panel.
 function showErrors(form, panel, errors, touched) {
   const list = panel.querySelector("[data-errors]");
-  list.replaceChildren();
-  for (const [name, sentences] of Object.entries(errors)) {
+  const lines = Object.entries(errors).flatMap(([name, sentences]) => {
     const input = form.elements.namedItem(name);
     const label = input?.id ? form.querySelector(`label[for="${input.id}"]`) : null;
-    for (const sentence of sentences) {
-      const item = document.createElement("li");
-      item.textContent = label ? `${label.firstChild.textContent.trim()}: ${sentence}` : sentence;
-      list.append(item);
-    }
+    return sentences.map((sentence) => (label ? `${label.firstChild.textContent.trim()}: ${sentence}` : sentence));
+  });
+  if (list) {
+    showList(list, lines);
+    list.hidden = !lines.length;
   }
-  list.hidden = !list.childElementCount;
   for (const name of touched) {
     const input = form.elements.namedItem(name);
     if (input?.id) showBeside(input, errors[name] ?? []);
@@ -39,9 +38,7 @@ export function showBeside(input, sentences) {
   const field = input.closest(".field");
   let shown = document.getElementById(`${input.id}_error`);
   if (!shown && sentences.length) {
-    shown = document.createElement("div");
-    shown.className = "field-error";
-    shown.id = `${input.id}_error`;
+    shown = element("div", { className: "field-error", id: `${input.id}_error` });
     (input.closest(".input-with-unit") ?? input).after(shown);
   }
   field?.classList.toggle("has-error", sentences.length > 0);
@@ -66,40 +63,40 @@ function showNothing(panel, words) {
   setField(panel, "why", "");
 }
 
-//: `panel` is around templates/jobs/train/_preview.html, or what `looks` fills. Returns a function that asks anew.
+//: `panel` is around templates/jobs/train/_preview.html, or what `looks` fills. Returns a function that asks anew, with
+//: more values than those of the form.
 export function watchPreview(form, panel, looks = { show: showPreview, showNothing }) {
-  const answer = panel.querySelector("[data-foreseen]");
+  const place = panel.querySelector("[data-foreseen]") ?? panel;
   const address = form.getAttribute("data-preview"); // form.dataset may be a field of that name
   const touched = new Set();
   let timer = 0;
   let asking = null;
 
-  async function ask() {
+  async function ask(more = {}) {
+    clearTimeout(timer);
     asking?.abort();
     const mine = new AbortController();
     asking = mine;
+    const body = new FormData(form);
+    for (const [name, value] of Object.entries(more)) body.set(name, value);
     try {
-      const response = await fetch(address, { method: "POST", body: new FormData(form), signal: mine.signal, headers: { Accept: "application/json" } });
-      if (!response.ok) throw new Error(`status ${response.status}`);
-      const { preview, errors } = await response.json();
-      showErrors(form, panel, errors ?? {}, touched);
-      if (preview) looks.show(panel, preview);
+      const answer = await fetchJson(address, { method: "POST", body, signal: mine.signal });
+      showErrors(form, panel, answer.errors ?? {}, touched);
+      if (answer.preview) looks.show(panel, answer.preview, answer);
       else looks.showNothing(panel, "once everything fits");
     } catch {
       if (mine.signal.aborted) return;
       showErrors(form, panel, {}, touched);
       looks.showNothing(panel, "is unknown: the server did not answer. Nothing was lost; type on to ask again.");
     }
-    answer.setAttribute("aria-busy", "false");
+    place.setAttribute("aria-busy", "false");
   }
 
-  function soon(event) {
-    if (event?.target?.name) touched.add(event.target.name);
-    answer.setAttribute("aria-busy", "true");
+  form.addEventListener("input", ({ target }) => {
+    if (target.name) touched.add(target.name);
+    place.setAttribute("aria-busy", "true");
     clearTimeout(timer);
     timer = setTimeout(ask, PAUSE_MS);
-  }
-
-  form.addEventListener("input", soon);
-  return soon;
+  });
+  return ask;
 }

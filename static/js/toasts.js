@@ -1,21 +1,10 @@
 // Short sentences about what was just done, with "Undo" where it can be undone. Screen readers hear them; they stay
 // long enough to be read, longer while the pointer or the focus is on them, and mistakes stay until they are closed.
 
+import { element } from "./dom.js";
+
 const SHOWN_MS = 8_000;
 const UNDO_MS = 20_000;
-
-function region() {
-  return document.getElementById("toasts");
-}
-
-function button(words, className, onClick) {
-  const element = document.createElement("button");
-  element.type = "button";
-  element.className = className;
-  element.textContent = words;
-  element.addEventListener("click", onClick);
-  return element;
-}
 
 function closeLater(toast, milliseconds) {
   let timer = null;
@@ -37,16 +26,10 @@ async function runUndo(toast, undo) {
 
 //: `kind` is "success" or "error"; `undo` is called when the person takes it back, and may return what to say then.
 export function say(sentence, { kind = "success", undo = null } = {}) {
-  const toast = document.createElement("div");
-  toast.className = `toast-line toast-${kind}`;
-  const words = document.createElement("span");
-  words.textContent = sentence;
-  toast.append(words);
-  if (undo) toast.append(button("Undo", "btn btn-sm", () => runUndo(toast, undo)));
-  const close = button("", "btn-close", () => toast.remove());
-  close.setAttribute("aria-label", "Close this message");
-  toast.append(close);
-  region().append(toast);
+  const toast = element("div", { className: `toast-line toast-${kind}` }, element("span", {}, sentence));
+  if (undo) toast.append(element("button", { type: "button", className: "btn btn-sm", click: () => runUndo(toast, undo) }, "Undo"));
+  toast.append(element("button", { type: "button", className: "btn-close", "aria-label": "Close this message", click: () => toast.remove() }));
+  document.getElementById("toasts").append(toast);
   if (kind !== "error") closeLater(toast, undo ? UNDO_MS : SHOWN_MS);
   return toast;
 }

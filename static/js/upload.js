@@ -1,4 +1,8 @@
-// Sends a file in pieces. The server says where the next one begins, so that nothing is sent twice and nothing is lost.
+// Sends a file in pieces, and shows how far it is. The server says where the next piece begins, so that nothing is sent
+// twice and nothing is lost.
+
+import { setField } from "./dom.js";
+import { bytes } from "./words.js";
 
 const RETRY_MS = [500, 1_000, 2_000, 4_000, 8_000, 15_000];
 //: Speed is the mean over so many pieces.
@@ -7,7 +11,7 @@ const REMEMBERED = 8;
 //: Sending again does not help.
 class Refused extends Error {}
 
-export class Sender {
+class Sender {
   //: `begun` is an upload of this file that is here in part. `onProgress` gets {sent, size, perSecond, words}.
   constructor({ address, token, file, begun = null, onProgress }) {
     Object.assign(this, { address, token, file, onProgress });
@@ -109,5 +113,73 @@ export class Sender {
         resolve();
       };
     });
+  }
+}
+
+//: Shows an upload while it runs: how far it is and how fast, a pause, and what is wrong with the file.
+export class UploadBox {
+  //: `source` says where uploads go and what is taken: data-uploads, data-suffixes, data-max-bytes. `resume` is called when
+  //: somebody presses "Go on" after the server refused the file.
+  constructor(box, source, resume) {
+    const { uploads, suffixes, maxBytes } = source.dataset;
+    const token = document.querySelector("[name=csrfmiddlewaretoken]").value;
+    Object.assign(this, { box, address: uploads, token, suffixes: suffixes.split(","), maxBytes: Number(maxBytes), resume });
+    this.sender = null;
+    this.pauseButton = box.querySelector("[data-pause]");
+    this.pauseButton.addEventListener("click", () => this.togglePause());
+    addEventListener("beforeunload", (event) => this.sender && !this.sender.isPaused && event.preventDefault());
+  }
+
+  get isBusy() {
+    return this.sender !== null;
+  }
+
+  say(name, words) {
+    setField(this.box, name, words);
+  }
+
+  //: The id of the upload once all of it is there; null if it is refused, which is said. `begun`: what is there in part.
+  async send(file, begun = null) {
+    const problem = this.problemOf(file);
+    this.box.hidden = false;
+    this.say("name", file.name);
+    this.say("words", "");
+    this.say("problem", problem);
+    this.pauseButton.hidden = Boolean(problem);
+    if (problem) return null;
+    this.sender = new Sender({ address: this.address, token: this.token, file, begun, onProgress: (progress) => this.showProgress(progress) });
+    try {
+      return await this.sender.run();
+    } catch (error) {
+      this.say("words", "");
+      this.say("problem", error.message);
+      return null;
+    } finally {
+      this.sender = null;
+    }
+  }
+
+  //: Said before the server is asked: it would refuse the same.
+  problemOf(file) {
+    const fits = this.suffixes.some((suffix) => file.name.toLowerCase().endsWith(suffix));
+    if (!fits) return `A file of this kind is not taken: choose one of ${this.suffixes.join(", ")}.`;
+    if (file.size === 0) return "The file is empty: choose another one.";
+    if (file.size > this.maxBytes)
+      return `The file has ${bytes(file.size)}, more than the server takes: ask an administrator to raise TIDEPOOL_UPLOAD_MAX_BYTES.`;
+    return "";
+  }
+
+  showProgress({ sent, size, perSecond, words }) {
+    this.box.querySelector("progress").value = size ? sent / size : 0;
+    const left = perSecond > 0 ? `, about ${Math.ceil((size - sent) / perSecond)} s left` : "";
+    const speed = perSecond > 0 ? `, ${bytes(perSecond)}/s${left}` : "";
+    this.say("words", words || `${bytes(sent)} of ${bytes(size)} (${Math.floor((100 * sent) / size)} %)${speed}`);
+  }
+
+  togglePause() {
+    if (!this.sender) this.resume();
+    else if (this.sender.isPaused) this.sender.resume();
+    else this.sender.pause();
+    this.pauseButton.textContent = this.sender?.isPaused ? "Go on" : "Pause";
   }
 }

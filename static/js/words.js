@@ -44,14 +44,12 @@ export function bytes(count) {
   return `${Number((count / 1000 ** power).toPrecision(3))} ${["B", "kB", "MB", "GB", "TB"][power]}`;
 }
 
-//: 1.5 MiB: the same rule as the filter `size` of the templates.
-export function binaryBytes(count) {
-  const power = Math.min(4, Math.floor(Math.log2(Math.max(1, count)) / 10));
-  return `${power ? (count / 1024 ** power).toFixed(1) : count} ${["bytes", "KiB", "MiB", "GiB", "TiB"][power]}`;
-}
-
 export function clock(moment) {
   return moment.toLocaleTimeString([], { hour12: false });
+}
+
+export function isOver(state) {
+  return ["SUCCEEDED", "FAILED", "CANCELLED"].includes(state);
 }
 
 export function inWords(state) {

@@ -1,7 +1,5 @@
 """Alice and Bob are data scientists, Carol and Dora administer the cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """What administrators do to accounts: what changes, what ends at once, what is refused, and what is written down."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable
 from datetime import timedelta

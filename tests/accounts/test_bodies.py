@@ -1,7 +1,5 @@
 """Under ASGI, as the product runs: large bodies are read from whoever is known, and from nobody else."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 from typing import Any
@@ -59,7 +57,7 @@ class Exchange:
                 await send({"type": "http.response.start", "status": 200, "headers": []})
                 return
 
-    async def go(self) -> Exchange:
+    async def go(self) -> "Exchange":
         await asyncio.wait_for(LimitedBodies(self._application)(self.scope, self._receive, self._send), 30)
         return self
 

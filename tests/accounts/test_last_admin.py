@@ -1,7 +1,5 @@
 """Two administrators who shut each other out in the same moment: one of them stays."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 

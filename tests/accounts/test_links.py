@@ -1,7 +1,5 @@
 """A one-time link opens one account once, for a while, and nothing else."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -11,8 +9,8 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts import actions
-from accounts.links import Handout
 from accounts.models import OneTimeLink
+from accounts.passwords import Handout
 from core.models import AuditEntry
 from core.roles import Role
 

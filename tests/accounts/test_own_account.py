@@ -1,7 +1,5 @@
 """Everybody's own account: tokens and the password, on the page and by the API."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """The pages and the API of users, for administrators of the cluster."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

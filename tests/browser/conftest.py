@@ -1,7 +1,5 @@
 """A real web process and broker over the test's database, and a browser that looks at them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -4,8 +4,6 @@ TIDEPOOL_PICTURES=test-results/pages .venv/bin/python -m pytest tests/browser/te
 also writes a picture of each look of each page into that folder.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from datetime import timedelta

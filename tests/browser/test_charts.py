@@ -1,7 +1,5 @@
 """The charts of a job's page as a person uses them: by mouse, by keyboard, as a table, as files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The page that compares trainings: it moves by itself, and its titles stand apart."""
 
-from __future__ import annotations
-
 import pytest
 from django.db import transaction
 from django.utils import timezone
@@ -9,8 +7,8 @@ from playwright.sync_api import Page, expect
 
 from core.charts import job_look
 from jobs.actions import cancel
-from jobs.control.allocation import add_point
-from jobs.control.metrics import store_steps
+from jobs.control.generations import add_point
+from jobs.control.journals import store_steps
 from jobs.control.transition import Why, change, lock_job
 from jobs.models import Job
 from jobs.states import JobState
@@ -147,7 +145,7 @@ def test_every_colour_of_a_job_is_seen_on_the_ground(page: Page, scene: Scene, t
 
     least = page.evaluate(
         """async colours => {
-            const { contrast, seenOn } = await import('/static/js/colours.js');
+            const { contrast, seenOn } = await import('/static/js/figure.js');
             const ground = getComputedStyle(document.documentElement).getPropertyValue('--surface').trim();
             return Math.min(...colours.map(colour => contrast(seenOn(ground, colour), ground)));
         }""",

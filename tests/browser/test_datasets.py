@@ -1,7 +1,5 @@
 """Datasets as a person makes them: folders picked without a pointer, an upload that is cut, and the check seen live."""
 
-from __future__ import annotations
-
 import os
 import random
 import re

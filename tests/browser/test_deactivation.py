@@ -1,7 +1,5 @@
 """An administrator deactivates somebody whose page is open: the page's websocket is closed at once."""
 
-from __future__ import annotations
-
 from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.browser.conftest import listen, log_in

@@ -1,7 +1,5 @@
 """What every page shares: questions before a loss, buttons that say that they work, and short messages."""
 
-from __future__ import annotations
-
 from playwright.sync_api import Page, expect
 
 from jobs.models import Job

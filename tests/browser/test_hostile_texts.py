@@ -1,7 +1,5 @@
 """Names, logs and errors of users are text on every page, and fit: markup, other directions, nothing visible, long."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

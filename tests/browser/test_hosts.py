@@ -1,7 +1,5 @@
 """The page of the hosts moves with what hosts report."""
 
-from __future__ import annotations
-
 import re
 from datetime import timedelta
 
@@ -10,8 +8,8 @@ from django.utils import timezone
 from playwright.sync_api import BrowserContext, Page, expect
 from tidepool.protocol import DeviceReading, HostFacts, Report
 
-from jobs.control.claims import release_claims
-from jobs.control.host_reports import record_host
+from jobs.control.hosts import record_host
+from jobs.control.lifecycle import release_claims
 from jobs.models import SlotClaim
 from tests.browser.conftest import listen, log_in
 from tests.browser.test_accessibility import fits, look_at, take_picture, violations

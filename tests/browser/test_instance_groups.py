@@ -1,7 +1,5 @@
 """Instance groups in a browser: made by IBM's labels, changed with a preview and by the keyboard alone, live."""
 
-from __future__ import annotations
-
 import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import BrowserContext, Page, expect

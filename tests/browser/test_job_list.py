@@ -1,12 +1,10 @@
 """The list of jobs as a person uses it: it moves by itself, by keyboard, with many rows chosen at once."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import Page, expect
 
 from core import live
-from jobs.actions import cancel, change_priority
+from jobs.actions import JobChange, cancel, change_job
 from jobs.models import Job
 from jobs.states import JobState
 from tests.factories import JobFactory
@@ -59,7 +57,7 @@ def test_a_change_of_priority_is_shown_where_it_now_belongs(page: Page, scene: S
     open_list(page, "?sort=priority&state=active")
     assert names(page) == ["T2 digits-cnn", "T1 digits-cnn", "digits-wide"]
 
-    change_priority(scene.waiting.pk, 9000, "alice")
+    change_job(scene.waiting.pk, JobChange(priority=9000), "alice")
 
     expect(page.locator("#jobs .job-name a")).to_have_text(["T2 digits-cnn", "digits-wide", "T1 digits-cnn"])
 
@@ -144,7 +142,7 @@ def test_a_priority_that_many_were_given_is_taken_back(page: Page, scene: Scene)
     page.get_by_role("button", name="Update Priority", exact=True).click()
     page.get_by_role("button", name="Set the priority of 2 trainings").click()
     expect(page.get_by_text("2 trainings have the priority 6500 now.")).to_be_visible()
-    change_priority(scene.second.pk, 100, "carol")
+    change_job(scene.second.pk, JobChange(priority=100), "carol")
 
     page.get_by_role("button", name="Undo").click()
 

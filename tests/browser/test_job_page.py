@@ -1,7 +1,5 @@
 """A job's page as its owner uses it: tabs, actions and their dialogs."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Iterator
@@ -14,7 +12,7 @@ from django.utils import timezone
 from playwright.sync_api import Page, Route, expect
 
 from jobs import actions
-from jobs.control.metrics import store_steps
+from jobs.control.journals import store_steps
 from jobs.files.folder import job_folder
 from jobs.messages import message
 from jobs.models import InstanceGroup, Job, MetricPoint, Rank, SlotClaim, Validation
@@ -252,7 +250,7 @@ def test_events_are_filtered_and_say_who(page: Page, scene: Scene) -> None:
     page.get_by_label("Show", exact=True).select_option("people")
     expect(page.get_by_text("No event fits")).to_be_visible()
 
-    actions.change_priority(scene.first.pk, 6000, "alice")
+    actions.change_job(scene.first.pk, actions.JobChange(priority=6000), "alice")
 
     expect(events).to_have_text(re.compile("from 5000 to 6000.*by alice"))
     page.get_by_label("Show", exact=True).select_option("")

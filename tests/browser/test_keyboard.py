@@ -1,7 +1,5 @@
 """The site without a mouse: the palette, keys that pages declare, their help, and the focus."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 

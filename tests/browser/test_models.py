@@ -1,7 +1,5 @@
 """New, Add location, Next, Add in a browser: what is shown of a policy, and what becomes of a choice."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from playwright.sync_api import Page, expect

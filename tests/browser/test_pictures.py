@@ -5,8 +5,6 @@ writes them into that folder; without it they go to the test's own. Those of adm
 belong into docs/operator.
 """
 
-from __future__ import annotations
-
 import os
 import random
 from datetime import timedelta

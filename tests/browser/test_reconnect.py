@@ -1,7 +1,5 @@
 """A job trains on real processes, its page is open, and the web process is killed: the page goes on by itself."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import tempfile

@@ -1,7 +1,5 @@
 """A resource group is made and changed as in the tutorial, and says what it would do before it is applied."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 

@@ -1,7 +1,5 @@
 """The same cluster as its owner, a colleague, a stranger, an administrator and somebody without an account see it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

@@ -1,14 +1,12 @@
 """Pages that change by themselves do not move what one looks at, and leave the focus where it is."""
 
-from __future__ import annotations
-
 import pytest
 from django.db import transaction
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from core import live
-from jobs.actions import change_priority
+from jobs.actions import JobChange, change_job
 from jobs.models import Checkpoint
 from tests.browser.test_accessibility import wait_for_charts
 from tests.browser.test_live_pages import make_steps, open_job, wait_for_step
@@ -97,7 +95,7 @@ def test_a_change_elsewhere_leaves_the_focus_in_the_list_of_jobs(page: Page, sce
     expect(page.locator("#live-dot")).to_have_attribute("data-status", "connected")
     link = page.get_by_role("link", name="digits-wide")
     link.focus()
-    change_priority(scene.waiting.pk, 9000, "alice")
+    change_job(scene.waiting.pk, JobChange(priority=9000), "alice")
 
     expect(page.get_by_role("row").filter(has_text="digits-wide")).to_contain_text("9000")
     expect(link).to_be_focused()

@@ -1,7 +1,5 @@
 """Start a training, and change one, as a person does it: with what would happen said beforehand, and undone after."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

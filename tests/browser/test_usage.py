@@ -1,7 +1,5 @@
 """The usage page as a person uses it: live at its right edge, as a table and as files, by keyboard, in any zone."""
 
-from __future__ import annotations
-
 import csv
 from datetime import timedelta
 from pathlib import Path

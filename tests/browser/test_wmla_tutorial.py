@@ -3,8 +3,6 @@
 TIDEPOOL_PICTURES=docs/user has it take the pictures of docs/user/tutorial.md, too.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import os

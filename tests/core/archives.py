@@ -1,7 +1,5 @@
 """Archives for tests, good and evil."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 import zipfile

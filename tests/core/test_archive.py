@@ -1,7 +1,5 @@
 """Uploads: what is plain is unpacked as it is; what is not leaves nothing behind."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import stat
@@ -13,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from core.archive import Limits, store_upload
+from core.archive import Limits, store_uploads
 from core.errors import UserError
 from tests.core.archives import tar_of, tar_with, zip_of
 
@@ -29,7 +27,7 @@ def area(tmp_path):
 
 
 def _store(area, stream, name, limits=LIMITS):
-    store_upload(stream, name, area / "stored", limits, single=(".py",))
+    store_uploads([(stream, name)], area / "stored", limits, single=(".py",))
 
 
 def _refused(area, stream, name, limits=LIMITS):
@@ -190,7 +188,7 @@ def test_what_is_no_archive_is_refused(area, content, name):
 def test_arbitrary_bytes_are_stored_or_refused(tmp_path_factory, data, name):
     area = tmp_path_factory.mktemp("fuzz")
     try:
-        store_upload(io.BytesIO(data), name, area / "stored", LIMITS, single=())
+        store_uploads([(io.BytesIO(data), name)], area / "stored", LIMITS, single=())
     except UserError:
         assert list(area.iterdir()) == []
 
@@ -209,6 +207,6 @@ def test_a_damaged_archive_is_stored_or_refused(tmp_path_factory, position, valu
     data[position % len(data)] = value
     area = tmp_path_factory.mktemp("damaged")
     try:
-        store_upload(io.BytesIO(bytes(data)), name, area / "stored", LIMITS, single=())
+        store_uploads([(io.BytesIO(bytes(data)), name)], area / "stored", LIMITS, single=())
     except UserError:
         assert list(area.iterdir()) == []

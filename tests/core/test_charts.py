@@ -1,7 +1,5 @@
 """Figures as the server makes them."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,13 +1,12 @@
 """The curves of a training as the server makes them."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 
 import pytest
 
-from jobs.insight.curves_figure import MAX_LINES, Curve, Sample, curves_figure, held_out_part, rows_of
+from jobs.insight.curves import MAX_LINES, curves_figure, held_out_part, rows_of
+from jobs.queries.metrics import Curve, Sample
 
 AT = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

@@ -1,7 +1,5 @@
 """Paths stay below the allowed roots, and a folder's digest tells what is in it."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """The hub: what a client knows plus its frames is what is so, whatever is lost, doubled, late or coalesced."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Iterable

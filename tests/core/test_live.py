@@ -1,7 +1,5 @@
 """Events are numbered in the writing transaction, sent after its commit, and never stop a write."""
 
-from __future__ import annotations
-
 import json
 import math
 

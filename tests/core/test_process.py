@@ -1,7 +1,5 @@
 """A scheduler's cycle without the garbage collector: the same decisions, and the collector is back after it."""
 
-from __future__ import annotations
-
 import gc
 from contextlib import suppress
 

@@ -1,7 +1,5 @@
 """Viewers read and change nothing, whichever way they come in; a view cannot forget it."""
 
-from __future__ import annotations
-
 from base64 import b64encode
 
 import pytest
@@ -14,7 +12,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from core.errors import NotAllowed
-from core.roles import Role, may_change, require_cluster_admin, require_group_admin, role_of, viewers
+from core.roles import Role, may_change, require_cluster_admin, role_of, viewers
 from jobs.models import InstanceGroup
 from tests.factories import (
     PASSWORD,
@@ -62,17 +60,6 @@ def test_only_cluster_admins_administer_the_cluster(alice: User, carol: User, vi
     for user in (alice, victor):
         with pytest.raises(NotAllowed, match="administrator of the cluster"):
             require_cluster_admin(user)
-
-
-def test_a_group_is_administered_by_its_own_and_by_cluster_admins(
-    alice: User, bob: User, carol: User, victor: User
-) -> None:
-    admins = [alice.pk, victor.pk]
-    require_group_admin(alice, admins)
-    require_group_admin(carol, admins)
-    for user in (bob, victor):
-        with pytest.raises(NotAllowed, match="may change this group"):
-            require_group_admin(user, admins)
 
 
 def test_a_page_refuses_what_a_viewer_sends(victors: Client) -> None:

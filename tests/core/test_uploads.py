@@ -1,7 +1,5 @@
 """Uploads in pieces: the file on disk says how far it is, whatever was cut."""
 
-from __future__ import annotations
-
 import fcntl
 import io
 import os

@@ -3,8 +3,6 @@
 Written byte by byte, as no Python 3 writes such files: keys and names are Python 2's `str`, the array is one string.
 """
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

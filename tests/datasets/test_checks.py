@@ -1,7 +1,5 @@
 """A check goes from WAITING to a result whoever dies meanwhile, and only one result counts."""
 
-from __future__ import annotations
-
 import io
 import os
 import signal
@@ -20,20 +18,9 @@ from core import uploads
 from core.errors import Conflict, NotAllowed, UserError
 from core.models import Topic
 from core.sources import Source, Upload
-from datasets.actions import (
-    Claim,
-    ClaimLost,
-    DatasetRegistration,
-    check_again,
-    claim_next,
-    delete_dataset,
-    delete_version,
-    finish,
-    note_progress,
-    register,
-)
-from datasets.actions import checking as checking_module
-from datasets.actions.checking import Stopped, check
+from datasets import control
+from datasets.actions import DatasetRegistration, check_again, delete_dataset, delete_version, register
+from datasets.control import Claim, ClaimLost, Stopped, check, claim_next, finish, note_progress
 from datasets.inspection.inspect import inspect
 from datasets.management.commands.check_datasets import Checker
 from datasets.models import Dataset, DatasetVersion
@@ -178,7 +165,7 @@ def test_half_an_unpacked_archive_is_unpacked_again(alice, home, monkeypatch):
 def test_states_and_progress_are_published(waiting, django_capture_on_commit_callbacks, monkeypatch):
     sent = []
     monkeypatch.setattr("core.live._send", sent.append)
-    monkeypatch.setattr(checking_module, "_TELL_SECONDS", 0)
+    monkeypatch.setattr(control, "_TELL_SECONDS", 0)
     with django_capture_on_commit_callbacks(execute=True):
         turn()
     states = [event.data[str(waiting.dataset_id)] for event in sent]

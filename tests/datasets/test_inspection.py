@@ -1,7 +1,5 @@
 """What an inspection finds in folders of each kind, and in what way it says that something does not fit."""
 
-from __future__ import annotations
-
 import base64
 import os
 from pathlib import Path
@@ -10,9 +8,9 @@ import numpy as np
 import pytest
 
 from datasets.digits import write_digits
+from datasets.inspection.findings import parts_of
 from datasets.inspection.inspect import Inspection, inspect
-from datasets.inspection.layout import parts_of
-from datasets.inspection.pixels import png
+from datasets.inspection.pictures import png
 from tests.datasets.cifar_files import batch, meta, write_cifar
 
 PNG = png(bytes(12), 2, 2, channels=3)

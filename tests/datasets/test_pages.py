@@ -1,7 +1,5 @@
 """The datasets pages: two steps to a new one, what a check has found, and who may take it back."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 
@@ -13,10 +11,11 @@ from django.test.utils import CaptureQueriesContext
 
 from core import uploads
 from core.sources import Source
-from datasets.actions import DatasetRegistration, claim_next, note_progress, register
+from datasets.actions import DatasetRegistration, register
+from datasets.control import claim_next, note_progress
 from datasets.models import Dataset, DatasetVersion
-from datasets.pages import class_table
 from datasets.queries import datasets_live
+from datasets.views import class_table
 from tests.core.archives import zip_of
 from tests.factories import DatasetFactory, DatasetVersionFactory, JobFactory
 from tests.scene import Scene
@@ -200,7 +199,7 @@ def test_the_page_of_a_dataset_costs_the_same_however_many_versions_and_jobs(sce
 
 def test_what_is_fetched_is_what_was_published(scene: Scene, alices: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     published: list[dict] = []
-    monkeypatch.setattr("datasets.actions.checks.publish", lambda topic, kind, data: published.append(data))
+    monkeypatch.setattr("datasets.control.publish", lambda topic, kind, data: published.append(data))
     version = DatasetVersionFactory(dataset=DatasetFactory(), state="WAITING", size_bytes=None, file_count=None)
     number = version.dataset_id
     claim = claim_next(version.created_at)

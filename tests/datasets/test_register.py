@@ -1,7 +1,5 @@
 """Datasets are registered by path or by upload, in versions, and never by halves."""
 
-from __future__ import annotations
-
 import io
 
 import pytest
@@ -88,14 +86,14 @@ def test_what_does_not_fit_leaves_nothing(alice, digits, changes, field):
 
 def test_an_upload_is_removed_when_it_cannot_be_stored(alice, home, monkeypatch):
     before = _uploads()
-    monkeypatch.setattr(DatasetVersion.objects, "create", _fail)
+    monkeypatch.setattr(DatasetVersion, "save", _fail)
     with pytest.raises(RuntimeError):
         register(alice, DatasetRegistration("new", Source(upload=Upload("d.tgz", tar_of({"a": b"1"})))))
     assert not Dataset.objects.exists()
     assert _uploads() == before
 
 
-def _fail(**values: object) -> None:
+def _fail(*_: object, **values: object) -> None:
     raise RuntimeError("the database is full")
 
 

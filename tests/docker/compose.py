@@ -1,7 +1,5 @@
 """Reads a compose file as `docker compose` does: YAML, merged, with the variables put in."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

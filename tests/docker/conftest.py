@@ -1,7 +1,5 @@
 """What the services said, beside a test of theirs that failed: their folder is gone afterwards."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 
 import pytest

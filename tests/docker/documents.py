@@ -1,7 +1,5 @@
 """The commands of the operator's pages."""
 
-from __future__ import annotations
-
 import re
 
 from tests.docker.compose import ROOT

@@ -3,8 +3,6 @@
 All that differs from containers is in `LocalServices._here`: names that only exist inside of them.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

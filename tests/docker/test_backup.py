@@ -1,7 +1,5 @@
 """The page on backups, literally, on SQLite: the commands as they stand there, in a home of their own."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3

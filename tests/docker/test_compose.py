@@ -1,7 +1,5 @@
 """The compose files and the Dockerfile, without a container engine: by the schema, and by what must hold of each."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import json

@@ -4,8 +4,6 @@ They start in their order, wait for each other by their own health checks, play 
 second joins by its one command, lose nothing to a restart of the whole control plane, and stop.
 """
 
-from __future__ import annotations
-
 import shutil
 import signal
 import tempfile
@@ -87,7 +85,7 @@ class SecretsWatch(threading.Thread):
         if any(secret in word for secret in self._secrets for word in [*environment.values(), *arguments]):
             self.found.add(" ".join(arguments))
 
-    def __enter__(self) -> SecretsWatch:
+    def __enter__(self) -> "SecretsWatch":
         self.start()
         return self
 

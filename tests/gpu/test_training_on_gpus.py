@@ -1,7 +1,5 @@
 """The runtime's promises on CUDA: resizes, deaths and the same weights. They need a GPU; some need several."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A cluster without processes: a test lets hosts carry out their desired state, report, and turns the scheduler."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections import defaultdict
@@ -162,11 +160,10 @@ class Cluster:
     generation: int = 0
 
     @classmethod
-    def of(cls, *names: str, slots: int = 4) -> Cluster:
+    def of(cls, *names: str, slots: int = 4) -> "Cluster":
         SchedulerLease.objects.update_or_create(pk=1, defaults={"epoch": 1})
         cluster = cls({name: FakeHost(name, slots) for name in names})
         cluster.report()
-        cluster.settle()
         return cluster
 
     def report(self) -> None:

@@ -1,7 +1,5 @@
 """Each sentence is rendered from params of a row; who reads it sees numbers in the right form."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -42,6 +40,10 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     "floor": ({**SHARE, "floor": 3}, "3 of 8 GPUs: the least it needs is 3."),
     "floor_of_other": ({**SHARE, "floor": 5, "others": [OTHER]}, "3 of 8 GPUs: the least T2 needs is 5."),
     "kept": ({**SHARE, "floor": 3}, "3 of 8 GPUs: it keeps 3, as preemption is off."),
+    "protected": (
+        {**SHARE, "minimum_run_seconds": 60},
+        "3 of 8 GPUs: kept, as its group stops no training in its first 60 s.",
+    ),
     "kept_of_other": ({**SHARE, "floor": 5, "others": [OTHER]}, "3 of 8 GPUs: T2 keeps 5, as preemption is off."),
     "ahead": ({**SHARE, "others": [OTHER]}, "3 of 8 GPUs: T2 waits before it for 1 GPU."),
     "pinned": (

@@ -1,7 +1,5 @@
 """Each option of a training reaches the Train page, the API, the row, a clone and the launch from its declaration."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

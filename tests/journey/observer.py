@@ -4,8 +4,6 @@ No slot is held by two ranks that live, none beyond what its host has; generatio
 found by the mark in their environment, so also those that neither a shim nor the database knows (any more).
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import threading
@@ -77,7 +75,7 @@ class Observer:
     looks: int = 0
     answers: int = 0
 
-    def __enter__(self) -> Observer:
+    def __enter__(self) -> "Observer":
         self._newest: dict[tuple[int, str], tuple[int, int]] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="observer")

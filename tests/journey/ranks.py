@@ -1,7 +1,5 @@
 """Watches ranks from outside while something else happens: what the API says, compared with the operating system."""
 
-from __future__ import annotations
-
 import threading
 import time
 from dataclasses import dataclass, field
@@ -34,7 +32,7 @@ class RankWatch:
     alive: dict[str, list[tuple[float, frozenset[RankSeen]]]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
-    def __enter__(self) -> RankWatch:
+    def __enter__(self) -> "RankWatch":
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch)
         self._thread.start()

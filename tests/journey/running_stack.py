@@ -1,7 +1,5 @@
 """`manage.py up` as a real process in a home of its own, and what the operating system says about it."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import queue

@@ -3,8 +3,6 @@
 And one whose script cannot be resized is not.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import shutil

@@ -5,8 +5,6 @@ on, ranks that were not killed keep their process, no completed step is lost or 
 while one rank lives. Only when none is left a new attempt begins, from the checkpoint.
 """
 
-from __future__ import annotations
-
 import itertools
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """However `up` ends, nothing of it is left, and the next start continues what was interrupted."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal
@@ -17,7 +15,7 @@ import psutil
 import pytest
 
 from tests.journey.running_stack import RunningStack, free_port, manage
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.journey
 
@@ -98,7 +96,7 @@ def test_leaves_nothing_and_continues_at_the_next_start(start: Starter, number: 
     before = first.family()
     assert len(before) >= 11, "up, broker, web, scheduler, control, executor, forkserver, shim, coordinator, two ranks"
     first.signal(number)
-    assert first.process.wait(40) == (-number if number is signal.SIGKILL else 0), first.everything_said()
+    assert first.process.wait(PATIENCE_SECONDS) == (-number if number is signal.SIGKILL else 0), first.everything_said()
     wait_until(lambda: not [process for process in before if is_alive(process)], "every process has ended")
     first.assert_nothing_is_left()
     assert first.sockets() == []
@@ -142,7 +140,7 @@ def test_a_plain_script_may_save_when_the_stack_stops_and_a_second_signal_ends_o
     [saved] = home.glob(f"results/*/batchworkdir/{jobs[0]}/attempt-1/checkpoint")
     wait_until((saved / "saved").exists, "the first one has saved")
     stack.signal(signal.SIGTERM)
-    assert stack.process.wait(40) == 0, stack.everything_said()
+    assert stack.process.wait(PATIENCE_SECONDS) == 0, stack.everything_said()
     stack.assert_nothing_is_left()
 
 

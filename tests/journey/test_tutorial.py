@@ -1,7 +1,5 @@
 """The tutorial, played by its command over REST, compared with the operating system and with the files on disk."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Through the whole product: scripts that fail, each in another way: a job says why and where, and does not go on."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`up --wmla-ports`: the same site on several ports, in the clear and by TLS, with one session for all of them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

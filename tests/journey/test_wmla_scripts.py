@@ -1,7 +1,5 @@
 """Models written for WMLA on the whole stack: resized as they train, they end with the weights of an untouched run."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import shutil

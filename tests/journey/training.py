@@ -1,7 +1,5 @@
 """A job of a test's own model, driven over REST, and what its ranks wrote."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import shutil

@@ -1,7 +1,5 @@
 """New, Add location, Next, Add: a template and a model of it; clones, versions, and who may do what."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Models are registered with an entry point that exists; their code is read and never run."""
 
-from __future__ import annotations
-
 import io
 import os
 

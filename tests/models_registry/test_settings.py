@@ -1,7 +1,5 @@
 """What is chosen reaches a script only where the script asks for it."""
 
-from __future__ import annotations
-
 import pytest
 
 from core.errors import UserError

@@ -1,7 +1,5 @@
 """Templates keep a copy of code; models are made of them, and what is in use is not deleted."""
 
-from __future__ import annotations
-
 import io
 
 import pytest
@@ -18,9 +16,8 @@ from models_registry.actions import (
     register,
     take_again,
 )
-from models_registry.compare import changed_files, changed_values, line_changes
 from models_registry.models import ModelTemplate, RegisteredModel
-from models_registry.queries import has_changed
+from models_registry.queries import changed_files, changed_values, has_changed, line_changes
 from tests.factories import JobFactory
 
 pytestmark = pytest.mark.django_db

@@ -1,7 +1,5 @@
 """Whether two trainings have come to the same, to the bit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

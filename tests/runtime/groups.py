@@ -1,7 +1,5 @@
 """Real groups whose members are threads of the test's own process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager

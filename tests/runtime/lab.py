@@ -3,8 +3,6 @@
 The hosts of a lab are names only: all of them are this machine, as the virtual hosts of the embedded stack are.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

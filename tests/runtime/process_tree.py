@@ -1,7 +1,5 @@
 """A host's process tree without an executor: what the tests of shims and ranks start and wait for."""
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

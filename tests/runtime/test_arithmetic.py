@@ -1,7 +1,5 @@
 """Shares, seeds, structures, reducer: the arithmetic that makes a result independent of the number of ranks."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -13,7 +11,7 @@ from tidepool.torch import Session
 from tidepool.torch.data import epoch_order, micro_batches, seed_step, share, sized
 from tidepool.torch.process_group import Group
 from tidepool.torch.reducer import CONTROL_SIZE, SumReducer
-from tidepool.torch.structure import flatten, unflatten
+from tidepool.torch.state import flatten, unflatten
 
 
 @given(st.integers(0, 1000), st.integers(0, 300), st.integers(1, 64))

@@ -1,7 +1,5 @@
 """Buffers that ride in a sum of float32 numbers: exactly, whatever their type."""
 
-from __future__ import annotations
-
 import torch
 from tidepool.torch.buffers import Buffers
 

@@ -1,7 +1,5 @@
 """Checkpoints: whole or not at all, verified when read, and a training continues from one."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -76,8 +74,8 @@ def test_a_file_of_weights_is_a_beginning(tmp_path: Path, name: str) -> None:
 def test_its_tensors_are_a_safetensors_file_of_any_shape_and_type(tmp_path: Path) -> None:
     types = [torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool]
     tensors = [torch.ones(3, dtype=dtype) for dtype in types] + [torch.tensor(7.5), torch.zeros(2, 0), torch.arange(9)]
-    told = write_files(tmp_path / "one", "{}", tensors)
-    assert told["size_bytes"] == (tmp_path / "one/state.safetensors").stat().st_size
+    size_bytes, _ = write_files(tmp_path / "one", "{}", tensors)
+    assert size_bytes == (tmp_path / "one/state.safetensors").stat().st_size
     read = load_file(tmp_path / "one/state.safetensors")
     assert [read[str(number)].tolist() for number in range(len(tensors))] == [tensor.tolist() for tensor in tensors]
     assert [read[str(number)].dtype for number in range(len(tensors))] == [tensor.dtype for tensor in tensors]
@@ -85,10 +83,10 @@ def test_its_tensors_are_a_safetensors_file_of_any_shape_and_type(tmp_path: Path
 
 def test_a_copy_stays_as_it_was_while_training_goes_on() -> None:
     state, copy = training(5), StateCopy()
-    structure, tensors = state.pack()
+    tensors = state.pack()[1]
     assert not copy.fits(tensors)
     copy.make_room(tensors)
-    copy.take(structure, tensors)
+    copy.take(tensors)
     before = [tensor.clone() for tensor in tensors]
     with torch.no_grad():
         state.model.weight.add_(1.0)  # type: ignore[operator, union-attr]
@@ -384,8 +382,8 @@ def test_the_period_goes_on_when_rank_0_changes(make_lab: Callable[..., Lab]) ->
     for turn in range(30):
         lab.target(("a", turn % 4), ("a", (turn + 1) % 4))
         wait_until(lambda place=turn + 1: lab.active()["members"][-1]["slot"] == place % 4, lab.story)
-        lab.wait_for_steps(80)
-        if lab.journal("checkpoint"):
+        lab.wait_for_steps(20)
+        if turn >= 2 and lab.journal("checkpoint"):  # a busy machine may take as long for the first turn
             break
     assert lab.journal("checkpoint")
     assert len(lab.started()) > 2

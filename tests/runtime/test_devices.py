@@ -3,8 +3,6 @@
 There is no GPU here: the communicator is a stand-in that does what torch's documents say. tests/gpu has the real one.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from typing import Any

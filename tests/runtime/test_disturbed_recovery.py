@@ -1,7 +1,5 @@
 """Something else is killed while the survivors of a death are finding together: they train on all the same."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Exactness through real processes: `bitwise` gives the same bits however a training is resized; `sum` does not."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

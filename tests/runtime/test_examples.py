@@ -1,7 +1,5 @@
 """What stands in runtime/README.md and examples/ runs: off the cluster as it is, and one example through resizes."""
 
-from __future__ import annotations
-
 import copy
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Each fault point is declared, stands somewhere in the runtime, and is made to act by a test."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

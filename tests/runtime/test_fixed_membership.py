@@ -1,7 +1,5 @@
 """The gang's decisions, without any I/O."""
 
-from __future__ import annotations
-
 import pytest
 from tidepool.env import RankContext
 from tidepool.gang import SharedGpuError, torchrun_environment
@@ -16,8 +14,8 @@ from tidepool.protocol import (
     PlanMember,
     entry_to_json,
 )
-from tidepool.torch.actions import Action, Send
 from tidepool.torch.fixed_membership import FixedMembership
+from tidepool.torch.roster import Action, Send
 
 PLACES = [("b", 1), ("a", 3), ("b", 0), ("a", 2)]
 MEMBER_IDS = ["b.1.1", "a.3.1", "b.0.1", "a.2.1"]
@@ -31,7 +29,7 @@ def join(member_id: str) -> Join:
 
 
 def ready(member_id: str) -> MemberMessage:
-    return MemberMessage("ready", detail={"address": f"10.0.0.{ord(member_id[0])}", "port": 4000 + int(member_id[2])})
+    return MemberMessage("ready", meeting=(f"10.0.0.{ord(member_id[0])}", 4000 + int(member_id[2])))
 
 
 def gang(*member_ids: str) -> FixedMembership:
@@ -75,14 +73,12 @@ def test_a_rank_that_dies_before_is_waited_for() -> None:
 def test_the_generation_is_active_once_all_run_the_script() -> None:
     membership = gang(*MEMBER_IDS)
     for member_id in MEMBER_IDS[:3]:
-        assert membership.received(member_id, MemberMessage("switched", 1, detail={"world_size": 4}), 3.0) == []
-    actions = membership.received(MEMBER_IDS[3], MemberMessage("switched", 1, detail={"world_size": 4}), 4.0)
+        assert membership.received(member_id, MemberMessage("switched", 1), 3.0) == []
+    actions = membership.received(MEMBER_IDS[3], MemberMessage("switched", 1), 4.0)
     assert recorded(actions) == ["generation_active"]
     [active] = [entry_to_json(action)[1] for action in actions if isinstance(action, Entry)]
     assert (active["world_size"], [member["member_id"] for member in active["members"]]) == (4, ORDER)
-    assert membership.received(MEMBER_IDS[3], MemberMessage("switched", 1, detail={"world_size": 4}), 5.0) == [], (
-        "once only"
-    )
+    assert membership.received(MEMBER_IDS[3], MemberMessage("switched", 1), 5.0) == [], "once only"
 
 
 def test_a_death_is_no_reason_to_plan_anew() -> None:
@@ -122,11 +118,9 @@ def test_a_new_coordinator_sends_the_plan_to_those_that_had_not_got_it() -> None
     for member_id in ("b.1.1", "a.2.1"):
         membership.joined(join(member_id), 2.0)
         membership.received(member_id, ready(member_id), 2.0)
-        assert (
-            recorded(membership.received(member_id, MemberMessage("switched", 1, detail={"world_size": 4}), 2.0)) == []
-        )
-    membership.received("a.3.1", MemberMessage("switched", 1, detail={"world_size": 4}), 3.0)
-    last = membership.received("b.0.1", MemberMessage("switched", 1, detail={"world_size": 4}), 3.0)
+        assert recorded(membership.received(member_id, MemberMessage("switched", 1), 2.0)) == []
+    membership.received("a.3.1", MemberMessage("switched", 1), 3.0)
+    last = membership.received("b.0.1", MemberMessage("switched", 1), 3.0)
     assert recorded(last) == ["generation_active"]
 
 

@@ -1,7 +1,5 @@
 """Scripts that know nothing of Tidepool, as real processes: their gang, their environment, their ends."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """A training that is asked to halt stops after a step and continues exactly there, on any number of ranks."""
 
-from __future__ import annotations
-
 import signal
 from collections import Counter
 from collections.abc import Callable

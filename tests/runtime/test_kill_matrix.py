@@ -4,8 +4,6 @@ Each case is a real job that also grows. Not here: ranks that are about to leave
 and the coordinator's own points (`test_checkpoint`).
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

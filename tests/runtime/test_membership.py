@@ -1,7 +1,5 @@
 """What the coordinator decides, event by event: no process, no clock."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -15,9 +13,8 @@ from tidepool.protocol import (
     ShimJoin,
     entry_to_json,
 )
-from tidepool.torch.actions import Action, Send
 from tidepool.torch.membership import PREPARE_TIMEOUT_SECONDS, Membership
-from tidepool.torch.roster import JOIN_WINDOW_SECONDS
+from tidepool.torch.roster import JOIN_WINDOW_SECONDS, Action, Send
 
 
 class Story:
@@ -430,7 +427,7 @@ def test_a_change_that_cannot_be_made_is_tried_again_later_each_time() -> None:
     waits = []
     for _ in range(8):
         story.sent()
-        story.send("unprepared", 1, generation=story.membership.generation, detail={"error": "refused"})
+        story.send("unprepared", 1, generation=story.membership.generation, error="refused")
         assert (0, "prepare", story.membership.generation + 1) not in story.sent()
         begun = story.now
         while not any(told[1] == "prepare" for told in story.sent()):

@@ -1,14 +1,14 @@
 """What the coordinator decides about checkpoints and halts, event by event: no process, no clock."""
 
-from __future__ import annotations
-
+import msgspec
 import pytest
-from tidepool.torch.actions import Publish, Send
+from tidepool.protocol import WrittenCheckpoint
+from tidepool.torch.roster import Publish, Send
 
 from tests.runtime.test_membership import Story, member_id
 
 #: What a rank says of the files that it has written.
-WRITTEN = {"size_bytes": 3, "sha256": "0" * 64}
+WRITTEN = WrittenCheckpoint(size_bytes=3, sha256="0" * 64)
 
 
 def publishing(story: Story) -> list[str]:
@@ -23,9 +23,9 @@ def publishing(story: Story) -> list[str]:
 def test_the_checkpoint_of_one_who_trains_is_published_once() -> None:
     story = Story()
     story.train_on(0, 1)
-    story.send("checkpoint", 0, step=5, detail=WRITTEN)
+    story.send("checkpoint", 0, step=5, written=WRITTEN)
     assert publishing(story) == [member_id(0)]
-    story.send("checkpoint", 0, step=5, detail=WRITTEN)
+    story.send("checkpoint", 0, step=5, written=WRITTEN)
     assert publishing(story) == [], "its word came again: the answer was lost"
     assert [record["step"] for record in story.records("checkpoint")] == [5]
     answers = [action for action in story.actions if isinstance(action, Send) and action.message.kind == "checkpointed"]
@@ -38,7 +38,7 @@ def test_the_checkpoint_of_a_past_that_is_over_is_refused(case: str) -> None:
     story.train_on(0, 1)
     writer = 0
     if case == "older":
-        story.send("checkpoint", 1, step=9, detail=WRITTEN)
+        story.send("checkpoint", 1, step=9, written=WRITTEN)
         publishing(story)
     elif case == "left":
         story.want(1, revision=2)
@@ -48,7 +48,7 @@ def test_the_checkpoint_of_a_past_that_is_over_is_refused(case: str) -> None:
         writer = 2
     else:
         story.send("finished", 1, step=20)
-    story.send("checkpoint", writer, step=5, detail=WRITTEN)
+    story.send("checkpoint", writer, step=5, written=WRITTEN)
     assert publishing(story) == []
     refused = [action for action in story.actions if isinstance(action, Send)][-1]
     assert (refused.member_id, refused.message.kind, refused.message.step) == (
@@ -79,10 +79,10 @@ def test_all_halt_together_and_end_once_the_state_is_saved() -> None:
     story.train_on(0, 1)
     halt(story)
     generation = prepare_halt(story, 0, 1)
-    story.send("checkpoint", 0, step=5, detail={**WRITTEN, "halt": None})
+    story.send("checkpoint", 0, step=5, written=WRITTEN)
     publishing(story)
     assert story.sent() == [], "one that was under way before"
-    story.send("checkpoint", 0, step=6, detail={**WRITTEN, "halt": generation})
+    story.send("checkpoint", 0, step=6, written=msgspec.structs.replace(WRITTEN, halt=generation))
     publishing(story)
     assert sorted(story.sent()) == [(0, "stop", 0), (1, "stop", 0)]
     assert [record["step"] for record in story.records("halted")] == [6]
@@ -97,10 +97,10 @@ def test_the_step_of_the_halt_may_be_saved_already() -> None:
     story.train_on(0)
     halt(story)
     generation = prepare_halt(story, 0)
-    story.send("checkpoint", 0, step=6, detail={**WRITTEN, "halt": None})
-    story.send("checkpoint", 0, step=6, detail={**WRITTEN, "halt": generation})
+    story.send("checkpoint", 0, step=6, written=WRITTEN)
+    story.send("checkpoint", 0, step=6, written=msgspec.structs.replace(WRITTEN, halt=generation))
     publishing(story)
-    story.send("checkpoint", 0, step=6, detail={**WRITTEN, "halt": generation})
+    story.send("checkpoint", 0, step=6, written=msgspec.structs.replace(WRITTEN, halt=generation))
     assert (0, "stop", 0) in story.sent()
 
 
@@ -111,12 +111,12 @@ def test_a_death_during_the_halt_is_recovered_from_and_the_survivors_halt_again(
     first = prepare_halt(story, 0, 1)
     story.die(0)
     assert story.sent() == [(1, "recover", first + 1)]
-    story.send("checkpoint", 1, step=6, detail={**WRITTEN, "halt": first})
+    story.send("checkpoint", 1, step=6, written=msgspec.structs.replace(WRITTEN, halt=first))
     publishing(story)
     assert not story.records("halted"), "the others of that halt are gone"
     story.send("switched", 1, generation=first + 1)
     second = prepare_halt(story, 1)
-    story.send("checkpoint", 1, step=7, detail={**WRITTEN, "halt": second})
+    story.send("checkpoint", 1, step=7, written=msgspec.structs.replace(WRITTEN, halt=second))
     publishing(story)
     assert [record["step"] for record in story.records("halted")] == [7]
 

@@ -1,7 +1,5 @@
 """metrics.jsonl: valid JSON whatever the numbers, and each step once whoever writes it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A rank that the kernel kills for want of memory, in a real cgroup with a limit, and one that somebody else kills."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

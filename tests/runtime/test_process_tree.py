@@ -1,7 +1,5 @@
 """Shims and ranks, by real processes: what starts, what is recorded, what ends."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The parts below shims and ranks: processes as the kernel shows them, and lines over sockets."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

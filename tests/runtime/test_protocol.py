@@ -1,7 +1,5 @@
 """The protocol's JSON: what is accepted, what is refused, and what a journal holds."""
 
-from __future__ import annotations
-
 import json
 import math
 from contextlib import closing

@@ -1,12 +1,9 @@
 """Who is stuck, and who is only slow: no process, no clock."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tidepool.protocol import Join, Member, MemberMessage, ShimJoin
-from tidepool.torch.actions import Fence
+from tidepool.protocol import Join, Member, MemberMessage, ShimCommand, ShimJoin, host_of
 from tidepool.torch.membership import Membership
 from tidepool.torch.pulses import Pulses, Stuck
 
@@ -169,7 +166,9 @@ def pass_seconds(story: Story, seconds: int, waiting: tuple[int, ...], busy: tup
 
 
 def fences(story: Story) -> list[tuple[str, str]]:
-    return [(action.member_id, action.host) for action in story.actions if isinstance(action, Fence)]
+    return [
+        (action.member_id, host_of(action.member_id)) for action in story.actions if isinstance(action, ShimCommand)
+    ]
 
 
 def test_the_survivors_of_a_stuck_rank_go_on_and_its_shim_kills_it() -> None:
@@ -214,7 +213,7 @@ def test_a_shim_that_comes_back_is_told_of_ranks_that_were_given_up_meanwhile() 
     pass_seconds(story, 62, waiting=(0,))
     story.actions.clear()
     told = story.membership.shim_joined(ShimJoin(1, 1, "a", [member_id(0), member_id(1)]), story.now)
-    assert told == [Fence(member_id(1), "a", story.membership.fenced[member_id(1)])]
+    assert told == [ShimCommand("fence", member_id(1), story.membership.fenced[member_id(1)])]
 
 
 def test_a_joiner_that_does_not_prepare_is_killed_too() -> None:

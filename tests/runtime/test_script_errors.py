@@ -1,7 +1,5 @@
 """Whose doing an end was, and which errors come again: no process, no clock."""
 
-from __future__ import annotations
-
 import json
 import signal
 from pathlib import Path
@@ -9,8 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from tidepool.endings import describe_end, error_key, oom_kills
-from tidepool.protocol import RankEnd, ShimJoin
-from tidepool.torch.actions import Retry
+from tidepool.protocol import RankEnd, ShimCommand, ShimJoin
 
 from tests.runtime.test_membership import Story, member_id
 
@@ -94,7 +91,7 @@ def go_on(story: Story, step: int) -> None:
 
 
 def retries(story: Story) -> list[str]:
-    return [action.member_id for action in story.actions if isinstance(action, Retry)]
+    return [action.member_id for action in story.actions if isinstance(action, ShimCommand) and action.kind == "retry"]
 
 
 def alive(story: Story, slot: int, step: int) -> None:

@@ -1,7 +1,5 @@
 """What training scripts may do, each against the same training in plain PyTorch, on one rank and off the cluster."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field

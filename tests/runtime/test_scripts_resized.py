@@ -1,7 +1,5 @@
 """Scripts that use all that they may, through resizes and deaths: every rank ends as one that was undisturbed."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal

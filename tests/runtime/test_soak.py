@@ -5,8 +5,6 @@
 TIDEPOOL_SOAK_KILLS says how many (20; 200 or 1200 for a long run), TIDEPOOL_SOAK_SEED which.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal

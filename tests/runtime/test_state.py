@@ -1,8 +1,5 @@
 """The list of what belongs to a training's state: all of it reaches another process, nothing is rounded on the way."""
 
-from __future__ import annotations
-
-import json
 import random
 from typing import Any
 
@@ -52,7 +49,7 @@ def assert_same(one: TrainingState, other: TrainingState) -> None:
 def test_everything_on_the_list_reaches_the_other_process() -> None:
     sender, receiver = training(5), training(3)
     sender.model[0].requires_grad_(False)
-    receiver.unpack(*sender.pack())
+    receiver.load(*sender.pack())
 
     assert [parameter.requires_grad for parameter in receiver.model.parameters()] == [False, False, True, True]
     assert receiver.model.cache.tolist() == [5.0, 5.0], "a buffer that a state_dict leaves out"
@@ -77,7 +74,7 @@ def test_a_joiner_draws_at_the_epochs_top_what_the_others_drew_there() -> None:
     packed = sender.pack()
     later = draws()
 
-    receiver.unpack(*packed)
+    receiver.load(*packed)
     draws()  # whatever the joiner has drawn before it begins
     receiver.generators.begin_epoch()
     assert draws() == at_the_top
@@ -95,19 +92,14 @@ def test_a_checkpoint_between_epochs_goes_on_with_the_next_number() -> None:
     packed = sender.pack()
     following = draws()
 
-    receiver.unpack(*packed)
+    receiver.load(*packed)
     receiver.generators.begin_epoch()
     assert draws() == following
 
 
-def parsed(state: TrainingState) -> tuple[Any, list[torch.Tensor]]:
-    structure, tensors = state.pack()
-    return json.loads(structure), tensors
-
-
 def test_who_missed_a_step_keeps_what_its_own_script_will_change() -> None:
     newer, late = training(3), training(2)
-    late.unpack(*training(2).pack())
+    late.load(*training(2).pack())
     newer.registered["schedule"].last_epoch = 9  # its script has gone on, the late one's has not
     seen: list[tuple[int, torch.Tensor]] = []
 
@@ -118,7 +110,7 @@ def test_who_missed_a_step_keeps_what_its_own_script_will_change() -> None:
 
     late.after_update = after
     before = late.registered["schedule"].state_dict()
-    late.catch_up(*parsed(newer))
+    late.catch_up(*newer.pack())
 
     [(step, weight)] = seen
     assert step == 2
@@ -126,7 +118,7 @@ def test_who_missed_a_step_keeps_what_its_own_script_will_change() -> None:
     assert late.model[1].weight.equal(newer.model[1].weight)
     assert late.registered["schedule"].state_dict() == before
     assert late.position.step == 3
-    late.catch_up(*parsed(newer))
+    late.catch_up(*newer.pack())
     assert len(seen) == 1, "no step was missed this time"
 
 
@@ -142,4 +134,4 @@ def test_the_state_of_another_script_is_refused(change: Any, said: str) -> None:
     packed, other = training(3).pack(), training(3)
     change(other)
     with pytest.raises(ValueError, match=said):
-        other.unpack(*packed)
+        other.load(*packed)

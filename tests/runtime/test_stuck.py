@@ -1,7 +1,5 @@
 """Ranks that live and do nothing: found, killed, replaced, and nothing lost. By real processes."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable

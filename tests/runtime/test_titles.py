@@ -1,7 +1,5 @@
 """Titles of real processes: what ps, top and nvidia-smi show of ranks, shims, coordinators and forkservers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The state on its way: whole or not at all, as it was at the boundary, and nobody is left waiting for it."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading
@@ -36,12 +34,12 @@ def wide_state() -> TrainingState:
     return TrainingState(model, {"": torch.optim.SGD(model.parameters(), lr=0.1)}, {}, Position())
 
 
-def contents(one: TrainingState) -> tuple[str, list[torch.Tensor]]:
+def contents(one: TrainingState) -> tuple[Any, list[torch.Tensor]]:
     structure, tensors = one.pack()
     return structure, [tensor.clone() for tensor in tensors]
 
 
-def equal(one: tuple[str, list[torch.Tensor]], other: tuple[str, list[torch.Tensor]]) -> bool:
+def equal(one: tuple[Any, list[torch.Tensor]], other: tuple[Any, list[torch.Tensor]]) -> bool:
     return one[0] == other[0] and all(a.equal(b) for a, b in zip(one[1], other[1], strict=True))
 
 

@@ -1,7 +1,5 @@
 """What cannot be trained elastically is refused with a sentence when the session is made, not at the first resize."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from typing import Any

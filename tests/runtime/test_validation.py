@@ -1,7 +1,5 @@
 """A run that validates loads the weights, measures them on held-out samples, and trains nothing."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import sys

@@ -1,7 +1,5 @@
 """What must hold for every plan. Used on random snapshots and on planted mistakes."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from scheduling.plan import JobPlan, Plan, PlanReason

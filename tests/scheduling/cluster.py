@@ -1,8 +1,6 @@
 """A tiny simulated cluster: it does what a plan says, at once, and gives vacated slots back one cycle later."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -12,7 +10,6 @@ from scheduling.preview import after_cycle
 from scheduling.schedule import schedule
 from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 
-Scheduler = Callable[[Snapshot], Plan]
 Policy = Literal["fifo", "priority", "fairshare"]
 
 
@@ -66,7 +63,6 @@ def targets(plan: Plan) -> dict[int, int]:
 @dataclass
 class SimulatedCluster:
     snapshot: Snapshot
-    scheduler: Scheduler = schedule
     plans: list[Plan] = field(default_factory=list)
 
     def submit(self, view: JobView) -> None:
@@ -94,7 +90,7 @@ class SimulatedCluster:
 
     def cycle(self) -> Plan:
         """One cycle. What was being given back before it is free after it."""
-        plan = self.scheduler(self.snapshot)
+        plan = schedule(self.snapshot)
         self.snapshot = after_cycle(self.snapshot, lines(plan))
         self.plans.append(plan)
         return plan

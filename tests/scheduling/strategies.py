@@ -1,7 +1,5 @@
 """Random snapshots: small, consistent, and full of corner cases."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot

@@ -1,7 +1,5 @@
 """The same snapshot gives the same plan in every process, whatever order its sets and hashes have."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

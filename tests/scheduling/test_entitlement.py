@@ -1,7 +1,5 @@
 """Parts of instance groups by quota and weight: tables, and the definition of max-min fairness for all others."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import chain, combinations

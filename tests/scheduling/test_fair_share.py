@@ -1,7 +1,5 @@
 """Parts, loans and pending_reclaims between instance groups: tables, and what holds for every snapshot."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

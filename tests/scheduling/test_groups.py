@@ -1,7 +1,5 @@
 """Several instance groups over the same slots: nobody takes what another one holds or counts on."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """What a cycle costs grows with the jobs and slots, and not with their square. Counted in steps of the interpreter."""
 
-from __future__ import annotations
-
 import sys
 from types import FrameType
 from typing import Any

@@ -1,7 +1,5 @@
 """Jobs on hosts where nothing new may be claimed: they move if they can, live, and otherwise stay."""
 
-from __future__ import annotations
-
 from scheduling.plan import PlanReason
 from scheduling.snapshot import JobView, SlotView, Snapshot
 from tests.scheduling.cluster import Policy, SimulatedCluster, group, hold, job, lines, running, slots, text_for

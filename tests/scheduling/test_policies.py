@@ -1,13 +1,12 @@
 """Each policy as a table: who asks for what, who gets how much."""
 
-from __future__ import annotations
-
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from scheduling.demand import Demand, by_priority, by_submission
-from scheduling.policies import fairshare, fifo, priority
+from scheduling.policies import Demand, by_priority, by_submission, shares_of
+from tests.scheduling.cluster import group
 
 
 def asks(number: int, weight: int = 5000, *, least: int = 1, most: int = 8, held: int | None = None) -> Demand:
@@ -75,6 +74,7 @@ FIFO: Table = [
     ("nobody overtakes who waits", [asks(1, most=5, least=5), asks(2, least=4), asks(3)], 8, False, {1: 5}),
     ("nobody grows past who waits", [asks(1, least=5, most=5), asks(2, held=4)], 8, False, {2: 4}),
     ("who can never fit stands in nobody's way", [asks(1, least=9, most=9), asks(2)], 8, False, {2: 8}),
+    ("who needs all slots is waited for", [asks(1, most=1, held=1), asks(2, least=8), asks(3)], 8, True, {1: 1}),
 ]
 
 PRIORITY: Table = [
@@ -120,19 +120,33 @@ PRIORITY: Table = [
         False,
         {1: 5},
     ),
+    (
+        "one that is stopped ends nobody's growth",
+        [asks(1, 9000, least=5, most=5), asks(2, least=4, most=4, held=4), asks(3, most=3, held=1)],
+        8,
+        True,
+        {1: 5, 3: 3},
+    ),
+    (
+        "of equals the protected one stays",
+        [asks(1, 9000, most=2), asks(2, least=2, held=2), replace(asks(3, least=2, held=2), protected=True)],
+        4,
+        True,
+        {1: 2, 3: 2},
+    ),
 ]
 
 
 @table(FAIR_SHARE)
 def test_fairshare(demands: list[Demand], capacity: int, preemption: bool, expected: dict[int, int]) -> None:
-    assert fairshare.shares(by_priority(demands), capacity, preemption=preemption) == expected
+    assert shares_of(group("fairshare", preemption=preemption), by_priority(demands), capacity) == expected
 
 
 @table(FIFO)
 def test_fifo(demands: list[Demand], capacity: int, preemption: bool, expected: dict[int, int]) -> None:
-    assert fifo.shares(by_submission(demands), capacity, preemption=preemption) == expected
+    assert shares_of(group("fifo", preemption=preemption), by_submission(demands), capacity) == expected
 
 
 @table(PRIORITY)
 def test_priority(demands: list[Demand], capacity: int, preemption: bool, expected: dict[int, int]) -> None:
-    assert priority.shares(by_priority(demands), capacity, preemption=preemption) == expected
+    assert shares_of(group("priority", preemption=preemption), by_priority(demands), capacity) == expected

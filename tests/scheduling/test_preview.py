@@ -1,7 +1,5 @@
 """Previews: the very plan that would come next, and forecasts that hold when they are played."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -10,7 +8,7 @@ from hypothesis import strategies as st
 
 from jobs.messages import text_of
 from scheduling.forecast import Forecast, Span, Work, forecast
-from scheduling.preview import Effect, preview, with_changes, with_job
+from scheduling.preview import Fate, preview, with_changes, with_job
 from scheduling.schedule import decided, schedule
 from scheduling.snapshot import Snapshot
 from tests.scheduling.cluster import (
@@ -53,7 +51,7 @@ def test_a_new_jobs_preview_is_the_next_plan(snapshot: Snapshot, data: st.DataOb
     plan = cluster.cycle()
     assert seen.line == lines(plan)[50]
     changed = [line for line in plan.jobs if line.job != 50 and line.target != without[line.job]]
-    assert list(seen.others) == [Effect(line.job, without[line.job], line.target) for line in changed]
+    assert list(seen.others) == [Fate(line.job, without[line.job], line.target, line.preempt) for line in changed]
     if seen.then is not None:
         assert seen.then in [lines(cluster.cycle())[50].reason for _ in range(2)]
 
@@ -77,7 +75,7 @@ def test_a_changes_preview_is_the_next_plan(snapshot: Snapshot, data: st.DataObj
 def test_who_waits_for_gpus_that_are_given_back_reads_why_it_will_have_them() -> None:
     snapshot = Snapshot(0.0, (group(),), FULL, (running(job(1)),))
     seen = preview(snapshot, with_job(snapshot, job(2)), 2)
-    assert (seen.line.target, seen.line.slots, seen.others) == (4, (), (Effect(1, 8, 4),))
+    assert (seen.line.target, seen.line.slots, seen.others) == (4, (), (Fate(1, 8, 4, False),))
     assert text_for(seen.line) == "Waits: 4 of 4 GPUs are being given back by T1."
     assert seen.then is not None
     assert text_of(seen.then.params) == "4 of 8 GPUs: T1 has the same priority (5000)."

@@ -1,20 +1,17 @@
 """What holds for every snapshot."""
 
-from __future__ import annotations
-
-import json
 import random
 from dataclasses import replace
 from typing import TypeVar
 
+import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scheduling.demand import Demand, by_priority
-from scheduling.plan import PlanReason, plan_from_json, plan_to_json
-from scheduling.policies import fairshare
+from scheduling.plan import Plan, PlanReason
+from scheduling.policies import Demand, by_priority, fair_shares
 from scheduling.schedule import schedule
-from scheduling.snapshot import Snapshot, snapshot_from_json, snapshot_to_json
+from scheduling.snapshot import Snapshot
 from tests.scheduling.checks import check_plan
 from tests.scheduling.cluster import SimulatedCluster
 from tests.scheduling.strategies import snapshots
@@ -56,10 +53,10 @@ def test_applying_plans_comes_to_rest(snapshot: Snapshot) -> None:
 @thorough
 @given(snapshots())
 def test_snapshot_and_plan_survive_json(snapshot: Snapshot) -> None:
-    read = snapshot_from_json(json.loads(json.dumps(snapshot_to_json(snapshot))))
+    read = msgspec.json.decode(msgspec.json.encode(snapshot), type=Snapshot)
     plan = schedule(snapshot)
     assert read == snapshot
-    assert plan_from_json(json.loads(json.dumps(plan_to_json(plan)))) == plan == schedule(read)
+    assert msgspec.json.decode(msgspec.json.encode(plan), type=Plan) == plan == schedule(read)
 
 
 @st.composite
@@ -75,7 +72,7 @@ def demands(draw: st.DrawFn) -> list[Demand]:
 @thorough
 @given(demands(), st.integers(1, 30))
 def test_whole_shares_are_the_exact_shares_rounded(asked: list[Demand], capacity: int) -> None:
-    shares = fairshare.shares(by_priority(asked), capacity, preemption=True)
+    shares = fair_shares(by_priority(asked), capacity, preemption=True)
     served = [demand for demand in asked if demand.id in shares]
     total = min(capacity, sum(demand.max_slots for demand in served))
     assert sum(shares.values()) == (total if served else 0)

@@ -1,7 +1,5 @@
 """Sentences: the right words for known cases, and true arithmetic for all others."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -108,6 +106,16 @@ def test_waiting_jobs_say_what_they_wait_for() -> None:
 def test_a_fixed_size_job_says_so() -> None:
     code, text = sentence(1, slots(4), job(1, least=2, most=2, elastic=False))
     assert (code, text) == (PlanReason.GRANTED, "2 of 4 GPUs: it runs on exactly 2.")
+
+
+def test_a_protected_job_keeps_more_than_its_group_is_entitled_to() -> None:
+    groups = (group(name="a", minimum_run_seconds=60), group(name="b", quota=1, lends=False))
+    young = replace(running(job(1, group="a", most=2)), started_at=-10.0)
+    snapshot = Snapshot(0.0, groups, hold(slots(1), {"h1:0": 1}), (young,))
+    plan = schedule(snapshot)
+    check_reasons(snapshot, plan)
+    [line] = plan.jobs
+    assert text_for(line) == "1 of 1 GPU: kept, as its group stops no training in its first 60 s."
 
 
 # --- arithmetic ------------------------------------------------------------------------------------------------------
@@ -290,6 +298,10 @@ def _check_why(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
         assert (params["others_count"], params["others_slots"]) == (len(others), sum_of_others)
     if rule in {"maximum", "fixed"}:
         assert line.target == params["max_slots"]
+    elif rule == "protected":
+        assert job.started_at is not None
+        assert snapshot.at - job.started_at < params["minimum_run_seconds"]
+        assert line.target + sum_of_others == params["capacity"]
     elif rule == "alone":
         assert line.target == params["capacity"]
     elif rule == "by_priority":

@@ -1,12 +1,10 @@
 """What would change what a job gets is what the scheduler then decides, and the arithmetic is that of the sentence."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from hypothesis import HealthCheck, given, settings
 
-from jobs.insight.why_messages import Term, remedy_text, terms
+from jobs.insight.why import Term, remedy_text, terms
 from scheduling.preview import with_changes
 from scheduling.remedies import remedies
 from scheduling.schedule import schedule

@@ -1,7 +1,5 @@
 """Instance groups over time: what is lent comes back, and random workloads come to rest with everybody's due."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -9,7 +7,7 @@ from math import floor
 
 import pytest
 
-from scheduling.decision import decide
+from scheduling.division import decide
 from scheduling.entitlement import Claimant, whole
 from scheduling.plan import PlanReason
 from scheduling.pool import index_slots

@@ -1,7 +1,5 @@
 """The tutorial's moments, and what else happens to a cluster over several cycles."""
 
-from __future__ import annotations
-
 from jobs.messages import text_of
 from scheduling.plan import PlanReason
 from scheduling.snapshot import Snapshot

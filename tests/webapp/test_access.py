@@ -1,7 +1,5 @@
 """A view that forgot to ask is closed, and the log-in holds. (permissions/ tries every address.)"""
 
-from __future__ import annotations
-
 import pytest
 from django.http import HttpRequest, HttpResponse
 from django.test import Client

@@ -1,7 +1,5 @@
 """The websocket: who may subscribe to what, and what the close codes say."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable

@@ -1,7 +1,5 @@
 """Settings come from the environment; what does not fit is refused in one sentence."""
 
-from __future__ import annotations
-
 import stat
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A new home is ready for the tutorial, and filling it again changes nothing."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from django.conf import settings

@@ -1,7 +1,5 @@
 """/healthz names what is not alive."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

@@ -1,10 +1,8 @@
 """Only our own pages may open the websocket."""
 
-from __future__ import annotations
-
 import pytest
 
-from webapp.origin import FullOrigin
+from webapp.consumers import FullOrigin
 
 
 async def _opens(origin: str | None, host: str) -> bool:

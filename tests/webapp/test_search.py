@@ -1,7 +1,5 @@
 """The search behind the palette: by a part of a name, only what one may see, at the same cost however much there is."""
 
-from __future__ import annotations
-
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext

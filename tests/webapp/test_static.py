@@ -1,7 +1,5 @@
 """Style sheets and scripts come without a log-in, whole and cacheable; nothing else does."""
 
-from __future__ import annotations
-
 import pytest
 from django.test import Client
 

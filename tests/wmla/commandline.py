@@ -1,7 +1,5 @@
 """dlicmd.py as a process of its own, with a home of its own."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """A cluster to submit to as WMLA's clients do."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """An HTTP server that answers as it was told to and remembers what it was asked."""
 
-from __future__ import annotations
-
 import json
 import ssl
 import threading

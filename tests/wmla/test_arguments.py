@@ -1,12 +1,10 @@
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import UserError
 from wmla.arguments import MAX_ARGS, Arguments, parse_arguments, script_words
-from wmla.frameworks import framework_named
+from wmla.service import framework_named
 
 NOTEBOOK = (
     "--exec-start edtPyTorch --cs-datastore-meta type=fs,data_path=mnist \\\n"

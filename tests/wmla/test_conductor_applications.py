@@ -1,7 +1,5 @@
 """Applications of an instance, as the notebooks of WMLA read them: who runs on what, its logs, its priority."""
 
-from __future__ import annotations
-
 import re
 from datetime import timedelta
 from pathlib import Path
@@ -16,7 +14,7 @@ from jobs.models import InstanceGroup, Job, JobEvent, Rank
 from jobs.states import JobState
 from tests.factories import InstanceGroupFactory, JobFactory, ResourceGroupFactory, host_with_slots, set_job
 from tests.wmla.training import driver_id, end, rank_on, reads, running_job, sig_id, write_log
-from wmla.conductor_shapes import ApplicationOutput
+from wmla.applications import ApplicationOutput
 from wmla.lookup import identities, submitted
 from wmla.view import csrf_token_of
 from workers.models import Slot

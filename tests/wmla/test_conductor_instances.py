@@ -1,7 +1,5 @@
 """Conductor's instances: made, configured, deployed, started and stopped as IBM's scripts do it."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -13,7 +11,7 @@ from core.models import AuditEntry
 from jobs.models import InstanceGroup
 from tests.factories import HostFactory, InstanceGroupFactory, ResourceGroupFactory, host_with_slots
 from tests.wmla.training import reads, running_job, sig_id
-from wmla.conductor_shapes import InstanceOutput
+from wmla.conductor import InstanceOutput
 from wmla.view import csrf_token_of
 from workers.models import Host, ResourceGroup
 

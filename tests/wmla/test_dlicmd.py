@@ -1,7 +1,5 @@
 """dlicmd.py as a process of its own, against a server that answers as WMLA's REST does."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

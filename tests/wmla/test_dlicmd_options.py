@@ -1,7 +1,5 @@
 """What dlicmd.py takes, passes on and refuses of the command line that WMLA's has."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

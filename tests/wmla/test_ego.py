@@ -1,7 +1,5 @@
 """Resource groups, consumers and hosts under EGO's base, which are for reading."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """`/execs`, row by row of the specification: submit, list, get, stop, delete, deploy, frameworks, conf, status."""
 
-from __future__ import annotations
-
 import json
 import re
 from datetime import timedelta
@@ -195,7 +193,7 @@ class TestData:
     def test_a_large_folder_does_not_wait_for_its_check(
         self, submit: Submit, alice: User, data: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("datasets.actions.checking._SMALL_FILES", 0)
+        monkeypatch.setattr("datasets.control._SMALL_FILES", 0)
         job = job_behind(submit(), alice)
         assert job.dataset.state == "WAITING"
 

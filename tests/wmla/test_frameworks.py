@@ -1,7 +1,5 @@
 """The framework object, and what `--exec-start` may name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -9,7 +7,7 @@ from django.test import Client
 
 from jobs.models import Job
 from tests.wmla.conftest import DLI, Submit
-from wmla.frameworks import FRAMEWORKS
+from wmla.service import FRAMEWORKS
 
 pytestmark = pytest.mark.django_db
 

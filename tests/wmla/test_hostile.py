@@ -1,7 +1,5 @@
 """Archives and addresses made to do harm: refused in a line of text, with nothing left behind."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import tarfile

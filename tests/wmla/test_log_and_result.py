@@ -1,7 +1,5 @@
 """`/execs/{id}/log` and `/result`, as notebooks parse them."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -19,7 +17,7 @@ from jobs.files.folder import job_folder
 from jobs.models import Job, Rank
 from tests.factories import set_job
 from tests.wmla.conftest import DLI, body_of, started, write
-from wmla.trainlog import as_json_string, train_line, train_log
+from wmla.logs import as_json_string, train_line, train_log
 
 pytestmark = pytest.mark.django_db
 

@@ -1,7 +1,5 @@
 """Rows of the specification about logging on: Conductor's session, Cloud Pak's token, and what ends them."""
 
-from __future__ import annotations
-
 import base64
 from datetime import timedelta
 from http.cookies import Morsel
@@ -14,9 +12,8 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts import actions
-from accounts.logons import MAX_LOGONS, log_on
 from accounts.models import ApiToken
-from accounts.tokens import make_token
+from accounts.tokens import MAX_LOGONS, log_on, make_token
 from jobs.models import InstanceGroup, Job
 from tests.factories import PASSWORD
 from tests.wmla.conftest import Submit

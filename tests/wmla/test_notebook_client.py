@@ -5,8 +5,6 @@ The client is written after what IBM's notebook of elastic distributed training 
 with a certificate that is not verified, tarfile for the model, pandas for the log.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

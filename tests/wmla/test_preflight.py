@@ -1,7 +1,5 @@
 """Under ASGI, as the product runs: what is refused is refused before a byte of the upload was asked for."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """The scheduler of the deep learning service: applications in both of its lists, logs, stop, resource plans."""
 
-from __future__ import annotations
-
 import re
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from jobs.actions.hiding import hide
+from jobs.actions.owner import hide
 from jobs.messages import message
 from jobs.models import InstanceGroup, Job
 from jobs.states import JobState
@@ -27,7 +25,7 @@ from tests.factories import (
 )
 from tests.many_jobs import make_many_jobs
 from tests.wmla.training import driver_id, end, running_job, sig_id, write_log
-from wmla.conductor_shapes import EngineApplicationOutput, ScheduledApplicationOutput
+from wmla.applications import EngineApplicationOutput, ScheduledApplicationOutput
 from wmla.identities import Dialect
 from wmla.lookup import identities, submitted
 from workers.models import Slot

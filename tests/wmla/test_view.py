@@ -1,7 +1,5 @@
 """Ways in, and refusals. Probe views stand in for real ones: the rules hold for every address."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

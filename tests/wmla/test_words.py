@@ -1,10 +1,7 @@
-from __future__ import annotations
-
 import pytest
 
 from jobs.states import TERMINAL, JobState
-from wmla.identities import Dialect
-from wmla.messages import FINAL_WORDS, state_word, states_behind
+from wmla.identities import FINAL_WORDS, Dialect, state_word, states_behind
 
 DIALECTS = [Dialect.OWN, Dialect.ON_PREM, Dialect.CLOUD_PAK]
 

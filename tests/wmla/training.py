@@ -1,7 +1,5 @@
 """A training with ranks, GPUs, readings and logs, as a host reports it."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 from django.contrib.auth.models import User

@@ -1,7 +1,5 @@
 """An administrator drains hosts and takes them back."""
 
-from __future__ import annotations
-
 import pytest
 
 from core.errors import Conflict

@@ -1,7 +1,5 @@
 """A machine becomes a host by a token: how it is made, used up, withdrawn and refused."""
 
-from __future__ import annotations
-
 import re
 from datetime import timedelta
 from io import StringIO

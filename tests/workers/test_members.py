@@ -1,7 +1,5 @@
 """The table of hosts in a resource group, its totals, and what it shares with others."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.factories import HostFactory, ResourceGroupFactory, SlotClaimFactory, host_with_slots

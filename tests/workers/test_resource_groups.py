@@ -1,7 +1,5 @@
 """Which slots a resource group offers, and which rules are refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from core.errors import Conflict, UserError
@@ -15,8 +13,8 @@ from workers.actions import (
     spec_of,
 )
 from workers.models import Host, ResourceGroup
-from workers.offers import Offer
-from workers.queries import capacity, offered_slots
+from workers.offers import Offer, offer_of
+from workers.queries import capacity
 from workers.slot_formula import Formula
 
 pytestmark = pytest.mark.django_db
@@ -26,7 +24,7 @@ def test_a_gpu_group_offers_the_gpus_of_every_host():
     host_with_slots("gpu-host-1", 4)
     host_with_slots("gpu-host-2", 2)
     group = create_resource_group(ResourceGroupSpec("gpus"), "carol")
-    assert offered_slots(group, Host.objects.all()) == {"gpu-host-1": 4, "gpu-host-2": 2}
+    assert offer_of(group).slots(Host.objects.all()) == {"gpu-host-1": 4, "gpu-host-2": 2}
     assert capacity(group) == 6
 
 
@@ -42,7 +40,7 @@ def test_a_static_group_offers_only_its_hosts():
     group = create_resource_group(
         ResourceGroupSpec("one", selection=ResourceGroup.Selection.STATIC, hosts=["gpu-host-2"]), "carol"
     )
-    assert offered_slots(group, Host.objects.all()) == {"gpu-host-2": 4}
+    assert offer_of(group).slots(Host.objects.all()) == {"gpu-host-2": 4}
 
 
 def test_a_host_that_has_left_offers_nothing():
@@ -90,14 +88,14 @@ def test_a_requirement_selects_hosts_by_their_attributes():
     for name, ngpus in (("gpu-host-1", 4), ("gpu-host-2", 2), ("cpu-host", 0)):
         HostFactory(name=name, ngpus=ngpus)
     group = create_resource_group(ResourceGroupSpec("gpus", requirement="ngpus > 0 and ngpus < 4"), "carol")
-    assert offered_slots(group, Host.objects.all()) == {"gpu-host-2": 2}
+    assert offer_of(group).slots(Host.objects.all()) == {"gpu-host-2": 2}
 
 
 def test_a_host_that_does_not_report_what_is_required_is_no_member():
     HostFactory(name="old")
     HostFactory(name="new", nthreads=2)
     group = create_resource_group(ResourceGroupSpec("gpus", requirement="nthreads >= 2"), "carol")
-    assert offered_slots(group, Host.objects.all()) == {"new": 4}
+    assert offer_of(group).slots(Host.objects.all()) == {"new": 4}
 
 
 def test_more_slots_than_gpus_are_refused_on_members_only():

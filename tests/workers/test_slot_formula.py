@@ -1,7 +1,5 @@
 """Slot rules compute what they say, and nothing that is typed into them does harm."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

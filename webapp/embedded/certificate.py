@@ -1,7 +1,5 @@
 """The certificate by which `up --wmla-ports` speaks TLS: self-signed, so clients trust its file or do not verify."""
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import socket
@@ -23,6 +21,17 @@ _VALID = timedelta(days=397)
 _LEAST_LEFT = timedelta(days=30)
 #: A client's clock may be a little behind.
 _BACKDATED = timedelta(hours=1)
+_SIGNS_ONLY = x509.KeyUsage(
+    digital_signature=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=False,
+    crl_sign=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 class CertificateFiles:
@@ -78,7 +87,6 @@ def _usable(server: Path, names: list[str], now: datetime) -> x509.Certificate |
 def _self_signed(key: ec.EllipticCurvePrivateKey, names: list[str], now: datetime) -> x509.Certificate:
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Tidepool")])
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-    usage = dict.fromkeys(_USAGES, False) | {"digital_signature": True}
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -90,25 +98,12 @@ def _self_signed(key: ec.EllipticCurvePrivateKey, names: list[str], now: datetim
         .add_extension(x509.SubjectAlternativeName(_general_names(names)), critical=False)
         # Whoever trusts it trusts this server, and nothing that its key might sign.
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.KeyUsage(**usage), critical=True)
+        .add_extension(_SIGNS_ONLY, critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(identifier, critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
         .sign(key, hashes.SHA256())
     )
-
-
-_USAGES = (
-    "digital_signature",
-    "content_commitment",
-    "key_encipherment",
-    "data_encipherment",
-    "key_agreement",
-    "key_cert_sign",
-    "crl_sign",
-    "encipher_only",
-    "decipher_only",
-)
 
 
 def _general_names(names: list[str]) -> list[x509.GeneralName]:

@@ -1,73 +1,41 @@
-"""$TIDEPOOL_HOME: its folders, its lock against a second `up`, the check of its version, and the first password."""
+"""$TIDEPOOL_HOME: its folders, its lock against a second `up`, the check of its version, and the first password.
 
-from __future__ import annotations
+What is refused is a CommandError, whose sentence says what to change.
+"""
 
 import fcntl
 import os
 import secrets
 from pathlib import Path
+from typing import IO
 
 from django.conf import settings
+from django.core.management import CommandError
 from django.db import connections
 from django.db.migrations.recorder import MigrationRecorder
 
-__all__ = [
-    "EarlierHome",
-    "HomeInUse",
-    "HomeLock",
-    "HomeNotWritable",
-    "admin_password",
-    "prepare_home",
-    "refuse_earlier_home",
-    "remove_sockets",
-]
+__all__ = ["admin_password", "lock_home", "prepare_home", "refuse_earlier_home", "remove_sockets"]
 
 _FOLDERS = ("data", "models", "results", "logs", "run", "broker")
 
 
-class HomeNotWritable(OSError):
-    """The sentence says what to change."""
-
-
-class EarlierHome(RuntimeError):
-    """The database was laid out by a version that this one does not continue."""
-
-
-class HomeInUse(RuntimeError):
-    """Another `up` runs on this home."""
-
-
-class HomeLock:
-    """Held until this process ends, however it ends. The file says who holds it."""
-
-    def __init__(self, home: Path) -> None:
-        self._path = home / "run" / "up.lock"
-        self._descriptor: int | None = None
-
-    @property
-    def is_held(self) -> bool:
-        return self._descriptor is not None
-
-    def acquire(self, holder: str) -> None:
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            other = self._path.read_text().strip() or "another process"
-            raise HomeInUse(
-                f"Tidepool already runs on {self._path.parent.parent}: {other}. Stop it first, or give this one a home "
-                "of its own with TIDEPOOL_HOME."
-            ) from None
-        os.truncate(descriptor, 0)
-        os.write(descriptor, holder.encode())
-        self._descriptor = descriptor
-
-    def release(self) -> None:
-        if self._descriptor is not None:
-            os.truncate(self._descriptor, 0)
-            os.close(self._descriptor)
-            self._descriptor = None
+def lock_home(home: Path, holder: str) -> IO[str]:
+    """Lock the home until the file is closed, or this process ends, however it ends. The file says who holds it."""
+    file = (home / "run" / "up.lock").open("a+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        with file:
+            file.seek(0)
+            other = file.read().strip() or "another process"
+        raise CommandError(
+            f"Tidepool already runs on {home}: {other}. Stop it first, or give this one a home of its own with "
+            "TIDEPOOL_HOME."
+        ) from None
+    file.truncate(0)
+    file.write(holder)
+    file.flush()
+    return file
 
 
 def prepare_home(home: Path) -> None:
@@ -80,13 +48,13 @@ def prepare_home(home: Path) -> None:
         trial.write_bytes(b"")
         trial.unlink()
     except OSError as error:
-        raise HomeNotWritable(
+        raise CommandError(
             f"{home} cannot be written ({error.strerror}): set TIDEPOOL_HOME to a folder of your own."
         ) from None
 
 
 def refuse_earlier_home(database: str = "default") -> None:
-    """Raise EarlierHome for a database whose tables no migration here can change.
+    """Refuse a database whose tables no migration here can change.
 
     Every such version had tables and migrations of the app `webapp`, which has had none since.
     """
@@ -94,7 +62,7 @@ def refuse_earlier_home(database: str = "default") -> None:
     tables = connection.introspection.table_names()
     recorded = MigrationRecorder(connection).applied_migrations()
     if any(table.startswith("webapp_") for table in tables) or any(app == "webapp" for app, _ in recorded):
-        raise EarlierHome(
+        raise CommandError(
             f"The database of the home {settings.TIDEPOOL_HOME} was made by an earlier version of Tidepool, which this "
             "one does not continue: set TIDEPOOL_HOME to a new folder, or move the old one away."
         )

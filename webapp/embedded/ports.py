@@ -1,16 +1,15 @@
 """Ports that the site answers on, and checks whether an address can be served."""
 
-from __future__ import annotations
-
 import errno
 import ipaddress
 import socket
 from argparse import ArgumentTypeError
 from dataclasses import dataclass, replace
 
+from django.core.management import CommandError
+
 __all__ = [
     "WMLA_PORTS",
-    "AddressRefused",
     "Listener",
     "check_address",
     "check_port",
@@ -25,19 +24,15 @@ WMLA_PORTS = "https:8643,http:8280,https:9243,http:9280"
 _LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 
-class AddressRefused(ValueError):
-    """The sentence says what to change."""
-
-
 def check_address(address: str, allowed_hosts: list[str]) -> None:
-    """Refuse to serve other machines before somebody has said under which names."""
+    """Raises CommandError for other machines' access before somebody has said under which names."""
     try:
         loopback = ipaddress.ip_address(address).is_loopback
     except ValueError:
-        raise AddressRefused(f"--address {address} is not an IP address: give one of this machine's.") from None
+        raise CommandError(f"--address {address} is not an IP address: give one of this machine's.") from None
     names = set(allowed_hosts) - _LOOPBACK_HOSTS
     if not loopback and (not names or "*" in names):
-        raise AddressRefused(
+        raise CommandError(
             f"--address {address} can be reached from other machines: set TIDEPOOL_ALLOWED_HOSTS to the host names "
             "under which people open the site, and read docs/security.md first."
         )
@@ -71,7 +66,7 @@ def parse_listener(text: str) -> Listener:
 
 
 def parse_listeners(text: str) -> tuple[Listener, ...]:
-    """Like `WMLA_PORTS`."""
+    """Parse several, such as `WMLA_PORTS`."""
     listeners = tuple(parse_listener(part) for part in text.split(","))
     if len({listener.port for listener in listeners}) < len(listeners):
         raise ArgumentTypeError(f"{text!r} names a port twice")
@@ -93,7 +88,7 @@ def check_port(address: str, port: int, choice: str = "") -> None:
         try:
             probe.bind((address, port))
         except OSError as error:
-            raise AddressRefused(_why(address, port, error, choice)) from None
+            raise CommandError(_why(address, port, error, choice)) from None
 
 
 def site_url(address: str, port: int, scheme: str = "http") -> str:

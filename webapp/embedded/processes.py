@@ -1,8 +1,7 @@
-"""Child processes of the embedded stack: started, started again when they die, and stopped."""
-
-from __future__ import annotations
+"""Child processes of the embedded stack: started, started again when they die, stopped, and their logs kept small."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,13 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
+from tidepool import procfs
 from tidepool.backoff import Backoff
 
-from webapp.embedded import logfile, tether
+from webapp.embedded import tether
 
-__all__ = ["ChildSpec", "Children"]
+__all__ = ["ChildSpec", "Children", "end_descendants", "open_log", "rotate"]
 
+LOG_LIMIT_BYTES = 10 * 1024 * 1024
 _Backoff = partial(Backoff, first_seconds=0.5, longest_seconds=30.0, settled_seconds=60.0)
 _ROTATION_INTERVAL_SECONDS = 10.0
 
@@ -35,7 +37,7 @@ class ChildSpec:
 
 
 @dataclass
-class _Child:
+class Child:
     spec: ChildSpec
     process: subprocess.Popen[bytes]
     backoff: Backoff = field(default_factory=_Backoff)
@@ -50,41 +52,34 @@ class Children:
     logs: Path
     say: Callable[[str], None]
     clock: Callable[[], float] = time.monotonic
-    _children: dict[str, _Child] = field(default_factory=dict)
+    by_name: dict[str, Child] = field(default_factory=dict)
     _rotate_at: float = 0.0
 
     def start(self, spec: ChildSpec) -> None:
-        self._children[spec.name] = _Child(spec, self._spawn(spec))
+        self.by_name[spec.name] = Child(spec, self._spawn(spec))
 
     def log(self, name: str) -> Path:
         return self.logs / f"{name}.log"
-
-    def pid(self, name: str) -> int:
-        return self._children[name].process.pid
-
-    def ended(self, name: str) -> int | None:
-        """The exit code of a child that has ended, None while it runs."""
-        return self._children[name].process.poll()
 
     def watch(self) -> None:
         """Reap whoever has ended, restart our own, and keep the logs small."""
         self._reap()
         now = self.clock()
-        for child in self._children.values():
+        for child in self.by_name.values():
             if child.is_waiting and now >= child.backoff.until:
                 child.process, child.is_waiting = self._spawn(child.spec), False
             elif not child.is_waiting and child.process.poll() is not None:
                 self._schedule_restart(child, now)
         if now >= self._rotate_at:
             self._rotate_at = now + _ROTATION_INTERVAL_SECONDS
-            for name in self._children:
-                logfile.rotate(self.log(name))
+            for name in self.by_name:
+                rotate(self.log(name))
 
     def stop(self, names: list[str], grace_seconds: float) -> None:
         """SIGTERM to all of them, then SIGKILL to those that are left. They are not restarted."""
-        stopping = [self._children.pop(name) for name in names if name in self._children]
+        stopping = [self.by_name.pop(name) for name in names if name in self.by_name]
         for child in stopping:
-            _signal(child.process, signal.SIGTERM)
+            child.process.terminate()
         deadline = time.monotonic() + grace_seconds
         for child in stopping:
             try:
@@ -96,7 +91,7 @@ class Children:
 
     def _spawn(self, spec: ChildSpec) -> subprocess.Popen[bytes]:
         tied = [sys.executable, "-S", "-E", tether.__file__, str(os.getpid()), str(int(spec.death_signal))]
-        with logfile.open_log(self.log(spec.name)) as log:
+        with open_log(self.log(spec.name)) as log:
             return subprocess.Popen(
                 [*tied, *spec.command],
                 cwd=spec.folder,
@@ -109,15 +104,16 @@ class Children:
                 start_new_session=True,
             )
 
-    def _schedule_restart(self, child: _Child, now: float) -> None:
+    def _schedule_restart(self, child: Child, now: float) -> None:
         name, wait = child.spec.name, child.backoff.add(now)
         child.is_waiting = True
-        how = _how_it_ended(child.process.returncode)
+        code = child.process.returncode
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
         self.say(f"{name} {how}; it starts again in {wait:g} s (its log: {self.log(name)}).")
 
     def _reap(self) -> None:
         """Collect orphans that became our children; our own are left to their Popen objects."""
-        own = {child.process.pid: child.process for child in self._children.values()}
+        own = {child.process.pid: child.process for child in self.by_name.values()}
         while (ended := _ended_child()) is not None:
             if ended in own:
                 own[ended].poll()
@@ -134,10 +130,43 @@ def _ended_child() -> int | None:
     return None if found is None else found.si_pid
 
 
-def _how_it_ended(code: int) -> str:
-    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+def end_descendants(grace_seconds: float) -> list[int]:
+    """Wait until every descendant has ended by itself, then kill those that have not. Returns whom it killed.
+
+    This process must be a subreaper, or it does not see the children of the dead.
+    """
+    deadline = time.monotonic() + grace_seconds
+    while (left := procfs.descendants(os.getpid())) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    killed: set[int] = set()
+    # A killed process's children become ours: look again until there is nobody.
+    while left:
+        for process in left:
+            procfs.kill(process)
+            killed.add(process.pid)
+        time.sleep(0.02)
+        left = procfs.descendants(os.getpid())
+    return sorted(killed)
 
 
-def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    if process.poll() is None:
-        process.send_signal(number)
+def open_log(path: Path) -> BinaryIO:
+    """Open a log to append to: a child that writes on after a rotation writes at the new end."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab", buffering=0)
+
+
+def rotate(path: Path, limit_bytes: int = LOG_LIMIT_BYTES) -> bool:
+    """Move a log that has grown past the limit to `<name>.1`, in place of the one before.
+
+    The child keeps its descriptor, so the content is copied and the file emptied: a line written between the two is
+    lost, which is the price for needing no process that all output passes through.
+    """
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        return False
+    if size <= limit_bytes:
+        return False
+    shutil.copyfile(path, path.with_name(f"{path.name}.1"))
+    os.truncate(path, 0)
+    return True

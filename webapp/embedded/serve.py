@@ -3,8 +3,6 @@
 `python -m webapp.embedded.serve 127.0.0.1 http:8000 https:8643 --certificate FILE`
 """
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import socket
@@ -45,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 async def _serve(servers: list[tuple[_Server, list[socket.socket]]]) -> None:
-    """Until a signal; then all stop at the same time, within the same grace."""
+    """Serve until a signal; then all stop at the same time, within the same grace."""
 
     def stop() -> None:
         for server, _ in servers:

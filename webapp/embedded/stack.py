@@ -1,7 +1,6 @@
 """The embedded stack as a whole: starts its parts in order, waits for each, keeps them running, stops them in order."""
 
-from __future__ import annotations
-
+import http.client
 import os
 import subprocess
 import threading
@@ -9,35 +8,33 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import cast
+from typing import IO, cast
 
 from django.conf import settings
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.utils import timezone
+from django.utils.translation import ngettext
 from tidepool import procfs
 
-from jobs.control.ending import requeue_interrupted
-from jobs.control.restoring import catch_up_with_folders
-from jobs.control.shutdown import slots_in_use, stop_trainings
-from jobs.states import Reason
-from webapp.embedded import broker, home, hosts, ports, readiness
+from jobs.control.checkpoints import catch_up_with_folders
+from jobs.control.ending import requeue_interrupted, stop_trainings
+from jobs.models import SchedulerLease, SlotClaim
+from webapp.embedded import broker, home, ports
 from webapp.embedded.certificate import certificate_names, ensure_certificate
-from webapp.embedded.lifeline import Lifeline, end_descendants
-from webapp.embedded.processes import Children
-from webapp.embedded.specs import StackOptions, StackSpecs, host_names
+from webapp.embedded.processes import Children, end_descendants
+from webapp.embedded.specs import StackOptions, StackSpecs
 from webapp.first_home import fill_home
+from workers import actions
+from workers.models import Host
 
-__all__ = ["NotReady", "Stack", "StopAsked"]
+__all__ = ["Stack", "StopAsked"]
 
 _BROKER_SECONDS = 20.0
 _READY_SECONDS = 120.0
+_ANSWER_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 #: For trainings to stop by themselves when the stack does; longer than what instance groups grant by default.
 _STANDSTILL_SECONDS = 12.0
-
-
-class NotReady(RuntimeError):
-    """A part of the stack did not come up; the sentence names its log."""
 
 
 class StopAsked(Exception):
@@ -57,10 +54,12 @@ class Stack:
         self._stop_asked = threading.Event()
         #: ... and once more: nothing is waited for.
         self._hurry_asked = threading.Event()
-        self._lock = home.HomeLock(self._home)
-        self._lifeline = Lifeline()
+        self._lock: IO[str] | None = None
+        #: Inherited down to the guardians of the ranks, which end at once when it reads EOF. The other end stays in
+        #: this process, so the kernel cuts the line even when this process is killed.
+        self._lifeline, self._lifeline_end = os.pipe()
         self._children = Children(logs=self._home / "logs", say=say)
-        self._hosts = host_names(options.hosts)
+        self._hosts = [f"gpu-host-{number}" for number in range(1, options.hosts + 1)]
         self._migrated = self._ready = False
         #: The admin's password was made by this start, and nobody has read it yet.
         self.password_is_new = False
@@ -75,7 +74,7 @@ class Stack:
 
     def start(self) -> None:
         home.prepare_home(self._home)
-        self._lock.acquire(f"process {os.getpid()} at {self.url}")
+        self._lock = home.lock_home(self._home, f"process {os.getpid()} at {self.url}")
         ports.check_port(self._options.address, self._options.port)
         ports.check_ports(self._options.address, self._options.wmla_ports)
         home.remove_sockets(self._home)
@@ -86,10 +85,8 @@ class Stack:
         self._fill_home(password)
         broker.purge(["control", *(f"host.{name}" for name in self._hosts)])
         started = timezone.now()
-        epoch = readiness.lease_epoch()
-        for name in hosts.retire_absent(self._home, self._hosts):
-            self._say(f"  {name} is not among the hosts of this start: drained and removed.")
-        hosts.note_hosts(self._home, self._hosts)
+        epoch = _lease_epoch()
+        self._retire_absent_hosts()
         self._requeue()
         # The database may have been restored from a backup.
         catch_up_with_folders()
@@ -97,7 +94,7 @@ class Stack:
         self._wait_for_parts(started, epoch)
         self._ready = True
         # Last: nobody waits for it, and what a new home holds is checked already.
-        self._children.start(self._specs.checker())
+        self._children.start(self._specs.command("checker", "check_datasets"))
 
     def run_until_asked_to_stop(self) -> None:
         while not self._stop_asked.wait(0.2):
@@ -106,12 +103,9 @@ class Stack:
 
     def play_tutorial(self) -> None:
         """Start the tutorial; its table goes to the terminal, among what this process says."""
+        spec = self._specs.command("tutorial", "tutorial", "--url", self.url)
         self._tutorial = subprocess.Popen(
-            self._specs.tutorial_command(self.url),
-            cwd=self._checkout,
-            env=self._specs.environment(),
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
+            spec.command, cwd=spec.folder, env=spec.environment, stdin=subprocess.DEVNULL, start_new_session=True
         )
 
     def stop(self) -> None:
@@ -124,28 +118,29 @@ class Stack:
         self._children.stop(["control"], grace_seconds=5)
         if self._migrated:
             self._requeue()
-        self._lifeline.cut()
+        os.close(self._lifeline_end)
         self._children.stop(self._hosts, grace_seconds=5)
         self._children.stop(["web"], grace_seconds=4)
         self._children.stop(["broker"], grace_seconds=5)
         killed = end_descendants(grace_seconds=3)
         if killed:
             self._say(f"Killed {len(killed)} processes that did not end by themselves: {killed}.")
-        if self._lock.is_held:
+        if self._lock is not None:
             home.remove_sockets(self._home)
-        self._lock.release()
+            self._lock.truncate(0)
+            self._lock.close()
 
     def _stop_trainings(self) -> None:
         """Let them stop where they lose nothing. Hosts and control worker still run, and nobody starts them again."""
         asked = stop_trainings(within_seconds=_STANDSTILL_SECONDS)
         if not asked:
             return
-        trainings = "1 training" if asked == 1 else f"{asked} trainings"
+        trainings = ngettext("1 training", f"{asked} trainings", asked)
         self._say(
             f"  {trainings} may take {_STANDSTILL_SECONDS:.0f} s to stop. Ctrl-C once more ends everything at once."
         )
         deadline = time.monotonic() + _STANDSTILL_SECONDS
-        while slots_in_use() and time.monotonic() < deadline and not self._hurry_asked.wait(0.2):
+        while SlotClaim.objects.open().exists() and time.monotonic() < deadline and not self._hurry_asked.wait(0.2):
             self._children.watch()
 
     # --- parts of the start ---
@@ -178,12 +173,25 @@ class Stack:
         self._wait("broker", "broker", lambda: broker.is_answering(socket), _BROKER_SECONDS)
         self._report("broker", str(program), begun)
 
+    def _retire_absent_hosts(self) -> None:
+        """Drain and remove the hosts of the last start that this one does not have. Nothing runs on them."""
+        note = self._home / "run" / "hosts"
+        earlier = note.read_text().split() if note.exists() else []
+        absent = [name for name in earlier if name not in self._hosts]
+        for host in Host.objects.filter(name__in=absent):
+            if host.state == Host.State.ONLINE:
+                actions.drain_host(host.name, "system")
+            actions.retire_host(host.name)
+        for name in absent:
+            self._say(f"  {name} is not among the hosts of this start: drained and removed.")
+        note.write_text("".join(f"{name}\n" for name in self._hosts))
+
     def _start_parts(self) -> None:
         self._children.start(self._specs.web(self._options, self._certificate()))
-        self._children.start(self._specs.scheduler())
+        self._children.start(self._specs.command("scheduler", "run_scheduler"))
         self._children.start(self._specs.control())
         for name in self._hosts:
-            spec = self._specs.executor(name, self._options.slots_per_host, self._lifeline.read_descriptor)
+            spec = self._specs.executor(name, self._options.slots_per_host, self._lifeline)
             self._children.start(spec)
 
     def _certificate(self) -> Path | None:
@@ -194,30 +202,41 @@ class Stack:
         return ensure_certificate(self._home, names, timezone.now()).server
 
     def _wait_for_parts(self, started: datetime, epoch: int) -> None:
-        options, begun = self._options, time.monotonic()
-        address = (options.address, options.port)
-        self._wait("the site", "web", lambda: readiness.web_answers(*address))
+        begun = time.monotonic()
+        self._wait("the site", "web", lambda: self._healthz_status() is not None)
         self._report("site", self.url, begun)
-        self._wait("the scheduler", "scheduler", lambda: readiness.lease_epoch() > epoch)
+        self._wait("the scheduler", "scheduler", lambda: _lease_epoch() > epoch)
         self._report("scheduler", "leads", begun)
+        reporting = Host.objects.filter(last_report_at__gte=started, state=Host.State.ONLINE)
         for name in self._hosts:
-            self._wait(name, name, lambda name=name: bool(readiness.hosts_reporting([name], started)))  # type: ignore[misc]
-            self._report(name, f"{options.slots_per_host} virtual GPUs (CPU)", begun)
-        self._wait("the whole stack", "web", lambda: readiness.is_healthy(*address))
+            self._wait(name, name, reporting.filter(name=name).exists)
+            self._report(name, f"{self._options.slots_per_host} virtual GPUs (CPU)", begun)
+        self._wait("the whole stack", "web", lambda: self._healthz_status() == 200)
+
+    def _healthz_status(self) -> int | None:
+        """Status of /healthz, which asks database, broker, scheduler and executors; None while there is no answer."""
+        connection = http.client.HTTPConnection(self._options.address, self._options.port, timeout=_ANSWER_SECONDS)
+        try:
+            connection.request("GET", "/healthz")
+            return connection.getresponse().status
+        except OSError:
+            return None
+        finally:
+            connection.close()
 
     def _wait(self, what: str, log_of: str, true: Callable[[], bool], seconds: float = _READY_SECONDS) -> None:
         deadline = time.monotonic() + seconds
         while not true():
             if time.monotonic() > deadline:
-                raise NotReady(f"{what} was not ready within {seconds:g} s: see {self._children.log(log_of)}.")
+                raise CommandError(f"{what} was not ready within {seconds:g} s: see {self._children.log(log_of)}.")
             self._children.watch()
             if self._stop_asked.wait(_POLL_SECONDS):
                 raise StopAsked
 
     def _requeue(self) -> None:
-        count = requeue_interrupted(reason=Reason.STACK_STOPPED)
+        count = requeue_interrupted()
         if count:
-            jobs = "1 job was" if count == 1 else f"{count} jobs were"
+            jobs = ngettext("1 job was", f"{count} jobs were", count)
             self._say(f"  {jobs} interrupted: Tidepool continues from the last checkpoint, or from zero without one.")
 
     def _watch_tutorial(self) -> None:
@@ -229,3 +248,8 @@ class Stack:
 
     def _report(self, part: str, how: str, begun: float) -> None:
         self._say(f"  {part:<12} {how:<48} {time.monotonic() - begun:5.1f} s")
+
+
+def _lease_epoch() -> int:
+    """Raised by each scheduler that takes the lead."""
+    return SchedulerLease.objects.values_list("epoch", flat=True).first() or 0

@@ -4,8 +4,6 @@ Asks the kernel to send SIGNAL to this process when its parent dies, even by SIG
 file, with the standard library alone, so that it costs a few milliseconds. Elsewhere than on Linux it only execs.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

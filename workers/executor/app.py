@@ -3,8 +3,6 @@
 `celery -A workers.executor.app worker -P threads -c 2 -Q host.<name> -n <name>@tidepool`
 """
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Configuration of an executor, from its environment. No other module of the executor reads that."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Mapping

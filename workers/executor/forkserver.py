@@ -1,7 +1,5 @@
 """Client of this host's forkserver: starts one where there is none, finds it again by its socket."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

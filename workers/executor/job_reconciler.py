@@ -1,31 +1,112 @@
-"""Reconciler of one job on this host: starts, commands and ends its shim and its coordinator, for the supervisor."""
+"""Reconciler of one job on this host: starts, commands and ends its shim and its coordinator, for the supervisor.
 
-from __future__ import annotations
+Nothing here waits for other processes. After a shim that was killed the reconciler ends what is left of its ranks and
+completes its journal.
+"""
 
 import logging
+import signal
+import socket
 import time
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 import msgspec
+import psutil
 from tidepool import link, procfs
 from tidepool.backoff import Backoff
-from tidepool.journal import read_journal
-from tidepool.protocol import DesiredJob, DesiredMembership, Finished, Halted, Lost, RankStatus, ShimSpec
+from tidepool.journal import Journal, read_journal
+from tidepool.protocol import (
+    DesiredJob,
+    DesiredMembership,
+    Finished,
+    Halted,
+    Lost,
+    ProtocolError,
+    RankExited,
+    RankStarted,
+    RankStatus,
+    ShimSpec,
+    ShimStatus,
+    decode,
+    encode,
+)
 from tidepool.shim import journal_path
 
-from workers.executor.aftermath import clear_away
 from workers.executor.config import ExecutorConfig
 from workers.executor.forkserver import Forkserver, ForkserverError
-from workers.executor.links import CoordinatorLink, ShimLink
 
 __all__ = ["JobReconciler"]
 
 logger = logging.getLogger(__name__)
 
 _Backoff = partial(Backoff, first_seconds=0.2, longest_seconds=10.0, settled_seconds=30.0)
+_CONNECT_SECONDS = 2.0
 #: A coordinator that was told to stop and has no rank here any more gets this long.
 _COORDINATOR_GRACE_SECONDS = 5.0
+_SHIM_LOST = {
+    "kind": "ShimLost",
+    "message": "the process that guarded this rank on its host was killed, and the rank with it",
+    "traceback": "",
+}
+
+
+class _Link:
+    """Connection to a shim or a coordinator. It sends each desired state once."""
+
+    #: The newest one from a shim; None before the first. A coordinator sends nothing.
+    status: ShimStatus | None = None
+
+    @classmethod
+    def connect(cls, path: Path) -> Self | None:
+        """None where nobody listens."""
+        try:
+            return cls(link.connect(path, _CONNECT_SECONDS))
+        except (FileNotFoundError, ConnectionRefusedError):
+            return None
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self.connection = connection
+        self.open = True
+        self._lines = link.Lines()
+        self._sent: bytes | None = None
+
+    def close(self) -> None:
+        self.open = False
+        self.connection.close()
+
+    def send(self, desired: DesiredJob | DesiredMembership) -> None:
+        line = encode(desired)
+        if line == self._sent or not self.open:
+            return
+        try:
+            complete = self.connection.send(line) == len(line)
+        except OSError:
+            complete = False
+        if complete:
+            self._sent = line
+        else:
+            self.close()
+
+    def receive(self) -> None:
+        """Read what has arrived; closes at the end of the stream."""
+        while self.open:
+            try:
+                received = self.connection.recv(65536)
+                lines = self._lines.feed(received)
+            except BlockingIOError:
+                break
+            except (OSError, link.LinkError):
+                received, lines = b"", []
+            for line in lines:
+                try:
+                    self.status = decode(ShimStatus, line)
+                except ProtocolError as error:
+                    logger.warning("a shim is not understood: %s", error)
+            if not received:
+                self.close()
 
 
 class JobReconciler:
@@ -40,8 +121,8 @@ class JobReconciler:
         self._mark = f"{config.mark}.{desired.job}.{desired.attempt}"
         self._shim_socket = self._socket("shim")
         self._coordinator_socket = self._socket("coordinator")
-        self._shim: ShimLink | None = None
-        self._coordinator: CoordinatorLink | None = None
+        self._shim: _Link | None = None
+        self._coordinator: _Link | None = None
         self._cleared = False
         self._shim_backoff = _Backoff()
         self._coordinator_backoff = _Backoff()
@@ -60,15 +141,18 @@ class JobReconciler:
         self._reconcile_coordinator(may_start=may_start)
 
     @property
-    def links(self) -> list[ShimLink | CoordinatorLink]:
+    def links(self) -> list[_Link]:
         return [each for each in (self._shim, self._coordinator) if each is not None and each.open]
 
     @property
     def carried_out(self) -> bool:
         """No process here acts on an older desired state."""
-        if self._shim is not None:
-            return self._shim.carries_out(self.desired)
-        return self._cleared
+        if self._shim is None:
+            return self._cleared
+        status, desired = self._shim.status, self.desired
+        return (
+            status is not None and status.target_revision >= desired.target_revision and status.stopping == desired.stop
+        )
 
     @property
     def over(self) -> bool:
@@ -89,13 +173,13 @@ class JobReconciler:
         if self._shim is not None:
             self._read_status(self._shim)
         if self._shim is None and not self._cleared:
-            self._shim = ShimLink.connect(self._shim_socket)
+            self._shim = _Link.connect(self._shim_socket)
             if self._shim is None:
                 self._clear_away()
             else:
                 self._read_status(self._shim)
 
-    def _read_status(self, shim: ShimLink) -> None:
+    def _read_status(self, shim: _Link) -> None:
         shim.receive()
         if shim.status is not None:
             self.ranks = shim.status.ranks
@@ -105,10 +189,27 @@ class JobReconciler:
             self._cleared = False
 
     def _clear_away(self) -> None:
-        if clear_away(self._mark, journal_path(self._spec())):
-            self._cleared = True
-            self.ranks = []
-            self.observed = True
+        """End what a killed shim has left, and complete its journal. It may take several calls.
+
+        Ranks are found by their records; what they started, by descent, by session and by mark.
+        """
+        journal = journal_path(self._spec())
+        ranks = _ranks_without_end(journal)
+        left = _left_behind(self._mark, ranks)
+        for process in left:
+            logger.warning("pid=%s mark=%s: ended, its shim is gone", process.pid, self._mark)
+            procfs.kill(process)
+        if left:
+            return
+        if ranks:
+            writer = Journal(journal)
+            for rank in ranks:
+                place = (rank.member_id, rank.slot, rank.pid)
+                writer.append(RankExited(*place, signal=int(signal.SIGKILL), error=_SHIM_LOST, at=time.time()))
+            writer.close()
+        self._cleared = True
+        self.ranks = []
+        self.observed = True
 
     def _wants_shim(self) -> bool:
         return bool(self.desired.wanted) and not self.desired.stop and time.monotonic() >= self._shim_backoff.until
@@ -122,7 +223,7 @@ class JobReconciler:
             return
         logger.info("job=%s attempt=%s: shim pid=%s", *self._key, pid)
         self._cleared = False
-        self._shim = ShimLink.connect(self._shim_socket)
+        self._shim = _Link.connect(self._shim_socket)
 
     def _spec(self) -> ShimSpec:
         config, desired = self._config, self.desired
@@ -136,7 +237,7 @@ class JobReconciler:
         if self._coordinator is not None:
             self._coordinator.receive()
         if self._coordinator is None or not self._coordinator.open:
-            self._coordinator = CoordinatorLink.connect(self._coordinator_socket)
+            self._coordinator = _Link.connect(self._coordinator_socket)
         wanted = self.desired.lead and bool(self.desired.members) and not self.desired.stop
         if self._coordinator is None and wanted and may_start and time.monotonic() >= self._coordinator_backoff.until:
             self._start_coordinator()
@@ -162,7 +263,7 @@ class JobReconciler:
             logger.warning("job=%s attempt=%s: no coordinator: %s", *self._key, error)
             return
         logger.info("job=%s attempt=%s: coordinator pid=%s", *self._key, pid)
-        self._coordinator = CoordinatorLink.connect(self._coordinator_socket)
+        self._coordinator = _Link.connect(self._coordinator_socket)
 
     def _desired_membership(self) -> DesiredMembership:
         desired = self.desired
@@ -192,3 +293,31 @@ class JobReconciler:
     def _socket(self, role: str) -> Path:
         name = f"{self.desired.job}.{self.desired.attempt}.{role}.sock"
         return link.socket_path(self._config.run_folder / name)
+
+
+def _ranks_without_end(journal: Path) -> list[RankStarted]:
+    started: dict[str, RankStarted] = {}
+    for entry in read_journal(journal):
+        if isinstance(entry, RankStarted):
+            started[entry.member_id] = entry
+        elif isinstance(entry, RankExited):
+            started.pop(entry.member_id, None)
+    return list(started.values())
+
+
+def _left_behind(mark: str, ranks: list[RankStarted]) -> list[psutil.Process]:
+    left = [*procfs.marked(f"{mark}.shim"), *procfs.marked(f"{mark}.rank")]
+    for rank in ranks:
+        if _pid_is_its_own(rank.pid, rank.started_at):
+            left += [*procfs.session_members(rank.pid), *procfs.descendants(rank.pid)]
+    return list({process.pid: process for process in left}.values())
+
+
+def _pid_is_its_own(pid: int, started_at: float) -> bool:
+    """Whether what bears this pid is that rank or its session, not a stranger.
+
+    Until the machine restarts, the kernel gives no new process the pid of a session that still has members.
+    """
+    if not psutil.pid_exists(pid):
+        return started_at > psutil.boot_time()
+    return procfs.alive(pid, started_at)

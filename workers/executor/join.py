@@ -5,8 +5,6 @@
 The answer is kept below the home, so that the same command starts the host again later.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -16,15 +14,25 @@ import sys
 import urllib.error
 import urllib.parse
 import urllib.request
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+import msgspec
 from kombu.connection import Connection
 from kombu.exceptions import OperationalError
 from tidepool.protocol import PROTOCOL_VERSION
 
-__all__ = ["JoinError", "Joined", "Place", "check_folders", "executor_command", "executor_environment", "join"]
+__all__ = [
+    "JoinError",
+    "Joined",
+    "Place",
+    "celery_command",
+    "check_folders",
+    "executor_command",
+    "executor_environment",
+    "join",
+]
 
 _ANSWER_SECONDS = 30.0
 _BROKER_SECONDS = 5.0
@@ -56,9 +64,8 @@ class Place:
         return self.folder / "broker-url"
 
 
-@dataclass(frozen=True)
-class Joined:
-    """What the site said, without the broker's address and password, which lie in a file of their own."""
+class Joined(msgspec.Struct, frozen=True):
+    """The site's answer without the broker's address and password, which lie in a file of their own."""
 
     url: str
     host: str
@@ -78,17 +85,17 @@ def join(url: str, token: str, place: Place) -> Joined:
     except OSError as error:
         raise JoinError(f"{place.folder} cannot be written ({error.strerror}): let this user own it.") from None
     answer = _ask(url, token, place.host)
-    joined = Joined(url=url, **{field.name: answer[field.name] for field in fields(Joined) if field.name != "url"})
+    joined = msgspec.convert({**answer, "url": url}, Joined)
     _write_private(place.broker_file, answer["broker_url"])
-    _write_private(place.joined_file, json.dumps(asdict(joined)))
+    _write_private(place.joined_file, msgspec.json.encode(joined).decode())
     return joined
 
 
 def earlier(url: str, place: Place) -> Joined | None:
-    """What this machine was told when it joined this site under this name."""
+    """The answer when this machine joined this site under this name; None where it has not."""
     if not (place.joined_file.exists() and place.broker_file.exists()):
         return None
-    joined = Joined(**json.loads(place.joined_file.read_text(encoding="utf-8")))
+    joined = msgspec.json.decode(place.joined_file.read_bytes(), type=Joined)
     return joined if (joined.url, joined.host) == (url, place.host) else None
 
 
@@ -127,10 +134,15 @@ def check_broker(url: str) -> None:
         ) from None
 
 
-def executor_command(host: str) -> list[str]:
-    queue = ["-P", "threads", "-c", "2", "-Q", f"host.{host}", "-n", f"{host}@tidepool"]
+def celery_command(app: str, *options: str) -> list[str]:
+    """The command line of a Celery worker, which says little."""
     quiet = ["--loglevel", "INFO", "--without-gossip", "--without-mingle", "--without-heartbeat"]
-    return [sys.executable, "-m", "celery", "-A", "workers.executor.app", "worker", *queue, *quiet]
+    return [sys.executable, "-m", "celery", "-A", app, "worker", *options, *quiet]
+
+
+def executor_command(host: str) -> list[str]:
+    place = ("-Q", f"host.{host}", "-n", f"{host}@tidepool")
+    return celery_command("workers.executor.app", "-P", "threads", "-c", "2", *place)
 
 
 def executor_environment(place: Place, address: str, virtual_slots: int | None) -> dict[str, str]:
@@ -183,7 +195,7 @@ def _write_private(file: Path, text: str) -> None:
 
 
 def _own_address(url: str) -> str:
-    """By which this machine reaches the site: others reach it there, unless they are told otherwise."""
+    """The address from which this machine reaches the site: others reach it there, unless they are told otherwise."""
     parts = urllib.parse.urlsplit(url)
     family, kind, protocol, _, place = socket.getaddrinfo(parts.hostname, parts.port or 80, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind, protocol) as probe:

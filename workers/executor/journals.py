@@ -4,17 +4,13 @@ The files are the record; at most a few thousand entries of each are in memory. 
 time are sent again.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tidepool.protocol import DesiredJob, JournalEntry
 
@@ -28,13 +24,6 @@ _MEMORY_LIMIT = 2000
 #: How long an answer is waited for before entries are sent again; twice as long each time, as they may only be queued.
 _RESEND_SECONDS = 5.0
 _LONGEST_RESEND_SECONDS = 40.0
-
-
-@dataclass(frozen=True)
-class _Line:
-    number: int
-    kind: str
-    data: dict[str, Any]
 
 
 class JournalTail:
@@ -53,7 +42,7 @@ class JournalTail:
         self._unanswered_since = 0.0
         self._patience_seconds = _RESEND_SECONDS
         #: Read, not acknowledged.
-        self._waiting: deque[_Line] = deque()
+        self._waiting: deque[JournalEntry] = deque()
 
     def has_news(self) -> bool:
         self._rewind_when_due()
@@ -67,12 +56,12 @@ class JournalTail:
 
     def take(self, limit: int) -> list[JournalEntry]:
         """The next entries to send."""
-        lines = [line for line in self._waiting if line.number > self._sent][:limit]
-        if lines:
+        entries = [entry for entry in self._waiting if entry.number > self._sent][:limit]
+        if entries:
             if self._sent == self.acknowledged:
                 self._unanswered_since = self._clock()
-            self._sent = lines[-1].number
-        return [JournalEntry(self.name, line.number, line.kind, line.data) for line in lines]
+            self._sent = entries[-1].number
+        return entries
 
     def put_back(self, number: int) -> None:
         """Have the entry `number`, which was taken but not sent, and those behind it taken again."""
@@ -108,11 +97,10 @@ class JournalTail:
                 if self._read > self.acknowledged:
                     self._waiting.append(self._parsed(line))
 
-    def _parsed(self, line: bytes) -> _Line:
+    def _parsed(self, line: bytes) -> JournalEntry:
         values = json.loads(line)
-        if self._bare:
-            return _Line(self._read, "step", values)
-        return _Line(self._read, values["kind"], values["data"])
+        kind, data = ("step", values) if self._bare else (values["kind"], values["data"])
+        return JournalEntry(self.name, self._read, kind, data)
 
 
 class Journals:

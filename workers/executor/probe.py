@@ -1,7 +1,5 @@
 """Probe of this host and its devices. Hardware may lie or be absent: an error of NVML becomes None here."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -76,10 +74,8 @@ class GpuProbe:
         return [self._device(slot) for slot in range(self._slots())]
 
     def _slots(self) -> int:
-        return self._count() * self._slots_per_gpu
-
-    def _count(self) -> int:
-        return (_or_none(pynvml.nvmlDeviceGetCount) or 0) if self._working else 0
+        gpus = _or_none(pynvml.nvmlDeviceGetCount) if self._working else None
+        return (gpus or 0) * self._slots_per_gpu
 
     def _device(self, slot: int) -> DeviceReading:
         handle = _or_none(pynvml.nvmlDeviceGetHandleByIndex, gpu_of(slot, self._slots_per_gpu))

@@ -1,7 +1,5 @@
 """Records of the executor on disk: the next one continues from them before it hears from the control plane."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

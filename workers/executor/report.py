@@ -3,8 +3,6 @@
 A report that cannot be sent is dropped: the next one has all facts again. So an outage of the broker costs nothing.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

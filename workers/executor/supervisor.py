@@ -4,8 +4,6 @@ The supervisor owns no process that must live: shims, coordinators and ranks go 
 supervisor finds them by the records and sockets in the run folder. So it may be killed at any line.
 """
 
-from __future__ import annotations
-
 import fcntl
 import logging
 import os
@@ -220,19 +218,17 @@ class Supervisor:
         save_records(self._records_file, self._records)
 
     def _end_orphans(self) -> None:
-        """Once: end processes of jobs that neither the records nor the control plane know."""
+        """End processes of jobs that neither the records nor the control plane know, once."""
         if self._orphans_ended:
             return
         self._orphans_ended = True
         all_ours = procfs.marked(self._config.mark)  # before `known`: a process forked in between is no orphan
-        known = {process.pid for job in self._jobs for process in procfs.marked(self._mark_of(job))}
+        marks = [f"{self._config.mark}.{job}.{attempt}" for job, attempt in self._jobs]
+        known = {process.pid for mark in marks for process in procfs.marked(mark)}
         for process in all_ours:
             if process.pid not in known:
                 logger.warning("pid=%s: ended, no job here claims it", process.pid)
                 procfs.kill(process)
-
-    def _mark_of(self, key: JobKey) -> str:
-        return f"{self._config.mark}.{key[0]}.{key[1]}"
 
     # --- facts ---
 

@@ -1,7 +1,5 @@
 """The checker's loop: claim the oldest version that waits, check it, again. All that it knows is in the database."""
 
-from __future__ import annotations
-
 import logging
 import os
 import threading
@@ -15,8 +13,7 @@ from tidepool.backoff import Backoff
 
 from core.process import still_alive, stop_at_signals
 from core.uploads import prune
-from datasets.actions.checking import Stopped, check
-from datasets.actions.checks import ClaimLost, claim_next, give_back
+from datasets.control import ClaimLost, Stopped, check, claim_next, give_back
 
 __all__ = ["Checker", "Command"]
 

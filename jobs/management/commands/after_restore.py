@@ -1,15 +1,13 @@
 """`manage.py after_restore`: once, after the database was restored from a backup and before anything starts on it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib.sessions.models import Session
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
+from jobs.control.checkpoints import catch_up_with_folders
 from jobs.control.ending import requeue_interrupted
-from jobs.control.restoring import catch_up_with_folders
 from jobs.models import SchedulerLease
 from workers.models import JoinToken
 

@@ -1,7 +1,5 @@
 """Adds up all usage anew."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import BaseCommand

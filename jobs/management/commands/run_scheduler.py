@@ -1,10 +1,9 @@
 """The scheduler's loop: look, decide, write, send. All that it knows is in the database."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time
+from datetime import datetime
 from typing import Any
 
 import redis
@@ -14,13 +13,11 @@ from django.utils import timezone
 from tidepool.backoff import Backoff
 
 from core.process import still_alive, stop_at_signals, without_collector
-from jobs.control.dispatch import resend_outstanding, send_roll_up
-from jobs.control.halts import give_up_halts
-from jobs.control.leadership import Leadership, Spent
-from jobs.control.lost_hosts import Watch, reap_lost_hosts
-from jobs.control.plans import LeadershipLost, apply
+from jobs.control.dispatch import WakeUps, resend_outstanding, send_roll_up
+from jobs.control.ending import give_up_halts
+from jobs.control.hosts import reap_lost_hosts
+from jobs.control.plans import Leadership, LeadershipLost, apply
 from jobs.control.snapshots import snapshot
-from jobs.control.wake import WakeUps
 from scheduling.schedule import schedule
 
 __all__ = ["Command", "Scheduler"]
@@ -44,13 +41,11 @@ class Scheduler:
         self._stop = stop
         self._leadership = Leadership()
         self._wake_ups = WakeUps()
-        self._watch = Watch()
+        self._well_since: datetime | None = None
         self._cycle = 0
         self._resent_at = 0.0
         self._rolled_up_at = -ROLL_UP_SECONDS
         self._backoff = Backoff(first_seconds=CYCLE_SECONDS, longest_seconds=30.0)
-        #: On the newest cycle, to be written down with the next renewal of the lead.
-        self._spent: Spent | None = None
 
     def run(self) -> None:
         """Until told to stop; a cycle that fails is logged, and the next one comes later and later."""
@@ -71,14 +66,13 @@ class Scheduler:
     def cycle(self) -> None:
         """One cycle, if this process leads."""
         begun = time.monotonic()
-        epoch = self._leadership.renew(self._spent)
-        self._spent = None
+        epoch = self._leadership.renew()
         if epoch is None:
-            self._watch = Watch()
+            self._well_since = None
             return
         self._cycle += 1
         now = timezone.now()
-        self._watch = reap_lost_hosts(self._watch, now)
+        self._well_since = reap_lost_hosts(self._well_since, now)
         give_up_halts(now)
         plan = schedule(snapshot(now, self._cycle))
         try:
@@ -86,7 +80,7 @@ class Scheduler:
         except LeadershipLost as error:
             logger.warning("cycle=%s its plan is void: %s", self._cycle, error)
             return
-        self._spent = Spent(time.monotonic() - begun, timezone.now())
+        self._leadership.count_cycle(time.monotonic() - begun, timezone.now())
         if time.monotonic() - self._resent_at >= RESEND_SECONDS:
             self._resent_at = time.monotonic()
             resend_outstanding()

@@ -1,7 +1,5 @@
 """`manage.py tutorial`: plays the tutorial over REST as an ordinary user, and shows a table of its moments."""
 
-from __future__ import annotations
-
 import base64
 from argparse import ArgumentParser
 from pathlib import Path
@@ -13,8 +11,7 @@ from django.db import OperationalError, ProgrammingError
 
 from accounts.tokens import create_token
 from jobs.tutorial import moments
-from jobs.tutorial.client import Api, ApiError
-from jobs.tutorial.play import MomentMissed, Tutorial
+from jobs.tutorial.play import Api, ApiError, MomentMissed, Tutorial
 
 _USER = "tutorial"
 

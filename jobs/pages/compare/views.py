@@ -1,7 +1,5 @@
 """The page that compares several jobs."""
 
-from __future__ import annotations
-
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
@@ -15,9 +13,9 @@ from jobs.insight.comparison import (
     compared_live,
     compared_metrics,
     compared_settings,
+    comparison_figure,
     quantities_of,
 )
-from jobs.insight.comparison_figure import comparison_figure
 from jobs.models import Job
 from jobs.pages.list.views import job_numbers
 from jobs.queries.jobs import visible_jobs

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from django.urls import path, re_path
 
 from jobs.pages.groups import form_views, views
@@ -7,7 +5,6 @@ from jobs.pages.groups import form_views, views
 app_name = "groups"
 urlpatterns = [
     path("", views.group_list, name="list"),
-    path("live/<str:topic>.json", views.group_live, name="live"),
     path("new/", form_views.group_new, name="new"),
     path("parameters.json", form_views.read_parameters, name="parameters"),
     path("<int:group_id>/", views.group_detail, name="detail"),

@@ -1,27 +1,24 @@
-"""Pages of the instance groups: the list, and one of them."""
-
-from __future__ import annotations
+"""Pages of the instance groups: the list, one of them, and how they share GPUs."""
 
 from collections.abc import Callable
 
 from django.contrib import messages
 from django.contrib.auth.models import User
-from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from core.errors import NotFound, UserError
+from core.errors import NotFound
 from core.live import CLUSTER, GROUPS, current_seqs
-from core.pages import login_user, page_of
-from jobs.actions.group_presets import find_preset
-from jobs.actions.groups import delete_instance_group, start_instance_group, stop_instance_group
+from core.pages import done, login_user, page_of
+from jobs.actions.groups import delete_instance_group, find_preset, start_instance_group, stop_instance_group
+from jobs.insight.fair_share import fair_share_page
 from jobs.models import InstanceGroup
-from jobs.queries.deployment import deployment
 from jobs.queries.group_parameters import of_field
 from jobs.queries.group_terms import TERMS, in_words, terms_of
-from jobs.queries.groups import changeable_terms, get_visible_group, groups_now, newest_jobs, visible_groups
+from jobs.queries.groups import changeable_terms, deployment, get_visible_group, groups_now, newest_jobs, visible_groups
 
-__all__ = ["LIST_CRUMB", "group_act", "group_deployment", "group_detail", "group_list", "group_live", "group_of"]
+__all__ = ["LIST_CRUMB", "fair_share", "group_act", "group_deployment", "group_detail", "group_list", "group_of"]
 
 LIST_CRUMB = ("Instance groups", "/instance-groups/")
 #: What lists and pages of groups listen to.
@@ -46,14 +43,6 @@ def group_list(request: HttpRequest) -> HttpResponse:
     context = {"section": "groups", "crumbs": [("Instance groups", None)], "seqs": current_seqs(_TOPICS)}
     page = page_of(request, visible_groups(request.user).prefetch_related("resource_group__hosts").order_by("name"))
     return render(request, "jobs/groups/list.html", {**context, "page": page, "rows": groups_now(page)})
-
-
-@require_safe
-def group_live(request: HttpRequest, topic: str) -> JsonResponse:
-    """Return the newest number of a topic; pages then fetch what they show."""
-    if topic not in _TOPICS:
-        raise Http404
-    return JsonResponse({"seq": current_seqs([topic])[topic], "state": {}, "append": {}})
 
 
 @require_safe
@@ -97,11 +86,7 @@ def group_deployment(request: HttpRequest, group_id: int) -> HttpResponse:
 def group_act(request: HttpRequest, group_id: str, action: str) -> HttpResponse:
     group = group_of(request, int(group_id))
     act, sentence = _ACTIONS[action]
-    try:
-        act(group.pk, login_user(request))
-    except UserError as error:
-        messages.error(request, error.message)
-    else:
+    if done(request, lambda: act(group.pk, login_user(request))):
         messages.success(request, sentence.format(group.name))
         if action == "delete":
             return redirect("groups:list")
@@ -136,8 +121,14 @@ def _configuration(group: InstanceGroup) -> list[tuple[str, str, str]]:
     terms = terms_of(group)
     rows = []
     for term in TERMS:
-        parameter = of_field(term.column)
-        value = terms[term.column]
+        parameter, value = of_field(term.column), terms[term.column]
         written = str(value).lower() if isinstance(value, bool) else value
         rows.append((term.label, in_words(term.column, value), f"{parameter.name}={written}" if parameter else ""))
     return rows
+
+
+@require_safe
+def fair_share(request: HttpRequest) -> HttpResponse:
+    """Show entitlements, holdings, and which training waits for which."""
+    context = {"section": "fair-share", "crumbs": [("Fair share", None)], "seqs": current_seqs(_TOPICS)}
+    return render(request, "jobs/groups/fair_share.html", {**context, "page": fair_share_page(request.user)})

@@ -1,15 +1,13 @@
-from __future__ import annotations
-
 from django.urls import path, re_path
 
-from jobs.pages.hosts import join_views, views
+from jobs.pages.hosts import views
 
 app_name = "hosts"
 urlpatterns = [
     path("", views.host_list, name="list"),
     path("live.json", views.host_list_live, name="live"),
-    path("join/", join_views.host_join, name="join"),
-    path("join/<int:token_id>/withdraw/", join_views.host_join_withdraw, name="join-withdraw"),
+    path("join/", views.host_join, name="join"),
+    path("join/<int:token_id>/withdraw/", views.host_join_withdraw, name="join-withdraw"),
     re_path(
         r"^(?P<host_id>\d{1,18})/(?P<verb>drain|resume|remove)/question.json$",
         views.host_question,

@@ -1,39 +1,42 @@
 """The page of one job, and what its buttons do."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib import messages
+from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
-from core.charts import tide_figure
+from core.charts import Band, Step, tide_figure
 from core.errors import UserError
-from core.formfields import parameters_as_text, show_error
-from core.pages import login_user
+from core.live import current_seqs, job_topic
+from core.pages import done, login_user, show_error
+from core.parameters import parameters_as_text
 from jobs import actions
 from jobs.actions import JobChange
-from jobs.control.fixed_size import is_resumable, stop_words
+from jobs.control.checkpoints import is_resumable, stop_words
+from jobs.files.logs import first_written
 from jobs.files.result import code_files, result_files, shown_code
 from jobs.files.validation_runs import validation_of
-from jobs.insight.advice import job_advice
-from jobs.insight.curves import as_curves, thinned_metrics
-from jobs.insight.curves_figure import curves_figure
+from jobs.insight.advisor import job_advice
+from jobs.insight.curves import curves_figure, thinned_metrics
+from jobs.insight.why import why
 from jobs.models import Checkpoint, Job
-from jobs.pages.queries import job_live, job_or_404, job_page
+from jobs.pages.queries import job_or_404
 from jobs.pages.train.forms import ChangeForm
 from jobs.pages.train.views import say_changed
 from jobs.permissions import refusals_by_state
-from jobs.queries.jobs import rank_list, undoable_changes
+from jobs.queries.jobs import allocation_series, event_list, rank_list, undoable_changes
+from jobs.queries.metrics import metric_points_as_json
+from jobs.queries.serializers import AllocationOutput, EventOutput, JobOutput, RankOutput, as_json
 from models_registry.queries import versions
 
-__all__ = ["job_act", "job_change", "job_clone", "job_curves", "job_detail", "job_detail_live", "job_part"]
+__all__ = ["job_act", "job_change", "job_clone", "job_curves", "job_detail", "job_detail_live", "job_live", "job_part"]
 
 LIST_CRUMB = ("Jobs", "/jobs/")
 TIDE_COLUMNS = ("Time", "Job", "GPUs", "Why", "Pause (ms)")
@@ -83,14 +86,14 @@ def job_detail_live(request: HttpRequest, job_id: int) -> JsonResponse:
 def job_curves(request: HttpRequest, job_id: int) -> JsonResponse:
     """Return a newer figure of the metrics: for when the job reports one that the page did not know."""
     job = job_or_404(request.user, job_id)
-    return JsonResponse(curves_figure(as_curves(thinned_metrics(job)), reverse("jobs:curves", args=[job.pk])))
+    return JsonResponse(curves_figure(thinned_metrics(job), reverse("jobs:curves", args=[job.pk])))
 
 
 @require_safe
 def job_part(request: HttpRequest, job_id: int, part: str) -> HttpResponse:
     """A part of the page anew, while somebody looks at it."""
     job = job_or_404(request.user, job_id)
-    return render(request, f"jobs/job/_{part}.html", {"job": job, **_PARTS[part](job)})
+    return render(request, f"jobs/job/_{part}.html", {"job": job, **_PARTS[part](job, login_user(request))})
 
 
 @require_POST
@@ -111,13 +114,9 @@ def job_change(request: HttpRequest, job_id: int) -> HttpResponse:
 @require_POST
 def job_act(request: HttpRequest, job_id: int, action: str) -> HttpResponse:
     job = job_or_404(request.user, job_id)
-    act, done = _ACTIONS[action]
-    try:
-        act(job.pk, request.user.get_username())
-    except UserError as error:
-        messages.error(request, error.message)
-    else:
-        messages.success(request, done)
+    act, sentence = _ACTIONS[action]
+    if done(request, lambda: act(job.pk, request.user.get_username())):
+        messages.success(request, sentence)
     return redirect("jobs:detail", job.pk)
 
 
@@ -133,23 +132,53 @@ def job_clone(request: HttpRequest, job_id: int) -> HttpResponse:
     return redirect("jobs:detail", copy.pk)
 
 
+def job_live(job: Job) -> dict[str, Any]:
+    """Return a job's page as JSON: `state` and `append` have the shape of the live events of its topic."""
+    live = _live_without_metrics(job)
+    live["append"]["metrics"] = [
+        point for name, curve in thinned_metrics(job).items() for point in metric_points_as_json(name, curve.samples)
+    ]
+    return live
+
+
+def _live_without_metrics(job: Job) -> dict[str, Any]:
+    # The number first: what is published meanwhile comes again, and changes nothing.
+    topic = job_topic(job.pk)
+    seq = current_seqs([topic])[topic]
+    return {
+        "seq": seq,
+        "state": as_json(JobOutput, job),
+        "append": {
+            "allocation": [{"job": job.pk, **as_json(AllocationOutput, point)} for point in allocation_series(job)],
+            "metrics": [],
+            "events": [as_json(EventOutput, event) for event in event_list(job)],
+        },
+        "log": first_written(job),
+    }
+
+
 def _job_page(request: HttpRequest, job: Job, form: ChangeForm) -> HttpResponse:
-    page = job_page(job)
+    live = _live_without_metrics(job)  # the page's figure has them
+    curves = thinned_metrics(job)
+    steps = [
+        Step(datetime.fromisoformat(point["at"]), point["slots"], point["reason"]["text"], point["pause_ms"])
+        for point in live["append"]["allocation"]
+    ]
     context = {
         "section": "jobs",
         "crumbs": [LIST_CRUMB, (job.name, None)],
         "job": job,
-        "page": page,
+        "page": {"live": live},
         "form": form,
         "changes": undoable_changes(job),
         "tabs": JOB_TABS,
         "refusals": refusals_by_state(),
         "parameters": parameters_as_text(job.parameters),
         "arguments": shlex.join(job.arguments),
-        "tide": tide_figure([page.band], job.max_slots, pool=False),
-        "advice": job_advice(job, page.curves),
+        "tide": tide_figure([Band(job.pk, job.name, steps)], job.max_slots, pool=False),
+        "advice": job_advice(job, curves),
         **_ranks(job),
-        "metrics": curves_figure(page.curves, reverse("jobs:curves", args=[job.pk])),
+        "metrics": curves_figure(curves, reverse("jobs:curves", args=[job.pk])),
         "tide_columns": TIDE_COLUMNS,
         **_words_of_no_metrics(job),
         "files": code_files(job),
@@ -163,7 +192,10 @@ def _job_page(request: HttpRequest, job: Job, form: ChangeForm) -> HttpResponse:
 
 def _ranks(job: Job) -> dict[str, Any]:
     """Processes, the newest first, those that run before those that ended."""
-    ranks = [rank | {"started_at": datetime.fromisoformat(rank["started_at"])} for rank in reversed(rank_list(job))]
+    ranks = [
+        as_json(RankOutput, rank) | {"started_at": datetime.fromtimestamp(rank.started_at, UTC)}
+        for rank in reversed(rank_list(job))
+    ]
     ranks.sort(key=lambda rank: rank["exit"] is not None)
     is_virtual = any(rank["gpu"] and rank["gpu"]["virtual"] for rank in ranks)
     return {"ranks": ranks[:_MAX_RANKS], "rank_count": len(ranks), "has_virtual_gpus": is_virtual}
@@ -174,10 +206,13 @@ def _results(job: Job) -> dict[str, Any]:
 
 
 #: Parts of a job's page that are fetched while somebody looks at them, and what each shows.
-_PARTS: dict[str, Callable[[Job], dict[str, Any]]] = {
-    "advice": lambda job: {"advice": job_advice(job)},
-    "ranks": _ranks,
-    "results": _results,
+_PARTS: dict[str, Callable[[Job, User], dict[str, Any]]] = {
+    "advice": lambda job, _: {"advice": job_advice(job)},
+    "facts": lambda job, _: {},
+    "failure": lambda job, _: {},
+    "ranks": lambda job, _: _ranks(job),
+    "results": lambda job, _: _results(job),
+    "why": why,
 }
 
 

@@ -1,12 +1,12 @@
 """The list of jobs, its filters, and actions on many jobs."""
 
-from __future__ import annotations
-
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.db.models import Max
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
@@ -14,12 +14,13 @@ from django.views.decorators.http import require_POST, require_safe
 from core.errors import UserError
 from core.keyset import KeysetPage
 from core.live import CLUSTER, current_seqs
-from core.notices import Undo, say
-from core.pages import PAGE_SIZE, login_user, or_404
+from core.pages import PAGE_SIZE, Undo, login_user, or_404, say
+from core.roles import is_cluster_admin
 from datasets.models import Dataset
 from jobs.actions.saved_filters import forget_filter, save_filter
-from jobs.models import InstanceGroup, Job, SavedFilter
-from jobs.pages.list.bulk_confirm import last_checkpoints, stop_question
+from jobs.messages import plural, trainings
+from jobs.models import Checkpoint, InstanceGroup, Job, SavedFilter
+from jobs.permissions import Verb, refusal
 from jobs.queries.jobs import visible_jobs
 from jobs.queries.listing import ACTIVE, FINISHED, JobFilter, job_page_of, jobs_topic
 from jobs.states import JobState
@@ -28,10 +29,11 @@ from models_registry.models import RegisteredModel
 __all__ = [
     "forget_job_filter",
     "job_list",
-    "job_list_live",
     "job_list_rows",
     "job_numbers",
+    "last_checkpoints",
     "save_job_filter",
+    "stop_question",
     "stop_question_of",
 ]
 
@@ -69,6 +71,8 @@ _LABELS = {
 #: Fields behind "More filters".
 _MORE = ("owner", "model", "dataset", "instance_group", "submitted_after", "submitted_before")
 _MOST_SUGGESTIONS = 500
+#: Jobs that are named before they are stopped.
+_MOST_NAMED = 6
 
 
 @require_safe
@@ -129,19 +133,56 @@ def job_list_rows(request: HttpRequest) -> HttpResponse:
 
 
 @require_safe
-def job_list_live(request: HttpRequest, topic: str) -> JsonResponse:
-    """Return the newest number of a topic of the list; the rows themselves are fetched by `job_list_rows`."""
-    if topic not in (CLUSTER, jobs_topic(login_user(request))):
-        raise Http404
-    return JsonResponse({"seq": current_seqs([topic])[topic], "state": {}})
-
-
-@require_safe
 def stop_question_of(request: HttpRequest) -> JsonResponse:
     """Return the question before the jobs of `?jobs=1,2,3` are stopped, without those that the user may not see."""
     user = login_user(request)
     jobs = list(visible_jobs(user).filter(pk__in=job_numbers(request.GET.get("jobs", ""))).order_by("-pk"))
     return JsonResponse(asdict(stop_question(jobs, last_checkpoints(jobs))))
+
+
+@dataclass(frozen=True)
+class Question:
+    """The texts of the dialog (`ask.js`) before many jobs are stopped."""
+
+    title: str
+    lost: str
+    hint: str
+    yes: str
+    #: The jobs that it is about.
+    jobs: list[int]
+
+
+def last_checkpoints(jobs: Iterable[Job]) -> dict[int, int]:
+    """Return job -> the last step that it could continue from."""
+    steps = Checkpoint.objects.filter(job__in=list(jobs), problem="").values("job").annotate(last=Max("step"))
+    return {row["job"]: row["last"] for row in steps.order_by()}
+
+
+def stop_question(jobs: Sequence[Job], checkpoints: Mapping[int, int]) -> Question:
+    """Describe what stopping these jobs means. Those that are over or being stopped are left out and counted."""
+    stopped = [job for job in jobs if refusal(Verb.CANCEL, job.state) is None]
+    what = trainings(len(stopped))
+    named = [_loss(job, checkpoints.get(job.pk, 0)) for job in stopped[:_MOST_NAMED]]
+    if len(stopped) > _MOST_NAMED:
+        named.append(f"and {len(stopped) - _MOST_NAMED} more")
+    if not stopped:
+        return Question(f"Stop {what}?", "All of those chosen are over already: there is nothing to stop.", "", "", [])
+    ends = plural(len(stopped), "{count} training ends", "{count} trainings end")
+    lost = f"{ends} for good and cannot be continued: {'; '.join(named)}. Logs, metrics and checkpoints stay."
+    left = len(jobs) - len(stopped)
+    hint = plural(left, "{count} training of those chosen is", "{count} trainings of those chosen are")
+    numbers = [job.pk for job in stopped]
+    return Question(f"Stop {what}?", lost, f"{hint} over already." if left else "", f"Stop {what}", numbers)
+
+
+def _loss(job: Job, checkpoint: int) -> str:
+    if not job.run.step:
+        return f"“{job.name}” before its first step"
+    lost = max(0, job.run.step - checkpoint)
+    if not lost:
+        return f"“{job.name}” at step {job.run.step} (no step is lost)"
+    since = "since its last checkpoint" if checkpoint else "because it has no checkpoint"
+    return f"“{job.name}” at step {job.run.step} ({plural(lost, '{count} step', '{count} steps')} lost {since})"
 
 
 def job_numbers(text: str) -> list[int]:
@@ -191,8 +232,9 @@ def _empty_columns(jobs: list[Job]) -> str:
 
 def _names(user: User, given: dict[str, str]) -> list[dict[str, Any]]:
     """Return the fields that take a name, with the existing names."""
+    users = User.objects.order_by("username").values_list("username", flat=True)
     rows = {
-        "owner": User.objects.order_by("username").values_list("username", flat=True) if user.is_staff else None,
+        "owner": users if is_cluster_admin(user) else None,
         "model": RegisteredModel.objects.order_by("name").values_list("name", flat=True),
         "dataset": Dataset.objects.order_by("name").values_list("name", flat=True),
         "instance_group": InstanceGroup.objects.order_by("name").values_list("name", flat=True),

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from django.urls import path
 
 from jobs.pages.resource_groups import views

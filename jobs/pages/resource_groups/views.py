@@ -1,7 +1,5 @@
 """Pages of resource groups: the list, and a form that says what it would do as it is filled in."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from typing import Any
@@ -14,9 +12,8 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from core.errors import UserError
 from core.live import HOSTS, current_seqs
-from core.notices import Undo, say
-from core.pages import login_user, or_404
-from core.roles import require_cluster_admin
+from core.pages import Undo, login_user, or_404, say
+from core.roles import is_cluster_admin, require_cluster_admin
 from jobs.insight.resource_groups import group_lines, member_rows, preview, users_of, who_moves
 from workers import actions
 from workers.actions import ResourceGroupSpec
@@ -36,7 +33,7 @@ def group_list(request: HttpRequest) -> HttpResponse:
         "section": "resource-groups",
         "crumbs": [("Resource groups", None)],
         "lines": group_lines(login_user(request)),
-        "may_change": login_user(request).is_staff,
+        "may_change": is_cluster_admin(login_user(request)),
     }
     return render(request, "jobs/resource_groups/list.html", context)
 
@@ -146,7 +143,7 @@ def _form_page(request: HttpRequest, form: ResourceGroupForm, group: ResourceGro
         "shown": shown_columns(request.COOKIES),
         "preview_address": address,
         "live": live,
-        "may_change": login_user(request).is_staff,
+        "may_change": is_cluster_admin(login_user(request)),
     }
     return render(request, "jobs/resource_groups/form.html", context, status=400 if form.errors else 200)
 

@@ -1,14 +1,11 @@
 """The forms that start and change a training. Actions check the values; forms only carry them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django import forms
 
-from core.formfields import ParametersField, as_scalar
-from core.parameters import Scalar, kind_of, misfits
+from core.parameters import ParametersField, Scalar, as_scalar, kind_of, misfits
 from datasets.models import Dataset
 from jobs.models import InstanceGroup
 from jobs.options import MAX_PRIORITY, OPTIONS, Option

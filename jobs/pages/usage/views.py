@@ -1,11 +1,9 @@
 """The usage page: charts, a table, and the prices."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
+from django import forms
 from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -16,27 +14,43 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from core.errors import UserError
-from core.formfields import show_error
 from core.live import CLUSTER, current_seqs
-from core.notices import Undo, say
-from core.pages import login_user
+from core.pages import Undo, login_user, say, show_error
 from core.roles import require_cluster_admin
 from core.time import iso
 from jobs.models import GpuPrice
-from jobs.pages.usage.forms import PriceForm
-from jobs.usage.charts import Area, activity_figure, allocation_figure
+from jobs.usage.charts import usage_figures
 from jobs.usage.claims import first_held
-from jobs.usage.intervals import Amount, moment, to_ms
-from jobs.usage.labels import UNKNOWN_MODEL
-from jobs.usage.prices import known_models, prices, remove_price, set_price
+from jobs.usage.intervals import HOUR, Amount, moment, to_ms
+from jobs.usage.prices import known_models, remove_price, set_price
 from jobs.usage.query import BY, RANGES, Asked, parsed, range_to_see
-from jobs.usage.report import Report, Row, report
-from jobs.usage.shapes import cost_of, gpu_hours
+from jobs.usage.report import Row, report
 
-__all__ = ["price_remove", "price_restore", "usage", "usage_report"]
+__all__ = ["gpu_hours", "price_remove", "price_restore", "usage", "usage_report"]
 
 BY_WORDS = {"user": "User", "group": "Instance group", "job": "Job", "host": "Host", "gpu_model": "GPU model"}
 _ROWS = 50
+
+
+class PriceForm(forms.Form):
+    """The action checks what is given; the form only carries it."""
+
+    gpu_model = forms.CharField(
+        label="GPU model", max_length=128, widget=forms.TextInput(attrs={"list": "gpu-models", "autocomplete": "off"})
+    )
+    per_hour = forms.CharField(
+        label="Price per GPU-hour", max_length=20, widget=forms.TextInput(attrs={"inputmode": "decimal"})
+    )
+    valid_from = forms.DateField(
+        label="From this day on",
+        widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
+        help_text="From midnight in UTC. Costs of the days before stay what they were.",
+    )
+
+    def __init__(self, request: HttpRequest) -> None:
+        self.models = known_models()
+        initial = {"valid_from": timezone.now().date(), "gpu_model": self.models[0] if len(self.models) == 1 else ""}
+        super().__init__(request.POST or None, initial=initial)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -44,7 +58,7 @@ def usage(request: HttpRequest) -> HttpResponse:
     """Show the usage; POST sets a price."""
     if request.method == "POST":
         require_cluster_admin(request.user)
-    form = _price_form(request)
+    form = PriceForm(request)
     if request.method == "POST" and form.is_valid():
         try:
             price = set_price(login_user(request), **form.cleaned_data)
@@ -57,17 +71,15 @@ def usage(request: HttpRequest) -> HttpResponse:
     try:
         asked, mistake = parsed(request.GET.dict(), now, usual=range_to_see(first_held(), now)), ""
     except UserError as error:
-        asked, mistake = (
-            parsed({"by": request.GET.get("by", "") if request.GET.get("by") in BY else ""}, now),
-            error.message,
-        )
+        by = request.GET.get("by", "")
+        asked, mistake = parsed({"by": by if by in BY else ""}, now), error.message
     context = {
         "section": "usage",
         "crumbs": [("Usage", None)],
         "mistake": mistake,
         "given": request.GET,
         "form": form,
-        "prices": [(price, _money(price)) for price in prices()],
+        "prices": [(price, _money(price)) for price in GpuPrice.objects.order_by("gpu_model", "-valid_from")],
         **_choices(asked),
         **_content(request, asked, now),
     }
@@ -95,7 +107,7 @@ def price_remove(request: HttpRequest, number: int) -> HttpResponse:
     except UserError as error:
         messages.error(request, error.message)
     else:
-        fields = {"gpu_model": price.gpu_model, "valid_from": str(price.valid_from), "per_hour": str(price.per_hour)}
+        fields = {name: str(getattr(price, name)) for name in ("gpu_model", "valid_from", "per_hour")}
         words = f"The price of {price.gpu_model} from {price.valid_from} on is removed."
         say(request, words, undo=Undo(reverse("usage-price-restore"), fields))
     return redirect(f"{reverse('usage')}#prices")
@@ -105,7 +117,7 @@ def price_remove(request: HttpRequest, number: int) -> HttpResponse:
 def price_restore(request: HttpRequest) -> HttpResponse:
     """Restore a price that was removed."""
     require_cluster_admin(request.user)
-    form = _price_form(request)
+    form = PriceForm(request)
     try:
         if form.is_valid():
             price = set_price(login_user(request), **form.cleaned_data)
@@ -113,10 +125,6 @@ def price_restore(request: HttpRequest) -> HttpResponse:
     except UserError as error:
         messages.error(request, error.message)
     return redirect(f"{reverse('usage')}#prices")
-
-
-def _price_form(request: HttpRequest) -> PriceForm:
-    return PriceForm(request.POST or None, today=timezone.now().date(), models=known_models())
 
 
 def _money(price: GpuPrice) -> str:
@@ -150,19 +158,24 @@ def _content(request: HttpRequest, asked: Asked, now: int) -> dict[str, Any]:
         "live": live,
         "asked": asked,
         "by_words": BY_WORDS[asked.by],
-        "currency": settings.TIDEPOOL_CURRENCY,
+        "currency": found.currency,
         "total": _row(found.total, asked),
         "rows": [_row(row, asked) for row in found.rows],
         "left_out": found.left_out,
-        "charts": _charts(found),
+        "charts": usage_figures(asked, found.timeline),
     }
 
 
 def _row(row: Row, asked: Asked) -> dict[str, Any]:
-    amount, cost = row.amount, cost_of(row)
+    amount, cost = row.amount, row.money
+    names, href = {"user": "owner", "group": "instance_group"}, ""
+    if row.key and asked.by == "job":
+        href = reverse("jobs:detail", args=[row.key])
+    elif row.key and asked.by in names:
+        href = f"{reverse('jobs:list')}?{urlencode({names[asked.by]: row.label})}"
     return {
         "label": row.label,
-        "href": _address(row, asked),
+        "href": href,
         "held": gpu_hours(amount.held),
         "busy": gpu_hours(amount.busy),
         "busy_part": _part(amount, amount.busy),
@@ -182,36 +195,7 @@ def _part(amount: Amount, milliseconds: int) -> str:
     return f"{100 * milliseconds / measured:.0f} %" if measured else ""
 
 
-def _address(row: Row, asked: Asked) -> str:
-    if asked.by == "job" and row.key is not None:
-        return reverse("jobs:detail", args=[row.key])
-    names = {"user": "owner", "group": "instance_group"}
-    return f"{reverse('jobs:list')}?{urlencode({names[asked.by]: row.label})}" if row.key and asked.by in names else ""
-
-
-def _charts(found: Report) -> dict[str, Any]:
-    times, asked = found.timeline, found.asked
-    edges = [iso(moment(at)) or "" for at in times.edges]
-    looks = _looks(asked.by, [band.key for band in times.bands])
-    areas = [Area(band.label or UNKNOWN_MODEL, band.gpus, looks.get(band.key)) for band in times.bands]
-    shown = {
-        "start": edges[0],
-        "end": edges[-1],
-        "step_seconds": None if times.step is None else times.step // 1000,
-        "moves": bool(asked.range),
-    }
-    return {
-        "allocation": {**allocation_figure(edges, areas, times.capacity), "shown": shown},
-        "activity": {
-            **activity_figure(edges, times.held, times.busy, times.idle, times.capacity),
-            "shown": shown,
-        },
-    }
-
-
-def _looks(by: str, keys: list[int | str | None]) -> Mapping[int | str | None, int]:
-    """Return the look of each row: a job's own, and distinct ones for others."""
-    named = [key for key in keys if key is not None]
-    if by == "job":
-        return {key: int(key) for key in named}
-    return {key: number for number, key in enumerate(sorted(named, key=str), start=1)}
+def gpu_hours(milliseconds: int) -> str:
+    """Return GPU-hours with as many digits as say something: 0.02, 3.2, 1,234."""
+    hours = milliseconds / HOUR
+    return f"{hours:,.0f}" if hours >= 100 else f"{hours:.1f}" if hours >= 10 else f"{hours:.2f}"

@@ -1,7 +1,5 @@
 """The page that asks to validate a trained model."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django import forms
@@ -11,8 +9,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
 from core.errors import UserError
-from core.formfields import show_error
-from core.pages import login_user
+from core.pages import login_user, show_error
 from datasets.models import Dataset
 from jobs import actions
 from jobs.files.validation_runs import why_not_validated
@@ -54,8 +51,15 @@ def job_validate(request: HttpRequest, job_id: int) -> HttpResponse:
     initial = {"instance_group": job.instance_group_id, "priority": job.priority}
     form = ValidateForm(request.POST or None, groups=usable_groups(request.user), initial=initial)
     if request.method == "POST" and form.is_valid():
+        values = form.cleaned_data
+        wanted = actions.ValidationRequest(
+            dataset=values["dataset"].name if values["dataset"] else None,
+            split=values["split"],
+            instance_group=values["instance_group"].name,
+            priority=values["priority"],
+        )
         try:
-            validation = actions.validate(job, _request(form), login_user(request))
+            validation = actions.validate(job, wanted, login_user(request))
         except UserError as error:
             show_error(form, error)
         else:
@@ -69,14 +73,3 @@ def job_validate(request: HttpRequest, job_id: int) -> HttpResponse:
         "why_not": why_not_validated(job),
     }
     return render(request, "jobs/validation/page.html", context)
-
-
-def _request(form: ValidateForm) -> actions.ValidationRequest:
-    values = form.cleaned_data
-    dataset: Dataset | None = values["dataset"]
-    return actions.ValidationRequest(
-        dataset=dataset.name if dataset else None,
-        split=values["split"],
-        instance_group=values["instance_group"].name,
-        priority=values["priority"],
-    )

@@ -4,31 +4,29 @@ Methods are called by what they take: `log_train_metrics(loss, acc, completed_ba
 or `log_train_metrics(metrics, completed_batch, epoch, worker)` of the newer one.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 __all__ = ["Callback", "LoggerCallback"]
 
 
 class LoggerCallback:
-    """Is told the metrics: as the driver's logger all of them on one process, as the workers' on each."""
+    """A logger of metrics: as the driver's it is told all of them on one process, as the workers' on each."""
 
     def log_train_metrics(self, loss: float, acc: float, completed_batch: int, worker: int = 0) -> None:
-        """loss: of the step, a mean. acc: percent. completed_batch: of all workers in this epoch."""
+        """Log a step. loss: its mean. acc: percent. completed_batch: of all workers in this epoch."""
 
     def log_test_metrics(self, loss: float, acc: float, completed_batch: int, worker: int = 0) -> None:
-        """The same on the held-out data."""
+        """Log the same of the held-out data."""
 
     def on_train_begin(self) -> None:
-        """Before the first step; again where another process goes on as the driver."""
+        """Called before the first step, and again where another process goes on as the driver."""
 
     def on_train_end(self) -> None:
-        """After the last epoch."""
+        """Called after the last epoch."""
 
 
 class Callback:
-    """Is called between epochs, on one process. Numbers of epochs begin with 0."""
+    """Calls between epochs, on one process. Numbers of epochs begin with 0."""
 
     #: The script's own.
     model: Any = None
@@ -36,13 +34,13 @@ class Callback:
     params: dict[str, Any] = {}
 
     def on_train_begin(self) -> None:
-        """Before the first epoch; again where another process goes on as the driver."""
+        """Called before the first epoch, and again where another process goes on as the driver."""
 
     def on_epoch_begin(self, epoch: int) -> None:
-        """What it changes in `params['optimizer'].param_groups` holds on all workers."""
+        """Called before an epoch. Changes in `params['optimizer'].param_groups` hold on all workers."""
 
     def on_epoch_end(self, epoch: int, save_model: bool = False) -> None:
-        """As `on_epoch_begin`. save_model: the model can be exported now."""
+        """Called after an epoch, as `on_epoch_begin`. save_model: the model can be exported now."""
 
     def on_train_end(self) -> None:
-        """After the last epoch."""
+        """Called after the last epoch."""

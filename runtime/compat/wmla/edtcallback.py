@@ -1,7 +1,5 @@
 """The loggers that WMLA's samples bring along, for one that lacks them."""
 
-from __future__ import annotations
-
 import time
 
 from callbacks import Callback, LoggerCallback
@@ -12,7 +10,7 @@ __all__ = ["EDTLoggerCallback", "EDTTrainCallback"]
 
 
 class EDTLoggerCallback(LoggerCallback):
-    """Writes each call to the log and the metrics, accuracies in 0..1."""
+    """A logger that writes each call to the log and the metrics, accuracies in 0..1."""
 
     def __init__(self) -> None:
         self.gs = 0
@@ -30,7 +28,7 @@ class EDTLoggerCallback(LoggerCallback):
 
 
 class EDTTrainCallback(Callback):
-    """Says in the log how far the training is."""
+    """A callback that says in the log how far the training is."""
 
     def __init__(self, output_model_path: str) -> None:
         super().__init__()

@@ -7,8 +7,6 @@ A script written for WMLA trains here unchanged, on however many GPUs its job ho
 WMLA is in runtime/README.md.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Callable
@@ -17,14 +15,13 @@ from typing import Any
 
 import torch
 from _wmla import export, schedules
-from _wmla.driver import Driver, Plan, Progress, Roles
+from _wmla.driver import Driver, Plan, Progress
 from _wmla.hooks import Batches, HookedModel, accuracy, are_classes, as_number, named_metrics, pair_of
-from _wmla.options import parts_of, warn_of_unknown
-from _wmla.sources import datasets_of
+from _wmla.options import datasets_of, parts_of, warn_of_unknown
 from tidepool.env import rank_context, result_folder
 from tidepool.torch import Session
+from tidepool.torch.checkpoint import WEIGHTS_FOLDER, write_weights
 from tidepool.torch.data import collate, moved, sized
-from tidepool.torch.results import WEIGHTS_FOLDER, write_weights
 from tidepool.torch.step import Step
 from torch.utils.data import DataLoader, Dataset
 
@@ -99,40 +96,30 @@ class FabricModel:
         schedule = schedules.schedule_of(self.optimizer)
         if schedules.needs_results(schedule) and not validation_freq:
             raise ValueError("The learning rate policy reducelronplateau needs a validation_freq above 0.")
-        engines = _most_gpus(engines_number)
-        progress = Progress()
-        self._session = session = Session(
-            self.model,
-            self.optimizer,
-            effective_batch_size=effective_batch_size or batch_size * engines,
-            rank_batch_size=batch_size,
-            registered={"wmla": progress, **({"schedule": schedule} if schedule else {})},
-            warm_up=None if self._parts.fn_step_train else lambda: self._warm_up(training, batch_size),
-            checkpoint_every=checkpoint_freq or None,
-        )
-        if held_out is not None and self._parts.loss_fn is not None:
-            session.validate_on(held_out, self._parts.loss_fn, collate_fn=self._parts.fn_batch_collate)
         exports = self._parts.enable_onnx and torch.cuda.is_available() and not export.missing_for_onnx()
+        context = rank_context()
+        limits = (engines_number, context.launch.max_slots if context else None)
+        engines = min(filter(None, limits), default=1)
         plan = Plan(epoch_number, batch_size, sized(training), engines, checkpoint_freq, exports)
-        driver = Driver(session, self._roles(plan), plan, progress)
+        progress = Progress()
+        step_size = effective_batch_size or batch_size * engines
+        self._session = session = self._new_session(training, held_out, plan, progress, step_size)
+        self._introduce_callbacks(plan)
+        driver = Driver(session, self._parts, plan, progress)
         loader = DataLoader(training, batch_size, collate_fn=self._parts.fn_batch_collate)
         for epoch in session.epochs(epoch_number):
             driver.begin_epoch(epoch)
-            self.model.train()
-            for step in session.steps(
-                training, num_workers=num_dataloader_threads, collate_fn=self._parts.fn_batch_collate
-            ):
-                driver.follow()
-                self._compute(session, step, loader)
-            due = bool(validation_freq) and (epoch + 1) % validation_freq == 0
-            results = self._validate(session, held_out, validation_batch_size or batch_size) if due else {}
+            self._train_epoch(session, driver, loader, num_dataloader_threads)
+            results: dict[str, float] = {}
+            if validation_freq and (epoch + 1) % validation_freq == 0:
+                results = self._validate(session, held_out, validation_batch_size or batch_size)
             if results:
                 session.report(**{f"test_{name}": value for name, value in results.items()})
                 _say(session, f"Epoch {epoch + 1} of {epoch_number}", results)
             schedules.follow(schedule, results)
             driver.end_epoch(epoch, results)
         driver.end()
-        if self._parts.enable_onnx and session.rank == 0 and not _validates():
+        if self._parts.enable_onnx and session.rank == 0 and not (context and context.launch.validate):
             self._save_onnx(session, training)
 
     def download(self, out_dir: str | Path | None = None) -> Path | None:
@@ -152,10 +139,25 @@ class FabricModel:
 
     # --- steps ---
 
-    def _roles(self, plan: Plan) -> Roles:
-        given = self._parts.user_callback
-        callbacks = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
-        for callback in callbacks:
+    def _new_session(
+        self, training: Dataset[Any], held_out: Dataset[Any] | None, plan: Plan, progress: Progress, step_size: int
+    ) -> Session:
+        schedule = schedules.schedule_of(self.optimizer)
+        session = Session(
+            self.model,
+            self.optimizer,
+            effective_batch_size=step_size,
+            rank_batch_size=plan.batch_size,
+            registered={"wmla": progress, **({"schedule": schedule} if schedule else {})},
+            warm_up=None if self._parts.fn_step_train else lambda: self._warm_up(training, plan.batch_size),
+            checkpoint_every=plan.checkpoint_freq or None,
+        )
+        if held_out is not None and self._parts.loss_fn is not None:
+            session.validate_on(held_out, self._parts.loss_fn, collate_fn=self._parts.fn_batch_collate)
+        return session
+
+    def _introduce_callbacks(self, plan: Plan) -> None:
+        for callback in self._parts.callbacks:
             callback.model = self.model
             callback.params = {
                 "optimizer": self.optimizer,
@@ -164,14 +166,16 @@ class FabricModel:
                 "steps": plan.batches,
                 "samples": plan.samples,
             }
-        return Roles(self._parts.driver_logger, self._parts.worker_logger, callbacks, self._parts.scaleup_function)
 
-    def _compute(self, session: Session, step: Step, loader: DataLoader[Any]) -> None:
-        for batch in step:
-            if self._parts.fn_step_train is None:
-                self._step(step, batch)
-            else:
-                self._step_by_hook(session, step, batch, loader)
+    def _train_epoch(self, session: Session, driver: Driver, loader: DataLoader[Any], workers: int) -> None:
+        self.model.train()
+        for step in session.steps(loader.dataset, num_workers=workers, collate_fn=self._parts.fn_batch_collate):
+            driver.follow()
+            for batch in step:
+                if self._parts.fn_step_train is None:
+                    self._step(step, batch)
+                else:
+                    self._step_by_hook(session, step, batch, loader)
 
     def _step(self, step: Step, batch: Any) -> None:
         assert self._parts.loss_fn is not None
@@ -224,7 +228,7 @@ class FabricModel:
         return results
 
     def _validate_by_hook(self, session: Session, held_out: Dataset[Any], batch_size: int) -> dict[str, float]:
-        """Each rank has some of the batches: the mean over all of them, as the hook would have it over all alone."""
+        """Mean over the batches of all ranks, as the hook would have it over all of them alone."""
         hook = self._parts.fn_test
         assert hook is not None
         batches = Batches(held_out, batch_size, self._parts.fn_batch_collate, session.device)
@@ -237,7 +241,7 @@ class FabricModel:
         return {"loss": loss / count}
 
     def _measure(self, batch: Any) -> torch.Tensor:
-        """[sum of losses, correct answers, samples, samples that are answered by a class]"""
+        """Return [sum of losses, correct answers, samples, samples that are answered by a class]."""
         assert self._parts.loss_fn is not None
         inputs, labels = batch
         outputs = self.model(inputs)
@@ -249,7 +253,7 @@ class FabricModel:
         return torch.tensor([loss, float(correct), count, count], dtype=torch.float64)
 
     def _warm_up(self, training: Dataset[Any], batch_size: int) -> None:
-        """One forward and backward: the first of a process is many times slower than the rest."""
+        """Run one forward and backward: the first of a process is many times slower than the rest."""
         assert self._parts.loss_fn is not None
         self.model.train()
         batch = collate(training, [0] * min(batch_size, 2), self._parts.fn_batch_collate)
@@ -270,18 +274,7 @@ def _hook_arguments(session: Session) -> dict[str, Any]:
 
 
 def _say(session: Session, what: str, results: dict[str, float]) -> None:
-    """A line in the log of whoever is rank 0."""
+    """Print a line in the log of whoever is rank 0."""
     if session.rank == 0:
         shown = ", ".join(f"test {name} {value:.4g}" for name, value in results.items())
         sys.stdout.write(f"{what} on {session.world_size} GPUs: {shown}\n")
-
-
-def _most_gpus(engines_number: int | None) -> int:
-    context = rank_context()
-    limits = [limit for limit in (engines_number, context.launch.max_slots if context else None) if limit]
-    return min(limits, default=1)
-
-
-def _validates() -> bool:
-    context = rank_context()
-    return context is not None and bool(context.launch.validate)

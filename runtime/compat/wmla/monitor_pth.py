@@ -1,7 +1,5 @@
 """IBM WMLA's `monitor_pth`: lines on the standard output that its charts of single-process trainings are made of."""
 
-from __future__ import annotations
-
 import sys
 import time
 from typing import Any
@@ -12,14 +10,14 @@ __all__ = ["PytorchMonitor"]
 
 
 class PytorchMonitor:
-    """Counts the batches that it is told of; accuracies are shares, in 0..1."""
+    """Counter of the batches that it is told of; accuracies are shares, in 0..1."""
 
     def __init__(self) -> None:
         self._trained = 0
         self._tested = 0
 
     def log_train(self, epoch: int, batch_idx: int, batch_len: int, target: Any, loss: Any, output: Any) -> None:
-        """batch_idx: in its epoch. loss: the batch's mean. output: a score for each class; target: the classes."""
+        """Print a batch. batch_idx: in its epoch. loss: its mean. output: a score of each class; target: classes."""
         self._trained += 1
         now = round(time.time() * 1000)
         _say(f"Timestamp {now}, Iteration {self._trained}")
@@ -30,7 +28,7 @@ class PytorchMonitor:
     def log_test(
         self, epoch: int, same_epoch: int, batch_idx: int, batch_len: int, target: Any, loss: Any, output: Any
     ) -> None:
-        """WMLA's samples give the epoch twice."""
+        """Print a batch of the test; WMLA's samples give the epoch twice."""
         self._tested += 1
         _say_scores(self._tested, "test", target, loss, output)
 

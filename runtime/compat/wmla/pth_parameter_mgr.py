@@ -9,10 +9,7 @@ WMLA writes such a module into the parent of `--train_dir`; a script that puts t
 all the same. Its names are IBM's. What was left empty in the form, and a run off the cluster, gets `DEFAULTS`.
 """
 
-from __future__ import annotations
-
 import inspect
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +39,6 @@ _FOLDERS = {
     "validation": ("val", "valid", "validation", "val_db", "validation_db", "dev"),
     "testing": ("test", "testing", "test_db", "test_data"),
 }
-#: Arguments of an optimizer, by setting.
-_OPTIMIZER_ARGUMENTS = {"momentum": "momentum", "weight_decay": "weight_decay"}
 
 
 def getTrainData(is_list: bool = True) -> str | list[str]:
@@ -78,14 +73,14 @@ def getOptimizer(model: torch.nn.Module) -> torch.optim.Optimizer:
     kind = getattr(torch.optim, name)
     known = inspect.signature(kind).parameters
     options = {"lr": float(_chosen("learning_rate"))}
-    for setting, argument in _OPTIMIZER_ARGUMENTS.items():
+    for setting in ("momentum", "weight_decay"):
         value = _settings().get(setting)
         if value is None:
             continue
-        if argument not in known:
+        if setting not in known:
             words = setting.replace("_", " ")
             raise ValueError(f"{name} has no {words}: leave it empty in the model's form, or choose SGD.")
-        options[argument] = float(value)
+        options[setting] = float(value)
     optimizer: torch.optim.Optimizer = kind(model.parameters(), **options)
     getLearningRate(optimizer)
     return optimizer
@@ -99,7 +94,7 @@ def getLearningRate(optimizer: torch.optim.Optimizer) -> Schedule | None:
     schedule = schedule_of(optimizer)
     policy = _chosen("lr_policy")
     if schedule is None and policy != "fixed":
-        schedule = keep(optimizer, _POLICIES[policy](optimizer))
+        schedule = keep(optimizer, _schedule(policy, optimizer))
     return schedule
 
 
@@ -123,35 +118,21 @@ def _files(folder: Path) -> list[Path]:
     return [file for file in folder.rglob("*") if file.is_file()] if folder.is_dir() else [folder]
 
 
-def _step(optimizer: torch.optim.Optimizer) -> Schedule:
+def _schedule(policy: str, optimizer: torch.optim.Optimizer) -> Schedule:
     settings = _settings()
-    return lr_scheduler.StepLR(optimizer, int(settings.get("step_size", 10)), float(settings.get("gamma", 0.1)))
-
-
-def _multistep(optimizer: torch.optim.Optimizer) -> Schedule:
-    settings = _settings()
-    if "step_values" not in settings:
-        raise ValueError("The learning rate policy multistep needs step values: give them in the model's form.")
-    milestones = [int(epoch) for epoch in str(settings["step_values"]).split(",")]
-    return lr_scheduler.MultiStepLR(optimizer, milestones, float(settings.get("gamma", 0.1)))
-
-
-def _exponential(optimizer: torch.optim.Optimizer) -> Schedule:
-    return lr_scheduler.ExponentialLR(optimizer, float(_settings().get("gamma", 0.95)))
-
-
-def _cosine(optimizer: torch.optim.Optimizer) -> Schedule:
-    return lr_scheduler.CosineAnnealingLR(optimizer, int(_settings().get("t_max", getEpoch())))
-
-
-def _plateau(optimizer: torch.optim.Optimizer) -> Schedule:
-    return lr_scheduler.ReduceLROnPlateau(optimizer, factor=float(_settings().get("gamma", 0.1)))
-
-
-_POLICIES: dict[str, Callable[[torch.optim.Optimizer], Schedule]] = {
-    "step": _step,
-    "multistep": _multistep,
-    "exponential": _exponential,
-    "cosineannealing": _cosine,
-    "reducelronplateau": _plateau,
-}
+    gamma = float(settings.get("gamma", 0.95 if policy == "exponential" else 0.1))
+    match policy:
+        case "step":
+            return lr_scheduler.StepLR(optimizer, int(settings.get("step_size", 10)), gamma)
+        case "multistep":
+            if "step_values" not in settings:
+                raise ValueError("The learning rate policy multistep needs step values: give them in the model's form.")
+            milestones = [int(epoch) for epoch in str(settings["step_values"]).split(",")]
+            return lr_scheduler.MultiStepLR(optimizer, milestones, gamma)
+        case "exponential":
+            return lr_scheduler.ExponentialLR(optimizer, gamma)
+        case "cosineannealing":
+            return lr_scheduler.CosineAnnealingLR(optimizer, int(settings.get("t_max", getEpoch())))
+        case "reducelronplateau":
+            return lr_scheduler.ReduceLROnPlateau(optimizer, factor=gamma)
+    raise ValueError(f"There is no learning rate policy {policy}.")

@@ -13,8 +13,6 @@ rank's `MemberMessage` and the `CoordinatorMessage` that answers it follow a `Jo
   state in the executor.
 """
 
-from __future__ import annotations
-
 from tidepool.protocol import codec, entries, messages
 from tidepool.protocol.codec import *  # noqa: F403
 from tidepool.protocol.entries import *  # noqa: F403

@@ -1,7 +1,5 @@
 """Messages as plain JSON values and as JSON lines, and back. Whatever comes in is validated by msgspec."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, Final, TypeVar
 

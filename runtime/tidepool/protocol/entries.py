@@ -4,14 +4,12 @@ On disk an entry is `{"number": 3, "kind": "rank_joined", "data": {...}}`; `kind
 `metrics.jsonl` are bare: a line is the data of a `StepRecord`, and every other key of it is a metric.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
 
 from tidepool.protocol.codec import from_json, to_json
-from tidepool.protocol.messages import Cause, PlanMember
+from tidepool.protocol.messages import Cause, PlanMember, UnusableCheckpoint
 
 __all__ = [
     "ActiveMember",
@@ -33,7 +31,6 @@ __all__ = [
     "RankStuck",
     "Restored",
     "StepRecord",
-    "UnusableCheckpoint",
     "entry_from_json",
     "entry_to_json",
 ]
@@ -144,13 +141,8 @@ class NoProgress(Entry, frozen=True, tag="no_progress"):
     text: str
 
 
-class UnusableCheckpoint(msgspec.Struct, frozen=True):
-    path: str
-    why: str
-
-
 class Restored(Entry, frozen=True, tag="restored"):
-    """What the attempt continues from."""
+    """The state that the attempt continues from."""
 
     step: int
     epoch: int

@@ -1,7 +1,5 @@
 """Messages between the control plane, executors, shims, coordinators and ranks."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import msgspec
@@ -32,12 +30,15 @@ __all__ = [
     "RankEnd",
     "RankStatus",
     "Report",
+    "Restoration",
     "Retire",
     "ShimCommand",
     "ShimJoin",
     "ShimSpec",
     "ShimStatus",
     "Sync",
+    "UnusableCheckpoint",
+    "WrittenCheckpoint",
     "host_of",
 ]
 
@@ -53,7 +54,7 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class LaunchSpec(msgspec.Struct, frozen=True):
-    """How to run a job's script. Fixed for one attempt; holds no secret."""
+    """The run of a job's script. Fixed for one attempt; holds no secret."""
 
     #: `results/<user>/batchworkdir/<job>/attempt-<n>`: logs, journals, metrics, checkpoints and models go here.
     folder: str
@@ -102,7 +103,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
 
 
 class DesiredJob(msgspec.Struct, frozen=True):
-    """What one host shall do for one job. A job that a host runs but that is absent from `Sync` must be stopped."""
+    """The desired state of one job on one host. A job that runs there but is absent from `Sync` must be stopped."""
 
     job: int
     attempt: int
@@ -140,7 +141,7 @@ class Sync(msgspec.Struct, frozen=True):
 
 
 class DesiredMembership(msgspec.Struct, frozen=True):
-    """What the lead executor tells the coordinator: the job's target. Idempotent."""
+    """The job's target, from the lead executor to the coordinator. Idempotent."""
 
     job: int
     attempt: int
@@ -194,13 +195,13 @@ class Join(msgspec.Struct, frozen=True):
     ready: bool
     #: Of the desired state that it was started for: a coordinator that knows only older ones must not send it away.
     target_revision: int = 0
-    #: For a script that knows nothing of us. A session in a single process says hello anew, for itself.
+    #: For a script that knows nothing of us. A session in a single process joins again, for itself.
     gang: bool = False
     version: Literal[1] = PROTOCOL_VERSION
 
 
 class Retire(msgspec.Struct, frozen=True):
-    """What a new coordinator says to one that still runs, on a host whose executor is gone: end, I take over."""
+    """A new coordinator to one that still runs, on a host whose executor is gone: end, I take over."""
 
     job: int
     attempt: int
@@ -208,16 +209,36 @@ class Retire(msgspec.Struct, frozen=True):
     version: Literal[1] = PROTOCOL_VERSION
 
 
-class MemberMessage(msgspec.Struct, frozen=True):
-    """What a rank tells its coordinator.
+class WrittenCheckpoint(msgspec.Struct, frozen=True):
+    """A checkpoint on the disk that is not published yet."""
 
-    ready: could join; in a gang `detail` says where others can meet it. prepared: has built the group of `generation`
-    (or has noted that it leaves with it).
+    size_bytes: int
+    sha256: str
+    #: How many of them the script keeps; None: it does not say.
+    kept: int | None = None
+    #: The generation that was to halt with it; None: training goes on.
+    halt: int | None = None
+
+
+class UnusableCheckpoint(msgspec.Struct, frozen=True):
+    path: str
+    why: str
+
+
+class Restoration(msgspec.Struct, frozen=True):
+    #: Path of a checkpoint; "": training starts from nothing.
+    used: str
+    unusable: list[UnusableCheckpoint]
+
+
+class MemberMessage(msgspec.Struct, frozen=True):
+    """A rank to its coordinator.
+
+    ready: could join. prepared: has built the group of `generation` (or has noted that it leaves with it).
     unprepared: could not. switched: trains in `generation` from now on. left: is about to exit, as planned.
     broken: a collective of `generation` failed. finished: the training is complete and its weights are written.
-    checkpoint: one of `step` is on the disk, aside; `detail` describes it. checkpoint_failed: it could not be written.
-    restored: what the attempt continues from, and what could not be used. alive: where its training thread is,
-    about once a second.
+    checkpoint: one of `step` is on the disk, aside. checkpoint_failed: it could not be written. restored: what the
+    attempt continues from. alive: where its training thread is, about once a second.
     """
 
     kind: Literal[
@@ -242,11 +263,18 @@ class MemberMessage(msgspec.Struct, frozen=True):
     operation: int = 0
     waits_seconds: float | None = None
     step_seconds: float = 0.0
-    detail: dict[str, Any] = {}
+    #: Ready in a gang only: address and port where the others can meet this rank.
+    meeting: tuple[str, int] | None = None
+    #: Why it is unprepared, or why the checkpoint failed.
+    error: str = ""
+    #: Checkpoint only.
+    written: WrittenCheckpoint | None = None
+    #: Restored only.
+    restoration: Restoration | None = None
 
 
 class CoordinatorMessage(msgspec.Struct, frozen=True):
-    """What a coordinator tells a rank.
+    """A coordinator to a rank.
 
     prepare: build the group of `plan` in the background. commit: switch to `generation` at the next step boundary;
     to a rank of a gang: run the script, in its place of `plan`.
@@ -268,7 +296,7 @@ class CoordinatorMessage(msgspec.Struct, frozen=True):
 
 
 class RankEnd(msgspec.Struct, frozen=True):
-    """How a rank ended. Exactly one of `code` and `signal` is set."""
+    """A rank's end. Exactly one of `code` and `signal` is set."""
 
     member_id: str
     slot: int
@@ -294,7 +322,7 @@ class ShimJoin(msgspec.Struct, frozen=True):
 
 
 class ShimCommand(msgspec.Struct, frozen=True):
-    """What a coordinator tells a shim.
+    """A coordinator to a shim.
 
     fence: kill the rank `member_id` and all that it started, at once. retry: start another one in its slot, which
     was ended by its script's error: the training has got past that.
@@ -306,7 +334,7 @@ class ShimCommand(msgspec.Struct, frozen=True):
 
 
 class ShimSpec(msgspec.Struct, frozen=True):
-    """What a shim is forked with; everything that changes comes as DesiredJob lines."""
+    """Arguments of a shim's fork; everything that changes comes as DesiredJob lines."""
 
     job: int
     attempt: int
@@ -342,7 +370,7 @@ class RankStatus(msgspec.Struct, frozen=True):
 
 
 class ShimStatus(msgspec.Struct, frozen=True):
-    """What a shim tells the executor when it connects, after each desired state and on each change."""
+    """A shim to the executor: when it connects, after each desired state and on each change."""
 
     job: int
     attempt: int
@@ -372,7 +400,7 @@ class DeviceReading(msgspec.Struct, frozen=True):
 
 
 class HostFacts(msgspec.Struct, frozen=True):
-    """What a host is; attributes that slot formulas read."""
+    """A host's hardware; attributes that slot formulas read."""
 
     #: Where other hosts reach it: 127.0.0.1 for the embedded stack's virtual hosts.
     address: str

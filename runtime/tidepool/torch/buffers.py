@@ -7,8 +7,6 @@ A float32 carries each number of a narrow type exactly (but for the sign of a ze
 Buffers that are not persistent do not ride: they are caches, which each rank fills for itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -42,7 +40,7 @@ class Buffers:
         self._saved = [buffer.detach().clone() for buffer in self._model.buffers()] if divided else []
 
     def restore(self) -> None:
-        """Back to the beginning of the step, if one is under way."""
+        """Restore the buffers that the step began with, if one is under way."""
         for buffer, saved in zip(self._model.buffers(), self._saved, strict=False):
             buffer.detach().copy_(saved)
 
@@ -73,7 +71,7 @@ class Buffers:
         for travellers, piece in self._pieces(block):
             travellers.unpack(piece)
 
-    def _pieces(self, block: torch.Tensor) -> list[tuple[_Travellers, torch.Tensor]]:
+    def _pieces(self, block: torch.Tensor) -> list[tuple["_Travellers", torch.Tensor]]:
         sizes = [travellers.size for travellers in self._travellers]
         return list(zip(self._travellers, torch.split(block, sizes) if sizes else [], strict=True))
 

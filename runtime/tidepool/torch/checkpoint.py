@@ -1,26 +1,37 @@
-"""A checkpoint's two files: safetensors plus JSON with a sha256. Nothing is ever pickled.
+"""Files of a training's state: a checkpoint's two, and the weights that a training ends with.
 
-Who writes one, when, and who gives it its name: `checkpointer.py` and `publication.py`.
+A checkpoint is safetensors plus JSON with a sha256, never a pickle. Who writes one, when, and who gives it its name:
+`checkpointer.py` and `publication.py`.
 """
-
-from __future__ import annotations
 
 import hashlib
 import json
 import os
 import pickle
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, load_file
+from torch.optim.swa_utils import AveragedModel
 
-from tidepool.torch.state import TrainingState
-from tidepool.torch.structure import unflatten
+from tidepool.torch.state import TrainingState, unflatten
+from tidepool.torch.update import first_of
 
-__all__ = ["CheckpointError", "WeightsError", "load_weights", "read_checkpoint", "write_files"]
+__all__ = [
+    "WEIGHTS_FOLDER",
+    "CheckpointError",
+    "WeightsError",
+    "load_weights",
+    "read_checkpoint",
+    "write_files",
+    "write_weights",
+]
+
+#: Weights as files for `torch.load`, below the folder of an attempt.
+WEIGHTS_FOLDER = Path("model", "train")
 
 _TENSORS, _HEADER = "state.safetensors", "state.json"
 #: Written and digested at once: other threads of the process get their turn in between.
@@ -47,26 +58,27 @@ class WeightsError(ValueError):
     """Weights that are another model's; the text names the parameter."""
 
 
-def write_files(folder: Path, structure: str, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
-    """Write what `TrainingState.pack` gave into `folder`, through to the disk: `{"size_bytes", "sha256"}`.
+def write_files(folder: Path, structure: Any, tensors: Sequence[torch.Tensor]) -> tuple[int, str]:
+    """Write what `TrainingState.pack` gave into `folder`, through to the disk; size in bytes and sha256 of the tensors.
 
     The tensors are contiguous and in main memory; they are written from where they lie. Raises OSError.
     """
     folder.mkdir(parents=True)
     digest, size = hashlib.sha256(), 0
-    with (folder / _TENSORS).open("wb", buffering=0) as file:
+    with (folder / _TENSORS).open("wb", buffering=0) as raw:
         for piece in _safetensors(tensors):
             digest.update(piece)
             size += len(piece)
             while piece:
-                piece = piece[file.write(piece) :]
+                piece = piece[raw.write(piece) :]
+        os.fsync(raw.fileno())
+    text = json.dumps(structure)
+    header = {"sha256": digest.hexdigest(), "structure": text, "structure_sha256": _digest(text.encode())}
+    with (folder / _HEADER).open("w") as file:
+        json.dump(header, file)
+        file.flush()
         os.fsync(file.fileno())
-    header = {"sha256": digest.hexdigest(), "structure": structure, "structure_sha256": _digest(structure.encode())}
-    with (folder / _HEADER).open("w") as text:
-        json.dump(header, text)
-        text.flush()
-        os.fsync(text.fileno())
-    return {"size_bytes": size, "sha256": digest.hexdigest()}
+    return size, digest.hexdigest()
 
 
 def read_checkpoint(path: Path, state: TrainingState) -> None:
@@ -76,7 +88,7 @@ def read_checkpoint(path: Path, state: TrainingState) -> None:
     """
     structure, tensors = _read(path)
     _check_fits(_model_of(structure, tensors), state.model)
-    state.unpack(structure, tensors)
+    state.load(structure, tensors)
 
 
 def load_weights(path: Path, model: torch.nn.Module) -> None:
@@ -92,13 +104,39 @@ def load_weights(path: Path, model: torch.nn.Module) -> None:
     model.load_state_dict(weights)
 
 
+def write_weights(
+    results: Path,
+    name: str,
+    model: torch.nn.Module,
+    optimizers: Mapping[str, torch.optim.Optimizer],
+    registered: Mapping[str, Any],
+) -> None:
+    """`<name>.pth` and `<name>_optimizer_state.pth`, whole or not at all. Averaged weights, or whatever module is
+    registered, are a result too: `<name>_<registered>.pth`.
+    """
+    states = {key: optimizer.state_dict() for key, optimizer in optimizers.items()}
+    contents: dict[str, Any] = {
+        f"{name}.pth": model.state_dict(),
+        f"{name}_optimizer_state.pth": states if len(states) > 1 else first_of(states),
+    }
+    for key, item in registered.items():
+        if isinstance(item, torch.nn.Module):
+            module = item.module if isinstance(item, AveragedModel) else item
+            contents[f"{name}_{key}.pth"] = module.state_dict()
+    folder = results / WEIGHTS_FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    for file_name, content in contents.items():
+        torch.save(content, folder / f".{file_name}")
+        (folder / f".{file_name}").rename(folder / file_name)
+
+
 def _read_weights(path: Path) -> Any:
     if path.suffix == ".safetensors":
         return load_file(path)
     return torch.load(path, map_location="cpu", weights_only=True)
 
 
-def _read(path: Path) -> tuple[str, list[torch.Tensor]]:
+def _read(path: Path) -> tuple[Any, list[torch.Tensor]]:
     try:
         header = json.loads((path / _HEADER).read_text())
         data = (path / _TENSORS).read_bytes()
@@ -109,11 +147,11 @@ def _read(path: Path) -> tuple[str, list[torch.Tensor]]:
     if (_digest(data), _digest(structure.encode())) != expected:
         raise CheckpointError(f"the checkpoint {path.name} is corrupt: its sha256 does not match")
     named: dict[str, torch.Tensor] = load(data)
-    return structure, [named[str(number)] for number in range(len(named))]
+    return json.loads(structure), [named[str(number)] for number in range(len(named))]
 
 
-def _model_of(structure: str, tensors: list[torch.Tensor]) -> dict[str, Any]:
-    saved: dict[str, Any] = unflatten(json.loads(structure), tensors)["model"]["saved"]
+def _model_of(structure: Any, tensors: list[torch.Tensor]) -> dict[str, Any]:
+    saved: dict[str, Any] = unflatten(structure, tensors)["model"]["saved"]
     return saved
 
 

@@ -1,10 +1,8 @@
-"""When a rank writes a checkpoint, and how without making training wait.
+"""Checkpoints as a rank writes them: when they are due, and a thread that writes while training goes on.
 
 At a step boundary rank 0 copies the state in memory, once, into buffers that it keeps. A thread writes the copy to the
 disk while training goes on, and then tells the coordinator, which publishes it. One at most is being written.
 """
-
-from __future__ import annotations
 
 import sys
 import threading
@@ -13,11 +11,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import torch
 
 from tidepool.faults import fault
-from tidepool.protocol import CHECKPOINT_SECONDS, LaunchSpec, MemberMessage
+from tidepool.protocol import (
+    CHECKPOINT_SECONDS,
+    LaunchSpec,
+    MemberMessage,
+    Restoration,
+    UnusableCheckpoint,
+    WrittenCheckpoint,
+)
 from tidepool.torch.checkpoint import CheckpointError, load_weights, read_checkpoint, write_files
 from tidepool.torch.publication import aside_name, drop, drop_unpublished
 from tidepool.torch.transitions import Transitions
@@ -30,7 +36,7 @@ HALT_RETRY_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class CheckpointPolicy:
-    """When checkpoints are due. 0: not by this measure."""
+    """The rule by which checkpoints are due. 0: not by this measure."""
 
     seconds: float = CHECKPOINT_SECONDS
     every_epochs: int = 0
@@ -40,8 +46,8 @@ class CheckpointPolicy:
     @staticmethod
     def of(
         launch: LaunchSpec | None, *, seconds: float | None = None, every_epochs: int | None = None, kept: int | None
-    ) -> CheckpointPolicy:
-        """Values of the job take precedence over those of its script."""
+    ) -> "CheckpointPolicy":
+        """Policy of a rank: values of the job take precedence over those of its script."""
         submitted = launch.checkpoint_seconds if launch else None
         if submitted is not None:
             return CheckpointPolicy(submitted, (every_epochs or 0) if submitted else 0, kept)
@@ -60,7 +66,6 @@ class StateCopy:
     """The state as it was at a step boundary, in buffers of main memory that are used again and again."""
 
     def __init__(self) -> None:
-        self.structure = ""
         self.tensors: list[torch.Tensor] = []
 
     def fits(self, tensors: Sequence[torch.Tensor]) -> bool:
@@ -72,8 +77,7 @@ class StateCopy:
             torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda).zero_() for tensor in tensors
         ]
 
-    def take(self, structure: str, tensors: Sequence[torch.Tensor]) -> None:
-        self.structure = structure
+    def take(self, tensors: Sequence[torch.Tensor]) -> None:
         for buffer, tensor in zip(self.tensors, tensors, strict=True):
             buffer.copy_(tensor, non_blocking=True)
         if any(tensor.is_cuda for tensor in tensors):
@@ -101,17 +105,17 @@ class Checkpointer:
         self._trouble = ""
 
     def offer(self, *, epoch_is_over: bool = False) -> None:
-        """At a step boundary, on rank 0: begin a checkpoint if one is due."""
+        """Begin a checkpoint if one is due; rank 0 calls this at each step boundary."""
         if self._folder is None:
             return
         if epoch_is_over and self._policy.is_due_after(self._transitions.state.position.epoch):
             self.finish()
-            self._begin()
-        elif self._policy.is_due(self._seconds_since_the_newest()) and not self._is_writing:
-            self._begin_or_make_room()
+            self._begin(at_once=True)
+        elif self._policy.is_due(self._seconds_since_the_newest()) and self._idle.is_set():
+            self._begin(at_once=False)
 
     def halt(self, generation: int) -> None:
-        """Everybody has stopped after the step under way: leave a checkpoint of it, told as the one of that halt.
+        """Write the checkpoint of a halt, once all ranks have stopped after the same step.
 
         A disk without room is tried again until the coordinator ends this rank or a recovery is due.
         """
@@ -125,19 +129,18 @@ class Checkpointer:
                 return
 
     def finish(self) -> None:
-        """Wait until what is being written is on the disk and reported."""
+        """Wait until a checkpoint under way is on the disk and reported."""
         self._idle.wait()
 
     def load(self) -> None:
-        """On the rank that begins an attempt: continue from the newest usable checkpoint, or from nothing.
+        """Load the newest usable checkpoint, if there is one; the rank that begins an attempt calls this.
 
         Raises CheckpointError if the one that the user asked to start from cannot be used.
         """
         launch, state = self._launch, self._transitions.state
         if launch is None:
             return
-        unusable: list[dict[str, str]] = []
-        used = self._load_newest(launch.checkpoints, unusable)
+        used, unusable = self._load_newest(launch.checkpoints)
         if not used and launch.initial_checkpoint:
             read_checkpoint(Path(launch.initial_checkpoint), state)
             used = launch.initial_checkpoint
@@ -146,48 +149,42 @@ class Checkpointer:
         state.position.records = []  # they stand in the previous attempt's file
         if used or unusable:
             for each in unusable:
-                _warn(f"{each['why']}; {f'training continues from {Path(used).name}' if used else 'from nothing'}")
-            detail = {"used": used, "unusable": unusable}
-            self._transitions.send(
-                MemberMessage("restored", 0, state.position.step, state.position.epoch, detail=detail)
-            )
+                _warn(f"{each.why}; {f'training continues from {Path(used).name}' if used else 'from nothing'}")
+            restoration, position = Restoration(used, unusable), state.position
+            self._transitions.send(MemberMessage("restored", 0, position.step, position.epoch, restoration=restoration))
 
-    def _load_newest(self, candidates: Sequence[str], unusable: list[dict[str, str]]) -> str:
-        """The first one that is whole; "" if none is. Those before it are added to `unusable`."""
+    def _load_newest(self, candidates: Sequence[str]) -> tuple[str, list[UnusableCheckpoint]]:
+        """Load the first usable candidate; its path ("" if there is none) and the candidates before it."""
+        unusable = []
         for path in candidates:
             try:
                 read_checkpoint(Path(path), self._transitions.state)
             except CheckpointError as error:
-                unusable.append({"path": path, "why": str(error)})
+                unusable.append(UnusableCheckpoint(path, str(error)))
             else:
-                return path
-        return ""
+                return path, unusable
+        return "", unusable
 
     # --- writing ---
 
-    @property
-    def _is_writing(self) -> bool:
-        return not self._idle.is_set()
-
     def _seconds_since_the_newest(self) -> float:
-        """Since the newest checkpoint, whichever rank wrote it: the period goes on when rank 0 changes."""
+        """Time since the newest checkpoint, whichever rank wrote it: the period goes on when rank 0 changes."""
         newest_at = self._transitions.checkpointed_at or self._started_at
         return time.monotonic() - max(self._tried_at, newest_at)
 
-    def _begin_or_make_room(self) -> None:
-        """Memory that is touched for the first time is slow: the copy waits for a later step boundary then."""
-        _, tensors = self._transitions.state.pack()
-        if self._copy.fits(tensors):
-            self._begin()
-        else:
-            self._run(lambda: self._copy.make_room(tensors))
+    def _begin(self, *, at_once: bool) -> None:
+        """Copy the state and have the copy written.
 
-    def _begin(self) -> None:
-        fault("snapshot", self._transitions.member_id)
+        Memory that is touched for the first time is slow: unless `at_once`, the copy waits for a later step then.
+        """
         structure, tensors = self._transitions.state.pack()
         if not self._copy.fits(tensors):
+            if not at_once:
+                self._run(lambda: self._copy.make_room(tensors))
+                return
             self._copy.make_room(tensors)
-        self._copy.take(structure, tensors)
+        fault("snapshot", self._transitions.member_id)
+        self._copy.take(tensors)
         self._tried_at = time.monotonic()
         position = self._transitions.state.position
         step, epoch = position.step, position.epoch
@@ -201,7 +198,7 @@ class Checkpointer:
         self._work.put(work)
 
     def _serve(self) -> None:
-        """An error that nobody foresaw ends this thread, with a traceback; the next checkpoint starts another."""
+        """Do the thread's work. An unforeseen error ends it, with a traceback; the next checkpoint starts another."""
         while True:
             work = self._work.get()
             try:
@@ -210,7 +207,7 @@ class Checkpointer:
                 self._idle.set()
 
     def _write(
-        self, step: int, epoch: int, structure: str, tensors: Sequence[torch.Tensor], halt: int | None = None
+        self, step: int, epoch: int, structure: Any, tensors: Sequence[torch.Tensor], halt: int | None = None
     ) -> bool:
         assert self._folder is not None
         member_id = self._transitions.member_id
@@ -218,17 +215,16 @@ class Checkpointer:
         aside = self._folder / aside_name(step, member_id)
         try:
             fault("checkpoint-write", member_id, OSError)
-            detail = write_files(aside, structure, tensors)
+            size_bytes, sha256 = write_files(aside, structure, tensors)
         except OSError as error:
             drop(aside)
             self._tell_trouble(step, epoch, error.strerror or str(error))
             return False
         fault("checkpoint-written", member_id)
         self._trouble = ""
-        detail = {**detail, "kept": self._policy.kept, "halt": halt}
-        self._transitions.send(
-            MemberMessage("checkpoint", self._transitions.group.generation, step, epoch, detail=detail)
-        )
+        written = WrittenCheckpoint(size_bytes, sha256, self._policy.kept, halt)
+        generation = self._transitions.group.generation
+        self._transitions.send(MemberMessage("checkpoint", generation, step, epoch, written=written))
         return True
 
     def _tell_trouble(self, step: int, epoch: int, trouble: str) -> None:
@@ -236,7 +232,7 @@ class Checkpointer:
             return
         self._trouble = trouble
         _warn(f"no checkpoint was written at step {step}: {trouble}; older ones stay, training goes on")
-        self._transitions.send(MemberMessage("checkpoint_failed", 0, step, epoch, detail={"error": trouble}))
+        self._transitions.send(MemberMessage("checkpoint_failed", 0, step, epoch, error=trouble))
 
 
 def _warn(sentence: str) -> None:

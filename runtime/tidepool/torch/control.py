@@ -2,38 +2,30 @@
 
 The training loop only looks at flags; groups of planned generations are built here in the background. A coordinator
 that goes away is waited for as long as it takes: training goes on meanwhile, since nothing in a step needs it.
-Any exception in the thread ends the process, because a rank that no longer hears its coordinator would hang forever.
 """
 
-from __future__ import annotations
-
-import json
-import os
 import select
-import socket
 import statistics
-import threading
 import time
-import traceback
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+import msgspec
 import torch
 
 from tidepool.env import RankContext
 from tidepool.faults import fault
-from tidepool.link import between_hosts
-from tidepool.protocol import CoordinatorMessage, GenerationPlan, Join, MemberMessage, decode, encode
-from tidepool.rank import end_at_once
+from tidepool.lead import RankLink
+from tidepool.procfs import end_at_once
+from tidepool.protocol import CoordinatorMessage, GenerationPlan, Join, MemberMessage, encode
 from tidepool.torch.process_group import CommunicationError, Group, make_group
 from tidepool.torch.pulses import PULSE_SECONDS
 from tidepool.torch.state import Position
 
 __all__ = ["Control", "Prepared"]
 
-RECONNECT_SECONDS = 0.05
 #: Steps whose median a rank reports.
 _STEPS = 16
 
@@ -48,14 +40,15 @@ class Prepared:
     group: Group | None
 
 
-class Control:
+class Control(RankLink):
     """State by received messages. `changed` is notified with each message; the fields below are guarded by it."""
 
+    REPEATED = frozenset({"switched", "finished", "restored", "checkpoint"})
+
     def __init__(self, context: RankContext, position: Position, device: torch.device) -> None:
-        self._context = context
+        super().__init__(context)
         self._device = device
         self._position = position
-        self.changed = threading.Condition()
         self.prepared: dict[int, Prepared] = {}
         self.committed = 0
         self.recovery: GenerationPlan | None = None
@@ -72,24 +65,14 @@ class Control:
         #: Generations that were voided, maybe while their group was being built.
         self._abandoned: set[int] = set()
         self._ready = False
-        #: By kind: messages that the next coordinator must get too.
-        self._last_messages: dict[str, MemberMessage] = {}
-        self._connection: socket.socket | None = None
-        self._send_lock = threading.Lock()
-        threading.Thread(target=self._guarded(self._listen), name="control", daemon=True).start()
-        threading.Thread(target=self._guarded(self._beat), name="pulse", daemon=True).start()
+        self._start(self._listen, "control")
+        self._start(self._beat, "pulse")
 
     # --- for the training loop ---
 
     def send(self, message: MemberMessage) -> None:
-        """Send to the coordinator, if it is there. What must survive its absence is sent again on reconnecting."""
-        with self._send_lock:
-            if message.kind == "ready":
-                self._ready = True
-            if message.kind in ("switched", "finished", "restored", "checkpoint"):
-                self._last_messages[message.kind] = message
-            if self._connection is not None:
-                self._send(encode(message))
+        self._ready = self._ready or message.kind == "ready"
+        super().send(message)
 
     @property
     def connected(self) -> bool:
@@ -150,7 +133,7 @@ class Control:
                 done.append(made)
                 self.changed.notify_all()
 
-        threading.Thread(target=self._guarded(work), name=f"build-{plan.generation}", daemon=True).start()
+        self._start(work, f"build-{plan.generation}")
         self._building = plan.generation, time.monotonic()
         self.wait_until(lambda: bool(done) or self._superseded(plan))
         self._building = None
@@ -160,15 +143,7 @@ class Control:
             raise done[0]
         return done[0]
 
-    # --- the thread ---
-
-    def _listen(self) -> None:
-        while True:
-            with self._connect() as connection:
-                for line in _lines(connection):
-                    self._receive(decode(CoordinatorMessage, line))
-                with self._send_lock:
-                    self._connection = None
+    # --- the threads ---
 
     def _beat(self) -> None:
         """Tell where the training thread is, for as long as this process can run at all."""
@@ -197,108 +172,59 @@ class Control:
             step_seconds=statistics.median(steps) if steps else 0.0,
         )
 
-    def _connect(self) -> socket.socket:
-        file = self._context.folder / "coordinator.json"
-        while True:
-            try:
-                place = json.loads(file.read_text())
-                self._apply_end(place.get("ended"))
-                connection = socket.create_connection((place["address"], place["port"]), timeout=5)
-            except (OSError, ValueError):  # not there yet, being replaced, or gone: it comes back or we are ended
-                time.sleep(RECONNECT_SECONDS)
-                continue
-            if connection.getsockname() == connection.getpeername():  # nobody listens: TCP has met itself there
-                connection.close()
-                continue
-            connection.settimeout(None)
-            between_hosts(connection)
-            self._introduce(connection)
-            return connection
-
-    def _apply_end(self, ended: str | None) -> None:
-        """Apply the message that a coordinator that has gone for good would send."""
-        if ended == "finished":
-            self._receive(CoordinatorMessage("finished" if self._active else "stop"))
-        elif ended == "lost":
-            self._receive(CoordinatorMessage("fenced"))
-        elif ended == "halted":
-            self._receive(CoordinatorMessage("stop"))
-
-    def _introduce(self, connection: socket.socket) -> None:
-        """Use `connection` from now on; begin with the join message and those that were sent before."""
-        with self._send_lock:
-            self._connection = connection
-            messages = self._last_messages.values()
-            self._send(encode(self._join()) + b"".join(encode(message) for message in messages))
+    def _farewell(self, ended: str | None) -> CoordinatorMessage | None:
+        if ended == "lost":
+            return CoordinatorMessage("fenced")
+        if ended is not None:
+            return CoordinatorMessage("finished" if ended == "finished" and self._active else "stop")
+        return None
 
     def _join(self) -> Join:
-        context = self._context
-        return Join(
-            job=context.job,
-            attempt=context.attempt,
-            member_id=context.member_id,
-            host=context.host,
-            slot=context.slot,
-            pid=os.getpid(),
-            generation=self._active.generation if self._active else 0,
-            ready=self._ready,
-            target_revision=context.target_revision,
-        )
+        generation = self._active.generation if self._active else 0
+        return msgspec.structs.replace(super()._join(), generation=generation, ready=self._ready)
 
-    def _send(self, line: bytes) -> None:
-        """Under `_send_lock`."""
-        assert self._connection is not None
-        try:
-            self._connection.sendall(line)
-        except OSError:  # the reader sees the same and reconnects
-            self._connection = None
-
-    def _receive(self, message: CoordinatorMessage) -> None:
-        with self.changed:
-            if message.kind == "prepare" and message.plan is not None:
-                self._prepare(message.plan)
-            elif message.kind == "commit":
-                self.committed = max(self.committed, message.generation)
-            elif message.kind == "abandon":
-                self._abandon(message.generation)
-            elif message.kind == "recover" and message.plan is not None:
-                self._recover(message.plan)
-            elif message.kind == "finished":
-                self.finished = True
-            elif message.kind == "checkpointed":
-                self.checkpointed_at = time.monotonic() - message.age
-                self._is_answered(message.step)
-            elif message.kind == "checkpoint_refused":
-                self._is_answered(message.step)
-            elif message.kind == "stop":
-                self.stopping = True
-                self._break_off_prepared()
-            elif message.kind == "fenced":
-                end_at_once("fenced by the coordinator")
-            self.changed.notify_all()
+    def _apply(self, message: CoordinatorMessage) -> None:
+        if message.kind == "prepare" and message.plan is not None:
+            self._prepare(message.plan)
+        elif message.kind == "commit":
+            self.committed = max(self.committed, message.generation)
+        elif message.kind == "abandon":
+            self._abandon(message.generation)
+        elif message.kind == "recover" and message.plan is not None:
+            self._recover(message.plan)
+        elif message.kind == "finished":
+            self.finished = True
+        elif message.kind == "checkpointed":
+            self.checkpointed_at = time.monotonic() - message.age
+            self._is_answered(message.step)
+        elif message.kind == "checkpoint_refused":
+            self._is_answered(message.step)
+        elif message.kind == "stop":
+            self.stopping = True
+            self._break_off_prepared()
+        elif message.kind == "fenced":
+            end_at_once("fenced by the coordinator")
 
     def _is_answered(self, step: int) -> None:
         """The message about a checkpoint need not be sent again."""
         with self._send_lock:
-            message = self._last_messages.get("checkpoint")
+            message = self._repeated.get("checkpoint")
             if message is not None and message.step == step:
-                del self._last_messages["checkpoint"]
+                del self._repeated["checkpoint"]
 
     def _prepare(self, plan: GenerationPlan) -> None:
         if all(member.member_id != self._context.member_id for member in plan.members):
             self.prepared[plan.generation] = Prepared(plan, None)
             self.send(MemberMessage("prepared", plan.generation))
             return
-        threading.Thread(
-            target=self._guarded(lambda: self._build_prepared(plan)), name=f"prepare-{plan.generation}", daemon=True
-        ).start()
+        self._start(lambda: self._build_prepared(plan), f"prepare-{plan.generation}")
 
     def _build_prepared(self, plan: GenerationPlan) -> None:
         fault("prepare", self._context.member_id)
         try:
             group = self._make_group(plan)
         except CommunicationError as error:
-            self.send(MemberMessage("unprepared", plan.generation, detail={"error": str(error)}))
+            self.send(MemberMessage("unprepared", plan.generation, error=str(error)))
             return
         with self.changed:
             if self._is_over(plan.generation):
@@ -356,27 +282,9 @@ class Control:
         newer = self.recovery.generation if self.recovery else active
         return self.stopping or generation in self._abandoned or generation <= max(active, newer)
 
-    def _guarded(self, work: Callable[[], None]) -> Callable[[], None]:
-        def run() -> None:
-            try:
-                work()
-            except BaseException:
-                traceback.print_exc()
-                end_at_once("its control thread failed")
-
-        return run
-
 
 def _dispose(group: Group | None) -> None:
     """A group in which no thread of this process waits."""
     if group is not None:
         group.break_off()
         group.drop()
-
-
-def _lines(connection: socket.socket) -> Iterator[bytes]:
-    """Whole lines, until the other end is gone, however it went."""
-    try:
-        yield from connection.makefile("rb")
-    except OSError:
-        return

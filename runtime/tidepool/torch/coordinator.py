@@ -5,8 +5,6 @@ for the lead executor. Each decision is in the journal (`plans.jsonl`) before an
 train on; the next coordinator of the attempt reads the journal and waits for the ranks to come back.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -16,14 +14,15 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from torch._C._distributed_c10d import TCPStore
 
 from tidepool.env import share_faults
 from tidepool.faults import fault
-from tidepool.journal import Journal, read_journal
-from tidepool.link import between_hosts
+from tidepool.journal import Journal, read_journal, replace_file
+from tidepool.link import Lines, between_hosts, dial
 from tidepool.procfs import started_at
 from tidepool.protocol import (
     KEPT_CHECKPOINTS,
@@ -47,13 +46,14 @@ from tidepool.protocol import (
     ShimJoin,
     decode,
     encode,
+    host_of,
 )
 from tidepool.torch import publication
-from tidepool.torch.actions import Action, Fence, Publish, Retry, Send
 from tidepool.torch.fixed_membership import GANG_GENERATION, FixedMembership
 from tidepool.torch.membership import Membership
+from tidepool.torch.roster import Action, Publish, Send
 
-__all__ = ["Coordinator", "main"]
+__all__ = ["Coordinator"]
 
 logger = logging.getLogger(__name__)
 
@@ -62,14 +62,6 @@ TICK_SECONDS = 0.1
 LINGER_SECONDS = 30.0
 #: How long a predecessor may take to end before its successor begins without seeing it go.
 RETIRE_SECONDS = 5.0
-
-
-def main(
-    *, desired: DesiredMembership, launch: LaunchSpec, address: str, control: socket.socket, lifeline_fd: int | None
-) -> None:
-    """Run until the attempt is over. `control` is a listening unix socket, `address` where ranks connect."""
-    share_faults(launch)
-    Coordinator(desired, launch, address, control, lifeline_fd).run()
 
 
 @dataclass
@@ -81,10 +73,12 @@ class _Peer:
     member_id: str | None = None
     #: A shim's host.
     shim_of: str | None = None
-    received: bytearray = field(default_factory=bytearray)
+    lines: Lines = field(default_factory=Lines)
 
 
 class Coordinator:
+    """address: where ranks connect. control: a listening unix socket, for the lead executor."""
+
     def __init__(
         self,
         desired: DesiredMembership,
@@ -93,8 +87,8 @@ class Coordinator:
         control: socket.socket,
         lifeline_fd: int | None,
     ) -> None:
+        share_faults(launch)
         self._desired, self._launch, self._folder = desired, launch, Path(launch.folder)
-        self._kept = launch.checkpoints_kept
         self._address = address
         self._store, self._store_port = _store(address)
         self._listener = socket.create_server((address, 0))
@@ -115,47 +109,36 @@ class Coordinator:
         self._apply_desired(desired)
 
     def run(self) -> None:
-        self._selector.register(self._listener, selectors.EVENT_READ, "rank")
-        self._selector.register(self._control, selectors.EVENT_READ, "executor")
+        """Returns when the attempt is over."""
+        for listener, from_executor in ((self._listener, False), (self._control, True)):
+            self._selector.register(listener, selectors.EVENT_READ, partial(self._accept, listener, from_executor))
         if self._lifeline_fd is not None:
-            self._selector.register(self._lifeline_fd, selectors.EVENT_READ, "lifeline")
+            self._selector.register(self._lifeline_fd, selectors.EVENT_READ, self._end)
         self._publish_address()
         while self._running:
             for key, _ in self._selector.select(TICK_SECONDS):
-                self._serve(key)
+                key.data()
             self._act(self._membership.ticked(time.time()))
             self._end_when_over()
 
-    def _serve(self, key: selectors.SelectorKey) -> None:
-        if key.data == "lifeline":
-            self._running = False
-        elif isinstance(key.data, _Peer):
-            self._read(key.data)
-        else:
-            assert isinstance(key.fileobj, socket.socket)
-            self._accept(key.fileobj, from_executor=key.data == "executor")
+    def _end(self) -> None:
+        self._running = False
 
-    def _accept(self, listener: socket.socket, *, from_executor: bool) -> None:
+    def _accept(self, listener: socket.socket, from_executor: bool) -> None:
         connection, _ = listener.accept()
         if not from_executor:
             between_hosts(connection)
         connection.settimeout(5.0)
-        self._selector.register(connection, selectors.EVENT_READ, _Peer(connection, from_executor))
+        self._selector.register(connection, selectors.EVENT_READ, partial(self._read, _Peer(connection, from_executor)))
 
     def _read(self, peer: _Peer) -> None:
-        try:
-            data = peer.connection.recv(65536)
-        except OSError:  # reset: the same as closed
-            data = b""
-        if not data:
+        lines = peer.lines.receive(peer.connection)
+        if lines is None:
             self._close(peer)
             return
-        peer.received += data
-        *lines, rest = peer.received.split(b"\n")
-        peer.received = bytearray(rest)
         for line in lines:
             try:
-                self._receive(peer, bytes(line))
+                self._receive(peer, line)
             except ProtocolError as error:
                 logger.warning("job=%s dropped a line that is not of the protocol: %s", self._desired.job, error)
                 self._close(peer)
@@ -224,11 +207,9 @@ class Coordinator:
         for action in actions:
             if isinstance(action, Send) and action.member_id in self._peers:
                 self._send(self._peers[action.member_id], encode(action.message))
-            elif isinstance(action, Fence) and action.host in self._shims:
-                # A shim that is not connected reports its ranks when it joins again, and gets the fence then.
-                self._send(self._shims[action.host], encode(ShimCommand("fence", action.member_id, action.why)))
-            elif isinstance(action, Retry) and action.host in self._shims:
-                self._send(self._shims[action.host], encode(ShimCommand("retry", action.member_id)))
+            elif isinstance(action, ShimCommand) and host_of(action.member_id) in self._shims:
+                # A shim that is not connected reports its ranks when it joins again, and gets a fence then.
+                self._send(self._shims[host_of(action.member_id)], encode(action))
             elif isinstance(action, Publish):
                 self._publish(action)
 
@@ -247,7 +228,7 @@ class Coordinator:
             path = publication.publish(folder, message.step, checkpoint.member_id)
         except FileNotFoundError:  # we were slow: its writer gave it up for a newer one, of which it will say so
             logger.info("job=%s step=%s: the checkpoint is no longer there", self._desired.job, message.step)
-            self._act(self._membership.publications.given_up(checkpoint.member_id, message))
+            self._act(self._membership.publications.refused(checkpoint.member_id, message))
             return
         except OSError as error:
             logger.warning("job=%s step=%s: no checkpoint is published: %s", self._desired.job, message.step, error)
@@ -256,8 +237,8 @@ class Coordinator:
             return
         fault("published")
         self._act(self._membership.published(message, str(path.relative_to(self._folder)), time.time()))
-        kept = self._kept or int(message.detail.get("kept") or KEPT_CHECKPOINTS)
-        self._clean_up(kept)
+        submitted = message.written.kept if message.written else None
+        self._clean_up(self._launch.checkpoints_kept or submitted or KEPT_CHECKPOINTS)
 
     def _clean_up(self, kept: int | None = None) -> None:
         """Remove old checkpoints; one that cannot be removed now is removed with the next one."""
@@ -286,17 +267,13 @@ class Coordinator:
         host, port = self._listener.getsockname()
         pid = os.getpid()
         place = {"address": host, "port": port, "pid": pid, "started_at": started_at(pid), "ended": ended}
-        aside = self._folder / ".coordinator.json"
-        aside.write_text(json.dumps(place))
-        aside.rename(self._folder / "coordinator.json")
+        replace_file(self._folder / "coordinator.json", json.dumps(place))
 
     def _retire_predecessor(self) -> None:
         """End a coordinator of this attempt that still runs, or the two would plan apart in one journal."""
         try:
             place = json.loads((self._folder / "coordinator.json").read_text())
-            with socket.create_connection((place["address"], place["port"]), RETIRE_SECONDS) as connection:
-                if connection.getsockname() == connection.getpeername():  # nobody there: we met ourselves
-                    return
+            with dial((place["address"], place["port"]), RETIRE_SECONDS) as connection:
                 connection.sendall(encode(Retire(self._desired.job, self._desired.attempt, retire=True)))
                 while connection.recv(4096):
                     continue

@@ -5,12 +5,12 @@ another one at the same step, the next attempt would be no better: the training 
 past that step, the rank's slot may have another one.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
+import msgspec
+
 from tidepool.endings import error_key
-from tidepool.protocol import RankEnd
+from tidepool.protocol import AttemptFailed, RankEnd, RankFailed, host_of
 
 __all__ = ["Failure", "Failures"]
 
@@ -28,6 +28,11 @@ class Failure:
     #: It has happened before, at the same step, and the ranks that were left made that step again.
     again: bool
 
+    def record(self, kind: type[RankFailed | AttemptFailed], now: float) -> RankFailed | AttemptFailed:
+        end = msgspec.structs.asdict(self.end)
+        host = host_of(self.end.member_id)
+        return kind(**end, host=host, step=self.step, generation=self.generation, at=now)
+
 
 @dataclass
 class Failures:
@@ -42,7 +47,7 @@ class Failures:
     _waiting: dict[str, int] = field(default_factory=dict)
 
     def rank_failed(self, member_id: str, *, took_part: bool) -> None:
-        """Its connection is closed."""
+        """Note that the connection of a rank is closed."""
         self._fallen.setdefault(member_id, None if took_part else (0, _BEFORE))
 
     def went_on(self, generation: int, step: int) -> None:
@@ -71,7 +76,7 @@ class Failures:
         return found
 
     def recall(self, end: RankEnd, generation: int, step: int | None) -> None:
-        """From an earlier life's journal."""
+        """Take over a failure from the journal of an earlier coordinator."""
         self._known.add(end.member_id)
         self._note(end, generation, _BEFORE if step is None else step)
 

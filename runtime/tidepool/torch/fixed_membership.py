@@ -6,8 +6,6 @@ decided here: nothing can be saved by planning anew, so the shims' journals tell
 attempt as a whole.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import msgspec
@@ -22,7 +20,7 @@ from tidepool.protocol import (
     RankJoined,
     ShimJoin,
 )
-from tidepool.torch.actions import Action, Send, active_record, planned_record
+from tidepool.torch.roster import Action, Send, active_record, planned_record
 
 __all__ = ["GANG_GENERATION", "FixedMembership"]
 
@@ -75,7 +73,7 @@ class FixedMembership:
         if rank is None:
             return []
         if message.kind == "ready":
-            rank.meeting = (str(message.detail["address"]), int(message.detail["port"]))
+            rank.meeting = message.meeting
             return self._form(now)
         if message.kind == "switched":
             rank.informed = True
@@ -88,7 +86,7 @@ class FixedMembership:
         return []
 
     def shim_joined(self, join: ShimJoin, now: float) -> list[Action]:
-        """Nobody is given up here: what a script that knows nothing of us does is not to be judged by its silence."""
+        """Give nobody up: silence proves nothing about a script that knows nothing of us."""
         return []
 
     def ticked(self, now: float) -> list[Action]:

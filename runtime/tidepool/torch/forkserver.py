@@ -10,8 +10,6 @@ One JSON line per request, one per answer: `{"op": "ping"}`, `{"op": "shim", "so
 `{"pid", "started_at"}` or `{"error"}`. The child's socket listens before the answer is sent.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import json
@@ -28,11 +26,12 @@ from typing import Any, NoReturn
 
 import torch
 
-from tidepool import link, procfs, shim
+from tidepool import link, procfs
 from tidepool.env import share_fabric_home
-from tidepool.fabric import build_fabric
 from tidepool.protocol import DesiredMembership, LaunchSpec, ProtocolError, ShimSpec, from_json
-from tidepool.torch.coordinator import main as coordinate
+from tidepool.shim import Shim
+from tidepool.torch.coordinator import Coordinator
+from tidepool.wmla import build_fabric
 
 __all__ = ["Forkserver", "main"]
 
@@ -114,7 +113,7 @@ class Forkserver:
 
         def run(listener: socket.socket) -> None:
             procfs.set_title(f"tidepool shim: training {spec.job}")
-            shim.main(spec, listener, lifeline_fd)
+            Shim(spec, listener, lifeline_fd).run()
 
         return self._fork(Path(request["socket"]), client, mark, errors, run)
 
@@ -127,7 +126,7 @@ class Forkserver:
 
         def run(control: socket.socket) -> None:
             procfs.set_title(f"tidepool coordinator: training {desired.job}")
-            coordinate(desired=desired, launch=launch, address=address, control=control, lifeline_fd=lifeline_fd)
+            Coordinator(desired, launch, address, control, lifeline_fd).run()
 
         return self._fork(Path(request["socket"]), client, mark, Path(launch.folder) / "log" / "coordinator.err", run)
 
@@ -147,7 +146,7 @@ class Forkserver:
         return _identity(pid)
 
     def _close(self, client: socket.socket) -> None:
-        """In the child: what belongs to the forkserver."""
+        """Close, in the child, the sockets of the forkserver."""
         self._selector.close()
         self._listener.close()
         client.close()
@@ -159,7 +158,7 @@ def _run_child(mark: str, errors: Path, run: Callable[[], None], clean_up: Calla
         os.setsid()
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
-        _redirect_output(errors)
+        procfs.redirect([1, 2], errors)
         procfs.set_mark(mark)
         run()
         clean_up()
@@ -170,13 +169,6 @@ def _run_child(mark: str, errors: Path, run: Callable[[], None], clean_up: Calla
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-
-
-def _redirect_output(path: Path) -> None:
-    opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(opened, 1)
-    os.dup2(opened, 2)
-    os.close(opened)
 
 
 def _read_line(client: socket.socket) -> bytes:

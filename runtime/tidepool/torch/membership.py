@@ -9,8 +9,6 @@ all-reduce, so that all of them switch after the same step. Until the commit, an
 that dies (at any time) voids it too, and those that hold the training's state go on in a generation of their own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -31,32 +29,27 @@ from tidepool.protocol import (
     PlanMember,
     RankFailed,
     RankJoined,
+    RankStuck,
+    ShimCommand,
     ShimJoin,
-    host_of,
-)
-from tidepool.torch.actions import (
-    Action,
-    Fence,
-    Retry,
-    Send,
-    active_record,
-    failed_record,
-    planned_record,
-    stuck_record,
 )
 from tidepool.torch.failures import Failures
 from tidepool.torch.publication import Publications
 from tidepool.torch.pulses import Pulses
 from tidepool.torch.roster import (
+    Action,
     Pending,
     Rank,
+    Send,
+    Succession,
+    active_record,
     generation_of,
     holders_of,
     member_ids,
     next_change,
+    planned_record,
     wanted_of,
 )
-from tidepool.torch.succession import Succession
 
 __all__ = ["Membership"]
 
@@ -109,7 +102,7 @@ class Membership:
         if join.member_id in self.fenced:
             return [
                 Send(join.member_id, CoordinatorMessage("fenced")),
-                Fence(join.member_id, join.host, self.fenced[join.member_id]),
+                ShimCommand("fence", join.member_id, self.fenced[join.member_id]),
             ]
         if self.lost or (not self.finished and self._is_history(join)):
             return [Send(join.member_id, CoordinatorMessage("fenced"))]
@@ -165,7 +158,9 @@ class Membership:
     def shim_joined(self, join: ShimJoin, now: float) -> list[Action]:
         """A shim reports the living ranks of its host: those that it does not list are awaited no longer."""
         fences = [
-            Fence(member_id, join.host, self.fenced[member_id]) for member_id in join.living if member_id in self.fenced
+            ShimCommand("fence", member_id, self.fenced[member_id])
+            for member_id in join.living
+            if member_id in self.fenced
         ]
         dead = self.succession.dead_on(join)
         for member_id in dead:
@@ -205,7 +200,7 @@ class Membership:
             )
 
     def _end_succession(self, now: float) -> list[Action]:
-        """Once nobody is awaited any more: void what our predecessor had planned and nobody trains in.
+        """Void the plans of our predecessor that nobody trains in, once nobody is awaited any more.
 
         Its members may have been told to switch, or not: only a new generation makes all of them agree again.
         """
@@ -246,7 +241,7 @@ class Membership:
         if pending is None or pending.plan.generation != message.generation or pending.committed:
             return []
         self.backoff.add(now)
-        return self._abandon(f"{rank.member_id}: {message.detail.get('error', '')}", now)
+        return self._abandon(f"{rank.member_id}: {message.error}", now)
 
     def _switched(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
         """A generation begins when rank 0 has switched; after a restart, when any of its members has."""
@@ -317,9 +312,10 @@ class Membership:
         return [*self.publications.published(message, path, list(self.ranks), now), *self._halt_if_saved(message, now)]
 
     def _halt_if_saved(self, message: MemberMessage, now: float) -> list[Action]:
-        """All have stopped after the step that this checkpoint has: nothing is lost when they end now."""
+        """End the training once all have stopped after the step of this checkpoint: nothing is lost now."""
         pending = self.pending
-        if pending is None or pending.plan.cause != "halt" or pending.plan.generation != message.detail.get("halt"):
+        halted = message.written and message.written.halt
+        if pending is None or pending.plan.cause != "halt" or pending.plan.generation != halted:
             return []
         self.halted, self.pending = True, None
         record = Halted(message.step, message.epoch, at=now)
@@ -328,7 +324,7 @@ class Membership:
     def _alive(self, rank: Rank, message: MemberMessage, now: float) -> list[Action]:
         self._pulses.record(rank.member_id, message, now)
         overcome = self.failures.overcome(message.step) if rank.member_id in member_ids(self.active) else []
-        return [Retry(member_id, host_of(member_id)) for member_id in overcome]
+        return [ShimCommand("retry", member_id) for member_id in overcome]
 
     # --- decisions ---
 
@@ -343,7 +339,8 @@ class Membership:
             return [NoProgress(stalled, at=now)] if stalled else []
         actions: list[Action] = []
         for stuck in given_up:
-            actions.append(stuck_record(stuck, self.ranks[stuck.member_id].host, now))
+            host, seconds = self.ranks[stuck.member_id].host, round(stuck.seconds, 1)
+            actions.append(RankStuck(stuck.member_id, host, stuck.silent, seconds, stuck.why, at=now))
             actions += self._fence(stuck.member_id, stuck.why)
             self._pulses.give_up(stuck)
         return actions + self._recover(now)
@@ -354,9 +351,9 @@ class Membership:
         if self.active is None or self.finished:
             return actions
         for failure in self.failures.news():
-            actions.append(failed_record(RankFailed, failure, now))
+            actions.append(failure.record(RankFailed, now))
             if failure.again and failure.step is not None:
-                return [*actions, failed_record(AttemptFailed, failure, now), *self._lose(now)]
+                return [*actions, failure.record(AttemptFailed, now), *self._lose(now)]
         return actions
 
     def _training(self) -> list[str]:
@@ -373,7 +370,8 @@ class Membership:
         """Treat a rank as dead from now on. Whether or not it receives the message, its shim kills it."""
         self.fenced[member_id] = why
         self._pulses.forget(member_id)
-        return [Send(member_id, CoordinatorMessage("fenced")), Fence(member_id, self.ranks.pop(member_id).host, why)]
+        del self.ranks[member_id]
+        return [Send(member_id, CoordinatorMessage("fenced")), ShimCommand("fence", member_id, why)]
 
     def _gone(self, rank: Rank, now: float) -> list[Action]:
         if rank.member_id in member_ids(self.active) or rank.generation:
@@ -386,7 +384,7 @@ class Membership:
         return [*self._abandon(f"{rank.member_id} died while preparing", now), *self._replan(now)]
 
     def _recover(self, now: float) -> list[Action]:
-        """Those that hold the state go on at once, without the dead; joiners wait for another turn.
+        """Plan a generation of those that hold the state, without the dead; joiners wait for another turn.
 
         After a restart of the coordinator only when all are back or given up: who is missing may be alive.
         """
@@ -456,7 +454,8 @@ class Membership:
         change = next_change(wanted_of(self.ranks, self.target), active, ready_at, places=len(self.target), now=now)
         if change is None:
             return []
-        return self._prepare(self._new_plan(change.stay, change.join, "resize"), change.leave, now)
+        stay, join, leave = change
+        return self._prepare(self._new_plan(stay, join, "resize"), leave, now)
 
     def _start(self, now: float) -> list[Action]:
         wanted = wanted_of(self.ranks, self.target)

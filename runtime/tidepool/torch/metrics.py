@@ -1,7 +1,5 @@
 """`metrics.jsonl`: one line per completed step, contiguous over all resizes. Rank 0 writes it; it is the truth."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -41,7 +39,7 @@ class MetricsFile:
 
 
 def _last_step(path: Path) -> int:
-    """Of the last whole line. One that its writer was killed in is cut off: nobody has read it, and it is due again."""
+    """Step of the last whole line. A killed writer's torn line is cut off: nobody has read it, and it is due again."""
     if not path.exists():
         return 0
     with path.open("r+b") as file:

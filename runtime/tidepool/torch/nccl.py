@@ -1,16 +1,14 @@
-"""NCCL beside a generation's gloo group, for tensors on GPUs. Written from NCCL's and torch's documents and source;
+"""NCCL beside a generation's gloo group, for tensors on GPUs. Written from the documents and source of NCCL and torch;
 never run on a GPU.
 
-Gloo is always there: for tensors of the host, and for those of GPUs where NCCL cannot be used. NCCL takes one rank per
-GPU, so where several ranks share one (virtual slots), gloo sums through the memory of the host.
+Gloo serves tensors on the host, and tensors on GPUs where NCCL cannot be used: NCCL takes one rank per GPU, so where
+several ranks share a GPU (virtual slots), gloo sums through the host's memory.
 
-NCCL's own handling of errors ends the process: it is switched off, since the coordinator tells who has died. A waiting
-thread asks whether the operation is over instead of blocking in CUDA. `break_off` aborts the communicator, which ends
-its kernels; until that is done they may write, so nobody goes on before. A communicator is dropped by `shutdown`, which
-lets its last data reach the peers; one that was aborted is not shut down.
+NCCL's own error handling ends the process, so it is switched off: the coordinator reports who has died. A waiting
+thread polls the operation instead of blocking in CUDA. `break_off` aborts the communicator and with it the kernels;
+they may write until the abort is complete, so the waiting thread does not go on before. `drop` calls `shutdown`, which
+lets the last data reach the peers; a communicator that was aborted is not shut down.
 """
-
-from __future__ import annotations
 
 import sys
 import threading
@@ -24,44 +22,44 @@ import torch
 from torch._C._distributed_c10d import Store
 
 from tidepool.env import take_nccl_errors
-from tidepool.rank import end_at_once
+from tidepool.procfs import end_at_once
 
 __all__ = ["HOST_MEMORY", "Nccl", "NcclError", "backend_for", "device_name", "start_nccl"]
 
 #: The name of every device that is no GPU.
 HOST_MEMORY = "cpu"
-#: How often a thread asks whether an operation or the making of a communicator is over.
+#: Interval of polling an operation.
 _ASK_SECONDS = 0.00005
-#: An abort that takes longer never comes back, and leaves kernels that may write at any time.
+#: Limit of an abort: one that takes longer never returns, and leaves kernels that may write at any time.
 _ABORT_SECONDS = 30.0
 
 
 class NcclError(RuntimeError):
-    """The communicator is of no use any more."""
+    """The communicator failed and cannot be used again."""
 
 
 def device_name(device: torch.device) -> str:
-    """What tells physical devices apart, over all hosts."""
+    """Identity of a physical device, unique over all hosts."""
     if device.type != "cuda":
         return HOST_MEMORY
     return str(torch.cuda.get_device_properties(device).uuid)
 
 
 def backend_for(names: Sequence[str]) -> Literal["gloo", "nccl"]:
-    """What sums tensors of the ranks' own devices. `names`: of each rank's device; all ranks must decide alike."""
+    """Backend for tensors on the ranks' devices. `names`: of each rank's device; all ranks must decide alike."""
     return "nccl" if HOST_MEMORY not in names and len(set(names)) == len(names) else "gloo"
 
 
 @dataclass
 class Nccl:
-    """A communicator. `backend` is torch's ProcessGroupNCCL; any thread may call `break_off`."""
+    """A communicator around torch's ProcessGroupNCCL. Any thread may call `break_off`."""
 
     backend: Any
     _broken: threading.Event = field(default_factory=threading.Event)
     _aborted: threading.Event = field(default_factory=threading.Event)
 
     def wait(self, work: Any) -> None:
-        """Until the operation is over on the GPU. Raises NcclError; nothing writes into its tensors then."""
+        """Wait until the operation is over on the GPU. Raises NcclError; nothing writes into its tensors then."""
         try:
             while not work.is_completed() and not self._broken.is_set():
                 time.sleep(_ASK_SECONDS)
@@ -84,7 +82,7 @@ class Nccl:
         threading.Thread(target=self._abort, name="abort-nccl", daemon=True).start()
 
     def drop(self) -> None:
-        """Free it; may take long. Only when no thread waits in it."""
+        """Free the communicator, which may take long. No thread may be waiting in it."""
         if not self._broken.is_set():
             self.backend.shutdown()
 
@@ -101,7 +99,7 @@ def start_nccl(
     timeout_seconds: float,
     make: Callable[[Store, int, int], Any] | None = None,
 ) -> Nccl:
-    """Meet the other ranks, without a collective: those of the generation that trains are not held up by it.
+    """Connect to the other ranks, without a collective, which would hold up those that still train.
 
     `make` builds the backend. Raises NcclError when the others do not come in time.
     """

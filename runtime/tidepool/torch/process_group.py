@@ -1,21 +1,18 @@
-"""One generation's group: collectives, and plain TCP to hand state over; both can be broken off from outside.
+"""The process group of a generation: collectives, and TCP connections for state. Any thread can break both off.
 
-`make_group` is the only place where a process group is created: gloo always, and NCCL beside it for tensors on GPUs
-where each rank has one to itself (`nccl.py`).
+`make_group` is the only place that creates a process group: gloo always, and NCCL for tensors on GPUs where each rank
+has a GPU to itself (`nccl.py`).
 
-What gloo does when a peer dies (torch 2.13, measured): the ring's neighbours raise at once, the others hang until the
-timeout, and `abort()` does nothing. What works is shutdown(2) on the group's own TCP sockets: whoever waits in a
-collective is released within milliseconds. `Group.break_off` does that; it finds the sockets by the listening ports
-of the group's members, which they tell each other through the store.
+When a peer dies, gloo raises at once in the ring's neighbours, the other ranks hang until the timeout, and `abort()`
+does nothing (torch 2.13, measured). shutdown(2) on the group's own TCP sockets releases every waiting thread within
+milliseconds. `Group.break_off` does that; it finds the sockets by the listening ports of the members, which they
+publish in the store.
 
-State travels over sockets of our own: a gloo `send` that is posted in the very moment in which its connection breaks
-is never released (seen once among a few dozen deaths of a sender), and nothing reachable from Python can end it.
+State does not travel over gloo: a gloo `send` that is posted at the moment in which its connection breaks is never
+released (seen once among a few dozen deaths of a sender), and nothing reachable from Python can end it.
 """
 
-from __future__ import annotations
-
 import hmac
-import os
 import secrets
 import socket
 import threading
@@ -36,22 +33,23 @@ from torch._C._distributed_c10d import (
     TCPStore,
 )
 
+from tidepool.link import tcp_sockets
 from tidepool.torch.nccl import Nccl, NcclError, backend_for, device_name, start_nccl
 
 __all__ = ["CommunicationError", "Group", "make_group"]
 
-#: A peer that died or is stuck is told by the coordinator, never found by a timeout: this bounds what nobody foresaw.
+#: The coordinator reports dead and stuck peers; this timeout is only a bound for what nobody foresaw.
 COLLECTIVE_TIMEOUT = timedelta(minutes=30)
-#: How often a waiting thread looks whether its group was broken off.
+#: Interval at which a waiting thread checks whether its group was broken off.
 LOOK = timedelta(seconds=0.5)
-#: A broken collective is released within milliseconds; one that is not by then never will be.
+#: A broken collective is released within milliseconds; one that is not released by then never will be.
 RELEASE_SECONDS = 2.0
 CONNECT_SECONDS = 10.0
-#: For whoever connects to a member that takes state, to say that it belongs to the group.
+#: Time for a peer that connects to hand state over to send the token of the group.
 WORD_SECONDS = 10.0
-#: One listening socket is opened at a time, so that a device's can be told from others.
+#: Serializes the opening of listening sockets, so that the socket of a gloo device can be identified.
 _device_lock = threading.Lock()
-#: Collectives that were never released, and what they refer to: destroying those would block.
+#: Collectives that were never released, with the objects that they refer to: destroying those would block.
 _entombed: list[Any] = []
 
 
@@ -61,7 +59,7 @@ class CommunicationError(RuntimeError):
 
 @dataclass(frozen=True)
 class _OnGpu:
-    """A handle of NCCL's."""
+    """A handle of an NCCL operation."""
 
     work: Any
 
@@ -76,7 +74,7 @@ class Group:
     _backend: ProcessGroupGloo | None = None
     _nccl: Nccl | None = None
     #: By rank, where each member takes state, and from whom.
-    _places: list[_Place] = field(default_factory=list)
+    _places: list["_Place"] = field(default_factory=list)
     _listener: socket.socket | None = None
     #: (address, port) where the members' gloo listens.
     _gloo_places: frozenset[tuple[str, int]] = frozenset()
@@ -89,7 +87,7 @@ class Group:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """What happens in it depends on other members: a rank in it holds nobody up."""
+        """Mark the block as waiting for other members: a rank in it holds nobody up."""
         self.waiting_since = time.monotonic()
         try:
             yield
@@ -114,7 +112,7 @@ class Group:
         return self._begin("alltoall_base", received, sent, received_sizes, sent_sizes)
 
     def gather(self, gathered: torch.Tensor, piece: torch.Tensor) -> Any:
-        """Every rank's `piece`, all of one size, in the order of the ranks; returns a handle for `wait`."""
+        """Gather every rank's `piece`, all of one size, in the order of the ranks; returns a handle for `wait`."""
         return self._begin("_allgather_base", gathered, piece)
 
     def _begin(self, operation: str, *arguments: Any) -> Any:
@@ -128,21 +126,18 @@ class Group:
             raise CommunicationError(str(error)) from error
 
     def wait(self, work: Any) -> None:
-        """Raises CommunicationError; nothing writes into the tensor any more when it does."""
+        """Wait until an operation is over. Raises CommunicationError; nothing writes into its tensors then."""
         if work is None:
             return
         with self.waiting():
-            if isinstance(work, _OnGpu):
-                self._wait_on_gpu(work)
-            else:
+            if not isinstance(work, _OnGpu):
                 self._wait(work)
-
-    def _wait_on_gpu(self, on_gpu: _OnGpu) -> None:
-        assert self._nccl is not None
-        try:
-            self._nccl.wait(on_gpu.work)
-        except NcclError as error:
-            raise CommunicationError(f"generation {self.generation}: {error}") from error
+                return
+            assert self._nccl is not None
+            try:
+                self._nccl.wait(work.work)
+            except NcclError as error:
+                raise CommunicationError(f"generation {self.generation}: {error}") from error
 
     def _wait(self, work: Any) -> None:
         broken_at: float | None = None
@@ -163,7 +158,7 @@ class Group:
                 raise CommunicationError(f"generation {self.generation} was broken off")
 
     def connect(self, rank: int) -> socket.socket:
-        """A connection to hand state to `rank`; the caller closes it."""
+        """Open a connection to hand state to `rank`; the caller closes it."""
         place = self._places[rank]
         try:
             connection = self._transfer(socket.create_connection((place.address, place.taker), CONNECT_SECONDS))
@@ -175,7 +170,7 @@ class Group:
     def accept(self) -> socket.socket:
         """Wait for a member that hands state to this one, as long as it takes or until broken off.
 
-        Whoever else connects is sent away: the port may have been another's, whom somebody still looks for.
+        Other callers are rejected: the port may have belonged to another process before.
         """
         if self._listener is None:
             raise CommunicationError("a group of one has nobody to receive from")
@@ -190,7 +185,7 @@ class Group:
             connection.close()
 
     def break_off(self) -> None:
-        """Release every thread that waits for this group's members; they raise CommunicationError. Any thread."""
+        """Release every thread that waits for this group's members; they raise CommunicationError. Thread-safe."""
         with self._transfers_lock:
             self.broken = True
             transfers = [*self._transfers]
@@ -200,14 +195,11 @@ class Group:
             if transfer is not None:
                 with suppress(OSError):  # not connected, or closed already
                     transfer.shutdown(socket.SHUT_RDWR)
-        for descriptor in _socket_descriptors():
-            _shut_down_if_ours(descriptor, self._gloo_places)
+        for _, connection in tcp_sockets():
+            _shut_down_if_ours(connection, self._gloo_places)
 
     def drop(self) -> None:
-        """Destroy the group in the background: it takes 20 to 40 ms, which no step shall wait for.
-
-        Only for a group in which no thread waits.
-        """
+        """Destroy the group in the background, since it takes 20 to 40 ms. No thread may be waiting in it."""
         if self._listener is not None:
             self._listener.close()
         if self._backend is None:
@@ -246,9 +238,9 @@ def make_group(
     device: torch.device,
     timeout_seconds: float = 30.0,
 ) -> Group:
-    """Meet the other members of a generation. Raises CommunicationError when they do not come in time.
+    """Connect to the other members of a generation. Raises CommunicationError when they do not come in time.
 
-    A group of one needs nobody and no sockets. `prefix` must be unique to the generation: stores are never cleaned.
+    A group of one has no sockets. `prefix` must be unique to the generation: stores are never cleaned.
     `device` is the model's.
     """
     if size == 1:
@@ -314,59 +306,20 @@ def _sends_token(connection: socket.socket, token: bytes) -> bool:
 
 def _listening_device(address: str) -> tuple[Any, int]:
     with _device_lock:
-        before = set(_listening_ports())
+        before = _listening_ports()
         device = ProcessGroupGloo.create_device(hostname=address)
-        new = set(_listening_ports()) - before
+        new = _listening_ports() - before
     if len(new) != 1:
         raise CommunicationError(f"gloo opened {len(new)} listening sockets where one was expected")
     return device, new.pop()
 
 
-def _socket_descriptors() -> list[int]:
-    found = []
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            target = os.readlink(f"/proc/self/fd/{name}")
-        except OSError:  # closed meanwhile
-            continue
-        if target.startswith("socket:"):
-            found.append(int(name))
-    return found
+def _listening_ports() -> set[int]:
+    return {one.getsockname()[1] for _, one in tcp_sockets() if one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)}
 
 
-def _inet_socket(descriptor: int) -> socket.socket | None:
-    """A duplicate of `descriptor` if it is a TCP socket; the caller closes it."""
-    try:
-        duplicate = socket.socket(fileno=os.dup(descriptor))
-    except OSError:  # closed meanwhile
-        return None
-    if duplicate.family not in (socket.AF_INET, socket.AF_INET6) or duplicate.type != socket.SOCK_STREAM:
-        duplicate.close()
-        return None
-    return duplicate
-
-
-def _listening_ports() -> list[int]:
-    ports = []
-    for descriptor in _socket_descriptors():
-        duplicate = _inet_socket(descriptor)
-        if duplicate is None:
-            continue
-        with duplicate:
-            if duplicate.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                ports.append(duplicate.getsockname()[1])
-    return ports
-
-
-def _shut_down_if_ours(descriptor: int, places: frozenset[tuple[str, int]]) -> None:
+def _shut_down_if_ours(connection: socket.socket, places: frozenset[tuple[str, int]]) -> None:
     """Shut a connection down if either end is where a member of the group listens."""
-    duplicate = _inet_socket(descriptor)
-    if duplicate is None:
-        return
-    with duplicate:
-        try:
-            ends = {duplicate.getsockname()[:2], duplicate.getpeername()[:2]}
-            if ends & places:
-                duplicate.shutdown(socket.SHUT_RDWR)
-        except OSError:  # a listening socket has no peer; a dead connection is what we want
-            return
+    with suppress(OSError):  # a listening socket has no peer; a dead connection is what we want
+        if {connection.getsockname()[:2], connection.getpeername()[:2]} & places:
+            connection.shutdown(socket.SHUT_RDWR)

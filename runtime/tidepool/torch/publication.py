@@ -4,8 +4,6 @@ A rank writes a checkpoint aside, through to the disk, and says so. Only the coo
 writer still takes part in the training. Whatever dies meanwhile leaves at most a folder aside, which is swept.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Collection, Iterable
@@ -20,9 +18,8 @@ from tidepool.protocol import (
     GenerationActive,
     MemberMessage,
     Restored,
-    from_json,
 )
-from tidepool.torch.actions import Action, Publish, Send
+from tidepool.torch.roster import Action, Publish, Send
 
 __all__ = [
     "Publications",
@@ -48,7 +45,7 @@ class Publications:
     restoration_told: bool = False
 
     def recall(self, entries: Iterable[Entry]) -> None:
-        """After a restart of the coordinator, from its journal."""
+        """Take over the records of an earlier coordinator from its journal."""
         for entry in entries:
             match entry:
                 case Restored():
@@ -69,13 +66,15 @@ class Publications:
         """Publish the checkpoint of a rank that goes on training, once for each step; refuse others."""
         if message.step in self.steps:  # the answer was lost with our predecessor
             return [Send(member_id, CoordinatorMessage("checkpointed", step=message.step, age=now - self.newest_at))]
-        if self.refusal(message.step, takes_part=takes_part, over=over):
-            return [Send(member_id, CoordinatorMessage("checkpoint_refused", step=message.step))]
+        superseded = any(message.step < step for step in self.steps)
+        if over or not takes_part or superseded or message.written is None:
+            return self.refused(member_id, message)
         return [Publish(member_id, message)]
 
     def published(self, message: MemberMessage, path: str, ranks: Iterable[str], now: float) -> list[Action]:
-        written = {**message.detail, "step": message.step, "epoch": message.epoch, "path": path, "at": now}
-        record = from_json(CheckpointPublished, written)
+        written = message.written
+        assert written is not None, "nothing else is asked to be published"
+        record = CheckpointPublished(message.step, message.epoch, path, written.size_bytes, written.sha256, at=now)
         self.steps.add(message.step)
         self.newest_at = now
         return [
@@ -84,35 +83,22 @@ class Publications:
         ]
 
     def not_published(self, member_id: str, message: MemberMessage, error: str, now: float) -> list[Action]:
-        return [
-            CheckpointFailed(message.step, message.epoch, error, at=now),
-            Send(member_id, CoordinatorMessage("checkpoint_refused", step=message.step)),
-        ]
+        return [CheckpointFailed(message.step, message.epoch, error, at=now), *self.refused(member_id, message)]
 
-    def given_up(self, member_id: str, message: MemberMessage) -> list[Action]:
-        """Its writer has removed it for a newer one: nothing has failed, and nothing is published."""
+    def refused(self, member_id: str, message: MemberMessage) -> list[Action]:
+        """Tell the writer of a checkpoint that it is not published."""
         return [Send(member_id, CoordinatorMessage("checkpoint_refused", step=message.step))]
 
     def failed(self, message: MemberMessage, now: float) -> CheckpointFailed:
-        return CheckpointFailed(message.step, message.epoch, str(message.detail.get("error", "")), at=now)
+        return CheckpointFailed(message.step, message.epoch, message.error, at=now)
 
     def restored(self, message: MemberMessage, now: float) -> list[Action]:
-        """What the attempt continues from. Said again on each connection: written down once."""
-        if self.restoration_told:
+        """Record once what the attempt continues from; the rank reports it on each connection."""
+        restoration = message.restoration
+        if self.restoration_told or restoration is None:
             return []
-        record = from_json(Restored, {**message.detail, "step": message.step, "epoch": message.epoch, "at": now})
         self.restoration_told = True
-        return [record]
-
-    def refusal(self, step: int, *, takes_part: bool, over: bool) -> str | None:
-        """Why a checkpoint of `step` must not be published; None: it may."""
-        if over:
-            return "the attempt is over"
-        if not takes_part:
-            return "its writer takes no part in the training any more"
-        if self.steps and step < max(self.steps):
-            return f"one of step {max(self.steps)} is published already"
-        return None
+        return [Restored(message.step, message.epoch, restoration.used, restoration.unusable, at=now)]
 
 
 def final_name(step: int) -> str:

@@ -6,8 +6,6 @@ collective that it has not entered. Being slow is neither: patience grows with t
 made its first step (it may compile), and longer each time when somebody had to be given up for being busy.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -72,11 +70,11 @@ class Pulses:
         self._stall_reported = False
 
     def seen(self, member_id: str, now: float) -> None:
-        """Any sign of life."""
+        """Note a sign of life."""
         self._pulses.setdefault(member_id, _Pulse(now)).seen_at = now
 
     def record(self, member_id: str, message: MemberMessage, now: float) -> None:
-        """A pulse."""
+        """Note a pulse."""
         waiting_since = None if message.waits_seconds is None else now - message.waits_seconds
         self._pulses[member_id] = _Pulse(
             now, message.generation, message.operation, waiting_since, message.step_seconds
@@ -140,7 +138,7 @@ class Pulses:
         return Stuck(member_id, False, longest) if longest > busy else None
 
     def stalled(self, members: list[str], now: float) -> str | None:
-        """In words, once per stall: nobody makes a step, though nobody can be blamed for it."""
+        """Describe a stall, once: nobody makes a step, though nobody can be blamed for it."""
         if self._moved_at is None or self._stall_reported:
             return None
         seconds = now - self._moved_at

@@ -13,8 +13,6 @@ parameter is summed with the control block.
 in whatever order the group adds) and to `TreeReducer` in `tree_reducer.py` (always in the same order).
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -110,7 +108,7 @@ class Reducer(ABC):
 
     @contextmanager
     def apart(self, weight: float) -> Iterator[None]:
-        """In the block a script handles gradients as it does alone; what it leaves is added, multiplied by `weight`."""
+        """Let a script handle gradients as it does alone in the block; what it leaves is added, times `weight`."""
         for parameter in self._parameters:
             parameter.grad = None
         self._apart = True
@@ -157,8 +155,13 @@ class Reducer(ABC):
 
     def _complete(self) -> None:
         """Wait until every bucket is summed, or has failed."""
+        assert self._group is not None
         for bucket in self._buckets:
-            self._wait(bucket)
+            try:
+                self._group.wait(bucket.work)
+            except CommunicationError as error:
+                self._failure = error
+            bucket.work = None
 
     def _on_gradient(self, parameter: torch.Tensor) -> None:
         if self._apart:
@@ -186,32 +189,20 @@ class Reducer(ABC):
                 continue
             if bucket.missing and not everything:
                 return
-            self._launch(bucket)
-
-    def _launch(self, bucket: Bucket) -> None:
-        bucket.launched = True
-        if self._failure is not None:
-            return
-        assert self._group is not None
-        try:
-            bucket.work = self._sum(bucket, self._group)
-        except CommunicationError as error:
-            self._failure = error
-
-    def _wait(self, bucket: Bucket) -> None:
-        assert self._group is not None
-        try:
-            self._group.wait(bucket.work)
-        except CommunicationError as error:
-            self._failure = error
-        bucket.work = None
+            bucket.launched = True
+            if self._failure is None:
+                assert self._group is not None
+                try:
+                    bucket.work = self._sum(bucket, self._group)
+                except CommunicationError as error:
+                    self._failure = error
 
 
 class SumReducer(Reducer):
     """Exactness `sum`: the group adds in an order of its own, which depends on its size."""
 
     def end_part(self) -> None:
-        """Nothing: all that a rank computes is added up where it is."""
+        """Do nothing: all that a rank computes is added up where it is."""
 
     def _sum(self, bucket: Bucket, group: Group) -> Any:
         return group.all_reduce(bucket.wire)

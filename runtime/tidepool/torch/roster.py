@@ -1,26 +1,64 @@
-"""The coordinator's view of its ranks: live ranks, the generation being formed, and the members of the next one."""
+"""The coordinator's records, without any I/O: its ranks, the generation being formed, and the actions to carry out."""
 
-from __future__ import annotations
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Self
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
-from tidepool.protocol import GenerationPlan, Member
+from tidepool.protocol import (
+    ActiveMember,
+    CoordinatorMessage,
+    Entry,
+    GenerationActive,
+    GenerationPlan,
+    GenerationPlanned,
+    Join,
+    Member,
+    MemberMessage,
+    ShimCommand,
+    ShimJoin,
+    host_of,
+)
 
 __all__ = [
     "JOIN_WINDOW_SECONDS",
-    "Change",
+    "REJOIN_SECONDS",
+    "Action",
     "Pending",
+    "Publish",
     "Rank",
+    "Send",
+    "Succession",
+    "active_record",
     "generation_of",
     "holders_of",
     "member_ids",
     "next_change",
+    "planned_record",
     "wanted_of",
 ]
 
 #: How long a rank that is ready waits for others that are still starting, so that 1 -> 8 is one resize, not seven.
 JOIN_WINDOW_SECONDS = 5.0
+#: How long the members of the active generation may take to reconnect to a restarted coordinator.
+REJOIN_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Send:
+    member_id: str
+    message: CoordinatorMessage
+
+
+@dataclass(frozen=True)
+class Publish:
+    """Give the checkpoint that `member_id` has written its name; `published` or `not_published` says how that went."""
+
+    member_id: str
+    message: MemberMessage
+
+
+#: A command for a shim is for the one of the rank's host, whether or not the rank itself still receives messages.
+Action = Send | Entry | ShimCommand | Publish
 
 
 @dataclass
@@ -53,6 +91,25 @@ def generation_of(plan: GenerationPlan | None) -> int:
     return plan.generation if plan else 0
 
 
+def planned_record(plan: GenerationPlan, now: float) -> GenerationPlanned:
+    return GenerationPlanned(plan.generation, plan.members, plan.target_revision, plan.cause, at=now)
+
+
+def active_record(plan: GenerationPlan, message: MemberMessage, now: float) -> GenerationActive:
+    return GenerationActive(
+        generation=plan.generation,
+        world_size=len(plan.members),
+        step=message.step,
+        pause_ms=message.pause_ms,
+        target_revision=plan.target_revision,
+        cause=plan.cause,
+        members=[
+            ActiveMember(member.member_id, rank, member.host, member.slot) for rank, member in enumerate(plan.members)
+        ],
+        at=now,
+    )
+
+
 def wanted_of(ranks: Mapping[str, Rank], target: list[Member]) -> list[str]:
     """The live rank of each place of the target, in the target's order; places without one are left out."""
     by_place = {(rank.host, rank.slot): rank.member_id for rank in ranks.values() if not rank.left}
@@ -70,19 +127,12 @@ def holders_of(ranks: Mapping[str, Rank], active: GenerationPlan | None) -> list
     return members + sorted(set(holders) - set(members))
 
 
-@dataclass(frozen=True)
-class Change:
-    """Rank ids; those that stay have the training's state."""
-
-    stay: list[str]
-    join: list[str]
-    leave: list[str]
-
-
 def next_change(
     wanted: list[str], active: list[str], ready_at: Mapping[str, float], *, places: int, now: float
-) -> Change | None:
-    """From the `active` ranks towards the `wanted` ones, which are those that live in the target's `places`.
+) -> tuple[list[str], list[str], list[str]] | None:
+    """The next change from the `active` ranks to the `wanted` ones, which are those that live in the target's `places`.
+
+    Returns who stays, who joins and who leaves; those that stay have the training's state.
 
     None: nothing to do, nobody to hand the state to (train on where we are), or others are about to be ready too.
     """
@@ -99,5 +149,57 @@ def next_change(
     ):
         return None
     if not stay:
-        return Change(active, join, [])  # they hand over first and leave with the next change
-    return Change(stay, join, leave)
+        return active, join, []  # they hand over first and leave with the next change
+    return stay, join, leave
+
+
+@dataclass
+class Succession:
+    """A restarted coordinator's view of its predecessor's plans, from the journal.
+
+    Ranks train on while there is no coordinator. Until all members of the active generation are back, or given up,
+    nothing is planned: who is missing may be alive, and may have switched to a generation that had been planned.
+    """
+
+    under_way: bool = False
+    #: member_id -> when its absence counts as its death.
+    awaited: dict[str, float] = field(default_factory=dict)
+    #: Generations that the predecessor planned and nobody trains in: ranks may still wait in their groups.
+    void: list[int] = field(default_factory=list)
+    #: By generation; ranks may have switched to one after the predecessor had died.
+    _planned: dict[int, GenerationPlan] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, planned: dict[int, GenerationPlan], active: GenerationPlan | None, now: float) -> Self:
+        latest = active or planned[max(planned)]  # nobody is known to have begun: somebody may have
+        return cls(True, {member.member_id: now + REJOIN_SECONDS for member in latest.members}, [], planned)
+
+    def returned(self, member_id: str) -> None:
+        self.awaited.pop(member_id, None)
+
+    def later_plan(self, join: Join, active: int) -> GenerationPlan | None:
+        """The plan of a rank whose generation is later than the active one: only the predecessor knew of its switch."""
+        plan = self._planned.get(join.generation)
+        return plan if self.under_way and plan and plan.generation > active else None
+
+    def await_instead(self, member_ids: Collection[str]) -> None:
+        """Await other members: those of the generation that turned out to be the active one, and are not back."""
+        deadline = max(self.awaited.values(), default=0.0)
+        self.awaited = dict.fromkeys(member_ids, deadline)
+
+    def pass_time(self, now: float) -> None:
+        self.awaited = {member_id: deadline for member_id, deadline in self.awaited.items() if now < deadline}
+
+    def dead_on(self, join: ShimJoin) -> list[str]:
+        """Stop awaiting ranks of a host that its shim does not list as living, and return them."""
+        dead = [
+            member_id for member_id in self.awaited if host_of(member_id) == join.host and member_id not in join.living
+        ]
+        for member_id in dead:
+            del self.awaited[member_id]
+        return dead
+
+    def end(self, active: int) -> None:
+        """Void what was planned and nobody trains in: nobody is awaited any more."""
+        self.under_way = False
+        self.void = [generation for generation in self._planned if generation > active]

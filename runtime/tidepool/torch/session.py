@@ -11,8 +11,6 @@ each step its samples, weighs the losses, sums the gradients, updates the parame
 come and go. `sum_over` evaluates a dataset on all ranks together. See runtime/README.md for the whole API.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,20 +25,19 @@ from tidepool.env import RankContext, rank_context
 from tidepool.faults import fault
 from tidepool.protocol import MemberMessage, StepRecord, to_json
 from tidepool.torch.buffers import Buffers
+from tidepool.torch.checkpoint import write_weights
 from tidepool.torch.checkpointer import Checkpointer, CheckpointPolicy
-from tidepool.torch.data import Collate, Part, collate, epoch_order, moved, parts, seed_step, sized
-from tidepool.torch.exactness import chosen_virtual_ranks, reducer_of
-from tidepool.torch.feed import Feed, Piece
+from tidepool.torch.data import Collate, Feed, Part, Piece, collate, epoch_order, moved, parts, seed_step, sized
 from tidepool.torch.metrics import KEPT_RECORDS, MetricsFile
 from tidepool.torch.process_group import CommunicationError, Group
 from tidepool.torch.randomness import Generators
-from tidepool.torch.results import write_weights
 from tidepool.torch.state import Position, Stateful, TrainingState
 from tidepool.torch.step import Step, StepParts
 from tidepool.torch.transitions import Transitions
+from tidepool.torch.tree_reducer import chosen_virtual_ranks, reducer_of
 from tidepool.torch.unsupported import Layout, bare_model, check_engine, check_trainable
 from tidepool.torch.update import IN_BODY, OneOrMore, Update, learning_rates, named_optimizers
-from tidepool.torch.validation import HeldOut, cannot_validate, measured, write_result
+from tidepool.torch.validation import HeldOut, measured, write_result
 
 __all__ = ["Session"]
 
@@ -68,6 +65,14 @@ class Session:
     Raises TypeError or ValueError, with the reason, for what cannot be trained elastically.
     """
 
+    _total_epochs = 0
+    _held_out: HeldOut | None = None
+    #: The generation in which nobody trains any more, once all have agreed on it; 0: none.
+    _halt_generation = 0
+    #: Of the parameters, when the step began: how often they had been written to.
+    _writes = 0
+    _state_was_packed = False
+
     def __init__(
         self,
         model: torch.nn.Module,
@@ -92,47 +97,42 @@ class Session:
         self.context: RankContext | None = rank_context()
         launch = self.context.launch if self.context else None
         check_engine(launch)
-        self.model = bare_model(model)
-        self.optimizers = named_optimizers(optimizer)
+        self.model, self.optimizers = bare_model(model), named_optimizers(optimizer)
         check_trainable(self.model, self.optimizers)
         self._layout = Layout(self.model, self.optimizers)
+        self._parameters = list(self.model.parameters())
         self.seed = launch.seed if launch else seed
         size = launch.effective_batch_size if launch and launch.effective_batch_size else effective_batch_size
         self.position = Position(effective_batch_size=size)
         #: Parts of each step in exactness "bitwise"; None in "sum", where each rank computes one.
         self.virtual_ranks = chosen_virtual_ranks(launch, exactness, virtual_ranks)
-        self.buffers = Buffers(self.model)
-        self.reducer = reducer_of(self.model, self.optimizers, self.buffers, self.virtual_ranks)
-        self.reducer.open = False
         self._rank_batch_size = rank_batch_size
         self._warm_up = warm_up
-        self._total_epochs = 0
-        self._held_out: HeldOut | None = None
-        #: The generation in which nobody trains any more, once all have agreed on it; 0: none.
-        self._halt_generation = 0
-        self._metrics = MetricsFile(self.folder)
         self._reported: dict[str, float] = {}
-        self._parameters = list(self.model.parameters())
-        #: Of the parameters, when the step began: how often they had been written to.
-        self._writes = 0
-        self._state_was_packed = False
-        self._generators = Generators(self.device)
-        self.update = Update(self.optimizers, scaler, before_update, after_update, self._generators, self.seed)
-        self._step_parts = StepParts(self.seed, self.position, self.reducer, self.buffers, self.update)
-        state = TrainingState(
-            self.model,
-            self.optimizers,
-            dict(registered or {}),
-            self.position,
-            scaler,
-            self._generators,
-            self.update.run_after,
-        )
+        self._metrics = MetricsFile(self.folder)
+        state = self._set_up_steps(scaler, before_update, after_update, dict(registered or {}))
         self._transitions = Transitions(self.context, state)
         policy = CheckpointPolicy.of(
             launch, seconds=checkpoint_seconds, every_epochs=checkpoint_every, kept=checkpoints_kept
         )
         self._checkpoints = Checkpointer(self._transitions, policy)
+
+    def _set_up_steps(
+        self,
+        scaler: torch.amp.GradScaler | None,
+        before: Callable[[], None] | None,
+        after: Callable[[], None] | None,
+        registered: dict[str, Stateful],
+    ) -> TrainingState:
+        self.buffers = Buffers(self.model)
+        self.reducer = reducer_of(self.model, self.optimizers, self.buffers, self.virtual_ranks)
+        self.reducer.open = False
+        self._generators = Generators(self.device)
+        self.update = Update(self.optimizers, scaler, before, after, self._generators, self.seed)
+        self._step_parts = StepParts(self.seed, self.position, self.reducer, self.buffers, self.update)
+        return TrainingState(
+            self.model, self.optimizers, registered, self.position, scaler, self._generators, self.update.run_after
+        )
 
     # --- what a script asks ---
 
@@ -172,7 +172,7 @@ class Session:
             yield epoch
             if self.position.epoch == epoch:
                 self._end_epoch()
-        self._finish(self._write_weights)
+        self._finish(lambda folder: self.save_weights("model_epoch_final"))
 
     def steps(
         self, dataset: Dataset[Any], *, num_workers: int = 0, collate_fn: Collate | None = None
@@ -258,7 +258,7 @@ class Session:
         return self._summed(rows)
 
     def share_among(self, ranks: int | None) -> None:
-        """From the next step on only so many ranks compute, the others add zeros; None: all. The same on all ranks."""
+        """Let only so many ranks compute from the next step on; None: all. The others add zeros. Alike on all ranks."""
         self._transitions.most_sharing = ranks
 
     def _summed(self, rows: Callable[[], torch.Tensor]) -> list[float]:
@@ -406,16 +406,11 @@ class Session:
     # --- ranks come and go ---
 
     def _join(self) -> None:
-        if self._transitions.on_cluster:
-            self._run_warm_up()
+        if self._transitions.on_cluster and self._warm_up is not None:
+            with self._generators.aside(), self.buffers.kept():  # before anybody waits for this rank, without a trace
+                self._warm_up()
         self._transitions.join(self._checkpoints.load)
         self._metrics.forget()
-
-    def _run_warm_up(self) -> None:
-        """Once, before anybody waits for this rank; it leaves no trace in the model."""
-        if self._warm_up is not None:
-            with self._generators.aside(), self.buffers.kept():
-                self._warm_up()
 
     def _switch(self, generation: int) -> None:
         """The step's record is left to the next rank 0: were the present one to write it too, they would race."""
@@ -426,7 +421,7 @@ class Session:
         self._metrics.forget()
 
     def _halt_if_due(self) -> bool:
-        """At a step boundary that all ranks stop at: rank 0 saves the state, the others wait until it is published.
+        """Stop at a step boundary with all ranks: rank 0 saves the state, the others wait until it is published.
 
         Ends this rank by SystemExit(0). Returns True if one died meanwhile: the survivors train on, and halt again.
         """
@@ -468,7 +463,10 @@ class Session:
 
     def _validate(self, split: str) -> None:
         if self._held_out is None:
-            raise cannot_validate()
+            raise RuntimeError(
+                "This script does not say what to measure it on: call session.validate_on(dataset, loss) before"
+                " session.epochs, as runtime/README.md shows, and train it again."
+            )
         self._join()
         result = measured(self.model, self._held_out, split, self._metrics, self.sum_over)
         self._finish(lambda folder: write_result(folder, result))
@@ -491,7 +489,4 @@ class Session:
     def save_weights(self, name: str) -> None:
         """`<name>.pth` and `<name>_optimizer_state.pth` as results; for one rank to call, between epochs."""
         if self.folder is not None:
-            self._write_weights(self.folder, name)
-
-    def _write_weights(self, results: Path, name: str = "model_epoch_final") -> None:
-        write_weights(results, name, self.model, self.optimizers, self._transitions.state.registered)
+            write_weights(self.folder, name, self.model, self.optimizers, self._transitions.state.registered)

@@ -1,5 +1,7 @@
 """All of a training's state, in one explicit list: what a joiner receives and what a checkpoint holds.
 
+It travels as JSON plus tensors, so that no state is ever pickled.
+
 | Entry | Content |
 |---|---|
 | `model` | parameters and buffers, those too that a `state_dict` leaves out |
@@ -11,9 +13,6 @@
 | `position` | step, epoch, samples used, effective batch size, the newest metric records |
 """
 
-from __future__ import annotations
-
-import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
@@ -21,9 +20,8 @@ from typing import Any, Protocol
 import torch
 
 from tidepool.torch.randomness import Generators
-from tidepool.torch.structure import flatten, unflatten
 
-__all__ = ["Position", "Snapshot", "Stateful", "TrainingState"]
+__all__ = ["Position", "Snapshot", "Stateful", "TrainingState", "flatten", "unflatten"]
 
 
 class Stateful(Protocol):
@@ -53,7 +51,7 @@ class Position:
     #: Newest metric records, so that whoever becomes rank 0 can write what its predecessor could not.
     records: list[dict[str, Any]] = field(default_factory=list)
 
-    def catch_up(self, newer: Position) -> None:
+    def catch_up(self, newer: "Position") -> None:
         """Take over the one operation that `newer` has completed and this rank has not.
 
         The script there may have gone on since, into the next epoch even; here it goes on from that operation.
@@ -97,22 +95,11 @@ class TrainingState:
     #: What the script does after each optimizer step, given the step's number; run by who receives a step's result.
     after_update: Callable[[int], None] | None = None
 
-    def pack(self) -> tuple[str, list[torch.Tensor]]:
-        """JSON text of the structure, and the tensors that it numbers (not copied).
+    def pack(self) -> tuple[Any, list[torch.Tensor]]:
+        """The JSON-safe structure, and the tensors that it numbers (not copied).
 
         Raises TypeError, which names it, if there is something that cannot be carried to another process.
         """
-        structure, tensors = self._flat()
-        return json.dumps(structure), tensors
-
-    def snapshot(self) -> Snapshot:
-        """The state for a joiner: as `pack`, with copies of all that the coming step may change."""
-        structure, tensors = self._flat()
-        updated = {tensor.data_ptr() for tensor in self._updated()}
-        kept = [tensor if tensor.data_ptr() in updated else tensor.clone() for tensor in tensors]
-        return Snapshot(structure, kept, [tensor._version for tensor in kept])
-
-    def _flat(self) -> tuple[Any, list[torch.Tensor]]:
         tensors: list[torch.Tensor] = []
         values = {
             "model": {"saved": dict(self.model.state_dict()), "unsaved": _unsaved_buffers(self.model)},
@@ -125,17 +112,21 @@ class TrainingState:
         }
         return flatten(values, tensors), tensors
 
+    def snapshot(self) -> Snapshot:
+        """The state for a joiner: as `pack`, with copies of all that the coming step may change."""
+        structure, tensors = self.pack()
+        updated = {tensor.data_ptr() for tensor in self._updated()}
+        kept = [tensor if tensor.data_ptr() in updated else tensor.clone() for tensor in tensors]
+        return Snapshot(structure, kept, [tensor._version for tensor in kept])
+
     def _updated(self) -> list[torch.Tensor]:
         """Tensors that only an update changes."""
         states = [state for optimizer in self.optimizers.values() for state in optimizer.state.values()]
         tensors = [value for state in states for value in state.values() if isinstance(value, torch.Tensor)]
         return [*self.model.parameters(), *tensors]
 
-    def unpack(self, structure: str, tensors: list[torch.Tensor]) -> None:
-        self.load(json.loads(structure), tensors)
-
     def load(self, structure: Any, tensors: list[torch.Tensor]) -> None:
-        """Raises ValueError where the state is of another script than this one."""
+        """Take the state over. Raises ValueError where the state is of another script than this one."""
         values = unflatten(structure, tensors)
         _same("registered objects", values["registered"], self.registered)
         _same("optimizers", values["optimizers"], self.optimizers)
@@ -192,7 +183,7 @@ def _unsaved_buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _load_optimizer(optimizer: torch.optim.Optimizer, values: dict[str, Any]) -> None:
-    """As `load_state_dict`, which casts state to its parameter's dtype: float32 averages of a bfloat16 weight stay."""
+    """Load without `load_state_dict`'s casts to a parameter's dtype: float32 averages of a bfloat16 weight stay."""
     optimizer.load_state_dict(values)
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for number, saved in values["state"].items():
@@ -206,3 +197,38 @@ def _same(what: str, saved: Iterable[str], own: Iterable[str]) -> None:
     different = set(saved) ^ set(own)
     if different:
         raise ValueError(f"{what} differ between the ranks or from the checkpoint: {sorted(different)}")
+
+
+def flatten(value: Any, tensors: list[torch.Tensor], where: str = "state") -> Any:
+    """The JSON-safe structure of `value`, each tensor replaced by its number; the tensors are appended to `tensors`.
+
+    Raises TypeError for a value that is neither a number, a string, None, a tensor, nor a dict (with keys that are
+    strings or integers), list or tuple of them.
+    """
+    if isinstance(value, torch.Tensor):
+        tensors.append(value.detach())
+        return {"tensor": len(tensors) - 1}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, dict):
+        items = [[key, flatten(item, tensors, f"{where}[{key!r}]")] for key, item in value.items()]
+        if any(not isinstance(key, str | int) for key, _ in items):
+            raise TypeError(f"{where}: keys must be strings or integers")
+        return {"dict": items}
+    if isinstance(value, list | tuple):
+        kind = "list" if isinstance(value, list) else "tuple"
+        return {kind: [flatten(item, tensors, f"{where}[{index}]") for index, item in enumerate(value)]}
+    raise TypeError(f"{where} is a {type(value).__name__}, which cannot be carried to another process: leave it out")
+
+
+def unflatten(structure: Any, tensors: list[torch.Tensor]) -> Any:
+    """The value of which `flatten` made `structure` and `tensors`."""
+    if not isinstance(structure, dict):
+        return structure
+    [(kind, inner)] = structure.items()
+    if kind == "tensor":
+        return tensors[inner]
+    if kind == "dict":
+        return {key: unflatten(item, tensors) for key, item in inner}
+    items = [unflatten(item, tensors) for item in inner]
+    return items if kind == "list" else tuple(items)

@@ -1,7 +1,5 @@
 """One optimizer step as a rank sees it: its share of the samples, and what it adds to the sums."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,8 +8,7 @@ from typing import Any
 import torch
 
 from tidepool.torch.buffers import Buffers
-from tidepool.torch.data import Part, moved, seed_step
-from tidepool.torch.feed import Feed, Piece
+from tidepool.torch.data import Feed, Part, Piece, moved, seed_step
 from tidepool.torch.process_group import Group
 from tidepool.torch.reducer import CONTROL_SIZE, Reducer
 from tidepool.torch.state import Position
@@ -92,7 +89,7 @@ class Step:
         self._shared.reducer.open = False
 
     def run(self, compute: Callable[[], torch.Tensor | float]) -> None:
-        """As `backward`, for code that zeroes gradients, back-propagates a mean loss itself, and returns it."""
+        """Do `backward` for code that zeroes gradients, back-propagates a mean loss itself, and returns it."""
         if not self._weight:
             raise RuntimeError("step.run() is called once for each micro-batch, in place of step.backward()")
         weight, self._weight = self._weight, 0.0

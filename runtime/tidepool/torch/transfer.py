@@ -4,8 +4,6 @@ A header (JSON: structure, and the tensors' types and shapes), the tensors' byte
 says that they are whole. A joiner is served by a thread, while the sender computes the next step: see `HandOver`.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import threading
@@ -16,8 +14,7 @@ import torch
 
 from tidepool.faults import fault
 from tidepool.torch.process_group import CommunicationError, Group
-from tidepool.torch.state import Snapshot, TrainingState
-from tidepool.torch.structure import unflatten
+from tidepool.torch.state import Snapshot, TrainingState, unflatten
 
 __all__ = ["HandOver", "catch_up", "receive_state", "send_state"]
 
@@ -37,7 +34,7 @@ class HandOver:
         self._thread.start()
 
     def wait(self) -> None:
-        """Until everything is sent, or the group is broken off."""
+        """Wait until everything is sent, or the group is broken off."""
         self._thread.join()
 
     def _run(self) -> None:
@@ -81,7 +78,7 @@ def receive_state(group: Group, state: TrainingState, *, in_place: bool, member_
 
 
 def catch_up(group: Group, state: TrainingState) -> None:
-    """As `receive_state`, for a rank that has missed one operation only. Raises CommunicationError."""
+    """Receive the state on a rank that has missed one operation only. Raises CommunicationError."""
     state.catch_up(*_receive(group, None, ""))
 
 

@@ -3,8 +3,6 @@
 Off the cluster there is no coordinator: the rank is alone, in a group of one, and nothing ever changes.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 
@@ -13,10 +11,9 @@ import torch
 from tidepool.env import RankContext
 from tidepool.faults import fault
 from tidepool.gang import leave_gang
-from tidepool.procfs import set_title
-from tidepool.progress import note_step
+from tidepool.procfs import end_at_once, set_title
 from tidepool.protocol import GenerationPlan, MemberMessage
-from tidepool.rank import could_train, end_at_once
+from tidepool.rank import could_train, note_step
 from tidepool.torch.control import Control, Prepared
 from tidepool.torch.process_group import CommunicationError, Group
 from tidepool.torch.state import TrainingState
@@ -70,7 +67,7 @@ class Transitions:
 
     @property
     def all_sharing(self) -> list[int]:
-        """The same, once all members have the state."""
+        """Ranks that compute steps once all members have the state."""
         return list(range(self.group.size))[: self.most_sharing]
 
     @property
@@ -166,7 +163,7 @@ class Transitions:
     # --- planned changes ---
 
     def switch(self, generation: int) -> None:
-        """At a step boundary: every member of the present generation calls this after the same step.
+        """Switch to a generation; every member of the present one calls this after the same step.
 
         A rank that leaves does not return: SystemExit(0) ends its script.
         """
@@ -217,8 +214,7 @@ class Transitions:
 
     def _report_switched(self, pause_ms: float) -> None:
         position, group = self.state.position, self.group
-        detail = {"world_size": group.size}
-        self.send(MemberMessage("switched", group.generation, position.step, position.epoch, pause_ms, detail=detail))
+        self.send(MemberMessage("switched", group.generation, position.step, position.epoch, pause_ms))
 
     def is_halt(self, generation: int) -> bool:
         """The change that all have agreed on is that everybody stops."""
@@ -226,7 +222,7 @@ class Transitions:
         return prepared is not None and prepared.plan.cause == "halt"
 
     def wait_halted(self, seconds: float | None = None) -> bool:
-        """True: the state is saved, this rank ends. False: a recovery is due first, or the time is over."""
+        """Wait for the end of a halt. True: the state is saved. False: a recovery is due first, or the time is over."""
         control = self._control
         assert control is not None
         control.wait_until(lambda: control.stopping or control.recovery is not None, seconds)
@@ -235,7 +231,7 @@ class Transitions:
     # --- failures ---
 
     def recover(self) -> bool:
-        """Members died: go on with the survivors, at the newest state among them.
+        """Go on with the survivors, at the newest state among them.
 
         Returns True if this rank was one operation behind and has received its result with the state.
         """
@@ -308,7 +304,7 @@ class Transitions:
     # --- the end ---
 
     def wait_for_the_end(self) -> bool:
-        """True: the training is complete and its weights are written. False: a recovery is due first."""
+        """Wait until the training is complete and its weights are written. False: a recovery is due first."""
         control = self._control
         if control is None:
             return True

@@ -1,25 +1,132 @@
-"""Sums over virtual ranks in one fixed order, so that the result is the same bits on any number of ranks.
+"""Exactness `bitwise`: sums in one fixed order, so that the result is the same bits on any number of ranks.
 
-Each virtual rank's gradients, control block and buffers are a leaf of the tree in `tree.py`, empty ones zeros. A rank
-adds up the whole nodes within its span of leaves as it goes along, and keeps at most log2 of their number. Then each
-rank gets its slice of everybody's nodes, adds the rest of the tree there, and hands the finished slice to all: for
-spans of equal powers of two that is the traffic of a ring all-reduce. Two ranks send each other all that they have,
-which is as much, and both add the rest: one round instead of two.
+Floating-point sums depend on their order. Here the order follows from the number of virtual ranks alone: it is a binary
+tree over them. A node is a block of 2**height leaves that begins at a multiple of its width, and its value is that of
+its left half plus that of its right half (the left half alone, where the right one lies beyond the last leaf).
+
+Each virtual rank's gradients, control block and buffers are a leaf, empty ones zeros. A rank owns a contiguous span of
+leaves, adds up the whole nodes inside it as it goes along, and keeps at most log2 of their number. Then each rank gets
+its slice of everybody's nodes, adds the rest of the tree there, and hands the finished slice to all: for spans of equal
+powers of two that is the traffic of a ring all-reduce. Two ranks send each other all that they have, which is as much,
+and both add the rest: one round instead of two.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from tidepool.env import ask_for_reproducible_kernels
+from tidepool.protocol import LaunchSpec
+from tidepool.torch.buffers import Buffers
 from tidepool.torch.data import share
 from tidepool.torch.process_group import CommunicationError, Group
-from tidepool.torch.reducer import Bucket, Reducer
-from tidepool.torch.tree import Node, additions, merges, nodes
+from tidepool.torch.reducer import Bucket, Reducer, SumReducer
+from tidepool.torch.update import optimized
 
-__all__ = ["TreeReducer"]
+__all__ = ["Node", "TreeReducer", "additions", "chosen_virtual_ranks", "merges", "nodes", "reducer_of"]
+
+
+def chosen_virtual_ranks(launch: LaunchSpec | None, exactness: str | None, virtual_ranks: int | None) -> int | None:
+    """The number of parts of each step in exactness `bitwise`; None in `sum`. A job takes precedence over arguments.
+
+    Raises ValueError for arguments that do not fit together.
+    """
+    if exactness not in (None, "sum", "bitwise"):
+        raise ValueError(f"exactness must be 'sum' or 'bitwise', not {exactness!r}")
+    if virtual_ranks is not None and virtual_ranks < 1:
+        raise ValueError(f"virtual_ranks must be at least 1, not {virtual_ranks}")
+    if launch is not None:
+        return launch.virtual_ranks if launch.exactness == "bitwise" else None
+    if exactness != "bitwise":
+        return None
+    if virtual_ranks is None:
+        raise ValueError(
+            "exactness='bitwise' needs virtual_ranks: the results depend on it (a job's page shows its own)"
+        )
+    return virtual_ranks
+
+
+def reducer_of(
+    model: torch.nn.Module,
+    optimizers: dict[str, torch.optim.Optimizer],
+    buffers: Buffers,
+    virtual_ranks: int | None,
+) -> Reducer:
+    """The reducer that sums gradients in exactness `sum`, or, with `virtual_ranks`, in `bitwise`."""
+    parameters, thawing = model.parameters(), optimized(optimizers)
+    if virtual_ranks is None:
+        return SumReducer(parameters, thawing, buffers=buffers.size)
+    _be_deterministic()
+    return TreeReducer(parameters, thawing, virtual_ranks=virtual_ranks, buffers=buffers.size)
+
+
+def _be_deterministic() -> None:
+    """Have this process compute the same bits from the same numbers, or raise for an operation that cannot.
+
+    One thread, because sums that several share depend on how many they are. What remains: the same kind of device and
+    the same build of torch.
+    """
+    ask_for_reproducible_kernels()
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
+    # Else each operation fills its fresh memory first, so that to read it by mistake would be reproducible.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, order=True)
+class Node:
+    """The leaves from `first` up to `first + 2**height`."""
+
+    first: int
+    height: int
+
+
+def merges(leaf: int, first: int) -> int:
+    """Number of nodes before `leaf` that become one with it, in a span that begins at the leaf `first`.
+
+    The nodes are the newest of those that the span's earlier leaves have left, newest first.
+    """
+    count, start = 0, leaf
+    while start >> count & 1 and start - (1 << count) >= first:
+        start -= 1 << count
+        count += 1
+    return count
+
+
+def nodes(first: int, last: int) -> list[Node]:
+    """The fewest nodes that make up the leaves [first, last), in order: what `merges` leaves of such a span."""
+    found: list[Node] = []
+    for leaf in range(first, last):
+        count = merges(leaf, first)
+        start = found[len(found) - count].first if count else leaf
+        del found[len(found) - count :]
+        found.append(Node(start, count))
+    return found
+
+
+def additions(parts: list[Node]) -> list[tuple[int, int]]:
+    """Additions that make the root of the nodes `parts`, which have no gaps: `value[right] += value[left]`, one by one.
+
+    The root's value is the last one's in the end. Which of the two numbers is the left one does not matter to a sum.
+    """
+    order: list[tuple[int, int]] = []
+    waiting: list[tuple[Node, int]] = []
+    for place, part in enumerate(parts):
+        node = part
+        while waiting and waiting[-1][0].height == node.height and node.first >> node.height & 1:
+            left, before = waiting.pop()
+            order.append((before, place))
+            node = Node(left.first, node.height + 1)
+        waiting.append((node, place))
+    while len(waiting) > 1:  # the last leaf is not the last one of its block: halves without a neighbour move up
+        _, place = waiting.pop()
+        left, before = waiting.pop()
+        order.append((before, place))
+        waiting.append((left, place))
+    return order
 
 
 class TreeReducer(Reducer):
@@ -112,7 +219,7 @@ class _Tree:
         self._leaf.zero_()
 
     def add_last_leaf(self, merged: int) -> None:
-        """The same, but the leaf's place takes the sum."""
+        """Add the last leaf: its place takes the sum."""
         for _ in range(merged):
             node = self._nodes.pop()
             self._leaf.add_(node)

@@ -1,7 +1,5 @@
 """Checks for what cannot be trained elastically: refused when the session is made, with the reason and a remedy."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch
@@ -57,7 +55,7 @@ def check_trainable(model: nn.Module, optimizers: Mapping[str, torch.optim.Optim
 
 
 class Layout:
-    """Which parameters there are, on which device: fixed when the session is made. Gradients are summed by it."""
+    """The model's parameters and their devices, fixed when the session is made: gradients are summed by this layout."""
 
     def __init__(self, model: nn.Module, optimizers: Mapping[str, torch.optim.Optimizer]) -> None:
         self._model, self._optimizers = model, optimizers

@@ -1,7 +1,5 @@
 """The update of a step, once its gradients are summed: the script's hooks, the loss scaler and the optimizers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -53,7 +51,7 @@ def optimized(optimizers: Mapping[str, torch.optim.Optimizer]) -> list[torch.nn.
 
 
 def learning_rates(optimizers: Mapping[str, torch.optim.Optimizer]) -> dict[str, float]:
-    """By the name of the metric: `learning_rate`, the first one, and where there are several, each one's own besides.
+    """Learning rates by metric: `learning_rate` is the first one; where there are several, each has a metric too.
 
     `learning_rate/<optimizer>`, `learning_rate/group-<n>`, or both: `learning_rate/<optimizer>/group-<n>`.
     """
@@ -75,7 +73,7 @@ def first_of(named: Mapping[str, T]) -> T:
 
 @dataclass
 class Update:
-    """The same on all ranks, because they start from the same sums. Random numbers depend on `seed` and the step."""
+    """The update of a step, alike on all ranks: they have the same sums. Random numbers depend on seed and step."""
 
     optimizers: dict[str, torch.optim.Optimizer]
     scaler: torch.amp.GradScaler | None
@@ -114,7 +112,7 @@ class Update:
         self.run_after(step)
 
     def run_after(self, step: int) -> None:
-        """Also called by a rank that receives the result of a step instead of computing it."""
+        """Run the hook; also on a rank that receives the result of a step instead of computing it."""
         self._run(self.after, step, _AFTER)
 
     def _check_caller(self, *_: object) -> None:

@@ -1,18 +1,17 @@
 """Validation: measures trained weights on held-out data, instead of training."""
 
-from __future__ import annotations
-
 import json
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch.utils.data import Dataset
 
+from tidepool.journal import replace_file
 from tidepool.torch.data import Collate, collate, moved, sized
 from tidepool.torch.metrics import MetricsFile
 
@@ -22,7 +21,6 @@ __all__ = [
     "RESULT_FILE",
     "HeldOut",
     "Measuring",
-    "cannot_validate",
     "measured",
     "write_result",
 ]
@@ -36,20 +34,6 @@ RECORD_SECONDS = 0.5
 MAX_CLASSES = 100
 
 Predict = Callable[[Any], tuple[Any, Any]]
-
-
-class SumOver(Protocol):
-    """`Session.sum_over`."""
-
-    def __call__(
-        self,
-        dataset: Dataset[Any],
-        measure: Callable[[Any], torch.Tensor],
-        *,
-        width: int,
-        collate_fn: Collate | None,
-        on_batch: Callable[[int], None],
-    ) -> list[float]: ...
 
 
 @dataclass(frozen=True)
@@ -97,19 +81,17 @@ class Measuring:
         self._recorded, self._recorded_at = self._done, self._recorded_at + seconds
 
 
-def cannot_validate() -> RuntimeError:
-    return RuntimeError(
-        "This script does not say what to measure it on: call session.validate_on(dataset, loss) before"
-        " session.epochs, as runtime/README.md shows, and train it again."
-    )
-
-
 def measured(
-    model: torch.nn.Module, held_out: HeldOut, wanted: str, metrics: MetricsFile, sum_over: SumOver
+    model: torch.nn.Module,
+    held_out: HeldOut,
+    wanted: str,
+    metrics: MetricsFile,
+    sum_over: Callable[..., list[float]],
 ) -> dict[str, Any]:
     """Split, samples, mean loss; accuracy in percent and the confusion matrix where outputs are scores of classes.
 
-    confusion[i][j]: samples of class i that were answered by j. The loss is None where it is not finite.
+    sum_over: the session's. confusion[i][j]: samples of class i that were answered by j. The loss is None where it is
+    not finite.
     """
     split, dataset = held_out.split(wanted)
     model.eval()
@@ -145,13 +127,11 @@ def measured(
 
 
 def write_result(folder: Path, result: dict[str, Any]) -> None:
-    unfinished = folder / f".{RESULT_FILE}"
-    unfinished.write_text(json.dumps(result, allow_nan=False))
-    unfinished.rename(folder / RESULT_FILE)
+    replace_file(folder / RESULT_FILE, json.dumps(result, allow_nan=False))
 
 
 def _classes(held_out: HeldOut, predict: Predict, dataset: Dataset[Any], device: torch.device) -> int:
-    """How many classes the outputs are scores of, as the first sample shows; 0: they are something else."""
+    """Number of classes that the outputs are scores of, by the first sample; 0: they are something else."""
     with torch.no_grad():
         outputs, labels = predict(moved(collate(dataset, [0], held_out.collate_fn), device))
     is_scores = isinstance(outputs, torch.Tensor) and outputs.ndim == 2 and outputs.shape[1] > 1

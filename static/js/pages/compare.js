@@ -1,12 +1,11 @@
 // Curves and tables of several trainings, kept live: new points come by the topic of each job; what its events do not
 // tell (a line that begins, the step at which GPUs changed hands, the words of the tables) is fetched.
 
-import { seenOn } from "../colours.js";
 import { addPoint, asLine } from "../curves.js";
-import { mayName, placeEnds } from "../ends.js";
-import { Figure, readJson, themeColour } from "../figure.js";
-import { atMostEvery, refresher } from "../fresh.js";
-import { live } from "../live.js";
+import { Figure, mayName, placeEnds, readJson, seenOn, themeColour } from "../figure.js";
+import { refresher } from "../fresh.js";
+import { atMostEvery, fetchJson, live } from "../live.js";
+import { isOver } from "../words.js";
 
 const MINUTE = 60;
 //: A letter at the end of a line takes this beside the plot.
@@ -15,7 +14,6 @@ const LETTER_PX = 32;
 const SOON_MS = 1_000;
 //: Points of the figure have their seconds with one digit.
 const ROUNDED = 0.06;
-const OVER = new Set(["SUCCEEDED", "FAILED", "CANCELLED"]);
 
 const page = readJson("live-comparison");
 const compared = document.getElementById("compared");
@@ -24,8 +22,6 @@ const chart = document.querySelector('[data-chart="comparison"]');
 class Comparison extends Figure {
   constructor(panel, figure) {
     super(panel, figure);
-    this.byTime = false;
-    for (const button of panel.querySelectorAll("[data-axis]")) button.addEventListener("click", () => this.chooseAxis(button.dataset.axis));
     this.take(figure);
     this.draw();
   }
@@ -33,12 +29,6 @@ class Comparison extends Figure {
   take(figure) {
     this.figure = figure;
     this.lines = figure.data.map((trace) => asLine(trace, trace.meta.most));
-  }
-
-  chooseAxis(name) {
-    this.byTime = name === "time";
-    for (const button of this.panel.querySelectorAll("[data-axis]")) button.setAttribute("aria-pressed", String(button.dataset.axis === name));
-    this.draw();
   }
 
   lineOf(job, title) {
@@ -128,9 +118,8 @@ const figure = chart && new Comparison(chart, readJson("figure-comparison"));
 // --- What is fetched: at most once in a while, and not while nobody looks ----------------------------------------
 
 const askCurves = atMostEvery(SOON_MS, async () => {
-  const response = await fetch(`${compared.dataset.curves}${location.search}`);
-  if (!figure || !response.ok || response.redirected) return;
-  figure.take(await response.json());
+  if (!figure) return;
+  figure.take(await fetchJson(`${compared.dataset.curves}${location.search}`));
   figure.request();
 });
 const askTables = refresher(compared, SOON_MS);
@@ -145,7 +134,7 @@ function secondsOf(job, at) {
 function followState(job, state) {
   const isOther = state.started_at !== job.started_at || state.attempt !== job.attempt;
   Object.assign(job, { started_at: state.started_at, attempt: state.attempt, state: state.state });
-  if (page.jobs.every((other) => OVER.has(other.state))) chart.querySelector(".chart-empty").textContent = chart.querySelector(".chart-empty").dataset.over;
+  if (page.jobs.every((other) => isOver(other.state))) chart.querySelector(".chart-empty").textContent = chart.querySelector(".chart-empty").dataset.over;
   if (isOther) askCurves();
   askTables();
 }

@@ -1,20 +1,14 @@
 // The form of a new dataset: where its files are, folders of the server, and an upload that can be resumed.
 
+import { element } from "../dom.js";
 import { readJson } from "../figure.js";
-import { browseInto } from "../folders.js";
-import { UploadBox } from "../upload_box.js";
+import "../folders.js";
+import { UploadBox } from "../upload.js";
 
 const form = document.getElementById("dataset-form");
 const file = form.elements.file;
 const unfinished = document.getElementById("unfinished");
-const token = form.elements.csrfmiddlewaretoken.value;
-const box = new UploadBox(document.getElementById("upload"), {
-  address: form.dataset.uploads,
-  token,
-  suffixes: form.dataset.suffixes.split(","),
-  maxBytes: Number(form.dataset.maxBytes),
-  resume: send,
-});
+const box = new UploadBox(document.getElementById("upload"), form, send);
 let known = readJson("uploads");
 
 function showSource() {
@@ -47,7 +41,7 @@ function onSubmit(event) {
 }
 
 async function giveUp(upload, item) {
-  const response = await fetch(`${form.dataset.uploads}${upload.id}/`, { method: "DELETE", headers: { "X-CSRFToken": token } });
+  const response = await fetch(`${form.dataset.uploads}${upload.id}/`, { method: "DELETE", headers: { "X-CSRFToken": box.token } });
   if (!response.ok && response.status !== 404) return;
   known = known.filter((other) => other.id !== upload.id);
   if (form.elements.upload.value === String(upload.id)) form.elements.upload.value = "";
@@ -55,30 +49,18 @@ async function giveUp(upload, item) {
   unfinished.hidden = known.length === 0;
 }
 
-function button(words, label, onClick) {
-  const element = document.createElement("button");
-  element.type = "button";
-  element.className = "btn btn-sm";
-  element.textContent = words;
-  element.setAttribute("aria-label", label);
-  element.addEventListener("click", onClick);
-  return element;
+function button(words, label, click) {
+  return element("button", { type: "button", className: "btn btn-sm", "aria-label": label, click }, words);
 }
 
-function listUnfinished() {
-  const list = unfinished.querySelector("ul");
-  for (const upload of known) {
-    const item = document.createElement("li");
-    const words = document.createElement("span");
-    const isWhole = upload.offset === upload.size_bytes;
-    const part = Math.floor((100 * upload.offset) / upload.size_bytes);
-    words.textContent = isWhole ? `${upload.name} is here.` : `${upload.name}: ${part} % is here. Choose the same file again to go on.`;
-    item.append(words);
-    if (isWhole) item.append(button("Use it", `Use ${upload.name}`, () => finish(upload.id)));
-    item.append(button("Remove", `Remove ${upload.name}`, () => giveUp(upload, item)));
-    list.append(item);
-  }
-  unfinished.hidden = known.length === 0;
+function unfinishedItem(upload) {
+  const isWhole = upload.offset === upload.size_bytes;
+  const part = Math.floor((100 * upload.offset) / upload.size_bytes);
+  const words = isWhole ? `${upload.name} is here.` : `${upload.name}: ${part} % is here. Choose the same file again to go on.`;
+  const item = element("li", {}, element("span", {}, words));
+  if (isWhole) item.append(button("Use it", `Use ${upload.name}`, () => finish(upload.id)));
+  item.append(button("Remove", `Remove ${upload.name}`, () => giveUp(upload, item)));
+  return item;
 }
 
 form.addEventListener("change", (event) => {
@@ -86,8 +68,6 @@ form.addEventListener("change", (event) => {
   if (event.target === file) form.elements.upload.value = "";
 });
 form.addEventListener("submit", onSubmit, { capture: true });
-for (const opener of form.querySelectorAll("[data-browse]")) {
-  opener.addEventListener("click", () => browseInto(document.getElementById(opener.dataset.browse), opener.dataset.what, form.dataset.folders));
-}
-listUnfinished();
+unfinished.querySelector("ul").append(...known.map(unfinishedItem));
+unfinished.hidden = known.length === 0;
 showSource();

@@ -6,6 +6,6 @@ import { live } from "../live.js";
 
 const soon = refresher(document.getElementById("now"));
 for (const [name, seq] of Object.entries(readJson("live-groups"))) {
-  live.watch({ name, seq, url: `/instance-groups/live/${name}.json`, onState: soon, onAppend: soon });
+  live.watch({ name, seq, onState: soon, onAppend: soon });
 }
 document.documentElement.dataset.ready = "yes";

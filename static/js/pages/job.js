@@ -1,13 +1,12 @@
 // One job's page. Each part of it is a module in job/ with `start(page, root)`, which answers with what it wants to
 // hear: showState(state, news), append(news), showSnapshot(snapshot). This module listens and hands on.
 
-import { readJson } from "../charts.js";
+import { MetricsChart, readJson, TideChart } from "../charts.js";
 import { refreshTimes } from "../frame.js";
 import "../fresh.js";
 import { live } from "../live.js";
-import { clock } from "../words.js";
-import { start as startCharts } from "./job/charts.js";
-import { start as startEta } from "./job/eta.js";
+import { watchPreview } from "../preview.js";
+import { clock, isOver } from "../words.js";
 import { start as startEvents } from "./job/events.js";
 import { start as startHeader } from "./job/header.js";
 import { start as startLogs } from "./job/logs.js";
@@ -18,7 +17,47 @@ const RANKS_SETTLE_MS = 500;
 const root = document.getElementById("job");
 const page = readJson("live-job");
 page.job = Number(root.dataset.job);
-const parts = [startHeader, startEta, startWhy, startCharts, startLogs, startEvents].map((start) => start(page, root));
+const parts = [startHeader, startWhy, startCharts, startLogs, startEvents].map((start) => start(page, root));
+
+// --- The curves: GPUs over time, loss and accuracy ---
+
+function startCharts(page) {
+  let finishedAt = page.state.finished_at;
+  let attempt = page.state.attempt;
+  const tide = new TideChart(root.querySelector('[data-chart="gpus"]'), readJson("figure-gpus"), {
+    endOf: () => (finishedAt ? Date.parse(finishedAt) + 1_000 : Date.now()),
+  });
+  const metrics = new MetricsChart(root.querySelector('[data-chart="metrics"]'), readJson("figure-metrics"));
+
+  return {
+    showState(state) {
+      finishedAt = state.finished_at;
+      tide.capacity = state.max_slots;
+      tide.request();
+      if (isOver(state.state)) showOver();
+    },
+    append(news) {
+      if (news === page.append) return; // the figures were made with these
+      for (const point of news.allocation ?? []) tide.addStep(page.job, point);
+      metrics.addPoints(news.metrics ?? []);
+    },
+    //: A new attempt may make steps again: the server knows what counts.
+    showSnapshot(snapshot) {
+      if (snapshot.state.attempt !== attempt) metrics.refetch();
+      attempt = snapshot.state.attempt;
+    },
+  };
+}
+
+//: A chart that stays empty says so, and takes little room.
+function showOver() {
+  for (const empty of root.querySelectorAll(".chart-empty[data-over]")) {
+    empty.textContent = empty.dataset.over;
+    empty.classList.add("is-over");
+  }
+}
+
+// --- Live ---
 
 function tell(what, ...news) {
   for (const part of parts) part?.[what]?.(...news);
@@ -54,6 +93,16 @@ function scrollToTab() {
 //: Curves of a training that is over stay as they are, and so does what is said of them.
 document.getElementById("advice").addEventListener("htmx:beforeRequest", (event) => {
   if (root.dataset.state !== "RUNNING") event.preventDefault();
+});
+
+// --- The change of its priority and GPUs: says what it would do before it is saved ---
+
+const form = root.querySelector("form.change-form");
+const panel = form.querySelector("[data-when-changed]");
+const before = new FormData(form);
+watchPreview(form, panel);
+form.addEventListener("input", () => {
+  panel.hidden = ["priority", "max_slots"].every((name) => form.elements.namedItem(name).value === before.get(name));
 });
 
 tell("showState", page.state, page.state);

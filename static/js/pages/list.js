@@ -1,10 +1,9 @@
 // The list of jobs, kept live: states, GPUs and progress as they change, new rows and gone ones without a reload.
 
-import { setField, showProgress, showState } from "../fields.js";
+import { setField, showProgress, showState } from "../dom.js";
 import { readJson } from "../figure.js";
 import { refresh, refresher } from "../fresh.js";
 import { live } from "../live.js";
-import { showCurrent } from "./list/keys.js";
 
 const results = document.getElementById("results");
 //: Pages that hear of the same change do not ask at the same moment.
@@ -33,13 +32,10 @@ function isHidden(values) {
   return (values.slots > 0 && without.includes("slots")) || (values.progress != null && without.includes("progress"));
 }
 
-results.addEventListener("htmx:afterSwap", showCurrent);
-
 for (const { name, seq } of readJson("live-jobs").topics) {
   live.watch({
     name,
     seq,
-    url: `/jobs/live/${name}.json`,
     onState: (_, news) => {
       const changes = Object.entries(news.jobs ?? {}).map(([job, values]) => showJob(job, values));
       if (changes.includes(true)) refreshSoon();
@@ -66,3 +62,40 @@ form.addEventListener("formdata", ({ formData }) => {
     else if (form.elements[name].type === "date") formData.set(name, new Date(`${text}T00:00`).toISOString());
   }
 });
+
+// --- Keys, as mail readers have them: the page declares them as elements with `data-key` ---
+
+let current = null;
+
+function rows() {
+  return [...document.querySelectorAll("#jobs tr[data-job]")];
+}
+
+//: Shows where one is; rows may have been replaced since.
+function showCurrent() {
+  for (const row of rows()) row.classList.toggle("is-current", row.dataset.job === current);
+}
+
+function move(by) {
+  const all = rows();
+  const at = all.findIndex((row) => row.dataset.job === current);
+  const row = all[Math.min(all.length - 1, Math.max(0, at + (at < 0 && by < 0 ? 0 : by)))];
+  if (!row) return;
+  current = row.dataset.job;
+  showCurrent();
+  row.querySelector("a").focus({ preventScroll: true });
+  row.scrollIntoView({ block: "nearest" });
+}
+
+const ACTIONS = {
+  j: () => move(1),
+  k: () => move(-1),
+  x: () =>
+    rows()
+      .find((row) => row.dataset.job === current)
+      ?.querySelector("input[type=checkbox]")
+      ?.click(),
+};
+
+document.addEventListener("tidepool:key", ({ detail }) => ACTIONS[detail.key]?.());
+results.addEventListener("htmx:afterSwap", showCurrent);

@@ -1,12 +1,12 @@
 // The overview: the pool's tide chart, the slot map, and the viewer's trainings, kept live.
 
 import { readJson, TideChart } from "../charts.js";
-import { jobMark, setField, showProgress, showState } from "../fields.js";
-import { live, merge } from "../live.js";
+import { jobMark, press, setField, showProgress, showState } from "../dom.js";
+import { live } from "../live.js";
+import { isOver } from "../words.js";
 
 const ANOTHERS = "another user's training";
 const HOLDING = new Set(["STARTING", "RUNNING", "PREEMPTING", "CANCELLING"]);
-const OVER = new Set(["SUCCEEDED", "FAILED", "CANCELLED"]);
 
 const page = readJson("live-cluster");
 let labels = page.labels;
@@ -26,19 +26,12 @@ function chosenWindow() {
 
 const chart = new TideChart(panel, readJson("figure-gpus"), { windowMs: chosenWindow() * 60_000 });
 
-function showWindow(minutes) {
-  for (const button of windows) button.setAttribute("aria-pressed", String(button.dataset.window === minutes));
+press(windows, "window", chosenWindow());
+chart.onChoice("window", (minutes) => {
+  localStorage.setItem("tidepool-window", minutes);
   chart.windowMs = minutes * 60_000;
   chart.draw();
-}
-
-function chooseWindow(minutes) {
-  localStorage.setItem("tidepool-window", minutes);
-  showWindow(minutes);
-}
-
-for (const button of windows) button.addEventListener("click", () => chooseWindow(button.dataset.window));
-showWindow(chosenWindow());
+});
 
 function showFigures(state) {
   const slots = Object.values(state.slots);
@@ -52,47 +45,36 @@ function showFigures(state) {
     waiting: jobs.filter((job) => job.state === "PENDING").length,
     utilisation: told.length ? `${Math.round(told.reduce((sum, value) => sum + value, 0) / told.length)} %` : "–",
   };
-  for (const [name, value] of Object.entries(figures)) {
-    const element = document.querySelector(`[data-figure="${name}"]`);
-    if (element.textContent !== String(value)) element.textContent = String(value);
-  }
+  for (const [name, value] of Object.entries(figures)) setField(document.getElementById("figures"), name, String(value));
 }
 
-//: A slot is a link only while its job is one that the viewer may open: the element changes with its holder.
-function slotElement(key, job) {
-  const old = document.querySelector(`[data-slot="${CSS.escape(key)}"]`);
-  const address = job !== null && labels[job] !== undefined ? `/jobs/${job}/` : null;
-  if (!old || (old.tagName === "A") === Boolean(address)) {
-    if (address) old?.setAttribute("href", address);
-    return old;
+//: A slot is a link only while its job is one that the viewer may open. Who has gone there by keyboard stays there.
+function showAddress(tile, job) {
+  if (job !== null && labels[job] !== undefined) {
+    tile.href = `/jobs/${job}/`;
+    tile.removeAttribute("tabindex");
+    return;
   }
-  const fresh = document.createElement(address ? "a" : "span");
-  fresh.className = "slot";
-  fresh.dataset.slot = key;
-  if (address) fresh.href = address;
-  fresh.append(...old.childNodes);
-  const hadFocus = old === document.activeElement;
-  if (hadFocus && !address) fresh.tabIndex = -1;
-  old.replaceWith(fresh);
-  if (hadFocus) fresh.focus({ preventScroll: true });
-  return fresh;
+  if (tile === document.activeElement) tile.tabIndex = -1;
+  tile.removeAttribute("href");
 }
 
 function showSlot(key, slot) {
-  const element = slotElement(key, slot.job);
-  if (!element) return;
+  const tile = document.querySelector(`[data-slot="${CSS.escape(key)}"]`);
+  if (!tile) return;
+  showAddress(tile, slot.job);
   const holder = String(slot.job ?? "");
-  if ((element.dataset.job ?? "") !== holder || !element.querySelector(".mark")) {
-    if (holder) element.dataset.job = holder;
-    else delete element.dataset.job;
-    element.querySelector(".mark").replaceWith(jobMark(slot.job, { free: slot.job === null }));
-    element.classList.remove("changed");
-    void element.offsetWidth; // restarts the animation
-    element.classList.add("changed");
+  if ((tile.dataset.job ?? "") !== holder || !tile.querySelector(".mark")) {
+    if (holder) tile.dataset.job = holder;
+    else delete tile.dataset.job;
+    tile.querySelector(".mark").replaceWith(jobMark(slot.job));
+    tile.classList.remove("changed");
+    void tile.offsetWidth; // restarts the animation
+    tile.classList.add("changed");
   }
-  element.toggleAttribute("data-vacating", Boolean(slot.vacating));
-  element.querySelector(".slot-label").textContent = slot.job === null ? "free" : (labels[slot.job] ?? ANOTHERS);
-  element.querySelector(".slot-note").textContent = slot.vacating ? "changing hands" : busy(slot.utilisation_percent);
+  tile.toggleAttribute("data-vacating", Boolean(slot.vacating));
+  tile.querySelector(".slot-label").textContent = slot.job === null ? "free" : (labels[slot.job] ?? ANOTHERS);
+  tile.querySelector(".slot-note").textContent = slot.vacating ? "changing hands" : busy(slot.utilisation_percent);
 }
 
 function busy(value) {
@@ -116,7 +98,7 @@ function rowOf(job) {
 
 function showJob(job, values) {
   if (labels[job] === undefined) return;
-  if (OVER.has(values.state)) {
+  if (isOver(values.state)) {
     document.querySelector(`#active-jobs tr[data-job="${job}"]`)?.remove();
     return;
   }
@@ -138,7 +120,7 @@ function watchReason(job, row) {
     url: `/jobs/${job}/live.json`,
     onState: (state) => {
       if (state.reason) setField(row, "reason", state.reason.text);
-      if (OVER.has(state.state)) live.unwatch(`job.${job}`);
+      if (isOver(state.state)) live.unwatch(`job.${job}`);
     },
     onAppend: ({ allocation = [] }) => showAllocation({ allocation: allocation.map((point) => ({ ...point, job: Number(job) })) }),
   });
@@ -171,7 +153,7 @@ const topic = live.watch({
   onAppend: showAllocation,
   onSnapshot: (snapshot) => {
     labels = snapshot.labels;
-    Object.assign(page, { job_seqs: merge("", page.job_seqs, snapshot.job_seqs) });
+    Object.assign(page.job_seqs, snapshot.job_seqs);
     for (const job of Object.keys(snapshot.state.jobs)) seen.add(job);
   },
 });

@@ -2,43 +2,31 @@
 // text, never markup.
 
 import { whileBusy } from "../busy.js";
-import { setField, showState } from "../fields.js";
+import { element, setField, showState } from "../dom.js";
 import { readJson } from "../figure.js";
 import { live } from "../live.js";
-import { showBeside } from "../preview.js";
+import { watchPreview } from "../preview.js";
 
-const PAUSE_MS = 250;
 const COOKIE = "tidepool_member_columns";
 const YEAR_SECONDS = 365 * 86_400;
 
 const form = document.getElementById("group-form");
 const summary = document.getElementById("summary");
 const table = document.getElementById("members");
-const touched = new Set();
-let timer = 0;
-let asking = null;
+const trouble = summary.querySelector("[data-trouble]");
 
 function rows() {
   return table ? [...table.tBodies[0].rows] : [];
 }
 
 function fillList(list, sentences, none) {
-  const items = (sentences.length ? sentences : [none]).map((sentence) => {
-    const item = document.createElement("li");
-    item.textContent = sentence;
-    item.className = sentences.length ? "" : "hint";
-    return item;
-  });
-  list.replaceChildren(...items);
+  const className = sentences.length ? "" : "hint";
+  list.replaceChildren(...(sentences.length ? sentences : [none]).map((sentence) => element("li", { className }, sentence)));
 }
 
 // --- What the server says ----------------------------------------------------------------------------------------
 
-function showErrors(errors, carets) {
-  for (const name of touched) {
-    const input = form.elements.namedItem(name);
-    if (input?.id) showBeside(input, errors[name] ?? []);
-  }
+function showCarets(carets) {
   for (const place of form.querySelectorAll("[data-caret]")) {
     place.textContent = carets[place.dataset.caret] ?? "";
     place.hidden = !place.textContent;
@@ -57,7 +45,9 @@ function showMembers(hosts) {
   }
 }
 
-function showPreview({ hosts, totals, moves, overlaps }) {
+function show(_, { hosts, totals, moves, overlaps }, { carets }) {
+  trouble.hidden = true;
+  showCarets(carets);
   showMembers(hosts);
   for (const [name, count] of Object.entries(totals)) setField(summary, name, String(count));
   const moving = summary.querySelector("[data-moves] ul");
@@ -66,49 +56,22 @@ function showPreview({ hosts, totals, moves, overlaps }) {
   else summary.querySelector("[data-overlaps]").replaceChildren(); // they were those of another rule
 }
 
-async function ask({ overlaps = false } = {}) {
-  asking?.abort();
-  const mine = new AbortController();
-  asking = mine;
-  const body = new FormData(form);
-  if (overlaps) body.set("overlaps", "yes");
-  const trouble = summary.querySelector("[data-trouble]");
-  try {
-    const response = await fetch(form.getAttribute("data-preview"), { method: "POST", body, signal: mine.signal, headers: { Accept: "application/json" } });
-    if (!response.ok) throw new Error(`status ${response.status}`);
-    const { preview, errors, carets } = await response.json();
-    showErrors(errors, carets);
-    showPreview(preview);
-    trouble.hidden = true;
-  } catch {
-    if (mine.signal.aborted) return;
-    trouble.hidden = false;
-  }
-  summary.setAttribute("aria-busy", "false");
-}
-
-function askSoon() {
-  summary.setAttribute("aria-busy", "true");
-  clearTimeout(timer);
-  timer = setTimeout(ask, PAUSE_MS);
-}
-
 function isStatic() {
   return form.elements.namedItem("selection").value === "static";
 }
 
-form.addEventListener("input", (event) => {
-  if (event.target.id === "find-host") return;
-  if (event.target.name) touched.add(event.target.name);
-  // The boxes say who is a member; only a list of names is made by ticking them.
+//: The boxes say who is a member; only a list of names is made by ticking them.
+form.addEventListener("input", () => {
   for (const box of form.querySelectorAll("input[name=hosts]")) box.disabled = !isStatic();
-  askSoon();
 });
 
-document.getElementById("check-overlaps")?.addEventListener("click", (event) => {
-  clearTimeout(timer);
-  whileBusy(event.currentTarget, () => ask({ overlaps: true }));
+const ask = watchPreview(form, summary, {
+  show,
+  showNothing() {
+    trouble.hidden = false;
+  },
 });
+document.getElementById("check-overlaps")?.addEventListener("click", ({ currentTarget }) => whileBusy(currentTarget, () => ask({ overlaps: "yes" })));
 
 // --- The table ---------------------------------------------------------------------------------------------------
 
@@ -120,8 +83,12 @@ function findHosts(text) {
   form.querySelector("[data-found]").textContent = wanted ? `${found} of ${all.length} hosts` : "";
 }
 
-document.getElementById("find-host").addEventListener("input", (event) => findHosts(event.target.value));
-document.getElementById("find-host").addEventListener("keydown", (event) => {
+const finder = document.getElementById("find-host");
+finder.addEventListener("input", (event) => {
+  event.stopPropagation(); // it is no field of the form
+  findHosts(finder.value);
+});
+finder.addEventListener("keydown", (event) => {
   if (event.key === "Enter") event.preventDefault(); // it finds as one types, and sends nothing
 });
 

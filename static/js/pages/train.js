@@ -1,10 +1,11 @@
 // Start a training: picking a model fills in its usual dataset and asks for its parameters, and the panel beside says
 // what will happen.
 
-import { setField } from "../fields.js";
+import { element, setField } from "../dom.js";
 import { readJson } from "../figure.js";
+import { fetchJson } from "../live.js";
 import { showBeside, watchPreview } from "../preview.js";
-import { offerUpload } from "./train/weights.js";
+import { UploadBox } from "../upload.js";
 
 const choices = readJson("train-choices");
 const typed = readJson("typed-parameters");
@@ -95,7 +96,53 @@ function followModel() {
 const ask = watchPreview(form, panel);
 field("model").addEventListener("change", followModel);
 form.addEventListener("input", showWords);
-offerUpload(form);
 showParameters();
 showWords();
 ask();
+
+// --- Weights from the computer: sent as soon as a file is chosen, then one more choice of what to start from ---
+
+const GROUP = "The weights in a file that you uploaded";
+
+const weights = document.getElementById("weights");
+const file = document.getElementById("weights-file");
+const box = new UploadBox(weights.querySelector(".upload"), weights, send);
+
+async function send() {
+  const [chosen] = file.files;
+  if (!chosen || box.isBusy) return;
+  const id = await box.send(chosen, await begunUpload(chosen));
+  if (id === null) return;
+  offer(field("start_from"), `upload-${id}`, chosen.name);
+  box.box.hidden = true;
+  file.value = "";
+}
+
+//: What of this file is on the server already, in part.
+async function begunUpload({ name, size }) {
+  const { results } = await fetchJson(weights.dataset.uploads);
+  const isPart = (upload) => upload.name === name && upload.size_bytes === size && upload.offset < file.size;
+  return results.find(isPart) ?? null;
+}
+
+function offer(select, value, name) {
+  let group = [...select.querySelectorAll("optgroup")].find(({ label }) => label === GROUP);
+  if (!group) {
+    group = element("optgroup", { label: GROUP });
+    select.options[0].after(group);
+  }
+  group.prepend(new Option(name, value));
+  select.value = value;
+  select.dispatchEvent(new Event("input", { bubbles: true }));
+}
+
+file.addEventListener("change", send);
+form.addEventListener(
+  "submit",
+  (event) => {
+    if (!box.isBusy) return;
+    event.preventDefault();
+    box.say("problem", "The weights are still being sent: start the training once they are here.");
+  },
+  { capture: true },
+);

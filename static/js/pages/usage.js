@@ -1,7 +1,7 @@
 // The usage page: draws what the server added up, and asks again while the window moves.
 
 import { Figure, localTime, readJson } from "../figure.js";
-import { live } from "../live.js";
+import { atMostEvery, fetchJson, live } from "../live.js";
 
 const SOONEST_MS = 2_000;
 const LATEST_MS = 60_000;
@@ -98,48 +98,17 @@ form.addEventListener("submit", (event) => {
 
 const { start, end, moves } = charts.get("allocation").figure.shown;
 const pause = Math.min(LATEST_MS, Math.max(SOONEST_MS, (Date.parse(end) - Date.parse(start)) * MOVED_PART));
-let timer = null;
-let dueAt = 0;
-let isAsking = false;
-
-async function read() {
-  const response = await fetch(`/usage/report.json?${askedFor()}`, { headers: { Accept: "application/json" } });
-  if (!response.ok) throw new Error(`the report answered ${response.status}`);
-  return response.json();
-}
+const read = () => fetchJson(`/usage/report.json?${askedFor()}`);
 
 function show(report) {
   for (const [name, figure] of Object.entries(report.charts)) charts.get(name).take(figure);
-  for (const [id, part] of [
-    ["usage-figures", "figures"],
-    ["usage-rows", "table"],
-  ]) {
-    const place = document.getElementById(id);
-    if (!place.contains(document.activeElement)) place.innerHTML = report[part]; // rendered by the server, escaped
+  for (const place of document.querySelectorAll("[data-part]")) {
+    if (!place.contains(document.activeElement)) place.innerHTML = report[place.dataset.part]; // rendered by the server, escaped
   }
-}
-
-//: One question at a time, and none while nobody looks.
-function soon(milliseconds) {
-  const due = Date.now() + milliseconds;
-  if (isAsking || (timer !== null && dueAt <= due)) return;
-  clearTimeout(timer);
-  [timer, dueAt] = [setTimeout(ask, milliseconds), due];
-}
-
-async function ask() {
-  [timer, isAsking] = [null, true];
-  try {
-    if (!document.hidden) show(await read());
-  } catch {
-    // The next question comes in any case.
-  }
-  isAsking = false;
-  soon(pause);
 }
 
 if (moves) {
-  const onState = (_, news) => news.slots && soon(SOONEST_MS);
-  live.watch({ name: "cluster", seq: readJson("live-usage").seq, read, onState, onSnapshot: show });
-  soon(pause);
+  const readSoon = atMostEvery(SOONEST_MS, async () => show(await read()));
+  live.watch({ name: "cluster", seq: readJson("live-usage").seq, read, onState: (_, news) => news.slots && readSoon(), onSnapshot: show });
+  setInterval(readSoon, pause);
 }

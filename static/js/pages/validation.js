@@ -1,6 +1,6 @@
 // The page of a run that validates: once it is over, the page is read again with what it measured.
 
-const job = document.getElementById("job");
-const isOver = () => ["SUCCEEDED", "FAILED", "CANCELLED"].includes(job.dataset.state);
+import { isOver } from "../words.js";
 
-new MutationObserver(() => isOver() && location.reload()).observe(job, { attributeFilter: ["data-state"] });
+const job = document.getElementById("job");
+new MutationObserver(() => isOver(job.dataset.state) && location.reload()).observe(job, { attributeFilter: ["data-state"] });

@@ -1,7 +1,5 @@
 """Who changed what: the page, the API and the CSV file say the same, however much there is."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What is done to what others use, or own, leaves a line; what people do to their own trainings does not."""
 
-from __future__ import annotations
-
 import pytest
 from django.contrib.auth.models import User
 
@@ -9,7 +7,7 @@ from core.errors import UserError
 from core.models import AuditEntry
 from datasets.actions import delete_dataset, delete_version
 from jobs import actions
-from jobs.actions.change import JobChange, change_job
+from jobs.actions.owner import JobChange, change_job
 from jobs.models import Job
 from jobs.states import JobState
 from models_registry.actions import delete_model, delete_template

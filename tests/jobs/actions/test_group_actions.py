@@ -1,7 +1,5 @@
 """Instance groups made, changed, started, stopped and deleted: who may, what is refused, and what is written down."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -10,8 +8,8 @@ from django.contrib.auth.models import User
 from core.errors import Conflict, NotAllowed, NotFound, UserError
 from core.models import AuditEntry
 from jobs import actions
-from jobs.actions.group_presets import PRESETS
 from jobs.actions.groups import (
+    PRESETS,
     InstanceGroupSpec,
     change_instance_group,
     create_and_deploy,
@@ -20,7 +18,7 @@ from jobs.actions.groups import (
     start_instance_group,
     stop_instance_group,
 )
-from jobs.models import InstanceGroup
+from jobs.models import InstanceGroup, Job
 from jobs.states import JobState
 from tests.factories import JobFactory, ResourceGroupFactory, UserFactory, host_with_slots
 from tests.jobs.cluster import Cluster
@@ -330,5 +328,6 @@ def test_a_priority_outside_of_its_bounds_is_refused_everywhere(submit: Submit, 
     with pytest.raises(UserError, match=words):
         submit(priority=6001)
     with pytest.raises(UserError, match=words):
-        actions.change_priority(job.pk, 6001, "alice")
-    assert actions.change_priority(job.pk, 6000, "alice").priority == 6000
+        actions.change_job(job.pk, actions.JobChange(priority=6001), "alice")
+    actions.change_job(job.pk, actions.JobChange(priority=6000), "alice")
+    assert Job.objects.get(pk=job.pk).priority == 6000

@@ -1,7 +1,5 @@
 """What an instance group may be in the database, and what the scheduler is told of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

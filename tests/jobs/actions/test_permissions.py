@@ -1,12 +1,10 @@
 """What a page says cannot be done is what the action refuses, state by state."""
 
-from __future__ import annotations
-
 import pytest
 from django.utils import timezone
 
 from jobs import actions
-from jobs.actions.change import JobChange, check_change
+from jobs.actions.owner import JobChange, check_change
 from jobs.permissions import BUTTONS, Refused, Verb, refusal, refusals_by_state
 from jobs.states import TERMINAL, JobState
 from tests.factories import JobFactory

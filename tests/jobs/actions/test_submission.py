@@ -1,7 +1,5 @@
 """What may be asked for, what is refused with which sentence, and that a refusal leaves nothing behind."""
 
-from __future__ import annotations
-
 import io
 import shutil
 from pathlib import Path
@@ -67,11 +65,13 @@ def test_bitwise_has_virtual_ranks_for_good(submit: Submit, most: int, virtual: 
 
 def test_a_bitwise_training_never_has_more_gpus_than_virtual_ranks(submit: Submit) -> None:
     job = submit(exactness="bitwise", max_slots=3)
-    assert actions.change_max_slots(job.pk, 4, "alice").max_slots == 4
+    actions.change_job(job.pk, actions.JobChange(max_slots=4), "alice")
+    assert Job.objects.get(pk=job.pk).max_slots == 4
     with pytest.raises(InvalidSubmission, match="4 virtual ranks compute on at most 4 GPUs, not 5") as caught:
-        actions.change_max_slots(job.pk, 5, "alice")
+        actions.change_job(job.pk, actions.JobChange(max_slots=5), "alice")
     assert list(caught.value.fields) == ["max_slots"]
-    assert actions.change_max_slots(job.pk, 2, "alice").virtual_ranks == 4
+    actions.change_job(job.pk, actions.JobChange(max_slots=2), "alice")
+    assert Job.objects.get(pk=job.pk).virtual_ranks == 4
     assert actions.clone(job, job.owner).virtual_ranks == 4
 
 

@@ -1,7 +1,5 @@
 """A validation is a run like any other: queued, scheduled, and judged; what it wrote down is checked and kept."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -16,10 +14,10 @@ from jobs.control.dispatch import build_sync
 from jobs.control.outcome import MAX_FRUITLESS_STARTS
 from jobs.files.folder import job_folder
 from jobs.files.validation_runs import class_scores, parsed_result, why_not_validated
-from jobs.insight.insights import time_left
+from jobs.insight.eta import time_left
 from jobs.models import Job, Validation
-from jobs.pages.train.queries import beginnings
-from jobs.queries.validations import problem_of
+from jobs.pages.train.views import beginnings
+from jobs.queries.jobs import validation_problem
 from jobs.states import JobState
 from models_registry.models import RegisteredModelVersion
 from tests.factories import DatasetVersionFactory
@@ -80,7 +78,7 @@ def test_the_result_is_kept(cluster: Cluster, trained: Job, alice: User) -> None
     validation = _measured(cluster, actions.validate(trained, ValidationRequest(), alice).job, json.dumps(RESULT))
     assert validation.job.state == JobState.SUCCEEDED
     assert validation.result == RESULT
-    assert problem_of(validation) is None
+    assert validation_problem(validation) is None
     text = [event.text for event in validation.job.events.order_by("seq")]
     assert "Measured on the held-out samples; the result is written." in list(text)
 
@@ -90,7 +88,7 @@ def test_how_much_is_measured_is_told_while_it_measures(cluster: Cluster, traine
     cluster.turn()
     cluster.train(job, plain=True)
     job.refresh_from_db()
-    assert time_left(job)["text"] == "no estimate before 10 reports of how much is measured"
+    assert time_left(job).text == "no estimate before 10 reports of how much is measured"
 
     cluster.log_step(job, 30, samples_per_second=60.0)
     cluster.report()
@@ -129,7 +127,7 @@ def test_what_cannot_be_used_is_left_out_and_said(
 ) -> None:
     validation = _measured(cluster, actions.validate(trained, ValidationRequest(), alice).job, written)
     assert (validation.job.state, validation.result) == (JobState.SUCCEEDED, {})
-    assert "left no result" in str(problem_of(validation))
+    assert "left no result" in str(validation_problem(validation))
 
 
 def test_a_link_in_place_of_the_result_is_not_followed(

@@ -1,7 +1,5 @@
 """Something to submit: code, data and a group with GPUs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The advisor by REST: the owner's words, and nobody else's."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

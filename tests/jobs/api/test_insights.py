@@ -1,7 +1,5 @@
 """Why, how long still, and files of a job by REST; the minimum of one that waits can be lowered."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """Instance groups by REST: made, read, changed, previewed, started, stopped and deleted."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A job's life over REST, as far as it goes without GPUs."""
 
-from __future__ import annotations
-
 import math
 from datetime import datetime
 

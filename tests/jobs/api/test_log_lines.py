@@ -1,7 +1,5 @@
 """Logs as lines, searched and downloaded: of every attempt, and nothing but the job's own."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from itertools import accumulate

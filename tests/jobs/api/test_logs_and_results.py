@@ -1,7 +1,5 @@
 """Logs are read piece by piece and results are sent as a stream; neither leads out of the job's folder."""
 
-from __future__ import annotations
-
 import io
 import os
 import zipfile

@@ -1,7 +1,5 @@
 """Previews and the undoing of changes by REST: the same bodies as the real thing, nothing written, nobody named."""
 
-from __future__ import annotations
-
 import pytest
 
 from jobs.api.serializers import PreviewOutput

@@ -1,7 +1,5 @@
 """`/api/v1/usage/` and `gpu-prices/`."""
 
-from __future__ import annotations
-
 import csv
 from datetime import UTC, datetime, timedelta
 from io import StringIO

@@ -1,7 +1,5 @@
 """What a host is told."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +90,7 @@ def test_a_launch_does_not_change_within_an_attempt(cluster: Cluster, submit: Su
     job = submit()
     cluster.turn()
     [before] = build_sync("gpu-host-1").jobs
-    actions.change_max_slots(job.pk, 4, "alice")
+    actions.change_job(job.pk, actions.JobChange(max_slots=4), "alice")
     job.refresh_from_db()
     Checkpoint.objects.create(
         job=job,

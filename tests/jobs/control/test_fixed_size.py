@@ -1,7 +1,5 @@
 """Fixed-size and single-process jobs, through the database alone: all or none, and what outlives a stop."""
 
-from __future__ import annotations
-
 import os
 import time
 from datetime import timedelta
@@ -11,10 +9,10 @@ import pytest
 from django.utils import timezone
 
 from jobs import actions
+from jobs.control.checkpoints import MARKER, is_resumable, stop_words
 from jobs.control.dispatch import build_sync, launch_spec
 from jobs.control.ending import requeue_interrupted
-from jobs.control.fixed_size import MARKER, is_resumable, stop_words
-from jobs.control.lost_hosts import Watch, reap_lost_hosts
+from jobs.control.hosts import reap_lost_hosts
 from jobs.files.folder import job_folder
 from jobs.models import Checkpoint, InstanceGroup, Job
 from jobs.permissions import Refusal, Refused
@@ -199,7 +197,7 @@ def test_a_lost_host_ends_the_whole_gang(cluster: Cluster, submit: Submit) -> No
     lease = timedelta(seconds=30)
     Host.objects.update(last_report_at=now)
     Host.objects.filter(name="gpu-host-2").update(last_report_at=now + 2 * lease)
-    reap_lost_hosts(Watch(now), now + 2 * lease)
+    reap_lost_hosts(now, now + 2 * lease)
     assert (fresh(job).state, fresh(job).reason_code, fresh(job).run.slots) == (JobState.PENDING, Reason.HOST_LOST, 0)
 
 
@@ -213,11 +211,11 @@ def test_on_a_draining_host_it_finishes(cluster: Cluster, submit: Submit) -> Non
 def test_its_number_of_gpus_changes_only_while_it_holds_none(cluster: Cluster, submit: Submit) -> None:
     job = started(cluster, submit(max_slots=4))
     with pytest.raises(Refused) as refused:
-        actions.change_max_slots(job.pk, 2, "alice")
+        actions.change_job(job.pk, actions.JobChange(max_slots=2), "alice")
     assert refused.value.why == Refusal.STARTED
     actions.suspend(job.pk, "alice")
     cluster.settle()
-    actions.change_max_slots(job.pk, 2, "alice")
+    actions.change_job(job.pk, actions.JobChange(max_slots=2), "alice")
     actions.resume(job.pk, "alice")
     cluster.turn()
     assert (launch_spec(fresh(job)).min_slots, len(cluster.ranks(job))) == (2, 2)

@@ -1,7 +1,5 @@
 """Whole lives of jobs, from submission to the end, through the database alone."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,11 +7,9 @@ import pytest
 from django.utils import timezone
 
 from jobs import actions
-from jobs.control.claims import open_claims
 from jobs.control.dispatch import build_sync
-from jobs.control.ending import requeue_interrupted
-from jobs.control.halts import give_up_halts
-from jobs.control.lifecycle import resize
+from jobs.control.ending import give_up_halts, requeue_interrupted
+from jobs.control.lifecycle import open_claims, resize
 from jobs.control.transition import Why
 from jobs.files.folder import job_folder
 from jobs.messages import message
@@ -84,7 +80,7 @@ def test_two_trainings_share_and_the_priority_moves_gpus(cluster: Cluster, submi
     cluster.train(second)
     assert (fresh(first).run.slots, fresh(second).run.slots) == (4, 4)
 
-    actions.change_priority(second.pk, 10000, "alice")
+    actions.change_job(second.pk, actions.JobChange(priority=10000), "alice")
     cluster.turn()
     cluster.train(first, step=3)
     cluster.turn(2)
@@ -469,7 +465,7 @@ def test_stack_stopped_and_started(cluster: Cluster, submit: Submit) -> None:
     actions.suspend(held.pk, "alice")
     waits = submit(name="waits")
 
-    assert requeue_interrupted(reason=Reason.STACK_STOPPED) == 1
+    assert requeue_interrupted() == 1
     assert (fresh(trains).state, fresh(trains).reason_code) == (JobState.PENDING, Reason.STACK_STOPPED)
     after = [fresh(job).state for job in (stops, held, waits)]
     assert after == [JobState.CANCELLED, JobState.SUSPENDED, JobState.PENDING]
@@ -477,7 +473,7 @@ def test_stack_stopped_and_started(cluster: Cluster, submit: Submit) -> None:
     assert set(Rank.objects.values_list("state", flat=True)) == {RankState.LOST}
     assert cluster.cycle() is not None
     assert fresh(trains).state == JobState.PENDING, "no executor has reported yet"
-    assert requeue_interrupted(reason=Reason.STACK_STOPPED) == 0
+    assert requeue_interrupted() == 0
 
     for host in cluster.hosts.values():
         host.ranks.clear()

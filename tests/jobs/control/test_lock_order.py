@@ -1,7 +1,5 @@
 """No two transactions wait for each other: live topics are locked before hosts, whoever changes a host."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -11,9 +9,9 @@ from django.db import connection, connections
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from jobs.control.claims import raise_revisions
 from jobs.control.ending import requeue_interrupted
-from jobs.control.lost_hosts import Watch, reap_lost_hosts
+from jobs.control.hosts import reap_lost_hosts
+from jobs.control.lifecycle import raise_revisions
 from tests.jobs.cluster import Cluster, FakeHost
 from workers.actions import drain_host, resume_host, retire_host
 from workers.models import Host
@@ -22,7 +20,7 @@ HOST = "gpu-host-1"
 
 
 def fall_silent() -> None:
-    reap_lost_hosts(Watch(), timezone.now() + timedelta(hours=1))
+    reap_lost_hosts(None, timezone.now() + timedelta(hours=1))
 
 
 def report_a_newer_desired() -> None:

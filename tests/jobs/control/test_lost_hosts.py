@@ -1,13 +1,11 @@
 """Silence: what is offered to nobody, and when jobs start again elsewhere."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 import pytest
 from django.utils import timezone
 
-from jobs.control.lost_hosts import Watch, reap_lost_hosts
+from jobs.control.hosts import reap_lost_hosts
 from jobs.control.snapshots import snapshot
 from jobs.models import InstanceGroup, Job, Rank, SlotClaim
 from jobs.states import JobState, RankState, Reason
@@ -45,13 +43,13 @@ def job_on(cluster: Cluster, submit: Submit, slots: int) -> Job:
 def test_a_silent_host_offers_nothing(cluster: Cluster, group: InstanceGroup, now: datetime) -> None:
     later = now + LEASE + timedelta(seconds=1)
     hear(later, "gpu-host-2")
-    reap_lost_hosts(Watch(now), later)
+    reap_lost_hosts(now, later)
     assert (state_of("gpu-host-1"), state_of("gpu-host-2")) == ("LOST", "ONLINE")
     assert {slot.ref.host for slot in snapshot(later).slots if slot.claimable} == {"gpu-host-2"}
 
 
 def test_a_host_that_reports_in_time_stays(cluster: Cluster, now: datetime) -> None:
-    reap_lost_hosts(Watch(now), now + LEASE - timedelta(seconds=1))
+    reap_lost_hosts(now, now + LEASE - timedelta(seconds=1))
     assert state_of("gpu-host-1") == "ONLINE"
 
 
@@ -60,9 +58,9 @@ def test_its_jobs_start_again_elsewhere_after_twice_the_lease(cluster: Cluster, 
     now = timezone.now()
     hear(now, *cluster.hosts)
     hear(now + LEASE * 2, "gpu-host-2")
-    watch = reap_lost_hosts(Watch(now), now + LEASE * 2 - timedelta(seconds=1))
+    well_since = reap_lost_hosts(now, now + LEASE * 2 - timedelta(seconds=1))
     assert Job.objects.get(pk=job.pk).state == JobState.RUNNING
-    reap_lost_hosts(watch, now + LEASE * 2)
+    reap_lost_hosts(well_since, now + LEASE * 2)
     row = Job.objects.get(pk=job.pk)
     assert (row.state, row.reason_code, row.run.slots) == (JobState.PENDING, Reason.HOST_LOST, 0)
     assert set(Rank.objects.filter(job=job).values_list("state", flat=True)) == {RankState.LOST}
@@ -77,15 +75,15 @@ def test_the_lease_counts_only_while_the_control_plane_was_well(cluster: Cluster
     hear(now, *cluster.hosts)
     back = now + LEASE * 20
     hear(back, "gpu-host-2")
-    watch = reap_lost_hosts(Watch(), back)
-    assert watch.well_since == back
+    well_since = reap_lost_hosts(None, back)
+    assert well_since == back
     assert Job.objects.get(pk=job.pk).state == JobState.RUNNING
 
 
 def test_if_all_are_silent_nothing_is_taken_away(cluster: Cluster, submit: Submit) -> None:
     job = job_on(cluster, submit, 8)
     later = timezone.now() + LEASE * 20
-    assert reap_lost_hosts(Watch(timezone.now()), later) == Watch()
+    assert reap_lost_hosts(timezone.now(), later) is None
     assert state_of("gpu-host-1") == "LOST"
     assert Job.objects.get(pk=job.pk).state == JobState.RUNNING
     assert SlotClaim.objects.filter(job=job, released_at__isnull=True).count() == 8
@@ -96,7 +94,7 @@ def test_a_job_with_ranks_elsewhere_goes_on_with_them(cluster: Cluster, submit: 
     now = timezone.now()
     hear(now, *cluster.hosts)
     hear(now + LEASE * 2, "gpu-host-2")
-    reap_lost_hosts(Watch(now), now + LEASE * 2)
+    reap_lost_hosts(now, now + LEASE * 2)
     row = Job.objects.get(pk=job.pk)
     assert (row.state, row.run.attempt, row.run.target_slots, row.run.lead_host) == (
         JobState.RUNNING,
@@ -129,10 +127,10 @@ def test_another_host_leads_after_the_lease(cluster: Cluster, submit: Submit) ->
     now = timezone.now()
     hear(now, *cluster.hosts)
     hear(now + LEASE * 2, "gpu-host-2")
-    watch = reap_lost_hosts(Watch(now), now + LEASE - timedelta(seconds=1))
+    well_since = reap_lost_hosts(now, now + LEASE - timedelta(seconds=1))
     assert Job.objects.get(pk=job.pk).run.lead_host == "gpu-host-1"
     before = cluster.hosts["gpu-host-2"].pull().revision
-    reap_lost_hosts(watch, now + LEASE + timedelta(seconds=1))
+    reap_lost_hosts(well_since, now + LEASE + timedelta(seconds=1))
     row = Job.objects.get(pk=job.pk)
     assert (row.run.lead_host, row.run.target_slots, row.run.target_revision) == (
         "gpu-host-2",
@@ -149,7 +147,7 @@ def test_a_job_with_slots_on_the_silent_host_alone_keeps_its_lead(cluster: Clust
     now = timezone.now()
     hear(now, *cluster.hosts)
     hear(now + LEASE * 2, "gpu-host-2")
-    reap_lost_hosts(Watch(now), now + LEASE + timedelta(seconds=1))
+    reap_lost_hosts(now, now + LEASE + timedelta(seconds=1))
     assert Job.objects.get(pk=job.pk).run.lead_host == "gpu-host-1"
 
 
@@ -158,7 +156,7 @@ def test_a_host_that_returns_offers_slots_once_it_has_let_go(cluster: Cluster, s
     now = timezone.now()
     hear(now, *cluster.hosts)
     hear(now + LEASE * 2, "gpu-host-2")
-    reap_lost_hosts(Watch(now), now + LEASE * 2)
+    reap_lost_hosts(now, now + LEASE * 2)
 
     host = cluster.hosts["gpu-host-1"]
     host.send()

@@ -1,7 +1,5 @@
 """`/metrics` as Prometheus reads it, against what the database says."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable
@@ -22,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from accounts.tokens import create_token
 from jobs import actions
-from jobs.control.leadership import Leadership
+from jobs.control.plans import Leadership
 from jobs.control.snapshots import snapshot
 from jobs.management.commands.run_scheduler import Scheduler
 from jobs.models import AllocationPoint, Job, SchedulerLease, SlotClaim
@@ -31,9 +29,8 @@ from scheduling.fair_share import fair_share
 from tests.factories import InstanceGroupFactory
 from tests.jobs.cluster import Cluster, FakeHost
 from tests.test_architecture import ROOT
-from webapp.metrics import cluster as cluster_metrics
-from webapp.metrics.history import History
-from webapp.metrics.process import REGISTRY
+from webapp import metrics
+from webapp.metrics import REGISTRY, History
 from workers.actions import drain_host
 from workers.models import GpuReading
 
@@ -197,7 +194,7 @@ def test_a_broker_that_is_down_is_told_and_hides_nothing(scrape, cluster: Cluste
     def down() -> redis.Redis:
         raise redis.exceptions.ConnectionError("down")
 
-    monkeypatch.setattr(cluster_metrics, "connect", down)
+    monkeypatch.setattr(metrics, "connect", down)
     seen = scrape()
     assert of(seen, "broker_up") == 0
     assert "tidepool_reports_waiting" not in seen

@@ -1,7 +1,5 @@
 """A plan is written whole and by the leader only, and gives nobody what somebody else holds."""
 
-from __future__ import annotations
-
 import pytest
 from django.utils import timezone
 

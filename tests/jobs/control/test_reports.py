@@ -1,7 +1,5 @@
 """Reports may be lost, doubled, shuffled, late or wrong: what is stored is each fact once."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """After a restore: nothing that hosts or folders know of is mistaken for something newer."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from datetime import timedelta
@@ -16,7 +14,7 @@ from django.db import connection
 from django.utils import timezone
 
 from jobs import actions
-from jobs.control.restoring import catch_up_with_folders
+from jobs.control.checkpoints import catch_up_with_folders
 from jobs.files.folder import job_folder
 from jobs.models import Checkpoint, Job, JobEvent, SchedulerLease, SlotClaim
 from jobs.states import JobState

@@ -1,21 +1,20 @@
 """The loop: who leads, what it reads, and that it survives."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 
+import msgspec
 import pytest
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from jobs.control.leadership import Leadership
+from jobs.control.plans import Leadership
 from jobs.control.snapshots import snapshot
 from jobs.management.commands import run_scheduler
 from jobs.management.commands.run_scheduler import Scheduler
 from jobs.models import Job, SchedulerLease
 from jobs.states import JobState
-from scheduling.snapshot import snapshot_from_json, snapshot_to_json
+from scheduling.snapshot import Snapshot
 from tests.factories import ResourceGroupFactory
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
@@ -78,7 +77,7 @@ def test_a_snapshot_says_who_holds_what(cluster: Cluster, submit: Submit) -> Non
     ]
     [view] = seen.jobs
     assert (view.id, view.state, view.min_slots, view.max_slots, view.elastic) == (job.pk, "STARTING", 2, 2, True)
-    assert snapshot_from_json(snapshot_to_json(seen)) == seen
+    assert msgspec.json.decode(msgspec.json.encode(seen), type=Snapshot) == seen
 
 
 def test_service_slots_are_never_offered(cluster: Cluster, submit: Submit) -> None:

@@ -1,7 +1,5 @@
 """States follow the table, one writer wins, and the events tell the whole story."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -10,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobs import actions
-from jobs.control.ending import finish_succeeded, requeue_interrupted
+from jobs.control.ending import finish, requeue_interrupted
 from jobs.control.lifecycle import preempt
 from jobs.control.transition import StaleJob, Why
 from jobs.control.transition import transition as move
@@ -70,7 +68,7 @@ def test_a_stale_end_releases_nothing(cluster: Cluster, submit: Submit) -> None:
     seen = Job.objects.get(pk=job.pk)
     actions.cancel(job.pk, "alice")
     with pytest.raises(StaleJob):
-        finish_succeeded(seen, WHY)
+        finish(seen, JobState.SUCCEEDED, WHY, progress=1.0)
     assert Job.objects.get(pk=job.pk).state == JobState.CANCELLING
 
 
@@ -81,9 +79,9 @@ def test_what_is_over_stays_over(state: JobState) -> None:
         with pytest.raises(Refused):
             ask(job.pk, "alice")
     with pytest.raises(Refused):
-        actions.change_priority(job.pk, 1, "alice")
+        actions.change_job(job.pk, actions.JobChange(priority=1), "alice")
     with pytest.raises(Refused):
-        actions.change_max_slots(job.pk, 1, "alice")
+        actions.change_job(job.pk, actions.JobChange(max_slots=1), "alice")
     assert Job.objects.get(pk=job.pk).state == state
 
 
@@ -99,7 +97,7 @@ def test_a_priority_outside_its_range_is_refused(cluster: Cluster, submit: Submi
     job = submit()
     for priority in (0, 10001, True, 1.5):
         with pytest.raises(actions.InvalidSubmission) as caught:
-            actions.change_priority(job.pk, priority, "alice")  # type: ignore[arg-type]
+            actions.change_job(job.pk, actions.JobChange(priority=priority), "alice")  # type: ignore[arg-type]
         assert list(caught.value.fields) == ["priority"]
 
 
@@ -107,16 +105,18 @@ def test_limits_are_checked_again_when_they_change(cluster: Cluster, submit: Sub
     job = submit(min_slots=2)
     for wrong in (1, 9):
         with pytest.raises(actions.InvalidSubmission):
-            actions.change_max_slots(job.pk, wrong, "alice")
-    assert actions.change_max_slots(job.pk, 4, "alice").max_slots == 4
+            actions.change_job(job.pk, actions.JobChange(max_slots=wrong), "alice")
+    actions.change_job(job.pk, actions.JobChange(max_slots=4), "alice")
+    assert Job.objects.get(pk=job.pk).max_slots == 4
 
 
 def test_asking_for_less_is_possible_while_hosts_are_away(cluster: Cluster, submit: Submit) -> None:
     job = submit()
     Host.objects.update(state=Host.State.OFFLINE)
-    assert actions.change_max_slots(job.pk, 4, "alice").max_slots == 4
+    actions.change_job(job.pk, actions.JobChange(max_slots=4), "alice")
+    assert Job.objects.get(pk=job.pk).max_slots == 4
     with pytest.raises(actions.InvalidSubmission):
-        actions.change_max_slots(job.pk, 5, "alice")
+        actions.change_job(job.pk, actions.JobChange(max_slots=5), "alice")
 
 
 def test_holding_back_a_job_that_is_being_stopped(cluster: Cluster, submit: Submit) -> None:
@@ -156,9 +156,9 @@ def act(cluster: Cluster, job: Job, asked: str) -> None:
             for host in cluster.hosts.values():
                 host.ranks.clear()
         case "raise priority":
-            actions.change_priority(job.pk, job.priority % 10000 + 1, "alice")
+            actions.change_job(job.pk, actions.JobChange(priority=job.priority % 10000 + 1), "alice")
         case "fewer":
-            actions.change_max_slots(job.pk, max(job.min_slots, job.max_slots - 1), "alice")
+            actions.change_job(job.pk, actions.JobChange(max_slots=max(job.min_slots, job.max_slots - 1)), "alice")
         case "cancel" | "suspend" | "resume":
             getattr(actions, asked)(job.pk, "alice")
 

@@ -1,14 +1,12 @@
 """Whatever a script writes becomes text in known styles."""
 
-from __future__ import annotations
-
 import unicodedata
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jobs.files.ansi import STYLES, Span, styled, visible
+from jobs.files.lines import STYLES, Span, styled, visible
 
 #: Bytes that terminals act upon come up often.
 PIECES = st.sampled_from(

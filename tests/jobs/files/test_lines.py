@@ -1,7 +1,5 @@
 """Lines of a log are the same from wherever they are read, and long ones cost no memory."""
 
-from __future__ import annotations
-
 import os
 import tracemalloc
 from collections.abc import Callable, Iterator

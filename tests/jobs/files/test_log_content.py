@@ -1,7 +1,5 @@
 """A log as it is sent: whole, or its last lines, however long it and they are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What ranks write reaches who watches their log, once, and nobody else."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

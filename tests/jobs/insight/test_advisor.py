@@ -1,7 +1,5 @@
 """What the advisor says of curves with a known fault, and that it is silent about healthy ones."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -12,7 +10,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from jobs.insight.advisor import MIN_STEPS, Advice, Training, advise, looked_at
-from jobs.insight.curves_figure import Curve, Sample
+from jobs.queries.metrics import Curve, Sample
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 SEEDS = range(6)

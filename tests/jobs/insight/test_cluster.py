@@ -1,7 +1,5 @@
 """Every GPU with its status, and since when it does nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any

@@ -1,13 +1,11 @@
 """Long trainings cost a page no more than short ones."""
 
-from __future__ import annotations
-
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from jobs.insight.curves import as_curves, chart_metrics, thinned_metrics
+from jobs.insight.curves import chart_metrics, thinned_metrics
 from jobs.models import Job, MetricPoint
 from jobs.queries.metrics import MAX_POINTS, thinned_points
 from tests.factories import JobFactory
@@ -43,7 +41,7 @@ def test_the_points_of_a_metric_are_spread_evenly_and_end_with_the_last(job: Job
 
     thinned = thinned_points(job, "loss")
 
-    shown = [point["step"] for point in thinned.points]
+    shown = [sample.step for sample in thinned.samples]
     assert thinned.every == every
     assert len(shown) <= MAX_POINTS + 1
     assert shown[-1] == steps[-1]
@@ -54,11 +52,11 @@ def test_uneven_steps_stay_within_bounds(job: Job) -> None:
     measure(job, "loss", range(1, 3001))
     measure(job, "loss", range(100_000, 101_000))
 
-    assert 10 < len(thinned_points(job, "loss").points) <= 2 * MAX_POINTS
+    assert 10 < len(thinned_points(job, "loss").samples) <= 2 * MAX_POINTS
 
 
 def test_a_metric_that_nobody_reported_has_no_points(job: Job) -> None:
-    assert as_curves(thinned_metrics(job))["loss"].samples == []
+    assert list(thinned_metrics(job)["loss"].samples) == []
 
 
 def test_queries_do_not_grow_with_the_steps(job: Job) -> None:

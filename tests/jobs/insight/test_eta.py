@@ -1,7 +1,5 @@
 """How long a training still takes: from its own steps, as a range, or not at all."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Previews over the database: what they say comes true, in whose words, and that they write nothing."""
 
-from __future__ import annotations
-
 import threading
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """The sentences that a job's owner reads name other people's trainings to nobody."""
 
-from __future__ import annotations
-
 import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone

@@ -1,7 +1,5 @@
 """The cluster's trace: who had how many GPUs, from however many changes."""
 
-from __future__ import annotations
-
 import random
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """Several trainings side by side."""
 
-from __future__ import annotations
-
 import json
 import re
 from datetime import timedelta
@@ -13,8 +11,15 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from jobs.insight.comparison import Compared, compared_settings, quantities_of
-from jobs.insight.comparison_figure import Line, Point, Quantity, comparison_figure
+from jobs.insight.comparison import (
+    Compared,
+    Line,
+    Point,
+    Quantity,
+    compared_settings,
+    comparison_figure,
+    quantities_of,
+)
 from jobs.models import Job, MetricPoint
 from tests.factories import JobFactory
 from tests.scene import Scene

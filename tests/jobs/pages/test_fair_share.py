@@ -1,7 +1,5 @@
 """The fair-share page: the scheduler's own figures, in words, and nothing of others by name."""
 
-from __future__ import annotations
-
 import html
 from typing import Any
 

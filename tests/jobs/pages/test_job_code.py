@@ -1,7 +1,5 @@
 """The code that a job was submitted with, on its page and by REST: text, of its own files, for who may see the job."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

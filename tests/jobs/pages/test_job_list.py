@@ -1,7 +1,5 @@
 """The list of jobs: what it shows to whom, filtered, sorted, page by page, and at what cost."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -172,9 +170,9 @@ def test_only_administrators_may_pick_an_owner(scene: Scene, alices: Client, car
 def test_the_list_follows_its_own_topics(scene: Scene, alices: Client, bobs: Client, topic: str) -> None:
     topic = topic.format(alice=scene.alice.pk)
 
-    assert alices.get(f"/jobs/live/{topic}.json").json()["seq"] >= 0
-    assert bobs.get(f"/jobs/live/{topic}.json").status_code == (200 if topic == "cluster" else 404)
-    assert alices.get("/jobs/live/jobs.json").status_code == 404
+    assert alices.get(f"/live/{topic}.json").json()["seq"] >= 0
+    assert bobs.get(f"/live/{topic}.json").status_code == (200 if topic == "cluster" else 404)
+    assert alices.get("/live/jobs.json").status_code == 404
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Machines are let in on a page: a token is shown once, in the command that a machine runs, and can be withdrawn."""
 
-from __future__ import annotations
-
 import re
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Stopping many jobs, giving them a priority, and taking the list along as CSV: by whom, and what is said."""
 
-from __future__ import annotations
-
 import csv
 import io
 from typing import Any
@@ -13,9 +11,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from rest_framework.test import APIClient
 
-from core.csv_text import csv_chunks, safe_cell
+from core.downloads import csv_chunks, safe_cell
 from jobs.models import Checkpoint, Job
-from jobs.pages.list.bulk_confirm import last_checkpoints, stop_question
+from jobs.pages.list.views import last_checkpoints, stop_question
 from jobs.states import JobState
 from tests.factories import JobFactory, set_job
 from tests.scene import Scene

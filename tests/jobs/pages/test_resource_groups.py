@@ -1,7 +1,5 @@
 """Resource groups as administrators make, change and delete them, and as everybody sees them."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Filters that people give a name: their own, named once, and an address that can be shared."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib.auth.models import User

@@ -1,7 +1,5 @@
 """The Train form's typed parameters, previews of both forms, and the undoing of a change."""
 
-from __future__ import annotations
-
 import pytest
 from django.test import Client
 

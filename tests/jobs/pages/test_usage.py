@@ -1,7 +1,5 @@
 """The usage page: what it says of a window, for whom, and prices."""
 
-from __future__ import annotations
-
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from types import SimpleNamespace
@@ -14,7 +12,7 @@ from django.utils import timezone
 
 from core.models import AuditEntry
 from jobs.models import GpuPrice, SlotClaim
-from jobs.usage.shapes import gpu_hours
+from jobs.pages.usage.views import gpu_hours
 from tests.scene import Scene
 
 PRICE = {"gpu_model": "H200", "per_hour": "2,50", "valid_from": "2026-01-01"}

@@ -1,7 +1,5 @@
 """Validate trained model: who may, what is shown of it, and by REST the same."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

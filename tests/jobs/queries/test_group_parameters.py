@@ -1,7 +1,5 @@
 """Each parameter of WMLA by its names: what it sets, or why it sets nothing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 from jobs.tutorial.moments import Expected, Point, Seen, find, moments, pause_at, table, violations

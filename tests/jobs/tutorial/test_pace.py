@@ -1,12 +1,10 @@
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.tutorial.pace import StepPoint, choose_lengths, measured_rate, steps_per_epoch
+from jobs.tutorial.moments import StepPoint, choose_lengths, measured_rate, steps_per_epoch
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

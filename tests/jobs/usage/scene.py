@@ -1,7 +1,5 @@
 """A cluster that was used for some days, by several users, groups and GPU models."""
 
-from __future__ import annotations
-
 import random
 from datetime import UTC, datetime, timedelta
 

@@ -1,7 +1,5 @@
 """Busy and idle time of held GPUs, from one report to the next."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,10 +9,9 @@ from hypothesis import strategies as st
 from tidepool.protocol import DeviceReading
 
 from jobs.models import GpuActivity, SlotClaim
-from jobs.usage.activity import MAX_GAP_MS, Counted, Reading, count
 from jobs.usage.claims import measures_between
 from jobs.usage.intervals import PIECE, Measure, to_ms
-from jobs.usage.recording import count_activity
+from jobs.usage.recording import MAX_GAP_MS, Counted, Reading, count, count_activity
 from tests.factories import HostFactory, JobFactory, SlotClaimFactory, SlotFactory
 from workers.models import GpuReading, Slot
 
@@ -65,7 +62,7 @@ START = datetime(2026, 3, 1, 12, 14, 50, tzinfo=UTC)
 
 
 def report(slots: dict[int, Slot], seconds: float, percent: float | None, *, virtual: bool = False) -> None:
-    """As `jobs.control.host_reports` does."""
+    """As `jobs.control.hosts` does."""
     now = START + timedelta(seconds=seconds)
     devices = [DeviceReading(index, "H200", virtual, percent, None, None) for index in slots]
     columns: dict[int, dict[str, Any]] = count_activity(slots, devices, now, 5.0)

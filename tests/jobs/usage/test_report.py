@@ -1,7 +1,5 @@
 """What the page, REST and CSV say of a window is what the claims add up to, for each who may read it."""
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 from collections.abc import Callable

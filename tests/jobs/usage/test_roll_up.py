@@ -1,7 +1,5 @@
 """Sums in the database: written hour by hour, the same however often and by whomever, and anew from the claims."""
 
-from __future__ import annotations
-
 import random
 import threading
 from collections import defaultdict

@@ -1,12 +1,11 @@
 """Sums of hours and days and the claims at a window's edges are what the claims themselves add up to."""
 
-from __future__ import annotations
-
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobs.usage.intervals import DAY, HOUR, NOTHING, Amount, Interval, Measure, amount_in, cuts, summed_up
-from jobs.usage.rollup import Part, Size, Stored, cover, rolled
+from jobs.usage.recount import rolled
+from jobs.usage.window import Part, Size, Stored, cover
 
 thorough = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

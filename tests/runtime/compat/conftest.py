@@ -1,7 +1,5 @@
 """WMLA's example and its data, and labs in which scripts of its style are trained."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Each option of WMLA's FabricModel, in one process: hooks, callbacks and loggers of both generations."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import math

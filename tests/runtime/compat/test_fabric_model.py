@@ -1,7 +1,5 @@
 """IBM WMLA's FabricModel: the demo's model trains in it, off the cluster and on it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Iterator

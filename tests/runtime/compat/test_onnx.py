@@ -1,7 +1,5 @@
 """Trained models as ONNX, exported for real and read by the `onnx` package."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import onnx

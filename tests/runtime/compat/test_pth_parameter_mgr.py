@@ -1,7 +1,5 @@
 """What was chosen in the model's form reaches a script by IBM's `pth_parameter_mgr`, as the script is."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -16,7 +14,7 @@ from fabric_model import FabricModel
 from tidepool.env import RankContext, rank_environment
 from tidepool.protocol import to_json
 
-from datasets.inspection.layout import ROLES
+from datasets.inspection.findings import ROLES
 from models_registry.settings import SETTINGS
 from tests.datasets.cifar_files import write_cifar
 from tests.runtime.lab import RUNTIME, Lab

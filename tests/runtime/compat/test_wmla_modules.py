@@ -1,7 +1,5 @@
 """WMLA's smaller modules: what their files and lines look like, and that scripts can import them as they do."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re
@@ -17,7 +15,8 @@ from _wmla.absent import INSTEAD
 from elog import ELog
 from emetrics import EMetrics
 from monitor_pth import PytorchMonitor
-from tidepool.fabric import build_fabric
+from tidepool import wmla
+from tidepool.wmla import build_fabric
 
 from models_registry.code import COMPAT_MODULES
 from tests.runtime.lab import RUNTIME
@@ -133,13 +132,11 @@ def test_the_archive_is_a_zip_and_always_the_same(tmp_path: Path) -> None:
 
 
 def test_other_sources_make_another_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import tidepool.fabric as fabric
-
     before = build_fabric(tmp_path)
     (tmp_path / "sources").mkdir()
     (tmp_path / "sources" / "fabric_model.py").write_text("changed = True\n")
-    monkeypatch.setattr(fabric, "_SOURCES", tmp_path / "sources")
-    monkeypatch.setattr(fabric, "ARCHIVED", ("fabric_model.py",))
+    monkeypatch.setattr(wmla, "_SOURCES", tmp_path / "sources")
+    monkeypatch.setattr(wmla, "_ARCHIVED", ("fabric_model.py",))
     assert build_fabric(tmp_path) != before
 
 

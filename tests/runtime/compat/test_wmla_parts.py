@@ -1,7 +1,5 @@
 """The parts of WMLA's driver by themselves: hyperparameters for all ranks, the ledger, datasets that are downloaded."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 from pathlib import Path
@@ -9,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from _wmla.hyperparameters import Hyperparameters
+from _wmla.driver import Hyperparameters
 from _wmla.ledger import Entry, Ledger, bring_files, records_after
-from _wmla.sources import datasets_of
+from _wmla.options import datasets_of
 from tidepool.env import RankContext, rank_environment
 from tidepool.protocol import to_json
 

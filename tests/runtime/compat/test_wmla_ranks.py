@@ -1,7 +1,5 @@
 """A script in WMLA's style on real ranks: its environment, its driver's log through resizes and deaths, its results."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

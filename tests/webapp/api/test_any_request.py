@@ -1,7 +1,5 @@
 """Requests made at random from the API's own description, WMLA's addresses included: none is answered with a 5xx."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

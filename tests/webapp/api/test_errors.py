@@ -1,7 +1,5 @@
 """Whatever is sent, the answer is a sentence in one shape: never a 5xx, never half a row."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

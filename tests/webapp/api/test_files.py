@@ -1,14 +1,12 @@
 """Folders of the server and uploads in pieces by REST: as a client would use them, and as it must not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 from rest_framework.test import APIClient
 
-from core.browse import listing
 from core.errors import UserError
+from core.folders import listing
 from core.models import Upload
 from datasets.models import DatasetVersion
 from tests.core.archives import tar_of, zip_of

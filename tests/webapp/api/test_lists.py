@@ -1,7 +1,5 @@
 """Lists come in pages, and a page costs the same number of queries however many rows it has."""
 
-from __future__ import annotations
-
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext

@@ -1,7 +1,5 @@
 """Hosts are removed and restored, resource groups changed and deleted, by REST."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Templates and models by REST: all that their pages can do."""
 
-from __future__ import annotations
-
 import pytest
 
 from models_registry.models import ModelTemplate, RegisteredModel

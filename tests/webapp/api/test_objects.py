@@ -1,7 +1,5 @@
 """Alice owns a job, Bob must not know of it, Carol is staff."""
 
-from __future__ import annotations
-
 import pytest
 
 from jobs.models import Job

@@ -1,7 +1,5 @@
 """The same requests on PostgreSQL and Redis: what SQLite forgives must not pass either."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

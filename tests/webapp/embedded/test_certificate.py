@@ -1,7 +1,5 @@
 """The certificate of `up --wmla-ports`: made once, kept while it serves, trusted by strict clients."""
 
-from __future__ import annotations
-
 import ssl
 import stat
 import threading

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import socket
 import sqlite3
@@ -8,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from django.core.management import CommandError
 
 from tests.journey.running_stack import free_port
 from webapp.embedded import home
@@ -22,21 +21,18 @@ def test_makes_folders_that_only_this_user_reads(tmp_path: Path) -> None:
 
 def test_says_what_to_do_where_nothing_can_be_written() -> None:
     # A folder that refuses root too.
-    with pytest.raises(home.HomeNotWritable, match=r"/proc/tidepool cannot be written .*: set TIDEPOOL_HOME"):
+    with pytest.raises(CommandError, match=r"/proc/tidepool cannot be written .*: set TIDEPOOL_HOME"):
         home.prepare_home(Path("/proc/tidepool"))
 
 
 def test_second_holder_is_told_who_the_first_is(tmp_path: Path) -> None:
     home.prepare_home(tmp_path)
-    first, second = home.HomeLock(tmp_path), home.HomeLock(tmp_path)
-    first.acquire("process 12 at http://127.0.0.1:8000")
-    with pytest.raises(
-        home.HomeInUse, match=r"already runs on .*: process 12 at http://127.0.0.1:8000\. Stop it first"
-    ):
-        second.acquire("process 13")
-    first.release()
-    second.acquire("process 13")
-    second.release()
+    first = home.lock_home(tmp_path, "process 12 at http://127.0.0.1:8000")
+    with pytest.raises(CommandError, match=r"already runs on .*: process 12 at http://127.0.0.1:8000\. Stop it first"):
+        home.lock_home(tmp_path, "process 13")
+    first.close()
+    with home.lock_home(tmp_path, "process 13"):
+        assert (tmp_path / "run" / "up.lock").read_text() == "process 13"
 
 
 def test_makes_up_a_password_once_and_keeps_it_secret(tmp_path: Path) -> None:

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -11,7 +9,7 @@ import psutil
 import pytest
 
 from tests.waiting import wait_until
-from webapp.embedded.processes import Children, ChildSpec
+from webapp.embedded.processes import Children, ChildSpec, open_log, rotate
 
 SLEEPS = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
 IGNORES_TERM = [
@@ -55,9 +53,9 @@ def wait_for_word(children: Children, name: str) -> None:
 
 
 def kill_and_watch(children: Children, name: str) -> int:
-    pid = children.pid(name)
+    pid = children.by_name[name].process.pid
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: children.ended(name) is not None, f"{name} has ended")
+    wait_until(lambda: children.by_name[name].process.poll() is not None, f"{name} has ended")
     children.watch()
     return pid
 
@@ -78,11 +76,11 @@ def test_starts_a_dead_child_again_and_says_so(
         f"one was ended by SIGKILL; it starts again in 0.5 s (its log: {tmp_path}/logs/one.log).",
     ]
     children.watch()
-    assert children.ended("one") is not None, "started again before its backoff was over"
+    assert children.by_name["one"].process.poll() is not None, "started again before its backoff was over"
     clock.seconds += 0.5
     children.watch()
-    assert children.ended("one") is None
-    assert children.pid("one") != old
+    assert children.by_name["one"].process.poll() is None
+    assert children.by_name["one"].process.pid != old
 
 
 def test_doubles_the_backoff_until_a_child_has_settled(
@@ -90,14 +88,14 @@ def test_doubles_the_backoff_until_a_child_has_settled(
 ) -> None:
     children.start(spec("one", [sys.executable, "-c", "raise SystemExit(3)"], tmp_path))
     for _ in range(3):
-        wait_until(lambda: children.ended("one") is not None, "one has ended")
+        wait_until(lambda: children.by_name["one"].process.poll() is not None, "one has ended")
         children.watch()
         clock.seconds += 30
         children.watch()
     assert [sentence.split("(")[0] for sentence in said] == [
         f"one ended with code 3; it starts again in {wait} s " for wait in ("0.5", "1", "2")
     ]
-    wait_until(lambda: children.ended("one") is not None, "one has ended")
+    wait_until(lambda: children.by_name["one"].process.poll() is not None, "one has ended")
     clock.seconds += 61
     children.watch()
     assert "in 0.5 s" in said[-1]
@@ -106,7 +104,7 @@ def test_doubles_the_backoff_until_a_child_has_settled(
 def test_stops_a_child_that_ignores_the_polite_signal(children: Children, tmp_path: Path, said: list[str]) -> None:
     children.start(spec("one", IGNORES_TERM, tmp_path))
     wait_for_word(children, "one")
-    pid = children.pid("one")
+    pid = children.by_name["one"].process.pid
     children.stop(["one"], grace_seconds=0.1)
     assert not psutil.pid_exists(pid)
     assert said == ["one did not stop within 0.1 s: killed."]
@@ -144,7 +142,7 @@ from pathlib import Path
 from webapp.embedded.processes import Children, ChildSpec
 children = Children(logs=Path(sys.argv[1]), say=print)
 children.start(ChildSpec("one", {command!r}, dict(os.environ), Path("/")))
-print(children.pid("one"), flush=True)
+print(children.by_name["one"].process.pid, flush=True)
 time.sleep(600)
 """
 
@@ -160,3 +158,29 @@ def test_children_end_when_their_parent_is_killed(tmp_path: Path, command: list[
         wait_until(lambda: (tmp_path / "one.log").read_text(), "the child runs")
         parent.kill()
     wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, "the child is gone")
+
+
+def test_a_log_past_its_limit_moves_aside_and_its_writer_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "logs" / "web.log"
+    with open_log(path) as log:
+        log.write(b"first line\n")
+        assert not rotate(path, limit_bytes=11)
+        log.write(b"second line\n")
+        assert rotate(path, limit_bytes=11)
+        log.write(b"third line\n")
+    assert path.read_text() == "third line\n"
+    assert (tmp_path / "logs" / "web.log.1").read_text() == "first line\nsecond line\n"
+
+
+def test_a_second_rotation_replaces_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "web.log"
+    for line in (b"one\n", b"two\n"):
+        with open_log(path) as log:
+            log.write(line)
+        assert rotate(path, limit_bytes=0)
+    assert (tmp_path / "web.log.1").read_text() == "two\n"
+    assert path.read_text() == ""
+
+
+def test_a_log_that_is_not_there_needs_no_rotation(tmp_path: Path) -> None:
+    assert not rotate(tmp_path / "web.log")

@@ -1,7 +1,5 @@
 """Pages cost the same however many trainings lie behind them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

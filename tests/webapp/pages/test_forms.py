@@ -1,7 +1,5 @@
 """Forms call one action, show its errors beside their fields, and keep what was typed."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a page knows plus the events of real actions is what it would fetch afresh."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,14 +13,14 @@ from core import live
 from core.hub import frames
 from core.live import CLUSTER, HOSTS, Event, job_topic, merge
 from jobs import actions
-from jobs.control.allocation import add_point
-from jobs.control.claims import open_claims, release_claims
 from jobs.control.ending import requeue_interrupted
-from jobs.control.host_reports import record_host
-from jobs.control.lost_hosts import Watch, reap_lost_hosts
+from jobs.control.generations import add_point
+from jobs.control.hosts import reap_lost_hosts, record_host
+from jobs.control.lifecycle import open_claims, release_claims
 from jobs.control.transition import Why, change, lock_job
 from jobs.models import Job
-from jobs.pages.queries import cluster_live, job_live
+from jobs.pages.job.views import job_live
+from jobs.pages.queries import cluster_live
 from scheduling.plan import PlanReason
 from tests.jobs.cluster import FakeHost
 from tests.scene import Scene, shares
@@ -51,8 +49,8 @@ def _release(job: Job) -> None:
 
 
 def _reprioritise(job: Job) -> None:
-    actions.change_priority(job.pk, 7000, "alice")
-    actions.change_max_slots(job.pk, 6, "alice")
+    actions.change_job(job.pk, actions.JobChange(priority=7000), "alice")
+    actions.change_job(job.pk, actions.JobChange(max_slots=6), "alice")
 
 
 def _suspend(job: Job) -> None:
@@ -163,7 +161,7 @@ def _first_report(scene: Scene) -> None:
 
 def _fall_silent(scene: Scene) -> None:
     Host.objects.filter(name="gpu-host-2").update(last_report_at=timezone.now() - timedelta(hours=1))
-    reap_lost_hosts(Watch(), timezone.now())
+    reap_lost_hosts(None, timezone.now())
 
 
 def _stop(scene: Scene) -> None:

@@ -1,7 +1,5 @@
 """What pages say, what they cost, and what is said where there is nothing to show."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

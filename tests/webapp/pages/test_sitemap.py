@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from django.test import Client
 from django.urls import resolve

@@ -1,7 +1,5 @@
 """A user sees own jobs, staff sees all; of others' jobs nothing but the GPUs they hold."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -20,7 +18,7 @@ ALICES_NAMES = ("T1 digits-cnn", "T2 digits-cnn", "digits-wide", "digits-baselin
         "/",
         "/overview/live.json",
         "/cluster/",
-        "/cluster/live.json",
+        "/live/cluster.json",
         "/cluster/trace.json",
         "/jobs/",
         "/jobs/?search=digits",

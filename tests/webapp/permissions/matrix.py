@@ -1,7 +1,5 @@
 """The addresses of the site, one cluster with somebody in each role, and what a request is answered with."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator
@@ -22,7 +20,7 @@ from accounts import actions
 from accounts.tokens import make_token
 from core.models import Upload
 from core.roles import Role, viewers
-from jobs.actions.change import JobChange, change_job
+from jobs.actions.owner import JobChange, change_job
 from jobs.files.folder import job_folder
 from jobs.models import Checkpoint, InstanceGroup, Job, SavedFilter, Validation
 from jobs.models.usage import GpuPrice

@@ -1,7 +1,5 @@
 """Every method of every address is asked for in every role, and answers as tests/permissions.py says."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Methods that an address does not serve are refused, to an administrator too."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.permissions import LOGIN, NOBODY

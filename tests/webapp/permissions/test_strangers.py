@@ -1,7 +1,5 @@
 """Who has not logged on gets in nowhere, by whatever method."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.permissions import LOGIN

@@ -1,7 +1,5 @@
 """Asking WMLA's deep learning addresses in tests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.http import HttpResponse

@@ -4,8 +4,6 @@ No more is looked at than the address: uploads are neither read nor kept (tests/
 and no body makes it a fault of the server.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from jobs.models import Job
 from models_registry.models import RegisteredModel
 from tests.factories import RegisteredModelVersionFactory
 from tests.wmla.registry.deep_learning import BASE, ask, refusal
-from wmla.frameworks import FRAMEWORKS
+from wmla.service import FRAMEWORKS
 
 SEARCH = "There is no search for hyperparameters here: start a training for each choice"
 SERVING = "Trained models are not served here: download one with GET /models/<model>/trainings"

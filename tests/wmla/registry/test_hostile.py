@@ -1,7 +1,5 @@
 """Whatever a field holds, the answer is a line of text or what was asked for: never a 5xx."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

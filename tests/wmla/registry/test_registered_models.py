@@ -1,7 +1,5 @@
 """Templates and models."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Trainings of a model, and validations of what they left."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A broker and a host of each test's own, with nothing left afterwards."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path

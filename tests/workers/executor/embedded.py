@@ -1,7 +1,5 @@
 """A private broker, and an executor as a real Celery worker on it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -60,7 +58,7 @@ class Broker:
         queue = f"host.{sync.host}"
         self.app.send_task("executor.sync", args=[to_json(sync)], queue=queue, expires=30, retry=False)
 
-    def forget(self, host: Host) -> None:
+    def forget(self, host: "Host") -> None:
         """Drop what it has not read: the next host of this name would obey a higher revision for good."""
         with redis.Redis(unix_socket_path=str(self.socket)) as client:
             client.delete("control", f"host.{host.name}", "unacked", "unacked_index")

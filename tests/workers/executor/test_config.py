@@ -1,7 +1,5 @@
 """An executor's environment."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

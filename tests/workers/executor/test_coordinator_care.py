@@ -1,7 +1,5 @@
 """The lead host's executor starts the job's coordinator, tells it the target, and starts it again when it dies."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

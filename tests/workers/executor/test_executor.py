@@ -1,7 +1,5 @@
 """Executors as real Celery workers on a real broker: what a desired state does, and what survives which death."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Journals are read from the acknowledged entry on, sent again when nobody acknowledges, and never pile up."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a host says of its devices, with NVML played by a double."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """What a report carried and could not be delivered is in the next one."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import closing
 from pathlib import Path

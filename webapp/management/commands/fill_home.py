@@ -1,13 +1,11 @@
 """`manage.py fill_home`: does for services that are started one by one what `up` does for a new home."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand
 
-from webapp.embedded.home import EarlierHome, HomeNotWritable, admin_password, prepare_home, refuse_earlier_home
+from webapp.embedded.home import admin_password, prepare_home, refuse_earlier_home
 from webapp.first_home import fill_home
 
 
@@ -15,11 +13,8 @@ class Command(BaseCommand):
     help = "Add what a new home lacks: the administrator, resource groups, the digits and their model."
 
     def handle(self, *args: Any, **options: Any) -> None:
-        try:
-            prepare_home(settings.TIDEPOOL_HOME)
-            refuse_earlier_home()
-        except (EarlierHome, HomeNotWritable) as error:
-            raise CommandError(str(error)) from None
+        prepare_home(settings.TIDEPOOL_HOME)
+        refuse_earlier_home()
         password, _ = admin_password(settings.TIDEPOOL_HOME, settings.TIDEPOOL_ADMIN_PASSWORD)
         fill_home(password)
         self.stdout.write(f"{settings.TIDEPOOL_HOME} has what it needs.")

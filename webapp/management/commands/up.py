@@ -1,7 +1,5 @@
 """`manage.py up`: everything that Tidepool needs, on this machine, in the foreground."""
 
-from __future__ import annotations
-
 import signal
 import time
 from argparse import ArgumentParser, ArgumentTypeError
@@ -11,18 +9,14 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from webapp.embedded.broker import NoBroker
 from webapp.embedded.certificate import CertificateFiles
-from webapp.embedded.home import HomeInUse, HomeNotWritable
-from webapp.embedded.ports import WMLA_PORTS, AddressRefused, check_address, parse_listeners
+from webapp.embedded.ports import WMLA_PORTS, check_address, parse_listeners
 from webapp.embedded.specs import StackOptions
-from webapp.embedded.stack import NotReady, Stack, StopAsked
+from webapp.embedded.stack import Stack, StopAsked
 from webapp.first_home import ADMIN
 
 _CHECKOUT = Path(__file__).resolve().parents[3]
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-#: Sentences for the user; anything else is a mistake of ours and shows its traceback.
-_REFUSALS = (AddressRefused, HomeInUse, HomeNotWritable, NoBroker, NotReady)
 
 
 class Command(BaseCommand):
@@ -58,11 +52,8 @@ class Command(BaseCommand):
             raise CommandError(f"--wmla-ports names {options['port']}, which is --port already: name other ports.")
         chosen = StackOptions(**{name: options[name] for name in StackOptions.__dataclass_fields__})
         begun = time.monotonic()
-        try:
-            check_address(chosen.address, settings.ALLOWED_HOSTS)
-            stack = Stack(chosen, _CHECKOUT, self._say)
-        except AddressRefused as error:
-            raise CommandError(str(error)) from None
+        check_address(chosen.address, settings.ALLOWED_HOSTS)
+        stack = Stack(chosen, _CHECKOUT, self._say)
         # A shell that starts us in the background lets us ignore SIGINT: ask for it explicitly.
         for number in _STOP_SIGNALS:
             signal.signal(number, lambda *_: stack.ask_to_stop())
@@ -75,8 +66,6 @@ class Command(BaseCommand):
             stack.run_until_asked_to_stop()
         except StopAsked:
             self._say("Stopping before everything had started.")
-        except _REFUSALS as error:
-            raise CommandError(str(error)) from None
         finally:
             stack.stop()
         self._say("Tidepool has stopped.")

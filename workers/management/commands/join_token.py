@@ -1,7 +1,5 @@
 """`manage.py join_token`: lets a machine, or several, become GPU hosts."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from typing import Any
 

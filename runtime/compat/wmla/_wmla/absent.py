@@ -1,7 +1,5 @@
 """Modules of WMLA that are not here: importing one says so, and what there is instead."""
 
-from __future__ import annotations
-
 from typing import NoReturn
 
 __all__ = ["INSTEAD", "refuse"]
@@ -19,5 +17,5 @@ INSTEAD = {
 
 
 def refuse(module: str) -> NoReturn:
-    """As a missing module is: scripts that can do without one catch this error."""
+    """Refuse as a missing module is refused: scripts that can do without one catch this error."""
     raise ModuleNotFoundError(f"WMLA's {module} is not here: {INSTEAD[module]} See {_PAGE}.", name=module)

@@ -4,50 +4,34 @@ All ranks call these methods at the same places. Callbacks run on rank 0 alone; 
 parameter groups then holds on all ranks.
 """
 
-from __future__ import annotations
-
+import inspect
 import json
 import math
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from tidepool.env import data_folder, log_folder, logging_into
 from tidepool.protocol import StepRecord
 from tidepool.torch import Session
 from tidepool.wmla import driver_folder
 
-from _wmla.calling import call, log_test, log_train
-from _wmla.hyperparameters import Hyperparameters
 from _wmla.ledger import Entry, Ledger, bring_files, records_after
+from _wmla.options import Parts
 
-__all__ = ["Driver", "Plan", "Progress", "Roles"]
+__all__ = ["Driver", "Hyperparameters", "Plan", "Progress"]
 
 RESULTS = "val_dict_list.json"
 #: Of a step's record, no metrics of the script.
 _BOOKKEEPING = {*StepRecord.__struct_fields__, "samples_per_second", "learning_rate"}
-
-
-@dataclass(frozen=True)
-class Roles:
-    """The loggers and callbacks of the script."""
-
-    driver_logger: Any = None
-    worker_logger: Any = None
-    callbacks: list[Any] = field(default_factory=list)
-    #: (epoch, most GPUs) -> how many shall compute in that epoch.
-    scaleup: Callable[[int, int], Any] | None = None
-
-    @property
-    def on_driver(self) -> list[Any]:
-        """Each once, though one object may be logger and callback."""
-        owners = [self.driver_logger, *self.callbacks]
-        return list({id(owner): owner for owner in owners if owner is not None}.values())
+#: Parameters by which a logger of the newer generation is known.
+_NEWER = {"metrics", "epoch"}
 
 
 @dataclass(frozen=True)
@@ -65,13 +49,13 @@ class Plan:
 
     @property
     def batches(self) -> int:
-        """Of an epoch."""
+        """Mini-batches of an epoch."""
         return -(-self.samples // self.batch_size)
 
 
 @dataclass
 class Progress:
-    """The part of it that belongs to the training's state."""
+    """The driver's part of the training's state."""
 
     #: The last epoch whose beginning all ranks have been through.
     begun: int = -1
@@ -90,14 +74,17 @@ class Progress:
 
 
 class Driver:
-    def __init__(self, session: Session, roles: Roles, plan: Plan, progress: Progress) -> None:
-        self._session, self._roles, self._plan, self._progress = session, roles, plan, progress
-        self._hyperparameters = Hyperparameters(next(iter(session.optimizers.values())))
+    def __init__(self, session: Session, parts: Parts, plan: Plan, progress: Progress) -> None:
+        self._session, self._parts, self._plan, self._progress = session, parts, plan, progress
+        self._hyperparameters = Hyperparameters(parts.optimizer)
+        owners = [parts.driver_logger, *parts.callbacks]
+        #: Each once, though one object may be logger and callback.
+        self._on_driver = list({id(owner): owner for owner in owners if owner is not None}.values())
         self._folder: Path | None = None
         self._ledger: Ledger | None = None
-        if session.context is not None and session.folder is not None:
+        if session.context is not None:
             self._folder = driver_folder(session.context)
-            self._ledger = Ledger(session.folder, self._folder, roles.on_driver)
+            self._ledger = Ledger(session.context.folder, self._folder, self._on_driver)
         self._on_duty = self._introduced = False
         self._began_at = time.time()
         #: The last step that the driver's logger has been told of, and the worker's; None: from here on.
@@ -111,13 +98,13 @@ class Driver:
     def begin_epoch(self, epoch: int) -> None:
         self.follow()
         if self._progress.begun < epoch:
-            if self._roles.callbacks or self._roles.scaleup:
+            if self._parts.callbacks or self._parts.scaleup_function:
                 self._progress.most_ranks = self._agree(lambda: self._run_epoch_begin(epoch)) or None
             self._progress.begun = epoch
         self._session.share_among(self._progress.most_ranks)
 
     def follow(self) -> None:
-        """After a step, and before the first one: tell the loggers what they have not been told."""
+        """Tell the loggers what they have not been told, after a step and before the first one."""
         self._tell_worker()
         if self._session.rank != 0:
             self._on_duty = False
@@ -127,14 +114,14 @@ class Driver:
             self._write_ledger(self._ledger)
 
     def end_epoch(self, epoch: int, results: dict[str, float]) -> None:
-        """results: of the validation, `loss` and perhaps `accuracy`; empty where none was due."""
+        """End an epoch. results: of the validation, `loss` and perhaps `accuracy`; empty where none was due."""
         self.follow()
         if results:
             self._progress.results = [*self._progress.results, {"steps": self._session.position.step, **results}]
         self._agree(lambda: self._run_epoch_end(epoch, results))
 
     def end(self) -> None:
-        call(self._roles.worker_logger, "on_train_end")
+        call(self._parts.worker_logger, "on_train_end")
         if self._on_duty:
             iterations = self._plan.epochs * self._plan.batches
             seconds = time.time() - self._began_at
@@ -158,11 +145,11 @@ class Driver:
         return round(result)
 
     def _run_epoch_begin(self, epoch: int) -> int:
-        for callback in self._roles.callbacks:
+        for callback in self._parts.callbacks:
             call(callback, "on_epoch_begin", epoch)
-        if self._roles.scaleup is None:
+        if self._parts.scaleup_function is None:
             return 0
-        wanted = self._roles.scaleup(epoch, self._plan.engines)
+        wanted = self._parts.scaleup_function(epoch, self._plan.engines)
         if not isinstance(wanted, int) or wanted < 1:
             warnings.warn(f"scaleup_function returned {wanted!r}, which is ignored: return 1 or more", stacklevel=2)
             return 0
@@ -171,61 +158,61 @@ class Driver:
     def _run_epoch_end(self, epoch: int, results: dict[str, float]) -> int:
         is_last = epoch + 1 == self._plan.epochs
         if results:
-            log_test(self._roles.driver_logger, {"loss": math.nan, **results}, self._plan.batches, epoch)
+            found = {"loss": math.nan, **results}
+            log(self._parts.driver_logger, "log_test_metrics", found, self._plan.batches, epoch)
         if self._plan.checkpoint_freq and (epoch + 1) % self._plan.checkpoint_freq == 0:
             self._session.save_weights(f"model_epoch_{epoch + 1}")
-        for callback in self._roles.callbacks:
+        for callback in self._parts.callbacks:
             call(callback, "on_epoch_end", epoch, is_last and self._plan.exports)
         if is_last:
             self._write_results()
-            for owner in self._roles.on_driver:
+            for owner in self._on_driver:
                 call(owner, "on_train_end")
         return 0
 
     def _write_results(self) -> None:
-        """Unless the script has: a tuner of hyperparameters reads it."""
-        if self._session.folder is not None and not (self._session.folder / RESULTS).exists():
-            (self._session.folder / RESULTS).write_text(json.dumps(self._progress.results))
+        """Write what a tuner of hyperparameters reads, unless the script has."""
+        folder = self._session.folder
+        if folder is not None and not (folder / RESULTS).exists():
+            (folder / RESULTS).write_text(json.dumps(self._progress.results))
 
     # --- loggers ---
 
     def _tell_what_is_new(self) -> None:
         self._take_over()
-        if self._roles.driver_logger is not None:
+        if self._parts.driver_logger is not None:
             with self._logging():
                 for record in self._unlogged():
                     self._tell_driver(record)
         self._logged = self._session.position.step
 
     def _tell_driver(self, record: dict[str, Any]) -> None:
-        """Once for each worker, with the step's means: how each of them fared is summed away."""
+        """Log once for each worker, with the step's means: how each of them fared is summed away."""
         for worker in range(record["world_size"]):
-            log_train(
-                self._roles.driver_logger, _metrics(record), self._completed(record, worker), record["epoch"], worker
-            )
+            self._log_step(self._parts.driver_logger, record, worker)
 
     def _tell_worker(self) -> None:
-        if self._roles.worker_logger is None:
+        if self._parts.worker_logger is None:
             return
         if self._worker_logged is None:
-            call(self._roles.worker_logger, "on_train_begin")
+            call(self._parts.worker_logger, "on_train_begin")
             self._worker_logged = self._session.position.step
         rank = self._session.rank
         for record in self._session.position.records:
             if record["step"] > self._worker_logged and rank < record["world_size"]:
-                completed = self._completed(record, rank)
-                log_train(self._roles.worker_logger, _metrics(record), completed, record["epoch"], rank)
+                self._log_step(self._parts.worker_logger, record, rank)
         self._worker_logged = self._session.position.step
 
-    def _completed(self, record: dict[str, Any], worker: int) -> int:
-        """Mini-batches of the epoch that are done, over all workers, once this one has told of its part of the step."""
+    def _log_step(self, logger: Any, record: dict[str, Any], worker: int) -> None:
+        """Log with the epoch's mini-batches that all workers have done once this one has told of its part."""
         size = self._plan.batch_size
         before = -(-(record["cursor"] - record["samples"]) // size)
         done = -(-record["cursor"] // size)
-        return int(before + -(-(done - before) * (worker + 1) // record["world_size"]))
+        completed = int(before + -(-(done - before) * (worker + 1) // record["world_size"]))
+        log(logger, "log_train_metrics", _metrics(record), completed, record["epoch"], worker)
 
     def _unlogged(self) -> list[dict[str, Any]]:
-        """Records that the driver's logger has not been told of, of whatever rank was the driver then."""
+        """Records that the driver's logger has not been told of, whatever rank was the driver then."""
         position = self._session.position
         records = [record for record in position.records if record["step"] > self._logged]
         if len(records) < position.step - self._logged:
@@ -249,7 +236,7 @@ class Driver:
         if not self._introduced:
             self._introduced = True
             with self._logging():
-                for owner in self._roles.on_driver:
+                for owner in self._on_driver:
                     call(owner, "on_train_begin")
         self._logged = self._session.position.step
         if self._ledger is None:
@@ -261,13 +248,13 @@ class Driver:
         self._write_ledger(self._ledger)
 
     def _inherited(self) -> Entry | None:
-        """That of the checkpoint which the training continues from."""
-        context, folder = self._session.context, self._session.folder
-        if not self._progress.ledger or context is None or folder is None or self._folder is None:
+        """The entry of the checkpoint which the training continues from."""
+        context = self._session.context
+        if not self._progress.ledger or context is None or self._folder is None:
             return None
         entry = Entry(**json.loads(self._progress.ledger))
         source = Path(entry.folder)
-        if source.parent == folder.parent:
+        if source.parent == context.folder.parent:
             bring_files(entry, driver_folder(context, source), self._folder)
             step = self._session.position.step
             records = records_after(source / "metrics.jsonl", entry.step)
@@ -281,17 +268,17 @@ class Driver:
         self._progress.ledger = ledger.text
 
     def _logging(self) -> AbstractContextManager[None]:
-        """LOG_DIR is the driver's, not the rank's."""
+        """A context in which LOG_DIR is the driver's, not the rank's."""
         return nullcontext() if self._folder is None else logging_into(self._folder)
 
     def _say_environment(self) -> None:
         _say("Using pytorch backend.")
-        if self._session.context is not None and self._session.folder is not None:
+        if (results := self._session.folder) is not None:
             folders = {
                 "DATA_DIR": data_folder(),
-                "RESULT_DIR": self._session.folder,
+                "RESULT_DIR": results,
                 "LOG_DIR": log_folder(),
-                "SAVED_MODEL_DIR": self._session.folder / "model",
+                "SAVED_MODEL_DIR": results / "model",
             }
             for name, folder in folders.items():
                 _say(f"Exposed the environment variable {name} to: {folder}")
@@ -308,3 +295,81 @@ def _metrics(record: dict[str, Any]) -> dict[str, float]:
 
 def _say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
+
+
+# --- calls of what a script brings: WMLA's generations give their callbacks different arguments ---
+
+
+def call(owner: Any, method: str, *arguments: Any) -> None:
+    """Call a method with as many of the arguments as it takes; do nothing where there is no such method."""
+    function = getattr(owner, method, None)
+    if callable(function):
+        function(*arguments[: _most(function)])
+
+
+def log(logger: Any, method: str, metrics: Mapping[str, float], completed: int, epoch: int, worker: int = 0) -> None:
+    """Log a step or test. metrics: `loss`, a mean; `accuracy` in percent, if there is one; those of the script."""
+    function = getattr(logger, method, None)
+    if not callable(function):
+        return
+    if _NEWER & set(inspect.signature(function).parameters):
+        call(logger, method, dict(metrics), completed, epoch, worker)
+    else:
+        call(logger, method, metrics["loss"], metrics.get("accuracy", math.nan), completed, worker)
+
+
+def _most(function: Callable[..., Any]) -> int | None:
+    """The number of positional arguments that a function takes; None: any number."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+        return None
+    return sum(
+        parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD) for parameter in parameters
+    )
+
+
+# --- what callbacks change in the optimizer ---
+
+
+class Hyperparameters:
+    """Hyperparameters of an optimizer when this is made: numbers, and tuples of numbers, of each parameter group."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        #: Its parameter groups are other objects once it has received state.
+        self._optimizer = optimizer
+        self._places = [(number, key) for number, group in enumerate(optimizer.param_groups) for key in _numeric(group)]
+        self.count = len(self.read())
+
+    def read(self) -> list[float]:
+        groups = self._optimizer.param_groups
+        return [float(value) for number, key in self._places for value in _values(groups[number][key])]
+
+    def write(self, numbers: Sequence[float]) -> None:
+        """Set the numbers; what is the same already stays as it is, its type too."""
+        rest = iter(numbers)
+        for number, key in self._places:
+            group = self._optimizer.param_groups[number]
+            before = _values(group[key])
+            after = [next(rest) for _ in before]
+            if after == [float(value) for value in before]:
+                continue
+            if isinstance(group[key], torch.Tensor):
+                group[key].fill_(after[0])
+            else:
+                group[key] = tuple(after) if isinstance(group[key], tuple) else after[0]
+
+
+def _numeric(group: dict[str, Any]) -> Iterator[str]:
+    for key in sorted(group):
+        if key != "params" and all(_is_number(value) for value in _values(group[key])):
+            yield key
+
+
+def _values(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.numel() == 1
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,7 +1,5 @@
 """Exports that a training leaves beside its weights: an ONNX file, and a zip to take away."""
 
-from __future__ import annotations
-
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -24,7 +22,7 @@ def missing_for_onnx() -> list[str]:
 
 
 def write_onnx(model: torch.nn.Module, sample: Callable[[], Any], file: Path) -> bool:
-    """Returns whether it is there. What cannot be exported is told, and ends no training.
+    """Write an ONNX file and return whether it is there. What cannot be exported is told, and ends no training.
 
     sample: makes an input. Its first dimension is that of the batch, which may have any size in the file. It should
     have 2 samples or more: a batch of one is taken for a model that knows no other.
@@ -56,7 +54,7 @@ def write_onnx(model: torch.nn.Module, sample: Callable[[], Any], file: Path) ->
 
 
 def _any_batch(given: Any) -> Any:
-    """For each tensor of an input, in the same lists and dicts: its first dimension may vary, if the model allows."""
+    """Let the first dimension of each tensor of an input vary, if the model allows; in the same lists and dicts."""
     if isinstance(given, torch.Tensor):
         return {0: torch.export.Dim.AUTO} if given.ndim else None
     if isinstance(given, list | tuple):
@@ -72,7 +70,7 @@ def _bytes_of(model: torch.nn.Module) -> int:
 
 
 def zip_weights(folder: Path, target: Path) -> Path:
-    """All files of `folder`, as `target`."""
+    """Zip all files of `folder` as `target`."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
         for file in sorted(folder.glob("*")):

@@ -1,7 +1,5 @@
 """Arguments of a script's step and test hooks, and the use of what they return."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -52,7 +50,7 @@ class Batches(Dataset[int]):
 
 
 def accuracy(outputs: Any, labels: Any) -> float:
-    """In percent, 0 to 100; NaN where outputs are no scores of classes. What a step hook gets as `eva`."""
+    """Accuracy in percent; NaN where outputs are no scores of classes. A step hook gets this function as `eva`."""
     if not are_classes(outputs, labels) or not len(labels):
         return math.nan
     return 100.0 * float((outputs.detach().argmax(1) == labels).double().mean())

@@ -6,8 +6,6 @@ them. It is written now and then. A new driver cuts the files to these lengths, 
 and logs the steps since then again; so no line is lost or there twice, whatever became of the one before.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -26,7 +24,7 @@ _BLOCK = 65536
 
 @dataclass
 class Entry:
-    """All that is known at one moment. `folder`: of the attempt, `files`: of the driver's, by name."""
+    """Facts of one moment. folder: the attempt's. files: length of each file of the driver's, by name."""
 
     step: int
     folder: str
@@ -36,7 +34,7 @@ class Entry:
 
 
 class Ledger:
-    """In the folder of an attempt. `owners`: the loggers and callbacks, in an order that is always the same."""
+    """The file in the folder of an attempt. owners: the loggers and callbacks, in an order that is always the same."""
 
     def __init__(self, folder: Path, driver_folder: Path, owners: Sequence[Any]) -> None:
         self._path = folder / "driver.json"
@@ -48,7 +46,7 @@ class Ledger:
         self.text = ""
 
     def read(self) -> Entry | None:
-        """Of this attempt, whoever wrote it."""
+        """The newest entry of this attempt, whoever wrote it."""
         if not self._path.exists():
             return None
         self.text = self._path.read_text()
@@ -68,7 +66,7 @@ class Ledger:
         self._written_at = time.monotonic()
 
     def restore(self, entry: Entry) -> None:
-        """Back to that moment: the driver's files and what its loggers remember."""
+        """Put the driver's files, and what its loggers remember, back to that moment."""
         for name, path in _files(self._driver_folder):
             if path.stat().st_size > entry.files.get(name, 0):
                 os.truncate(path, entry.files.get(name, 0))
@@ -78,7 +76,7 @@ class Ledger:
 
 
 def bring_files(entry: Entry, source: Path, target: Path) -> None:
-    """The driver's files of an earlier attempt, as long as they were at that moment."""
+    """Copy the driver's files of an earlier attempt, as long as they were at that moment."""
     for name, size in entry.files.items():
         if (source / name).is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
@@ -99,7 +97,7 @@ def records_after(metrics: Path, step: int) -> list[dict[str, Any]]:
 
 
 def _whole_lines(path: Path, start: int) -> list[bytes]:
-    """Behind byte `start`. What its writer had begun when it died is no line."""
+    """The lines behind byte `start`. What its writer had begun when it died is no line."""
     with path.open("rb") as file:
         file.seek(start)
         text = file.read()

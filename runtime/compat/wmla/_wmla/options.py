@@ -1,15 +1,17 @@
-"""The spellings of `FabricModel(...)` and `train(...)` in WMLA's generations, as one."""
+"""Arguments of scripts: the spellings of WMLA's generations as one, and the datasets that `datasets_fn` returns."""
 
-from __future__ import annotations
-
+import fcntl
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+from tidepool.env import rank_context
 
-__all__ = ["Parts", "parts_of", "warn_of_unknown"]
+__all__ = ["Parts", "datasets_of", "parts_of", "warn_of_unknown"]
 
 #: A later name of an argument -> the one here.
 _SPELLINGS = {
@@ -45,9 +47,14 @@ class Parts:
     metrics: Any = None
     fn_batch_collate: Callable[[list[Any]], Any] | None = None
 
+    @property
+    def callbacks(self) -> list[Any]:
+        given = self.user_callback
+        return [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
+
 
 def parts_of(model: Any, given: Mapping[str, Any]) -> Parts:
-    """given: arguments by name, in whatever spelling. Raises TypeError for what cannot be trained."""
+    """Read the arguments. given: by name, in whatever spelling. Raises TypeError for what cannot be trained."""
     if not isinstance(model, torch.nn.Module):
         raise TypeError(
             f"FabricModel got a {type(model).__module__}.{type(model).__name__}: only PyTorch models "
@@ -86,10 +93,43 @@ def warn_of_unknown(names: list[str], where: str) -> None:
 
 
 def _in_older_order(given: dict[str, Any]) -> dict[str, Any]:
-    """By position the newer generation has its metrics where the older one has the driver's logger."""
+    """Rename arguments given by position: the newer generation has metrics where the older has a driver's logger."""
     fifth = given.get("driver_logger")
     if fifth is None or hasattr(fifth, "log_train_metrics") or hasattr(fifth, "log_test_metrics"):
         return given
     moved = {name: given[name] for name in _OLDER_ORDER if name in given}
     rest = {name: value for name, value in given.items() if name not in moved}
     return {**rest, **{_NEWER_ORDER[_OLDER_ORDER.index(name)]: value for name, value in moved.items()}}
+
+
+def datasets_of(datasets_fn: Callable[[], Any]) -> tuple[Any, Any]:
+    """(training, held-out); the latter None where the function returns only one."""
+    with _alone_on_this_host():
+        found = datasets_fn()
+    if isinstance(found, tuple | list) and len(found) == 2:
+        training, held_out = found
+        if any(isinstance(part, tuple) and part and all(hasattr(array, "shape") for array in part) for part in found):
+            raise TypeError(
+                "datasets_fn returned arrays, as for Keras: return two datasets of PyTorch, such as "
+                "TensorDataset(inputs, labels)"
+            )
+        return training, held_out
+    if isinstance(found, tuple | list):
+        raise TypeError(f"datasets_fn returned {len(found)} things: return (training dataset, test dataset)")
+    return found, None
+
+
+@contextmanager
+def _alone_on_this_host() -> Iterator[None]:
+    """Keep others waiting during the first call of the job on a host; what is there then may be read by all at once."""
+    context = rank_context()
+    if context is None:
+        yield
+        return
+    done = Path(context.folder, f".datasets.{context.host}.done")
+    with Path(context.folder, f".datasets.{context.host}.lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if done.exists():
+            fcntl.flock(file, fcntl.LOCK_SH)
+        yield
+        done.touch()

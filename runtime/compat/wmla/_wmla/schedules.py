@@ -1,7 +1,5 @@
 """The learning-rate schedules that `pth_parameter_mgr` has made, by optimizer: `FabricModel` steps them."""
 
-from __future__ import annotations
-
 from weakref import WeakKeyDictionary
 
 import torch

@@ -1,8 +1,8 @@
 // What happened to a job, the newest first, as a timeline by day: when, what and why, and who did it.
 
+import { element, timeElement } from "../../dom.js";
 import { refreshTimes } from "../../frame.js";
-import { inWords } from "../../words.js";
-import { element, timeElement } from "./rows.js";
+import { clock, inWords } from "../../words.js";
 
 const EVENTS_SHOWN = 500;
 //: Who is no person.
@@ -60,32 +60,29 @@ export function start() {
 
 function show(events, kind, text) {
   const fitting = events.filter((event) => (KINDS[kind]?.(event) ?? true) && `${event.reason.text} ${event.actor}`.toLowerCase().includes(text));
-  const body = document.getElementById("event-rows");
+  const list = document.getElementById("event-rows");
   const rows = [];
   let day = "";
   for (const event of fitting.slice(0, EVENTS_SHOWN)) {
     const today = new Date(event.at).toLocaleDateString([], { weekday: "long", year: "numeric", month: "long", day: "numeric" });
-    if (today !== day) rows.push(element("li", "event-day", today));
+    if (today !== day) rows.push(element("li", { className: "event-day" }, today));
     day = today;
     rows.push(row(event));
   }
-  body.replaceChildren(...rows);
+  list.replaceChildren(...rows);
   document.getElementById("event-empty").hidden = fitting.length > 0 || events.length === 0;
   document.getElementById("event-count").textContent =
     fitting.length === events.length ? `${events.length} events` : `${fitting.length} of ${events.length} events`;
-  refreshTimes(body);
+  refreshTimes(list);
 }
 
-function row(event) {
-  const line = element("li", `job-event${TROUBLE.has(event.reason.code) ? " is-trouble" : ""}`);
-  const time = element("span", "event-time");
-  time.append(new Date(event.at).toLocaleTimeString([], { hour12: false }), element("br"), timeElement(event.at));
-  const what = element("div");
-  if (event.old !== event.new) what.append(element("span", "tag", event.old ? `${inWords(event.old)} → ${inWords(event.new)}` : inWords(event.new)), " ");
-  what.append(
-    element("span", "", event.reason.text),
-    element("span", "event-actor", PARTS.has(event.actor) ? `by the ${event.actor || "system"}` : `by ${event.actor}`),
+function row({ at, old, new: state, reason, actor }) {
+  const who = PARTS.has(actor) ? `by the ${actor || "system"}` : `by ${actor}`;
+  const change = element("span", { className: "tag" }, old ? `${inWords(old)} → ${inWords(state)}` : inWords(state));
+  return element(
+    "li",
+    { className: `job-event${TROUBLE.has(reason.code) ? " is-trouble" : ""}` },
+    element("span", { className: "event-time" }, clock(new Date(at)), element("br"), timeElement(at)),
+    element("div", {}, ...(old === state ? [] : [change, " "]), reason.text, element("span", { className: "event-actor" }, who)),
   );
-  line.append(time, what);
-  return line;
 }

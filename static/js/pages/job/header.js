@@ -1,18 +1,28 @@
-// The top of a job's page: state, sentence, key figures, error, and what can be asked of it now.
+// The top of a job's page: state, sentence, key figures, time left, and what can be asked of it now.
 
 import { readJson } from "../../charts.js";
-import { setField, showProgress, showState } from "../../fields.js";
-import { refreshTimes } from "../../frame.js";
+import { setField, showProgress, showState } from "../../dom.js";
+import { refresher } from "../../fresh.js";
+import { atMostEvery, fetchJson } from "../../live.js";
 import { duration } from "../../words.js";
+
+const ETA_MS = 5_000;
 
 export function start(page, root) {
   const refusals = readJson("job-refusals");
   let shown = page.state;
+  let estimated = progressOf(page.state);
+  const estimate = async () => showTimeLeft(root, await fetchJson(`/api/v1/jobs/${page.job}/eta/`));
+  const estimateSoon = atMostEvery(ETA_MS, estimate);
+  estimate().catch(() => {});
+  //: What changes with the state alone is rendered by the server.
+  const renewals = ["failure", "facts"].map((id) => refresher(document.getElementById(id)));
   root.addEventListener("click", refuse, true);
   setInterval(() => showElapsed(root, shown), 1_000);
 
   return {
     showState(state) {
+      if (state.state !== shown.state || state.attempt !== shown.attempt) for (const renew of renewals) renew();
       shown = state;
       showState(root, state.state);
       for (const element of root.querySelectorAll("[data-when]")) {
@@ -24,13 +34,17 @@ export function start(page, root) {
       showProgress(root, state.progress);
       if (state.step && state.progress) setField(root, "measured", `${state.step} of ${Math.round(state.step / state.progress)} samples`);
       showNumbers(root, state.final_metrics ?? {});
-      showError(state.error);
-      showMoment(root, "started_at", state.started_at);
-      showMoment(root, "finished_at", state.finished_at);
       setField(root, "gpus-note", state.target_slots === state.slots || state.finished_at ? "" : `${state.target_slots} once they have changed hands`);
       showElapsed(root, state);
+      if (progressOf(state) !== estimated) estimateSoon();
+      estimated = progressOf(state);
     },
   };
+}
+
+//: How long it still takes is asked for when one of these has changed.
+function progressOf(state) {
+  return `${state.state} ${state.step} ${state.slots} ${state.generation}`;
 }
 
 //: What is not possible now stays in its place and says why.
@@ -64,31 +78,28 @@ function number(value, digits) {
   return value === null || value === undefined ? "–" : Number(value).toPrecision(digits);
 }
 
-function showError(error) {
-  const box = document.getElementById("failure");
-  box.hidden = !error;
-  if (!error) return;
-  setField(box, "error-title", error.kind || "Failed");
-  setField(box, "error-message", error.message || "");
-  setField(box, "error-tried", error.tried || "");
-  setField(box, "error-traceback", error.traceback || "");
-  box.querySelector("details").hidden = !error.traceback;
-}
-
-function showMoment(root, name, at) {
-  const time = root.querySelector(`[data-field="${name}"] time`);
-  if (!at || time?.dateTime === at) return;
-  const fresh = document.createElement("time");
-  fresh.dateTime = at;
-  fresh.dataset.relative = "";
-  root.querySelector(`[data-field="${name}"]`).replaceChildren(fresh);
-  refreshTimes(root);
-}
-
 //: Since its first start; before that, how long it has waited.
 function showElapsed(root, state) {
   const since = state.started_at ?? state.submitted_at;
   const until = state.finished_at ? Date.parse(state.finished_at) : Date.now();
   setField(root, "elapsed-label", state.started_at ? "Elapsed" : "Waited");
   setField(root, "elapsed", duration(until - Date.parse(since)));
+}
+
+function showTimeLeft(root, { earliest_seconds: earliest, latest_seconds: latest, text }) {
+  setField(root, "eta", earliest === null ? text : `${range(earliest, latest)} left`);
+  for (const note of root.querySelectorAll('[data-field="eta"]')) note.title = text;
+}
+
+//: As exact as it is known: "about 4 min", "4 to 6 min".
+function range(earliest, latest) {
+  const [least, most] = [roughly(earliest), roughly(latest)];
+  return least === most ? `about ${least}` : `${least} to ${most}`;
+}
+
+function roughly(seconds) {
+  if (seconds < 10) return "10 s";
+  const unit = seconds < 60 ? 10 : seconds < 600 ? 30 : seconds < 3600 ? 60 : seconds < 36_000 ? 600 : 3600;
+  const rounded = Math.round(seconds / unit) * unit;
+  return duration(rounded * 1000).replace(/ 0 (s|min)$/, "");
 }

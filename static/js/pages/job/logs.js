@@ -3,15 +3,15 @@
 // The viewer holds a window of lines (logview.js). Following, it is the end of each log that is chosen, and new lines
 // come by websocket; else it is a place in one log, and scrolling to an edge reads on from there.
 
+import { element } from "../../dom.js";
 import { fetchJson, live } from "../../live.js";
+import { isOver } from "../../words.js";
 import { Search } from "./logsearch.js";
 import { LogView, nameOf } from "./logview.js";
-import { isShown } from "./rows.js";
 
 //: A websocket may have 50 topics, and the page has others.
 const MAX_FOLLOWED = 40;
 const EDGE_PX = 200;
-const OVER = new Set(["SUCCEEDED", "FAILED", "CANCELLED"]);
 
 export function start(page, root) {
   if (!document.getElementById("log-text")) return {};
@@ -47,7 +47,8 @@ class Logs {
 
   //: Nothing is read until somebody looks.
   open() {
-    if (!isShown("logs")) this.unwatchAll();
+    const isShown = !document.hidden && document.getElementById("logs").classList.contains("active");
+    if (!isShown) this.unwatchAll();
     else if (!this.hasOpened) this.readList().catch(() => {});
     else if (this.isFollowing) this.showEnd().catch(() => this.sayUnread());
   }
@@ -82,10 +83,7 @@ class Logs {
       (log) => new Option(`${nameOf(log)}${log.number === null ? "" : ` (${log.rank})`}${log.has_ended ? ", ended" : ""}`, `${attempt}/${log.rank}`),
     );
     if (ranks.length > 1) options.unshift(new Option(`All ${ranks.length} ranks`, `${attempt}/`));
-    const group = document.createElement("optgroup");
-    group.label = isOneOfMany ? `Attempt ${attempt}` : "Ranks";
-    group.append(...options);
-    return group;
+    return element("optgroup", { label: isOneOfMany ? `Attempt ${attempt}` : "Ranks" }, ...options);
   }
 
   //: The logs that are chosen.
@@ -144,10 +142,9 @@ class Logs {
   }
 
   nothingWritten() {
-    const isOver = OVER.has(this.root.dataset.state);
     const whose = splitOnce(this.choice.value)[1] ? "This rank" : "The script";
     const where = this.stream.value || "stdout or stderr";
-    return isOver ? `${whose} wrote nothing to ${where}.` : `${whose} has written nothing to ${where} yet.`;
+    return isOver(this.root.dataset.state) ? `${whose} wrote nothing to ${where}.` : `${whose} has written nothing to ${where} yet.`;
   }
 
   watch(pieces) {

@@ -1,13 +1,13 @@
 // A window of lines. Text is put in as text, and styles are words of a fixed list: nothing that a script writes can
 // become markup. What leaves the window at one end is forgotten, and read again when somebody scrolls back.
 
+import { element } from "../../dom.js";
 import { bytes } from "../../words.js";
-import { element } from "./rows.js";
 
 const MAX_LINES = 2_000;
 const END_LINES = 1_000;
 const LEAST_END_LINES = 50;
-//: The words that the server may name, see jobs/files/ansi.py.
+//: The words that the server may name, see jobs/files/lines.py.
 const STYLES = new Set([
   "bold",
   "dim",
@@ -86,7 +86,8 @@ export class LogView {
 
   //: It was written faster than anybody reads.
   skip(log, count) {
-    if (count > 0) this.box.append(element("div", "log-head", `… ${bytes(count)} of ${nameOf(log)}, ${log.stream} left out here: pause to read them`));
+    const words = `… ${bytes(count)} of ${nameOf(log)}, ${log.stream} left out here: pause to read them`;
+    if (count > 0) this.box.append(element("div", { className: "log-head" }, words));
   }
 
   trim(end) {
@@ -99,14 +100,12 @@ export class LogView {
   }
 
   line(log, { at, spans, cut_bytes: cut }) {
-    const row = element("div", `log-line log-${log.stream}`);
-    row.dataset.at = at;
-    row.dataset.log = log.topic;
+    const row = element("div", { className: `log-line log-${log.stream}`, "data-at": at, "data-log": log.topic });
     for (const { text, style } of spans) {
       const known = style ? style.split(" ").filter((word) => STYLES.has(word)) : [];
-      row.append(known.length ? element("span", known.map((word) => `ansi-${word}`).join(" "), text) : text);
+      row.append(known.length ? element("span", { className: known.map((word) => `ansi-${word}`).join(" ") }, text) : text);
     }
-    if (cut) row.append(element("span", "log-cut", ` … this line has ${bytes(cut)}: download the log to see all of it`));
+    if (cut) row.append(element("span", { className: "log-cut" }, ` … this line has ${bytes(cut)}: download the log to see all of it`));
     return row;
   }
 
@@ -147,5 +146,5 @@ export function nameOf(log) {
 }
 
 function head(log, hasEarlier) {
-  return element("div", "log-head", `${nameOf(log)} · ${log.stream} · ${log.rank}${hasEarlier ? " · its end" : ""}`);
+  return element("div", { className: "log-head" }, `${nameOf(log)} · ${log.stream} · ${log.rank}${hasEarlier ? " · its end" : ""}`);
 }

@@ -1,0 +1,70 @@
+"""Rows that people register by name, with owner and numbered versions: datasets, models and their templates."""
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import Max, Model, OuterRef, Prefetch, ProtectedError, QuerySet, Subquery
+
+from core.audit.entries import audit
+from core.errors import Conflict, NotAllowed
+from core.roles import Owned, may_edit
+
+__all__ = ["delete_named", "kept_if_used", "refuse_foreign", "store_version", "with_latest"]
+
+Row = TypeVar("Row", bound=Model)
+Refusal = Callable[[Collection[Any]], str]
+
+
+class Named(Owned, Protocol):
+    pk: Any
+    owner: Any
+
+    def delete(self) -> Any: ...
+
+
+def with_latest(rows: QuerySet[Row], versions: QuerySet[Any], parent: str) -> QuerySet[Row]:
+    """The rows with their owners; `latest` holds the newest version in a list of one.
+
+    parent: the versions' foreign key to the rows.
+    """
+    newest = versions.filter(**{parent: OuterRef(parent)}).order_by("-number")
+    latest = versions.filter(pk=Subquery(newest.values("pk")[:1]))
+    return rows.select_related("owner").prefetch_related(Prefetch("versions", latest, to_attr="latest"))
+
+
+def refuse_foreign(user: User, row: Owned | None, what: str) -> None:
+    """Names are taken for good: only the owner and administrators may register more under one."""
+    if row is not None and not may_edit(user, row):
+        raise NotAllowed(
+            f"The {what} {row.name!r} belongs to somebody else: choose another name.",
+            fields={"name": ["This name is taken."]},
+        )
+
+
+@transaction.atomic
+def store_version(owner: User, version: Any, rows: QuerySet[Any], name: str, what: str, **described: str) -> None:
+    """Store the next version of the row of this name, which is made where there is none, and described anew."""
+    row, _ = rows.update_or_create(name=name, defaults=described, create_defaults={"owner": owner, **described})
+    refuse_foreign(owner, row, what)
+    version.number = (row.versions.aggregate(newest=Max("number"))["newest"] or 0) + 1
+    row.versions.add(version, bulk=False)
+
+
+def delete_named(user: User, row: Named, what: str, refusal: Refusal) -> None:
+    """Delete a row with its versions in the caller's transaction, unless something needs them: see `kept_if_used`."""
+    number = row.pk
+    with kept_if_used(refusal):
+        row.delete()
+    audit(user, "deleted", kind=what, key=number, name=row.name, before={"owner": row.owner.get_username()})
+
+
+@contextmanager
+def kept_if_used(refusal: Refusal) -> Iterator[None]:
+    """Turn the database's refusal to delete into a Conflict, whose sentence `refusal` makes of the rows in the way."""
+    try:
+        yield
+    except ProtectedError as error:
+        raise Conflict(refusal(error.protected_objects)) from error

@@ -1,0 +1,220 @@
+"""Registers and deletes datasets. Whether files are good is found by a check: at once for small ones, or later."""
+
+import logging
+import secrets
+import shutil
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import Q
+from django.utils.translation import ngettext
+
+from core.archive import ARCHIVE_SUFFIXES
+from core.audit.entries import audit
+from core.errors import Conflict, NotAllowed, UserError, field_error
+from core.folders import resolve_under
+from core.live import DATASETS, publish
+from core.models import Upload
+from core.registry import delete_named, kept_if_used, refuse_foreign, store_version
+from core.roles import may_edit
+from core.sources import Source, new_upload_folder, obtained, slug
+from core.text import checked_name, storable
+from core.uploads import find_upload, finished_file
+from datasets.control import SINGLE_SUFFIXES, announce, check_at_once_if_small
+from datasets.models import LINKS, Dataset, DatasetVersion
+
+__all__ = [
+    "DatasetRegistration",
+    "check_again",
+    "delete_dataset",
+    "delete_version",
+    "register",
+    "require_owner",
+    "version_at",
+]
+
+logger = logging.getLogger(__name__)
+
+#: Leaves room for what is put behind it.
+_MAX_MADE_NAME = 80
+_ONE_SOURCE = "Give one of: a folder on the server, or a file to upload."
+
+
+@dataclass(frozen=True)
+class DatasetRegistration:
+    """A dataset to register: files from `source`, from folders picked one by one, or from a finished upload."""
+
+    name: str
+    source: Source = field(default_factory=Source)
+    kind: str = Dataset.Kind.ANY
+    description: str = ""
+    #: Paths. Only the first is needed; alone it may hold the others as `val` and `test`.
+    training: str = ""
+    validation: str = ""
+    testing: str = ""
+    #: Id of an upload of the owner's.
+    upload: int | None = None
+
+
+def register(owner: User, registration: DatasetRegistration) -> DatasetVersion:
+    """A new dataset, or the next version of one that belongs to `owner`."""
+    name = checked_name(registration.name)
+    if registration.kind not in Dataset.Kind.values:
+        raise field_error("kind", f"There is no such kind: use one of {', '.join(Dataset.Kind.values)}.")
+    refuse_foreign(owner, Dataset.objects.filter(name=name).first(), "dataset")
+    described = {"kind": registration.kind, "description": registration.description}
+    with _with_files(owner, registration, name) as version, transaction.atomic():
+        store_version(owner, version, Dataset.objects.all(), name, "dataset", **described)
+        Upload.objects.filter(pk=registration.upload or 0).delete()
+        announce(version)
+    return check_at_once_if_small(version)
+
+
+def version_at(owner: User, path: str) -> DatasetVersion:
+    """The newest version of whatever dataset has its files at `path`; where there is none, of a new one of `owner`.
+
+    Its check does not matter where nothing is asked of its files: an empty folder is what a script downloads to.
+    path: as in a registration; "": the whole data folder, which nobody looks into.
+    """
+    is_whole = not path.strip("/.")
+    folder = Path(settings.TIDEPOOL_DATA_ROOTS[0]) if is_whole else _resolved(path, "data_path")
+    there = DatasetVersion.objects.select_related("dataset").filter(path=str(folder))
+    unfit = Q(state=DatasetVersion.State.INVALID) & ~Q(dataset__kind=Dataset.Kind.ANY)
+    known = there.exclude(unfit).order_by("-pk").first()
+    if known is not None:
+        return known
+    if not is_whole:
+        return register(owner, DatasetRegistration(_free_name(owner, folder.name), Source(path=str(folder))))
+    ready = DatasetVersion(path=str(folder), state=DatasetVersion.State.READY, size_bytes=0, file_count=0)
+    name = _free_name(owner, "data-folder")
+    with transaction.atomic():
+        store_version(owner, ready, Dataset.objects.all(), name, "dataset", description="The whole data folder.")
+        announce(ready)
+    return ready
+
+
+def _free_name(owner: User, wanted: str) -> str:
+    """The wanted name, or one made of it that no dataset has."""
+    name = storable(wanted)[:_MAX_MADE_NAME].strip(" .") or "data"
+    names = [name, f"{name}-{owner.get_username()}", f"{name}-{secrets.token_hex(4)}"]
+    taken = set(Dataset.objects.filter(name__in=names).values_list("name", flat=True))
+    return next(each for each in names if each not in taken)
+
+
+@contextmanager
+def _with_files(owner: User, given: DatasetRegistration, name: str) -> Iterator[DatasetVersion]:
+    """A version, not stored yet, whose files are ready; what was made is removed again when the body fails."""
+    source = given.source
+    is_picked = bool(given.training or given.validation or given.testing)
+    if sum((is_picked, bool(source.path), source.upload is not None, given.upload is not None)) != 1:
+        raise UserError(_ONE_SOURCE, fields={"path": [_ONE_SOURCE]})
+    if given.upload is not None:
+        yield _from_upload(owner, given.upload, name)
+    elif given.validation or given.testing:
+        picked = _picked(given)
+        with _linked(picked, name) as folder:
+            yield DatasetVersion(path=str(folder), **picked)
+    elif given.training:
+        yield DatasetVersion(path=str(_resolved(given.training, "training")))
+    else:
+        with obtained(source, settings.TIDEPOOL_DATA_ROOTS, label=name, single=SINGLE_SUFFIXES) as folder:
+            yield DatasetVersion(path=str(folder), is_uploaded=source.upload is not None)
+
+
+def _from_upload(owner: User, upload_id: int, name: str) -> DatasetVersion:
+    upload = find_upload(owner, upload_id)
+    if not upload.name.lower().endswith((*SINGLE_SUFFIXES, *ARCHIVE_SUFFIXES)):
+        raise field_error("upload", f"{upload.name} is no archive and no data file: upload a .zip or .tar.gz.")
+    folder = new_upload_folder(settings.TIDEPOOL_DATA_ROOTS, name)
+    archive = str(finished_file(upload))
+    return DatasetVersion(path=str(folder), is_uploaded=True, archive=archive, archive_name=upload.name)
+
+
+def _picked(given: DatasetRegistration) -> dict[str, str]:
+    if not given.training:
+        raise field_error("training", "Pick the training folder, too: what is validated must have been trained.")
+    asked = {"training": given.training, "validation": given.validation, "testing": given.testing}
+    return {role: str(_resolved(path, role)) for role, path in asked.items() if path}
+
+
+def _resolved(path: str, role: str) -> Path:
+    return resolve_under(path, settings.TIDEPOOL_DATA_ROOTS, field=role)
+
+
+@contextmanager
+def _linked(picked: dict[str, str], name: str) -> Iterator[Path]:
+    """One folder for scripts to read, with a link to each that was picked, called as in IBM's tutorial."""
+    folder = settings.TIDEPOOL_DATA_ROOTS[0] / "sets" / f"{slug(name)}-{secrets.token_hex(6)}"
+    folder.mkdir(parents=True, mode=0o755)
+    try:
+        for role, target in picked.items():
+            (folder / LINKS[role]).symlink_to(target)
+        yield folder
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+@transaction.atomic
+def delete_dataset(user: User, dataset: Dataset) -> None:
+    """With all versions and their uploaded files. Folders on the server stay."""
+    require_owner(user, dataset)
+    versions, number = list(dataset.versions.select_for_update()), dataset.pk
+    delete_named(user, dataset, "dataset", partial(_in_use, dataset.name))
+    publish(DATASETS, "state", {str(number): {"state": "DELETED"}})
+    transaction.on_commit(partial(_remove_files, versions))
+
+
+@transaction.atomic
+def delete_version(user: User, version: DatasetVersion) -> None:
+    """The last one goes with its dataset only: a dataset without versions would be a name for nothing."""
+    dataset = Dataset.objects.select_for_update().get(pk=version.dataset_id)
+    require_owner(user, dataset)
+    if dataset.versions.count() == 1:
+        raise Conflict(f"Version {version.number} is the only one of {dataset.name}: delete the dataset instead.")
+    with kept_if_used(partial(_in_use, f"Version {version.number} of {dataset.name}")):
+        version.delete()
+    before = {"version": version.number, "owner": dataset.owner.get_username()}
+    audit(user, "deleted a version of", kind="dataset", key=dataset.pk, name=dataset.name, before=before)
+    announce(dataset.versions.order_by("-number")[0])
+    transaction.on_commit(partial(_remove_files, [version]))
+
+
+@transaction.atomic
+def check_again(user: User, version: DatasetVersion) -> None:
+    """Of a version that was refused, after its files were corrected. One that is READY stays what it was."""
+    require_owner(user, version.dataset)
+    invalid, waiting = DatasetVersion.State.INVALID, DatasetVersion.State.WAITING
+    if not DatasetVersion.objects.filter(pk=version.pk, state=invalid).update(state=waiting, problem="", progress=0):
+        raise Conflict("Only a version whose check found problems is checked again: register changed files anew.")
+    version.refresh_from_db()
+    announce(version)
+
+
+def require_owner(user: User, dataset: Dataset) -> None:
+    if not may_edit(user, dataset):
+        raise NotAllowed(f"Only the owner of {dataset.name} and administrators may change it: ask them.")
+
+
+def _in_use(what: str, jobs: Collection[Any]) -> str:
+    trainings = ngettext("{} training has", "{} trainings have", len(jobs)).format(len(jobs))
+    return f"{what} cannot be deleted: {trainings} used it, and what they learned came from it."
+
+
+def _remove_files(versions: Iterable[DatasetVersion]) -> None:
+    """Remove what Tidepool put there itself: uploads, and folders of links."""
+    root = settings.TIDEPOOL_DATA_ROOTS[0]
+    for version in versions:
+        if version.archive:
+            Path(version.archive).unlink(missing_ok=True)
+        is_ours = Path(version.path).parent in {root / "uploads", root / "sets"}
+        if (version.is_uploaded or version.training) and is_ours:
+            shutil.rmtree(version.path, ignore_errors=True)
+            logger.info("dataset=%s version=%s its files are removed", version.dataset_id, version.number)

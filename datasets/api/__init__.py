@@ -1,1 +1,0 @@
-"""`/api/v1/datasets/`. Called by `webapp.api` only."""

@@ -1,0 +1,278 @@
+"""Hosts: what their executors report, and those that fall silent with the jobs on them.
+
+Reports are stored by `jobs.tasks`; silent hosts are looked for once a second by the scheduler's process.
+
+Nothing is ended for lack of contact: ranks of a silent host may well train on. Its slots are offered to nobody until it
+has reported again; jobs that it leads get another lead host after the lease, and leave it only after twice the lease,
+both counted while the control plane itself was well. If all hosts are silent, the fault is more likely here than there.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from django.conf import settings
+from django.db import transaction
+from tidepool.protocol import DeviceReading, Report
+
+from core import live
+from jobs.control.dispatch import wake_scheduler
+from jobs.control.ending import judge_job, requeue
+from jobs.control.lifecycle import hosts_of, keep_lead, open_claims, raise_revisions, release_claims
+from jobs.control.transition import Why, change, lock_job, record
+from jobs.messages import message
+from jobs.models import Job, Rank, SlotClaim
+from jobs.states import HOLDING, LIVE_RANKS, TRAINING, RankState, Reason
+from jobs.usage.recording import COUNTED, count_activity
+from workers.actions import record_capacity, write_host_states
+from workers.models import GpuReading, Host, Slot
+from workers.queries import held_slots, hosts_now
+
+__all__ = ["RETURNING", "reap_lost_hosts", "record_host", "release_vacated"]
+
+logger = logging.getLogger(__name__)
+
+RETURNING = (Host.State.OFFLINE, Host.State.LOST)
+_HEARD = (Host.State.ONLINE, Host.State.DRAINING)
+_WATCHED = (*_HEARD, Host.State.LOST)
+
+#: A report that is older than the newest one by less than this came late; by more, the host's clock was set back.
+_LATE_SECONDS = 60.0
+#: A GPU that does less than this is idle.
+IDLE_BELOW_PERCENT = 5.0
+_READINGS_EVERY = timedelta(seconds=1)
+_MEASURES = ("utilisation_percent", "memory_used_bytes", "memory_total_bytes", "temperature_celsius", "power_watts")
+
+
+def record_host(report: Report, now: datetime) -> Host:
+    """Store what the host says about itself. One that reports for the first time is created with its slots."""
+    host, news, is_shown = _store(report, now)
+    # Not in the same transaction: live topics are locked before hosts (see raise_revisions).
+    with transaction.atomic():
+        if report.applied_revision > host.desired_revision:
+            live.hold(live.CLUSTER)
+            # The executor remembers more than the database: go on above it, or it would drop every desired state.
+            Host.objects.filter(pk=host.pk, desired_revision__lt=report.applied_revision).update(
+                desired_revision=report.applied_revision
+            )
+            host.desired_revision = raise_revisions([host.pk])[host.pk]
+        if news:
+            live.publish(live.CLUSTER, "state", news)
+        if is_shown:
+            live.publish(live.HOSTS, "state", hosts_now([host.name]))
+        if "hosts" in news:
+            wake_scheduler()
+    return host
+
+
+@transaction.atomic
+def release_vacated(report: Report) -> None:
+    """Release the slots that were to be given back and that this report shows empty."""
+    held = {(rank.job, rank.attempt, rank.slot) for rank in report.ranks}
+    vacating = SlotClaim.objects.open().filter(
+        vacating_at__isnull=False, slot__host__name=report.host, vacate_revision__lte=report.applied_revision
+    )
+    empty: dict[int, list[SlotClaim]] = defaultdict(list)
+    for claim in vacating.select_related("slot__host").order_by("job_id", "id"):
+        if (claim.job_id, claim.attempt, claim.slot.index) not in held:
+            empty[claim.job_id].append(claim)
+    jobs = [lock_job(job_id) for job_id in empty]
+    for job in jobs:
+        release_claims(empty[job.pk])
+        keep_lead(job)
+        judge_job(job.pk)
+
+
+@transaction.atomic
+def _store(report: Report, now: datetime) -> tuple[Host, dict[str, Any], bool]:
+    """The host's row, what is new about it for the cluster's topic, and whether the page of the hosts shows it."""
+    host, _ = Host.objects.select_for_update().get_or_create(name=report.host)
+    if 0 < host.reported_at - report.at < _LATE_SECONDS or not _listens(host, report):
+        return host, {}, False
+    old_state, old_ngpus, old_report_at = host.state, host.ngpus, host.last_report_at
+    _store_facts(host, report, now)
+    slots = {slot.index: slot for slot in host.slots.select_related("reading")}
+    has_more = _ensure_slots(host, slots, report.devices)
+    readings = _store_readings(slots, report.devices, now)
+    _decide_state(host, report)
+    if has_more or (host.state, host.ngpus) != (old_state, old_ngpus):
+        record_capacity(host, now)
+    news: dict[str, Any] = {"slots": readings} if readings else {}
+    if host.state != old_state:
+        news["hosts"] = {host.name: {"state": str(host.state), "virtual": host.virtual}}
+    # Reports come faster than anybody looks: the first one in each second is shown.
+    is_due = old_report_at is None or int(old_report_at.timestamp()) != int(now.timestamp())
+    return host, news, host.state != old_state or is_due
+
+
+def _listens(host: Host, report: Report) -> bool:
+    """False while an administrator has removed it and the same executor still reports; any other brings it back."""
+    if host.removed_at is None:
+        return True
+    if (report.leaving or report.boot == host.removed_boot) and not held_slots(host):
+        return False  # unless a training was given one of its slots at the last moment
+    host.removed_at, host.removed_boot = None, ""
+    host.save(update_fields=["removed_at", "removed_boot"])
+    return True
+
+
+def _store_facts(host: Host, report: Report, now: datetime) -> None:
+    columns = msgspec.structs.asdict(report.facts) | {
+        "boot": report.boot,
+        "last_report_at": now,
+        "reported_at": report.at,
+        "applied_revision": report.applied_revision,
+    }
+    for name, value in columns.items():
+        setattr(host, name, value)
+    host.save(update_fields=columns)
+
+
+def _decide_state(host: Host, report: Report) -> None:
+    """A host that comes back offers slots only once nothing runs there that we do not know."""
+    state = host.state
+    running = {(rank.job, rank.attempt, rank.slot) for rank in report.ranks}
+    known = SlotClaim.objects.open().filter(slot__host=host).values_list("job_id", "attempt", "slot__index")
+    if report.leaving:
+        state = Host.State.OFFLINE
+    elif state in RETURNING and host.applied_revision >= host.desired_revision and running <= set(known):
+        state = Host.State.ONLINE
+    if state != host.state:
+        Host.objects.filter(pk=host.pk, state=host.state).update(state=state)
+        host.state = state
+
+
+def _ensure_slots(host: Host, slots: dict[int, Slot], devices: Sequence[DeviceReading]) -> bool:
+    """Adds to `slots`, by index, those that the host reports for the first time; True if there are any."""
+    known = len(slots)
+    for device in devices:
+        facts = {
+            "device_model": device.model[:128],
+            "device_uuid": (device.uuid or "")[:128],
+            "virtual": device.virtual,
+        }
+        slot = slots.get(device.slot)
+        if slot is None:
+            slots[device.slot] = Slot.objects.create(host=host, index=device.slot, **facts)
+        elif any(getattr(slot, name) != value for name, value in facts.items()):
+            Slot.objects.filter(pk=slot.pk).update(**facts)
+    return len(slots) > known
+
+
+def _store_readings(
+    slots: dict[int, Slot], devices: Sequence[DeviceReading], now: datetime
+) -> dict[str, dict[str, float | None]]:
+    """Returns what changed. At most once per second: reports come faster than anybody looks."""
+    before = {slot.index: slot.reading for slot in slots.values() if hasattr(slot, "reading")}
+    newest = max((reading.at for reading in before.values()), default=None)
+    if not devices or (newest is not None and now - newest < _READINGS_EVERY):
+        return {}
+    counted = count_activity(slots, devices, now, IDLE_BELOW_PERCENT)
+    readings = [
+        GpuReading(
+            slot=slots[device.slot],
+            at=now,
+            idle_since=_idle_since(before.get(device.slot), device.utilisation_percent, now),
+            **{name: getattr(device, name) for name in _MEASURES},
+            **counted[device.slot],
+        )
+        for device in devices
+    ]
+    GpuReading.objects.bulk_create(
+        readings,
+        update_conflicts=True,
+        unique_fields=["slot"],
+        update_fields=["at", "idle_since", *_MEASURES, *COUNTED],
+    )
+    return {
+        f"{reading.slot.host.name}:{reading.slot.index}": {"utilisation_percent": reading.utilisation_percent}
+        for reading in readings
+        if getattr(before.get(reading.slot.index), "utilisation_percent", None) != reading.utilisation_percent
+    }
+
+
+def _idle_since(before: GpuReading | None, utilisation_percent: float | None, now: datetime) -> datetime | None:
+    if utilisation_percent is None or utilisation_percent >= IDLE_BELOW_PERCENT:
+        return None
+    return (before.idle_since if before else None) or now
+
+
+# --- hosts that fall silent ------------------------------------------------------------------------------------------
+
+
+def reap_lost_hosts(well_since: datetime | None, now: datetime) -> datetime | None:
+    """Mark silent hosts as LOST, and take jobs off those that stay silent. Call it about once per second.
+
+    well_since: since when reports have been coming in without a break, as it returned the last time. None: none came.
+    """
+    lease = timedelta(seconds=settings.TIDEPOOL_LEASE_SECONDS)
+    hosts = list(Host.objects.filter(state__in=_WATCHED).order_by("pk"))
+    silent = [host for host in hosts if host.last_report_at is None or now - host.last_report_at > lease]
+    for host in silent:
+        unheard = Host.objects.filter(pk=host.pk, state=host.state, last_report_at=host.last_report_at)
+        if host.state != Host.State.LOST and write_host_states(unheard, Host.State.LOST):
+            logger.warning("host=%s is lost: its last report came at %s", host.name, host.last_report_at)
+    if len(silent) == len(hosts):
+        return None
+    well_since = well_since or now
+    for host in silent:
+        silence = now - max(well_since, host.last_report_at or well_since)
+        if silence >= lease:
+            led = Job.objects.filter(run__lead_host=host.name, state__in=TRAINING)
+            for job_id in led.order_by("pk").values_list("pk", flat=True):
+                _move_lead(job_id, host)
+        if silence >= 2 * lease:
+            held = SlotClaim.objects.open().filter(slot__host=host)
+            for job_id in sorted(set(held.values_list("job_id", flat=True))):
+                _take_off(job_id, host)
+    return well_since
+
+
+@transaction.atomic
+def _move_lead(job_id: int, host: Host) -> None:
+    """Ranks elsewhere that lost their peers and their coordinator on the host wait for another coordinator.
+
+    Should the host be well but silent, its coordinator is ended by the new one.
+    """
+    job = lock_job(job_id)
+    places = list(SlotClaim.objects.kept().filter(job=job).select_related("slot__host").order_by("id"))
+    heard = [claim.slot.host.name for claim in places if claim.slot.host.state in _HEARD]
+    if job.run.lead_host == host.name and job.state in TRAINING and heard:
+        logger.warning("job=%s attempt=%s is led by %s now", job.pk, job.run.attempt, heard[0])
+        change(job, lead_host=heard[0])
+        raise_revisions(hosts_of(places))
+
+
+@transaction.atomic
+def _take_off(job_id: int, host: Host) -> None:
+    """The job gives up its slots on the host; a gang, and one without slots elsewhere, starts again as a whole."""
+    job = lock_job(job_id)
+    claims = open_claims(job)
+    here = [claim for claim in claims if claim.slot.host_id == host.pk]
+    if not here:
+        return
+    kept = [claim for claim in claims if claim.slot.host_id != host.pk and claim.vacating_at is None]
+    logger.warning("job=%s attempt=%s gives up %s slots of %s", job.pk, job.run.attempt, len(here), host.name)
+    Rank.objects.filter(job=job, host=host.name, state__in=LIVE_RANKS).update(state=RankState.LOST, rank=None)
+    release_claims(here)
+    why = Why(Reason.HOST_LOST, message("host_lost", host=host.name), "system")
+    if job.state in TRAINING:
+        _go_on(job, kept, why)
+    # When the host comes back, it must learn that it lost the job before its slots are offered again.
+    raise_revisions([host.pk])
+    if job.state in HOLDING:
+        judge_job(job.pk)
+
+
+def _go_on(job: Job, kept: Sequence[SlotClaim], why: Why) -> None:
+    if not kept or not job.elastic:  # a gang without one of its ranks is none
+        requeue(job, why)
+        return
+    names = [claim.slot.host.name for claim in kept]
+    lead = job.run.lead_host if job.run.lead_host in names else names[0]
+    change(job, why, target_revision=job.run.target_revision + 1, target_slots=len(kept), lead_host=lead)
+    record(job, why)
+    raise_revisions(hosts_of(kept))

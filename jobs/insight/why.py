@@ -1,0 +1,124 @@
+"""The reason for a job's GPUs: its arithmetic, term by term, and what would change it."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from jobs.control.snapshots import snapshot
+from jobs.messages import gpus, label
+from jobs.models import Job
+from jobs.queries.jobs import visible_jobs
+from jobs.states import ACTIVE
+from scheduling.remedies import Remedy, remedies
+
+__all__ = ["Term", "remedy_text", "terms", "why"]
+
+#: Keys of an explanation's params, in the order in which one reckons, and what they are called.
+_NAMES = {
+    "capacity": "GPUs that the trainings of its group share",
+    "min_slots": "The least that it asks for",
+    "max_slots": "The most that it asks for",
+    "priority": "Its priority",
+    "total_priority": "The priorities of all that share, together",
+    "others_count": "Other trainings that have some",
+    "others_slots": "GPUs that they have together",
+    "floor": "The least that must be kept",
+    "taken": "GPUs that it cannot have",
+    "free": "GPUs that are free",
+    "before": "GPUs that it had",
+    "target": "GPUs that it shall have",
+    "claimed": "Of these, claimed now",
+    "missing": "GPUs that it lacks for now",
+    "group_total": "GPUs that its instance group shares with others",
+    "group_quota": "Of these, its group's quota",
+    "group_weight": "Its group's weight for what is over the quotas",
+    "group_deserved": "Its group's part by quota and weight, before it is made whole",
+    "group_room": "What its group may have now",
+}
+_EVEN_IF_ZERO = frozenset({"capacity", "free", "target", "before"})
+
+
+@dataclass(frozen=True)
+class Term:
+    name: str
+    value: str
+    #: Number of the job that it is about, None: its own.
+    job: int | None = None
+
+
+def why(job: Job, user: User) -> dict[str, Any]:
+    """The sentence, its arithmetic, and what the scheduler would decide if something were otherwise."""
+    rows, found = terms(job.reason_params), []
+    if job.state in ACTIVE:
+        now = snapshot(timezone.now())
+        is_decided = any(view.id == job.pk for view in now.jobs)
+        found = list(remedies(now, job.pk)) if is_decided else []
+    numbers = [row.job for row in rows if row.job is not None]
+    numbers += [remedy.value for remedy in found if remedy.kind == "end"]
+    seen = set(visible_jobs(user).filter(pk__in=numbers).values_list("pk", flat=True))
+    return {
+        "text": job.reason_text,
+        "terms": [{**asdict(row), "job": row.job if row.job in seen else None} for row in rows],
+        "remedies": [
+            {
+                "kind": remedy.kind,
+                "value": None if remedy.kind == "end" and remedy.value not in seen else remedy.value,
+                "target": remedy.target,
+                "starts_now": remedy.starts_now,
+                "text": remedy_text(remedy),
+            }
+            for remedy in found
+        ],
+    }
+
+
+def terms(params: Mapping[str, Any]) -> list[Term]:
+    """One row for each number, each other job, and the division by priority where that was what counted."""
+    rows = [
+        Term(name, str(params[key]))
+        for key, name in _NAMES.items()
+        if isinstance(params.get(key), int | float) and (params[key] or key in _EVEN_IF_ZERO)
+    ]
+    for other in params.get("others", ()):
+        limits = f"{other['min_slots']} to {other['max_slots']}"
+        asks = f"{gpus(other['slots'])}, priority {other['priority']}, asks for {limits}"
+        rows.append(Term(label(other), asks, other["job"]))
+    rows += [
+        Term(f"Gives back: {label(giver)}", gpus(giver["slots"]), giver["job"]) for giver in params.get("givers", ())
+    ]
+    if share := _share(params):
+        rows.append(share)
+    return rows
+
+
+def _share(params: Mapping[str, Any]) -> Term | None:
+    """The part by priority alone; whole GPUs, least and most of each job come after that."""
+    capacity, mine = params.get("capacity"), params.get("priority")
+    others = params.get("others", ())
+    total = params.get("total_priority") or (mine and others and mine + sum(other["priority"] for other in others))
+    if params.get("message") not in {"by_priority", "compared"} or not (capacity and mine and total):
+        return None
+    exact = f"{capacity} × {mine} / {total} = {capacity * mine / total:.2f}"
+    return Term("Its part by priority, before it is made whole and kept between the least and the most", exact)
+
+
+def remedy_text(remedy: Remedy) -> str:
+    if remedy.kind == "end":
+        assert remedy.other is not None
+        return f"Once {label(remedy.other)} has ended: {_gets(remedy)}."
+    if remedy.kind == "priority":
+        return f"A priority of {remedy.value} instead of {remedy.former}: {_gets(remedy)}."
+    what = "minimum" if remedy.kind == "min_slots" else "maximum"
+    return f"A {what} of {gpus(remedy.value)} instead of {remedy.former}: {_gets(remedy)}."
+
+
+def _gets(remedy: Remedy) -> str:
+    if remedy.starts_now:
+        rest = "" if remedy.slots == remedy.target else f" of {remedy.target}"
+        return f"it would start now, on {remedy.slots}{rest}"
+    if not remedy.before:
+        return f"it would get {gpus(remedy.target)}, once they are given back"
+    return f"it would have {gpus(remedy.target)} instead of {remedy.before}"

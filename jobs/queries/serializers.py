@@ -1,0 +1,163 @@
+"""A job and what belongs to it as JSON: the same on pages, in live events and in the API."""
+
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from core.live import without_nan
+from core.rest import ObjectField
+from core.time import iso
+from jobs.models import AllocationPoint, Job, JobEvent, Rank
+from jobs.states import JobState
+from workers.models import Slot
+
+__all__ = [
+    "AllocationOutput",
+    "EventOutput",
+    "JobOutput",
+    "JobStateOutput",
+    "Moment",
+    "RankOutput",
+    "ReasonOutput",
+    "as_json",
+]
+
+
+def as_json(serializer: type[serializers.Serializer[Any]], row: Any) -> dict[str, Any]:
+    """The row as the serializer shows it, without NaN."""
+    values: dict[str, Any] = without_nan(_instance(serializer).to_representation(row))
+    return values
+
+
+@cache
+def _instance(serializer: type[serializers.Serializer[Any]]) -> serializers.Serializer[Any]:
+    """Made once: to make the fields takes longer than to use them."""
+    return serializer()
+
+
+class Moment(serializers.DateTimeField):
+    def to_representation(self, value: Any) -> Any:
+        return iso(value)
+
+
+class UnixTime(serializers.DateTimeField):
+    def to_representation(self, value: Any) -> Any:
+        return iso(datetime.fromtimestamp(value, UTC))
+
+
+class ReasonOutput(serializers.Serializer[Any]):
+    code = serializers.CharField()
+    params = ObjectField()
+    text = serializers.CharField()
+
+
+class JobErrorOutput(serializers.Serializer[Any]):
+    kind = serializers.CharField()
+    message = serializers.CharField()
+    traceback = serializers.CharField()
+    #: About its attempts.
+    tried = serializers.CharField(required=False)
+
+
+class FilledField(ObjectField):
+    """An object; null where it is empty."""
+
+    def to_representation(self, value: Any) -> Any:
+        return value or None
+
+
+@extend_schema_field(JobErrorOutput(allow_null=True))
+class JobErrorField(FilledField):
+    pass
+
+
+@extend_schema_field(ReasonOutput)
+class ReasonField(serializers.Field[Any, Any, Any, Any]):
+    """The reason in three attributes of a row; without `params`, none are shown."""
+
+    def __init__(self, code: str, text: str, params: str = "") -> None:
+        super().__init__(source="*")
+        self._names = code, text, params
+
+    def to_representation(self, value: Any) -> dict[str, Any]:
+        code, text, params = self._names
+        shown = getattr(value, params) if params else {}
+        return {"code": str(getattr(value, code)), "params": shown, "text": getattr(value, text)}
+
+
+class _JobNames(serializers.Serializer[Job]):
+    id = serializers.IntegerField()
+    name = serializers.CharField()
+    owner = serializers.CharField(source="owner.username")
+    model = serializers.CharField(source="model.model.name")
+    dataset = serializers.CharField(source="dataset.dataset.name")
+    instance_group = serializers.CharField(source="instance_group.name")
+
+
+class JobStateOutput(serializers.Serializer[Job]):
+    # What changes after it was submitted. It needs no other row.
+    state = serializers.ChoiceField([state.value for state in JobState])
+    reason = ReasonField("reason_code", "reason_text", "reason_params")
+    min_slots = serializers.IntegerField()
+    max_slots = serializers.IntegerField()
+    slots = serializers.IntegerField(source="run.slots", help_text="World size now.")
+    target_slots = serializers.IntegerField(source="run.target_slots")
+    priority = serializers.IntegerField()
+    attempt = serializers.IntegerField(source="run.attempt")
+    generation = serializers.IntegerField(source="run.generation")
+    step = serializers.IntegerField(source="run.step")
+    epoch = serializers.IntegerField(source="run.epoch")
+    progress = serializers.FloatField(source="run.progress", allow_null=True)
+    final_metrics = ObjectField(source="run.final_metrics")
+    error = JobErrorField(source="run.error", allow_null=True)
+    started_at = Moment(allow_null=True)
+    finished_at = Moment(allow_null=True)
+
+
+class JobOutput(_JobNames, JobStateOutput):
+    exactness = serializers.ChoiceField(Job.Exactness.choices)
+    virtual_ranks = serializers.IntegerField(allow_null=True, help_text="Parts of each step in `bitwise`.")
+    submitted_at = Moment()
+
+
+class AllocationOutput(serializers.Serializer[AllocationPoint]):
+    at = Moment()
+    slots = serializers.IntegerField()
+    generation = serializers.IntegerField()
+    attempt = serializers.IntegerField()
+    reason = ReasonField("reason_code", "reason_text")
+    pause_ms = serializers.FloatField(allow_null=True)
+
+
+class EventOutput(serializers.Serializer[JobEvent]):
+    seq = serializers.IntegerField()
+    old = serializers.CharField()
+    new = serializers.CharField()
+    reason = ReasonField("reason", "text", "detail")
+    actor = serializers.CharField()
+    at = Moment()
+
+
+class GpuOutput(serializers.Serializer[Slot]):
+    model = serializers.CharField(source="device_model")
+    virtual = serializers.BooleanField(help_text="A CPU process stands in for it.")
+    utilisation_percent = serializers.FloatField(source="reading.utilisation_percent", allow_null=True)
+    memory_used_bytes = serializers.IntegerField(source="reading.memory_used_bytes", allow_null=True)
+    memory_total_bytes = serializers.IntegerField(source="reading.memory_total_bytes", allow_null=True)
+
+
+class RankOutput(serializers.Serializer[Rank]):
+    rank = serializers.IntegerField(allow_null=True)
+    member_id = serializers.CharField()
+    pid = serializers.IntegerField(help_text="As on the host.")
+    started_at = UnixTime()
+    host = serializers.CharField()
+    slot = serializers.IntegerField()
+    generation = serializers.IntegerField()
+    attempt = serializers.IntegerField()
+    state = serializers.CharField()
+    exit = FilledField(allow_null=True)
+    gpu = GpuOutput(allow_null=True, help_text="What it does now; null for a rank that has ended.")

@@ -1,0 +1,357 @@
+"""`/api/v1/templates/` and `/api/v1/models/`."""
+
+from pathlib import Path
+from typing import Any
+
+from django.urls import path
+from drf_spectacular.utils import extend_schema, extend_schema_field
+from rest_framework import serializers
+from rest_framework.generics import GenericAPIView, ListAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from core.errors import field_error
+from core.files_api import SourceInput
+from core.rest import (
+    PARSERS_WITH_FILES,
+    ByReference,
+    NamedPages,
+    NumberedPages,
+    ObjectField,
+    ReferenceField,
+    found,
+    signed_in,
+    validated,
+)
+from core.sources import Source
+from models_registry import actions, queries
+from models_registry.actions import ModelRegistration, TemplateAddition
+from models_registry.code import inspect_code
+from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
+
+__all__ = ["FilesOutput", "urlpatterns"]
+
+
+class _FilesInput(SourceInput):
+    path = serializers.CharField(
+        max_length=4096, default="", allow_blank=True, help_text="Below an allowed model root; instead of `file`."
+    )
+    file = serializers.FileField(default=None, allow_null=True, help_text=".tar, .tar.gz, .zip or one .py file.")
+
+
+class TemplateInput(_FilesInput):
+    name = serializers.CharField(max_length=10_000, trim_whitespace=False)
+    framework = serializers.CharField(max_length=64, default=ModelTemplate.Framework.PYTORCH)
+    entry_point = serializers.CharField(max_length=4096, default="main.py", help_text="The files must contain it.")
+    description = serializers.CharField(max_length=10_000, default="", allow_blank=True)
+
+
+class TemplateOutput(serializers.ModelSerializer[ModelTemplate]):
+    owner = serializers.CharField(source="owner.username")
+    compat = serializers.ListField(child=serializers.CharField())
+    used = serializers.IntegerField(help_text="Models that were made of it.")
+
+    class Meta:
+        model = ModelTemplate
+        fields = [
+            "id", "name", "description", "framework", "owner", "path", "entry_point", "digest", "compat", "used",
+            "created_at", "taken_at",
+        ]  # fmt: skip
+
+
+class ModelInput(_FilesInput):
+    name = serializers.CharField(max_length=10_000, trim_whitespace=False)
+    template = ReferenceField(default=None, allow_null=True, help_text="Whose code it takes; instead of path or file.")
+    framework = serializers.CharField(max_length=64, default=RegisteredModelVersion.Framework.PYTORCH)
+    engine = serializers.ChoiceField(
+        RegisteredModelVersion.Engine.choices, default=RegisteredModelVersion.Engine.ELASTIC
+    )
+    entry_point = serializers.CharField(
+        max_length=4096, default="", allow_blank=True, help_text="Of path or file; a template has its own."
+    )
+    dataset = serializers.CharField(
+        max_length=255, default="", allow_blank=True, help_text="Name of the dataset proposed when training."
+    )
+    settings = ObjectField(
+        default=dict,
+        help_text="lr_policy, learning_rate, gamma, step_size, step_values, t_max, optimizer, momentum, weight_decay, "
+        "hidden_size, epochs, batch_size: each is given to the script if it asks for it.",
+    )
+    parameters = ObjectField(default=dict, help_text="Each reaches the script as `--name value`, over the settings.")
+    compat = serializers.ListField(
+        child=serializers.CharField(max_length=64),
+        default=None,
+        allow_null=True,
+        max_length=20,
+        help_text="Compatibility modules; absent: told from what the code imports.",
+    )
+    description = serializers.CharField(max_length=10_000, default="", allow_blank=True)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        values = super().validate(attrs)
+        template, dataset = values.pop("template"), values.pop("dataset")
+        if template is not None:
+            if values["source"] != Source() or values["entry_point"]:
+                raise field_error(
+                    "template", "A template has its own files and entry point: leave path, file and both out."
+                )
+            values["source"] = queries.find_template(template)
+            if values["source"] is None:
+                raise field_error("template", f"There is no template {str(template)[:100]!a}: look it up in the list.")
+        return {**values, "default_dataset": dataset}
+
+
+class CloneInput(serializers.Serializer[Any]):
+    name = serializers.CharField(max_length=10_000, trim_whitespace=False)
+
+
+class ModelVersionOutput(serializers.ModelSerializer[RegisteredModelVersion]):
+    parameters = ObjectField(help_text="Given ones, and the settings that the script asks for.")
+    settings = ObjectField()
+    compat = serializers.ListField(child=serializers.CharField())
+    dataset = serializers.CharField(source="default_dataset")
+    template = serializers.CharField(source="template.name", default=None, allow_null=True)
+
+    class Meta:
+        model = RegisteredModelVersion
+        fields = [
+            "number", "template", "framework", "engine", "path", "entry_point", "dataset", "settings", "parameters",
+            "compat", "digest", "created_at",
+        ]  # fmt: skip
+
+
+class ModelOutput(serializers.ModelSerializer[RegisteredModel]):
+    owner = serializers.CharField(source="owner.username")
+    latest = serializers.SerializerMethodField(help_text="The newest version: jobs submitted now use it.")
+
+    class Meta:
+        model = RegisteredModel
+        fields = ["id", "name", "description", "owner", "created_at", "latest"]
+
+    @extend_schema_field(ModelVersionOutput)
+    def get_latest(self, model: Any) -> Any:
+        return ModelVersionOutput(model.latest[0]).data
+
+
+class RegisteredOutput(ModelOutput):
+    """What registering answers: the model, and what is wrong with its script as far as reading it tells."""
+
+    warning = serializers.SerializerMethodField()
+
+    class Meta(ModelOutput.Meta):
+        fields = [*ModelOutput.Meta.fields, "warning"]
+
+    @extend_schema_field({"type": "string", "nullable": True})
+    def get_warning(self, model: Any) -> str | None:
+        version = model.latest[0]
+        return inspect_code(version.folder, version.entry_point).warning
+
+
+class FileQuery(serializers.Serializer[Any]):
+    file = serializers.CharField(default="", max_length=4096, help_text="Whose text is wanted; absent: none.")
+    version = serializers.IntegerField(default=None, min_value=1, max_value=2**31 - 1, help_text="Absent: the newest.")
+
+
+class _FileOutput(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    size_bytes = serializers.IntegerField()
+
+
+class FilesOutput(serializers.Serializer[Any]):
+    files = _FileOutput(many=True)
+    #: Of the file that was asked for; null: none was, or it is no text.
+    text = serializers.CharField(allow_null=True)
+
+
+class ChangesQuery(serializers.Serializer[Any]):
+    old = serializers.IntegerField(default=None, min_value=1, max_value=2**31 - 1, help_text="Absent: the one before.")
+    new = serializers.IntegerField(default=None, min_value=1, max_value=2**31 - 1, help_text="Absent: the newest.")
+
+
+class _ValueChangeOutput(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    old = serializers.JSONField(allow_null=True)
+    new = serializers.JSONField(allow_null=True)
+
+
+class _LineOutput(serializers.Serializer[Any]):
+    kind = serializers.CharField(help_text="added, removed, same, or place: where the next ones stand.")
+    text = serializers.CharField()
+
+
+class _FileChangeOutput(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    kind = serializers.CharField(help_text="added, removed or changed.")
+    lines = _LineOutput(many=True)
+
+
+class ChangesOutput(serializers.Serializer[Any]):
+    old = serializers.IntegerField()
+    new = serializers.IntegerField()
+    values = _ValueChangeOutput(many=True)
+    files = _FileChangeOutput(many=True)
+
+
+class TemplateList(ListAPIView[ModelTemplate]):
+    """All templates; POST adds one from files on the server or an upload."""
+
+    queryset = queries.templates()
+    serializer_class = TemplateOutput
+    pagination_class = NamedPages
+    parser_classes = PARSERS_WITH_FILES
+
+    @extend_schema(request=TemplateInput, responses={201: TemplateOutput})
+    def post(self, request: Request) -> Response:
+        addition = TemplateAddition(**validated(TemplateInput, request.data))
+        template = actions.add_template(signed_in(request), addition)
+        return Response(_template_output(template.name), status=201)
+
+
+class TemplateView(ByReference, GenericAPIView[ModelTemplate]):
+    queryset = queries.templates()
+    serializer_class: Any = TemplateOutput
+    what = "template"
+
+
+class TemplateDetail(TemplateView):
+    def get(self, request: Request, reference: str) -> Response:
+        return Response(TemplateOutput(self.get_object()).data)
+
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, reference: str) -> Response:
+        """Refused (409) while a model was made of it."""
+        actions.delete_template(self.get_object(), signed_in(request))
+        return Response(status=204)
+
+
+class TemplateTakeAgain(TemplateView):
+    @extend_schema(request=None)
+    def post(self, request: Request, reference: str) -> Response:
+        """Take the files over as they are at its path now. Models made of it before keep theirs."""
+        template = actions.take_again(self.get_object(), signed_in(request))
+        return Response(_template_output(template.name))
+
+
+class TemplateFiles(TemplateView):
+    serializer_class = FilesOutput
+
+    @extend_schema(parameters=[FileQuery])
+    def get(self, request: Request, reference: str) -> Response:
+        """The files, and the text of one."""
+        return _files(self.get_object().folder, validated(FileQuery, request.query_params)["file"])
+
+
+class ModelList(ListAPIView[RegisteredModel]):
+    """All models; POST registers one, or the next version of one's own."""
+
+    queryset = queries.models()
+    serializer_class = ModelOutput
+    pagination_class = NamedPages
+    parser_classes = PARSERS_WITH_FILES
+
+    @extend_schema(request=ModelInput, responses={201: RegisteredOutput})
+    def post(self, request: Request) -> Response:
+        return _registered(request, ModelRegistration(**validated(ModelInput, request.data)))
+
+
+class ModelView(ByReference, GenericAPIView[RegisteredModel]):
+    queryset = queries.models()
+    serializer_class: Any = ModelOutput
+    what = "model"
+
+    def version(self, number: int | None) -> RegisteredModelVersion:
+        """The newest one without a number."""
+        rows = queries.versions(self.get_object())
+        return found(rows.first() if number is None else rows.filter(number=number).first(), "version")
+
+
+class ModelDetail(ModelView):
+    def get(self, request: Request, reference: str) -> Response:
+        return Response(ModelOutput(self.get_object()).data)
+
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, reference: str) -> Response:
+        """With all its versions. Refused (409) while a training was started with one of them."""
+        actions.delete_model(self.get_object(), signed_in(request))
+        return Response(status=204)
+
+
+class ModelClone(ModelView):
+    @extend_schema(request=CloneInput, responses={201: RegisteredOutput})
+    def post(self, request: Request, reference: str) -> Response:
+        """A model of one's own, with the code and the settings of the newest version."""
+        given, newest = validated(CloneInput, request.data), self.version(None)
+        registration = ModelRegistration(
+            name=given["name"],
+            source=newest,
+            framework=newest.framework,
+            engine=newest.engine,
+            default_dataset=newest.default_dataset,
+            settings=newest.settings,
+            parameters=newest.parameters,
+            compat=newest.compat,
+            description=newest.model.description,
+        )
+        return _registered(request, registration)
+
+
+class ModelVersionList(ListAPIView[RegisteredModelVersion]):
+    queryset = RegisteredModelVersion.objects.select_related("template")
+    serializer_class = ModelVersionOutput
+    pagination_class = NumberedPages
+
+    def filter_queryset(self, queryset: Any) -> Any:
+        return queryset.filter(model=found(queries.find_model(self.kwargs["reference"]), "model"))
+
+
+class ModelChanges(ModelView):
+    serializer_class = ChangesOutput
+
+    @extend_schema(parameters=[ChangesQuery])
+    def get(self, request: Request, reference: str) -> Response:
+        """What changed from one version to another."""
+        given = validated(ChangesQuery, request.query_params)
+        new = self.version(given["new"])
+        old = self.version(given["old"] or max(1, new.number - 1))
+        values, files = queries.changed_values(old, new), queries.changed_files(old.folder, new.folder)
+        changes = {"old": old.number, "new": new.number, "values": values, "files": files}
+        return Response(ChangesOutput(changes).data)
+
+
+class ModelFiles(ModelView):
+    serializer_class = FilesOutput
+
+    @extend_schema(parameters=[FileQuery])
+    def get(self, request: Request, reference: str) -> Response:
+        """The files of a version, and the text of one."""
+        given = validated(FileQuery, request.query_params)
+        return _files(self.version(given["version"]).folder, given["file"])
+
+
+def _template_output(name: str) -> Any:
+    return TemplateOutput(queries.find_template(name)).data
+
+
+def _registered(request: Request, registration: ModelRegistration) -> Response:
+    version = actions.register(signed_in(request), registration)
+    return Response(RegisteredOutput(queries.find_model(version.model.name)).data, status=201)
+
+
+def _files(folder: Path, name: str) -> Response:
+    shown = found(queries.shown_file(folder, name), "file") if name else None
+    answer = {"files": queries.code_files(folder), "text": shown.text if shown else None}
+    return Response(FilesOutput(answer).data)
+
+
+urlpatterns = [
+    path("templates/", TemplateList.as_view(), name="templates"),
+    path("templates/<str:reference>/", TemplateDetail.as_view(), name="template"),
+    path("templates/<str:reference>/take-again/", TemplateTakeAgain.as_view(), name="template-take-again"),
+    path("templates/<str:reference>/files/", TemplateFiles.as_view(), name="template-files"),
+    path("models/", ModelList.as_view(), name="models"),
+    path("models/<str:reference>/", ModelDetail.as_view(), name="model"),
+    path("models/<str:reference>/clone/", ModelClone.as_view(), name="model-clone"),
+    path("models/<str:reference>/versions/", ModelVersionList.as_view(), name="model-versions"),
+    path("models/<str:reference>/changes/", ModelChanges.as_view(), name="model-changes"),
+    path("models/<str:reference>/files/", ModelFiles.as_view(), name="model-files"),
+]

@@ -1,1 +1,0 @@
-"""`/api/v1/templates/` and `/api/v1/models/`. Called by `webapp.api` only."""

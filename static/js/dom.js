@@ -1,0 +1,60 @@
+// Elements of a page: makes them, and puts values into those that the server rendered. Everything is text, never markup.
+
+import { inWords, percent } from "./words.js";
+
+//: Functions listen, other values are properties, or attributes where the element has no such property:
+//: element("button", { type: "button", "aria-label": "Close the message", click: close }, "Close").
+export function element(tag, values = {}, ...children) {
+  const fresh = document.createElement(tag);
+  for (const [name, value] of Object.entries(values)) {
+    if (typeof value === "function") fresh.addEventListener(name, value);
+    else if (name in fresh) fresh[name] = value;
+    else fresh.setAttribute(name, value);
+  }
+  fresh.append(...children);
+  return fresh;
+}
+
+//: `refreshTimes` of frame.js fills in the words.
+export function timeElement(at) {
+  return element("time", { dateTime: at, "data-relative": "" });
+}
+
+export function showList(list, sentences) {
+  list.replaceChildren(...sentences.map((sentence) => element("li", {}, sentence)));
+}
+
+export function setField(root, name, text) {
+  for (const field of root.querySelectorAll(`[data-field="${name}"]`)) {
+    if (field.textContent !== text) field.textContent = text;
+  }
+}
+
+export function showState(root, state) {
+  const badge = root.querySelector(".state");
+  if (!badge || badge.dataset.state === state) return;
+  badge.dataset.state = state;
+  badge.querySelector(".state-word").textContent = inWords(state);
+}
+
+export function showProgress(root, progress) {
+  setField(root, "progress", percent(progress));
+  const bar = root.querySelector("progress");
+  if (bar) bar.value = progress ?? 0;
+}
+
+//: Of several buttons, those with this attribute and value are pressed.
+export function press(buttons, name, value) {
+  for (const button of buttons) button.setAttribute("aria-pressed", String(button.dataset[name] === value));
+}
+
+//: Looks of jobs: the same rule as `job_look` in core/charts.py.
+export function letterOf(job) {
+  return String.fromCharCode(65 + ((job - 1) % 26));
+}
+
+export function jobMark(job) {
+  if (job === null) return element("span", { "aria-hidden": "true", className: "mark free" });
+  const look = `mark job-${job % 12} pattern-${(job + Math.floor(job / 12)) % 6}`;
+  return element("span", { "aria-hidden": "true", className: look }, letterOf(job));
+}

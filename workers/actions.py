@@ -1,0 +1,285 @@
+"""Changes hosts and resource groups, mostly on an administrator's behalf: the only writer of these rows."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
+from django.db.models import ProtectedError, QuerySet
+from django.utils import timezone
+from django.utils.translation import ngettext
+
+from core.audit.entries import audit
+from core.errors import Conflict, field_error
+from core.live import CLUSTER, HOSTS, hold, publish
+from core.text import checked_name
+from workers.models import CapacityPoint, Host, ResourceGroup
+from workers.offers import Offer, attributes
+from workers.queries import held_slots, hosts_now
+from workers.slot_formula import Formula, FormulaError, parse
+
+__all__ = [
+    "ResourceGroupSpec",
+    "change_resource_group",
+    "check_resource_group",
+    "create_resource_group",
+    "delete_resource_group",
+    "drain_host",
+    "record_capacity",
+    "refuse_removal",
+    "remove_host",
+    "restore_host",
+    "resume_host",
+    "retire_host",
+    "spec_of",
+    "write_host_states",
+]
+
+_GROUP = "resource group"
+_MAX_DESCRIPTION = 200
+Actor = AbstractBaseUser | str
+
+# --- hosts ------------------------------------------------------------------------------------------------------------
+
+
+def drain_host(name: str, actor: Actor) -> None:
+    """Give the host no new ranks; elastic ranks move off live, fixed-size jobs finish."""
+    _change_host(name, actor, "drain", "drained", old=Host.State.ONLINE, new=Host.State.DRAINING)
+
+
+def resume_host(name: str, actor: Actor) -> None:
+    _change_host(name, actor, "resume", "resumed", old=Host.State.DRAINING, new=Host.State.ONLINE)
+
+
+@transaction.atomic
+def _change_host(name: str, actor: Actor, verb: str, done: str, *, old: Host.State, new: Host.State) -> None:
+    """Reports of executors cause the other changes of a host's state."""
+    is_changed = write_host_states(Host.objects.filter(name=name, state=old), new)
+    host = Host.objects.get(name=name)
+    if not is_changed:
+        raise Conflict(f"The host {name} is {host.state}: only one that is {old} can be told to {verb}.")
+    audit(actor, done, kind="host", key=host.pk, name=name, before={"state": old}, after={"state": new})
+
+
+def retire_host(name: str) -> None:
+    """Take a host that is gone for good as OFFLINE: it offers nothing until its executor reports again."""
+    write_host_states(Host.objects.filter(name=name).exclude(state=Host.State.OFFLINE), Host.State.OFFLINE)
+
+
+@transaction.atomic
+def remove_host(name: str, actor: Actor) -> None:
+    """Take a host from the lists; what it did stays in the history.
+
+    A host that is gone comes back with the next report of its executor; one that still reports, when its executor is
+    started again: by itself it would be back within a second.
+    """
+    hold(CLUSTER, HOSTS)
+    host = Host.objects.get(name=name)
+    refuse_removal(host)
+    boot = host.boot if host.state == Host.State.DRAINING else ""
+    known = Host.objects.filter(pk=host.pk, state=host.state, removed_at=None)
+    write_host_states(known, Host.State.OFFLINE, removed_at=timezone.now(), removed_boot=boot)
+    audit(actor, "removed", kind="host", key=host.pk, name=name, before={"state": host.state})
+
+
+@transaction.atomic
+def restore_host(name: str, actor: Actor) -> None:
+    """Put a removed host back into the lists, as it was."""
+    hold(CLUSTER, HOSTS)
+    host = Host.objects.get(name=name)
+    if host.removed_at is None:
+        raise Conflict(f"The host {name} is there: it has come back already.")
+    state = Host.State.DRAINING if host.removed_boot else Host.State.OFFLINE
+    write_host_states(Host.objects.filter(pk=host.pk), state, removed_at=None, removed_boot="")
+    audit(actor, "restored", kind="host", key=host.pk, name=name, after={"state": state})
+
+
+def refuse_removal(host: Host) -> None:
+    """Conflict, with what to do first, while it is in service or trainings hold GPUs of it."""
+    if host.removed_at is not None:
+        raise Conflict(f"The host {host.name} is removed already.")
+    held = held_slots(host)
+    if held:
+        gpus = ngettext("1 GPU of it is", f"{held} GPUs of it are", held)
+        what = "wait until they have moved off or finished" if host.state == Host.State.DRAINING else "drain it first"
+        raise Conflict(f"The host {host.name} cannot be removed: {gpus} held by trainings; {what}, or stop them.")
+    if host.state == Host.State.ONLINE:
+        raise Conflict(f"The host {host.name} is in service: drain it first, and remove it once nothing runs there.")
+
+
+@transaction.atomic
+def write_host_states(known: QuerySet[Host], new: Host.State, **changes: Any) -> list[str]:
+    """Give these hosts another state, write down what the pool has of them, tell everybody; returns their names."""
+    # In the order of all locks (see `raise_revisions`): topics, then hosts by id.
+    hold(CLUSTER, HOSTS)
+    hosts = list(known.select_for_update().order_by("pk"))
+    Host.objects.filter(pk__in=[host.pk for host in hosts]).update(state=new, **changes)
+    now = timezone.now()
+    for host in hosts:
+        host.state = new
+        record_capacity(host, now)
+    names = [host.name for host in hosts]
+    if names:
+        publish(CLUSTER, "state", {"hosts": {name: {"state": str(new)} for name in names}})
+        publish(HOSTS, "state", hosts_now(names))
+    return names
+
+
+def record_capacity(host: Host, at: datetime) -> None:
+    """Write down how many slots the pool has of a host from now on, if that is another number than before.
+
+    The caller has changed the host's row in the same transaction, so that nobody else does at once.
+    """
+    slots = 0 if host.state == Host.State.OFFLINE else host.slots.filter(index__lt=host.ngpus).count()
+    newest = host.capacity_points.order_by("-at", "-id").values_list("slots", flat=True).first()
+    if slots != (newest or 0):
+        CapacityPoint.objects.create(host=host, at=at, slots=slots)
+
+
+# --- resource groups --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ResourceGroupSpec:
+    name: str
+    slot_rule: str = "ngpus"
+    kind: str = ResourceGroup.Kind.GPU
+    selection: str = ResourceGroup.Selection.DYNAMIC
+    description: str = ""
+    #: Of a dynamic selection; "": every host.
+    requirement: str = ""
+    #: Names; for a static selection only.
+    hosts: list[str] = field(default_factory=list)
+
+    @property
+    def offer(self) -> Offer:
+        return Offer(self.slot_rule, self.kind, self.selection, self.requirement, frozenset(self.hosts))
+
+
+def spec_of(group: ResourceGroup) -> ResourceGroupSpec:
+    """The spec of a stored group."""
+    return ResourceGroupSpec(
+        name=group.name,
+        slot_rule=group.slot_rule,
+        kind=group.kind,
+        selection=group.selection,
+        description=group.description,
+        requirement=group.requirement,
+        hosts=sorted(group.hosts.values_list("name", flat=True)),
+    )
+
+
+@transaction.atomic
+def create_resource_group(spec: ResourceGroupSpec, actor: Actor) -> ResourceGroup:
+    spec, members = _checked(spec)
+    group, is_new = ResourceGroup.objects.get_or_create(name=spec.name, defaults=_columns(spec))
+    if not is_new:
+        raise Conflict(f"There is a resource group {spec.name!r} already.", fields={"name": ["This name is taken."]})
+    group.hosts.set(members)
+    audit(actor, "created", kind=_GROUP, key=group.pk, name=group.name, after=_told(spec))
+    return group
+
+
+@transaction.atomic
+def change_resource_group(
+    group: ResourceGroup, spec: ResourceGroupSpec, actor: Actor, *, expected: ResourceGroupSpec | None = None
+) -> ResourceGroupSpec:
+    """Store all of `spec` but the name and the kind, which stay; returns what it was before.
+
+    Refused where it is another one than `expected` by now: somebody else's change is not undone by the way.
+    """
+    group = ResourceGroup.objects.select_for_update().get(pk=group.pk)
+    before = spec_of(group)
+    if expected is not None and before != expected:
+        raise Conflict(f"The resource group {group.name} was changed again since: look at it, and change it there.")
+    spec, members = _checked(replace(spec, name=before.name, kind=before.kind))
+    ResourceGroup.objects.filter(pk=group.pk).update(**_columns(spec))
+    group.hosts.set(members)
+    audit(actor, "changed", kind=_GROUP, key=group.pk, name=group.name, before=_told(before), after=_told(spec))
+    return before
+
+
+@transaction.atomic
+def delete_resource_group(group: ResourceGroup, actor: Actor) -> ResourceGroupSpec:
+    """Returns what it was, of which it can be made again. Refused while an instance group uses it."""
+    before = spec_of(group)
+    key = group.pk
+    try:
+        group.delete()
+    except ProtectedError as error:
+        users = ", ".join(sorted(map(str, error.protected_objects)))
+        raise Conflict(
+            f"The resource group {group.name} is used by the instance group {users}: give that one another first."
+        ) from None
+    audit(actor, "deleted", kind=_GROUP, key=key, name=before.name, before=_told(before))
+    return before
+
+
+def check_resource_group(spec: ResourceGroupSpec) -> None:
+    """Raises what creating it would, but for a name that is taken."""
+    _checked(spec)
+
+
+def _checked(spec: ResourceGroupSpec) -> tuple[ResourceGroupSpec, list[Host]]:
+    """The spec as it is stored and, of a static selection, its hosts; or the error of what does not fit."""
+    for label, value, choices in (
+        ("kind", spec.kind, ResourceGroup.Kind.values),
+        ("selection", spec.selection, ResourceGroup.Selection.values),
+    ):
+        if value not in choices:
+            raise field_error(label, f"There is no such {label}: use {' or '.join(choices)}.")
+    if len(spec.description) > _MAX_DESCRIPTION:
+        raise field_error("description", f"Use at most {_MAX_DESCRIPTION} characters.")
+    is_static = spec.selection == ResourceGroup.Selection.STATIC
+    spec = replace(
+        spec,
+        name=checked_name(spec.name, limit=64),
+        requirement="" if is_static or spec.requirement.isspace() else spec.requirement,
+        hosts=sorted(set(spec.hosts)) if is_static else [],
+    )
+    listed = _listed(spec.hosts) if is_static else []
+    if spec.requirement:
+        _parsed("requirement", spec.requirement)
+    _check_slot_rule(spec, listed if is_static else Host.objects.filter(removed_at=None))
+    return spec, listed
+
+
+def _listed(names: Sequence[str]) -> list[Host]:
+    hosts = list(Host.objects.filter(name__in=names))
+    unknown = sorted(set(names) - {host.name for host in hosts})
+    if unknown or not hosts:
+        what = f"There is no host {unknown[0][:100]!a}" if unknown else "A static group needs a host"
+        raise field_error("hosts", f"{what}: name hosts that have reported.")
+    return hosts
+
+
+def _parsed(name: str, text: str) -> Formula:
+    try:
+        return parse(text)
+    except FormulaError as error:
+        raise field_error(name, f"The {name.replace('_', ' ')} cannot be used: {error}.") from error
+
+
+def _check_slot_rule(spec: ResourceGroupSpec, hosts: Iterable[Host]) -> None:
+    formula = _parsed("slot_rule", spec.slot_rule)
+    for host in filter(spec.offer.takes, hosts):
+        try:
+            offered = formula.slots(attributes(host))
+        except FormulaError as error:
+            raise field_error("slot_rule", f"The slot rule cannot be used on {host.name}: {error}.") from error
+        if spec.kind == ResourceGroup.Kind.GPU and offered > host.ngpus:
+            has = ngettext("1 GPU", f"{host.ngpus} GPUs", host.ngpus)
+            raise field_error(
+                "slot_rule",
+                f"The rule gives {offered} slots on {host.name}, which has {has}: use ngpus, or min(ngpus, {offered}).",
+            )
+
+
+def _columns(spec: ResourceGroupSpec) -> dict[str, Any]:
+    return {name: value for name, value in asdict(spec).items() if name not in {"name", "hosts"}}
+
+
+def _told(spec: ResourceGroupSpec) -> dict[str, Any]:
+    return {name: value for name, value in asdict(spec).items() if name != "name"}

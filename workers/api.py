@@ -1,0 +1,303 @@
+"""`/api/v1/hosts/`, `slots/`, `resource-groups/` and join tokens. Called by `webapp.api` only."""
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any, ClassVar
+
+from django.urls import path
+from drf_spectacular.utils import OpenApiResponse, extend_schema, extend_schema_field
+from rest_framework import serializers
+from rest_framework.generics import GenericAPIView, ListAPIView, RetrieveAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from core.rest import NamedPages, Pages, StrictSerializer, found, signed_in, validated
+from core.roles import require_cluster_admin
+from workers import actions, queries
+from workers.join_tokens import create_join_token, redeem, withdraw_join_token
+from workers.models import GpuReading, Host, JoinToken, ResourceGroup, Slot
+
+__all__ = ["urlpatterns"]
+
+# --- hosts and slots --------------------------------------------------------------------------------------------------
+
+
+class ReadingOutput(serializers.ModelSerializer[GpuReading]):
+    class Meta:
+        model = GpuReading
+        fields = [
+            "at",
+            "utilisation_percent",
+            "memory_used_bytes",
+            "memory_total_bytes",
+            "temperature_celsius",
+            "power_watts",
+        ]
+
+
+class SlotOutput(serializers.ModelSerializer[Slot]):
+    host = serializers.CharField(source="host.name")
+    reading = ReadingOutput(default=None, allow_null=True, read_only=True)
+
+    class Meta:
+        model = Slot
+        fields = ["id", "host", "index", "device_model", "device_uuid", "virtual", "reading"]
+
+
+class HostOutput(serializers.ModelSerializer[Host]):
+    slots = serializers.SerializerMethodField(help_text="Indexes of its slots.")
+
+    class Meta:
+        model = Host
+        fields = [
+            "id",
+            "name",
+            "state",
+            "address",
+            "ncpus",
+            "ngpus",
+            "memory_bytes",
+            "swap_bytes",
+            "nprocs",
+            "ncores",
+            "nthreads",
+            "virtual",
+            "last_report_at",
+            "slots",
+        ]
+
+    @extend_schema_field({"type": "array", "items": {"type": "integer"}})
+    def get_slots(self, host: Any) -> list[int]:
+        return [slot.index for slot in host.slots.all()]
+
+
+class HostList(ListAPIView[Host]):
+    serializer_class = HostOutput
+    pagination_class = NamedPages
+
+    def get_queryset(self) -> Any:
+        return queries.hosts()
+
+
+class _HostView(GenericAPIView[Host]):
+    serializer_class = HostOutput
+
+    def get_object(self) -> Any:
+        return found(queries.find_host(self.kwargs["reference"]), "host")
+
+
+class HostDetail(_HostView, RetrieveAPIView[Host]):
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, reference: str) -> Response:
+        """Removes a host that is drained, or gone, and on which nothing runs.
+
+        It comes back when its executor is started again, or by `restore/`.
+        """
+        require_cluster_admin(request.user)
+        actions.remove_host(self.get_object().name, signed_in(request))
+        return Response(status=204)
+
+
+class _HostAction(_HostView):
+    act: ClassVar[Callable[..., None]]
+
+    @extend_schema(request=None, responses=HostOutput)
+    def post(self, request: Request, reference: str) -> Response:
+        require_cluster_admin(request.user)
+        host = self.get_object()
+        self.act(host.name, signed_in(request))
+        return Response(HostOutput(queries.find_host(host.name)).data)
+
+
+class HostDrain(_HostAction):
+    """No new ranks on this host: elastic ranks move off live, fixed-size jobs finish."""
+
+    act = staticmethod(actions.drain_host)
+
+
+class HostResume(_HostAction):
+    """Takes a draining host back into service."""
+
+    act = staticmethod(actions.resume_host)
+
+
+class HostRestore(_HostAction):
+    """Puts a removed host back into the lists."""
+
+    act = staticmethod(actions.restore_host)
+
+    def get_object(self) -> Any:
+        return found(queries.find_removed_host(self.kwargs["reference"]), "removed host")
+
+
+class SlotList(ListAPIView[Slot]):
+    serializer_class = SlotOutput
+    pagination_class = Pages
+
+    def get_queryset(self) -> Any:
+        return queries.slots()
+
+
+# --- resource groups --------------------------------------------------------------------------------------------------
+
+
+class _ResourceGroupRule(StrictSerializer):
+    slot_rule = serializers.CharField(max_length=1000, default="ngpus", help_text="Such as `ngpus` or `ncpus*2`.")
+    selection = serializers.ChoiceField(ResourceGroup.Selection.choices, default=ResourceGroup.Selection.DYNAMIC)
+    description = serializers.CharField(max_length=200, default="", allow_blank=True)
+    requirement = serializers.CharField(
+        max_length=1000, default="", allow_blank=True, help_text="Dynamic only, such as `ngpus > 0`; empty: every host."
+    )
+    hosts = serializers.ListField(
+        child=serializers.CharField(max_length=64), default=list, max_length=10_000, help_text="Names; static only."
+    )
+
+
+class ResourceGroupInput(_ResourceGroupRule):
+    name = serializers.CharField(max_length=10_000, trim_whitespace=False)
+    kind = serializers.ChoiceField(ResourceGroup.Kind.choices, default=ResourceGroup.Kind.GPU)
+
+
+class ResourceGroupChange(_ResourceGroupRule):
+    """All that can be changed; what is left out stays."""
+
+
+class ResourceGroupOutput(serializers.ModelSerializer[ResourceGroup]):
+    hosts: serializers.ManyRelatedField = serializers.SlugRelatedField(  # type: ignore[assignment]
+        "name", many=True, read_only=True
+    )
+
+    class Meta:
+        model = ResourceGroup
+        fields = ["id", "name", "description", "kind", "slot_rule", "selection", "requirement", "hosts", "created_at"]
+
+
+class ResourceGroupList(ListAPIView[ResourceGroup]):
+    serializer_class = ResourceGroupOutput
+    pagination_class = NamedPages
+
+    def get_queryset(self) -> Any:
+        return queries.resource_groups()
+
+    @extend_schema(request=ResourceGroupInput, responses={201: ResourceGroupOutput})
+    def post(self, request: Request) -> Response:
+        require_cluster_admin(request.user)
+        spec = actions.ResourceGroupSpec(**validated(ResourceGroupInput, request.data))
+        group = actions.create_resource_group(spec, signed_in(request))
+        return Response(ResourceGroupOutput(group).data, status=201)
+
+
+class ResourceGroupDetail(RetrieveAPIView[ResourceGroup]):
+    serializer_class = ResourceGroupOutput
+
+    def get_object(self) -> Any:
+        return found(queries.find_resource_group(self.kwargs["reference"]), "resource group")
+
+    @extend_schema(request=ResourceGroupChange, responses=ResourceGroupOutput)
+    def patch(self, request: Request, reference: str) -> Response:
+        """Changes what is given. Trainings move off slots that leave the group; its name and kind stay."""
+        require_cluster_admin(request.user)
+        group = self.get_object()
+        given = ResourceGroupChange(data=request.data, partial=True)
+        given.is_valid(raise_exception=True)
+        actions.change_resource_group(
+            group, replace(actions.spec_of(group), **given.validated_data), signed_in(request)
+        )
+        return Response(ResourceGroupOutput(queries.find_resource_group(group.pk)).data)
+
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, reference: str) -> Response:
+        """Refused while an instance group uses it."""
+        require_cluster_admin(request.user)
+        actions.delete_resource_group(self.get_object(), signed_in(request))
+        return Response(status=204)
+
+
+# --- join tokens ------------------------------------------------------------------------------------------------------
+
+
+class JoinTokenInput(StrictSerializer):
+    hosts = serializers.IntegerField(help_text="How many machines may use it.")
+    hours = serializers.FloatField(default=24.0, help_text="How long it is good for.")
+
+
+class JoinTokenOutput(serializers.ModelSerializer[JoinToken]):
+    class Meta:
+        model = JoinToken
+        fields = ["id", "hosts_left", "expires_at", "created_by", "created_at"]
+
+
+class JoinTokenMade(JoinTokenOutput):
+    token = serializers.CharField(help_text="Shown only now.")
+
+    class Meta(JoinTokenOutput.Meta):
+        fields = [*JoinTokenOutput.Meta.fields, "token"]
+
+
+class JoinInput(StrictSerializer):
+    token = serializers.CharField(max_length=200)
+    host = serializers.CharField(max_length=200, help_text="What the machine shall be called.")
+
+
+class JoinOutput(serializers.Serializer[Any]):
+    host = serializers.CharField()
+    broker_url = serializers.CharField(help_text="With the password of executors.")
+    results = serializers.CharField(help_text="Folder that all hosts share.")
+    data_roots = serializers.ListField(child=serializers.CharField())
+    mark = serializers.CharField(help_text="What `.tidepool` in the folder of results holds.")
+    protocol = serializers.IntegerField()
+
+
+class JoinTokenList(ListAPIView[JoinToken]):
+    """Tokens that are still good for a host."""
+
+    serializer_class = JoinTokenOutput
+    pagination_class = Pages
+
+    def get_queryset(self) -> Any:
+        require_cluster_admin(signed_in(self.request))
+        return JoinToken.objects.all()
+
+    @extend_schema(request=JoinTokenInput, responses={201: JoinTokenMade})
+    def post(self, request: Request) -> Response:
+        """Make a token with which machines join."""
+        require_cluster_admin(signed_in(request))
+        token, row = create_join_token(signed_in(request), **validated(JoinTokenInput, request.data))
+        return Response({**JoinTokenOutput(row).data, "token": token}, status=201)
+
+
+class JoinTokenDetail(GenericAPIView[JoinToken]):
+    serializer_class = JoinTokenOutput
+
+    @extend_schema(responses={204: OpenApiResponse(description="It is withdrawn.")})
+    def delete(self, request: Request, token: int) -> Response:
+        require_cluster_admin(signed_in(request))
+        withdraw_join_token(signed_in(request), token)
+        return Response(status=204)
+
+
+class Join(GenericAPIView[Any]):
+    """Exchange a join token for what an executor needs. The token is all that is asked for."""
+
+    serializer_class = JoinOutput
+    authentication_classes: list[Any] = []
+    permission_classes: list[Any] = []
+
+    @extend_schema(request=JoinInput, responses={201: JoinOutput})
+    def post(self, request: Request) -> Response:
+        return Response(JoinOutput(asdict(redeem(**validated(JoinInput, request.data)))).data, status=201)
+
+
+urlpatterns = [
+    path("hosts/", HostList.as_view(), name="hosts"),
+    path("hosts/<str:reference>/", HostDetail.as_view(), name="host"),
+    path("hosts/<str:reference>/drain/", HostDrain.as_view(), name="host-drain"),
+    path("hosts/<str:reference>/resume/", HostResume.as_view(), name="host-resume"),
+    path("hosts/<str:reference>/restore/", HostRestore.as_view(), name="host-restore"),
+    path("join-tokens/", JoinTokenList.as_view(), name="join-tokens"),
+    path("join-tokens/<int:token>/", JoinTokenDetail.as_view(), name="join-token"),
+    path("join/", Join.as_view(), name="join"),
+    path("slots/", SlotList.as_view(), name="slots"),
+    path("resource-groups/", ResourceGroupList.as_view(), name="resource-groups"),
+    path("resource-groups/<str:reference>/", ResourceGroupDetail.as_view(), name="resource-group"),
+]

@@ -1,1 +1,0 @@
-"""`/api/v1/hosts/`, `slots/`, `resource-groups/` and join tokens. Called by `webapp.api` only."""
