@@ -12,7 +12,6 @@ from jobs.control.dispatch import send_sync
 from jobs.control.hosts import RETURNING, record_host, release_vacated
 from jobs.control.journals import store_entries
 from jobs.usage.recount import roll_up
-from workers.models import HOST_NAME
 
 __all__ = ["ingest_report", "roll_up_usage"]
 
@@ -28,10 +27,12 @@ def ingest_report(values: dict[str, Any]) -> None:
     except ProtocolError as error:
         logger.warning("a report was dropped: %s", error)
         return
-    if not HOST_NAME.fullmatch(report.host):
-        logger.warning("a report was dropped: %r is no host's name", report.host[:100])
-        return
     host = record_host(report, timezone.now())
+    if host is None:
+        logger.warning(
+            "a report was dropped: no host %r is enrolled; `manage.py enroll_host` does so", report.host[:100]
+        )
+        return
     unknown = store_entries(report)
     release_vacated(report)
     # A host that is not reachable yet hears its desired state now; others hear at once what they need not send again.

@@ -15,7 +15,7 @@ from core.audit.entries import audit
 from core.errors import Conflict, field_error
 from core.live import CLUSTER, HOSTS, hold, publish
 from core.text import checked_name
-from workers.models import CapacityPoint, Host, ResourceGroup
+from workers.models import HOST_NAME, CapacityPoint, Host, ResourceGroup
 from workers.offers import Offer, attributes
 from workers.queries import held_slots, hosts_now
 from workers.slot_formula import Formula, FormulaError, parse
@@ -27,6 +27,7 @@ __all__ = [
     "create_resource_group",
     "delete_resource_group",
     "drain_host",
+    "enroll_host",
     "record_capacity",
     "refuse_removal",
     "remove_host",
@@ -42,6 +43,15 @@ _MAX_DESCRIPTION = 200
 Actor = AbstractBaseUser | str
 
 # --- hosts ------------------------------------------------------------------------------------------------------------
+
+
+@transaction.atomic
+def enroll_host(name: str, actor: Actor) -> None:
+    """Let the host of this name report: reports of names that are not enrolled are dropped."""
+    if not HOST_NAME.fullmatch(name):
+        raise field_error("host", "A host is called by letters, digits, dots, dashes and underscores, at most 64.")
+    Host.objects.get_or_create(name=name)
+    audit(actor, "admitted", kind="host", key=name, name=name)
 
 
 def drain_host(name: str, actor: Actor) -> None:

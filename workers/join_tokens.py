@@ -16,7 +16,8 @@ from tidepool.protocol import PROTOCOL_VERSION
 
 from core.audit.entries import audit
 from core.errors import Conflict, NotAllowed, NotFound, field_error
-from workers.models import HOST_NAME, Host, JoinToken
+from workers.actions import enroll_host
+from workers.models import Host, JoinToken
 
 __all__ = [
     "MOST_HOSTS",
@@ -93,14 +94,13 @@ def withdraw_join_token(actor: AbstractBaseUser, pk: int) -> None:
 @transaction.atomic
 def redeem(token: str, host: str) -> Invitation:
     """Count one host of the token."""
-    if not HOST_NAME.fullmatch(host):
-        raise field_error("host", "A host is called by letters, digits, dots, dashes and underscores, at most 64.")
     row = JoinToken.objects.select_for_update().filter(digest=_digest(token), expires_at__gt=timezone.now()).first()
     if row is None:
         raise NotAllowed(
             "The join token is wrong, has expired, was withdrawn or is used up: ask an administrator for a new one.",
             code="join_token",
         )
+    enroll_host(host, f"join token {row.pk}")
     _refuse_name_in_use(host)
     invitation = Invitation(
         host=host,
@@ -113,7 +113,6 @@ def redeem(token: str, host: str) -> Invitation:
         row.delete()
     else:
         JoinToken.objects.filter(pk=row.pk).update(hosts_left=F("hosts_left") - 1)
-    audit(f"join token {row.pk}", "admitted", kind="host", key=host, name=host)
     return invitation
 
 

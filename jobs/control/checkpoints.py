@@ -50,6 +50,8 @@ MARKER = "resumable"
 def store(job: Job, written: CheckpointPublished) -> None:
     """Store a published checkpoint; older ones make room."""
     path = job_folder(job).relative(job.run.attempt, written.path)
+    if Path(path).parent != Path(f"attempt-{job.run.attempt}/checkpoint"):  # it may be removed one day, as a whole
+        raise ValueError(f"{written.path} is no checkpoint of this attempt")
     _store(job, job.run.attempt, path, written)
     _make_room(job)
 

@@ -47,9 +47,12 @@ _READINGS_EVERY = timedelta(seconds=1)
 _MEASURES = ("utilisation_percent", "memory_used_bytes", "memory_total_bytes", "temperature_celsius", "power_watts")
 
 
-def record_host(report: Report, now: datetime) -> Host:
-    """Store what the host says about itself. One that reports for the first time is created with its slots."""
-    host, news, is_shown = _store(report, now)
+def record_host(report: Report, now: datetime) -> Host | None:
+    """Store what the host says about itself, and create its slots. None: no such host is enrolled."""
+    stored = _store(report, now)
+    if stored is None:
+        return None
+    host, news, is_shown = stored
     # Not in the same transaction: live topics are locked before hosts (see raise_revisions).
     with transaction.atomic():
         if report.applied_revision > host.desired_revision:
@@ -87,9 +90,11 @@ def release_vacated(report: Report) -> None:
 
 
 @transaction.atomic
-def _store(report: Report, now: datetime) -> tuple[Host, dict[str, Any], bool]:
+def _store(report: Report, now: datetime) -> tuple[Host, dict[str, Any], bool] | None:
     """The host's row, what is new about it for the cluster's topic, and whether the page of the hosts shows it."""
-    host, _ = Host.objects.select_for_update().get_or_create(name=report.host)
+    host = Host.objects.select_for_update().filter(name=report.host).first()
+    if host is None:
+        return None
     if 0 < host.reported_at - report.at < _LATE_SECONDS or not _listens(host, report):
         return host, {}, False
     old_state, old_ngpus, old_report_at = host.state, host.ngpus, host.last_report_at

@@ -5,7 +5,6 @@ Metric rows are for charts: the `metrics.jsonl` in the job's folder is authorita
 
 import logging
 import math
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -24,6 +23,7 @@ from jobs.control import checkpoints, generations
 from jobs.control.ending import end_halt, judge_job
 from jobs.control.generations import close_generations
 from jobs.control.outcome import reason_of
+from jobs.control.standing import AttemptKey, JournalName, Place, misplaced, parse_name, places_of
 from jobs.control.transition import Why, change, lock_job, record
 from jobs.files.validation_runs import validation_of
 from jobs.messages import message
@@ -34,51 +34,52 @@ __all__ = ["store_entries", "store_steps"]
 
 logger = logging.getLogger(__name__)
 
-#: <job>.<attempt>.<writer>, and what tells journals of one writer apart.
-_NAME = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})\.(shim|coordinator|metrics)(\..*)?", re.DOTALL)
 #: Every other key of a step's record is a metric.
 _FIXED_KEYS = frozenset(StepRecord.__struct_fields__)
 _MAX_METRIC_NAME_LENGTH = 64
 _MAX_METRICS_PER_STEP = 100
-#: What every database keeps.
-_MAX_COUNT = 2**31 - 1
-
-
-class _JournalName(NamedTuple):
-    job: int
-    text: str
-    attempt: int
-    #: "shim", "coordinator" or "metrics".
-    writer: str
 
 
 def store_entries(report: Report) -> dict[str, int]:
     """Store what is new in the report's entries and judge their jobs.
 
-    Returns what to acknowledge of journals whose job is not known here: nobody will ever want them.
+    Returns what to acknowledge of journals that are not the host's, or that are unknown here: nobody will ever want
+    them.
     """
     journals: dict[str, list[JournalEntry]] = defaultdict(list)
     for entry in report.entries:
         journals[entry.journal].append(entry)
-    names = [name for text in journals if (name := _parse_name(text))]
-    known = set(Job.objects.filter(pk__in={name.job for name in names}).values_list("pk", flat=True))
-    for job_id, own in groupby(sorted(name for name in names if name.job in known), key=attrgetter("job")):
-        _store_for_job(job_id, {name: journals.pop(name.text) for name in own}, report.host)
+    names = [name for text in journals if (name := parse_name(text, report.host))]
+    places = places_of(name.attempt for name in names)
+    own = sorted(name for name in names if report.host in {place.host for place in places.get(name.attempt, ())})
+    for attempt, of_attempt in groupby(own, key=attrgetter("attempt")):
+        entries = {name: journals.pop(name.text) for name in of_attempt}
+        _store_for_attempt(attempt, entries, _Source(report.host, places[attempt]))
+    if journals:
+        logger.warning("host=%s: journals that are not its own are dropped: %s", report.host, list(journals)[:10])
     return {text: max(entry.number for entry in entries) for text, entries in journals.items()}
 
 
+class _Source(NamedTuple):
+    host: str
+    #: Of the whole attempt, on all hosts.
+    places: set[Place]
+
+
 @transaction.atomic
-def _store_for_job(job_id: int, journals: Mapping[_JournalName, list[JournalEntry]], host: str) -> None:
-    job = lock_job(job_id)
+def _store_for_attempt(
+    attempt: AttemptKey, journals: Mapping[JournalName, list[JournalEntry]], source: _Source
+) -> None:
+    job = lock_job(attempt.job)
     is_judged = False
     for name, entries in journals.items():
-        fresh = _take_new(job, name.text, entries, host)
-        if not fresh or name.attempt != job.run.attempt:
+        fresh = _take_new(job, name.text, entries, source.host)
+        if not fresh or attempt.number != job.run.attempt:
             continue  # entries of a former attempt change nothing any more
         if name.writer == "metrics":
             store_steps(job, [entry.data for entry in fresh])
         else:
-            _store(job, fresh, host)
+            _store(job, fresh, source)
             is_judged = True
     if is_judged:
         judge_job(job.pk)
@@ -97,15 +98,17 @@ def _take_new(job: Job, name: str, entries: Sequence[JournalEntry], host: str) -
     return fresh
 
 
-def _store(job: Job, entries: Sequence[JournalEntry], host: str) -> None:
+def _store(job: Job, entries: Sequence[JournalEntry], source: _Source) -> None:
     for entry in entries:
         try:
             known = protocol.entry_from_json(entry.kind, entry.data)
             if known is None:
                 logger.debug("job=%s journal=%s: %s is not known here", job.pk, entry.journal, entry.kind)
+            elif where := misplaced(known, *source):
+                raise ValueError(f"the job has no rank {where}")
             else:
-                _store_entry(job, known, host)
-        except (ProtocolError, ValueError, OverflowError) as error:
+                _store_entry(job, known, source.host)
+        except (ProtocolError, ValueError) as error:
             logger.warning("job=%s journal=%s number=%s left out: %s", job.pk, entry.journal, entry.number, error)
 
 
@@ -186,11 +189,6 @@ def _give_up(job: Job, failed: protocol.AttemptFailed) -> None:
     change(job, given_up=given_up, step=max(job.run.step, failed.step or 0))
 
 
-def _parse_name(text: str) -> _JournalName | None:
-    match = _NAME.fullmatch(text)
-    return _JournalName(int(match[1]), text, int(match[2]), match[3]) if match and len(text) <= 255 else None
-
-
 @transaction.atomic
 def store_steps(job: Job, records: Sequence[dict[str, Any]]) -> None:
     """Store the records of consecutive steps."""
@@ -218,12 +216,8 @@ def store_steps(job: Job, records: Sequence[dict[str, Any]]) -> None:
 
 def _parse(job: Job, values: dict[str, Any]) -> StepRecord | None:
     try:
-        step = from_json(StepRecord, values)
-        if not (0 <= step.step <= _MAX_COUNT and 0 <= step.epoch <= _MAX_COUNT):
-            raise ValueError("its step or epoch is no count")
-        datetime.fromtimestamp(step.at, UTC)
-        return step
-    except (ProtocolError, ValueError, OverflowError) as error:
+        return from_json(StepRecord, values)
+    except ProtocolError as error:
         logger.warning("job=%s a record of metrics.jsonl is left out: %s", job.pk, error)
         return None
 

@@ -24,6 +24,7 @@ from jobs.control.snapshots import snapshot
 from jobs.models import Job, SchedulerLease
 from jobs.tasks import ingest_report
 from scheduling.schedule import schedule
+from workers.models import Host
 
 __all__ = ["Cluster", "FakeHost"]
 
@@ -149,6 +150,11 @@ class FakeHost:
         }
         return to_json(Report(**{**values, **changes}))
 
+    def enroll(self) -> "FakeHost":
+        """As `manage.py up` does, or a join token."""
+        Host.objects.get_or_create(name=self.name)
+        return self
+
     def send(self, **changes: Any) -> None:
         ingest_report(self.report(**changes))
 
@@ -162,7 +168,7 @@ class Cluster:
     @classmethod
     def of(cls, *names: str, slots: int = 4) -> "Cluster":
         SchedulerLease.objects.update_or_create(pk=1, defaults={"epoch": 1})
-        cluster = cls({name: FakeHost(name, slots) for name in names})
+        cluster = cls({name: FakeHost(name, slots).enroll() for name in names})
         cluster.report()
         return cluster
 

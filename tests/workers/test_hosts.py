@@ -97,7 +97,7 @@ def test_a_host_in_service_is_drained_before_it_is_removed():
 
 
 def test_a_host_that_was_gone_when_it_was_removed_comes_back_with_any_report():
-    host = FakeHost("gpu-host-9")
+    host = FakeHost("gpu-host-9").enroll()
     host.send()
     Host.objects.update(state=Host.State.LOST)
     remove_host("gpu-host-9", "carol")
@@ -106,7 +106,7 @@ def test_a_host_that_was_gone_when_it_was_removed_comes_back_with_any_report():
 
 
 def test_a_drained_host_comes_back_when_its_executor_is_started_again():
-    host = FakeHost("gpu-host-9")
+    host = FakeHost("gpu-host-9").enroll()
     host.send()
     drain_host("gpu-host-9", "carol")
     remove_host("gpu-host-9", "carol")
@@ -121,7 +121,7 @@ def test_a_drained_host_comes_back_when_its_executor_is_started_again():
 
 
 def test_a_removed_host_that_was_given_a_training_at_the_last_moment_comes_back():
-    host = FakeHost("gpu-host-9")
+    host = FakeHost("gpu-host-9").enroll()
     host.send()
     drain_host("gpu-host-9", "carol")
     remove_host("gpu-host-9", "carol")
@@ -135,7 +135,7 @@ def _history(name: str) -> list[int]:
 
 
 def test_what_the_pool_has_of_a_host_is_written_down_when_it_changes():
-    host = FakeHost("gpu-host-9", slots=2)
+    host = FakeHost("gpu-host-9", slots=2).enroll()
     host.send()
     host.send()
     assert _history("gpu-host-9") == [2]
@@ -156,8 +156,8 @@ def test_what_the_pool_has_of_a_host_is_written_down_when_it_changes():
 
 
 def test_a_stop_of_all_takes_every_host_from_the_pool():
-    FakeHost("gpu-host-8").send()
-    FakeHost("gpu-host-9").send()
+    FakeHost("gpu-host-8").enroll().send()
+    FakeHost("gpu-host-9").enroll().send()
 
     requeue_interrupted()
 

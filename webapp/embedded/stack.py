@@ -86,6 +86,7 @@ class Stack:
         broker.purge(["control", *(f"host.{name}" for name in self._hosts)])
         started = timezone.now()
         epoch = _lease_epoch()
+        self._enroll_hosts()
         self._retire_absent_hosts()
         self._requeue()
         # The database may have been restored from a backup.
@@ -172,6 +173,12 @@ class Stack:
         self._children.start(self._specs.broker(program, socket))
         self._wait("broker", "broker", lambda: broker.is_answering(socket), _BROKER_SECONDS)
         self._report("broker", str(program), begun)
+
+    def _enroll_hosts(self) -> None:
+        known = set(Host.objects.filter(name__in=self._hosts).values_list("name", flat=True))
+        for name in self._hosts:
+            if name not in known:
+                actions.enroll_host(name, "system")
 
     def _retire_absent_hosts(self) -> None:
         """Drain and remove the hosts of the last start that this one does not have. Nothing runs on them."""

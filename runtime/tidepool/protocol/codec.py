@@ -1,13 +1,34 @@
 """Messages as plain JSON values and as JSON lines, and back. Whatever comes in is validated by msgspec."""
 
 import json
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-__all__ = ["PROTOCOL_VERSION", "ProtocolError", "decode", "encode", "from_json", "to_json"]
+__all__ = [
+    "PROTOCOL_VERSION",
+    "Bytes",
+    "Count",
+    "Figure",
+    "Name",
+    "ProtocolError",
+    "Seconds",
+    "decode",
+    "encode",
+    "from_json",
+    "to_json",
+]
 
 PROTOCOL_VERSION: Final = 1
+
+#: Figures and texts that every database keeps: one that it refuses would keep a whole report from being stored.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Bytes = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+#: Unix time, or a length of time.
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
+#: A measured value: a number, and a finite one.
+Figure = Annotated[float, msgspec.Meta(ge=-1e15, le=1e15)]
+Name = Annotated[str, msgspec.Meta(max_length=128)]
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from tidepool.protocol.codec import from_json, to_json
+from tidepool.protocol.codec import Bytes, Count, Figure, Name, Seconds, from_json, to_json
 from tidepool.protocol.messages import Cause, PlanMember, UnusableCheckpoint
 
 __all__ = [
@@ -40,23 +40,23 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
     """Base of all entries."""
 
     #: Unix seconds, by the writer's clock.
-    at: float
+    at: Seconds
 
 
 # --- shim (`journal/shim.<host>.jsonl`) ------------------------------------------------------------------------------
 
 
 class RankStarted(Entry, frozen=True, tag="rank_started"):
-    member_id: str
-    slot: int
-    pid: int
-    started_at: float
+    member_id: Name
+    slot: Count
+    pid: Count
+    started_at: Seconds
 
 
 class RankExited(Entry, frozen=True, tag="rank_exited"):
-    member_id: str
-    slot: int
-    pid: int
+    member_id: Name
+    slot: Count
+    pid: Count
     code: int | None = None
     signal: int | None = None
     #: The script's doing, and not the machine's; None: an exit code other than 0 says so.
@@ -70,63 +70,63 @@ class RankExited(Entry, frozen=True, tag="rank_exited"):
 
 
 class RankJoined(Entry, frozen=True, tag="rank_joined"):
-    member_id: str
-    host: str
-    slot: int
+    member_id: Name
+    host: Name
+    slot: Count
 
 
 class GenerationPlanned(Entry, frozen=True, tag="generation_planned"):
-    generation: int
+    generation: Count
     members: list[PlanMember]
-    target_revision: int
+    target_revision: Count
     cause: Cause
 
 
 class ActiveMember(msgspec.Struct, frozen=True):
-    member_id: str
-    rank: int
-    host: str
-    slot: int
+    member_id: Name
+    rank: Count
+    host: Name
+    slot: Count
 
 
 class GenerationActive(Entry, frozen=True, tag="generation_active"):
     """All members train in the generation, from the step boundary `step` on."""
 
-    generation: int
-    world_size: int
-    step: int
+    generation: Count
+    world_size: Count
+    step: Count
     #: How long training stood still at the boundary.
-    pause_ms: float
-    target_revision: int
+    pause_ms: Figure
+    target_revision: Count
     cause: Cause
     members: list[ActiveMember]
 
 
 class GenerationAbandoned(Entry, frozen=True, tag="generation_abandoned"):
-    generation: int
+    generation: Count
     why: str
 
 
 class RankStuck(Entry, frozen=True, tag="rank_stuck"):
-    member_id: str
-    host: str
+    member_id: Name
+    host: Name
     silent: bool
-    seconds: float
+    seconds: Seconds
     why: str
 
 
 class _Failure(Entry, frozen=True):
-    member_id: str
-    slot: int
+    member_id: Name
+    slot: Count
     code: int | None
     signal: int | None
     by_script: bool
     error: dict[str, Any] | None
-    host: str
+    host: Name
     #: Completed when it ended; None: it had not taken part in the training yet.
-    step: int | None
+    step: Count | None
     #: In which the others went on; 0 before it took part.
-    generation: int
+    generation: Count
 
 
 class RankFailed(_Failure, frozen=True, tag="rank_failed"):
@@ -144,46 +144,46 @@ class NoProgress(Entry, frozen=True, tag="no_progress"):
 class Restored(Entry, frozen=True, tag="restored"):
     """The state that the attempt continues from."""
 
-    step: int
-    epoch: int
+    step: Count
+    epoch: Count
     #: Path of a checkpoint; "": training starts from nothing.
     used: str
     unusable: list[UnusableCheckpoint]
 
 
 class CheckpointPublished(Entry, frozen=True, tag="checkpoint"):
-    step: int
-    epoch: int
+    step: Count
+    epoch: Count
     #: Relative to the attempt's folder.
     path: str
-    size_bytes: int
+    size_bytes: Bytes
     sha256: str
 
 
 class CheckpointFailed(Entry, frozen=True, tag="checkpoint_failed"):
-    step: int
-    epoch: int
+    step: Count
+    epoch: Count
     error: str
 
 
 class Lost(Entry, frozen=True, tag="lost"):
     """Every rank that held the training's state is gone."""
 
-    generation: int
+    generation: Count
 
 
 class Halted(Entry, frozen=True, tag="halted"):
     """All ranks stopped after `step`, whose checkpoint is published."""
 
-    step: int
-    epoch: int
+    step: Count
+    epoch: Count
 
 
 class Finished(Entry, frozen=True, tag="finished"):
     """The training is complete and its weights are written."""
 
-    step: int
-    epoch: int
+    step: Count
+    epoch: Count
 
 
 # --- rank 0 (`metrics.jsonl`) ----------------------------------------------------------------------------------------
@@ -192,14 +192,14 @@ class Finished(Entry, frozen=True, tag="finished"):
 class StepRecord(msgspec.Struct, frozen=True):
     """A completed step."""
 
-    step: int
-    epoch: int
+    step: Count
+    epoch: Count
     cursor: int
     samples: int
-    world_size: int
-    generation: int
+    world_size: Count
+    generation: Count
     attempt: int
-    at: float
+    at: Seconds
     #: Of the whole training, 0..1.
     progress: float | None = None
 

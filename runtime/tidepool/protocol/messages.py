@@ -1,10 +1,10 @@
 """Messages between the control plane, executors, shims, coordinators and ranks."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from tidepool.protocol.codec import PROTOCOL_VERSION
+from tidepool.protocol.codec import PROTOCOL_VERSION, Bytes, Count, Figure, Name, Seconds
 
 #: Defaults of a job and its script: seconds of training that may be lost when every rank dies at once, and the number
 #: of checkpoints that are kept.
@@ -162,9 +162,9 @@ Cause = Literal["start", "resize", "failure", "halt"]
 class PlanMember(msgspec.Struct, frozen=True):
     """One rank of a generation; its place in `GenerationPlan.members` is its rank number."""
 
-    member_id: str
-    host: str
-    slot: int
+    member_id: Name
+    host: Name
+    slot: Count
     #: It has the training's state already; the others receive it from a holder at the switch.
     holder: bool
 
@@ -357,15 +357,15 @@ class ShimSpec(msgspec.Struct, frozen=True):
 class RankStatus(msgspec.Struct, frozen=True):
     """A live process in a slot. A slot without one is empty: its claim may be released once it is vacating."""
 
-    job: int
-    attempt: int
-    slot: int
+    job: Count
+    attempt: Count
+    slot: Count
     #: Rank id, never reused within an attempt: `<host>.<slot>.<n>`.
-    member_id: str
+    member_id: Name
     #: As the host's operating system shows it.
-    pid: int
+    pid: Count
     #: Unix seconds of the process's start, from /proc: the same figure as `psutil.Process.create_time()`.
-    started_at: float
+    started_at: Seconds
     state: Literal["LAUNCHING", "RUNNING", "STOPPING"]
 
 
@@ -386,16 +386,16 @@ class ShimStatus(msgspec.Struct, frozen=True):
 class DeviceReading(msgspec.Struct, frozen=True):
     """One reading of one slot's device. None: the hardware does not tell."""
 
-    slot: int
+    slot: Count
     #: GPU model as NVML names it, or "virtual GPU (CPU)".
     model: str
     virtual: bool
     #: 0..100. For a virtual GPU: CPU time of the rank in it over wall time, capped at 100.
-    utilisation_percent: float | None
-    memory_used_bytes: int | None
-    memory_total_bytes: int | None
-    temperature_celsius: float | None = None
-    power_watts: float | None = None
+    utilisation_percent: Figure | None
+    memory_used_bytes: Bytes | None
+    memory_total_bytes: Bytes | None
+    temperature_celsius: Figure | None = None
+    power_watts: Figure | None = None
     uuid: str | None = None
 
 
@@ -403,40 +403,40 @@ class HostFacts(msgspec.Struct, frozen=True):
     """A host's hardware; attributes that slot formulas read."""
 
     #: Where other hosts reach it: 127.0.0.1 for the embedded stack's virtual hosts.
-    address: str
-    ncpus: int
-    ngpus: int
-    memory_bytes: int
+    address: Name
+    ncpus: Count
+    ngpus: Count
+    memory_bytes: Bytes
     virtual: bool
     #: Processors (sockets), cores of each, and threads of each core; None where the kernel does not tell.
-    nprocs: int | None = None
-    ncores: int | None = None
-    nthreads: int | None = None
-    swap_bytes: int | None = None
+    nprocs: Count | None = None
+    ncores: Count | None = None
+    nthreads: Count | None = None
+    swap_bytes: Bytes | None = None
 
 
 class JournalEntry(msgspec.Struct, frozen=True):
     #: `<job>.<attempt>.shim.<host>`, `<job>.<attempt>.coordinator` or `<job>.<attempt>.metrics`.
     journal: str
     #: Position in the journal, from 1.
-    number: int
+    number: Count
     #: shim: rank_started, rank_exited. coordinator: rank_joined, generation_planned, generation_active,
     #: generation_abandoned, rank_stuck, rank_failed, failed, no_progress, restored, checkpoint, checkpoint_failed,
     #: lost, halted, finished. metrics: step.
-    kind: str
+    kind: Name
     data: dict[str, Any]
 
 
 class Report(msgspec.Struct, frozen=True):
-    host: str
+    host: Name
     #: Changes with each start of the executor.
-    boot: str
+    boot: Annotated[str, msgspec.Meta(max_length=64)]
     #: Unix seconds on the host.
-    at: float
+    at: Seconds
     #: The newest `Sync.revision` that the executor has carried out.
-    applied_revision: int
+    applied_revision: Bytes
     facts: HostFacts
-    devices: list[DeviceReading]
+    devices: Annotated[list[DeviceReading], msgspec.Meta(max_length=1024)]
     ranks: list[RankStatus]
     entries: list[JournalEntry]
     #: The executor is leaving on purpose (drained and stopped).

@@ -24,7 +24,7 @@ def fall_silent() -> None:
 
 
 def report_a_newer_desired() -> None:
-    FakeHost(HOST, applied=99).send()
+    FakeHost(HOST, applied=99).enroll().send()
 
 
 @pytest.mark.django_db

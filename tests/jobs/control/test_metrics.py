@@ -278,7 +278,7 @@ def test_as_many_queries_whatever_there_is(scrape, cluster: Cluster, submit):
     for name in ("T2", "T3", "T4"):
         submit(name=name)
         InstanceGroupFactory()
-        FakeHost(f"gpu-host-{name}", slots=8).send()
+        FakeHost(f"gpu-host-{name}", slots=8).enroll().send()
     cluster.turn()
     assert queries(scrape) == few <= 24
 

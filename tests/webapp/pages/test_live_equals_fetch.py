@@ -152,11 +152,11 @@ def _retire(scene: Scene) -> None:
 def _report(scene: Scene) -> None:
     # The page hears the first report of each second.
     Host.objects.filter(name="gpu-host-1").update(last_report_at=timezone.now() - timedelta(seconds=1))
-    FakeHost("gpu-host-1").send()
+    FakeHost("gpu-host-1").enroll().send()
 
 
 def _first_report(scene: Scene) -> None:
-    FakeHost("gpu-host-9", slots=2).send()
+    FakeHost("gpu-host-9", slots=2).enroll().send()
 
 
 def _fall_silent(scene: Scene) -> None:
@@ -185,7 +185,7 @@ def test_the_hosts(
 def test_the_topic_of_the_hosts_is_told_once_a_second(
     scene: Scene, sent: list[Event], django_capture_on_commit_callbacks: Any
 ) -> None:
-    host = FakeHost("gpu-host-1")
+    host = FakeHost("gpu-host-1").enroll()
     start = timezone.now().replace(microsecond=0) + timedelta(seconds=5)
     with django_capture_on_commit_callbacks(execute=True):
         for milliseconds in (0, 400, 800, 1200, 1600):
