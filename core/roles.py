@@ -21,6 +21,7 @@ from core.errors import NotAllowed
 
 __all__ = [
     "OWN_MATTERS",
+    "SAFE_METHODS",
     "VIEWERS",
     "Asking",
     "Owned",
@@ -36,7 +37,7 @@ __all__ = [
 ]
 
 VIEWERS = "viewers"
-_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 #: (method, name of the address): all that a viewer may send. It concerns nobody but the sender.
 OWN_MATTERS = frozenset(
     {
@@ -109,7 +110,7 @@ def may_edit(user: Asking, row: Owned) -> bool:
 
 
 def refuse_what_viewers_send(user: Asking, request: HttpRequest) -> None:
-    if request.method in _SAFE_METHODS:
+    if request.method in SAFE_METHODS:
         return
     name = request.resolver_match.view_name if request.resolver_match else ""
     if (request.method, name) not in OWN_MATTERS and role_of(user) == Role.VIEWER:

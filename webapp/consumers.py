@@ -12,9 +12,7 @@ from weakref import WeakKeyDictionary
 from channels.auth import get_user
 from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
-from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
-from django.http.request import split_domain_port, validate_host
 
 from core.broker import connect_async
 from core.hub import Client, Hub
@@ -30,6 +28,7 @@ from core.live import (
     job_topic,
     jobs_topic_of,
 )
+from core.origins import is_own_origin
 from core.roles import is_cluster_admin
 from jobs.files.tail import LogTails, log_topic_parts, topic_log
 from jobs.queries.jobs import visible_jobs
@@ -227,15 +226,8 @@ class FullOrigin:
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        is_tls = settings.TIDEPOOL_HTTPS or scope.get("scheme") == "wss"
-        if _is_ours(headers.get(b"origin", ""), headers.get(b"host", ""), "https" if is_tls else "http"):
+        is_tls = scope.get("scheme") == "wss"
+        if is_own_origin(headers.get(b"origin", ""), headers.get(b"host", ""), is_tls=is_tls):
             await self._application(scope, receive, send)
         else:
             await send({"type": "websocket.close", "code": 4403})
-
-
-def _is_ours(origin: str, host: str, scheme: str) -> bool:
-    if origin in settings.TIDEPOOL_ORIGINS:
-        return True
-    domain, _ = split_domain_port(host)
-    return bool(domain) and validate_host(domain, settings.ALLOWED_HOSTS) and origin == f"{scheme}://{host}"

@@ -1,4 +1,4 @@
-"""Middleware of every request: static files first, then the log-in."""
+"""Middleware of every request: static files first, then whose page sends it, then the log-in."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,15 +10,22 @@ from django.shortcuts import resolve_url
 from whitenoise.middleware import WhiteNoiseMiddleware
 
 from core.errors import NotAllowed
-from core.roles import SignedIn, refuse_what_viewers_send
+from core.origins import is_own_origin
+from core.roles import SAFE_METHODS, SignedIn, refuse_what_viewers_send
 from webapp.views import refused
 
-__all__ = ["PUBLIC_NAMES", "PUBLIC_PATHS", "LoginRequired", "StaticFiles"]
+__all__ = ["PUBLIC_NAMES", "PUBLIC_PATHS", "LoginRequired", "OwnOrigin", "StaticFiles"]
 
 #: Everything else needs a log-in. (Static files are answered before it.) The last two ask for tokens of their own.
 PUBLIC_PATHS = frozenset({"/login/", "/healthz", "/ui/tools/dlicmd.py", "/api/v1/join/", "/metrics"})
 #: The same by the names of addresses. Who follows a one-time link has no password yet.
 PUBLIC_NAMES = frozenset({"one-time-link"})
+
+
+_FOREIGN = (
+    "This was sent by another site's page: open Tidepool itself and repeat the step there. A site in front of it "
+    "is named in TIDEPOOL_ORIGINS; a script sends no Origin."
+)
 
 
 class StaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc]
@@ -35,6 +42,24 @@ class StaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc]
         for name, value in found.headers:
             response[name] = value
         return response
+
+
+class OwnOrigin:
+    """Refuses what another site's page sends: the browser adds the cookies and passwords that it knows for this one.
+
+    Programs that are no browser send no `Origin`.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        origin = request.headers.get("Origin")
+        if origin is None or request.method in SAFE_METHODS:
+            return self.get_response(request)
+        if is_own_origin(origin, request.get_host(), is_tls=request.is_secure()):
+            return self.get_response(request)
+        return refused(request, NotAllowed(_FOREIGN))
 
 
 class LoginRequired:

@@ -59,9 +59,10 @@ LIST_PARAMETERS = [
 class SessionCookie(SessionAuthentication):
     """Authentication by the cookie of a log-on, also of one in the browser.
 
-    It is `SameSite=Lax`: a browser sends it with nothing that another site makes it send, but for links that are
-    followed. WMLA's own clients (`submit_job.py`) post to the deep learning addresses with the cookie alone, so these
-    ask for no more. Conductor's clients do send its token, and `ConductorView` asks for it.
+    It is `SameSite=Lax`, so a browser sends it with nothing that another host's page sends, and what a page at another
+    port sends is refused by its `Origin` (`webapp.middleware.OwnOrigin`). WMLA's own clients (`submit_job.py`) post to
+    the deep learning addresses with the cookie alone, so these ask for no more. Conductor's clients do send its token,
+    and `ConductorView` asks for it.
     """
 
     def enforce_csrf(self, request: Any) -> None:

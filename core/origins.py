@@ -1,0 +1,18 @@
+"""Whose page sends a request: a browser says so in `Origin`, and sends the cookies along, whosever page it is."""
+
+from django.conf import settings
+from django.http.request import split_domain_port, validate_host
+
+__all__ = ["is_own_origin"]
+
+
+def is_own_origin(origin: str, host: str, *, is_tls: bool) -> bool:
+    """Whether the origin is exactly this site's: scheme, host and port, or one of TIDEPOOL_ORIGINS.
+
+    Another port of the same host is another site here, though browsers send the same cookies to both.
+    """
+    if origin in settings.TIDEPOOL_ORIGINS:
+        return True
+    scheme = "https" if settings.TIDEPOOL_HTTPS or is_tls else "http"
+    domain, _ = split_domain_port(host)
+    return bool(domain) and validate_host(domain, settings.ALLOWED_HOSTS) and origin == f"{scheme}://{host}"
