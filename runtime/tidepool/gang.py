@@ -9,7 +9,6 @@ port by binding it without listening: nobody else is given the port, and the scr
 """
 
 import socket
-from collections.abc import Mapping
 
 import msgspec
 
@@ -80,7 +79,6 @@ def torchrun_environment(plan: GenerationPlan, context: RankContext, slots_per_g
         "TORCHELASTIC_MAX_RESTARTS": str(max(3, context.attempt - 1)),
         "TORCHELASTIC_USE_AGENT_STORE": "False",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
-        **_gloo_interface(plan.store_address, context.launch.environment),
     }
     if slots_per_gpu:
         values["CUDA_VISIBLE_DEVICES"] = ",".join(_devices([member.slot for member in here], slots_per_gpu))
@@ -95,13 +93,6 @@ def _devices(slots: list[int], slots_per_gpu: int) -> list[str]:
             "needs a GPU for each. Ask for fewer GPUs, or train elastically"
         )
     return devices
-
-
-def _gloo_interface(address: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """gloo looks its address up by the machine's name; hosts that are all this machine meet on the loopback."""
-    if address.startswith("127.") and "GLOO_SOCKET_IFNAME" not in environment:
-        return {"GLOO_SOCKET_IFNAME": "lo"}
-    return {}
 
 
 def _reserve() -> socket.socket:

@@ -24,6 +24,7 @@ from tidepool.endings import ERROR_FILE, FATAL_FILE
 from tidepool.env import RankContext, rank_environment
 from tidepool.gang import take_place
 from tidepool.journal import replace_file
+from tidepool.nics import interface_variables, interfaces
 from tidepool.slots import gpu_of
 
 __all__ = ["READY", "RankStart", "could_train", "inherited_environment", "note_step", "run_rank"]
@@ -124,7 +125,8 @@ def _set_environment(start: RankStart) -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu_of(start.context.slot, per_gpu)) if per_gpu else ""
     if wmla.COMPAT in start.context.launch.compat:
         os.environ.update(wmla.environment(start.context, _RUNTIME_ROOT, fabric_home))
-    os.environ.update(rank_environment(start.context, start.launch_file))
+    os.environ.update(interface_variables(start.context.address, interfaces()))
+    os.environ.update(rank_environment(start.context, start.launch_file))  # the job's own variables win
     procfs.set_mark(start.mark)
 
 

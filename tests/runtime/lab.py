@@ -1,6 +1,7 @@
 """One job's runtime without a control plane: real forkserver, shims, coordinator and ranks, and a hand on the target.
 
-The hosts of a lab are names only: all of them are this machine, as the virtual hosts of the embedded stack are.
+The hosts of a lab are names only, unless it is told others: all of them are this machine, as the virtual hosts of the
+embedded stack are.
 """
 
 import itertools
@@ -11,7 +12,7 @@ import socket
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,10 @@ class GrowingFile:
 
 
 class Lab:
-    """A job in `folder`. `sizes` maps host names to their number of slots. virtual: slots have no GPU of their own."""
+    """A job in `folder`. `sizes` maps host names to their number of slots. virtual: slots have no GPU of their own.
+
+    `hosts`: of a host that is a machine of its own, the forkserver's socket and the address.
+    """
 
     def __init__(
         self,
@@ -99,13 +103,15 @@ class Lab:
         *,
         arguments: list[str] | None = None,
         sizes: dict[str, int] | None = None,
+        hosts: Mapping[str, tuple[Path, str]] | None = None,
         environment: dict[str, str] | None = None,
         virtual: bool = True,
         attempt: int = 1,
         **launch: Any,
     ) -> None:
-        self.forkserver, self.folder = forkserver, folder / f"attempt-{attempt}"
+        self.folder = folder / f"attempt-{attempt}"
         self.sizes = sizes or {"a": 4}
+        self.hosts = {host: (forkserver, "127.0.0.1") for host in self.sizes} | dict(hosts or {})
         self.virtual = virtual
         self.mark = next(_MARKS)
         self.folder.mkdir(parents=True)
@@ -184,23 +190,24 @@ class Lab:
 
     def start_shim(self, host: str) -> None:
         request = {"op": "shim", "socket": str(self._shim(host)), "spec": to_json(self._spec(host))}
-        self.shims[host] = self._ask(request)
+        self.shims[host] = self._ask(host, request)
         if host in self._shims:
             self._shims[host].close()
         self._shims[host] = link.connect(self._shim(host))
 
-    def start_coordinator(self, name: str = "coordinator") -> None:
+    def start_coordinator(self, name: str = "coordinator", host: str | None = None) -> None:
         """Another name: as on another host, where the socket of the first one is not seen."""
+        host = host or next(iter(self.sizes))
         self._coordinator_name = name
         request = {
             "op": "coordinator",
             "socket": str(self._coordinator()),
             "desired": to_json(self._desired()),
             "launch": to_json(self.launch),
-            "address": "127.0.0.1",
+            "address": self.hosts[host][1],
             "mark": self.mark,
         }
-        self.coordinator = self._ask(request)
+        self.coordinator = self._ask(host, request)
 
     def stop(self) -> None:
         for host in self.sizes:
@@ -284,7 +291,7 @@ class Lab:
         connection.settimeout(PATIENCE_SECONDS)
 
     def _spec(self, host: str) -> ShimSpec:
-        return ShimSpec(1, 1, host, "127.0.0.1", self.mark, virtual=self.virtual, launch=self.launch)
+        return ShimSpec(1, 1, host, self.hosts[host][1], self.mark, virtual=self.virtual, launch=self.launch)
 
     def _desired(self) -> DesiredMembership:
         return DesiredMembership(1, 1, self.revision, self.members, halt=self.halting)
@@ -301,7 +308,7 @@ class Lab:
     def _shim_entries(self, kind: str) -> list[dict[str, Any]]:
         return [entry["data"] for journal in self._journals for entry in journal.lines(kind)]
 
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        answer = json.loads(link.request(self.forkserver, json.dumps(request).encode() + b"\n"))
+    def _ask(self, host: str, request: dict[str, Any]) -> dict[str, Any]:
+        answer = json.loads(link.request(self.hosts[host][0], json.dumps(request).encode() + b"\n"))
         assert "error" not in answer, answer
         return answer

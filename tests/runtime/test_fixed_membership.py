@@ -143,7 +143,6 @@ def test_numbers_and_devices_are_as_torchrun_counts_them(
     assert values["CUDA_VISIBLE_DEVICES"] == devices, "its device is the one that LOCAL_RANK picks"
     assert (values["MASTER_ADDR"], values["MASTER_PORT"]) == ("10.0.0.98", "4000")
     assert values["TORCHELASTIC_RESTART_COUNT"] == "1"
-    assert "GLOO_SOCKET_IFNAME" not in values
     assert "CUDA_VISIBLE_DEVICES" not in torchrun_environment(plan, context, slots_per_gpu=None)
 
 

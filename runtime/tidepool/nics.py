@@ -1,0 +1,52 @@
+"""The network interfaces of this machine, and which of them has its address in the cluster.
+
+gloo looks for this machine's address by its name, which Debian leads to 127.0.1.1, and NCCL takes whichever interface
+comes first: both are told the one that the host's own address is on.
+"""
+
+import ipaddress
+import socket
+from collections.abc import Mapping, Sequence
+
+import psutil
+
+__all__ = ["Interfaces", "interface_of", "interface_variables", "interfaces", "is_loopback", "resolved"]
+
+#: Addresses by the interface's name.
+Interfaces = Mapping[str, Sequence[str]]
+
+
+def interfaces() -> Interfaces:
+    internet = (socket.AF_INET, socket.AF_INET6)
+    return {
+        name: [address.address.partition("%")[0] for address in addresses if address.family in internet]
+        for name, addresses in psutil.net_if_addrs().items()
+    }
+
+
+def interface_of(address: str, known: Interfaces) -> str | None:
+    """The interface with that address, which may be a name; None where there is none."""
+    for wanted in resolved(address):
+        for name, addresses in known.items():
+            if wanted in addresses or (is_loopback(wanted) and any(map(is_loopback, addresses))):
+                return name
+    return None
+
+
+def interface_variables(address: str, known: Interfaces) -> dict[str, str]:
+    """What tells gloo and NCCL to use the interface of `address`."""
+    name = interface_of(address, known)
+    return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"} if name else {}
+
+
+def resolved(address: str) -> list[str]:
+    """The IP addresses of a host's name, or the address itself. Empty: nobody knows the name."""
+    try:
+        found = socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+    return list(dict.fromkeys(str(place[4][0]).partition("%")[0] for place in found))
+
+
+def is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address).is_loopback

@@ -1,0 +1,17 @@
+"""Machines of a test's own. Where none can be made, the tests that need them are left out, with the reason."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.hosts.machines import Network, running_machines, why_impossible
+
+
+@pytest.fixture
+def machines() -> Iterator[Callable[[int], Network]]:
+    """Makes so many machines on one network."""
+    if reason := why_impossible():
+        pytest.skip(f"no machines of our own: {reason}")
+    with ExitStack() as stack:
+        yield lambda count: stack.enter_context(running_machines(count))

@@ -1,0 +1,22 @@
+"""Machines with a network of their own: who finds whom by which interface."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.hosts.job import lab_over
+from tests.hosts.machines import Network
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.root
+
+
+def test_plain_ddp_starts_over_two_hosts_whose_names_lead_to_the_loopback(machines: Callable[[int], Network]) -> None:
+    with lab_over(machines(2), "gang.py", engine="fixed", arguments=["env"]) as lab:
+        lab.size(2)
+        wait_until(lambda: len(lab.exits()) == 2, lab.story, 60)
+        assert [path.read_text() for path in lab.folder.glob("log/*/total")] == ["1.0", "1.0"], lab.story()
+        seen = [json.loads(path.read_text()) for path in sorted(lab.folder.glob("log/*/environment.json"))]
+        assert {values["MASTER_ADDR"] for values in seen} == {lab.hosts["gpu1"][1]}
+        assert all(values["NCCL_SOCKET_IFNAME"] == f"={values['GLOO_SOCKET_IFNAME']}" for values in seen)
