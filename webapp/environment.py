@@ -10,6 +10,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
+from workers.executor.broker_url import verified
+
 __all__ = ["Environment", "secret_key", "with_secrets"]
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
@@ -62,6 +64,17 @@ class Environment:
                 f"{name} is not understood: use redis://host:port/0, or redis+socket:///path?virtual_host=0."
             )
         return url
+
+    def own_broker_url(self, name: str, default: str) -> str:
+        """The one that this process connects to: its certificate is checked."""
+        ca_file = self.text("TIDEPOOL_BROKER_CA_FILE", "")
+        if ca_file and not os.access(ca_file, os.R_OK):
+            raise ImproperlyConfigured(
+                f"TIDEPOOL_BROKER_CA_FILE names {ca_file}, which cannot be read: let this user read it."
+            )
+        return verified(
+            self.broker_url(name, default), _absolute("TIDEPOOL_BROKER_CA_FILE", ca_file) if ca_file else None
+        )
 
     def database(self, name: str, default_file: Path) -> dict[str, Any]:
         """Django's description of the database at this URL: `sqlite:///path` or `postgres://user:password@host/name`."""

@@ -24,7 +24,7 @@ TIDEPOOL_HOME = _environment.folder("TIDEPOOL_HOME", BASE_DIR / ".tidepool")
 TIDEPOOL_DATA_ROOTS = _environment.folders("TIDEPOOL_DATA_ROOTS", TIDEPOOL_HOME / "data")
 TIDEPOOL_MODEL_ROOTS = _environment.folders("TIDEPOOL_MODEL_ROOTS", TIDEPOOL_HOME / "models")
 TIDEPOOL_RESULTS_ROOT = TIDEPOOL_HOME / "results"
-TIDEPOOL_BROKER_URL = _environment.broker_url(
+TIDEPOOL_BROKER_URL = _environment.own_broker_url(
     "TIDEPOOL_BROKER_URL", f"redis+socket://{TIDEPOOL_HOME}/run/broker.sock?virtual_host=0"
 )
 #: What a host that joins is told of the broker; "": none may join.

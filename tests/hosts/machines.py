@@ -61,7 +61,9 @@ class Machine:
 
     def run(self, *command: str | Path, **options: Any) -> str:
         """What a command there says; fails with it."""
-        done = subprocess.run(self.inside(*command), capture_output=True, text=True, timeout=120, check=False, **options)
+        done = subprocess.run(
+            self.inside(*command), capture_output=True, text=True, timeout=120, check=False, **options
+        )
         assert done.returncode == 0, f"{self.name}: {done.stdout}{done.stderr}"
         return done.stdout
 

@@ -111,7 +111,7 @@ class Lab:
     ) -> None:
         self.folder = folder / f"attempt-{attempt}"
         self.sizes = sizes or {"a": 4}
-        self.hosts = {host: (forkserver, "127.0.0.1") for host in self.sizes} | dict(hosts or {})
+        self.hosts = dict.fromkeys(self.sizes, (forkserver, "127.0.0.1")) | dict(hosts or {})
         self.virtual = virtual
         self.mark = next(_MARKS)
         self.folder.mkdir(parents=True)

@@ -15,7 +15,9 @@ from workers.executor.join import celery_command, executor_command
 __all__ = ["StackOptions", "StackSpecs"]
 
 #: Not for children: they have no use for it.
-_KEPT_BACK = frozenset({"TIDEPOOL_ADMIN_PASSWORD", "TIDEPOOL_ADMIN_PASSWORD_FILE"})
+_KEPT_BACK = frozenset(
+    {"TIDEPOOL_ADMIN_PASSWORD", "TIDEPOOL_ADMIN_PASSWORD_FILE", "TIDEPOOL_RUN", "TIDEPOOL_INTERFACE"}
+)
 _DATABASE = frozenset({"TIDEPOOL_DATABASE_URL", "TIDEPOOL_DATABASE_URL_FILE"})
 
 

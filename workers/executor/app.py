@@ -4,6 +4,7 @@
 """
 
 import logging
+import sys
 from typing import Any
 
 from celery import Celery, Task, bootsteps
@@ -11,8 +12,9 @@ from kombu.exceptions import ChannelError, OperationalError
 from tidepool.procfs import set_title
 from tidepool.protocol import ProtocolError, Report, Sync, from_json, to_json
 
-from workers.executor.config import executor_config
+from workers.executor.config import ConfigError, executor_config
 from workers.executor.journals import Journals
+from workers.executor.place import placed
 from workers.executor.probe import make_probe
 from workers.executor.report import Delivery, Reporter
 from workers.executor.supervisor import Supervisor
@@ -30,8 +32,12 @@ _SOCKET_SECONDS = 2.0
 
 
 def _settings() -> dict[str, Any]:
+    try:
+        config = placed(executor_config())
+    except ConfigError as error:
+        sys.exit(f"executor: {error}.")
     return {
-        "broker_url": executor_config().broker_url,
+        "broker_url": config.broker_url,
         "broker_connection_retry_on_startup": True,
         "broker_connection_max_retries": None,
         "broker_transport_options": {"socket_timeout": _SOCKET_SECONDS, "socket_connect_timeout": _SOCKET_SECONDS},
@@ -53,7 +59,7 @@ class SupervisorStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery h
 
     def __init__(self, parent: Any, **options: Any) -> None:
         super().__init__(parent, **options)
-        config = executor_config()
+        config = placed(executor_config())
         self._title = f"tidepool executor {config.host}"
         journals = Journals(config.host, config.run_folder / "journals.json")
         sender = _ReportSender(parent.app)

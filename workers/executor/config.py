@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from workers.executor.broker_url import verified
+
 __all__ = ["ConfigError", "ExecutorConfig", "executor_config"]
 
 #: Each process on a GPU takes a few hundred megabytes of its memory before it has trained anything.
@@ -23,7 +25,7 @@ class ExecutorConfig:
     broker_url: str
     #: Slots without a GPU behind them, or None on a host with real ones.
     virtual_slots: int | None
-    #: Where other hosts reach this one.
+    #: Where other hosts reach this one; "": not said. See `workers.executor.place`.
     address: str
     #: Reading end of a pipe whose closing ends everything here, or None.
     lifeline_fd: int | None
@@ -31,11 +33,15 @@ class ExecutorConfig:
     slots_per_gpu: int = 1
     #: Touched by each report that reached the broker, for health checks.
     alive_file: Path | None = None
+    #: The interface that has the address; "": whichever does.
+    interface: str = ""
+    #: On this machine's own disk; None: in the home.
+    run: Path | None = None
 
     @property
     def run_folder(self) -> Path:
         """Sockets and records of this host's processes."""
-        return self.home / "run" / self.host
+        return (self.run or self.home / "run") / self.host
 
     @property
     def mark(self) -> str:
@@ -47,15 +53,18 @@ def executor_config(environment: Mapping[str, str] = os.environ) -> ExecutorConf
     virtual_slots = environment.get("TIDEPOOL_VIRTUAL_SLOTS") or None
     lifeline_fd = environment.get("TIDEPOOL_LIFELINE_FD")
     alive_file = environment.get("TIDEPOOL_ALIVE_FILE")
+    run = environment.get("TIDEPOOL_RUN")
     return ExecutorConfig(
         home=Path(_required(environment, "TIDEPOOL_HOME")).resolve(),
         host=_required(environment, "TIDEPOOL_HOST_NAME"),
-        broker_url=_broker_url(environment),
+        broker_url=verified(_broker_url(environment), _broker_ca_file(environment)),
         virtual_slots=None if virtual_slots is None else _number("TIDEPOOL_VIRTUAL_SLOTS", virtual_slots),
-        address=environment.get("TIDEPOOL_ADDRESS", "127.0.0.1"),
+        address=environment.get("TIDEPOOL_ADDRESS", "").strip(),
         lifeline_fd=None if lifeline_fd is None else _number("TIDEPOOL_LIFELINE_FD", lifeline_fd),
         slots_per_gpu=_slots_per_gpu(environment.get("TIDEPOOL_SLOTS_PER_GPU", "1")),
         alive_file=Path(alive_file) if alive_file else None,
+        interface=environment.get("TIDEPOOL_INTERFACE", "").strip(),
+        run=Path(run).resolve() if run else None,
     )
 
 
@@ -71,6 +80,15 @@ def _broker_url(environment: Mapping[str, str]) -> str:
     if not url:
         raise ConfigError(f"TIDEPOOL_BROKER_URL_FILE names {file}, which is empty: write the broker's URL into it")
     return url
+
+
+def _broker_ca_file(environment: Mapping[str, str]) -> Path | None:
+    file = environment.get("TIDEPOOL_BROKER_CA_FILE")
+    if not file:
+        return None
+    if not os.access(file, os.R_OK):
+        raise ConfigError(f"TIDEPOOL_BROKER_CA_FILE names {file}, which cannot be read: let this user read it")
+    return Path(file).resolve()
 
 
 def _slots_per_gpu(text: str) -> int:

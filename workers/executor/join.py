@@ -23,6 +23,9 @@ from kombu.connection import Connection
 from kombu.exceptions import OperationalError
 from tidepool.protocol import PROTOCOL_VERSION
 
+from workers.executor.config import ConfigError, executor_config
+from workers.executor.place import mounts, placed, refuse_shared_folder
+
 __all__ = [
     "JoinError",
     "Joined",
@@ -50,10 +53,12 @@ class Place:
 
     home: Path
     host: str
+    #: TIDEPOOL_RUN; None: in the home.
+    run: Path | None = None
 
     @property
     def folder(self) -> Path:
-        return self.home / "run" / self.host
+        return (self.run or self.home / "run") / self.host
 
     @property
     def joined_file(self) -> Path:
@@ -128,6 +133,11 @@ def check_broker(url: str) -> None:
         with Connection(url, connect_timeout=_BROKER_SECONDS) as connection:  # type: ignore[no-untyped-call]
             connection.ensure_connection(max_retries=1, interval_start=0, timeout=_BROKER_SECONDS)
     except (OperationalError, OSError) as error:
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            raise JoinError(
+                f"The broker's certificate at {where} is not trusted here ({error}): set TIDEPOOL_BROKER_CA_FILE to "
+                "the certificate of who signed it."
+            ) from None
         raise JoinError(
             f"The broker at {where} does not let this machine in ({error}): open that port to it, or join again with "
             "a new token (--again) if the password has changed."
@@ -221,7 +231,10 @@ def _run(given: argparse.Namespace) -> NoReturn:
     url = given.url.rstrip("/")
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
         raise JoinError(f"{url!r} is not the address of a site: give one such as https://gpus.example.org.")
-    place = Place(given.home.resolve(), given.name or socket.gethostname().partition(".")[0])
+    run = os.environ.get("TIDEPOOL_RUN")
+    name = given.name or socket.gethostname().partition(".")[0]
+    place = Place(given.home.resolve(), name, Path(run).resolve() if run else None)
+    refuse_shared_folder(place.folder, mounts())
     joined = None if given.again else earlier(url, place)
     if joined is None:
         try:
@@ -230,10 +243,12 @@ def _run(given: argparse.Namespace) -> NoReturn:
             raise JoinError(f"{given.token_file} cannot be read ({error.strerror}).") from None
         joined = join(url, token, place)
     check_folders(joined)
-    check_broker(place.broker_file.read_text(encoding="utf-8"))
+    chosen = given.address or ("" if os.environ.get("TIDEPOOL_INTERFACE") else _own_address(url))
+    environment = executor_environment(place, chosen, given.virtual_slots)
+    config = placed(executor_config(environment))
+    check_broker(config.broker_url)
     sys.stdout.write(f"{place.host} joins {url}.\n")
     sys.stdout.flush()
-    environment = executor_environment(place, given.address or _own_address(url), given.virtual_slots)
     os.execve(sys.executable, executor_command(place.host), environment)  # noqa: S606 (this process becomes it)
 
 
@@ -242,6 +257,8 @@ def main() -> None:
         _run(_arguments())
     except JoinError as error:
         sys.exit(f"join: {error}")
+    except ConfigError as error:
+        sys.exit(f"join: {error}.")
 
 
 if __name__ == "__main__":

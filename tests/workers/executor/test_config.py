@@ -1,6 +1,7 @@
 """An executor's environment."""
 
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -54,3 +55,26 @@ def test_the_brokers_address_comes_from_a_file_if_one_is_named(tmp_path: Path) -
 
 def test_an_empty_number_of_virtual_slots_means_real_gpus() -> None:
     assert executor_config({**COMPLETE, "TIDEPOOL_VIRTUAL_SLOTS": ""}).virtual_slots is None
+
+
+def test_a_brokers_certificate_is_checked_unless_the_url_says_otherwise(tmp_path: Path) -> None:
+    def url(text: str, **further: str) -> str:
+        return executor_config({**COMPLETE, "TIDEPOOL_BROKER_URL": text, **further}).broker_url
+
+    ca_file = tmp_path / "ca.crt"
+    ca_file.touch()
+    assert url("redis://broker/0") == "redis://broker/0"
+    required = "rediss://u:p%40@broker:6380/0?ssl_cert_reqs=required&ssl_check_hostname=true"
+    assert url("rediss://u:p%40@broker:6380/0") == required
+    assert f"ssl_ca_certs={quote(str(ca_file), safe='')}" in url("rediss://b/0", TIDEPOOL_BROKER_CA_FILE=str(ca_file))
+    unchecked = url("rediss://broker/0?ssl_cert_reqs=none")
+    assert "ssl_cert_reqs=none" in unchecked
+    assert "ssl_check_hostname=false" in unchecked
+    with pytest.raises(ConfigError, match="TIDEPOOL_BROKER_CA_FILE"):
+        url("rediss://broker/0", TIDEPOOL_BROKER_CA_FILE="/nowhere/ca.crt")
+
+
+def test_sockets_and_records_lie_on_this_machines_own_disk_if_told() -> None:
+    config = executor_config({**COMPLETE, "TIDEPOOL_RUN": "/var/lib/tidepool/run"})
+    assert config.run_folder == Path("/var/lib/tidepool/run/gpu-1")
+    assert config.mark == executor_config(COMPLETE).mark, "processes of before are found again"

@@ -1,0 +1,97 @@
+"""The executor's place on this machine: the address that other hosts reach, and the folder of sockets and records.
+
+What cannot work is refused at the start. Later it would only show in trainings that never begin.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psutil
+from tidepool.nics import Interfaces, interface_of, interfaces, is_loopback, resolved
+
+from workers.executor.config import ConfigError, ExecutorConfig
+
+__all__ = ["Mounts", "filesystem_of", "host_address", "mounts", "placed", "refuse_shared_folder"]
+
+#: File systems that several machines mount: a socket there leads to nobody on another one, and locks may not hold.
+_SHARED = {
+    *("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "fuse.ceph", "lustre", "gpfs", "beegfs", "panfs"),
+    *("glusterfs", "fuse.glusterfs", "orangefs", "fuse.sshfs", "fuse.juicefs"),
+}
+
+#: Kind of file system by the folder that it is mounted at; of two at one folder the later one counts.
+Mounts = Mapping[Path, str]
+
+
+def placed(config: ExecutorConfig) -> ExecutorConfig:
+    """The configuration with the address decided. Raises ConfigError."""
+    if config.lifeline_fd is None:
+        refuse_shared_folder(config.run_folder, mounts())
+    return replace(config, address=host_address(config, interfaces()))
+
+
+def mounts() -> Mounts:
+    return {Path(each.mountpoint): each.fstype for each in psutil.disk_partitions(all=True)}
+
+
+def host_address(config: ExecutorConfig, known: Interfaces) -> str:
+    """TIDEPOOL_ADDRESS, or that of TIDEPOOL_INTERFACE. On the broker's machine without either: the loopback's.
+
+    Raises ConfigError where other hosts of a training could not reach it. All hosts of the embedded stack, which has a
+    lifeline, are this machine.
+    """
+    if config.interface:
+        return _address_of(config.interface, config.address, known)
+    alone = config.lifeline_fd is not None or _is_here(config.broker_url, known)
+    if not config.address:
+        if alone:
+            return "127.0.0.1"
+        raise ConfigError(f"set TIDEPOOL_ADDRESS to where the other hosts reach this one, {_choice(known)}")
+    if interface_of(config.address, known) is None:
+        raise ConfigError(f"TIDEPOOL_ADDRESS is {config.address}, which no interface here has: use {_choice(known)}")
+    if not alone and all(map(is_loopback, resolved(config.address))):
+        raise ConfigError(
+            f"TIDEPOOL_ADDRESS is {config.address}, which no other host can reach, and the broker is on another "
+            f"machine: use {_choice(known)}"
+        )
+    return config.address
+
+
+def _address_of(interface: str, address: str, known: Interfaces) -> str:
+    if not known.get(interface):
+        raise ConfigError(f"TIDEPOOL_INTERFACE is {interface!r}, which has no address here: use {_choice(known)}")
+    if address and interface_of(address, known) != interface:
+        raise ConfigError(
+            f"TIDEPOOL_ADDRESS is {address}, which is not of TIDEPOOL_INTERFACE {interface} ({known[interface][0]}): "
+            "set one of them"
+        )
+    return address or known[interface][0]
+
+
+def _is_here(broker_url: str, known: Interfaces) -> bool:
+    """Whether the broker is on this machine."""
+    host = urlsplit(broker_url).hostname
+    return not host or any(interface_of(address, known) for address in resolved(host))
+
+
+def _choice(known: Interfaces) -> str:
+    outside = {name: [each for each in addresses if not is_loopback(each)] for name, addresses in known.items()}
+    return " or ".join(f"{addresses[0]} ({name})" for name, addresses in outside.items() if addresses)
+
+
+def refuse_shared_folder(folder: Path, mounts: Mounts) -> None:
+    """Raises ConfigError for a folder that other machines may have, too."""
+    kind = filesystem_of(folder, mounts)
+    if kind in _SHARED:
+        raise ConfigError(
+            f"{folder} is on {kind}, which other machines share: "
+            "set TIDEPOOL_RUN to a folder on this machine's own disk"
+        )
+
+
+def filesystem_of(folder: Path, mounts: Mounts) -> str:
+    """The kind of file system that holds `folder`, which need not exist yet."""
+    above: Iterable[Path] = (folder, *folder.parents)
+    return next((mounts[path] for path in above if path in mounts), "")
