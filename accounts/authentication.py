@@ -10,6 +10,7 @@ from django.conf import settings
 from django.contrib.auth import authenticate
 from django.contrib.auth.models import User
 from django.core.cache.backends.locmem import LocMemCache
+from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
@@ -20,7 +21,7 @@ from rest_framework.request import Request
 from accounts.models import ApiToken
 from accounts.tokens import digest_of
 
-__all__ = ["REALM", "BasicLogin", "BearerToken", "XAuthToken"]
+__all__ = ["REALM", "BasicLogin", "BearerToken", "XAuthToken", "address_of"]
 
 #: A password hash costs 0.4 s of CPU: scripts that poll must not pay it for each request.
 CACHE_SECONDS = 60.0
@@ -31,6 +32,11 @@ _KEY = secrets.token_bytes(32)
 _USE_NOTED_EVERY = timedelta(minutes=1)
 #: Not "Basic": browsers would open their own log-in window over our pages.
 REALM = 'Bearer realm="api"'
+
+
+def address_of(request: HttpRequest) -> str:
+    """Address of whoever asks; "" where there is none, as on a unix socket."""
+    return str(request.META.get("REMOTE_ADDR") or "")
 
 
 class BearerToken(BaseAuthentication):

@@ -5,6 +5,7 @@ import os
 
 from channels.auth import AuthMiddlewareStack
 from channels.routing import ProtocolTypeRouter, URLRouter
+from django.conf import settings
 from django.core.asgi import get_asgi_application
 from django.urls import path
 
@@ -14,15 +15,19 @@ _http = get_asgi_application()
 
 from accounts.bodies import LimitedBodies  # noqa: E402
 from webapp.consumers import FullOrigin, LiveConsumer  # noqa: E402
+from webapp.proxies import TrustedProxies  # noqa: E402
 from wmla.preflight import Preflight  # noqa: E402
 
 __all__ = ["application"]
 
-application = ProtocolTypeRouter(
-    {
-        "http": Preflight(LimitedBodies(_http)),
-        "websocket": FullOrigin(AuthMiddlewareStack(URLRouter([path("ws/live/", LiveConsumer.as_asgi())]))),
-    }
+application = TrustedProxies(
+    ProtocolTypeRouter(
+        {
+            "http": Preflight(LimitedBodies(_http)),
+            "websocket": FullOrigin(AuthMiddlewareStack(URLRouter([path("ws/live/", LiveConsumer.as_asgi())]))),
+        }
+    ),
+    settings.TIDEPOOL_TRUSTED_PROXIES,
 )
 
 # A full collection stops every websocket for as long as it takes, with 2,000 of them 0.2 s. So what is loaded by now is

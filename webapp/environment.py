@@ -1,5 +1,6 @@
 """Turns the text of environment variables into settings, or says in one sentence what is wrong with it."""
 
+import ipaddress
 import os
 import secrets
 from collections.abc import Iterable, Mapping
@@ -49,6 +50,18 @@ class Environment:
     def words(self, name: str, default: str) -> list[str]:
         """A list separated by commas."""
         return [word for word in (part.strip() for part in self.text(name, default).split(",")) if word]
+
+    def networks(self, name: str) -> list[str]:
+        """Addresses and networks, separated by commas."""
+        found = self.words(name, "")
+        for word in found:
+            try:
+                ipaddress.ip_network(word)
+            except ValueError:
+                raise ImproperlyConfigured(
+                    f"{name} is {word!r}, which is no address: give some such as 10.0.0.4 or 172.18.0.0/16."
+                ) from None
+        return found
 
     def folder(self, name: str, default: Path) -> Path:
         return _absolute(name, self.text(name, str(default)))

@@ -44,6 +44,8 @@ TIDEPOOL_LAUNCH_SECONDS = _environment.number("TIDEPOOL_LAUNCH_SECONDS", 1800, l
 #: Full origins that may open the site and its websocket besides the one that the browser asked for.
 TIDEPOOL_ORIGINS = _environment.words("TIDEPOOL_ORIGINS", "")
 TIDEPOOL_HTTPS = _environment.flag("TIDEPOOL_HTTPS")
+#: Addresses and networks of the web servers in front: what these say about who asks is believed.
+TIDEPOOL_TRUSTED_PROXIES = _environment.networks("TIDEPOOL_TRUSTED_PROXIES")
 #: Caps of an uploaded archive: what is written, not what the archive says about itself.
 TIDEPOOL_UPLOAD_MAX_BYTES = int(_environment.number("TIDEPOOL_UPLOAD_MAX_BYTES", 2 * 1024**3, least=1))
 TIDEPOOL_UPLOAD_MAX_FILES = int(_environment.number("TIDEPOOL_UPLOAD_MAX_FILES", 10_000, least=1))
@@ -144,6 +146,8 @@ AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
 AXES_DISABLE_ACCESS_LOG = True
 AXES_VERBOSE = False
+# No header: webapp/proxies.py has read those of trusted servers, and nobody else's may say who asks.
+AXES_CLIENT_IP_CALLABLE = "accounts.authentication.address_of"
 AXES_LOCKOUT_CALLABLE = "webapp.views.locked_out"
 
 SESSION_COOKIE_NAME = "tidepool_session"
@@ -155,7 +159,6 @@ CSRF_TRUSTED_ORIGINS = TIDEPOOL_ORIGINS
 CSRF_FAILURE_VIEW = "webapp.views.csrf_failure"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = TIDEPOOL_HTTPS
 SECURE_HSTS_SECONDS = 31_536_000 if TIDEPOOL_HTTPS else 0
-SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if TIDEPOOL_HTTPS else None
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"

@@ -60,6 +60,7 @@ def _config(certificate: str | None) -> uvicorn.Config:
         lifespan="off",
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # webapp/proxies.py
         timeout_graceful_shutdown=2,
         ssl_certfile=certificate,
     )
