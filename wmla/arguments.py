@@ -9,18 +9,30 @@ import re
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from core.errors import UserError
 from core.text import is_storable
 
-__all__ = ["MAX_ARGS", "Arguments", "folder_of", "parse_arguments", "script_words"]
+__all__ = [
+    "MAX_ARGS",
+    "Arguments",
+    "accepted_arguments",
+    "add_hardware",
+    "folder_of",
+    "parse_arguments",
+    "script_words",
+]
 
 MAX_ARGS = 32 * 1024
 _MAX_WORKERS = 1_000_000
 #: Options whose value is kept as it is -> its attribute of Arguments.
 _TEXTS = {"--exec-start": "framework", "--ig": "instance_group", "--appName": "app_name"}
 _CONTINUED = re.compile(r"\\\r?\n")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: Variables with such names are the cluster's own.
+_OWN_VARIABLES = "TIDEPOOL_"
 #: Stands for a quotation mark where a shell on the way would have eaten one.
 _QUOTE = "_QUOTE_"
 #: Families of options with a value that steer IBM's containers, hosts and environments, not the training.
@@ -29,6 +41,8 @@ _OTHER_OPTIONS = re.compile(
     r"|accelerators|lsf-gpu-syntax|debug-level)"
 )
 _FLAGS = frozenset({"--exclusive"})
+#: What counts of the nodes of a `hardwareSpec`.
+_HARDWARE = frozenset({"num_nodes", "gpu"})
 #: Ways to submit that there are not here -> what to do instead.
 _REFUSED = {
     "--user-cmd": "name a script with --model-main.",
@@ -57,6 +71,8 @@ class Arguments:
     instance_group: str = ""
     app_name: str = ""
     priority: int | None = None
+    #: Variables of the script's environment.
+    environment: dict[str, str] = field(default_factory=dict)
     #: Names of files that clients send beside the model, and that nothing reads here.
     unread_files: set[str] = field(default_factory=set)
     #: What is the script's own.
@@ -95,6 +111,32 @@ def parse_arguments(text: str) -> Arguments:
             found.script.append(word)
     found.data_path = found.data_source or found.data_path
     return found
+
+
+@lru_cache(maxsize=1024)
+def accepted_arguments(text: str) -> Arguments:
+    """Return the arguments of a submission that was accepted, to be read only.
+
+    What an earlier version accepted and this one refuses counts as nothing: its training goes on.
+    """
+    try:
+        return parse_arguments(text)
+    except UserError:
+        return Arguments()
+
+
+def add_hardware(given: Arguments, specification: Any) -> None:
+    """Add what Cloud Pak's `hardwareSpec` asks for: `num_nodes` counts as `--numWorker`."""
+    name = "hardwareSpec in data"
+    nodes = _object(name, specification).get("nodes", {})
+    counts = _object(f"{name}: nodes", nodes)
+    gpus = _object(f"{name}: gpu", counts.get("gpu", {}))
+    if "num_nodes" in counts:
+        _limit_workers(given, f"{name}: num_nodes", str(counts["num_nodes"]))
+    if "num_gpu" in gpus:
+        _read_gpus_per_worker(given, f"{name}: num_gpu", str(gpus["num_gpu"]))
+    others = [*(key for key in specification if key != "nodes"), *(key for key in counts if key not in _HARDWARE)]
+    given.without_effect += [f"hardwareSpec {key[:50]}" for key in others]
 
 
 def folder_of(name: str, sources: Any) -> str:
@@ -154,7 +196,9 @@ def _inside(name: str, value: str) -> str:
 
 
 def _read_model_main(found: Arguments, name: str, value: str) -> None:
-    found.model_main = _inside(name, value.removeprefix("./"))
+    # An absolute path is one of the sender's machine, or of WMLA's shared folder: what is sent has the file's name.
+    file = value.rpartition("/")[2] if value.startswith("/") else value
+    found.model_main = _inside(name, file.removeprefix("./"))
 
 
 def _read_model_dir(found: Arguments, name: str, value: str) -> None:
@@ -194,13 +238,24 @@ def _limit_workers(found: Arguments, name: str, value: str) -> None:
 
 
 def _read_gpus_per_worker(found: Arguments, name: str, value: str) -> None:
-    found.gpus_per_worker = _whole(name, value)
-    if found.gpus_per_worker != 1:
-        found.without_effect.append(f"{name} {found.gpus_per_worker} (each worker has one GPU)")
+    # Cloud Pak's trainings on processors alone ask for 0.
+    number = 0 if value == "0" else _whole(name, value)
+    found.gpus_per_worker = number or None
+    if number != 1:
+        found.without_effect.append(f"{name} {number} (each worker has one GPU)")
 
 
 def _read_priority(found: Arguments, name: str, value: str) -> None:
     found.priority = _whole(name, value)
+
+
+def _read_variable(found: Arguments, name: str, value: str) -> None:
+    variable, equals, text = value.partition("=")
+    if not (equals and _VARIABLE.fullmatch(variable)):
+        raise UserError(f"{name} is {value[:100]!a}: write it as NAME=value.")
+    if variable.startswith(_OWN_VARIABLES):
+        raise UserError(f"{name} {variable[:100]} is one of the cluster's own variables: choose another name.")
+    found.environment[variable] = text
 
 
 def _read_environment_file(found: Arguments, name: str, value: str) -> None:
@@ -218,6 +273,7 @@ _READERS: dict[str, Callable[[Arguments, str, str], None]] = {
     "--gpuPerWorker": _read_gpus_per_worker,
     "--workerDeviceNum": _read_gpus_per_worker,
     "--msd-priority": _read_priority,
+    "--msd-env": _read_variable,
     "--conda-env-yaml": _read_environment_file,
     "--conda-env-package": _read_environment_file,
     "--conda-package": _read_environment_file,
@@ -232,6 +288,12 @@ def _pairs(name: str, value: str) -> dict[str, str]:
             raise UserError(f"{name} has {pair[:100]!a}: write it as key=value, with commas between.")
         pairs[key] = text
     return pairs
+
+
+def _object(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise UserError(f'{name} is no object: write it like {{"nodes": {{"num_nodes": 4, "gpu": {{"num_gpu": 1}}}}}}.')
+    return value
 
 
 def _whole(name: str, value: str) -> int:

@@ -23,12 +23,14 @@ from jobs.actions.owner import hide
 from jobs.files.folder import job_folder
 from jobs.files.result import sized_zip
 from jobs.models import Job
+from jobs.states import JobState
+from wmla.arguments import accepted_arguments
 from wmla.fields import Address, Choice, Flag, Text, Whole
 from wmla.identities import FINAL_WORDS, KNOWN_WORDS, LIVING_WORDS, Dialect, state_word, states_behind
-from wmla.logs import LOG_TYPES, as_json_string, rank_log, train_log
+from wmla.logs import LOG_TYPES, as_json_string, launcher_log, rank_log, train_log
 from wmla.lookup import identities, job_of, submitted, wmla_jobs
 from wmla.service import framework_of
-from wmla.submission import prepare, submit, with_data_source
+from wmla.submission import parse_form, prepare, submit
 from wmla.view import WmlaView, route, stop
 
 __all__ = ["PREFLIGHT", "urls"]
@@ -54,12 +56,12 @@ class ExecOutput(serializers.Serializer[Any]):
     schedulerUrl = Address(lambda job: "")
     modelFileOwnerName = Text(source="owner.username")
     workDir = Text(lambda job: job_folder(job).code)
-    appName = Text(lambda job: framework_of(job.model.engine).app_name)
+    appName = Text(lambda job: _app_name(job))
     createTime = Text(lambda job: f"{job.submitted_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}")
-    elastic = Flag(lambda job: framework_of(job.model.engine).is_elastic)
+    elastic = Flag(lambda job: framework_of(job).is_elastic)
     nameSpace = Text(lambda job: "wmla")
     numWorker = Whole(source="max_slots")
-    framework = Text(lambda job: framework_of(job.model.engine).name)
+    framework = Text(lambda job: framework_of(job).name)
     sigId = Text(lambda job: identities().group_id(job.instance_group_id), required=False)
     sigName = Text(source="instance_group.name", required=False)
     userName = Text(source="owner.username", required=False)
@@ -72,10 +74,23 @@ class ExecOutput(serializers.Serializer[Any]):
         return values if is_on_prem else {name: value for name, value in values.items() if self.fields[name].required}
 
 
+class ExecDetailOutput(ExecOutput):
+    events = Text(
+        lambda job: b"".join(launcher_log(job)).decode() if job.state == JobState.FAILED else None,
+        allow_null=True,
+        help_text="A line for each thing that happened; absent unless it failed.",
+    )
+
+    def to_representation(self, instance: Job) -> dict[str, Any]:
+        values = super().to_representation(instance)
+        return {name: value for name, value in values.items() if value is not None}
+
+
 class SubmitInput(serializers.Serializer[Any]):
     file = serializers.FileField(help_text="A gzipped tar of the model's folder, or one .py. May be repeated.")
     data = serializers.CharField(  # type: ignore[assignment]
-        required=False, help_text='JSON: {"dataSource": [...]}.'
+        required=False,
+        help_text='JSON: {"args": "...", "hardwareSpec": {...}, "dataSource": [...]}; each may be absent.',
     )
 
 
@@ -105,7 +120,7 @@ class Execs(WmlaView):
 
     @extend_schema(
         parameters=[
-            OpenApiParameter("args", str, required=True, description="Options of the launcher, then the script's."),
+            OpenApiParameter("args", str, description="Options of the launcher, then the script's; else in `data`."),
             OpenApiParameter("sigName", str, description="Name of the instance group; absent in Cloud Pak."),
         ],
         request={"multipart/form-data": SubmitInput},
@@ -113,14 +128,20 @@ class Execs(WmlaView):
     )
     def post(self, request: Request) -> Response:
         """Submit a training. What does not fit of the address is refused before the files are read."""
-        user = signed_in(request)
-        prepared = prepare(user, request.query_params.get("sigName", ""), request.query_params.get("args", ""))
+        user, sig_name = signed_in(request), request.query_params.get("sigName", "")
+        # Without args in the address they are in the form.
+        args = request.query_params.get("args")
+        if args is not None:
+            prepare(user, sig_name, args)
         announced = getattr(request._request, "scope", {}).get(PREFLIGHT)
         if announced is not None:
             if announced > largest_body():
                 raise UserError(f"The upload has {announced:,} bytes: send at most {largest_body():,}.")
             return Response(status=204)
-        prepared = with_data_source(prepared, _data_field(request))
+        form = parse_form(_data_field(request))
+        if args is not None and form.args not in ("", args):
+            raise UserError("args is in the address and in data, and they differ: send it in one of them.")
+        prepared = prepare(user, sig_name, form.args if args is None else args, form)
         sent = [file for part, files in request.FILES.lists() if part != "data" for file in files]
         files = [Upload(file.name or "", file.file) for file in sent]
         return _answer(request, submit(user, prepared, files))
@@ -142,9 +163,10 @@ class ExecView(WmlaView):
 
 
 class Exec(ExecView):
-    @extend_schema(operation_id="execs_get", responses=ExecOutput)
+    @extend_schema(operation_id="execs_get", responses=ExecDetailOutput)
     def get(self, request: Request, exec_id: str) -> Response:
-        return _answer(request, self.job())
+        """Return the training; of one that failed, also what happened."""
+        return Response(ExecDetailOutput(self.job(), context={"request": request}).data)
 
     @extend_schema(operation_id="execs_delete", responses=_DELETED)
     def delete(self, request: Request, exec_id: str) -> HttpResponse:
@@ -196,6 +218,12 @@ class ExecResult(ExecView):
         # Word for word: clients split it at "size=" and at ";".
         response["Content-Disposition"] = f"attachment;filename={safe}.zip;size={zipped.size_bytes}"
         return response
+
+
+def _app_name(job: Job) -> str:
+    """Return the job's name; of a submission that gave none, its framework's, as WMLA does."""
+    named = not job.submitted_args or accepted_arguments(job.submitted_args).app_name
+    return job.name if named else framework_of(job).app_name
 
 
 def _answer(request: Request, jobs: Job | Iterable[Job]) -> Response:

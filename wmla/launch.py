@@ -7,13 +7,14 @@ from django.conf import settings
 from tidepool.wmla import COMPAT, DRIVER
 
 from jobs.models import Job
+from wmla.arguments import accepted_arguments
 from wmla.lookup import identities, submitted
 
 __all__ = ["launch_environment"]
 
 
 def launch_environment(job: Job) -> dict[str, str]:
-    """Return the variables; none for other scripts. Needs the job's owner, model and dataset."""
+    """Return the variables, those of `--msd-env` too; none for other scripts. Needs the job's owner, model, dataset."""
     if COMPAT not in job.model.compat:
         return {}
     ids, names, path = identities(), submitted(job), job.dataset.path
@@ -21,6 +22,7 @@ def launch_environment(job: Job) -> dict[str, str]:
     data = next((str(root) for root in settings.TIDEPOOL_DATA_ROOTS if Path(path).is_relative_to(root)), path)
     below = os.path.relpath(path, data)
     return {
+        **accepted_arguments(job.submitted_args).environment,
         DRIVER: ids.driver_id(names),
         "DLI_EXECID": ids.exec_id(names),
         "DLI_DATA_FS": data,

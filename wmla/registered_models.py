@@ -229,7 +229,8 @@ class WeightUpload(Model):
 
     def post(self, request: Request, model: str) -> NoReturn:
         raise NotFound(
-            "Weights cannot be uploaded here: start a training with those of an earlier one, by its name as wfinit."
+            "A model has no weights of its own, a training does: upload them on the page Train or with POST "
+            "/api/v1/uploads/ and start from them there, or name an earlier training as wfinit."
         )
 
 

@@ -16,8 +16,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from core.errors import UserError
-from jobs.models import SlotClaim
+from jobs.models import Job, SlotClaim
 from models_registry.models import RegisteredModelVersion
+from wmla.arguments import accepted_arguments
 from wmla.fields import Choice, Flag, Text, Texts, Whole
 from wmla.view import WmlaView, route
 from workers.models import Host
@@ -38,6 +39,7 @@ class Framework:
     #: As the applications that it makes are called.
     app_name: str
     example: str
+    backend: str = "pytorch"
 
     @property
     def is_elastic(self) -> bool:
@@ -76,8 +78,17 @@ FRAMEWORKS = (
         "--exec-start distPyTorch --ig <group> --cs-datastore-meta type=fs,data_path=mnist "
         "--numWorker 4 --model-dir pytorch_ddp --model-main main.py --epochs 10",
     ),
+    Framework(
+        "tensorflow",
+        _Engine.SINGLE,
+        "Any library, one process on one GPU",
+        "Runs any script as it is, with the libraries that the hosts have: scikit-learn, XGBoost, TensorFlow.",
+        "SingleNodeTensorflowTrain",
+        "--exec-start tensorflow --ig <group> --cs-datastore-meta type=fs,data_path=mnist "
+        "--model-dir convnet --model-main main.py --epochs 10",
+        "tensorflow",
+    ),
 )
-_BACKEND = "pytorch"
 #: WMLA has these, too.
 _NOT_HERE = ("tensorflow", "keras", "xgboost", "caffe")
 
@@ -95,9 +106,11 @@ def framework_named(name: str) -> Framework:
     raise UserError(f"Framework {name[:50]!a} is not known: there are {there}.")
 
 
-def framework_of(engine: str) -> Framework:
-    """Return the framework that runs a model of this engine."""
-    return next(framework for framework in FRAMEWORKS if framework.engine == engine)
+def framework_of(job: Job) -> Framework:
+    """Return the framework that the job was submitted with, or else the one that runs models of its engine."""
+    possible = [framework for framework in FRAMEWORKS if framework.engine == job.model.engine]
+    named = accepted_arguments(job.submitted_args).framework.lower()
+    return next((framework for framework in possible if framework.name.lower() == named), possible[0])
 
 
 class FrameworkOutput(serializers.Serializer[Any]):
@@ -110,7 +123,7 @@ class FrameworkOutput(serializers.Serializer[Any]):
         lambda framework: "single" if framework.is_single else "distributed", choices=["single", "distributed"]
     )
     appName = Text(source="app_name")
-    backend = Text(lambda framework: _BACKEND)
+    backend = Text()
     numWorkers = Whole(lambda framework: 1)
     maxWorkers = Whole(
         lambda framework: 1 if framework.is_single else -1, help_text="-1: as many as the instance group has GPUs."
@@ -134,12 +147,13 @@ class Frameworks(WmlaView):
 
 class UiFrameworks(WmlaView):
     @extend_schema(
-        parameters=[OpenApiParameter("backend", str, description="pytorch, the only one; absent: all.")],
+        parameters=[OpenApiParameter("backend", str, description="pytorch or tensorflow; absent: all.")],
         responses=FrameworkOutput(many=True),
     )
     def get(self, request: Request) -> Response:
-        is_known = request.query_params.get("backend", "").lower() in ("", _BACKEND)
-        return Response(FrameworkOutput(FRAMEWORKS if is_known else (), many=True).data)
+        wanted = request.query_params.get("backend", "").lower()
+        found = [framework for framework in FRAMEWORKS if wanted in ("", framework.backend)]
+        return Response(FrameworkOutput(found, many=True).data)
 
 
 class ConfOutput(serializers.Serializer[Any]):

@@ -27,19 +27,20 @@ from jobs.states import Reason
 from models_registry.actions import ModelRegistration, register
 from models_registry.code import inspect_code
 from models_registry.models import RegisteredModel, RegisteredModelVersion
-from wmla.arguments import Arguments, folder_of, parse_arguments, script_words
+from wmla.arguments import Arguments, add_hardware, folder_of, parse_arguments, script_words
 from wmla.identities import Dialect
 from wmla.lookup import group_named
 from wmla.service import Framework, framework_named
 from workers.queries import capacity
 
-__all__ = ["Prepared", "prepare", "submit", "usual_group", "with_data_source"]
+__all__ = ["Form", "Prepared", "parse_form", "prepare", "submit", "usual_group"]
 
 _Engine = RegisteredModelVersion.Engine
 #: What clients append to the name of a model's folder.
 _SUFFIXES = (".modelDir.tar", ".tar.gz", ".tgz", ".tar", ".zip", ".py")
 _DEFAULT_SCRIPT = "main.py"
 _COMPAT = ["wmla"]
+_FORM_FIELDS = frozenset({"args", "hardwareSpec", "dataSource"})
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,50 @@ class Prepared:
     capacity: int
 
 
-def prepare(user: User, sig_name: str, args: str) -> Prepared:
+@dataclass(frozen=True)
+class Form:
+    """What the part `data` of a submission says."""
+
+    #: Cloud Pak of 4.7 and later has them here; "": absent.
+    args: str = ""
+    #: Of `hardwareSpec`, as it came; None: absent.
+    hardware: Any = None
+    #: Of `dataSource`; "": absent.
+    data_path: str = ""
+    without_effect: tuple[str, ...] = ()
+
+
+def parse_form(data: str) -> Form:
+    """Parse the text of the part. Raises UserError with what does not fit."""
+    if not data.strip():
+        return Form()
+    try:
+        fields = json.loads(data)
+    except (ValueError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict):
+        raise UserError(
+            'data is no JSON object like {"args": "--exec-start PyTorch --model-main main.py", "hardwareSpec": {...}, '
+            '"dataSource": [{"type": "fs", "location": {"paths": "mnist"}}]}.'
+        )
+    args = fields.get("args") or ""
+    if not isinstance(args, str):
+        raise UserError("data has args that are no text: write them as one string.")
+    return Form(
+        args=args,
+        hardware=fields.get("hardwareSpec"),
+        data_path=folder_of("data with its dataSource", fields.get("dataSource") or []),
+        without_effect=tuple(f"data {name[:50]}" for name in fields if name not in _FORM_FIELDS),
+    )
+
+
+def prepare(user: User, sig_name: str, args: str, form: Form = Form()) -> Prepared:
     """Check a submission without its files. Raises UserError with what does not fit. sig_name: "" in Cloud Pak."""
     given = parse_arguments(args)
+    given.data_path = form.data_path or given.data_path
+    given.without_effect += form.without_effect
+    if form.hardware is not None:
+        add_hardware(given, form.hardware)
     framework = framework_named(given.framework)
     if sig_name and given.instance_group and sig_name != given.instance_group:
         raise UserError(f"sigName is {sig_name[:100]!a}, but --ig names another instance group: keep one of them.")
@@ -84,20 +126,6 @@ def prepare(user: User, sig_name: str, args: str) -> Prepared:
         max_slots=max(1, min(wanted, offered)),
         capacity=offered,
     )
-
-
-def with_data_source(prepared: Prepared, data: str) -> Prepared:
-    """Add the folder in `data`, JSON with `dataSource`, which takes precedence over that in `args`."""
-    if not data.strip():
-        return prepared
-    try:
-        sources = json.loads(data).get("dataSource") or []
-    except (ValueError, RecursionError, AttributeError):
-        raise UserError(
-            'data is no JSON like {"dataSource": [{"type": "fs", "location": {"paths": "mnist"}}]}.'
-        ) from None
-    prepared.given.data_path = folder_of("data with its dataSource", sources) or prepared.given.data_path
-    return prepared
 
 
 def submit(user: User, prepared: Prepared, files: Sequence[Upload]) -> Job:

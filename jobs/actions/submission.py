@@ -127,7 +127,9 @@ def _submit_again(
     checked = check(given, owner)
     data = checked.dataset if dataset is None else dataset
     begins = checked.beginning if beginning is None else beginning
-    again = replace(checked, model=job.model, dataset=data, code=job_folder(job).code, beginning=begins)
+    # Its args hold the variables that a client of WMLA's gave its script.
+    given = replace(checked.given, submitted_args=job.submitted_args)
+    again = replace(checked, model=job.model, dataset=data, code=job_folder(job).code, beginning=begins, given=given)
     return _create(again, then)
 
 

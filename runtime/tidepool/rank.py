@@ -125,8 +125,10 @@ def _set_environment(start: RankStart) -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu_of(start.context.slot, per_gpu)) if per_gpu else ""
     if wmla.COMPAT in start.context.launch.compat:
         os.environ.update(wmla.environment(start.context, _RUNTIME_ROOT, fabric_home))
+    path = os.environ["PYTHONPATH"]
     os.environ.update(interface_variables(start.context.address, interfaces()))
     os.environ.update(rank_environment(start.context, start.launch_file))  # the job's own variables win
+    os.environ["PYTHONPATH"] = os.pathsep.join([path, *_asked_for(start.context)])
     procfs.set_mark(start.mark)
 
 
@@ -149,9 +151,14 @@ def _enter_code_folder(context: RankContext) -> None:
         if script.parent != Path(context.launch.code_folder):  # the model's own modules come before ours of that name
             compat.insert(0, context.launch.code_folder)
     installed = [entry for entry in sys.path if Path(entry).resolve() != _RUNTIME_ROOT]
-    sys.path[:] = [str(script.parent), *compat, *installed, str(_RUNTIME_ROOT)]
+    sys.path[:] = [str(script.parent), *compat, *_asked_for(context), *installed, str(_RUNTIME_ROOT)]
     if "numpy" in sys.modules:  # the fork copied its generator: without this all ranks draw the same numbers
         sys.modules["numpy"].random.seed()
+
+
+def _asked_for(context: RankContext) -> list[str]:
+    """Folders of a PYTHONPATH that the submission gave: they come behind those that the script needs here."""
+    return [folder for folder in context.launch.environment.get("PYTHONPATH", "").split(os.pathsep) if folder]
 
 
 def _script(context: RankContext) -> Path:

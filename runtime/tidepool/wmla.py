@@ -68,7 +68,7 @@ def environment(context: RankContext, runtime_root: Path, fabric_home: str) -> d
         "DLI_LOGGER_LEVEL": "INFO",
         "DLI_EXTRA_CONF": "",
         "JOB_STATE_DIR": str(context.folder),
-        **launch.environment,
+        **{name: value for name, value in launch.environment.items() if name != "PYTHONPATH"},
     }
 
 

@@ -122,6 +122,16 @@ def model(tmp_path: Path) -> Path:
     return folder
 
 
+def job_behind(answer: Any, alice: User) -> Job:
+    assert answer.status_code == 200, answer.content
+    return job_of(alice, answer.json()["id"])
+
+
+def text_of(answer: Any) -> str:
+    assert answer["Content-Type"] == "text/plain; charset=utf-8"
+    return answer.content.decode()
+
+
 def model_tar(files: Mapping[str, bytes], top: str = "pytorch_edt", name: str = "") -> SimpleUploadedFile:
     """As notebooks make it: gzipped, with one folder at the top."""
     content = io.BytesIO()

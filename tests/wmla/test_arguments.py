@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import UserError
-from wmla.arguments import MAX_ARGS, Arguments, parse_arguments, script_words
+from wmla.arguments import MAX_ARGS, Arguments, accepted_arguments, add_hardware, parse_arguments, script_words
 from wmla.service import framework_named
 
 NOTEBOOK = (
@@ -46,12 +46,12 @@ def test_what_only_looks_like_the_launchers_is_the_scripts(text: str, script: li
 
 def test_options_for_ibms_machines_are_taken_out_and_named() -> None:
     read = parse_arguments(
-        "--workerDeviceType cpu --conda-env-name dlipy3 --msd-env A=b --exclusive --gpuPerWorker 2 --lr 1 "
+        "--workerDeviceType cpu --conda-env-name dlipy3 --msd-attr A=b --exclusive --gpuPerWorker 2 --lr 1 "
         "--workerDeviceNum=1"
     )
     assert read.script == ["--lr", "1"]
     assert read.without_effect == [
-        *("--workerDeviceType", "--conda-env-name", "--msd-env", "--exclusive"),
+        *("--workerDeviceType", "--conda-env-name", "--msd-attr", "--exclusive"),
         "--gpuPerWorker 2 (each worker has one GPU)",
     ]
 
@@ -65,7 +65,7 @@ def test_options_for_ibms_machines_are_taken_out_and_named() -> None:
         *("--workerDeviceType gpu", "--workerMemory 8g", "--workerCPULimit 2", "--workerMemoryLimit 8g"),
         *("--workerGPULimit 1", "--numPs 1", "--numDriver 1", "--driverDeviceType cpu", "--driverDeviceNum 0"),
         *("--driverMemory 1g", "--driverCPULimit 1", "--driverMemoryLimit 2g", "--exclusive", "--accelerators a"),
-        *("--msd-env A=b", "--msd-attr a=b", "--msd-label a=b", "--msd-image-name i", "--msd-image-pull-secret s"),
+        *("--msd-attr a=b", "--msd-label a=b", "--msd-image-name i", "--msd-image-pull-secret s"),
         *("--msd-image-pull-policy Never", "--msd-task0-node-selector a=b", "--msd-task12n-node-selector a=b"),
         *("--msd-pending-timeout 60", "--msd-podaffinity-rule required", "--msd-podaffinity-topology-key zone"),
         *("--msd-pack-id 7", "--lsf-gpu-syntax num=1", "--debug-level debug"),
@@ -80,6 +80,57 @@ def test_marks_stand_for_quotation_marks() -> None:
     read = parse_arguments("--appName _QUOTE_my run_QUOTE_ --note _QUOTE_two  words_QUOTE_ --x=_QUOTE_a b_QUOTE_")
     assert read.app_name == "my run"
     assert read.script == ["--note", "two  words", "--x=a b"]
+
+
+def test_an_absolute_script_is_the_senders_and_only_its_name_counts() -> None:
+    read = parse_arguments("--exec-start tensorflow --model-main /gpfs/mydatafs/models/Xgboost_main.py")
+    assert read.model_main == "Xgboost_main.py"
+
+
+def test_variables_are_the_scripts_each_by_an_option_of_its_own() -> None:
+    read = parse_arguments(
+        "--msd-env HF_HOME=/tmp --msd-env=EMPTY= --msd-env 'WORDS=two words' --msd-env URL=a=b --lr 1"
+    )
+    assert read.environment == {"HF_HOME": "/tmp", "EMPTY": "", "WORDS": "two words", "URL": "a=b"}
+    assert (read.script, read.without_effect) == (["--lr", "1"], [])
+
+
+def test_what_was_accepted_once_never_ends_what_reads_it_again() -> None:
+    assert accepted_arguments("--exec-start PyTorch --msd-env A=b").environment == {"A": "b"}
+    assert accepted_arguments("--msd-env TIDEPOOL_X=1 'half") == Arguments()
+
+
+def hardware(**nodes: object) -> dict[str, object]:
+    return {"nodes": nodes}
+
+
+def test_hardware_names_the_most_workers() -> None:
+    read = parse_arguments("--exec-start distPyTorch")
+    asked = hardware(num_nodes=4, mem={"size": "16g"}, gpu={"num_gpu": 2}, cpu={"units": "0.25"})
+    add_hardware(read, {**asked, "name": "large"})
+    assert read.max_workers == 4
+    assert read.without_effect == [
+        "hardwareSpec in data: num_gpu 2 (each worker has one GPU)",
+        *("hardwareSpec name", "hardwareSpec mem", "hardwareSpec cpu"),
+    ]
+
+
+def test_hardware_without_a_gpu_gets_one() -> None:
+    read = parse_arguments("--exec-start PyTorch --numWorker 2")
+    add_hardware(read, hardware(num_nodes=8, gpu={"num_gpu": 0}))
+    assert (read.max_workers, read.without_effect) == (2, ["hardwareSpec in data: num_gpu 0 (each worker has one GPU)"])
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        *(4, [], "4", {"nodes": 4}, {"nodes": [1]}, hardware(num_nodes=0), hardware(num_nodes="many")),
+        *(hardware(num_nodes=None), hardware(num_nodes=True), hardware(gpu=1), hardware(gpu={"num_gpu": []})),
+    ],
+)
+def test_hardware_of_another_shape_is_refused(asked: object) -> None:
+    with pytest.raises(UserError, match=r"^hardwareSpec in data"):
+        add_hardware(parse_arguments("--exec-start PyTorch"), asked)
 
 
 def test_a_data_source_names_the_folder_and_counts_before_the_meta_data() -> None:
@@ -103,7 +154,8 @@ def test_names_and_numbers_of_the_submission() -> None:
     ("text", "said"),
     [
         ("--model-main ../../x", "plain name"),
-        ("--model-main /etc/passwd", "plain name"),
+        ("--model-main /models/", "plain name"),
+        ("--model-main /models/..", "plain name"),
         ("--model-main 'a\nb.py'", "plain name"),
         ("--model-main a//b.py", "plain name"),
         ("--model-main .hidden", "plain name"),
@@ -113,6 +165,11 @@ def test_names_and_numbers_of_the_submission() -> None:
         ("--model-dir a/b", "without a slash"),
         ("--model-main", "no value"),
         ("--model-main --epochs 1", "no value"),
+        ("--msd-env A", "NAME=value"),
+        ("--msd-env 1A=b", "NAME=value"),
+        ("--msd-env 'A B=c'", "NAME=value"),
+        ("--msd-env =b", "NAME=value"),
+        ("--msd-env TIDEPOOL_FAULT=x", "cluster's own"),
         ("--numWorker many", "whole number"),
         ("--numWorker 0", "whole number"),
         ("--numWorker ١", "whole number"),

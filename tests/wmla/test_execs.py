@@ -1,6 +1,5 @@
 """`/execs`, row by row of the specification: submit, list, get, stop, delete, deploy, frameworks, conf, status."""
 
-import json
 import re
 from datetime import timedelta
 from pathlib import Path
@@ -16,13 +15,17 @@ from django.test import Client
 from django.utils import timezone
 
 from core.roles import viewers
+from jobs import actions
 from jobs.control.dispatch import launch_spec
+from jobs.control.ending import finish
+from jobs.control.transition import Why
 from jobs.files.folder import job_folder
+from jobs.messages import message
 from jobs.models import InstanceGroup, Job, JobEvent
-from jobs.states import JobState
+from jobs.states import JobState, Reason
 from models_registry.models import RegisteredModel, RegisteredModelVersion
 from tests.factories import InstanceGroupFactory, JobFactory, host_with_slots
-from tests.wmla.conftest import ARGS, DLI, SCRIPT, Submit, model_tar, started
+from tests.wmla.conftest import ARGS, DLI, SCRIPT, Submit, job_behind, model_tar, started, text_of
 from wmla.lookup import job_of
 
 pytestmark = pytest.mark.django_db
@@ -37,20 +40,10 @@ ON_PREM = [
 ]
 
 
-def job_behind(answer: Any, alice: User) -> Job:
-    assert answer.status_code == 200, answer.content
-    return job_of(alice, answer.json()["id"])
-
-
-def text_of(answer: Any) -> str:
-    assert answer["Content-Type"] == "text/plain; charset=utf-8"
-    return answer.content.decode()
-
-
 class TestFrameworks:
     def test_they_are_a_list_with_name_description_and_lines_of_help(self, alice_client: Client) -> None:
         listed = alice_client.get(f"{DLI}/execs/frameworks").json()
-        assert [each["name"] for each in listed] == ["edtPyTorch", "PyTorch", "distPyTorch"]
+        assert [each["name"] for each in listed] == ["edtPyTorch", "PyTorch", "distPyTorch", "tensorflow"]
         assert all(isinstance(line, str) for each in listed for line in each["desc"])
         assert all(each["description"] for each in listed)
 
@@ -178,54 +171,6 @@ class TestFiles:
         assert submit(upload=model_tar({"main.py": b"x = 1\n"}, name=name)).status_code == 200
 
 
-class TestData:
-    def test_a_registered_dataset_is_used_whoever_owns_it(self, submit: Submit, alice: User, data: Path) -> None:
-        first, second = job_behind(submit(), alice), job_behind(submit(), alice)
-        assert first.dataset == second.dataset
-        assert (first.dataset.dataset.name, first.dataset.dataset.owner) == ("mnist", alice)
-
-    def test_without_a_path_it_is_the_data_folder_itself(self, submit: Submit, alice: User, home: Path) -> None:
-        args = ARGS.replace("type=fs,data_path=mnist", "type=fs")
-        jobs = [job_behind(submit(args), alice) for _ in range(2)]
-        assert [job.dataset.path for job in jobs] == [str(home / "data")] * 2
-        assert jobs[0].dataset == jobs[1].dataset
-
-    def test_a_large_folder_does_not_wait_for_its_check(
-        self, submit: Submit, alice: User, data: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("datasets.control._SMALL_FILES", 0)
-        job = job_behind(submit(), alice)
-        assert job.dataset.state == "WAITING"
-
-    def test_an_empty_folder_is_what_a_script_downloads_to(self, submit: Submit, alice: User, data: Path) -> None:
-        (data / "train.npz").unlink()
-        first, second = job_behind(submit(), alice), job_behind(submit(), alice)
-        assert (first.dataset, first.dataset.state) == (second.dataset, "INVALID")
-
-    def test_a_data_source_in_the_form_says_where_as_well(self, submit: Submit, alice: User, data: Path) -> None:
-        source = {"dataSource": [{"type": "fs", "location": {"paths": "mnist"}}]}
-        for sent in (json.dumps(source), SimpleUploadedFile("data", json.dumps(source).encode())):
-            args = "--exec-start PyTorch --model-main main.py"
-            assert job_behind(submit(args, data=sent), alice).dataset.path == str(data)
-
-    def test_a_data_source_counts_before_the_meta_data(self, submit: Submit, alice: User, data: Path) -> None:
-        args = ARGS.replace("data_path=mnist", "data_path=nowhere")
-        sources = [{"type": "fs", "location": {"paths": "mnist"}}]
-        assert job_behind(submit(args, data=json.dumps({"dataSource": sources})), alice).dataset.path == str(data)
-        assert job_behind(submit(f"{args} --data-source '{json.dumps(sources)}'"), alice).dataset.path == str(data)
-
-    @pytest.mark.parametrize(
-        "sent", ["{", "[]", '{"dataSource": [{"type": "s3"}]}', '{"dataSource": [1]}', '{"dataSource": 5}']
-    )
-    def test_another_data_source_is_refused(self, submit: Submit, sent: str) -> None:
-        assert text_of(submit(data=sent)).startswith("Error 400: data ")
-
-    @pytest.mark.parametrize("path", ["nothing-there", "../../etc", "/etc"])
-    def test_a_folder_that_is_not_there_is_refused(self, submit: Submit, path: str) -> None:
-        answer = submit(ARGS.replace("mnist", path))
-        assert (answer.status_code, text_of(answer)[:21]) == (400, "Error 400: data_path=")
-
-
 class TestLimits:
     def test_more_workers_than_gpus_are_capped_and_the_job_says_so(self, submit: Submit, alice: User) -> None:
         job = job_behind(submit(ARGS.replace("maxWorkers=4", "maxWorkers=16")), alice)
@@ -248,8 +193,10 @@ class TestLimits:
         assert "Without effect here: --conda-env-name." in [event.text for event in job.events.all()]
 
     def test_name_and_priority(self, submit: Submit, alice: User) -> None:
-        job = job_behind(submit(ARGS + " --appName run-7 --msd-priority 7000"), alice)
+        answer = submit(ARGS + " --appName run-7 --msd-priority 7000")
+        job = job_behind(answer, alice)
         assert (job.name, job.priority) == ("run-7", 7000)
+        assert answer.json()["appName"] == "run-7"
         assert submit(ARGS + " --msd-priority 20000").status_code == 400
 
 
@@ -270,9 +217,8 @@ class TestRefusals:
             ({"sigName": "sig-elastc", "args": ARGS}, "Did you mean sig-elastic?"),
             ({"sigName": "sig-elastic", "args": ARGS.replace("edtPyTorch", "edtKeras")}, "is not supported"),
             ({"sigName": "sig-elastic", "args": ""}, "does not name a framework"),
-            ({"sigName": "sig-elastic", "args": "--exec-start PyTorch --model-main ../../x"}, "plain name"),
+            ({"args": "--exec-start PyTorch --model-main ../../x"}, "plain name"),
             ({"sigName": "sig-elastic", "args": "--exec-start 'PyTorch"}, "check its quotes"),
-            ({}, "does not name a framework"),
         ],
     )
     def test_what_the_address_says_is_refused_before_the_upload_is_read(
@@ -323,6 +269,16 @@ class TestRefusals:
 
 
 class TestGet:
+    def test_one_that_failed_tells_what_happened(self, alice_client: Client, cloud_pak: Job) -> None:
+        address = f"{DLI}/execs/wmla-{cloud_pak.pk}"
+        assert "events" not in alice_client.get(address).json()
+        what = message("failed", host="a", code=1, signal=None, error="ValueError: no data", tried="", attempts=1)
+        finish(started(cloud_pak), JobState.FAILED, Why(Reason.EXIT_NONZERO, what, "executor"))
+        given = alice_client.get(address).json()
+        assert (given["state"], "ValueError: no data" in given["events"].splitlines()[-1]) == ("ERROR", True)
+        assert pandas.DataFrame(given, index=[0]).shape == (1, len(FLAT) + 1)
+        assert "events" not in alice_client.get(f"{DLI}/execs").json()[0]
+
     def test_a_job_is_got_by_each_of_its_names(self, alice_client: Client, on_prem: Job, cloud_pak: Job) -> None:
         for job, keys in ((on_prem, {*FLAT, *ON_PREM, "executionUserName"}), (cloud_pak, set(FLAT))):
             given = alice_client.get(f"{DLI}/execs/wmla-{job.pk}").json()
@@ -486,6 +442,15 @@ def test_its_ranks_get_wmlas_variables(on_prem: Job, cloud_pak: Job, home: Path)
     assert variables["DLI_CS_DATASTORE_META"] == "type=fs,data_path=mnist"
     assert launch_spec(cloud_pak).environment["DLI_EXECID"] == f"wmla-{cloud_pak.pk}"
     assert launch_spec(JobFactory()).environment == {}
+
+
+def test_its_ranks_get_the_variables_that_it_was_submitted_with(submit: Submit, alice: User) -> None:
+    args = ARGS + " --msd-env HF_HOME=/tmp --msd-env PYTHONPATH=/extra --msd-env DLI_EXECID=mine"
+    job = job_behind(submit(args), alice)
+    variables = launch_spec(job).environment
+    assert (variables["HF_HOME"], variables["PYTHONPATH"]) == ("/tmp", "/extra")
+    assert variables["DLI_EXECID"].startswith("alice-"), "what it finds its results by is the cluster's"
+    assert launch_spec(actions.clone(job, alice)).environment["HF_HOME"] == "/tmp"
 
 
 def test_the_arguments_are_on_its_page(alice_client: Client, submit: Submit, alice: User) -> None:

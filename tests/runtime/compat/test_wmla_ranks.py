@@ -94,7 +94,8 @@ def test_a_killed_driver_leaves_no_gap_and_nothing_twice(make_job: MakeLab) -> N
 
 
 def test_ranks_find_what_scripts_for_wmla_look_for(make_job: MakeLab, mnist: Path) -> None:
-    lab = make_job("show.py", ["--epochs", "1"])
+    extra = {"HF_HOME": "/tmp/hub", "PYTHONPATH": "/extra/one:/extra/two"}
+    lab = make_job("show.py", ["--epochs", "1"], environment=extra)
     lab.target(("a", 0))
     lab.wait_for_the_end()
     [shown] = lab.folder.glob("shown-*.json")
@@ -118,8 +119,10 @@ def test_ranks_find_what_scripts_for_wmla_look_for(make_job: MakeLab, mnist: Pat
     absent = ("TF_CONFIG", "SUBID", "DLI_RUN_AS_USERID", "DLI_RUN_AS_GROUPID")
     assert [name for name in variables if name in absent or name.startswith(("DLI_CONDA_", "REDIS", "RDMA"))] == []
     archive = str(Path(variables["FABRIC_HOME"], "libs", "fabric.zip"))
-    compat, zipped, code, _ = variables["PYTHONPATH"].split(":")
+    compat, zipped, code, _, *asked_for = variables["PYTHONPATH"].split(":")
     assert (Path(compat).name, zipped, code) == ("wmla", archive, str(SCRIPTS))
+    assert (variables["HF_HOME"], asked_for) == ("/tmp/hub", ["/extra/one", "/extra/two"])
+    assert [folder for folder in facts["path"] if folder.startswith("/extra")] == asked_for
     assert facts["fabric_model"].startswith(archive), "sys.path[0]"
     assert Path(variables["LOG_DIR"]).name == facts["member_id"] + ".a"
     assert facts["log_dir_in_logger"] == str(lab.folder / "log" / f"{DRIVER}.a")

@@ -22,6 +22,7 @@ data, results = Path(os.environ["DATA_DIR"]), Path(os.environ["RESULT_DIR"])
 facts = {
     "environment": dict(os.environ),
     "cwd": os.getcwd(),
+    "path": list(sys.path),
     "fabric_model": fabric_model.__file__,
     "member_id": os.environ["TIDEPOOL_MEMBER_ID"],
 }
