@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.db.models import F
+from django.db.models import F, Q
 from django.utils import timezone
 from rest_framework import serializers
 
@@ -21,7 +21,7 @@ from core.time import iso
 from jobs.models import Generation, InstanceGroup, Job, Rank, SlotClaim
 from jobs.queries.jobs import visible_jobs
 from jobs.queries.listing import JobFilter, list_keys
-from jobs.states import TERMINAL, JobState, RankState
+from jobs.states import LIVE_RANKS, TERMINAL, JobState, RankState
 from wmla.fields import Flag, Json, Many, Real, Shape, Text, Whole
 from wmla.identities import KNOWN_WORDS, Submitted, state_word, states_behind
 from wmla.lookup import group_of, identities, job_of, submitted
@@ -134,10 +134,14 @@ def applications(jobs: Sequence[Job], dialect: str | None = None) -> list[Applic
 
 
 def executors_of(jobs: Iterable[Job]) -> dict[int, list[Executor]]:
-    """Return job -> its executors: first those that train, then those that did at its end, by their numbers."""
+    """Return job -> its executors by their numbers: those there are, and once it is over all that there were.
+
+    Monitors count them: of a training that lives, what ended at a resize is none any more.
+    """
     numbers = _numbers_in_newest_generation(jobs)
     found: dict[int, list[Executor]] = defaultdict(list)
-    for rank in Rank.objects.filter(job__in=jobs, attempt=F("job__run__attempt")).order_by("job", "id"):
+    ranks = Rank.objects.filter(Q(state__in=LIVE_RANKS) | Q(job__state__in=TERMINAL), job__in=jobs)
+    for rank in ranks.filter(attempt=F("job__run__attempt")).order_by("job", "id"):
         last = numbers.get((rank.job_id, rank.member_id))
         found[rank.job_id].append(Executor(rank, rank.rank if rank.rank is not None else last))
     for executors in found.values():

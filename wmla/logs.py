@@ -5,13 +5,14 @@ Notebooks put a comma for each colon of a training's log, and read columns 4, 6,
     [2026-01-01 12:00:00] Train,\tTimestamp: 1767268800000,\tGlobal steps: 7,\tIteration: 7,\tLoss: 0.69315,\t...
 
 A line of another kind before the first of these spoils the whole table. So what is sent is the log that the driver of
-a FabricModel wrote and nothing else; for any other script, the same lines made of its steps.
+a FabricModel wrote and nothing else; for any other elastic script, the same lines made of its steps. A script that is
+not elastic has no driver: its log is what it printed.
 """
 
 import codecs
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice, takewhile
 from typing import Any
@@ -23,11 +24,12 @@ from rest_framework.request import Request
 from core.downloads import file_response
 from core.errors import NotFound
 from core.rest import validated
-from jobs.files.logs import STREAMS, Log, Stream, find_log, log_content, log_of
+from jobs.files.logs import STREAMS, Log, Stream, find_log, first_rank_logs, log_content, log_of
 from jobs.files.result import driver_logs, log_file
-from jobs.models import Job, JobEvent, Rank
+from jobs.models import Job, JobEvent
 from wmla.applications import executors_of
 from wmla.lookup import executor_of
+from wmla.service import framework_of
 
 __all__ = [
     "LOG_TYPES",
@@ -56,13 +58,18 @@ class LogQuery(serializers.Serializer[Any]):
     )
 
 
-def driver_log(job: Job, stream: str) -> Log:
-    return find_log(job, attempt=None, rank="", stream=_stream(stream))
-
-
-def executor_log(job: Job, executor: str, stream: str) -> Log:
-    """Find a rank's log. executor: its id, or a number from 1, which is rank 0."""
+def driver_log(job: Job, stream: str) -> list[Log]:
+    """Find the logs of all that were rank 0, which resizes and restarts make others of."""
     wanted = _stream(stream)
+    return first_rank_logs(job, wanted) or [find_log(job, attempt=None, rank="", stream=wanted)]
+
+
+def executor_log(job: Job, executor: str, stream: str) -> list[Log]:
+    """Find a rank's log. executor: its id, or a number from 1, which is rank 0."""
+    return [_executor_log(job, executor, _stream(stream))]
+
+
+def _executor_log(job: Job, executor: str, wanted: Stream) -> Log:
     if executor.isascii() and executor.isdecimal() and len(executor) <= _NUMBER_LENGTH:
         if executor.strip("0") == "":
             raise NotFound("Executors are numbered from 1: the driver has logs of its own.")
@@ -88,14 +95,37 @@ def launcher_log(job: Job) -> Iterator[bytes]:
         yield f"[{event.at:%Y-%m-%d %H:%M:%S}] {event.new} {sentence}\n".encode()
 
 
-def log_answer(request: Request, log: Log) -> StreamingHttpResponse:
-    """Answer with the log's text, sent while it is read, or with its last lines if the address asks for that."""
+def log_answer(request: Request, logs: Sequence[Log]) -> StreamingHttpResponse:
+    """Answer with the logs' text, sent while it is read, or with its last lines if the address asks for that."""
     asked = validated(LogQuery, request.query_params)
+    written = [log for log in logs if _is_there(log)]
+    if not written:
+        raise NotFound(f"There is no {logs[-1].stream} of {logs[-1].member_id} yet: its process has written nothing.")
+    return text_stream(request, _joined(written, asked.get("lastlines")), logs[-1].stream)
+
+
+def _is_there(log: Log) -> bool:
     with log.opened() as descriptor:
-        if descriptor is None:
-            raise NotFound(f"There is no {log.stream} of {log.member_id} yet: its process has written nothing.")
-    content = log_content(log, asked.get("lastlines"))
-    return text_stream(request, content, log.stream)
+        return descriptor is not None
+
+
+def _joined(logs: Sequence[Log], last_lines: int | None = None) -> Iterator[bytes]:
+    """Yield the logs one after the other, or the last lines of them all."""
+    parts: list[tuple[Log, int | None]] = [(log, None) for log in logs]
+    if last_lines is not None:
+        parts, wanted = [], last_lines
+        for log in reversed(logs):
+            if wanted <= 0:
+                break
+            parts.insert(0, (log, wanted))
+            wanted -= sum(chunk.count(b"\n") for chunk in log_content(log, wanted))
+    end = b"\n"
+    for log, lines in parts:
+        if end != b"\n":  # a process that was killed within a line
+            yield b"\n"
+        for chunk in log_content(log, lines):
+            yield chunk
+            end = chunk[-1:]
 
 
 def text_stream(request: Request, chunks: Iterator[bytes], name: str) -> StreamingHttpResponse:
@@ -110,7 +140,7 @@ def _stream(name: str) -> Stream:
 
 
 def train_log(job: Job) -> Iterator[bytes]:
-    """Yield the log; nothing until the first step."""
+    """Yield the driver's log; without one, the steps of an elastic training, and what any other script printed."""
     lives = range(job.run.attempt, 0, -1)
     for attempt in lives:
         for path in driver_logs(job, attempt):
@@ -119,17 +149,15 @@ def train_log(job: Job) -> Iterator[bytes]:
                 return _read(descriptor)
             if descriptor is not None:
                 os.close(descriptor)
-    return _lines_of_steps(job)
+    return _lines_of_steps(job) if framework_of(job).is_elastic else _joined(first_rank_logs(job, STREAMS[0]))
 
 
 def rank_log(job: Job, log_type: str) -> Iterator[bytes]:
-    """Yield what rank 0 printed; nothing before there is one."""
-    if not Rank.objects.filter(job=job).exists():
-        return
+    """Yield what rank 0 printed, and the steps of an elastic training, which WMLA's driver prints as well."""
     for stream in LOG_TYPES[log_type]:
-        with find_log(job, attempt=None, rank="", stream=stream).opened() as descriptor:
-            if descriptor is not None:
-                yield from _read(os.dup(descriptor))
+        yield from _joined(first_rank_logs(job, stream))
+        if stream == STREAMS[0] and framework_of(job).is_elastic:
+            yield from train_log(job)
 
 
 def as_json_string(chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -13,6 +13,7 @@ from django.db.models import QuerySet
 from core.errors import NotFound
 from jobs.files.folder import job_folder, open_regular
 from jobs.models import Generation, Job, Rank
+from jobs.states import GenerationState
 
 __all__ = [
     "MAX_LOG_BYTES",
@@ -21,6 +22,7 @@ __all__ = [
     "LogPiece",
     "Stream",
     "find_log",
+    "first_rank_logs",
     "first_written",
     "log_content",
     "log_list",
@@ -30,6 +32,9 @@ __all__ = [
 
 MAX_LOG_BYTES = 64 * 1024
 _CHUNK = 256 * 1024
+
+#: States of generations that have trained.
+_BEGUN = (GenerationState.ACTIVE, GenerationState.SUPERSEDED, GenerationState.ENDED)
 
 Stream = Literal["stdout", "stderr"]
 STREAMS: tuple[Stream, ...] = get_args(Stream)
@@ -114,6 +119,23 @@ def find_log(job: Job, *, attempt: int | None, rank: str, stream: Stream) -> Log
     if row is None:
         raise NotFound("The job has no rank yet: wait until it has started.")
     return log_of(job, row, stream)
+
+
+def first_rank_logs(job: Job, stream: Stream) -> list[Log]:
+    """The logs of all that were rank 0, one after the other: together what the job said from its first step on."""
+    led = Generation.objects.filter(job=job, state__in=_BEGUN).order_by("attempt", "number")
+    first = [
+        (attempt, member["member_id"])
+        for attempt, members in led.values_list("attempt", "members")
+        for member in members
+        if member["rank"] == 0
+    ]
+    rows = {(row.attempt, row.member_id): row for row in Rank.objects.filter(job=job)}
+    found = {key: rows[key] for key in first if key in rows}
+    newest = _find_rank(job, "")  # of an attempt that has not trained yet
+    if newest is not None and newest.attempt not in {attempt for attempt, _ in found}:
+        found[newest.attempt, newest.member_id] = newest
+    return [log_of(job, row, stream) for row in found.values()]
 
 
 def log_of(job: Job, row: Rank, stream: Stream) -> Log:

@@ -10,8 +10,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from jobs.models import InstanceGroup, Job, JobEvent, Rank
-from jobs.states import JobState
+from jobs.models import Generation, InstanceGroup, Job, JobEvent, Rank
+from jobs.states import JobState, RankState
 from tests.factories import InstanceGroupFactory, JobFactory, ResourceGroupFactory, host_with_slots, set_job
 from tests.wmla.training import driver_id, end, rank_on, reads, running_job, sig_id, write_log
 from wmla.applications import ApplicationOutput
@@ -215,6 +215,44 @@ def test_the_drivers_log_is_that_of_rank_0(alice_client: Client, group: Instance
 
     [found] = listed(alice_client, group)
     assert alice_client.get(found["driver"]["driverstderr"]).getvalue() == b"a warning\n"
+
+
+def test_the_drivers_log_is_whole_though_resizes_made_others_the_driver(
+    alice_client: Client, group: InstanceGroup, job: Job, slots: list[Slot]
+) -> None:
+    """4 -> 2 -> 4 GPUs: rank 0 left at the first resize; and the attempt before was lost."""
+    first, second = job.ranks.order_by("rank")
+    third = rank_on(job, slots[0], 2, attempt=2)
+    write_log(job, first, "epoch 1\nepoch 2\nep")  # killed within a line
+    write_log(job, second, "epoch 3\nepoch 4\n")
+    write_log(job, third, "epoch 5\nepoch 6\n")
+    for attempt, number, state, rank in ((1, 2, "ENDED", second), (2, 1, "ABANDONED", first), (2, 2, "ACTIVE", third)):
+        Generation.objects.filter(job=job).exclude(state="ABANDONED").update(state="SUPERSEDED")
+        members = [{"member_id": rank.member_id, "rank": 0, "host": rank.host, "slot": rank.slot}]
+        Generation.objects.create(job=job, attempt=attempt, number=number, state=state, world_size=1, members=members)
+    set_job(job, attempt=2)
+
+    address = f"{BASE}/{sig_id(group)}/applications/{driver_id(job)}/logs/stdout/download"
+    lines = ["epoch 1", "epoch 2", "ep", "epoch 3", "epoch 4", "epoch 5", "epoch 6"]
+    assert alice_client.get(address).getvalue().decode().splitlines() == lines
+    for count in range(1, 8):
+        answer = alice_client.get(f"{address}?lastlines={count}").getvalue().decode()
+        assert answer.splitlines() == lines[-count:]
+
+
+def test_monitors_count_the_executors_that_there_are(alice_client: Client, group: InstanceGroup, job: Job) -> None:
+    second = job.ranks.get(rank=1)
+    Rank.objects.filter(pk=second.pk).update(
+        rank=None, state=RankState.EXITED, exit={"code": None, "signal": 9, "error": None}
+    )
+    [found] = listed(alice_client, group, "?state=RUNNING")
+    assert [each["id"].partition("-")[0] for each in found["executors"]] == ["0"]
+    left = identities().executor_id(job.pk, 1, second.member_id, 1)
+    write_log(job, second, "what it printed\n")
+    address = f"{BASE}/{sig_id(group)}/applications/{driver_id(job)}/{left}/logs/stdout/download"
+    assert alice_client.get(address).getvalue() == b"what it printed\n", "for whoever noted its id"
+    end(job)
+    assert len(listed(alice_client, group)[0]["executors"]) == 2
 
 
 def test_executors_logs_are_found_by_the_ids_of_the_list(alice_client: Client, group: InstanceGroup, job: Job) -> None:

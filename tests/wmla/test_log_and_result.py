@@ -14,9 +14,11 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from jobs.files.folder import job_folder
-from jobs.models import Job, Rank
+from jobs.models import Generation, Job, Rank
+from jobs.states import RankState
 from tests.factories import set_job
-from tests.wmla.conftest import DLI, body_of, started, write
+from tests.wmla.conftest import DLI, Submit, body_of, job_behind, started, write
+from tests.wmla.training import write_log
 from wmla.logs import as_json_string, train_line, train_log
 
 pytestmark = pytest.mark.django_db
@@ -49,6 +51,16 @@ def record(step: int, **values: object) -> str:
 @pytest.fixture
 def job(on_prem: Job) -> Job:
     return started(on_prem)
+
+
+def ended_rank(job: Job, attempt: int = 1) -> Rank:
+    """The only one of an attempt, which is over."""
+    member_id = f"gpu-host-1.0.{attempt}"
+    values = {"host": "gpu-host-1", "slot": 0, "pid": 1, "started_at": 1.0, "exit": {"code": 0}}
+    rank = Rank.objects.create(job=job, attempt=attempt, member_id=member_id, state=RankState.EXITED, **values)
+    members = [{"member_id": member_id, "rank": 0, "host": "gpu-host-1", "slot": 0}]
+    Generation.objects.create(job=job, attempt=attempt, number=1, state="ENDED", world_size=1, members=members)
+    return rank
 
 
 def get(client: Client, job: Job, path: str, **headers: str) -> object:
@@ -149,6 +161,29 @@ class TestTrainLog:
         assert max(map(len, train_log(job))) <= 256 * 1024
 
 
+class TestPlainScript:
+    """One that is not elastic: it has neither a driver nor steps."""
+
+    @pytest.fixture
+    def plain(self, submit: Submit, alice: User) -> Job:
+        return started(job_behind(submit("--exec-start tensorflow --model-main main.py", sig_name=None), alice))
+
+    def test_its_log_is_what_it_printed(self, alice_client: Client, plain: Job) -> None:
+        assert json.loads(body_of(get(alice_client, plain, "log"))) == ""
+        write_log(plain, ended_rank(plain), "Test loss: 0.02\nTest accuracy: 0.99\n")
+        write(plain, "metrics.jsonl", record(1))
+        printed = "Test loss: 0.02\nTest accuracy: 0.99\n"
+        assert json.loads(body_of(get(alice_client, plain, "log"))) == printed
+        assert body_of(get(alice_client, plain, "log?logType=outlog", Accept="text/plain")).decode() == printed
+
+    def test_after_a_restart_it_is_what_both_attempts_printed(self, alice_client: Client, plain: Job) -> None:
+        write_log(plain, ended_rank(plain), "epoch 1\nepo")
+        job_folder(plain).start_attempt(2)
+        set_job(plain, attempt=2)
+        write_log(plain, ended_rank(plain, attempt=2), "epoch 2\n")
+        assert json.loads(body_of(get(alice_client, plain, "log"))) == "epoch 1\nepo\nepoch 2\n"
+
+
 class TestRankLog:
     @pytest.fixture
     def ranks(self, job: Job) -> None:
@@ -174,6 +209,13 @@ class TestRankLog:
     def test_it_is_what_rank_0_printed(self, alice_client: Client, job: Job, ranks: None, kind: str, text: str) -> None:
         assert json.loads(body_of(get(alice_client, job, f"log?logType={kind}"))) == text
         assert body_of(get(alice_client, job, f"log?logType={kind}", Accept="text/plain")).decode() == text
+
+    def test_of_an_elastic_one_it_ends_with_its_steps(self, alice_client: Client, job: Job, ranks: None) -> None:
+        write(job, DRIVER, LINE.format(1))
+        for kind, end in (("outlog", ""), ("outerrlog", "err 0\n")):
+            text = json.loads(body_of(get(alice_client, job, f"log?logType={kind}")))
+            assert text == 'out 0 é "quoted"\n' + LINE.format(1) + end
+        assert json.loads(body_of(get(alice_client, job, "log?logType=errlog"))) == "err 0\n"
 
     def test_without_a_rank_it_is_empty(self, alice_client: Client, on_prem: Job) -> None:
         assert body_of(get(alice_client, on_prem, "log?logType=outlog", Accept="text/plain")) == b""
