@@ -230,6 +230,8 @@ def _hosts(now: datetime) -> Iterator[Metric]:
         if host.last_report_at is not None and host.state != Host.State.OFFLINE
     ]
     yield _gauge("host_report_age_seconds", "Time since the host's last report.", ["host"], ages)
+    clocks = [([host.name], host.clock_behind_seconds) for host in hosts if host.clock_behind_seconds is not None]
+    yield _gauge("host_clock_behind_seconds", "How far the host's clock is behind; negative: ahead.", ["host"], clocks)
     yield _gauge("slots", "Slots by host and state.", ["host", "state"], _slots(hosts))
 
 

@@ -63,6 +63,7 @@ class HostOutput(serializers.ModelSerializer[Host]):
             "nthreads",
             "virtual",
             "last_report_at",
+            "clock_behind_seconds",
             "slots",
         ]
 

@@ -4,6 +4,8 @@ import re
 
 from django.db import models
 
+from workers.clocks import clock_warning
+
 __all__ = ["HOST_NAME", "CapacityPoint", "GpuReading", "Host", "JoinToken", "ResourceGroup", "Slot"]
 
 #: The form of a host's name, which stands in queue names, folder names and addresses.
@@ -36,8 +38,13 @@ class Host(models.Model):
     #: Changes with each start of the executor.
     boot = models.CharField(max_length=64, blank=True, default="")
     last_report_at = models.DateTimeField(null=True, blank=True)
-    #: The host's own clock in its newest report, in Unix seconds: orders reports, and is never compared with ours.
+    #: `Report.at` of its newest report: orders reports, and is never compared with our clock.
     reported_at = models.FloatField(default=0)
+    #: Of its newest reports, a second apart: our clock less its own. See `workers.clocks`.
+    clock_offsets = models.JSONField(default=list)
+    clock_read_at = models.DateTimeField(null=True)
+    #: How far its clock is behind; less than nothing: ahead. None: not known yet.
+    clock_behind_seconds = models.FloatField(null=True)
     #: Revision of the desired state that the control plane wants carried out, and the newest one that the executor has.
     desired_revision = models.PositiveBigIntegerField(default=0)
     applied_revision = models.PositiveBigIntegerField(default=0)
@@ -57,6 +64,10 @@ class Host(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def clock_warning(self) -> str:
+        return clock_warning(self.clock_behind_seconds)
 
 
 class Slot(models.Model):

@@ -48,7 +48,6 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-EXPIRES_SECONDS = 30
 WAKE_CHANNEL = "tidepool.wake"
 #: Journals of a job that has ended are still acknowledged for this long.
 _ACKNOWLEDGED_AFTER_END = timedelta(hours=1)
@@ -76,7 +75,7 @@ def send_roll_up() -> None:
 
 def _send(task: str, args: list[Any], queue: str, what: str) -> None:
     try:
-        current_app.send_task(task, args=args, queue=queue, expires=EXPIRES_SECONDS, ignore_result=True, retry=False)
+        current_app.send_task(task, args=args, queue=queue, ignore_result=True, retry=False)
     except (OperationalError, OSError) as error:
         logger.warning("%s was not sent, it is sent again: %s", what, error)
 
@@ -93,7 +92,7 @@ def resend_outstanding() -> list[str]:
 def build_sync(host: str, acknowledged: Mapping[str, int] | None = None) -> Sync:
     """The whole desired state for a host, from the database alone."""
     # Read first: a change that comes meanwhile has a higher revision and is sent for itself.
-    revision = Host.objects.values_list("desired_revision", flat=True).get(name=host)
+    revision, heard_at = Host.objects.values_list("desired_revision", "reported_at").get(name=host)
     held = SlotClaim.objects.open().filter(slot__host__name=host)
     jobs = Job.objects.filter(pk__in=held.values("job")).select_related(
         "run", "owner", "model__model", "dataset", "instance_group", "validation"
@@ -104,7 +103,7 @@ def build_sync(host: str, acknowledged: Mapping[str, int] | None = None) -> Sync
     desired_jobs = [_desired_job(job, claims[job.pk], host) for job in jobs.order_by("pk") if claims[job.pk]]
     recent = Q(job__finished_at__isnull=True) | Q(job__finished_at__gte=timezone.now() - _ACKNOWLEDGED_AFTER_END)
     known = dict(Journal.objects.filter(recent, host=host).values_list("name", "number"))
-    return Sync(host, revision, time.time(), desired_jobs, {**known, **(acknowledged or {})})
+    return Sync(host, revision, time.time(), desired_jobs, {**known, **(acknowledged or {})}, echo=heard_at or None)
 
 
 def launch_spec(job: Job) -> LaunchSpec:

@@ -28,6 +28,7 @@ from jobs.models import Job, Rank, SlotClaim
 from jobs.states import HOLDING, LIVE_RANKS, TRAINING, RankState, Reason
 from jobs.usage.recording import COUNTED, count_activity
 from workers.actions import record_capacity, write_host_states
+from workers.clocks import behind_seconds, late_seconds, with_reading
 from workers.models import GpuReading, Host, Slot
 from workers.queries import held_slots, hosts_now
 
@@ -39,8 +40,10 @@ RETURNING = (Host.State.OFFLINE, Host.State.LOST)
 _HEARD = (Host.State.ONLINE, Host.State.DRAINING)
 _WATCHED = (*_HEARD, Host.State.LOST)
 
-#: A report that is older than the newest one by less than this came late; by more, the host's clock was set back.
+#: A report of another start of the executor that is older by less than this came late; by more, the host's clock was
+#: set back meanwhile.
 _LATE_SECONDS = 60.0
+_CLOCK_EVERY = timedelta(seconds=1)
 #: A GPU that does less than this is idle.
 IDLE_BELOW_PERCENT = 5.0
 _READINGS_EVERY = timedelta(seconds=1)
@@ -95,14 +98,14 @@ def _store(report: Report, now: datetime) -> tuple[Host, dict[str, Any], bool] |
     host = Host.objects.select_for_update().filter(name=report.host).first()
     if host is None:
         return None
-    if 0 < host.reported_at - report.at < _LATE_SECONDS or not _listens(host, report):
+    if _is_late(host, report) or not _listens(host, report):
         return host, {}, False
     old_state, old_ngpus, old_report_at = host.state, host.ngpus, host.last_report_at
     _store_facts(host, report, now)
     slots = {slot.index: slot for slot in host.slots.select_related("reading")}
     has_more = _ensure_slots(host, slots, report.devices)
     readings = _store_readings(slots, report.devices, now)
-    _decide_state(host, report)
+    _decide_state(host, report, now)
     if has_more or (host.state, host.ngpus) != (old_state, old_ngpus):
         record_capacity(host, now)
     news: dict[str, Any] = {"slots": readings} if readings else {}
@@ -111,6 +114,11 @@ def _store(report: Report, now: datetime) -> tuple[Host, dict[str, Any], bool] |
     # Reports come faster than anybody looks: the first one in each second is shown.
     is_due = old_report_at is None or int(old_report_at.timestamp()) != int(now.timestamp())
     return host, news, host.state != old_state or is_due
+
+
+def _is_late(host: Host, report: Report) -> bool:
+    age = host.reported_at - report.at
+    return age > 0 and (report.boot == host.boot or age < _LATE_SECONDS)
 
 
 def _listens(host: Host, report: Report) -> bool:
@@ -126,8 +134,8 @@ def _listens(host: Host, report: Report) -> bool:
 
 def _store_facts(host: Host, report: Report, now: datetime) -> None:
     columns = msgspec.structs.asdict(report.facts) | {
+        **_clock(host, report, now),
         "boot": report.boot,
-        "last_report_at": now,
         "reported_at": report.at,
         "applied_revision": report.applied_revision,
     }
@@ -136,13 +144,32 @@ def _store_facts(host: Host, report: Report, now: datetime) -> None:
     host.save(update_fields=columns)
 
 
-def _decide_state(host: Host, report: Report) -> None:
+def _clock(host: Host, report: Report, now: datetime) -> dict[str, Any]:
+    """When the report was sent, by our clock, and what it tells of the host's."""
+    offset = now.timestamp() - report.at
+    offsets, read_at = (host.clock_offsets, host.clock_read_at) if report.boot == host.boot else ([], None)
+    late = late_seconds(offsets, offset)
+    if read_at is None or now - read_at >= _CLOCK_EVERY:
+        offsets, read_at = with_reading(offsets, offset), now
+    steady = behind_seconds(offsets)
+    jumped = 0.0 if report.clock is None else report.at - report.clock
+    return {
+        "last_report_at": now - timedelta(seconds=late),
+        "clock_offsets": offsets,
+        "clock_read_at": read_at,
+        "clock_behind_seconds": None if steady is None else steady + jumped,
+    }
+
+
+def _decide_state(host: Host, report: Report, now: datetime) -> None:
     """A host that comes back offers slots only once nothing runs there that we do not know."""
     state = host.state
     running = {(rank.job, rank.attempt, rank.slot) for rank in report.ranks}
     known = SlotClaim.objects.open().filter(slot__host=host).values_list("job_id", "attempt", "slot__index")
     if report.leaving:
         state = Host.State.OFFLINE
+    elif _is_silent(host, now):  # its report waited for long: who knows whether it is still there
+        return
     elif state in RETURNING and host.applied_revision >= host.desired_revision and running <= set(known):
         state = Host.State.ONLINE
     if state != host.state:
@@ -213,9 +240,9 @@ def reap_lost_hosts(well_since: datetime | None, now: datetime) -> datetime | No
 
     well_since: since when reports have been coming in without a break, as it returned the last time. None: none came.
     """
-    lease = timedelta(seconds=settings.TIDEPOOL_LEASE_SECONDS)
+    lease = _lease()
     hosts = list(Host.objects.filter(state__in=_WATCHED).order_by("pk"))
-    silent = [host for host in hosts if host.last_report_at is None or now - host.last_report_at > lease]
+    silent = [host for host in hosts if _is_silent(host, now)]
     for host in silent:
         unheard = Host.objects.filter(pk=host.pk, state=host.state, last_report_at=host.last_report_at)
         if host.state != Host.State.LOST and write_host_states(unheard, Host.State.LOST):
@@ -234,6 +261,14 @@ def reap_lost_hosts(well_since: datetime | None, now: datetime) -> datetime | No
             for job_id in sorted(set(held.values_list("job_id", flat=True))):
                 _take_off(job_id, host)
     return well_since
+
+
+def _is_silent(host: Host, now: datetime) -> bool:
+    return host.last_report_at is None or now - host.last_report_at > _lease()
+
+
+def _lease() -> timedelta:
+    return timedelta(seconds=settings.TIDEPOOL_LEASE_SECONDS)
 
 
 @transaction.atomic

@@ -17,6 +17,7 @@ from workers.executor.journals import Journals
 from workers.executor.place import placed
 from workers.executor.probe import make_probe
 from workers.executor.report import Delivery, Reporter
+from workers.executor.steady_clock import steady_clock
 from workers.executor.supervisor import Supervisor
 
 __all__ = ["app"]
@@ -25,7 +26,6 @@ logger = logging.getLogger(__name__)
 
 _REPORT_TASK = "jobs.tasks.ingest_report"
 _REPORT_QUEUE = "control"
-_REPORT_EXPIRES_SECONDS = 30
 #: Nobody reads them: more would only fill the broker's memory, and the next report says everything again.
 _REPORTS_WAITING_LIMIT = 200
 _SOCKET_SECONDS = 2.0
@@ -64,10 +64,10 @@ class SupervisorStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery h
         journals = Journals(config.host, config.run_folder / "journals.json")
         sender = _ReportSender(parent.app)
         self._journals = journals
-        self._supervisor = Supervisor(config, journals, lambda: self._reporter.changed())
-        self._reporter = Reporter(
-            config, make_probe(config), journals, observe=self._supervisor.observation, send=sender.send
-        )
+        clock = steady_clock()
+        self._supervisor = Supervisor(config, journals, lambda: self._reporter.changed(), clock)
+        observe = self._supervisor.observation
+        self._reporter = Reporter(config, make_probe(config), journals, observe=observe, send=sender.send, clock=clock)
         parent.app.supervisor = self._supervisor
 
     def start(self, parent: Any) -> None:
@@ -109,7 +109,6 @@ class _ReportSender:
             _REPORT_TASK,
             args=[to_json(report)],
             queue=_REPORT_QUEUE,
-            expires=_REPORT_EXPIRES_SECONDS,
             ignore_result=True,
             retry=False,
             connection=self._connection,

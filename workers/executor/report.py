@@ -41,7 +41,7 @@ class Delivery(NamedTuple):
 
 
 class Reporter:
-    """Thread that sends reports. `send` delivers one or raises OSError; `observe` is the supervisor's."""
+    """Thread that sends reports. `send` delivers one or raises OSError; `observe` and `clock` are the supervisor's."""
 
     def __init__(
         self,
@@ -51,12 +51,14 @@ class Reporter:
         *,
         observe: Callable[[], Observation | None],
         send: Callable[[Report], Delivery],
+        clock: Callable[[], float],
     ) -> None:
         self._config = config
         self._probe = probe
         self._journals = journals
         self._observe = observe
         self._send = send
+        self._clock = clock
         self._boot = uuid.uuid4().hex
         self._facts = probe.facts()
         self._devices: list[DeviceReading] = []
@@ -130,7 +132,8 @@ class Reporter:
         return Report(
             host=self._config.host,
             boot=self._boot,
-            at=time.time(),
+            at=self._clock(),
+            clock=time.time(),
             applied_revision=observation.applied_revision,
             facts=self._facts,
             devices=self._read_devices(observation),

@@ -11,7 +11,6 @@ import selectors
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -32,7 +31,7 @@ __all__ = ["Observation", "Supervisor"]
 
 logger = logging.getLogger(__name__)
 
-#: An older message is out of date: something else may have been decided since.
+#: A message that answers an older report is out of date: something else may have been decided since.
 _SYNC_LIMIT_SECONDS = 30.0
 _BUSY_SECONDS = 0.1
 _QUIET_SECONDS = 0.5
@@ -52,7 +51,7 @@ class Supervisor:
         config: ExecutorConfig,
         journals: Journals,
         changed: Callable[[], None],
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float],
     ) -> None:
         self._config = config
         self._journals = journals
@@ -80,8 +79,8 @@ class Supervisor:
         if sync.host != self._config.host:
             logger.warning("host=%s: a desired state for another host was dropped", sync.host)
             return
-        if self._clock() - sync.sent_at > _SYNC_LIMIT_SECONDS:
-            logger.debug("revision=%s: dropped, it was sent too long ago", sync.revision)
+        if sync.echo is not None and self._clock() - sync.echo > _SYNC_LIMIT_SECONDS:
+            logger.info("revision=%s: dropped, it answers a report of long ago", sync.revision)
             return
         with self._guard:
             if self._inbox is None or sync.revision >= self._inbox.revision:

@@ -129,11 +129,13 @@ class Sync(msgspec.Struct, frozen=True):
     host: str
     #: Raised by the control plane with each change of the host's desired state. An executor drops a lower one.
     revision: int
-    #: Unix seconds; an executor drops a message older than 30 s.
+    #: Unix seconds of the control plane, for people: no two machines' clocks are compared.
     sent_at: float
     jobs: list[DesiredJob]
     #: Journal name -> number of its last entry that the control plane has stored.
     acknowledged: dict[str, int] = {}
+    #: `Report.at` of the newest report taken: a host drops a desired state that its own clock finds too old by that.
+    echo: float | None = None
     version: Literal[1] = PROTOCOL_VERSION
 
 
@@ -431,7 +433,7 @@ class Report(msgspec.Struct, frozen=True):
     host: Name
     #: Changes with each start of the executor.
     boot: Annotated[str, msgspec.Meta(max_length=64)]
-    #: Unix seconds on the host.
+    #: Unix seconds by the executor's own clock, which does not jump: orders its reports.
     at: Seconds
     #: The newest `Sync.revision` that the executor has carried out.
     applied_revision: Bytes
@@ -441,6 +443,8 @@ class Report(msgspec.Struct, frozen=True):
     entries: list[JournalEntry]
     #: The executor is leaving on purpose (drained and stopped).
     leaving: bool = False
+    #: Unix seconds by the host's clock, which people may set.
+    clock: Seconds | None = None
     version: Literal[1] = PROTOCOL_VERSION
 
 

@@ -129,3 +129,9 @@ def test_a_page_that_is_fetched_behind_the_scenes_leaves_notices_to_be_seen(caro
 
     assert "is being drained" not in carols.get("/hosts/", headers={"HX-Request": "true"}).content.decode()
     assert "is being drained" in carols.get("/hosts/").content.decode()
+
+
+def test_a_clock_that_is_wrong_is_named_with_what_to_do(alices: Client, host: Host) -> None:
+    Host.objects.filter(pk=host.pk).update(clock_behind_seconds=-40.2)
+    page = alices.get("/hosts/").content.decode()
+    assert page.count("Its clock is 40 s ahead: set up NTP there.") == 1

@@ -56,7 +56,7 @@ class Broker:
 
     def send(self, sync: Sync) -> None:
         queue = f"host.{sync.host}"
-        self.app.send_task("executor.sync", args=[to_json(sync)], queue=queue, expires=30, retry=False)
+        self.app.send_task("executor.sync", args=[to_json(sync)], queue=queue, retry=False)
 
     def forget(self, host: "Host") -> None:
         """Drop what it has not read: the next host of this name would obey a higher revision for good."""
@@ -134,20 +134,19 @@ class Host:
         self.process.send_signal(number)
         self.process.wait(PATIENCE_SECONDS)
 
-    def send_desired(
-        self, *desired_jobs: DesiredJob, revision: int | None = None, sent_at: float | None = None
-    ) -> Sync:
+    def send_desired(self, *desired_jobs: DesiredJob, revision: int | None = None, echo: float | None = None) -> Sync:
         if revision is None:
             self.revision += 1
         sync = Sync(
             host=self.name,
             revision=self.revision if revision is None else revision,
-            sent_at=time.time() if sent_at is None else sent_at,
+            sent_at=time.time(),
+            echo=self._echo() if echo is None else echo,
             jobs=list(desired_jobs),
             acknowledged=self.acknowledged(),
         )
         self.broker.send(sync)
-        if sent_at is None and (self.desired is None or sync.revision > self.desired.revision):
+        if echo is None and (self.desired is None or sync.revision > self.desired.revision):
             self.desired = sync
         return sync
 
@@ -157,9 +156,13 @@ class Host:
             numbers[journal] = max(number, numbers.get(journal, 0))
         return numbers
 
+    def _echo(self) -> float | None:
+        return None if self.last is None else self.last.at
+
     def _resend(self) -> None:
         if self.desired is not None and time.time() > self.desired.sent_at + _RESEND_SECONDS:
-            self.desired = msgspec.structs.replace(self.desired, sent_at=time.time(), acknowledged=self.acknowledged())
+            newest = {"sent_at": time.time(), "echo": self._echo(), "acknowledged": self.acknowledged()}
+            self.desired = msgspec.structs.replace(self.desired, **newest)
             self.broker.send(self.desired)
 
     def listen(self) -> Report | None:

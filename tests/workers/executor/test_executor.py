@@ -41,7 +41,7 @@ def test_repeated_late_and_older_desired_jobs_change_nothing(host: Host, tmp_pat
     before = host.until_running(1).ranks
     host.send_desired(desired, revision=5)
     host.send_desired(revision=4)  # older
-    host.send_desired(revision=6, sent_at=time.time() - 31)  # late
+    host.send_desired(revision=6, echo=time.time() - 31)  # late
     host.send_desired(msgspec.structs.replace(desired, target_revision=6, wanted=[]), revision=5)  # an older target
     host.revision = 6
     host.send_desired(desired)

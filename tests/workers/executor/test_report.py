@@ -1,6 +1,7 @@
 """What a report carried and could not be delivered is in the next one."""
 
 import threading
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def test_a_report_that_could_not_be_sent_loses_nothing(tmp_path: Path, first: De
         journal.append(RankExited("host-a.0.1", 0, 1000, code=0, at=2.0))
     config = ExecutorConfig(tmp_path, "host-a", "", virtual_slots=1, address="127.0.0.1", lifeline_fd=None)
     broker = Broker(first)
-    reporter = Reporter(config, make_probe(config), journals, observe=Observation, send=broker.send)
+    reporter = Reporter(config, make_probe(config), journals, observe=Observation, send=broker.send, clock=time.time)
     reporter.start()
     assert broker.has_received.wait(30)
     reporter.leave()

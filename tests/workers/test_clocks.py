@@ -1,0 +1,45 @@
+"""How far a host's clock is off, told by readings that each came later than they were made."""
+
+import pytest
+
+from workers.clocks import READINGS, behind_seconds, clock_warning, late_seconds, with_reading
+
+
+def readings(*offsets: float) -> list[float]:
+    kept: list[float] = []
+    for offset in offsets:
+        kept = with_reading(kept, offset)
+    return kept
+
+
+def test_the_quickest_report_tells_how_far_the_clock_is_behind() -> None:
+    assert behind_seconds(readings(47.0, 40.2, 41.0, 40.1, 44.0)) == 40.1
+    assert behind_seconds(readings(-39.0, -39.9, -33.0, -39.8, -39.5)) == -39.9
+
+
+def test_a_few_slow_reports_are_no_reason_to_warn() -> None:
+    assert behind_seconds(readings(3.0, 4.0, 5.0, 3.5)) is None
+
+
+def test_old_readings_are_forgotten_so_that_a_clock_that_was_set_is_believed() -> None:
+    assert behind_seconds(readings(0.0, *[40.0] * READINGS)) == 40.0
+
+
+def test_a_report_is_late_when_it_took_longer_than_others() -> None:
+    kept = readings(*[40.0] * 5)
+    assert late_seconds(kept, 3640.0) == 3600.0
+    assert late_seconds(kept, 41.5) == 0.0, "that is usual"
+    assert late_seconds([], 3640.0) == 0.0, "nothing to compare it with"
+
+
+@pytest.mark.parametrize(
+    ("behind", "sentence"),
+    [
+        (40.0, "Its clock is 40 s behind: set up NTP there."),
+        (-3600.0, "Its clock is 1 h 0 min ahead: set up NTP there."),
+        (1.9, ""),
+        (None, ""),
+    ],
+)
+def test_the_warning_says_which_way(behind: float | None, sentence: str) -> None:
+    assert clock_warning(behind) == sentence
