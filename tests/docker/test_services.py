@@ -172,6 +172,7 @@ def wait_for_steps(training: Training, count: int) -> None:
     wait_until(lambda: training.steps >= goal, f"{count} more steps")
 
 
+@pytest.mark.long
 def test_an_upgrade_of_the_control_plane_disturbs_no_training(services, training):
     before = ranks(services)
     assert len(before) == 8
@@ -186,6 +187,7 @@ def test_an_upgrade_of_the_control_plane_disturbs_no_training(services, training
     assert (training.now["state"], training.now["attempt"]) == ("RUNNING", 1)
 
 
+@pytest.mark.long
 def test_a_backup_that_is_older_than_the_hosts_does_no_harm(services, training, tmp_path):
     backup = {"BACKUP": str(tmp_path / "backup")}
     services.carry_out(commands("backup-and-restore.md", "Back up with PostgreSQL"), **backup)

@@ -1,12 +1,11 @@
 """However `up` ends, nothing of it is left, and the next start continues what was interrupted."""
 
 import json
-import shutil
 import signal
 import socket
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,6 @@ from tests.journey.running_stack import RunningStack, free_port, manage
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.journey
-
-Starter = Callable[..., RunningStack]
 
 #: A script that knows nothing of Tidepool.
 PLAIN = """
@@ -37,27 +34,46 @@ while True:
 """
 
 
-@pytest.fixture
-def home() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="tidepool-"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
+@contextmanager
+def short_home() -> Iterator[Path]:
+    """A folder with a short name, as people have: unix sockets lie below it."""
+    with tempfile.TemporaryDirectory(prefix="tidepool-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
 
 
-@pytest.fixture
-def start(home: Path) -> Iterator[Starter]:
-    """Starts stacks in the same home, one after the other."""
-    started: list[RunningStack] = []
+@contextmanager
+def running(home: Path, *arguments: str) -> Iterator[RunningStack]:
+    stack = RunningStack(home, free_port(), arguments)
+    stack.start()
+    yield stack
+    stack.stop()
 
-    def starter(*arguments: str) -> RunningStack:
-        running = RunningStack(home, free_port(), arguments)
-        started.append(running)
-        running.start()
-        return running
 
-    yield starter
-    for running in started:
-        running.stop()
+@pytest.fixture(scope="module")
+def first() -> Iterator[RunningStack]:
+    with short_home() as home, running(home, "--broker", "system", "--hosts", "2", "--slots-per-host", "1") as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def second(first: RunningStack) -> Iterator[RunningStack]:
+    assert first.process.poll() is not None, "it was stopped before"
+    with running(first.home, "--hosts", "1", "--slots-per-host", "2") as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def third(second: RunningStack) -> Iterator[RunningStack]:
+    assert second.process.poll() is not None, "it was stopped before"
+    with running(second.home, "--hosts", "1", "--slots-per-host", "2") as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def training(first: RunningStack) -> int:
+    """Goes on through all lives of the stack."""
+    with first.api() as api:
+        return submit(api)
 
 
 def submit(api: httpx.Client, **changes: Any) -> int:
@@ -79,69 +95,108 @@ def job(api: httpx.Client, number: int) -> dict[str, Any]:
     return dict(api.get(f"jobs/{number}/").raise_for_status().json())
 
 
-@pytest.mark.parametrize(
-    ("number", "broker"),
-    [
-        pytest.param(signal.SIGTERM, "wheel", marks=pytest.mark.long),
-        (signal.SIGINT, "system"),
-        (signal.SIGKILL, "auto"),
-    ],
-    ids=["terminated", "interrupted", "killed"],
-)
-def test_leaves_nothing_and_continues_at_the_next_start(start: Starter, number: signal.Signals, broker: str) -> None:
-    first = start("--broker", broker, "--hosts", "1", "--slots-per-host", "2")
+def test_the_password_is_said(first: RunningStack) -> None:
+    first.wait_for_line(f"  Log in as admin, password {first.password}", 5)
+
+
+def test_a_second_up_on_the_same_home_is_refused(first: RunningStack) -> None:
+    refused = manage(first.home, "up", "--port", str(free_port()))
+    assert refused.returncode == 1
+    assert f"already runs on {first.home}: process {first.process.pid} at {first.url}" in refused.stderr
+    assert first.process.poll() is None
     with first.api() as api:
-        training = submit(api)
-        wait_until(lambda: job(api, training)["step"] > 0 and job(api, training)["slots"] == 2, "it trains on two")
-    before = first.family()
-    assert len(before) >= 11, "up, broker, web, scheduler, control, executor, forkserver, shim, coordinator, two ranks"
-    first.signal(number)
-    assert first.process.wait(PATIENCE_SECONDS) == (-number if number is signal.SIGKILL else 0), first.everything_said()
-    wait_until(lambda: not [process for process in before if is_alive(process)], "every process has ended")
-    first.assert_nothing_is_left()
-    assert first.sockets() == []
-    if number is not signal.SIGKILL:
-        assert "Tidepool has stopped." in first.said
+        assert api.get("me/").status_code == 200
 
-    second = start("--hosts", "1", "--slots-per-host", "2")
+
+def test_a_child_that_dies_is_started_again(first: RunningStack) -> None:
+    [scheduler] = [process for process in first.family() if "run_scheduler" in process.cmdline()]
+    scheduler.kill()
+    first.wait_for_line("scheduler was ended by SIGKILL; it starts again in 0.5 s", 10)
+    with first.api() as api:
+        number = submit(api, max_slots=1, parameters={"epochs": 1})
+        wait_until(lambda: job(api, number)["state"] == "SUCCEEDED", "the new scheduler starts a job")
+
+
+def test_leaves_nothing_when_it_is_interrupted(first: RunningStack, training: int) -> None:
+    wait_until_it_trains_on_two(first, training, attempt=1)
+    assert_leaves_nothing(first, signal.SIGINT)
+    assert "Tidepool has stopped." in first.said
+
+
+def test_a_second_start_continues_and_drops_hosts_that_are_gone(second: RunningStack, training: int) -> None:
+    assert "  gpu-host-2 is not among the hosts of this start: drained and removed." in second.said
+    assert second.password not in "".join(second.said), "the password is said once"
+    reasons = wait_until_it_trains_on_two(second, training, attempt=2)
+    assert {"STACK_STOPPED", "HALTED"} <= set(reasons)
+    before_it, after_it = (steps(second.home, training, attempt) for attempt in (1, 2))
+    assert (before_it[0], after_it[0]) == (1, before_it[-1] + 1), "no step is lost or made twice"
     with second.api() as api:
-        wait_until(lambda: job(api, training)["attempt"] == 2, "it starts again")
-        wait_until(lambda: steps(second.home, training, 2), "it trains again")
-        reasons = [event["reason"]["code"] for event in api.get(f"jobs/{training}/events/").json()["results"]]
-    assert "STACK_STOPPED" in reasons
-    if number is signal.SIGKILL:
-        assert any("1 job was interrupted" in line for line in [*first.said, *second.said])
-    else:
-        assert "HALTED" in reasons
-        before_it, after_it = (steps(second.home, training, attempt) for attempt in (1, 2))
-        assert (before_it[0], after_it[0]) == (1, before_it[-1] + 1), "no step is lost or made twice"
+        hosts = {host["name"]: host["state"] for host in api.get("hosts/").json()["results"]}
+    assert hosts["gpu-host-1"] == "ONLINE"
+    assert hosts.get("gpu-host-2", "OFFLINE") == "OFFLINE"
 
 
-def steps(home: Path, number: int, attempt: int) -> list[int]:
-    files = home.glob(f"results/*/batchworkdir/{number}/attempt-{attempt}/metrics.jsonl")
-    return [json.loads(line)["step"] for file in files for line in file.read_text().split("\n")[:-1]]
+def test_leaves_nothing_when_it_is_killed(second: RunningStack) -> None:
+    assert_leaves_nothing(second, signal.SIGKILL)
+
+
+def test_a_start_after_a_kill_continues(second: RunningStack, third: RunningStack, training: int) -> None:
+    reasons = wait_until_it_trains_on_two(third, training, attempt=3)
+    assert reasons.count("STACK_STOPPED") == 3, "two of a stop in order, one of a kill"
+    assert any("1 job was interrupted" in line for line in [*second.said, *third.said])
+    with third.api() as api:
+        api.post(f"jobs/{training}/cancel/").raise_for_status()
 
 
 def test_a_plain_script_may_save_when_the_stack_stops_and_a_second_signal_ends_one_that_does_not(
-    start: Starter, home: Path
+    third: RunningStack, training: int
 ) -> None:
-    stack = start("--hosts", "1", "--slots-per-host", "2")
-    code = home / "models" / "plain"
+    code = third.home / "models" / "plain"
     code.mkdir()
     (code / "train.py").write_text(PLAIN)
-    with stack.api() as api:
+    with third.api() as api:
+        wait_until(lambda: job(api, training)["state"] == "CANCELLED", "the GPUs are free")
         model = {"name": "plain", "framework": "PyTorch", "path": str(code), "entry_point": "train.py"}
         assert api.post("models/", json={**model, "engine": "single"}).status_code == 201
         jobs = [submit(api, model="plain", max_slots=1, parameters={"at-sigterm": what}) for what in ("save", "ignore")]
         for number in jobs:
             wait_until(lambda number=number: "begun" in log(api, number), f"{number} has begun")
-    stack.signal(signal.SIGTERM)
-    stack.wait_for_line("  2 trainings may take", 20)
-    [saved] = home.glob(f"results/*/batchworkdir/{jobs[0]}/attempt-1/checkpoint")
+    third.signal(signal.SIGTERM)
+    third.wait_for_line("  2 trainings may take", 20)
+    [saved] = third.home.glob(f"results/*/batchworkdir/{jobs[0]}/attempt-1/checkpoint")
     wait_until((saved / "saved").exists, "the first one has saved")
-    stack.signal(signal.SIGTERM)
-    assert stack.process.wait(PATIENCE_SECONDS) == 0, stack.everything_said()
+    assert_leaves_nothing(third, signal.SIGTERM)
+
+
+@pytest.mark.long
+def test_leaves_nothing_with_the_broker_of_the_wheel() -> None:
+    with short_home() as home, running(home, "--broker", "wheel", "--hosts", "1", "--slots-per-host", "2") as stack:
+        with stack.api() as api:
+            wait_until_it_trains_on_two(stack, submit(api), attempt=1)
+        assert_leaves_nothing(stack, signal.SIGTERM)
+
+
+def wait_until_it_trains_on_two(stack: RunningStack, training: int, attempt: int) -> list[str]:
+    """Return the codes of its events."""
+    with stack.api() as api:
+        wait_until(lambda: (job(api, training)["attempt"], job(api, training)["slots"]) == (attempt, 2), "two GPUs")
+        wait_until(lambda: steps(stack.home, training, attempt), "it trains")
+        return [event["reason"]["code"] for event in api.get(f"jobs/{training}/events/").json()["results"]]
+
+
+def assert_leaves_nothing(stack: RunningStack, number: signal.Signals) -> None:
+    family = stack.family()
+    assert len(family) >= 11, "up, broker, web, scheduler, control, executor, forkserver, shim, coordinator, two ranks"
+    stack.signal(number)
+    assert stack.process.wait(PATIENCE_SECONDS) == (-number if number is signal.SIGKILL else 0), stack.everything_said()
+    wait_until(lambda: not [process for process in family if is_alive(process)], "every process has ended")
     stack.assert_nothing_is_left()
+    assert stack.sockets() == []
+
+
+def steps(home: Path, number: int, attempt: int) -> list[int]:
+    files = home.glob(f"results/*/batchworkdir/{number}/attempt-{attempt}/metrics.jsonl")
+    return [json.loads(line)["step"] for file in files for line in file.read_text().split("\n")[:-1]]
 
 
 def log(api: httpx.Client, number: int) -> str:
@@ -156,62 +211,28 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 @pytest.mark.long
-def test_trains_and_stops_as_ordinary_user(start: Starter) -> None:
+def test_trains_and_stops_as_ordinary_user() -> None:
     """Run by scripts/test-as-user under an account that is not root."""
-    stack = start("--hosts", "2", "--slots-per-host", "2")
-    with stack.api() as api:
-        training = submit(api, max_slots=4, parameters={"epochs": 10})
-        wait_until(lambda: job(api, training)["state"] not in ("PENDING", "STARTING", "RUNNING"), "it ends")
-        assert job(api, training)["state"] == "SUCCEEDED", job(api, training)
-        assert api.get(f"jobs/{training}/result/").content.startswith(b"PK")
-    stack.stop()
-    stack.assert_nothing_is_left()
+    with short_home() as home, running(home, "--hosts", "2", "--slots-per-host", "2") as stack:
+        with stack.api() as api:
+            training = submit(api, max_slots=4, parameters={"epochs": 10})
+            waiting = ("PENDING", "STARTING", "RUNNING")
+            wait_until(lambda: job(api, training)["state"] not in waiting, "it ends")
+            assert job(api, training)["state"] == "SUCCEEDED", job(api, training)
+            assert api.get(f"jobs/{training}/result/").content.startswith(b"PK")
+        stack.stop()
+        stack.assert_nothing_is_left()
 
 
-def test_a_child_that_dies_is_started_again(start: Starter) -> None:
-    stack = start("--hosts", "1", "--slots-per-host", "1")
-    [scheduler] = [process for process in stack.family() if "run_scheduler" in process.cmdline()]
-    scheduler.kill()
-    stack.wait_for_line("scheduler was ended by SIGKILL; it starts again in 0.5 s", 10)
-    with stack.api() as api:
-        training = submit(api, max_slots=1, parameters={"epochs": 1})
-        wait_until(lambda: job(api, training)["state"] == "SUCCEEDED", "the new scheduler starts a job")
-
-
-def test_a_second_start_is_quick_and_drops_hosts_that_are_gone(start: Starter) -> None:
-    first = start("--hosts", "2", "--slots-per-host", "1")
-    first.wait_for_line(f"  Log in as admin, password {first.password}", 5)
-    first.stop()
-    begun = time.monotonic()
-    second = start("--hosts", "1", "--slots-per-host", "1")
-    assert time.monotonic() - begun < 30
-    assert "  gpu-host-2 is not among the hosts of this start: drained and removed." in second.said
-    assert second.password not in "".join(second.said), "the password is said once"
-    with second.api() as api:
-        hosts = {host["name"]: host["state"] for host in api.get("hosts/").json()["results"]}
-    assert hosts["gpu-host-1"] == "ONLINE"
-    assert hosts.get("gpu-host-2", "OFFLINE") == "OFFLINE"
-
-
-def test_a_second_up_on_the_same_home_is_refused(start: Starter) -> None:
-    stack = start("--hosts", "1", "--slots-per-host", "1")
-    refused = manage(stack.home, "up", "--port", str(free_port()))
-    assert refused.returncode == 1
-    assert f"already runs on {stack.home}: process {stack.process.pid} at {stack.url}" in refused.stderr
-    assert stack.process.poll() is None
-    with stack.api() as api:
-        assert api.get("me/").status_code == 200
-
-
-def test_a_port_in_use_is_refused_and_leaves_nothing(home: Path) -> None:
+def test_a_port_in_use_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
-        refused = manage(home, "up", "--port", str(holder.getsockname()[1]))
+        refused = manage(tmp_path, "up", "--port", str(holder.getsockname()[1]))
     assert refused.returncode == 1
     assert "is in use: stop the program that holds it, or choose another one with --port" in refused.stderr
     assert "Traceback" not in refused.stderr
-    assert RunningStack(home, 1).strays() == []
+    assert RunningStack(tmp_path, 1).strays() == []
 
 
 def test_a_home_that_cannot_be_written_is_refused() -> None:
@@ -232,19 +253,19 @@ def test_a_home_that_cannot_be_written_is_refused() -> None:
         (["--address", "example.org"], "is not an IP address"),
     ],
 )
-def test_senseless_options_are_refused_with_a_sentence(home: Path, arguments: list[str], sentence: str) -> None:
-    refused = manage(home, "up", *arguments)
+def test_senseless_options_are_refused_with_a_sentence(tmp_path: Path, arguments: list[str], sentence: str) -> None:
+    refused = manage(tmp_path, "up", *arguments)
     assert refused.returncode in (1, 2)
     assert sentence in refused.stderr
     assert "Traceback" not in refused.stderr
 
 
-def test_the_tutorial_says_where_nobody_answers(home: Path) -> None:
+def test_the_tutorial_says_where_nobody_answers(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}"
-    nowhere = manage(home, "tutorial", "--url", url)
+    nowhere = manage(tmp_path, "tutorial", "--url", url)
     assert "start `manage.py up` first" in nowhere.stderr
-    manage(home, "migrate")
-    silent = manage(home, "tutorial", "--url", url)
+    manage(tmp_path, "migrate")
+    silent = manage(tmp_path, "tutorial", "--url", url)
     assert f"{url}/api/v1/ does not answer" in silent.stderr
     for refused in (nowhere, silent):
         assert refused.returncode == 1

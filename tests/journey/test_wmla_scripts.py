@@ -14,7 +14,7 @@ from tests.journey.training import Training
 from tests.runtime.compat.conftest import EXAMPLE, SCRIPTS, made_idx
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.journey
+pytestmark = [pytest.mark.journey, pytest.mark.long]
 
 MODELS = {"mnist-edt": (EXAMPLE, "mnist_edt.py"), "newer": (SCRIPTS, "newer.py")}
 
