@@ -80,13 +80,21 @@ def job_look(job: int) -> JobLook:
 
 
 def tide_figure(
-    bands: Sequence[Band], capacity: int, *, pool: bool, capacities: Sequence[Step] | None = None
+    bands: Sequence[Band],
+    capacity: int,
+    *,
+    pool: bool,
+    held: Sequence[Step] = (),
+    capacities: Sequence[Step] | None = None,
 ) -> dict[str, Any]:
     """GPUs over time. `pool`: bands are stacked and what is free is hatched; else one job under its limit.
+
+    held: how many were held; what no band has of them changed hands.
 
     capacities: the capacity as it was, where that is known; without them the line is that of now.
     """
     figure = go.Figure(layout=layout())
+    figure.add_trace(_changing_trace(held))
     if pool:
         figure.add_trace(_free_trace())
     label = "GPUs in the pool" if pool else "Most that it may have"
@@ -96,7 +104,7 @@ def tide_figure(
     figure.update_yaxes(title_text="GPUs", rangemode="tozero", tick0=0, dtick=max(1, -(-capacity // 8)), zeroline=False)
     figure.update_yaxes(range=[0, max(1, capacity) * 1.1])
     meta = {"kind": "tide", "capacity": capacity, "has_past_capacity": capacities is not None, "pool": pool}
-    figure.update_layout(meta={**_NEW_BANDS, **meta}, hovermode="closest")
+    figure.update_layout(meta=meta, hovermode="closest")
     values = as_json(figure)
     # Plotly's checks take longer than all else on a page of many jobs; what a band is made of is checked once, below.
     values["data"] = [*map(_band_trace, bands), *values["data"]]
@@ -142,8 +150,21 @@ def fill_pattern(look: JobLook) -> dict[str, Any]:
     return {"shape": _PATTERN_SHAPES[look.pattern], "size": 9, "solidity": 0.3, **shade}
 
 
-#: What the browser makes bands of jobs from that start while the page is open.
-_NEW_BANDS = {"colours": list(_COLOURS), "band": go.Scatter(_band_trace(Band(0, "", ()))).to_plotly_json()}
+def _changing_trace(held: Sequence[Step]) -> go.Scatter:
+    """What is held and does not train; the browser draws it above the bands, as high as `held` says."""
+    return go.Scatter(
+        x=[iso(step.at) for step in held],
+        y=[step.slots for step in held],
+        name="Changing hands",
+        meta={"kind": "changing"},
+        mode="lines",
+        line={"shape": "hv", "width": 0, "color": "#868e96"},
+        fillcolor="#868e96",
+        fillpattern={"shape": "x", "size": 7, "solidity": 0.3, "fgcolor": "#ffffff", "fillmode": "replace"}
+        | {"bgcolor": "#868e96", "fgopacity": 0.35},
+        stackgroup="gpus",
+        hoverinfo="skip",
+    )
 
 
 def _free_trace() -> go.Scatter:

@@ -22,14 +22,15 @@ import redis
 
 from core.live import Event, merge
 
-__all__ = ["Client", "Hub", "frames"]
+__all__ = ["CALM", "Client", "Hub", "frames", "is_urgent"]
 
 logger = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 0.5
-#: The same for what people wait for: who holds which GPU, and what becomes of a job. Steps and progress can wait.
+#: The same for what people wait for: who holds which GPU, and what becomes of a job.
 URGENT_SECONDS = 0.1
-_URGENT = frozenset({"allocation", "slots", "state"})
+#: What changes with every step and reading, and can wait.
+CALM = frozenset({"step", "epoch", "progress", "final_metrics", "metrics", "utilisation_percent"})
 #: How often numbers are compared with the database: finds events whose publication failed.
 AUDIT_SECONDS = 5.0
 RECONNECT_SECONDS = 1.0
@@ -41,6 +42,15 @@ CLIENT_FRAMES = 64
 ReadSeqs = Callable[[Iterable[str]], Awaitable[dict[str, int]]]
 #: Opens the subscription of this process; yields event payloads.
 Subscribe = Callable[[], AbstractAsyncContextManager[AsyncIterator[str | bytes]]]
+
+
+def is_urgent(news: dict[str, Any]) -> bool:
+    """True if it says more of a job, slot or host than what can wait: the same rule as in `live.js`."""
+    rest = {name: value for name, value in news.items() if name not in ("slots", "jobs")}
+    parts = [rest]
+    for named in (news.get("slots"), news.get("jobs")):
+        parts += named.values() if isinstance(named, dict) else [{"new": True}] if named else []
+    return any(part.keys() - CALM for part in parts)
 
 
 class Client:
@@ -145,7 +155,7 @@ class Hub:
         self._absorb(topic)
         if len(topic.early) > HISTORY_EVENTS:
             self._skip_to(topic, max(topic.early))
-        self._schedule(event.topic, topic, URGENT_SECONDS if _URGENT & event.data.keys() else FLUSH_SECONDS)
+        self._schedule(event.topic, topic, URGENT_SECONDS if is_urgent(event.data) else FLUSH_SECONDS)
 
     def _learn_tip(self, topic: _Topic, current: int) -> None:
         if topic.tip is None:

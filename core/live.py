@@ -25,13 +25,13 @@ __all__ = [
     "CLUSTER",
     "DATASETS",
     "GROUPS",
-    "HOSTS",
     "JOBS",
     "LIVE_CHANNEL",
     "Event",
     "Kind",
     "current_seqs",
     "hold",
+    "job_of_topic",
     "job_topic",
     "jobs_topic_of",
     "merge",
@@ -48,8 +48,6 @@ ACCOUNTS = "accounts"
 CLUSTER = "cluster"
 #: Everybody, too: how far the check of each dataset's newest version is.
 DATASETS = "datasets"
-#: Everybody, too: what each host is and what its GPUs do, by its name.
-HOSTS = "hosts"
 #: Everybody, too: the revision of each instance group, by its number; None once it is deleted.
 GROUPS = "groups"
 #: The number of each new job, for staff; others hear of their own, see `jobs_topic_of`.
@@ -74,6 +72,13 @@ class Event:
 
 def job_topic(job: int) -> str:
     return f"job.{job}"
+
+
+def job_of_topic(topic: str) -> int | None:
+    """The number of the job that the topic is about."""
+    number = topic.removeprefix("job.")
+    is_job = number.isascii() and number.isdecimal() and len(number) < 19 and topic == job_topic(int(number))
+    return int(number) if is_job else None
 
 
 def jobs_topic_of(user: int) -> str:
@@ -101,7 +106,8 @@ def hold(*topics: str) -> None:
 
 def current_seqs(topics: Iterable[str]) -> dict[str, int]:
     """The newest number of each topic; 0 where nothing has been published."""
-    found = dict(Topic.objects.filter(name__in=list(topics)).values_list("name", "seq"))
+    topics = list(topics)
+    found = dict(Topic.objects.filter(name__in=topics).values_list("name", "seq"))
     return {topic: found.get(topic, 0) for topic in topics}
 
 

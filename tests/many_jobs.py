@@ -81,7 +81,8 @@ def make_courses(*, seed: int = 0, now: datetime | None = None) -> None:
 
 
 def _claim(job: Job, slot: Slot) -> SlotClaim:
-    return SlotClaim(slot=slot, job=job, attempt=1, claimed_at=job.started_at, released_at=job.finished_at)
+    times = {"trains_from": job.started_at, "trained_until": job.finished_at, "released_at": job.finished_at}
+    return SlotClaim(slot=slot, job=job, attempt=1, claimed_at=job.started_at, **times)
 
 
 def _points(dice: random.Random, job: Job, now: datetime) -> Iterator[AllocationPoint]:

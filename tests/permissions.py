@@ -59,7 +59,7 @@ class Rule:
 RULES: dict[str, Audience | Rule] = {
     # Pages
     "GET overview": USERS,
-    "GET overview-live": USERS,
+    "GET overview-now": USERS,
     "GET topic-number": Rule(USERS, args={"topic": "cluster"}),
     "GET login": EVERYBODY,
     "POST login": EVERYBODY,
@@ -68,6 +68,7 @@ RULES: dict[str, Audience | Rule] = {
     "GET healthz": EVERYBODY,
     "GET dlicmd": EVERYBODY,
     "GET cluster": USERS,
+    "GET cluster-now": USERS,
     "GET cluster-trace": USERS,
     "GET jobs:list": USERS,
     "GET jobs:compare": USERS,
@@ -117,7 +118,6 @@ RULES: dict[str, Audience | Rule] = {
     "GET models:compare": USERS,
     "POST models:delete": Rule(SEEN_OWNER_CHANGES, args={"model_id": "unused model"}),
     "GET hosts:list": USERS,
-    "GET hosts:live": USERS,
     "GET hosts:join": ADMINS,
     "POST hosts:join": ADMINS,
     "POST hosts:join-withdraw": ADMINS,

@@ -284,7 +284,7 @@ def _history(job: Job, now: datetime, changes: list[tuple], slots: list[Slot]) -
         old = JobState.PENDING if number == 1 else JobState.RUNNING
         _event(job, number, old, JobState.RUNNING, reason, params, now - timedelta(minutes=ago))
     for rank, slot in enumerate(slots):
-        SlotClaim.objects.create(slot=slot, job=job, attempt=1, claimed_at=now)
+        SlotClaim.objects.create(slot=slot, job=job, attempt=1, claimed_at=now, trains_from=now)
         Rank.objects.create(
             job=job,
             attempt=1,

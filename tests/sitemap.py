@@ -63,7 +63,8 @@ STAFF_PAGES: dict[str, Callable[[Scene], list[str]]] = {
 
 #: Names of addresses that show no page of their own -> what they answer with.
 NOT_PAGES = {
-    "overview-live": "JSON",
+    "overview-now": "a part of the page",
+    "cluster-now": "a part of the page",
     "topic-number": "JSON",
     "cluster-trace": "JSON",
     "datasets:live": "JSON",
@@ -92,7 +93,6 @@ NOT_PAGES = {
     "resource_groups:preview": "JSON",
     "resource_groups:put-back": "takes a form",
     "resource_groups:delete": "takes a form",
-    "hosts:live": "JSON",
     "hosts:question": "JSON",
     "hosts:act": "takes a form",
     "hosts:join-withdraw": "takes a form",

@@ -21,11 +21,10 @@ from core.live import (
     CLUSTER,
     DATASETS,
     GROUPS,
-    HOSTS,
     JOBS,
     LIVE_CHANNEL,
     current_seqs,
-    job_topic,
+    job_of_topic,
     jobs_topic_of,
 )
 from core.origins import is_own_origin
@@ -162,7 +161,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
 @database_sync_to_async
 def may_see(user: User, topics: Iterable[str]) -> bool:
     """All of these: all see what is the cluster's and their own new jobs, a job's and its logs' who may see it."""
-    free = {CLUSTER, DATASETS, GROUPS, HOSTS, jobs_topic_of(user.pk or 0)}
+    free = {CLUSTER, DATASETS, GROUPS, jobs_topic_of(user.pk or 0)}
     if is_cluster_admin(user):
         free.add(JOBS)
     numbers = {_job_of(topic) for topic in topics if topic not in free}
@@ -173,9 +172,7 @@ def may_see(user: User, topics: Iterable[str]) -> bool:
 def _job_of(topic: str) -> int | None:
     if log := log_topic_parts(topic):
         return log.job
-    number = topic.removeprefix("job.")
-    is_job = number.isascii() and number.isdecimal() and len(number) < 19 and topic == job_topic(int(number))
-    return int(number) if is_job else None
+    return job_of_topic(topic)
 
 
 async def _user_now(scope: dict[str, Any]) -> User:

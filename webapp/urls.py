@@ -14,11 +14,12 @@ from wmla.service import dlicmd
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", views.overview, name="overview"),
-    path("overview/live.json", views.overview_live, name="overview-live"),
+    path("overview/now/", views.overview_now, name="overview-now"),
     path("live/<str:topic>.json", views.topic_number, name="topic-number"),
     path("login/", LoginView.as_view(redirect_authenticated_user=True), name="login"),
     path("logout/", LogoutView.as_view(), name="logout"),
     path("cluster/", cluster_views.cluster, name="cluster"),
+    path("cluster/now/", cluster_views.cluster_now, name="cluster-now"),
     path("cluster/trace.json", cluster_views.cluster_trace_json, name="cluster-trace"),
     path("jobs/", include("jobs.pages.urls")),
     path("datasets/", include("datasets.urls")),

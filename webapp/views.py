@@ -2,13 +2,15 @@
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import render
+from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from core.charts import tide_figure
 from core.errors import NotAllowed
-from core.live import CLUSTER, GROUPS, current_seqs
+from core.live import CLUSTER, GROUPS, current_seqs, job_of_topic
 from core.pages import login_user
-from jobs.pages.queries import cluster_live, cluster_page
+from jobs.insight.trace import WINDOWS, cluster_trace, window_to_see
+from jobs.pages.cluster.views import COLUMNS, trace_figure
+from jobs.pages.queries import cluster_page, job_or_404
 from jobs.queries.listing import jobs_topic
 
 __all__ = [
@@ -17,45 +19,48 @@ __all__ = [
     "locked_out",
     "not_found",
     "overview",
-    "overview_live",
+    "overview_now",
     "permission_denied",
     "refused",
     "server_error",
     "topic_number",
 ]
 
-TIDE_COLUMNS = ("Time", "Job", "GPUs", "Why", "Pause (ms)")
-#: What the overview's chart can show: words and minutes.
-WINDOWS = [("5 min", 5), ("15 min", 15), ("1 h", 60), ("6 h", 360)]
 #: Where WMLA's addresses begin; their clients print what is refused as it came.
 _FOR_WMLA = ("/platform/", "/auth/", "/v1/preauth/")
 
 
 @require_safe
 def overview(request: HttpRequest) -> HttpResponse:
-    cluster = cluster_page(request.user)
+    cluster, now = cluster_page(request.user), timezone.now()
+    minutes = window_to_see(now)
     context = {
         "section": "overview",
         "crumbs": [("Overview", None)],
         "cluster": cluster,
-        "figure": tide_figure(cluster.bands, cluster.capacity, pool=True),
+        "figure": trace_figure(cluster_trace(request.user, now, minutes)),
         "windows": WINDOWS,
-        "tide_columns": TIDE_COLUMNS,
+        "minutes": minutes,
+        "columns": COLUMNS,
     }
     return render(request, "overview.html", context)
 
 
 @require_safe
-def overview_live(request: HttpRequest) -> JsonResponse:
-    """State for an overview whose live chain broke, or that websockets do not reach."""
-    return JsonResponse(cluster_live(request.user))
+def overview_now(request: HttpRequest) -> HttpResponse:
+    """Return the parts of the overview that change, as the server renders them now."""
+    return render(request, "_overview_now.html", {"cluster": cluster_page(request.user), "is_renewed": True})
 
 
 @require_safe
 def topic_number(request: HttpRequest, topic: str) -> JsonResponse:
     """Return the newest number of a topic, for pages that fetch what they show in parts."""
-    if topic not in (CLUSTER, GROUPS, jobs_topic(login_user(request))):
-        raise Http404
+    user = login_user(request)
+    if topic not in (CLUSTER, GROUPS, jobs_topic(user)):
+        job = job_of_topic(topic)
+        if job is None:
+            raise Http404
+        job_or_404(user, job)
     return JsonResponse({"seq": current_seqs([topic])[topic], "state": {}})
 
 

@@ -13,11 +13,11 @@ from django.utils.translation import ngettext
 
 from core.audit.entries import audit
 from core.errors import Conflict, field_error
-from core.live import CLUSTER, HOSTS, hold, publish
+from core.live import CLUSTER, hold, publish
 from core.text import checked_name
 from workers.models import HOST_NAME, CapacityPoint, Host, ResourceGroup
 from workers.offers import Offer, attributes
-from workers.queries import held_slots, hosts_now
+from workers.queries import held_slots
 from workers.slot_formula import Formula, FormulaError, parse
 
 __all__ = [
@@ -85,7 +85,7 @@ def remove_host(name: str, actor: Actor) -> None:
     A host that is gone comes back with the next report of its executor; one that still reports, when its executor is
     started again: by itself it would be back within a second.
     """
-    hold(CLUSTER, HOSTS)
+    hold(CLUSTER)
     host = Host.objects.get(name=name)
     refuse_removal(host)
     boot = host.boot if host.state == Host.State.DRAINING else ""
@@ -97,7 +97,7 @@ def remove_host(name: str, actor: Actor) -> None:
 @transaction.atomic
 def restore_host(name: str, actor: Actor) -> None:
     """Put a removed host back into the lists, as it was."""
-    hold(CLUSTER, HOSTS)
+    hold(CLUSTER)
     host = Host.objects.get(name=name)
     if host.removed_at is None:
         raise Conflict(f"The host {name} is there: it has come back already.")
@@ -123,7 +123,7 @@ def refuse_removal(host: Host) -> None:
 def write_host_states(known: QuerySet[Host], new: Host.State, **changes: Any) -> list[str]:
     """Give these hosts another state, write down what the pool has of them, tell everybody; returns their names."""
     # In the order of all locks (see `raise_revisions`): topics, then hosts by id.
-    hold(CLUSTER, HOSTS)
+    hold(CLUSTER)
     hosts = list(known.select_for_update().order_by("pk"))
     Host.objects.filter(pk__in=[host.pk for host in hosts]).update(state=new, **changes)
     now = timezone.now()
@@ -133,7 +133,6 @@ def write_host_states(known: QuerySet[Host], new: Host.State, **changes: Any) ->
     names = [host.name for host in hosts]
     if names:
         publish(CLUSTER, "state", {"hosts": {name: {"state": str(new)} for name in names}})
-        publish(HOSTS, "state", hosts_now(names))
     return names
 
 

@@ -1,15 +1,11 @@
 """Reads hosts, slots and resource groups; nothing here writes."""
 
 from collections import defaultdict
-from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
 
 from django.db.models import OuterRef, Prefetch, Q, QuerySet, Subquery
 
-from core.live import HOSTS, current_seqs
 from core.text import by_reference
-from core.time import iso
 from workers.models import CapacityPoint, Host, ResourceGroup, Slot
 from workers.offers import offer_of
 
@@ -23,8 +19,6 @@ __all__ = [
     "held_indexes",
     "held_slots",
     "hosts",
-    "hosts_live",
-    "hosts_now",
     "listed_hosts",
     "resource_groups",
     "slots",
@@ -38,34 +32,6 @@ def hosts() -> QuerySet[Host]:
 
 def _with_slots(rows: QuerySet[Host]) -> QuerySet[Host]:
     return rows.prefetch_related(Prefetch("slots", Slot.objects.select_related("reading")))
-
-
-def hosts_live() -> dict[str, Any]:
-    """All hosts as their page shows and fetches them."""
-    seq = current_seqs([HOSTS])[HOSTS]
-    return {"seq": seq, "state": {host.name: _host_as_json(host) for host in hosts()}, "append": {}}
-
-
-def hosts_now(names: Iterable[str]) -> dict[str, Any]:
-    """Some of them, as a live event tells of them; None for one that was removed."""
-    names = list(names)
-    return dict.fromkeys(names) | {host.name: _host_as_json(host) for host in hosts().filter(name__in=names)}
-
-
-def _host_as_json(host: Host) -> dict[str, Any]:
-    facts = ("address", "ncpus", "memory_bytes", "ngpus", "virtual")
-    return {
-        "state": str(host.state),
-        "last_report_at": iso(host.last_report_at),
-        **{name: getattr(host, name) for name in facts},
-        "slots": {str(slot.index): _slot_as_json(slot) for slot in host.slots.all()},
-    }
-
-
-def _slot_as_json(slot: Slot) -> dict[str, Any]:
-    shown = ("utilisation_percent", "memory_used_bytes", "memory_total_bytes", "temperature_celsius", "power_watts")
-    reading = getattr(slot, "reading", None)
-    return {"device_model": slot.device_model, **{name: getattr(reading, name, None) for name in shown}}
 
 
 def held_slots(host: Host) -> int:

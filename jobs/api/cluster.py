@@ -39,6 +39,7 @@ class ClusterSlot(serializers.Serializer[Any]):
     job = serializers.IntegerField(allow_null=True)
     label = serializers.CharField(allow_null=True, help_text="Name of the job, if you may see it.")  # type: ignore[assignment]
     owner = serializers.CharField(allow_null=True)
+    training = serializers.BooleanField(help_text="False for a held one: it changes hands.")
     held_since = serializers.CharField(allow_null=True)
     idle_since = serializers.CharField(allow_null=True, help_text="Since when a held GPU has done nothing.")
     utilisation_percent = serializers.FloatField(allow_null=True)
@@ -54,7 +55,7 @@ class ClusterHost(serializers.Serializer[Any]):
 
 
 class ClusterOutput(serializers.Serializer[Any]):
-    counts = ObjectField(help_text="Status -> how many GPUs.")
+    counts = ObjectField(help_text="How many GPUs are `held`, how many of these are `training`, and of each status.")
     hosts = ClusterHost(many=True)
 
 
@@ -79,6 +80,7 @@ class TraceOutput(serializers.Serializer[Trace]):
     end = Moment()
     capacity = serializers.IntegerField()
     capacities = TraceStep(many=True, help_text="The capacity as it was, from where its history begins.")
+    held = TraceStep(many=True, help_text="GPUs that were held; what no band has of them changed hands.")
     changes = serializers.IntegerField(source="count", help_text="How many there were.")
     mean_seconds = serializers.FloatField(allow_null=True, help_text="Each step is a mean over so many seconds.")
     bands = TraceBand(many=True)

@@ -29,7 +29,7 @@ _MOST_ROWS = 1000
 _TABLE_HEAD = (
     *("by", "id", "name", "from", "to"),
     *("allocated_seconds", "busy_seconds", "idle_seconds", "not_measured_seconds", "gpu_hours"),
-    *("cost", "currency", "unpriced_seconds"),
+    *("cost", "currency", "unpriced_seconds", "training_seconds"),
 )
 
 
@@ -83,9 +83,13 @@ class UsageRow(serializers.Serializer[Row]):
     allocated_seconds = Seconds(
         source="amount.held", help_text="Seconds times GPUs, cut exactly at the window's edges."
     )
+    training_seconds = Seconds(
+        source="amount.training",
+        help_text="Of the allocated ones, those in which it trained; in the others it changed hands.",
+    )
     busy_seconds = Seconds(source="amount.busy")
     idle_seconds = Seconds(source="amount.idle", help_text="Held and below 5 % of utilisation.")
-    not_measured_seconds = Seconds(source="amount.unmeasured", help_text="Virtual GPUs, and hosts that did not tell.")
+    not_measured_seconds = Seconds(source="amount.unmeasured", help_text="A host did not tell.")
     cost = serializers.CharField(source="money", allow_null=True, help_text="null: nothing of it had a price.")
     unpriced_seconds = Seconds(source="cost.unpriced", help_text="Of GPU models without a price then.")
 
@@ -103,6 +107,7 @@ class UsageTimeline(serializers.Serializer[Timeline]):
     at = serializers.ListField(child=Moment(), source="beginnings", help_text="Where each step begins.")
     bands = UsageBand(many=True)
     allocated = _gpus(source="held")
+    training = _gpus()
     busy = _gpus()
     idle = _gpus()
     capacity = _gpus()
@@ -143,7 +148,7 @@ class Usage(APIView):
         name, head, rows = f"usage-by-{asked.by}.csv", list(_TABLE_HEAD), _table_rows(found)
         if request.query_params.get("part") == "timeline":
             bands = [str(safe_cell(band.label)) for band in found.timeline.bands]
-            head = ["from", "to", *bands, "allocated", "busy", "idle", "capacity"]
+            head = ["from", "to", *bands, "allocated", "busy", "idle", "capacity", "training"]
             name, rows = f"usage-by-{asked.by}-timeline.csv", _timeline_rows(found)
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
         return Response(list(csv_chunks(head, rows)), headers=headers)
@@ -160,7 +165,7 @@ def _table_rows(found: Report) -> Iterator[list[Cell]]:
 
 def _timeline_rows(found: Report) -> Iterator[list[Cell]]:
     times = found.timeline
-    columns = [*(band.gpus for band in times.bands), times.held, times.busy, times.idle, times.capacity]
+    columns = [*(band.gpus for band in times.bands), times.held, times.busy, times.idle, times.capacity, times.training]
     for start, end, *values in zip(times.edges[:-1], times.edges[1:], *columns, strict=True):
         yield [iso(moment(start)), iso(moment(end)), *values]
 

@@ -1,14 +1,15 @@
 """Generations of a job, as the coordinator reports them, and the series of world sizes made of them."""
 
+from collections.abc import Set
 from datetime import UTC, datetime
 
 from django.db import transaction
 from tidepool.protocol import GenerationActive, GenerationPlanned, to_json
 
 from core import live
-from jobs.control.transition import Why, change, transition
+from jobs.control.transition import Why, change, publish_slots, transition
 from jobs.messages import message
-from jobs.models import AllocationPoint, Generation, Job, Rank
+from jobs.models import AllocationPoint, Generation, Job, Rank, SlotClaim
 from jobs.queries.serializers import AllocationOutput, as_json
 from jobs.states import HOLDING, LIVE_RANKS, GenerationState, JobState, RankState, Reason, reason_of
 
@@ -53,6 +54,7 @@ def activate(job: Job, active: GenerationActive) -> None:
     )
     if job.state in HOLDING:
         _update_ranks(job, generation)
+        _update_claims(job, {(member.host, member.slot) for member in active.members}, at)
         _run(job, generation)
     add_point(
         job,
@@ -100,6 +102,24 @@ def _update_ranks(job: Job, generation: Generation) -> None:
         enlist(job, rank)
 
 
+def _update_claims(job: Job, members: Set[tuple[str, int]], at: datetime) -> None:
+    """From `at` on the claims of these (host, slot) train, and no other ones of the job."""
+    claims = list(SlotClaim.objects.open().filter(job=job).select_related("slot__host"))
+    training = {claim for claim in claims if (claim.slot.host.name, claim.slot.index) in members}
+    begun = [claim.pk for claim in training if claim.trains_from is None]
+    going_on = [claim.pk for claim in training if claim.trained_until is not None]
+    left = [claim.pk for claim in claims if claim not in training and _trains(claim)]
+    SlotClaim.objects.filter(pk__in=begun).update(trains_from=at)
+    SlotClaim.objects.filter(pk__in=going_on).update(trained_until=None)
+    SlotClaim.objects.filter(pk__in=left).update(trained_until=at)
+    if begun or going_on or left:
+        publish_slots({str(claim.slot): {"training": claim in training} for claim in claims})
+
+
+def _trains(claim: SlotClaim) -> bool:
+    return claim.trains_from is not None and claim.trained_until is None
+
+
 @transaction.atomic
 def add_point(
     job: Job, why: Why, *, at: datetime, slots: int, generation: int = 0, pause_ms: float | None = None
@@ -132,6 +152,7 @@ def close_generations(job: Job) -> None:
 def end_generations(job: Job, why: Why, at: datetime) -> None:
     """The job trains no longer: its world size is 0 from `at` on."""
     close_generations(job)
+    _update_claims(job, frozenset(), at)
     if job.run.slots:
         add_point(job, why, at=at, slots=0, generation=job.run.generation)
 

@@ -26,11 +26,12 @@ from jobs.control.transition import Why, change, lock_job, record
 from jobs.messages import message
 from jobs.models import Job, Rank, SlotClaim
 from jobs.states import HOLDING, LIVE_RANKS, TRAINING, RankState, Reason
+from jobs.usage.holding import IDLE_BELOW_PERCENT
 from jobs.usage.recording import COUNTED, count_activity
 from workers.actions import record_capacity, write_host_states
 from workers.clocks import behind_seconds, late_seconds, with_reading
 from workers.models import GpuReading, Host, Slot
-from workers.queries import held_slots, hosts_now
+from workers.queries import held_slots
 
 __all__ = ["RETURNING", "reap_lost_hosts", "record_host", "release_vacated"]
 
@@ -44,8 +45,6 @@ _WATCHED = (*_HEARD, Host.State.LOST)
 #: set back meanwhile.
 _LATE_SECONDS = 60.0
 _CLOCK_EVERY = timedelta(seconds=1)
-#: A GPU that does less than this is idle.
-IDLE_BELOW_PERCENT = 5.0
 _READINGS_EVERY = timedelta(seconds=1)
 _MEASURES = ("utilisation_percent", "memory_used_bytes", "memory_total_bytes", "temperature_celsius", "power_watts")
 
@@ -55,7 +54,7 @@ def record_host(report: Report, now: datetime) -> Host | None:
     stored = _store(report, now)
     if stored is None:
         return None
-    host, news, is_shown = stored
+    host, news = stored
     # Not in the same transaction: live topics are locked before hosts (see raise_revisions).
     with transaction.atomic():
         if report.applied_revision > host.desired_revision:
@@ -67,8 +66,6 @@ def record_host(report: Report, now: datetime) -> Host | None:
             host.desired_revision = raise_revisions([host.pk])[host.pk]
         if news:
             live.publish(live.CLUSTER, "state", news)
-        if is_shown:
-            live.publish(live.HOSTS, "state", hosts_now([host.name]))
         if "hosts" in news:
             wake_scheduler()
     return host
@@ -93,27 +90,24 @@ def release_vacated(report: Report) -> None:
 
 
 @transaction.atomic
-def _store(report: Report, now: datetime) -> tuple[Host, dict[str, Any], bool] | None:
-    """The host's row, what is new about it for the cluster's topic, and whether the page of the hosts shows it."""
+def _store(report: Report, now: datetime) -> tuple[Host, dict[str, Any]] | None:
+    """The host's row, and what is new about it for the cluster's topic."""
     host = Host.objects.select_for_update().filter(name=report.host).first()
     if host is None:
         return None
     if _is_late(host, report) or not _listens(host, report):
-        return host, {}, False
-    old_state, old_ngpus, old_report_at = host.state, host.ngpus, host.last_report_at
+        return host, {}
+    before = host.state, host.ngpus
     _store_facts(host, report, now)
     slots = {slot.index: slot for slot in host.slots.select_related("reading")}
     has_more = _ensure_slots(host, slots, report.devices)
     readings = _store_readings(slots, report.devices, now)
     _decide_state(host, report, now)
-    if has_more or (host.state, host.ngpus) != (old_state, old_ngpus):
-        record_capacity(host, now)
     news: dict[str, Any] = {"slots": readings} if readings else {}
-    if host.state != old_state:
+    if has_more or (host.state, host.ngpus) != before:
+        record_capacity(host, now)
         news["hosts"] = {host.name: {"state": str(host.state), "virtual": host.virtual}}
-    # Reports come faster than anybody looks: the first one in each second is shown.
-    is_due = old_report_at is None or int(old_report_at.timestamp()) != int(now.timestamp())
-    return host, news, host.state != old_state or is_due
+    return host, news
 
 
 def _is_late(host: Host, report: Report) -> bool:

@@ -16,7 +16,7 @@ from core import live
 from jobs.control.checkpoints import carry_checkpoints, look_for_newer_checkpoints
 from jobs.control.dispatch import send_sync, wake_scheduler
 from jobs.control.generations import add_point
-from jobs.control.transition import Why, change, record, transition
+from jobs.control.transition import Why, change, publish_slots, record, transition
 from jobs.files.folder import job_folder
 from jobs.models import Job, SlotClaim
 from jobs.states import TRAINING, JobState
@@ -202,12 +202,5 @@ def raise_revisions(hosts: Iterable[int]) -> dict[int, int]:
 
 
 def _publish_claims(claims: Sequence[SlotClaim], job: int | None, *, vacating: bool = False) -> None:
-    if not claims:
-        return
-    news = {
-        f"{claim.slot.host.name}:{claim.slot.index}": (
-            {"vacating": True} if vacating else {"job": job, "vacating": False}
-        )
-        for claim in claims
-    }
-    live.publish(live.CLUSTER, "state", {"slots": news})
+    news = {"vacating": True} if vacating else {"job": job, "vacating": False, "training": False}
+    publish_slots({str(claim.slot): news for claim in claims})

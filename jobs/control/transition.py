@@ -16,7 +16,7 @@ from jobs.models import Job, JobEvent, JobRun
 from jobs.queries.serializers import EventOutput, JobStateOutput, as_json
 from jobs.states import JOB_TRANSITIONS, AnyReason, JobState
 
-__all__ = ["StaleJob", "Why", "change", "lock_job", "publish_in_cluster", "record", "transition"]
+__all__ = ["StaleJob", "Why", "change", "lock_job", "publish_in_cluster", "publish_slots", "record", "transition"]
 
 _RUN_COLUMNS = frozenset(field.name for field in JobRun._meta.get_fields()) - {"job"}
 #: What the cluster topic shows of a job, to everybody: no names, no owners.
@@ -96,6 +96,12 @@ def publish_in_cluster(job: Job, news: dict[str, Any]) -> None:
     shown = {name: news[name] for name in _CLUSTER_FIELDS if name in news}
     if shown:
         live.publish(live.CLUSTER, "state", {"jobs": {str(job.pk): shown}})
+
+
+def publish_slots(news: dict[str, dict[str, Any]]) -> None:
+    """Tell everybody what is new about slots, by `host:index`."""
+    if news:
+        live.publish(live.CLUSTER, "state", {"slots": news})
 
 
 def _update(job: Job, changes: dict[str, Any]) -> None:

@@ -12,14 +12,18 @@ from core.roles import Asking, is_cluster_admin
 from jobs.messages import ANOTHER_USERS_TRAINING, text_of
 from jobs.models import AllocationPoint
 from jobs.queries.jobs import held_before, visible_jobs
+from jobs.usage.claims import first_held
+from jobs.usage.holding import held_since
+from jobs.usage.intervals import MINUTE, to_ms
 from workers.models import Host, Slot
 from workers.queries import capacity_since
 
-__all__ = ["WINDOWS", "Change", "Trace", "all_changes", "cluster_trace", "means", "summed"]
+__all__ = ["WINDOWS", "Change", "Trace", "all_changes", "cluster_trace", "means", "summed", "window_to_see"]
 
 
 #: Words and minutes.
-WINDOWS = [("15 min", 15), ("1 h", 60), ("6 h", 360), ("24 h", 1440)]
+WINDOWS = [("5 min", 5), ("15 min", 15), ("1 h", 60), ("6 h", 360), ("24 h", 1440)]
+_FIRST_AT_MOST = 60
 #: What a browser redraws in time: more bands become one, more changes become means.
 MAX_BANDS = 7
 MAX_STEPS = 600
@@ -45,6 +49,8 @@ class Trace:
     capacity: int
     #: The same as it was: from the start, or from where history begins.
     capacities: Sequence[Step]
+    #: GPUs that were held, by `jobs.usage.holding`; what no band has of them changed hands.
+    held: Sequence[Step]
     bands: Sequence[Band]
     #: The newest ones with what the viewer may read of them; `label` by job.
     changes: Sequence[Change]
@@ -56,14 +62,14 @@ class Trace:
 
 
 def cluster_trace(user: Asking, end: datetime, minutes: int) -> Trace:
-    """Six queries, whatever the cluster did."""
+    """Eight queries, whatever the cluster did."""
     start = end - timedelta(minutes=minutes)
     changes = _changes(start)
     if len(changes) == MAX_CHANGES:
         start = changes[0].at
-    held = [Change(*row) for row in held_before(start).values_list("job_id", "at", "slots")]
+    had = [Change(*row) for row in held_before(start).values_list("job_id", "at", "slots")]
     by_job: dict[int, list[Change]] = defaultdict(list)
-    for change in [*held, *changes]:
+    for change in [*had, *changes]:
         by_job[change.job].append(change)
     areas = {job: _area(steps, start, end) for job, steps in by_job.items()}
     shown = sorted(areas, key=lambda job: (-areas[job], job))[: MAX_BANDS if len(areas) <= MAX_BANDS else MAX_BANDS - 1]
@@ -78,12 +84,22 @@ def cluster_trace(user: Asking, end: datetime, minutes: int) -> Trace:
         rest = summed([by_job[job] for job in others])
         bands.append(Band(0, f"{len(others)} smaller trainings", _steps(rest, False)))
     mean_seconds = None
-    if len(changes) > MAX_STEPS:
+    held = held_since(start, MAX_CHANGES)
+    if max(len(changes), len(held)) > MAX_STEPS:
         mean_seconds = (end - start).total_seconds() / BUCKETS
+        held = means(held, start, end)
         bands = [Band(band.job, band.label, means(band.steps, start, end)) for band in bands]
     readable = [change if change.job in labels else replace(change, text="") for change in newest]
     present = Slot.objects.filter(index__lt=F("host__ngpus")).exclude(host__state=Host.State.OFFLINE)
-    return Trace(start, end, present.count(), _capacities(start), bands, readable, labels, len(changes), mean_seconds)
+    capacities = _capacities(start)
+    return Trace(start, end, present.count(), capacities, held, bands, readable, labels, len(changes), mean_seconds)
+
+
+def window_to_see(end: datetime) -> int:
+    """The shortest window, in minutes, that shows all since the first GPU was held; an hour of what is older."""
+    first = first_held()
+    age = (to_ms(end) - first) / MINUTE if first is not None else 0
+    return next((minutes for _, minutes in WINDOWS if age <= minutes <= _FIRST_AT_MOST), _FIRST_AT_MOST)
 
 
 def all_changes(user: Asking, start: datetime) -> Iterator[tuple[Change, str]]:

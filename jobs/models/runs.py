@@ -35,7 +35,11 @@ class ClaimQuerySet(models.QuerySet["SlotClaim"]):
 
 
 class SlotClaim(models.Model):
-    """A slot held by a job, until its process is gone."""
+    """A slot held by a job, until its process is gone.
+
+    It is *training* while its process belongs to the generation that trains, and *changing hands* before and after.
+    Every page counts by this; `jobs.usage.holding` has the rule.
+    """
 
     slot = models.ForeignKey(Slot, on_delete=models.PROTECT, related_name="claims")
     #: What was used is never forgotten: a job that held a GPU is not deleted.
@@ -48,6 +52,9 @@ class SlotClaim(models.Model):
     vacating_at = models.DateTimeField(null=True, blank=True)
     vacate_revision = models.PositiveBigIntegerField(null=True, blank=True)
     released_at = models.DateTimeField(null=True, blank=True)
+    #: By the clock of the coordinator: when a generation with it began, and when one without it did, or none followed.
+    trains_from = models.DateTimeField(null=True, blank=True)
+    trained_until = models.DateTimeField(null=True, blank=True)
 
     objects = ClaimQuerySet.as_manager()
 

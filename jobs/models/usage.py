@@ -35,6 +35,7 @@ class UsageBucket(models.Model):
     held_ms = models.PositiveBigIntegerField()
     busy_ms = models.PositiveBigIntegerField(default=0)
     idle_ms = models.PositiveBigIntegerField(default=0)
+    training_ms = models.PositiveBigIntegerField(default=0)
 
     class Meta:
         constraints = [

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import chain
 from typing import Any
 
@@ -39,6 +40,7 @@ class Claim:
     gpu_model: str
     start: int
     end: int
+    trains: tuple[int, int] | None = None
 
     def subject(self, dimension: int) -> int | str:
         """The subject of this kind that it counts for."""
@@ -72,11 +74,19 @@ def claims_from(start: int, end: int, now: int) -> list[Claim]:
 
 def _read(claims: QuerySet[SlotClaim], now: int) -> list[Claim]:
     names = ("pk", "job__owner_id", "job__instance_group_id", "job_id", "slot__host__name", "gpu_model")
-    rows = claims.order_by().values_list(*names, "claimed_at", "released_at")
-    return [
-        Claim(number, user, group, job, host, model, to_ms(start), now if end is None else to_ms(end))
-        for number, user, group, job, host, model, start, end in rows.iterator(chunk_size=5000)
-    ]
+    times = ("claimed_at", "released_at", "trains_from", "trained_until")
+    rows = claims.order_by().values_list(*names, *times)
+    return [_claim(row, now) for row in rows.iterator(chunk_size=5000)]
+
+
+def _claim(row: tuple[Any, ...], now: int) -> Claim:
+    number, user, group, job, host, model, start, end, first, last = row
+    trains = None if first is None else (to_ms(first), _ms_or(last, now))
+    return Claim(number, user, group, job, host, model, to_ms(start), _ms_or(end, now), trains)
+
+
+def _ms_or(at: datetime | None, now: int) -> int:
+    return now if at is None else to_ms(at)
 
 
 def _jobs_of(start: int, end: int) -> QuerySet[UsageBucket, int]:
@@ -113,7 +123,7 @@ def as_intervals(
             start = min(max(measure.start, claim.start), measure.end - 1)
             end = max(start + 1, min(measure.end, claim.end))
             own.append(Measure(start, end, measure.busy, measure.idle))
-        yield Interval(subject(claim), claim.gpu_model, claim.start, claim.end, own)
+        yield Interval(subject(claim), claim.gpu_model, claim.start, claim.end, own, trains=claim.trains)
 
 
 def capacity_intervals(start: int, end: int) -> list[Interval]:

@@ -3,11 +3,12 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jobs.usage.intervals import DAY, HOUR, MINUTE, Amount, Interval, amount_in, cuts
+from jobs.usage.intervals import DAY, HOUR, MINUTE, NOTHING, Amount, Interval, amount_in, cuts
 
 __all__ = ["MAX_STEPS", "STEPS", "Series", "changes_within", "chosen_step", "edges_of"]
 
@@ -18,6 +19,8 @@ _LONGEST = ((6 * HOUR, MINUTE), (DAY, 5 * MINUTE), (8 * DAY, HOUR), (35 * DAY, 6
 STEPS = (MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 6 * HOUR, DAY)
 
 Milliseconds = NDArray[np.int64]
+#: Rows of a series, in the order of `Amount.parts`.
+_HELD, _TRAINING = 0, 3
 
 
 def chosen_step(start: int, end: int, hours_from: int) -> int:
@@ -32,26 +35,26 @@ def edges_of(start: int, end: int, step: int) -> list[int]:
 
 
 def changes_within(intervals: Iterable[Interval], start: int, end: int) -> list[int]:
-    """The moments at which somebody got or gave back a GPU, with start and end."""
+    """The moments at which somebody got or gave back a GPU, or began or ended to train on it, with start and end."""
     moments = {start, end}
     for interval in intervals:
-        moments.update(at for at in (interval.start, interval.end) if start < at < end)
+        moments.update(at for at in (interval.start, interval.end, *(interval.trains or ())) if start < at < end)
     return sorted(moments)
 
 
 class Series:
-    """Milliseconds held, busy and idle in each step."""
+    """Milliseconds held, busy, idle and training in each step."""
 
     def __init__(self, edges: Sequence[int]) -> None:
         self._edges = edges
         self._steps = max(0, len(edges) - 1)
-        self._parts = np.zeros((3, self._steps), np.int64)
+        self._parts = np.zeros((len(NOTHING.parts), self._steps), np.int64)
         #: How many GPUs began and ended to be held for whole steps at each edge.
-        self._whole = np.zeros(self._steps + 1, np.int64)
+        self._whole = np.zeros((len(NOTHING.parts), self._steps + 1), np.int64)
 
     def add(self, start: int, amount: Amount) -> None:
         """Add a stored sum of the time from `start`, which lies within one step."""
-        self._parts[:, self._place(start)] += (amount.held, amount.busy, amount.idle)
+        self._parts[:, self._place(start)] += amount.parts
 
     def spread(self, interval: Interval, start: int, end: int) -> None:
         """Split the part of an interval that lies in [start, end) by steps."""
@@ -59,16 +62,23 @@ class Series:
         if begins >= ends:
             return
         self._measure(interval, begins, ends)
+        self._lay(_HELD, begins, ends, interval.gpus)
+        if interval.trains is not None:
+            self._lay(_TRAINING, max(begins, interval.trains[0]), min(ends, interval.trains[1]), interval.gpus)
+
+    def _lay(self, row: int, begins: int, ends: int, gpus: int) -> None:
+        if begins >= ends:
+            return
         first, last = bisect_left(self._edges, begins), bisect_right(self._edges, ends) - 1
         if first > last:  # within one step
-            self._parts[0, self._place(begins)] += (ends - begins) * interval.gpus
+            self._parts[row, self._place(begins)] += (ends - begins) * gpus
             return
         if begins < self._edges[first]:
-            self._parts[0, first - 1] += (self._edges[first] - begins) * interval.gpus
+            self._parts[row, first - 1] += (self._edges[first] - begins) * gpus
         if ends > self._edges[last]:
-            self._parts[0, last] += (ends - self._edges[last]) * interval.gpus
-        self._whole[first] += interval.gpus
-        self._whole[last] -= interval.gpus
+            self._parts[row, last] += (ends - self._edges[last]) * gpus
+        self._whole[row, first] += gpus
+        self._whole[row, last] -= gpus
 
     def _measure(self, interval: Interval, begins: int, ends: int) -> None:
         for measure in interval.measures:
@@ -78,17 +88,17 @@ class Series:
                 place = self._place(at)
                 following = min(until, self._edges[place + 1])
                 part = amount_in(own, at, following)
-                self._parts[1:, place] += (part.busy, part.idle)
+                self._parts[1:3, place] += (part.busy, part.idle)
                 at = following
 
     def _place(self, at: int) -> int:
         return bisect_right(self._edges, at) - 1
 
     def amounts(self) -> Milliseconds:
-        """Three rows: held, busy, idle."""
-        found = self._parts.copy()
-        found[0] += np.cumsum(self._whole[:-1]) * np.diff(np.asarray(self._edges, np.int64))
-        return found
+        """Four rows: held, busy, idle, training."""
+        lengths = np.asarray([until - begins for begins, until in pairwise(self._edges)], np.int64)
+        whole: Milliseconds = np.cumsum(self._whole[:, :-1], axis=1, dtype=np.int64) * lengths
+        return self._parts + whole
 
     def means(self) -> list[list[float]]:
         """Return the amounts as mean numbers of GPUs."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from operator import add, sub
 
 __all__ = [
     "DAY",
@@ -38,17 +39,29 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """Milliseconds of GPUs. What is neither busy nor idle was not measured."""
+    """Milliseconds of GPUs, as `jobs.usage.holding` tells them apart.
+
+    What is held and not training changes hands; what is neither busy nor idle was not measured.
+    """
 
     held: int = 0
     busy: int = 0
     idle: int = 0
+    training: int = 0
 
     def __add__(self, other: "Amount") -> "Amount":
-        return Amount(self.held + other.held, self.busy + other.busy, self.idle + other.idle)
+        return Amount(*map(add, self.parts, other.parts))
 
     def __sub__(self, other: "Amount") -> "Amount":
-        return Amount(self.held - other.held, self.busy - other.busy, self.idle - other.idle)
+        return Amount(*map(sub, self.parts, other.parts))
+
+    @property
+    def parts(self) -> tuple[int, int, int, int]:
+        return self.held, self.busy, self.idle, self.training
+
+    @property
+    def changing(self) -> int:
+        return self.held - self.training
 
     @property
     def unmeasured(self) -> int:
@@ -77,6 +90,15 @@ class Interval:
     end: int
     measures: Sequence[Measure] = field(default=())
     gpus: int = 1
+    #: The part of it that trains; None: nothing.
+    trains: tuple[int, int] | None = None
+
+    def training_in(self, start: int, end: int) -> int:
+        """Milliseconds of training between two moments."""
+        if self.trains is None:
+            return 0
+        first, last = max(start, self.start, self.trains[0]), min(end, self.end, self.trains[1])
+        return max(0, last - first) * self.gpus
 
 
 #: (subject, GPU model, period of prices) -> what was held.
@@ -111,7 +133,7 @@ def amount_in(interval: Interval, start: int, end: int) -> Amount:
         if share > 0:
             part = share_of(measure, share)
             busy, idle = busy + part.busy, idle + part.idle
-    return Amount(length * interval.gpus, busy, idle)
+    return Amount(length * interval.gpus, busy, idle, interval.training_in(start, end))
 
 
 def share_of(measure: Measure, milliseconds: int) -> Amount:

@@ -100,8 +100,8 @@ def _told(reading: Reading) -> tuple[int, int]:
 
 
 def _is_busy(device: DeviceReading, idle_below_percent: float) -> bool | None:
-    """A virtual GPU tells how busy a CPU is: that says nothing about GPUs."""
-    if device.virtual or device.utilisation_percent is None:
+    """A virtual GPU tells how busy the processor is that stands in for it."""
+    if device.utilisation_percent is None:
         return None
     return device.utilisation_percent >= idle_below_percent
 

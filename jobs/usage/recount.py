@@ -84,7 +84,7 @@ def _roll_up_day(now: int, carried: _Carried | None, measured_from: int = 0) -> 
     else:
         claims = [*carried.claims, *claims_from(first * HOUR, until * HOUR, now)]
     # What was measured longer ago is written down nowhere else: those sums stay as they are.
-    told = ["held_ms", "busy_ms", "idle_ms"] if first * HOUR >= measured_from else ["held_ms"]
+    told = ["held_ms", "training_ms", *(["busy_ms", "idle_ms"] if first * HOUR >= measured_from else [])]
     if until > mark.hours_from:
         _write(claims, HOUR, since * HOUR, until * HOUR, now, told)
     if until % 24 == 0:
@@ -147,6 +147,7 @@ def _store(dimension: int, size: int, start: int, end: int, sums: _Sums, told: l
             held_ms=amount.held,
             busy_ms=amount.busy,
             idle_ms=amount.idle,
+            training_ms=amount.training,
         )
         for (begins, subject, model), amount in sorted(sums.items(), key=lambda item: str(item[0]))
     ]
@@ -162,13 +163,14 @@ def _store(dimension: int, size: int, start: int, end: int, sums: _Sums, told: l
 
 def rolled(intervals: Iterable[Interval], start: int, end: int, size: int) -> _Sums:
     """The intervals' parts in [start, end) by hours or days, whichever `size` is."""
-    held: dict[_Key, int] = defaultdict(int)
+    held: dict[_Key, Amount] = defaultdict(Amount)
     told: dict[_Key, Amount] = defaultdict(Amount)
     for interval in intervals:
         for begins, ends in cuts(max(start, interval.start), min(end, interval.end), size):
-            held[begins - begins % size, interval.subject, interval.gpu_model] += (ends - begins) * interval.gpus
+            part = Amount((ends - begins) * interval.gpus, training=interval.training_in(begins, ends))
+            held[begins - begins % size, interval.subject, interval.gpu_model] += part
         for measure in interval.measures:
             for begins, ends in cuts(max(start, measure.start), min(end, measure.end), size):
                 key = (begins - begins % size, interval.subject, interval.gpu_model)
                 told[key] += share_of(measure, ends - begins)
-    return {key: Amount(milliseconds) + told[key] for key, milliseconds in held.items()}
+    return {key: amount + told[key] for key, amount in held.items()}

@@ -129,7 +129,7 @@ def _minus(total: Row, rows: Iterable[Row]) -> Row:
     amount, cost = total.amount, total.cost
     for row in rows:
         amount, cost = amount - row.amount, cost - row.cost
-    return Row(None, "others", Amount(amount.held, max(0, amount.busy), max(0, amount.idle)), cost)
+    return Row(None, "others", Amount(*(max(0, part) for part in amount.parts)), cost)
 
 
 def _named(viewer: Asking, dimension: int) -> Collection[int] | None:

@@ -20,7 +20,7 @@ __all__ = ["Band", "Part", "Size", "Stored", "Timeline", "Window", "cover", "sto
 #: What GPUs did is written down by quarters of an hour for so long; before, by hours or days.
 _MEASURED = 2 * DAY
 Dimension = UsageBucket.Dimension
-_AMOUNT = ("held_ms", "busy_ms", "idle_ms")
+_AMOUNT = ("held_ms", "busy_ms", "idle_ms", "training_ms")
 
 
 class Size(IntEnum):
@@ -63,6 +63,7 @@ class Timeline:
     step: int | None
     bands: Sequence[Band]
     held: Sequence[float]
+    training: Sequence[float]
     busy: Sequence[float]
     idle: Sequence[float]
     capacity: Sequence[float]
@@ -241,13 +242,13 @@ class Window:
                     bands[interval.subject].spread(interval, part.start, part.end)
             for interval in capacity_intervals(part.start, part.end):
                 capacity.spread(interval, part.start, part.end)
-        held, busy, idle = whole.means()
+        held, busy, idle, training = whole.means()
         drawn = [Band(subject, labels[subject], series.means()[0]) for subject, series in bands.items()]
         own = [sum(values) for values in zip(*(band.gpus for band in drawn), strict=True)] or [0.0] * len(held)
         rest = [round(max(0.0, all_ - part), 4) for all_, part in zip(held, own, strict=True)]
         if any(rest):
             drawn.append(Band(None, "others", rest))
-        return Timeline(edges, step, drawn, held, busy, idle, capacity.means()[0])
+        return Timeline(edges, step, drawn, held, training, busy, idle, capacity.means()[0])
 
 
 def stored_span() -> Stored:

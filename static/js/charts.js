@@ -1,6 +1,5 @@
 // GPUs over time: draws the figures that the server made (`core/charts.py`) and keeps them moving.
 
-import { letterOf } from "./dom.js";
 import { asText, Figure, localTime, MAX_POINTS } from "./figure.js";
 import { clock, pauseInWords } from "./words.js";
 
@@ -20,6 +19,7 @@ export class TideChart extends Figure {
     this.endOf = endOf;
     this.pool = figure.layout.meta.pool;
     this.takeCapacity(figure);
+    this.takeHeld(figure);
     this.bands = new Map();
     for (const trace of figure.data.filter((trace) => trace.meta.kind === "band")) this.addBand(trace);
     // What moves at the right edge is time: no event says so.
@@ -43,6 +43,12 @@ export class TideChart extends Figure {
     const trace = figure.data.find((one) => one.meta.kind === "capacity");
     this.capacity = figure.layout.meta.capacity;
     this.past = figure.layout.meta.has_past_capacity ? trace.x.map((at, index) => ({ at: Date.parse(at), slots: trace.y[index] })) : null;
+  }
+
+  //: How many GPUs were held: what no band has of them changed hands.
+  takeHeld(figure) {
+    const trace = figure.data.find((one) => one.meta.kind === "changing");
+    this.held = trace.x.map((at, index) => ({ at: Date.parse(at), slots: trace.y[index] }));
   }
 
   capacityAt(at) {
@@ -76,22 +82,8 @@ export class TideChart extends Figure {
     return true;
   }
 
-  //: A job that the server did not know yet when it made the figure.
-  newBand(point, label) {
-    const colours = this.figure.layout.meta.colours;
-    const colour = colours[point.job % colours.length];
-    this.addBand({
-      ...this.figure.layout.meta.band,
-      name: asText(`${letterOf(point.job)} · ${label}`),
-      meta: { kind: "band", job: point.job, label },
-      line: { ...this.figure.layout.meta.band.line, color: colour },
-      fillcolor: colour,
-    });
-    this.addStep(point.job, point);
-  }
-
   isMoving() {
-    return [...this.bands.values()].some(({ steps }) => steps.length > 0 && steps.at(-1).slots > 0);
+    return this.held.at(-1)?.slots > 0 || [...this.bands.values()].some(({ steps }) => steps.length > 0 && steps.at(-1).slots > 0);
   }
 
   range() {
@@ -136,7 +128,7 @@ export class TideChart extends Figure {
   traces() {
     const [start, end] = this.range();
     const bands = foldSmall(this.visible([start, end]));
-    const grid = times([...bands, { steps: this.past ?? [] }], start, end);
+    const grid = times([...bands, { steps: this.past ?? [] }, { steps: this.held }], start, end);
     const line = this.capacityLine(start, end);
     const total = grid.map(() => 0);
     const drawn = [];
@@ -148,6 +140,11 @@ export class TideChart extends Figure {
       this.mark(this.changes, band, grid, total, start);
     }
     for (const trace of this.figure.data) {
+      if (trace.meta.kind === "changing") {
+        const heights = grid.map((at, index) => Math.max(0, heightAt(this.held, at) - total[index]));
+        if (heights.some(Boolean)) drawn.push({ ...trace, x: grid.map(localTime), y: heights });
+        for (const [index, height] of heights.entries()) total[index] += height;
+      }
       if (trace.meta.kind === "free")
         drawn.push({ ...trace, x: grid.map(localTime), y: total.map((used, index) => Math.max(0, this.capacityAt(grid[index]) - used)) });
       if (trace.meta.kind === "capacity") drawn.push({ ...trace, name: trace.name.replace(/\d+$/, this.capacity), x: line.x.map(localTime), y: line.y });

@@ -47,14 +47,3 @@ export function showProgress(root, progress) {
 export function press(buttons, name, value) {
   for (const button of buttons) button.setAttribute("aria-pressed", String(button.dataset[name] === value));
 }
-
-//: Looks of jobs: the same rule as `job_look` in core/charts.py.
-export function letterOf(job) {
-  return String.fromCharCode(65 + ((job - 1) % 26));
-}
-
-export function jobMark(job) {
-  if (job === null) return element("span", { "aria-hidden": "true", className: "mark free" });
-  const look = `mark job-${job % 12} pattern-${(job + Math.floor(job / 12)) % 6}`;
-  return element("span", { "aria-hidden": "true", className: look }, letterOf(job));
-}

@@ -2,10 +2,13 @@
 // that focus, selection, scrolling, and what a person has chosen or opened stay.
 
 import { refreshTimes } from "./frame.js";
-import { atMostEvery } from "./live.js";
+import { atMostEvery, isUrgent, live } from "./live.js";
 
 const { htmx, Idiomorph } = window;
 const SOON_MS = 500;
+//: Between two answers about one part: where GPUs or states change, and where only steps and measurements do.
+const URGENT_MS = 250;
+const CALM_MS = 2_000;
 
 //: Chosen boxes, opened details, Tab stops and buttons that wait for an answer: the server does not know of them.
 Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, element) =>
@@ -19,6 +22,41 @@ export function refresh(part) {
 //: A function that has the server render this part again, soon.
 export function refresher(part, milliseconds = SOON_MS) {
   return atMostEvery(milliseconds, () => refresh(part));
+}
+
+//: The same for news of a live topic: what is urgent is asked for at once, unless that was done just now.
+export function renewer(part) {
+  let [due, last, timer] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, null];
+  const renew = () => {
+    [due, last] = [Number.POSITIVE_INFINITY, performance.now()];
+    if (document.hidden) document.addEventListener("visibilitychange", renew, { once: true });
+    else refresh(part);
+  };
+  return (urgent) => {
+    const at = Math.max(performance.now(), last + (urgent ? URGENT_MS : CALM_MS));
+    if (at >= due) return;
+    clearTimeout(timer);
+    due = at;
+    timer = setTimeout(renew, at - performance.now());
+  };
+}
+
+//: Rows of a part say by `data-topic` and `data-seq` which topics they show beside the cluster's.
+export function followRows(part, renew) {
+  const followed = new Set();
+  const follow = () => {
+    const rows = new Map([...part.querySelectorAll("[data-topic]")].map(({ dataset }) => [dataset.topic, Number(dataset.seq)]));
+    for (const name of [...followed].filter((name) => !rows.has(name))) {
+      followed.delete(name);
+      live.unwatch(name);
+    }
+    for (const [name, seq] of [...rows].filter(([name]) => !followed.has(name))) {
+      followed.add(name);
+      live.watch({ name, seq, url: `/live/${name}.json`, onState: (_, news) => news.reason && renew(isUrgent(news)) });
+    }
+  };
+  part.addEventListener("htmx:afterSwap", follow);
+  follow();
 }
 
 //: What is asked for regularly is asked for only while it can be seen.

@@ -33,6 +33,17 @@ function isObject(value) {
   return value !== null && typeof value === "object" && !Array.isArray(value);
 }
 
+//: What changes with every step and reading, and can wait; the same names as `CALM` of core/hub.py.
+const CALM = new Set(["step", "epoch", "progress", "final_metrics", "metrics", "utilisation_percent"]);
+
+//: News is urgent if it says of a job, a slot or a host more than that: who holds which GPU, or what becomes of a job.
+export function isUrgent(news) {
+  const { slots, jobs, ...rest } = news;
+  if (Array.isArray(jobs)) return true;
+  const parts = [rest, ...Object.values(slots ?? {}), ...Object.values(jobs ?? {})];
+  return parts.some((part) => Object.keys(part).some((name) => !CALM.has(name)));
+}
+
 class Topic {
   //: `read` answers what `url` would, where that takes more than one request. Without both only the topic's number is fetched.
   constructor({ name, seq, url = `/live/${name}.json`, read, state = {}, onState = () => {}, onAppend = () => {}, onSnapshot = () => {} }) {
@@ -84,19 +95,25 @@ export async function fetchJson(url, options = {}) {
   return response.json();
 }
 
-//: Calls `work` at most once in a while, however often it is asked to, once the last call is done, and not while nobody looks.
+//: Calls `work` at once, but at most once in a while, however often it is asked to, once the last call is done, and not while
+//: nobody looks.
 export function atMostEvery(milliseconds, work) {
   let isDue = false;
   let last = Promise.resolve();
+  let next = 0;
   return function soon() {
     if (isDue) return;
     isDue = true;
     setTimeout(async () => {
       await last;
       isDue = false;
-      if (document.hidden) document.addEventListener("visibilitychange", soon, { once: true });
-      else last = Promise.resolve(work()).catch(() => {}); // what comes next asks again
-    }, milliseconds);
+      if (document.hidden) {
+        document.addEventListener("visibilitychange", soon, { once: true });
+        return;
+      }
+      next = performance.now() + milliseconds;
+      last = Promise.resolve(work()).catch(() => {}); // what comes next asks again
+    }, next - performance.now());
   };
 }
 

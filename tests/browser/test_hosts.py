@@ -158,7 +158,7 @@ def test_a_host_goes_when_it_is_removed_and_comes_when_it_is_restored(page: Page
 
 def test_a_gpu_that_falls_idle_and_changes_hands_is_shown(page: Page, scene: Scene) -> None:
     page.goto("/hosts/")
-    holder = page.locator("tr[data-slot='gpu-host-1:0'] .holder")
+    holder = page.locator("a[data-slot='gpu-host-1:0']")
     expect(holder).to_contain_text("T1 digits-cnn")
 
     long_ago = timezone.now() - timedelta(minutes=5)
@@ -170,7 +170,7 @@ def test_a_gpu_that_falls_idle_and_changes_hands_is_shown(page: Page, scene: Sce
 
     claim = SlotClaim.objects.get(slot__host__name="gpu-host-1", slot__index=0)
     release_claims([claim])
-    expect(holder).to_have_text("free")
+    expect(holder.locator(".slot-label")).to_have_text("free")
     expect(page.locator("#idle")).to_contain_text("No held GPU is known to stand idle")
 
 

@@ -5,7 +5,6 @@ from jobs.pages.hosts import views
 app_name = "hosts"
 urlpatterns = [
     path("", views.host_list, name="list"),
-    path("live.json", views.host_list_live, name="live"),
     path("join/", views.host_join, name="join"),
     path("join/<int:token_id>/withdraw/", views.host_join_withdraw, name="join-withdraw"),
     re_path(

@@ -22,9 +22,8 @@ from workers import actions
 from workers.forms import JoinForm
 from workers.join_tokens import create_join_token, join_command, join_command_of_containers, withdraw_join_token
 from workers.models import Host, JoinToken
-from workers.queries import hosts_live
 
-__all__ = ["host_act", "host_join", "host_join_withdraw", "host_list", "host_list_live", "host_question"]
+__all__ = ["host_act", "host_join", "host_join_withdraw", "host_list", "host_question"]
 
 
 @dataclass(frozen=True)
@@ -60,11 +59,6 @@ def host_list(request: HttpRequest) -> HttpResponse:
         "removed": Host.objects.exclude(removed_at=None).order_by("name") if is_cluster_admin(user) else [],
     }
     return render(request, "jobs/hosts/page.html", context)
-
-
-@require_safe
-def host_list_live(request: HttpRequest) -> JsonResponse:
-    return JsonResponse(hosts_live())
 
 
 @require_safe

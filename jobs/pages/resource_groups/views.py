@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from core.errors import UserError
-from core.live import HOSTS, current_seqs
+from core.live import CLUSTER, current_seqs
 from core.pages import Undo, login_user, or_404, say
 from core.roles import is_cluster_admin, require_cluster_admin
 from jobs.insight.resource_groups import group_lines, member_rows, preview, users_of, who_moves
@@ -126,7 +126,7 @@ def _find(group_id: int) -> ResourceGroup | None:
 
 
 def _form_page(request: HttpRequest, form: ResourceGroupForm, group: ResourceGroup | None) -> HttpResponse:
-    live = {"seq": current_seqs([HOSTS])[HOSTS]}
+    live = {"seq": current_seqs([CLUSTER])[CLUSTER]}
     offer = form.draft().offer
     rows = member_rows(offer, group)
     address = reverse("resource_groups:preview", args=[group.pk]) if group else reverse("resource_groups:preview-new")

@@ -177,6 +177,8 @@ def _row(row: Row, asked: Asked) -> dict[str, Any]:
         "label": row.label,
         "href": href,
         "held": gpu_hours(amount.held),
+        "training": gpu_hours(amount.training),
+        "changing": gpu_hours(amount.changing),
         "busy": gpu_hours(amount.busy),
         "busy_part": _part(amount, amount.busy),
         "idle": gpu_hours(amount.idle),

@@ -3,12 +3,12 @@
 import { ask } from "../ask.js";
 import { whileBusy } from "../busy.js";
 import { readJson } from "../figure.js";
-import { refresher } from "../fresh.js";
-import { live } from "../live.js";
+import { renewer } from "../fresh.js";
+import { isUrgent, live } from "../live.js";
 import { say } from "../toasts.js";
 
 const panels = document.getElementById("hosts");
-const renewSoon = refresher(panels);
+const renew = renewer(panels);
 
 //: Busy only until the question is here: a button that is asked again right after "Cancel" asks again.
 async function askAndSend(form, button) {
@@ -29,7 +29,7 @@ panels.addEventListener("submit", (event) => {
 live.watch({
   name: "cluster",
   seq: readJson("live-cluster"),
-  onState: (_, news) => (news.slots || news.hosts) && renewSoon(),
-  onSnapshot: renewSoon,
+  onState: (_, news) => (news.slots || news.hosts) && renew(isUrgent(news)),
+  onSnapshot: () => renew(true),
 });
 document.documentElement.dataset.ready = "yes";

@@ -5,9 +5,13 @@ import { readJson } from "../figure.js";
 import { refresh, refresher } from "../fresh.js";
 import { live } from "../live.js";
 
+const SOON_MS = 500;
+const SPREAD_MS = 200;
+
 const results = document.getElementById("results");
+const refreshNow = refresher(results, SOON_MS);
 //: Pages that hear of the same change do not ask at the same moment.
-const refreshSoon = refresher(results, 700 + Math.random() * 600);
+const refreshSoon = () => setTimeout(refreshNow, Math.random() * SPREAD_MS);
 
 function rowOf(job) {
   return results.querySelector(`#jobs tr[data-job="${CSS.escape(job)}"]`);

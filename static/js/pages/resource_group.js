@@ -114,10 +114,9 @@ preferences.addEventListener("close", () => {
 // --- Live --------------------------------------------------------------------------------------------------------
 
 live.watch({
-  name: "hosts",
-  seq: readJson("live-hosts").seq,
-  url: "/hosts/live.json",
-  onState: (_, news) => {
-    for (const row of rows()) if (news[row.dataset.host]) showState(row, news[row.dataset.host].state);
+  name: "cluster",
+  seq: readJson("live-cluster").seq,
+  onState: (_, { hosts = {} }) => {
+    for (const row of rows()) if (hosts[row.dataset.host]) showState(row, hosts[row.dataset.host].state);
   },
 });

@@ -1,9 +1,9 @@
 // The usage page: draws what the server added up, and asks again while the window moves.
 
 import { Figure, localTime, readJson } from "../figure.js";
-import { atMostEvery, fetchJson, live } from "../live.js";
+import { atMostEvery, fetchJson, isUrgent, live } from "../live.js";
 
-const SOONEST_MS = 2_000;
+const SOONEST_MS = 1_000;
 const LATEST_MS = 60_000;
 //: Long windows move slowly: they are asked for again once their right edge has moved by this part.
 const MOVED_PART = 1 / 1_000;
@@ -109,6 +109,6 @@ function show(report) {
 
 if (moves) {
   const readSoon = atMostEvery(SOONEST_MS, async () => show(await read()));
-  live.watch({ name: "cluster", seq: readJson("live-usage").seq, read, onState: (_, news) => news.slots && readSoon(), onSnapshot: show });
+  live.watch({ name: "cluster", seq: readJson("live-usage").seq, read, onState: (_, news) => news.slots && isUrgent(news) && readSoon(), onSnapshot: show });
   setInterval(readSoon, pause);
 }

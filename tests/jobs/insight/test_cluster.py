@@ -23,18 +23,20 @@ from workers.models import GpuReading, Host
     ("state", "facts", "status"),
     [
         ("ONLINE", {}, "free"),
-        ("ONLINE", {"held": True}, "busy"),
-        ("ONLINE", {"held": True, "idle_seconds": IDLE_AFTER_SECONDS}, "idle"),
-        ("ONLINE", {"held": True, "idle_seconds": IDLE_AFTER_SECONDS - 1}, "busy"),
-        ("ONLINE", {"held": True, "vacating": True, "idle_seconds": 900.0}, "vacating"),
+        ("ONLINE", {"training": True}, "busy"),
+        ("ONLINE", {"training": True, "idle_seconds": IDLE_AFTER_SECONDS}, "idle"),
+        ("ONLINE", {"training": True, "idle_seconds": IDLE_AFTER_SECONDS - 1}, "busy"),
+        ("ONLINE", {"held": True, "idle_seconds": 900.0}, "vacating"),
         ("DRAINING", {}, "draining"),
-        ("DRAINING", {"held": True}, "busy"),
-        ("LOST", {"held": True}, "offline"),
+        ("DRAINING", {"training": True}, "busy"),
+        ("LOST", {"training": True}, "busy"),
+        ("LOST", {}, "offline"),
         ("OFFLINE", {}, "offline"),
     ],
 )
 def test_a_gpu_has_one_status(state: str, facts: dict[str, Any], status: str) -> None:
-    assert slot_status(state, **{"held": False, "vacating": False, "idle_seconds": None, **facts}) == status
+    told = {"training": False, "idle_seconds": None, **facts}
+    assert slot_status(state, **{"held": told["training"], **told}) == status
 
 
 @pytest.fixture
@@ -43,7 +45,8 @@ def held(alice: User) -> Host:
     host, now = host_with_slots("host", 4), timezone.now()
     job = JobFactory(owner=alice, name="secret")
     for slot, ago in zip(host.slots.all(), (None, 10), strict=False):
-        SlotClaimFactory(slot=slot, job=job, claimed_at=now - timedelta(minutes=5))
+        since = now - timedelta(minutes=5)
+        SlotClaimFactory(slot=slot, job=job, claimed_at=since, trains_from=since)
         idle_since = ago and now - timedelta(minutes=ago)
         GpuReading.objects.create(slot=slot, at=now, utilisation_percent=0 if ago else 90, idle_since=idle_since)
     return host
@@ -55,7 +58,16 @@ def test_a_gpu_is_idle_since_its_training_has_it(held: Host, alice: User) -> Non
     [host] = live["hosts"]
     assert [slot["status"] for slot in host["slots"]] == ["busy", "idle", "free", "free"]
     assert host["slots"][1]["idle_since"] == host["slots"][1]["held_since"]
-    assert live["counts"] == {"busy": 1, "idle": 1, "vacating": 0, "free": 2, "draining": 0, "offline": 0}
+    assert live["counts"] == {
+        "held": 2,
+        "training": 2,
+        "busy": 1,
+        "idle": 1,
+        "vacating": 0,
+        "free": 2,
+        "draining": 0,
+        "offline": 0,
+    }
 
 
 def test_other_users_see_a_number_and_no_name(held: Host, bob: User, carol: User) -> None:

@@ -129,7 +129,7 @@ def test_ten_thousand_changes_become_few_points_by_as_many_queries(alice: User) 
     with CaptureQueriesContext(connection) as after:
         trace = cluster_trace(alice, END, 60)
 
-    assert len(after) == len(before) == 6
+    assert len(after) == len(before) == 8
     assert trace.count == 10_000 + 3 * len(few)
     assert trace.mean_seconds == pytest.approx(3600 / BUCKETS)
     assert len(trace.bands) == MAX_BANDS

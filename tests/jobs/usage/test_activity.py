@@ -61,10 +61,10 @@ def test_after_a_silence_nothing_is_known_of_the_time_between() -> None:
 START = datetime(2026, 3, 1, 12, 14, 50, tzinfo=UTC)
 
 
-def report(slots: dict[int, Slot], seconds: float, percent: float | None, *, virtual: bool = False) -> None:
+def report(slots: dict[int, Slot], seconds: float, percent: float | None) -> None:
     """As `jobs.control.hosts` does."""
     now = START + timedelta(seconds=seconds)
-    devices = [DeviceReading(index, "H200", virtual, percent, None, None) for index in slots]
+    devices = [DeviceReading(index, "H200", False, percent, None, None) for index in slots]
     columns: dict[int, dict[str, Any]] = count_activity(slots, devices, now, 5.0)
     for index, slot in slots.items():
         GpuReading.objects.update_or_create(
@@ -107,12 +107,9 @@ def test_a_claim_that_ends_is_written_down(slots: dict[int, Slot], claim: SlotCl
     assert not GpuReading.objects.filter(counted_claim__isnull=False).exists()
 
 
-@pytest.mark.parametrize(("percent", "virtual"), [(None, False), (80.0, True)])
-def test_what_does_not_tell_is_not_measured(
-    slots: dict[int, Slot], claim: SlotClaim, percent: float | None, virtual: bool
-) -> None:
+def test_what_does_not_tell_is_not_measured(slots: dict[int, Slot], claim: SlotClaim) -> None:
     for second in range(20):
-        report(slots, second, percent, virtual=virtual)
+        report(slots, second, None)
 
     assert measures_between(0, to_ms(START) + PIECE, to_ms(START) + PIECE) == {}
 
@@ -124,10 +121,3 @@ def test_a_report_takes_one_query_however_many_gpus(
     devices = [DeviceReading(index, "H200", False, 60.0, None, None) for index in slots]
     with django_assert_num_queries(1):
         count_activity(slots, devices, START + timedelta(seconds=1), 5.0)
-
-
-def test_virtual_gpus_cost_nothing(slots: dict[int, Slot], django_assert_num_queries: Any) -> None:
-    report(slots, 0, 50.0)
-    devices = [DeviceReading(index, "CPU", True, 60.0, None, None) for index in slots]
-    with django_assert_num_queries(0):
-        count_activity(slots, devices, START, 5.0)

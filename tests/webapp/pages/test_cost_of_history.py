@@ -19,7 +19,7 @@ MANY, OLD = 1200, 700
 #: Each with its address, once there are jobs.
 PAGES: dict[str, Callable[[], str]] = {
     "overview": lambda: "/",
-    "overview, again": lambda: "/overview/live.json",
+    "overview, again": lambda: "/overview/now/",
     "cluster": lambda: "/cluster/",
     "cluster, trace": lambda: "/cluster/trace.json?minutes=1440",
     "train": lambda: "/jobs/new/",

@@ -1,0 +1,130 @@
+// The pool of GPUs as Overview and Cluster show it: tiles that the server renders anew, and the trace of who had how many.
+
+import { TideChart } from "./charts.js";
+import { press } from "./dom.js";
+import { readJson } from "./figure.js";
+import { followRows, renewer } from "./fresh.js";
+import { atMostEvery, fetchJson, isUrgent, live } from "./live.js";
+import { duration } from "./words.js";
+
+const SOON_MS = 300;
+const TRACE_MS = 15_000;
+const ANOTHERS = "another user's training";
+
+//: The server makes few points of however many changes; steps that come live are added until it is asked again.
+class Trace extends TideChart {
+  take(figure) {
+    this.figure = figure;
+    this.takeCapacity(figure);
+    this.takeHeld(figure);
+    this.bands.clear();
+    for (const trace of figure.data.filter((one) => one.meta.kind === "band")) this.addBand(trace);
+    this.draw();
+  }
+
+  means() {
+    return this.figure.layout.meta.mean_seconds;
+  }
+
+  mark(changes, band, grid, total, start) {
+    if (!this.means()) super.mark(changes, band, grid, total, start);
+  }
+
+  rows() {
+    if (!this.means()) return super.rows();
+    return this.figure.layout.meta.changes.map(([at, , label, slots, text, pause]) => [
+      new Date(at).toLocaleString(),
+      label ?? ANOTHERS,
+      slots,
+      text,
+      pause === null ? "" : Math.round(pause),
+    ]);
+  }
+
+  hasData() {
+    return this.bands.size > 0 || this.held.some(({ slots }) => slots > 0);
+  }
+
+  drawn() {
+    super.drawn();
+    const { count, changes } = this.figure.layout.meta;
+    const note = this.means()
+      ? `${count} changes: each point is the mean of ${duration(this.means() * 1000)}. The table has the newest ${changes.length}, the CSV all.`
+      : "";
+    this.panel.querySelector(".chart-note").textContent = note;
+  }
+
+  saveCsv() {
+    location.assign(`/api/v1/cluster/trace.csv?minutes=${this.windowMs / 60_000}`);
+  }
+}
+
+//: The trace in `panel`, from the figure that the page came with. Answers with what has the server make a newer one.
+function startTrace(panel) {
+  const minutes = readJson("minutes");
+  const trace = new Trace(panel, readJson(`figure-${panel.dataset.chart}`), { windowMs: minutes * 60_000 });
+  let asked = 0;
+
+  async function ask() {
+    const number = ++asked;
+    const figure = await fetchJson(`/cluster/trace.json?minutes=${trace.windowMs / 60_000}`);
+    if (number === asked) trace.take(figure);
+  }
+
+  function choose(chosen) {
+    trace.windowMs = Number(chosen) * 60_000;
+    panel.setAttribute("aria-busy", "true");
+    ask()
+      .catch(() => {})
+      .finally(() => panel.removeAttribute("aria-busy"));
+  }
+
+  const buttons = [...panel.querySelectorAll("[data-window]")];
+  const kept = localStorage.getItem("tidepool-window");
+  const isKept = buttons.some((button) => button.dataset.window === kept);
+  press(buttons, "window", isKept ? kept : String(minutes));
+  if (isKept && kept !== String(minutes)) choose(kept);
+  trace.onChoice("window", (chosen) => {
+    localStorage.setItem("tidepool-window", chosen);
+    choose(chosen);
+  });
+  const askSoon = atMostEvery(SOON_MS, ask);
+  setInterval(askSoon, TRACE_MS);
+  return { trace, askSoon };
+}
+
+//: `now`: the part of the page that shows the GPUs; `isShown`: whether news says something that it shows.
+export function showPool(now, panel, isShown) {
+  const { trace, askSoon } = startTrace(panel);
+  const renew = renewer(now);
+  const topic = live.watch({
+    name: "cluster",
+    seq: readJson("live-cluster"),
+    onState: (_, news) => {
+      if (isShown(news)) renew(isUrgent(news));
+      if (news.hosts || (news.slots && isUrgent(news))) askSoon();
+    },
+    onAppend: ({ allocation = [] }) => {
+      if (!trace.means()) for (const point of allocation) trace.addStep(point.job, point);
+      if (allocation.length) askSoon();
+    },
+    onSnapshot: () => renew(true),
+  });
+  followRows(now, renew);
+  followChanges(now);
+  return topic;
+}
+
+//: A tile whose GPU went to somebody else moves, once.
+function followChanges(now) {
+  const holders = new Map();
+  const follow = () => {
+    for (const tile of now.querySelectorAll("[data-slot]")) {
+      const { slot, job } = tile.dataset;
+      tile.classList.toggle("changed", holders.has(slot) && holders.get(slot) !== job);
+      holders.set(slot, job);
+    }
+  };
+  now.addEventListener("htmx:afterSwap", follow);
+  follow();
+}

@@ -1,0 +1,163 @@
+"""Held, training, changing hands: Overview, Cluster and Usage count the same GPUs, whatever has happened."""
+
+import random
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+
+from core.errors import Conflict
+from jobs import actions
+from jobs.models import Job
+from jobs.states import HOLDING, JobState
+from tests.jobs import cluster as fake
+from tests.jobs.cluster import Cluster
+from tests.jobs.conftest import Submit
+from workers.actions import drain_host, resume_host
+
+START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+WINDOW = timedelta(minutes=15)
+
+
+class Clock:
+    """The only clock: it stands still until somebody moves it."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def moment(self) -> float:
+        self.now += timedelta(milliseconds=1)
+        return self.now.timestamp()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(timezone, "now", clock)
+    monkeypatch.setattr(fake, "moment", clock.moment)
+    return clock
+
+
+@dataclass(frozen=True)
+class Counted:
+    """GPUs now, and GPU-seconds within the window."""
+
+    held: float
+    training: float
+    held_seconds: float
+    training_seconds: float
+
+    @property
+    def changing(self) -> float:
+        return self.held - self.training
+
+
+def area(trace: dict[str, Any], end: datetime) -> float:
+    edges = [max(datetime.fromisoformat(at), end - WINDOW) for at in trace["x"]]
+    steps = zip(pairwise([*edges, end]), trace["y"], strict=True)
+    return float(sum(height * (until - at).total_seconds() for (at, until), height in steps))
+
+
+def of_chart(figure: dict[str, Any], counts: dict[str, int], end: datetime) -> Counted:
+    bands = [trace for trace in figure["data"] if trace["meta"]["kind"] == "band"]
+    [held] = [trace for trace in figure["data"] if trace["meta"]["kind"] == "changing"]
+    assert held["y"][-1] == counts["held"], "the chart ends at what the tiles show"
+    assert sum(band["y"][-1] for band in bands) == counts["training"]
+    return Counted(counts["held"], counts["training"], area(held, end), sum(area(band, end) for band in bands))
+
+
+def seen(client: Client, now: datetime) -> dict[str, Counted]:
+    """What each page shows of the last quarter of an hour."""
+    overview = client.get("/").context
+    cluster = client.get("/cluster/").context
+    figure = client.get("/cluster/trace.json?minutes=15").json()
+    usage = client.get("/api/v1/usage/?range=15m&by=host").json()
+    times, total = usage["timeline"], usage["total"]
+    counts = {name: count for name, _, count in cluster["counts"]}
+    # A host goes before it reports: held GPUs of it are on no page that shows tiles.
+    assert overview["cluster"].capacity == counts["held"] + counts["free"] + counts["draining"]
+    return {
+        "overview": of_chart(figure, overview["cluster"].counts, now),
+        "cluster": of_chart(figure, counts, now),
+        "usage": Counted(
+            times["allocated"][-1], times["training"][-1], total["allocated_seconds"], total["training_seconds"]
+        ),
+    }
+
+
+class History:
+    """Whatever may happen to a cluster, drawn from dice."""
+
+    def __init__(self, cluster: Cluster, submit: Submit, clock: Clock, seed: int) -> None:
+        self.cluster, self.submit, self.clock, self.dice = cluster, submit, clock, random.Random(seed)
+
+    def step(self) -> None:
+        self.clock.now += timedelta(seconds=self.dice.randint(0, 20))
+        self.dice.choice(
+            [self.comes, self.turn, self.turn, self.trains, self.trains, self.ends, self.host, self.asks]
+        )()
+
+    def comes(self) -> None:
+        least = self.dice.randint(1, 4)
+        self.submit(min_slots=least, max_slots=self.dice.randint(least, 8), priority=self.dice.randint(1, 9) * 1000)
+
+    def turn(self) -> None:
+        self.cluster.turn(self.dice.randint(1, 3))
+
+    def trains(self) -> None:
+        for job in self._some(JobState.STARTING, JobState.RUNNING):
+            if len(self.cluster.ranks(job)) >= job.run.target_slots:
+                self.cluster.train(job, step=job.run.step + 1)
+
+    def ends(self) -> None:
+        for job in self._some(JobState.RUNNING):
+            self.cluster.finish(job)
+
+    def host(self) -> None:
+        with suppress(Conflict):  # it is in service already, or drained
+            self.dice.choice([drain_host, resume_host])(self.dice.choice([*self.cluster.hosts]), "carol")
+
+    def asks(self) -> None:
+        for job in self._some(*HOLDING, JobState.PENDING):
+            with suppress(Conflict):  # it is being stopped already
+                if self.dice.random() < 0.5:
+                    change = actions.JobChange(priority=self.dice.randint(1, 9) * 1000)
+                    actions.change_job(job.pk, change, "alice")
+                else:
+                    self.dice.choice([actions.cancel, actions.suspend])(job.pk, "alice")
+
+    def _some(self, *states: str) -> list[Job]:
+        jobs = list(Job.objects.select_related("run").filter(state__in=states).order_by("pk"))
+        return self.dice.sample(jobs, min(1, len(jobs)))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_all_pages_count_the_same(
+    seed: int, clock: Clock, cluster: Cluster, submit: Submit, carol: User, client: Client
+) -> None:
+    client.force_login(carol)
+    history, changed_hands = History(cluster, submit, clock, seed), 0.0
+    history.comes()
+    history.turn()
+    for number in range(36):
+        history.step()
+        if number % 6 == 5:
+            clock.now += timedelta(seconds=1)
+            told = seen(client, clock.now)
+            one = told["usage"]
+            assert told["overview"] == told["cluster"]
+            assert (told["cluster"].held, told["cluster"].training) == (one.held, one.training)
+            assert told["cluster"].held_seconds == pytest.approx(one.held_seconds, abs=0.1)
+            assert told["cluster"].training_seconds == pytest.approx(one.training_seconds, abs=0.1)
+            assert 0 <= one.training <= one.held
+            changed_hands += one.held_seconds - one.training_seconds
+    assert changed_hands > 0, "some GPUs were held and did not train: that is what pages disagreed about"
