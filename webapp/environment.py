@@ -13,7 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from workers.executor.broker_url import verified
 
-__all__ = ["Environment", "secret_key", "with_secrets"]
+__all__ = ["Environment", "embedded_broker_url", "secret_key", "with_secrets", "write_private"]
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off", ""})
@@ -134,6 +134,20 @@ def _secret(name: str, file: Path) -> str:
     return secret
 
 
+def embedded_broker_url(file: Path, socket: Path) -> str:
+    """The broker of `manage.py up`, which keeps its address and password in `file` while it runs."""
+    return file.read_text(encoding="utf-8").strip() if file.is_file() else f"redis+socket://{socket}?virtual_host=0"
+
+
+def write_private(file: Path, text: str) -> None:
+    """Replace the file by one that its owner alone may read."""
+    scratch = file.with_name(f"{file.name}.{os.getpid()}")
+    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(text)
+    scratch.replace(file)
+
+
 def secret_key(file: Path) -> str:
     """The key that signs sessions; made once, readable by its owner only."""
     try:
@@ -148,7 +162,7 @@ def _new_secret_key(file: Path) -> str:
     key = secrets.token_urlsafe(48)
     scratch = file.with_name(f"{file.name}.{os.getpid()}")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="ascii") as stream:
             stream.write(key)

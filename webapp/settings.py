@@ -5,7 +5,7 @@ from pathlib import Path
 
 from csp.constants import NONE, SELF, UNSAFE_INLINE
 
-from webapp.environment import Environment, secret_key, with_secrets
+from webapp.environment import Environment, embedded_broker_url, secret_key, with_secrets
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 #: Files of secrets, so that these stand in no process's environment.
@@ -24,8 +24,12 @@ TIDEPOOL_HOME = _environment.folder("TIDEPOOL_HOME", BASE_DIR / ".tidepool")
 TIDEPOOL_DATA_ROOTS = _environment.folders("TIDEPOOL_DATA_ROOTS", TIDEPOOL_HOME / "data")
 TIDEPOOL_MODEL_ROOTS = _environment.folders("TIDEPOOL_MODEL_ROOTS", TIDEPOOL_HOME / "models")
 TIDEPOOL_RESULTS_ROOT = TIDEPOOL_HOME / "results"
+#: Where `manage.py up` says how its broker is reached, and by which password.
+EMBEDDED_BROKER_FILE = TIDEPOOL_HOME / "run" / "broker-url"
+BROKER_IS_EMBEDDED = not _environment.text("TIDEPOOL_BROKER_URL", "")
 TIDEPOOL_BROKER_URL = _environment.own_broker_url(
-    "TIDEPOOL_BROKER_URL", f"redis+socket://{TIDEPOOL_HOME}/run/broker.sock?virtual_host=0"
+    "TIDEPOOL_BROKER_URL",
+    embedded_broker_url(EMBEDDED_BROKER_FILE, TIDEPOOL_HOME / "run" / "broker.sock"),
 )
 #: What a host that joins is told of the broker; "": none may join.
 TIDEPOOL_EXECUTOR_BROKER_URL = _environment.text("TIDEPOOL_EXECUTOR_BROKER_URL", "")

@@ -5,7 +5,7 @@ import signal
 import socket
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +115,23 @@ def test_a_child_that_dies_is_started_again(first: RunningStack) -> None:
     with first.api() as api:
         number = submit(api, max_slots=1, parameters={"epochs": 1})
         wait_until(lambda: job(api, number)["state"] == "SUCCEEDED", "the new scheduler starts a job")
+
+
+def test_the_brokers_password_stands_in_private_files_alone(first: RunningStack, training: int) -> None:
+    """Not where all users of the machine, or a training, come upon it: see docs/security.md."""
+    password = (first.home / "run/broker-url").read_text().partition("://:")[2].partition("@")[0].encode()
+    assert len(password) >= 32
+    wait_until_it_trains_on_two(first, training, attempt=1)
+    for process in first.family():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            said = [Path(f"/proc/{process.pid}/{name}").read_bytes() for name in ("cmdline", "environ")]
+            assert password not in b"".join(said), process
+    files = [path for path in first.home.rglob("*") if path.is_file() and "results" not in path.parts]
+    holders = [path for path in files if password in path.read_bytes()]
+    assert sorted(path.name for path in holders) == ["broker-url", "server.conf"]
+    private = [*holders, first.home / "tidepool.sqlite3", first.home / "tidepool.sqlite3-wal"]
+    assert {path.stat().st_mode & 0o777 for path in private} == {0o600}
+    assert first.home.stat().st_mode & 0o777 == 0o700
 
 
 def test_leaves_nothing_when_it_is_interrupted(first: RunningStack, training: int) -> None:

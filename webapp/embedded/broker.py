@@ -13,10 +13,13 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote
 
 import redis
 from celery import current_app
 from django.core.management import CommandError
+
+from webapp.environment import write_private
 
 __all__ = [
     "BrokerProgram",
@@ -60,10 +63,11 @@ def find_broker(choice: Choice) -> BrokerProgram:
     )
 
 
-def broker_command(program: BrokerProgram, socket: Path, data: Path) -> list[str]:
-    """No TCP port, a socket for this user alone, and a log of commands that survives a crash.
+def broker_command(program: BrokerProgram, socket: Path, data: Path, password: str = "") -> list[str]:
+    """Write its configuration: no TCP port, a socket for this user alone, a log of commands that survives a crash.
 
-    Each kind of program keeps its own folder below `data`: one cannot read what a newer one of the other kind wrote.
+    The password stands in a file for this user alone, as arguments are shown to everybody. Each kind of program keeps
+    its own folder below `data`: one cannot read what a newer one of the other kind wrote.
     """
     folder = data / f"{program.path.name}-{program.version[0]}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -78,8 +82,16 @@ def broker_command(program: BrokerProgram, socket: Path, data: Path) -> list[str
         "maxmemory": "256mb",
         "maxmemory-policy": "noeviction",
         "daemonize": "no",
+        "requirepass": password,
     }
-    return [str(program.path), *(word for name, value in options.items() for word in (f"--{name}", value))]
+    configuration = folder / "server.conf"
+    write_private(configuration, "".join(f"{name} {_quoted(value)}\n" for name, value in options.items()))
+    return [str(program.path), str(configuration)]
+
+
+def _quoted(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def socket_path(run: Path) -> Path:
@@ -98,13 +110,13 @@ def socket_path(run: Path) -> Path:
     return folder / "broker.sock"
 
 
-def socket_url(socket: Path) -> str:
+def socket_url(socket: Path, password: str = "") -> str:
     """The URL of a socket as Celery writes it."""
-    return f"redis+socket://{socket}?virtual_host=0"
+    return f"redis+socket://{f':{password}@' if password else ''}{quote(str(socket))}?virtual_host=0"
 
 
-def is_answering(socket: Path) -> bool:
-    client = redis.Redis(unix_socket_path=str(socket), socket_timeout=1)
+def is_answering(socket: Path, password: str | None = None) -> bool:
+    client = redis.Redis(unix_socket_path=str(socket), password=password, socket_timeout=1)
     try:
         return bool(client.ping())
     except redis.RedisError:

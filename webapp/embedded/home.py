@@ -6,15 +6,16 @@ What is refused is a CommandError, whose sentence says what to change.
 import fcntl
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from django.conf import settings
 from django.core.management import CommandError
 from django.db import connections
 from django.db.migrations.recorder import MigrationRecorder
 
-__all__ = ["admin_password", "lock_home", "prepare_home", "refuse_earlier_home", "remove_sockets"]
+__all__ = ["admin_password", "close_database", "lock_home", "prepare_home", "refuse_earlier_home", "remove_sockets"]
 
 _FOLDERS = ("data", "models", "results", "logs", "run", "broker")
 
@@ -39,11 +40,11 @@ def lock_home(home: Path, holder: str) -> IO[str]:
 
 
 def prepare_home(home: Path) -> None:
-    """Make the folders, readable by this user only, and try whether they can be written."""
+    """Make the folders, readable by this user only also where they are there, and try whether they can be written."""
     try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for name in _FOLDERS:
-            (home / name).mkdir(mode=0o700, exist_ok=True)
+        for folder in (home, *(home / name for name in _FOLDERS)):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _close_to_others(folder)
         trial = home / "run" / f"trial.{os.getpid()}"
         trial.write_bytes(b"")
         trial.unlink()
@@ -51,6 +52,27 @@ def prepare_home(home: Path) -> None:
         raise CommandError(
             f"{home} cannot be written ({error.strerror}): set TIDEPOOL_HOME to a folder of your own."
         ) from None
+
+
+def _close_to_others(path: Path) -> None:
+    if not path.stat().st_mode & 0o077:
+        return
+    try:
+        path.chmod(path.stat().st_mode & 0o700)
+    except PermissionError:
+        raise CommandError(
+            f"{path} is another user's and open to others, who could read the database: let this user own it."
+        ) from None
+
+
+def close_database(database: Mapping[str, Any]) -> None:
+    """Let this user alone read SQLite's file, wherever it lies, and what SQLite keeps beside it: by the file's mode."""
+    if database["ENGINE"] != "django.db.backends.sqlite3":
+        return
+    file = Path(database["NAME"])
+    os.close(os.open(file, os.O_RDONLY | os.O_CREAT, 0o600))
+    for path in (file, *file.parent.glob(f"{file.name}-*")):
+        _close_to_others(path)
 
 
 def refuse_earlier_home(database: str = "default") -> None:

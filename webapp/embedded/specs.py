@@ -42,11 +42,11 @@ class StackSpecs:
 
     checkout: Path
     home: Path
-    #: Of the embedded broker; None: the environment names another one.
-    broker_url: str | None
+    #: Holds the embedded broker's address and password; None: the environment names another one.
+    broker_file: Path | None
 
-    def broker(self, program: BrokerProgram, socket: Path) -> ChildSpec:
-        command = broker_command(program, socket, self.home / "broker")
+    def broker(self, program: BrokerProgram, socket: Path, password: str) -> ChildSpec:
+        command = broker_command(program, socket, self.home / "broker", password)
         # SIGTERM lets it remove its socket.
         return self._spec("broker", command, death_signal=signal.SIGTERM)
 
@@ -77,7 +77,7 @@ class StackSpecs:
         return replace(spec, environment=environment)
 
     def _spec(self, name: str, command: list[str], **further: Any) -> ChildSpec:
-        broker = {} if self.broker_url is None else {"TIDEPOOL_BROKER_URL": self.broker_url}
+        broker = {} if self.broker_file is None else {"TIDEPOOL_BROKER_URL_FILE": str(self.broker_file)}
         environment = {
             **{name: value for name, value in os.environ.items() if name not in _KEPT_BACK},
             **broker,

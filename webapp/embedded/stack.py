@@ -2,6 +2,7 @@
 
 import http.client
 import os
+import secrets
 import subprocess
 import threading
 import time
@@ -23,6 +24,7 @@ from webapp.embedded import broker, home, ports
 from webapp.embedded.certificate import certificate_names, ensure_certificate
 from webapp.embedded.processes import Children, end_descendants
 from webapp.embedded.specs import StackOptions, StackSpecs
+from webapp.environment import write_private
 from webapp.first_home import fill_home
 from workers import actions
 from workers.models import Host
@@ -64,7 +66,7 @@ class Stack:
         #: The admin's password was made by this start, and nobody has read it yet.
         self.password_is_new = False
         self._tutorial: subprocess.Popen[bytes] | None = None
-        self._specs = StackSpecs(checkout, self._home, broker_url=None)
+        self._specs = StackSpecs(checkout, self._home, broker_file=None)
 
     def ask_to_stop(self) -> None:
         """Safe in a signal handler. Again: at once."""
@@ -74,6 +76,7 @@ class Stack:
 
     def start(self) -> None:
         home.prepare_home(self._home)
+        home.close_database(settings.DATABASES["default"])
         self._lock = home.lock_home(self._home, f"process {os.getpid()} at {self.url}")
         ports.check_port(self._options.address, self._options.port)
         ports.check_ports(self._options.address, self._options.wmla_ports)
@@ -162,16 +165,17 @@ class Stack:
 
     def _start_broker(self) -> None:
         begun = time.monotonic()
-        own_url = broker.socket_url(self._home / "run" / "broker.sock")
-        if own_url != settings.TIDEPOOL_BROKER_URL:
+        if not settings.BROKER_IS_EMBEDDED:
             self._report("broker", "yours, as TIDEPOOL_BROKER_URL says", begun)
             return
         program = broker.find_broker(cast(broker.Choice, self._options.broker))
         socket = broker.socket_path(self._home / "run")
-        settings.TIDEPOOL_BROKER_URL = settings.CELERY_BROKER_URL = broker.socket_url(socket)
-        self._specs = StackSpecs(self._checkout, self._home, settings.TIDEPOOL_BROKER_URL)
-        self._children.start(self._specs.broker(program, socket))
-        self._wait("broker", "broker", lambda: broker.is_answering(socket), _BROKER_SECONDS)
+        password = secrets.token_urlsafe(32)
+        settings.TIDEPOOL_BROKER_URL = settings.CELERY_BROKER_URL = broker.socket_url(socket, password)
+        write_private(settings.EMBEDDED_BROKER_FILE, settings.TIDEPOOL_BROKER_URL)
+        self._specs = StackSpecs(self._checkout, self._home, settings.EMBEDDED_BROKER_FILE)
+        self._children.start(self._specs.broker(program, socket, password))
+        self._wait("broker", "broker", lambda: broker.is_answering(socket, password), _BROKER_SECONDS)
         self._report("broker", str(program), begun)
 
     def _enroll_hosts(self) -> None:

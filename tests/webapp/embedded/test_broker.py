@@ -49,13 +49,18 @@ def test_short_socket_paths_stay_in_the_home_and_long_ones_move(tmp_path: Path) 
 @pytest.mark.parametrize("choice", ["wheel", "auto"])
 def test_serves_this_user_alone_by_a_socket_without_a_port(tmp_path: Path, choice: broker.Choice) -> None:
     socket = broker.socket_path(tmp_path)
-    command = broker.broker_command(broker.find_broker(choice), socket, tmp_path / "kept")
+    command = broker.broker_command(broker.find_broker(choice), socket, tmp_path / 'kept "here"', "open sesame")
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
-        wait_until(lambda: broker.is_answering(socket), "the broker answers")
+        wait_until(lambda: broker.is_answering(socket, "open sesame"), "the broker answers")
+        assert not broker.is_answering(socket)
+        assert not broker.is_answering(socket, "open")
+        assert "sesame" not in " ".join(psutil.Process(server.pid).cmdline())
+        [configuration] = (tmp_path / 'kept "here"').glob("*/server.conf")
+        assert stat.S_IMODE(configuration.stat().st_mode) == 0o600
         assert stat.S_IMODE(socket.stat().st_mode) == 0o700
         assert psutil.Process(server.pid).net_connections("inet") == []
-        with redis.Redis(unix_socket_path=str(socket), decode_responses=True) as client:
+        with redis.Redis(unix_socket_path=str(socket), password="open sesame", decode_responses=True) as client:
             settings = client.config_get("appendonly", "appendfsync", "maxmemory-policy")
         assert settings == {"appendonly": "yes", "appendfsync": "everysec", "maxmemory-policy": "noeviction"}
     finally:

@@ -19,6 +19,45 @@ def test_makes_folders_that_only_this_user_reads(tmp_path: Path) -> None:
     assert list((tmp_path / "pool" / "run").iterdir()) == []
 
 
+SQLITE = {"ENGINE": "django.db.backends.sqlite3"}
+
+
+def test_closes_what_was_open_to_others(tmp_path: Path) -> None:
+    """A folder that somebody made beforehand, with a database that another umask made."""
+    pool = tmp_path / "pool"
+    pool.mkdir()
+    file = pool / "tidepool.sqlite3"
+    for path in (file, pool / "tidepool.sqlite3-wal", pool / "tidepool.sqlite3-shm"):
+        path.touch()
+        path.chmod(0o666)
+    (pool / "results").mkdir()
+    for folder in (pool, pool / "results"):
+        folder.chmod(0o755)
+    home.prepare_home(pool)
+    home.close_database({**SQLITE, "NAME": str(file)})
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (pool, *pool.iterdir())}
+    assert {mode for name, mode in modes.items() if not name.startswith("tidepool.")} == {0o700}
+    assert {mode for name, mode in modes.items() if name.startswith("tidepool.")} == {0o600}
+
+
+def test_a_new_database_is_this_users_alone_wherever_it_lies(tmp_path: Path) -> None:
+    file = tmp_path / "elsewhere.sqlite3"
+    home.close_database({**SQLITE, "NAME": str(file)})
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_refuses_a_home_that_it_cannot_close(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root can close everything."""
+    tmp_path.chmod(0o755)
+    monkeypatch.setattr(Path, "chmod", _forbid)
+    with pytest.raises(CommandError, match=r"is another user's and open to others.*: let this user own it"):
+        home.prepare_home(tmp_path)
+
+
+def _forbid(*_: object) -> None:
+    raise PermissionError(1, "Operation not permitted")
+
+
 def test_says_what_to_do_where_nothing_can_be_written() -> None:
     # A folder that refuses root too.
     with pytest.raises(CommandError, match=r"/proc/tidepool cannot be written .*: set TIDEPOOL_HOME"):

@@ -5,7 +5,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand
 
-from webapp.embedded.home import admin_password, prepare_home, refuse_earlier_home
+from webapp.embedded.home import admin_password, close_database, prepare_home, refuse_earlier_home
 from webapp.first_home import fill_home
 
 
@@ -14,6 +14,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         prepare_home(settings.TIDEPOOL_HOME)
+        close_database(settings.DATABASES["default"])
         refuse_earlier_home()
         password, _ = admin_password(settings.TIDEPOOL_HOME, settings.TIDEPOOL_ADMIN_PASSWORD)
         fill_home(password)
