@@ -13,7 +13,14 @@ from django.core.exceptions import ImproperlyConfigured
 
 from workers.executor.broker_url import verified
 
-__all__ = ["Environment", "embedded_broker_url", "secret_key", "with_secrets", "write_private"]
+__all__ = [
+    "Environment",
+    "certificate_file",
+    "embedded_broker_url",
+    "secret_key",
+    "with_secrets",
+    "write_private",
+]
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off", ""})
@@ -146,6 +153,11 @@ def write_private(file: Path, text: str) -> None:
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
         stream.write(text)
     scratch.replace(file)
+
+
+def certificate_file(home: Path) -> Path:
+    """The certificate that `up --wmla-ports` makes, for clients."""
+    return home / "tls" / "certificate.pem"
 
 
 def secret_key(file: Path) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from csp.constants import NONE, SELF, UNSAFE_INLINE
 
-from webapp.environment import Environment, embedded_broker_url, secret_key, with_secrets
+from webapp.environment import Environment, certificate_file, embedded_broker_url, secret_key, with_secrets
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 #: Files of secrets, so that these stand in no process's environment.
@@ -48,6 +48,8 @@ TIDEPOOL_LAUNCH_SECONDS = _environment.number("TIDEPOOL_LAUNCH_SECONDS", 1800, l
 #: Full origins that may open the site and its websocket besides the one that the browser asked for.
 TIDEPOOL_ORIGINS = _environment.words("TIDEPOOL_ORIGINS", "")
 TIDEPOOL_HTTPS = _environment.flag("TIDEPOOL_HTTPS")
+#: What clients trust this site by; `dlicmd.py` is handed out with it. `up --wmla-ports` makes one.
+TIDEPOOL_CERTIFICATE_FILE = _environment.folder("TIDEPOOL_CERTIFICATE_FILE", certificate_file(TIDEPOOL_HOME))
 #: Addresses and networks of the web servers in front: what these say about who asks is believed.
 TIDEPOOL_TRUSTED_PROXIES = _environment.networks("TIDEPOOL_TRUSTED_PROXIES")
 #: Caps of an uploaded archive: what is written, not what the archive says about itself.

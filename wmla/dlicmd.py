@@ -29,6 +29,8 @@ from pathlib import Path
 from typing import IO, Any, Callable, Iterator, Mapping, NoReturn, Sequence
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
+#: Of the server that handed this file out, in PEM: it is trusted beside those of this machine. The server fills it in.
+SITE_CERTIFICATE = ""
 BASE = "/platform/rest/deeplearning/v1"
 TIMEOUT_SECONDS = 60.0
 #: Of a run that `--app-wait` follows: it is asked again after so long, twice that, and so on.
@@ -207,6 +209,8 @@ def _tls(options: argparse.Namespace, logon: dict[str, str] | None) -> ssl.SSLCo
     cacert = options.cacert or (logon or {}).get("cacert") or None
     try:
         context = ssl.create_default_context(cafile=cacert)
+        if SITE_CERTIFICATE and not cacert:
+            context.load_verify_locations(cadata=SITE_CERTIFICATE)
     except (OSError, ssl.SSLError) as error:
         raise Misuse(f"--cacert {cacert} cannot be used ({error}): name a file of PEM certificates.") from error
     if options.insecure:
@@ -218,7 +222,8 @@ def _tls(options: argparse.Namespace, logon: dict[str, str] | None) -> ssl.SSLCo
 def _untrusted(address: str, error: ssl.SSLCertVerificationError) -> str:
     return (
         f"The certificate of {address} is not trusted ({error.verify_message}). If your administrator made it, get it "
-        "from them and add --cacert FILE. With --insecure nothing is checked: whoever answers gets your password."
+        "from them and add --cacert FILE, or have them send you this program anew: it trusts the server that it comes "
+        "from. With --insecure nothing is checked: whoever answers gets your password."
     )
 
 

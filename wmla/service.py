@@ -1,6 +1,7 @@
 """Offers of the service: frameworks, which are ways to run a script, `/conf`, `/status`, and the command line."""
 
 import hashlib
+import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -89,6 +90,8 @@ FRAMEWORKS = (
         "tensorflow",
     ),
 )
+#: The line of `dlicmd.py` that the site's certificate takes the place of.
+_NO_CERTIFICATE = 'SITE_CERTIFICATE = ""\n'
 #: WMLA has these, too.
 _NOT_HERE = ("tensorflow", "keras", "xgboost", "caffe")
 
@@ -185,8 +188,18 @@ class Status(WmlaView):
 
 
 @cache
+def _source() -> str:
+    return Path(__file__).with_name("dlicmd.py").read_text("utf-8")
+
+
 def _program() -> bytes:
-    return Path(__file__).with_name("dlicmd.py").read_bytes()
+    """Return the program, which trusts the certificate of this site."""
+    try:
+        certificate = settings.TIDEPOOL_CERTIFICATE_FILE.read_text("ascii")
+    except FileNotFoundError:
+        certificate = ""
+    # A text in JSON is one in Python, too.
+    return _source().replace(_NO_CERTIFICATE, f"SITE_CERTIFICATE = {json.dumps(certificate)}\n", 1).encode()
 
 
 @require_safe

@@ -30,15 +30,16 @@ RUN = {"id": "wmla-12", "appId": "wmla-12", "state": "RUNNING", "args": "--exec-
 class Command:
     """The program, with a home of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, program: Path = PROGRAM) -> None:
         self.folder = folder
+        self._program = program
         self.kept = folder / ".dlicmd"
 
     def __call__(
         self, *arguments: str, code: int = 0, stdin: str = "", **variables: str
     ) -> subprocess.CompletedProcess[str]:
         ended = subprocess.run(
-            [sys.executable, str(PROGRAM), *arguments],
+            [sys.executable, str(self._program), *arguments],
             cwd=self.folder,
             env={"PATH": os.environ["PATH"], "HOME": str(self.folder), "COLUMNS": "120", **variables},
             input=stdin,

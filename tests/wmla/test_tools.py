@@ -1,10 +1,16 @@
 import ast
 import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.test import Client
 
 from tests.test_architecture import ROOT
+from tests.wmla.commandline import TOKEN, Command
+from tests.wmla.recorded import BASE, Answer, recorded_server
+from webapp.embedded.certificate import CertificateFiles, ensure_certificate
 
 ADDRESS = "/ui/tools/dlicmd.py"
 
@@ -18,6 +24,33 @@ def test_the_program_is_handed_out_without_a_log_in(client: Client) -> None:
     assert answer["Content-Type"] == "text/x-python; charset=utf-8"
     assert answer["Content-Disposition"] == 'attachment; filename="dlicmd.py"'
     assert answer["X-Content-Type-Options"] == "nosniff"
+
+
+def made_certificate(home: Path) -> CertificateFiles:
+    home.mkdir()
+    return ensure_certificate(home, ["127.0.0.1"], datetime.now(UTC))
+
+
+def test_it_trusts_the_certificate_of_the_site_that_hands_it_out(client: Client, settings: Any, tmp_path: Path) -> None:
+    """As IBM's self-test takes it: it names no certificate, neither to log on nor afterwards."""
+    before = client.get(ADDRESS)
+    site, another = (made_certificate(tmp_path / name) for name in ("site", "another"))
+    settings.TIDEPOOL_CERTIFICATE_FILE = site.public
+    answer = client.get(ADDRESS)
+    assert answer["ETag"] != before["ETag"]
+    ast.parse(answer.content, feature_version=(3, 8))
+
+    program = tmp_path / "dlicmd.py"
+    program.write_bytes(answer.content)
+    command = Command(tmp_path, program)
+    answers = {("GET", "/auth/v1/logon"): Answer({"accessToken": TOKEN}), ("GET", f"{BASE}/status"): Answer({})}
+    with recorded_server(answers, certificate=site.server) as server:
+        where = ["--rest-host", server.address.removeprefix("https://")]
+        command("--logon", *where, "--username", "admin", "--password", "x")
+        command("--status", *where)
+    with recorded_server(answers, certificate=another.server) as other:
+        said = command("--status", "--rest-host", other.address, "--jwt-token", "t", code=1).stderr
+        assert ("is not trusted" in said, other.asked) == (True, [])
 
 
 def test_who_has_it_is_not_sent_it_again(client: Client) -> None:

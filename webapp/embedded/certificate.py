@@ -12,6 +12,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from webapp.environment import certificate_file
+
 __all__ = ["CertificateFiles", "certificate_names", "ensure_certificate"]
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -38,11 +40,11 @@ class CertificateFiles:
     """`server.pem` has the key and the certificate in one file, so that they always belong together."""
 
     def __init__(self, home: Path) -> None:
-        self.folder = home / "tls"
+        #: For clients.
+        self.public = certificate_file(home)
+        self.folder = self.public.parent
         #: For the server alone, readable by its owner only.
         self.server = self.folder / "server.pem"
-        #: For clients.
-        self.public = self.folder / "certificate.pem"
 
 
 def certificate_names(address: str, allowed_hosts: Iterable[str]) -> list[str]:
