@@ -65,16 +65,20 @@ class ParametersField(forms.CharField):
     widget = forms.Textarea(attrs={"rows": 4, "spellcheck": "false", "class": "font-monospace"})
 
     def clean(self, value: Any) -> dict[str, Any]:
-        parameters: dict[str, Any] = {}
+        return {name: as_scalar(text) for name, text in self.lines(value, "a parameter").items()}
+
+    def lines(self, value: Any, what: str) -> dict[str, str]:
+        """Name -> text of each line."""
+        parameters: dict[str, str] = {}
         for number, line in enumerate(str(super().clean(value)).splitlines(), start=1):
             if not line.strip():
                 continue
             name, separator, text = (part.strip() for part in line.partition("="))
             if not separator or not name:
-                raise ValidationError(f"Line {number} is not a parameter: write it as name = value.")
+                raise ValidationError(f"Line {number} is not {what}: write it as name = value.")
             if name in parameters:
                 raise ValidationError(f"Line {number} gives {name} a second time: keep one of them.")
-            parameters[name] = as_scalar(text)
+            parameters[name] = text
         return parameters
 
 

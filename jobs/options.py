@@ -12,7 +12,10 @@ from typing import Any, Final
 
 from jobs.models import Job
 
-__all__ = ["MAX_PRIORITY", "OPTIONS", "Option", "Options", "option_values"]
+__all__ = ["MASK", "MAX_PRIORITY", "OPTIONS", "Option", "Options", "masked", "option_values"]
+
+#: Shown in place of a value that others may not read.
+MASK: Final = "••••••"
 
 MAX_PRIORITY: Final = 10_000
 _MAX_INTEGER: Final = 2**31 - 1
@@ -31,6 +34,8 @@ class Option:
     most: int = _MAX_INTEGER
     #: Values with their labels, where the option is no number.
     choices: Sequence[tuple[str, str]] = ()
+    #: It is names with values, which are shown masked.
+    is_variables: bool = False
     #: The meaning of None, as the end of a sentence.
     absent: str = ""
     #: First value on the Train page, where that is not the default.
@@ -53,6 +58,10 @@ class Option:
 
 def _option(words: str, help: str, *, default: Any = MISSING, **details: Any) -> Any:
     return field(default=default, metadata={"option": Option(words, help, **details)})
+
+
+def _variables(words: str, help: str, **details: Any) -> Any:
+    return field(default_factory=dict, metadata={"option": Option(words, help, is_variables=True, **details)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,15 +151,27 @@ class Options:
         absent="as the script says, or 2.",
         is_launched=True,
     )
+    environment: Mapping[str, str] = _variables(
+        "The environment variables",
+        "Names with values, such as WANDB_MODE = offline. Values are masked on every page, but stored as they are: "
+        "give no passwords here, a place for secrets comes later.",
+        label="Environment variables",
+    )
 
 
 def _declared(column: Field[Any]) -> Option:
     option: Option = column.metadata["option"]
-    is_required = column.default is MISSING
-    return replace(option, name=column.name, default=None if is_required else column.default, is_required=is_required)
+    is_required = column.default is MISSING and column.default_factory is MISSING
+    factory = column.default_factory
+    default = column.default if column.default is not MISSING else None if factory is MISSING else factory()
+    return replace(option, name=column.name, default=default, is_required=is_required)
 
 
 OPTIONS: Mapping[str, Option] = MappingProxyType({column.name: _declared(column) for column in fields(Options)})
+
+
+def masked(variables: Mapping[str, str]) -> dict[str, str]:
+    return dict.fromkeys(variables, MASK)
 
 
 def option_values(row: Options | Job) -> dict[str, Any]:

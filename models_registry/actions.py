@@ -14,6 +14,7 @@ from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import ngettext
 
+from core.archive import ARCHIVE_SUFFIXES
 from core.errors import NotAllowed, field_error
 from core.folders import HASHED_BYTES, folder_facts
 from core.parameters import Scalar, checked_parameters
@@ -21,7 +22,7 @@ from core.registry import delete_named, refuse_foreign, store_version
 from core.roles import may_edit
 from core.sources import Source, new_upload_folder, obtained
 from core.text import checked_name
-from models_registry.code import COMPAT_MODULES, checked_entry_point, inspect_code
+from models_registry.code import COMPAT_MODULES, checked_entry_point, found_entry_point, inspect_code
 from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
 from models_registry.settings import checked_settings, told
 
@@ -33,6 +34,7 @@ __all__ = [
     "delete_template",
     "register",
     "take_again",
+    "take_script",
 ]
 
 _IGNORED = shutil.ignore_patterns("__pycache__", ".git", "*.pyc")
@@ -52,9 +54,10 @@ class ModelRegistration:
     name: str
     #: Files; or what has been taken over already: a template, or another version.
     source: Source | ModelTemplate | RegisteredModelVersion
-    #: Of files.
+    #: Of files. "": the one that can be it.
     entry_point: str = ""
     framework: str = RegisteredModelVersion.Framework.PYTORCH
+    #: "": as its code trains.
     engine: str = RegisteredModelVersion.Engine.ELASTIC
     #: Name of the dataset proposed when training; empty: none.
     default_dataset: str = ""
@@ -80,7 +83,7 @@ def add_template(owner: User, addition: TemplateAddition) -> ModelTemplate:
             framework=addition.framework,
             owner=owner,
             taken_at=timezone.now(),
-            **code,
+            **code.columns,
         )
 
 
@@ -89,7 +92,7 @@ def take_again(template: ModelTemplate, user: User) -> ModelTemplate:
     _refuse_others(user, template, "template")
     former = template.folder
     with _kept_code(Source(path=template.path), template.entry_point, compat=None, label=template.name) as code:
-        ModelTemplate.objects.filter(pk=template.pk).update(**code, taken_at=timezone.now())
+        ModelTemplate.objects.filter(pk=template.pk).update(**code.columns, taken_at=timezone.now())
     _drop_unused([former])
     template.refresh_from_db()
     return template
@@ -131,7 +134,7 @@ def register(owner: User, registration: ModelRegistration, *, reuse: bool = Fals
     parameters = checked_parameters(registration.parameters)
     settings = checked_settings(registration.settings)
     _check_choice("framework", [registration.framework], RegisteredModelVersion.Framework.values)
-    _check_choice("engine", [registration.engine], RegisteredModelVersion.Engine.values)
+    _check_choice("engine", list(filter(None, [registration.engine])), RegisteredModelVersion.Engine.values)
     _check_choice("compat", registration.compat or [], sorted(COMPAT_MODULES))
     if registration.default_dataset:
         checked_name(registration.default_dataset, field="dataset")
@@ -140,11 +143,11 @@ def register(owner: User, registration: ModelRegistration, *, reuse: bool = Fals
     with _kept_code(source, registration.entry_point, compat=registration.compat, label=name) as code:
         version = RegisteredModelVersion(
             framework=registration.framework,
-            engine=registration.engine,
+            engine=registration.engine or code.engine,
             template=source.template if isinstance(source, RegisteredModelVersion) else None,
             settings=settings,
             default_dataset=registration.default_dataset,
-            **code,
+            **code.columns,
         )
         if isinstance(source, ModelTemplate):
             version.template = source
@@ -156,6 +159,25 @@ def register(owner: User, registration: ModelRegistration, *, reuse: bool = Fals
             return version
     _drop_unused([Path(version.copy)])
     return same
+
+
+def take_script(owner: User, source: Source, entry_point: str = "") -> RegisteredModelVersion:
+    """Register a script, or a folder of them, as it is: what it is called and how it trains are told from it.
+
+    The same files again are the same version. Raises EntryPointWanted where a person has to say which script trains.
+    """
+    name = _name_for(owner, Path(source.path or (source.upload.name if source.upload else "")))
+    return register(owner, ModelRegistration(name, source, entry_point, engine=""), reuse=True)
+
+
+def _name_for(owner: User, path: Path) -> str:
+    """That of the file or folder; with the user's own where somebody else's model has it."""
+    name = path.name
+    for suffix in (".py", *ARCHIVE_SUFFIXES):
+        name = name.removesuffix(suffix)
+    name = name.lstrip(".") or "script"
+    is_foreign = RegisteredModel.objects.filter(name=name).exclude(owner=owner).exists()
+    return f"{name}-{owner.get_username()}" if is_foreign else name
 
 
 def _same_as(new: RegisteredModelVersion, name: str) -> RegisteredModelVersion | None:
@@ -170,31 +192,39 @@ def _asked_for(version: RegisteredModelVersion) -> dict[str, Scalar]:
     """Those of its settings that the script asks for, as its arguments."""
     if not version.settings:
         return {}
-    arguments = inspect_code(version.folder, version.entry_point).arguments
+    arguments = [argument for argument in version.declared.arguments if argument.takes == "value"]
     return {each.argument: each.given for each in told(version.settings, arguments) if each.argument}
+
+
+@dataclass(frozen=True)
+class _Code:
+    #: Of `KeptCode`.
+    columns: Mapping[str, Any]
+    #: How it trains, by itself.
+    engine: str
 
 
 @contextmanager
 def _kept_code(
     source: Source | ModelTemplate | RegisteredModelVersion, entry_point: str, *, compat: list[str] | None, label: str
-) -> Iterator[dict[str, Any]]:
-    """The fields of `KeptCode`, with the code copied unless it was kept already.
+) -> Iterator[_Code]:
+    """The code, copied unless it was kept already.
 
     A new copy is removed again when the body fails. compat: None: told from what the code imports.
     """
     if not isinstance(source, Source):
-        yield _fields(Path(source.path), source.folder, source.entry_point, compat, digest=source.digest)
+        yield _looked_at(Path(source.path), source.folder, source.entry_point, compat, digest=source.digest)
         return
     with obtained(source, site.TIDEPOOL_MODEL_ROOTS, label=label, single=(".py",)) as folder:
         if not folder.is_dir():
             raise field_error("path", "The path is a file: name the folder that holds the model's code.")
-        script = checked_entry_point(folder, entry_point)
+        script = checked_entry_point(folder, entry_point or found_entry_point(folder))
         _check_size(folder)
         if source.upload is not None:
-            yield _fields(folder, folder, script, compat)
+            yield _looked_at(folder, folder, script, compat)
             return
         with _copied(folder, label) as copy:
-            yield _fields(folder, copy, script, compat)
+            yield _looked_at(folder, copy, script, compat)
 
 
 def _check_size(folder: Path) -> None:
@@ -224,18 +254,18 @@ def _copied(folder: Path, label: str) -> Iterator[Path]:
         raise
 
 
-def _fields(
-    path: Path, folder: Path, entry_point: str, compat: list[str] | None, *, digest: str = ""
-) -> dict[str, Any]:
-    facts = inspect_code(folder, "")
-    return {
+def _looked_at(path: Path, folder: Path, entry_point: str, compat: list[str] | None, *, digest: str = "") -> _Code:
+    facts = inspect_code(folder, entry_point)
+    columns = {
         "path": str(path),
         "copy": str(folder),
         "entry_point": entry_point,
         "digest": digest or folder_facts(folder).digest,
         "compat": facts.compat if compat is None else sorted(set(compat)),
         "folder_arguments": facts.folder_arguments,
+        "script": facts.declared.to_json(),
     }
+    return _Code(columns, facts.engine)
 
 
 def _drop_unused(folders: list[Path]) -> None:

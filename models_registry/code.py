@@ -1,15 +1,27 @@
 """Looks at a model's code without running it."""
 
 import ast
+import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from core.errors import field_error
+from core.errors import UserError, field_error
 from core.folders import regular_files
-from models_registry.settings import Argument
+from models_registry.declared import Argument, Declared, Takes
+from models_registry.models import RegisteredModelVersion
 
-__all__ = ["COMPAT_MODULES", "CodeFacts", "checked_entry_point", "inspect_code"]
+__all__ = [
+    "COMPAT_MODULES",
+    "CodeFacts",
+    "EntryPointWanted",
+    "checked_entry_point",
+    "found_entry_point",
+    "inspect_code",
+]
+
+_Engine = RegisteredModelVersion.Engine
 
 #: Compatibility folder -> what a script imports when it is written for that system.
 COMPAT_MODULES = {
@@ -28,8 +40,29 @@ _DECLARING = frozenset({"add_argument", "option"})
 _LONG_NAME = re.compile(r"--[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _FABRIC = frozenset({"fabric_model", "pyedt"})
 _MANAGER = "pth_parameter_mgr"
+#: What a script that trains in several processes uses: itself, or by a library that finds torchrun's variables.
+_DISTRIBUTED_NAMES = frozenset({"init_process_group", "DistributedDataParallel", "FullyShardedDataParallel"})
+_DISTRIBUTED_MODULES = frozenset({"accelerate", "deepspeed", "lightning", "pytorch_lightning"})
+_DISTRIBUTED_WORDS = frozenset({"LOCAL_RANK", "WORLD_SIZE"})
+_DATA_WORDS = frozenset({"DATA_DIR", "DLI_DATA_FS"})
+#: Parsers whose arguments are declared elsewhere, or not all of them at once.
+_OPEN_PARSERS = frozenset(
+    {"parse_known_args", "add_subparsers", "HfArgumentParser", "LightningCLI", "from_argparse_args"}
+)
+#: Entry points by their usual names.
+_USUAL = ("main.py", "train.py", "run.py")
+_NO_SCRIPT = re.compile(r"(^|/)(setup|conftest|__init__|test_[^/]*|[^/]*_test)\.py$|(^|/)(tests?|docs)/")
 _CANDIDATES_SHOWN = 5
 _MAX_SOURCE_BYTES = 4 * 1024**2
+
+
+class EntryPointWanted(UserError):
+    """Several scripts may be what trains: a person has to choose one of `scripts`."""
+
+    def __init__(self, scripts: list[str]) -> None:
+        sentence = f"Which script trains? There are {_listed_names(scripts)}."
+        super().__init__(sentence, code="entry_point", fields={"entry_point": [sentence]})
+        self.scripts = scripts
 
 
 @dataclass(frozen=True)
@@ -37,16 +70,27 @@ class CodeFacts:
     compat: list[str]
     #: What is wrong with the script as Python sees it; it may be registered all the same.
     warning: str | None
-    #: What its scripts declare by argparse, in the order of the files.
-    arguments: list[Argument] = field(default_factory=list)
-    #: It makes a tidepool Session or a FabricModel: it can be resized while it trains.
-    elastic: bool = False
+    declared: Declared = field(default_factory=Declared)
+    #: How it trains: resized while it does, in several processes that stay, or in one.
+    engine: str = _Engine.SINGLE
     #: It says what it is measured on: a FabricModel does, and a Session with `validate_on`.
     can_validate: bool = False
     #: It ends at an option that it does not declare: by `parse_args`, and nowhere `parse_known_args`.
     refuses_unknown_options: bool = False
-    #: It imports WMLA's `pth_parameter_mgr`, which tells it every setting.
-    asks_manager: bool = False
+
+    @property
+    def elastic(self) -> bool:
+        """It makes a tidepool Session or a FabricModel."""
+        return self.engine == _Engine.ELASTIC
+
+    @property
+    def asks_manager(self) -> bool:
+        return self.declared.asks_manager
+
+    @property
+    def arguments(self) -> list[Argument]:
+        """Those that take a value, in the order of the files."""
+        return [argument for argument in self.declared.arguments if argument.takes == "value"]
 
     @property
     def folder_arguments(self) -> list[str]:
@@ -58,7 +102,11 @@ class CodeFacts:
 class _Found:
     modules: set[str] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
+    #: Texts that are a constant by themselves.
+    words: set[str] = field(default_factory=set)
     arguments: dict[str, Argument] = field(default_factory=dict)
+    #: An argument's name could not be read.
+    has_unread: bool = False
 
 
 def checked_entry_point(folder: Path, entry_point: str) -> str:
@@ -76,29 +124,118 @@ def checked_entry_point(folder: Path, entry_point: str) -> str:
     return relative
 
 
+def found_entry_point(folder: Path) -> str:
+    """The one script that can be what trains. Raises EntryPointWanted where several can."""
+    trees = _trees(folder)
+    if folder.is_file() or len(trees) == 1:
+        return next(iter(trees), folder.name)
+    imported = {name for each in trees for name in _imports(each, trees)}
+    scripts = [name for name in trees if not _NO_SCRIPT.search(name) and name not in imported]
+    begun = [name for name in scripts if _is_begun(trees[name])] or scripts
+    usual = [name for name in _USUAL if name in begun]
+    if len(usual) == 1 or len(begun) == 1:
+        return (usual or begun)[0]
+    if not begun:
+        raise field_error("entry_point", _not_found(folder, ""))
+    raise EntryPointWanted(sorted(begun, key=lambda name: (name not in usual, name.count("/"), name)))
+
+
 def inspect_code(folder: Path, entry_point: str) -> CodeFacts:
-    found = _Found()
-    warning = None
+    """Of the entry point with what it imports of its folder; what it is written for, of all files."""
+    problems: dict[str, str] = {}
+    trees = _trees(folder, problems)
+    whole, found = _Found(), _Found()
+    reached = _reached(entry_point, trees) or set(trees)
+    for name, tree in trees.items():
+        for target in (whole, found) if name in reached else (whole,):
+            _look(tree, target)
+    problem = problems.get(entry_point)
+    fabric = bool(found.modules & _FABRIC)
+    refuses = "parse_args" in found.names and "parse_known_args" not in found.names
+    return CodeFacts(
+        compat=sorted(name for name, modules in COMPAT_MODULES.items() if modules & whole.modules),
+        warning=f"{entry_point} is not valid Python ({problem}): a job with it will fail." if problem else None,
+        declared=Declared(
+            arguments=tuple(found.arguments.values()),
+            is_complete=refuses and "ArgumentParser" in found.names and not found.has_unread
+            and not found.names & _OPEN_PARSERS,
+            reads_data=fabric or _MANAGER in found.modules or bool(found.words & _DATA_WORDS) or not found.names,
+            asks_manager=_MANAGER in found.modules,
+        ),
+        engine=_engine_of(found),
+        can_validate=fabric or "validate_on" in found.names,
+        refuses_unknown_options=refuses,
+    )  # fmt: skip
+
+
+def _engine_of(found: _Found) -> str:
+    if found.modules & {*_FABRIC, "tidepool"}:
+        return _Engine.ELASTIC
+    by_library = found.modules & _DISTRIBUTED_MODULES or ("transformers" in found.modules and "Trainer" in found.names)
+    if by_library or found.names & _DISTRIBUTED_NAMES or found.words & _DISTRIBUTED_WORDS:
+        return _Engine.FIXED
+    return _Engine.SINGLE
+
+
+# --- the files, and which of them import which ------------------------------------------------------------------------
+
+
+def _trees(folder: Path, problems: dict[str, str] | None = None) -> dict[str, ast.AST]:
+    """The syntax trees of all sources, by name. `problems`: filled with what Python says about the others."""
+    trees: dict[str, ast.AST] = {}
     for name, file in regular_files(folder):
         if not name.endswith(".py") or file.stat().st_size > _MAX_SOURCE_BYTES:
             continue
         try:
-            tree = ast.parse(file.read_bytes())
-            _look(tree, found)
+            trees[name] = ast.parse(file.read_bytes())
         # ast reports deep nesting by MemoryError or RecursionError, and NUL bytes by ValueError.
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            if name == entry_point:
-                warning = f"{name} is not valid Python ({error}): a job with it will fail."
-    fabric = bool(found.modules & _FABRIC)
-    return CodeFacts(
-        compat=sorted(name for name, modules in COMPAT_MODULES.items() if modules & found.modules),
-        warning=warning,
-        arguments=list(found.arguments.values()),
-        elastic=fabric or "tidepool" in found.modules,
-        can_validate=fabric or "validate_on" in found.names,
-        asks_manager=_MANAGER in found.modules,
-        refuses_unknown_options="parse_args" in found.names and "parse_known_args" not in found.names,
-    )
+            if problems is not None:
+                problems[name] = str(error)
+    return trees
+
+
+def _reached(entry_point: str, trees: dict[str, ast.AST]) -> set[str]:
+    """The entry point and the sources that it imports, directly or by others."""
+    reached: set[str] = set()
+    waiting = {entry_point} & trees.keys()
+    while waiting:
+        name = waiting.pop()
+        reached.add(name)
+        waiting |= _imports(name, trees, PurePosixPath(entry_point).parent) - reached
+    return reached
+
+
+def _imports(name: str, trees: dict[str, ast.AST], script_folder: PurePosixPath | None = None) -> set[str]:
+    here = PurePosixPath(name).parent
+    bases = {PurePosixPath("."), script_folder or here}
+    found = set()
+    for node in ast.walk(trees[name]):
+        modules, places = [], bases
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            modules = [".".join(filter(None, (node.module, alias.name))) for alias in node.names]
+            places = {[here, *here.parents][min(node.level - 1, len(here.parents))]} if node.level else bases
+        found |= {path for module in modules for base in places for path in _paths(base, module) if path in trees}
+    return found - {name}
+
+
+def _paths(base: PurePosixPath, module: str) -> Iterator[str]:
+    """Files that an import of a.b.c can run: those of a, a.b and a.b.c."""
+    path = base
+    for part in module.split("."):
+        path /= part
+        yield f"{path}.py"
+        yield str(path / "__init__.py")
+
+
+def _is_begun(tree: ast.AST) -> bool:
+    """Whether it is written to be started: it asks for `__name__`."""
+    return any(isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(tree))
+
+
+# --- what is in a file -----------------------------------------------------------------------------------------------
 
 
 def _look(tree: ast.AST, found: _Found) -> None:
@@ -107,25 +244,55 @@ def _look(tree: ast.AST, found: _Found) -> None:
             found.modules |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             found.modules.add(node.module.split(".")[0])
+            found.names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.Attribute):
             found.names.add(node.attr)
+        elif isinstance(node, ast.Name):
+            found.names.add(node.id)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.words.add(node.value)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _DECLARING:
-            argument = _declared(node)
-            if argument is not None:
-                found.arguments.setdefault(argument.name, argument)
+            _note_argument(node, found)
+
+
+def _note_argument(call: ast.Call, found: _Found) -> None:
+    argument = _declared(call)
+    if argument is not None:
+        found.arguments.setdefault(argument.name, argument)
+    elif not call.args or any(not isinstance(_constant(each), str) for each in call.args):
+        found.has_unread = True
 
 
 def _declared(call: ast.Call) -> Argument | None:
-    """By its first long name; None for a flag, and for what takes several values."""
+    """By its first long name; None for one that has none."""
     keywords = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
-    if "nargs" in keywords or "is_flag" in keywords or _constant(keywords.get("action")) not in (None, "store"):
-        return None
     texts = [text for argument in call.args if isinstance(text := _constant(argument), str)]
-    names = [text[2:] for text in texts if _LONG_NAME.fullmatch(text)]
+    # click declares both names of a switch in one text: "--shout/--no-shout".
+    names = [text[2:] for each in texts for text in each.split("/") if _LONG_NAME.fullmatch(text)]
     if not names:
         return None
-    choices = _listed(keywords.get("choices") or _choice_type(keywords.get("type")))
-    return Argument(names[0], choices, _constant(keywords.get("default")), str(_constant(keywords.get("help")) or ""))
+    default = _constant(keywords.get("default"))
+    is_plain = default is None or isinstance(default, str | bool | int)
+    kind = keywords.get("type")
+    return Argument(
+        names[0],
+        _listed(keywords.get("choices") or _choice_type(kind)),
+        default if is_plain or (isinstance(default, float) and math.isfinite(default)) else None,
+        str(_constant(keywords.get("help")) or ""),
+        takes=_takes(keywords, texts),
+        is_number=isinstance(kind, ast.Name) and kind.id in ("int", "float"),
+        aliases=tuple(names[1:]),
+    )
+
+
+def _takes(keywords: dict[str, ast.expr], texts: list[str]) -> Takes:
+    action = keywords.get("action")
+    word = action.attr if isinstance(action, ast.Attribute) else action.id if isinstance(action, ast.Name) else None
+    if word == "BooleanOptionalAction" or any("/--no-" in text for text in texts):
+        return "switch"
+    if "is_flag" in keywords or _constant(action) in ("store_true", "store_false", "store_const", "count"):
+        return "flag"
+    return "words" if "nargs" in keywords else "value"
 
 
 def _choice_type(node: ast.expr | None) -> ast.expr | None:
@@ -153,5 +320,8 @@ def _not_found(folder: Path, entry_point: str) -> str:
     scripts = [name for name, _ in regular_files(folder) if name.endswith(".py")]
     if not scripts:
         return f"The entry point {entry_point[:100]!a} is not there, nor any Python script: put it into the folder."
-    listed = ", ".join(scripts[:_CANDIDATES_SHOWN]) + (", …" if len(scripts) > _CANDIDATES_SHOWN else "")
-    return f"The entry point {entry_point[:100]!a} is not in the model's folder: name one of {listed}."
+    return f"The entry point {entry_point[:100]!a} is not in the model's folder: name one of {_listed_names(scripts)}."
+
+
+def _listed_names(scripts: list[str]) -> str:
+    return ", ".join(scripts[:_CANDIDATES_SHOWN]) + (", …" if len(scripts) > _CANDIDATES_SHOWN else "")

@@ -6,6 +6,7 @@ from django.conf import settings
 from django.db import models
 
 from core.models import NamedRow
+from models_registry.declared import Declared
 
 __all__ = ["ModelTemplate", "RegisteredModel", "RegisteredModelVersion"]
 
@@ -29,6 +30,8 @@ class KeptCode(models.Model):
     compat = models.JSONField(default=list)
     #: Those of WMLA's arguments for folders that the script declares: `train_dir`, `weights`.
     folder_arguments = models.JSONField(default=list)
+    #: `models_registry.declared.Declared` of the entry point; {}: nobody has looked.
+    script = models.JSONField(default=dict)
 
     class Meta:
         abstract = True
@@ -37,6 +40,10 @@ class KeptCode(models.Model):
     def folder(self) -> Path:
         """The folder that the files are read from."""
         return Path(self.copy or self.path)
+
+    @property
+    def declared(self) -> Declared:
+        return Declared.from_json(self.script)
 
 
 class ModelTemplate(NamedRow, KeptCode):

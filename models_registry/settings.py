@@ -11,20 +11,9 @@ from typing import Any, Literal
 
 from core.errors import field_error
 from core.parameters import Scalar
+from models_registry.declared import Argument
 
-__all__ = ["SETTINGS", "Argument", "Setting", "Told", "checked_settings", "own_parameters", "settings_in", "told"]
-
-
-@dataclass(frozen=True)
-class Argument:
-    """A `--name value` that a script declares by argparse or click."""
-
-    name: str
-    #: What it accepts, () if that cannot be read; None: anything.
-    choices: tuple[Any, ...] | None = None
-    #: None: it has none, or not one that can be read.
-    default: Any = None
-    help: str = ""
+__all__ = ["SETTINGS", "Setting", "Told", "checked_settings", "own_parameters", "settings_in", "told"]
 
 
 @dataclass(frozen=True)

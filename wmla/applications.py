@@ -239,7 +239,7 @@ class ApplicationOutput(serializers.Serializer[Any]):
     endtime = Text(lambda app: iso(app.job.finished_at), allow_null=True)
     apprunduration = Real(source="minutes", help_text="Minutes since its first start.")
     model = Text(source="job.model.model.name")
-    dataset = Text(source="job.dataset.dataset.name")
+    dataset = Text(source="job.dataset_name")
     dltype = Text(source="job.model.framework")
     tunningname = Text(lambda app: "")
 

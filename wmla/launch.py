@@ -17,7 +17,11 @@ def launch_environment(job: Job) -> dict[str, str]:
     """Return the variables, those of `--msd-env` too; none for other scripts. Needs the job's owner, model, dataset."""
     if COMPAT not in job.model.compat:
         return {}
-    ids, names, path = identities(), submitted(job), job.dataset.path
+    ids, names, path = (
+        identities(),
+        submitted(job),
+        job.dataset.path if job.dataset else str(settings.TIDEPOOL_DATA_ROOTS[0]),
+    )
     # The data root that holds this dataset, or else the dataset's own folder.
     data = next((str(root) for root in settings.TIDEPOOL_DATA_ROOTS if Path(path).is_relative_to(root)), path)
     below = os.path.relpath(path, data)

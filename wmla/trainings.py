@@ -89,7 +89,7 @@ class _ParametersOutput(serializers.Serializer[Any]):
 
 class WmlaTrainingOutput(serializers.Serializer[Any]):
     model = Text(source="model.model.name")
-    dataset = Text(source="dataset.dataset.name")
+    dataset = Text(source="dataset_name")
     trainingParameters = _ParametersOutput(source="*")
 
 
@@ -185,7 +185,7 @@ class WmlaValidationOutput(serializers.Serializer[Any]):
     valName = Text(source="job.name")
     trainName = Text(source="trained.name")
     model = Text(source="job.model.model.name")
-    dataset = Text(source="job.dataset.dataset.name")
+    dataset = Text(source="job.dataset_name")
     metrics = Texts(lambda validation: list(_METRICS))
     status = Text(lambda validation: state_word(validation.job.state, validation.trained.dialect))
     message = Text(validation_problem, allow_null=True, help_text="Why there is no result although it is over; ours.")

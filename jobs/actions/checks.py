@@ -1,5 +1,6 @@
 """Checks of a submission. Each adds one sentence to the field that it is about."""
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from jobs.files.folder import job_folder
 from jobs.models import Checkpoint, InstanceGroup, Job
 from jobs.options import OPTIONS
 from models_registry.models import RegisteredModel, RegisteredModelVersion
+from models_registry.settings import checked_settings, settings_in
 from workers.queries import capacity
 
 __all__ = [
@@ -24,6 +26,7 @@ __all__ = [
     "check_arguments",
     "check_code",
     "check_enough_virtual_ranks",
+    "check_environment",
     "check_exactness",
     "check_parameters",
     "check_priority",
@@ -33,11 +36,24 @@ __all__ = [
     "find_dataset",
     "find_group",
     "find_model",
+    "misfits_of",
 ]
 
 #: Of what a script is given beside its parameters: words, and characters of all of them.
 _MAX_ARGUMENTS = 1000
 _MAX_ARGUMENTS_TEXT = 64 * 1024
+_MAX_VARIABLES = 100
+_MAX_VARIABLE_TEXT = 4096
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+#: What a rank is told by its environment: another value would break it.
+_OUR_VARIABLES = frozenset(
+    {
+        *("DATA_DIR", "RESULT_DIR", "LOG_DIR", "CHECKPOINT_DIR", "SAVED_MODEL_DIR", "PYTHONPATH"),
+        *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+        *("GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+    }
+)
+_OUR_PREFIXES = ("TIDEPOOL_", "TORCHELASTIC_", "DLI_", "LD_")
 _FIXED = RegisteredModelVersion.Engine.FIXED
 _SINGLE = RegisteredModelVersion.Engine.SINGLE
 
@@ -89,8 +105,17 @@ def find_model(problems: Problems, reference: int | str | RegisteredModelVersion
     return version
 
 
-def find_dataset(problems: Problems, reference: int | str | DatasetVersion) -> DatasetVersion | None:
-    """Find the newest version of the named dataset. A version stands for itself, whatever its check says."""
+def find_dataset(
+    problems: Problems, reference: int | str | DatasetVersion | None, model: RegisteredModelVersion | None
+) -> DatasetVersion | None:
+    """Find the newest version of the named dataset. A version stands for itself, whatever its check says.
+
+    None is given where the model's script reads none.
+    """
+    if reference is None:
+        if model is not None and model.declared.reads_data:
+            problems.add("dataset", f"The script of {model.model.name} reads a dataset: pick one.")
+        return None
     if isinstance(reference, DatasetVersion):
         version: DatasetVersion | None = reference
     else:
@@ -226,8 +251,40 @@ def check_parameters(problems: Problems, parameters: Any, model: RegisteredModel
     except UserError as error:
         problems.add_all(error)
         return
-    for sentence in misfits(given, model.parameters if model else {}).values():
+    for sentence in misfits_of(given, model).values():
         problems.add("parameters", sentence)
+
+
+def misfits_of(parameters: Mapping[str, Any], model: RegisteredModelVersion | None) -> dict[str, str]:
+    """Name -> a sentence, for each parameter that the model's script would not take."""
+    if model is None:
+        return {}
+    taught = settings_in(parameters) if model.declared.asks_manager else {}
+    known = {*model.parameters, *taught, *model.folder_arguments}
+    found = misfits(parameters, model.parameters) | model.declared.misfits(parameters, known)
+    for name, value in taught.items():
+        try:
+            checked_settings({name: value})
+        except UserError as error:
+            found[name] = error.message
+    return found
+
+
+def check_environment(problems: Problems, environment: Any) -> None:
+    if not isinstance(environment, Mapping):
+        problems.add("environment", 'Give the variables as an object, such as {"WANDB_MODE": "offline"}.')
+        return
+    if len(environment) > _MAX_VARIABLES:
+        problems.add("environment", f"Give at most {_MAX_VARIABLES} variables, not {len(environment)}.")
+    for name, value in environment.items():
+        if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
+            problems.add("environment", f"{_shown(name)} is no name of a variable: use letters, digits and '_'.")
+        elif name in _OUR_VARIABLES or name.startswith(_OUR_PREFIXES):
+            problems.add("environment", f"{name} is set by Tidepool for each process: leave it out.")
+        elif not isinstance(value, str) or len(value) > _MAX_VARIABLE_TEXT or not is_storable(value):
+            problems.add(
+                "environment", f"The value of {name} must be a text of at most {_MAX_VARIABLE_TEXT} characters."
+            )
 
 
 def check_arguments(problems: Problems, arguments: Sequence[Any]) -> None:

@@ -19,6 +19,7 @@ from jobs.actions.checks import (
     Problems,
     check_arguments,
     check_code,
+    check_environment,
     check_exactness,
     check_parameters,
     check_priority,
@@ -39,11 +40,21 @@ from jobs.queries.serializers import JobStateOutput, as_json
 from jobs.states import JobState, Reason
 from models_registry.models import RegisteredModelVersion
 
-__all__ = ["Checked", "Submission", "ValidationRequest", "check", "clone", "submit", "validate"]
+__all__ = [
+    "Checked",
+    "Submission",
+    "ValidationRequest",
+    "check",
+    "check_clone",
+    "clone",
+    "repeated",
+    "submit",
+    "validate",
+]
 
 _ELASTIC = RegisteredModelVersion.Engine.ELASTIC
 #: Options whose limits depend on others, with checks of their own.
-_CHECKED_TOGETHER = {"min_slots", "max_slots", "priority", "exactness", "virtual_ranks"}
+_CHECKED_TOGETHER = {"min_slots", "max_slots", "priority", "exactness", "virtual_ranks", "environment"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +63,9 @@ class Submission(Options):
 
     name: str
     model: int | str | RegisteredModelVersion
-    dataset: int | str | DatasetVersion
     instance_group: int | str
+    #: None: its script reads none.
+    dataset: int | str | DatasetVersion | None = None
     #: Each reaches the script as `--name value`, over the model's own.
     parameters: Mapping[str, Any] = field(default_factory=dict)
     #: Words that reach the script behind these, in this order and as they are.
@@ -74,7 +86,7 @@ class Checked:
     owner: User
     name: str
     model: RegisteredModelVersion
-    dataset: DatasetVersion
+    dataset: DatasetVersion | None
     group: InstanceGroup
     beginning: Beginning | None
     given: Submission
@@ -94,43 +106,49 @@ def submit(submission: Submission, owner: User, then: Callable[[Job], object] = 
     return _create(check(submission, owner), then)
 
 
-def clone(job: Job, owner: User) -> Job:
-    """Queue the same training again, with the code as it was submitted."""
+def clone(job: Job, owner: User, given: Submission | None = None, *, begins_again: bool = True) -> Job:
+    """Queue the same training again, with the code as it was submitted.
+
+    given: with these changes; a dataset that stays is the same version. begins_again: from what that one began with.
+    """
+    wanted = check_clone(job, owner, given, begins_again=begins_again)
+    return _create(wanted, lambda copy: None)
+
+
+def check_clone(job: Job, owner: User, given: Submission | None = None, *, begins_again: bool = True) -> Checked:
+    """Check a clone. Raises like `clone`."""
     if validation_of(job) is not None:
         raise Conflict("This run has validated a training: validate that one again, on its page.")
-    given = Submission(
+    given = given or repeated(job)
+    same_data = job.dataset if given.dataset == (job.dataset_name or None) else None
+    return _check_again(job, given, owner, dataset=same_data, beginning=beginning_again(job) if begins_again else None)
+
+
+def repeated(job: Job) -> Submission:
+    """A submission of the same training; of its beginning, see `clone`."""
+    return Submission(
         name=job.name,
-        model=job.model.model.name,
-        dataset=job.dataset.dataset.name,
+        model=job.model,
+        dataset=job.dataset_name or None,
         instance_group=job.instance_group.name,
         parameters=job.parameters,
         arguments=job.arguments,
         **option_values(job),
     )
-    return _submit_again(job, given, owner, dataset=job.dataset, beginning=beginning_again(job))
 
 
-def _submit_again(
-    job: Job,
-    given: Submission,
-    owner: User,
-    *,
-    dataset: DatasetVersion | None,
-    beginning: Beginning | None = None,
-    then: Callable[[Job], object] = lambda job: None,
-) -> Job:
-    """Queue a job with the code of another, as it was submitted.
+def _check_again(
+    job: Job, given: Submission, owner: User, *, dataset: DatasetVersion | None, beginning: Beginning | None = None
+) -> Checked:
+    """Check a job with the code of another, as it was submitted.
 
     dataset: the version; None: the newest of the one that is given. beginning: in place of one that is given.
-    then: what else is stored with the new job.
     """
-    checked = check(given, owner)
-    data = checked.dataset if dataset is None else dataset
+    checked = check(given if dataset is None else replace(given, dataset=dataset), owner)
     begins = checked.beginning if beginning is None else beginning
     # Its args hold the variables that a client of WMLA's gave its script.
-    given = replace(checked.given, submitted_args=job.submitted_args)
-    again = replace(checked, model=job.model, dataset=data, code=job_folder(job).code, beginning=begins, given=given)
-    return _create(again, then)
+    again = replace(checked.given, submitted_args=job.submitted_args)
+    return replace(checked, model=job.model, code=job_folder(job).code, beginning=begins, given=again)
 
 
 def check(given: Submission, owner: User) -> Checked:
@@ -138,7 +156,7 @@ def check(given: Submission, owner: User) -> Checked:
     problems = Problems()
     name = problems.checked_name(given.name)
     model = find_model(problems, given.model)
-    dataset = find_dataset(problems, given.dataset)
+    dataset = find_dataset(problems, given.dataset, model)
     group = find_group(problems, given.instance_group, owner)
     if model is not None and model.engine != _ELASTIC:
         given = replace(given, min_slots=given.max_slots)
@@ -148,6 +166,7 @@ def check(given: Submission, owner: User) -> Checked:
     check_priority(problems, given.priority, group)
     check_parameters(problems, given.parameters, model)
     check_arguments(problems, given.arguments)
+    check_environment(problems, given.environment)
     check_exactness(problems, given.exactness, given.virtual_ranks, given.max_slots, model)
     for option in OPTIONS:
         if option not in _CHECKED_TOGETHER:
@@ -159,7 +178,6 @@ def check(given: Submission, owner: User) -> Checked:
         check_code(problems, model)
     problems.raise_if_any()
     assert model is not None
-    assert dataset is not None
     assert group is not None
     if given.exactness == Job.Exactness.BITWISE and not given.virtual_ranks:
         given = replace(given, virtual_ranks=1 << (given.max_slots - 1).bit_length())
@@ -241,7 +259,7 @@ def validate(trained: Job, request: ValidationRequest, owner: User) -> Validatio
     given = Submission(
         name=f"Validate {trained.name}"[:MAX_NAME_LENGTH] if request.name is None else request.name,
         model=trained.model.model.name,
-        dataset=trained.dataset.dataset.name if request.dataset is None else request.dataset,
+        dataset=(trained.dataset_name or None) if request.dataset is None else request.dataset,
         instance_group=trained.instance_group.name if request.instance_group is None else request.instance_group,
         max_slots=1,
         priority=trained.priority if request.priority is None else request.priority,
@@ -252,11 +270,7 @@ def validate(trained: Job, request: ValidationRequest, owner: User) -> Validatio
         checkpoint_seconds=0,
         initial_weights=trained.pk,
     )
-    job = _submit_again(
-        trained,
-        given,
-        owner,
-        dataset=trained.dataset if request.dataset is None else None,
-        then=lambda job: Validation.objects.create(job=job, trained=trained, split=request.split),
-    )
+    data = trained.dataset if request.dataset is None else None
+    checked = _check_again(trained, given, owner, dataset=data)
+    job = _create(checked, lambda job: Validation.objects.create(job=job, trained=trained, split=request.split))
     return job.validation

@@ -62,7 +62,7 @@ class JobInput(StrictSerializer):
 
     name = serializers.CharField(max_length=10_000, trim_whitespace=False)
     model = ReferenceField()
-    dataset = ReferenceField()
+    dataset = ReferenceField(default=None, allow_null=True, help_text="Not wanted where the script reads none.")
     instance_group = ReferenceField()
     parameters = ObjectField(default=dict, help_text="Each reaches the script as `--name value`.")
     arguments = serializers.ListField(
@@ -89,6 +89,8 @@ class JobInput(StrictSerializer):
 
 def _field_of(option: Option) -> serializers.Field[Any, Any, Any, Any]:
     shown: dict[str, Any] = {"label": option.label or None, "help_text": option.help_with("Absent")}
+    if option.is_variables:
+        return ObjectField(default=dict, **shown)
     if not option.is_required:
         shown |= {"default": option.default, "allow_null": option.default is None}
     return serializers.ChoiceField(option.choices, **shown) if option.choices else serializers.IntegerField(**shown)

@@ -116,9 +116,9 @@ def launch_spec(job: Job) -> LaunchSpec:
         folder=str(folder.attempt(job.run.attempt)),
         code_folder=str(folder.code),
         entry_point=job.model.entry_point,
-        arguments=[*_arguments({**_folder_arguments(job), **parameters}), *job.arguments],
-        data_dir=job.dataset.path,
-        environment={name: value for variables in _launch_environments for name, value in variables(job).items()},
+        arguments=[*_arguments(job, parameters), *job.arguments],
+        data_dir=job.dataset.path if job.dataset else "",
+        environment=_environment(job),
         compat=list(job.model.compat),
         max_slots=job.run.first_max_slots or job.max_slots,
         checkpoints=[str(folder.path / checkpoint.path) for checkpoint in checkpoints],
@@ -155,6 +155,11 @@ def _desired_job(job: Job, claims: list[SlotClaim], host: str) -> DesiredJob:
     )
 
 
+def _environment(job: Job) -> dict[str, str]:
+    ours = {name: value for variables in _launch_environments for name, value in variables(job).items()}
+    return {**job.environment, **ours}
+
+
 def _folder_arguments(job: Job) -> dict[str, str]:
     """WMLA's `--train_dir` and `--weights`, each for a script that declares it."""
     folder = job_folder(job)
@@ -164,9 +169,12 @@ def _folder_arguments(job: Job) -> dict[str, str]:
     return {name: path for name, path in folders.items() if name in job.model.folder_arguments}
 
 
-def _arguments(parameters: Mapping[str, Any]) -> list[str]:
-    shown = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in parameters.items()}
-    return [word for name, value in shown.items() for word in (f"--{name}", value)]
+def _arguments(job: Job, parameters: Mapping[str, Any]) -> list[str]:
+    """Settings that `pth_parameter_mgr` tells are arguments only where the script declares them."""
+    declared = job.model.declared
+    told = settings_in(parameters) if declared.asks_manager else {}
+    given = {name: value for name, value in parameters.items() if name not in told or declared.find(name)}
+    return declared.words({**_folder_arguments(job), **given})
 
 
 # --- wake-ups of the scheduler ---------------------------------------------------------------------------------------

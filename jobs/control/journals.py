@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from django.db import transaction
 from tidepool import protocol
+from tidepool.endings import error_words
 from tidepool.protocol import JournalEntry, ProtocolError, Report, StepRecord, from_json
 
 from core import live
@@ -177,7 +178,7 @@ def _rank_exited(job: Job, exited: protocol.RankExited) -> None:
 
 def _rank_failed(job: Job, failed: protocol.RankFailed) -> None:
     error = failed.error or {}
-    shown = f"{error.get('kind', 'exit code')}: {error.get('message', failed.code)}"
+    shown = error_words(error) if error else f"exit code {failed.code}"
     where = {"member_id": failed.member_id, "host": failed.host, "step": failed.step}
     reason = reason_of(str(error.get("kind", "")))
     _tell(job, reason, "rank_failed", **where, error=shown, traceback=error.get("traceback", ""))

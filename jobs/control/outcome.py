@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidepool.endings import LAUNCH_TIMEOUT, OUT_OF_MEMORY, error_key
+from tidepool.endings import HOPELESS, LAUNCH_TIMEOUT, OUT_OF_MEMORY, error_key, error_words
 
 from jobs.messages import message, text_of, tried
 from jobs.states import AnyReason, JobState, Reason
@@ -183,7 +183,9 @@ def _success(facts: Facts) -> Verdict:
 
 
 def _error(facts: Facts, end: RankEnd) -> Verdict:
-    """The script has ended a whole attempt: another attempt, unless the last one came to the same end."""
+    """The script has ended a whole attempt: another attempt, unless that can only come to the same end."""
+    if (end.error or {}).get("kind") in HOPELESS:
+        return _failed(end)
     before, key = facts.previous, error_key(end.error, end.code, end.signal)
     restarts = before.restarts + 1 if before else 1
     if before is None or facts.step > before.step:
@@ -214,7 +216,7 @@ def _described(end: RankEnd) -> tuple[dict[str, str], Reason, dict[str, Any]]:
     """The error that ended a rank, its reason, and the params of a sentence about it."""
     given = end.error or {"kind": "ExitCode", "message": f"The script ended with exit code {end.code}."}
     error = {name: str(given.get(name, "")) for name in ("kind", "message", "traceback")}
-    shown = f"{error['kind']}: {error['message']}" if end.error else error["message"]
+    shown = error_words(error) if end.error else error["message"]
     seen = {"host": end.host, "code": end.code, "signal": end.signal, "error": shown.rstrip(".")}
     return error, reason_of(error["kind"]), seen
 

@@ -118,7 +118,7 @@ def compared_settings(jobs: Sequence[Job]) -> list[Compared]:
     """Return the settings, then every parameter that one of them has."""
     settings: dict[str, Callable[[Job], object]] = {
         "Model": lambda job: f"{job.model.model.name}, version {job.model.number}",
-        "Dataset": lambda job: f"{job.dataset.dataset.name}, version {job.dataset.number}",
+        "Dataset": lambda job: f"{job.dataset_name}, version {job.dataset.number}" if job.dataset else None,
         "Instance group": lambda job: job.instance_group.name,
         "Priority": lambda job: job.priority,
         "Fewest GPUs": lambda job: job.min_slots,

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from django.db.models import Q
+
 from jobs.models import AllocationPoint, Job
 from jobs.states import ACTIVE, JobState
 from scheduling.forecast import Work
@@ -26,7 +28,8 @@ class NewTraining:
     """The facts that a length depends on."""
 
     model: int
-    dataset: int
+    #: None: it has none.
+    dataset: int | None
     #: With the model's own.
     parameters: Mapping[str, Any]
     progress: float = 0.0
@@ -64,7 +67,7 @@ def lengths(trainings: Mapping[int, NewTraining], now: datetime) -> dict[int, Le
 
 
 def _as_training(
-    progress: float | None, model: int, dataset: int, usual: Mapping[str, Any], own: Mapping[str, Any]
+    progress: float | None, model: int, dataset: int | None, usual: Mapping[str, Any], own: Mapping[str, Any]
 ) -> NewTraining:
     return NewTraining(model, dataset, {**usual, **own}, progress or 0.0)
 
@@ -84,16 +87,19 @@ def _by_earlier(asked: Mapping[int, NewTraining], now: datetime) -> dict[int, Le
     return found
 
 
-def _earlier(pairs: Iterable[tuple[int, int]]) -> dict[tuple[int, int], dict[int, NewTraining]]:
+def _earlier(pairs: Iterable[tuple[int, int | None]]) -> dict[tuple[int, int | None], dict[int, NewTraining]]:
     """The newest trainings of each model and dataset that came to their end."""
     wanted = set(pairs)
+    same_data = Q(dataset__dataset__in={dataset for _, dataset in wanted if dataset is not None})
+    if any(dataset is None for _, dataset in wanted):
+        same_data |= Q(dataset=None)
     jobs = Job.objects.filter(
+        same_data,
         state=JobState.SUCCEEDED,
         validation=None,
         model__model__in={model for model, _ in wanted},
-        dataset__dataset__in={dataset for _, dataset in wanted},
     )
-    found: dict[tuple[int, int], dict[int, NewTraining]] = defaultdict(dict)
+    found: dict[tuple[int, int | None], dict[int, NewTraining]] = defaultdict(dict)
     for pk, *row in jobs.order_by("-id").values_list("pk", *_TRAINING)[:_MAX_ROWS]:
         done = _as_training(None, *row)
         if len(same := found[done.model, done.dataset]) < _MAX_EARLIER:

@@ -20,7 +20,7 @@ from scheduling.plan import Explanation
 from scheduling.preview import Preview, preview, with_changes, with_job
 from scheduling.snapshot import JobView, Snapshot
 
-__all__ = ["preview_change", "preview_submission"]
+__all__ = ["preview_change", "preview_checked", "preview_submission"]
 
 #: Of more, only the number is said.
 _MAX_OTHERS = 20
@@ -31,12 +31,16 @@ _CLOSE = 1.15
 
 def preview_submission(submission: Submission, user: User) -> dict[str, Any]:
     """Predict what a submission would do now. Raises InvalidSubmission like `submit`."""
-    checked = check(submission, user)
+    return preview_checked(check(submission, user), user)
+
+
+def preview_checked(checked: Checked, user: User) -> dict[str, Any]:
+    """Predict what a submission without mistakes would do now."""
     now = timezone.now()
     without = snapshot(now)
     view = _view(checked, without, now)
-    parameters = {**checked.model.parameters, **submission.parameters}
-    new = NewTraining(checked.model.model_id, checked.dataset.dataset_id, parameters)
+    parameters = {**checked.model.parameters, **checked.given.parameters}
+    new = NewTraining(checked.model.model_id, checked.dataset.dataset_id if checked.dataset else None, parameters)
     return _answer(without, with_job(without, view), view.id, {view.id: new}, user, now)
 
 

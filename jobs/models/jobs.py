@@ -4,6 +4,7 @@ from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import F, Q
+from tidepool.endings import error_words
 
 from datasets.models import DatasetVersion
 from jobs.messages import text_of
@@ -127,7 +128,10 @@ class Job(models.Model):
     # Without indexes of their own: see `Meta.indexes`.
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="jobs", db_index=False)
     model = models.ForeignKey(RegisteredModelVersion, on_delete=models.PROTECT, related_name="jobs", db_index=False)
-    dataset = models.ForeignKey(DatasetVersion, on_delete=models.PROTECT, related_name="jobs", db_index=False)
+    #: None: its script reads none.
+    dataset = models.ForeignKey(
+        DatasetVersion, null=True, blank=True, on_delete=models.PROTECT, related_name="jobs", db_index=False
+    )
     instance_group = models.ForeignKey(InstanceGroup, on_delete=models.PROTECT, related_name="jobs", db_index=False)
 
     state = models.CharField(max_length=16, choices=choices(JobState), default=JobState.PENDING)
@@ -135,6 +139,8 @@ class Job(models.Model):
     max_slots = models.PositiveIntegerField()
     priority = models.PositiveIntegerField(default=5000, validators=[MinValueValidator(1), MaxValueValidator(10000)])
     parameters = models.JSONField(default=dict)
+    #: Variables of its ranks' environment, by name.
+    environment = models.JSONField(default=dict)
     #: Words that reach the script behind its parameters, in this order and as they are.
     arguments = models.JSONField(default=list)
     #: In what way it was submitted, `wmla.identities.Dialect`: WMLA's clients know it by other ids and words.
@@ -207,6 +213,11 @@ class Job(models.Model):
         return text_of(self.reason_params)
 
     @property
+    def dataset_name(self) -> str:
+        """ "" for none."""
+        return self.dataset.dataset.name if self.dataset else ""
+
+    @property
     def elastic(self) -> bool:
         """Else its ranks are a gang: they begin and end together, and their number never changes."""
         return self.model.engine == RegisteredModelVersion.Engine.ELASTIC
@@ -255,6 +266,10 @@ class JobRun(models.Model):
     final_metrics = models.JSONField(default=dict)
     #: {"kind", "message", "traceback"} of what ended it, maybe "tried": a sentence about its attempts. Or {}.
     error = models.JSONField(default=dict)
+
+    @property
+    def error_words(self) -> str:
+        return error_words(self.error) if self.error else ""
 
 
 class JobEvent(models.Model):

@@ -11,6 +11,7 @@ from core.live import without_nan
 from core.rest import ObjectField
 from core.time import iso
 from jobs.models import AllocationPoint, Job, JobEvent, Rank
+from jobs.options import masked
 from jobs.states import JobState
 from workers.models import Slot
 
@@ -93,7 +94,7 @@ class _JobNames(serializers.Serializer[Job]):
     name = serializers.CharField()
     owner = serializers.CharField(source="owner.username")
     model = serializers.CharField(source="model.model.name")
-    dataset = serializers.CharField(source="dataset.dataset.name")
+    dataset = serializers.CharField(source="dataset_name", help_text='"": its script reads none.')
     instance_group = serializers.CharField(source="instance_group.name")
 
 
@@ -121,6 +122,11 @@ class JobOutput(_JobNames, JobStateOutput):
     exactness = serializers.ChoiceField(Job.Exactness.choices)
     virtual_ranks = serializers.IntegerField(allow_null=True, help_text="Parts of each step in `bitwise`.")
     submitted_at = Moment()
+    environment = serializers.SerializerMethodField(help_text="Names of variables; values are masked.")
+
+    @extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
+    def get_environment(self, job: Job) -> dict[str, str]:
+        return masked(job.environment)
 
 
 class AllocationOutput(serializers.Serializer[AllocationPoint]):

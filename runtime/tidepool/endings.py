@@ -5,14 +5,26 @@ outside (SIGKILL, SIGTERM, a lost host) is the machine's.
 """
 
 import json
+import os
 import re
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tidepool.protocol import RankEnd
 
-__all__ = ["ERROR_FILE", "FATAL_FILE", "LAUNCH_TIMEOUT", "OUT_OF_MEMORY", "describe_end", "error_key", "oom_kills"]
+__all__ = [
+    "ERROR_FILE",
+    "FATAL_FILE",
+    "HOPELESS",
+    "LAUNCH_TIMEOUT",
+    "OUT_OF_MEMORY",
+    "describe_end",
+    "error_key",
+    "error_words",
+    "oom_kills",
+]
 
 #: In the rank's log folder: why its script ended, as `{"kind", "message", "traceback", "step"}`.
 ERROR_FILE = "error.json"
@@ -22,6 +34,15 @@ FATAL_FILE = "fatal"
 OUT_OF_MEMORY = "OutOfMemory"
 #: ... of one that was killed because its script had not come to its training in time.
 LAUNCH_TIMEOUT = "LaunchTimeout"
+#: ... of one whose script was called with arguments that it does not take.
+USAGE_ERROR = "UsageError"
+#: Kinds of errors that come again however often the script is started: it was called wrongly, or is no Python.
+HOPELESS = frozenset({USAGE_ERROR, "SyntaxError", "IndentationError", "TabError", "ModuleNotFoundError"})
+#: ... of scripts that ended themselves: what they said last on stderr is why.
+_EXITS = frozenset({"SystemExit", "Exit", USAGE_ERROR})
+#: argparse and click end with this code, after lines like these.
+_USAGE_CODE = 2
+_USAGE = re.compile(r"^usage:", re.MULTILINE | re.IGNORECASE)
 
 _CRASHES = {
     signal.SIGSEGV: "segmentation fault",
@@ -30,6 +51,10 @@ _CRASHES = {
     signal.SIGILL: "illegal instruction",
     signal.SIGABRT: "aborted",
 }
+#: Read of the end of stderr, and shown of it.
+_LAST_BYTES = 16 * 1024
+_LAST_LINES = 20
+_MAX_WORDS = 500
 _CGROUP = Path("/sys/fs/cgroup")
 #: Numbers and addresses differ between two occurrences of the same error.
 _VARYING = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?")
@@ -77,6 +102,12 @@ def describe_end(
     return end(by_script=False, error=_error("Killed", text) if unknown else None)
 
 
+def error_words(error: Mapping[str, Any]) -> str:
+    """The error on one line: an exception by its kind, the end of a script that said why by its words."""
+    kind, message = error.get("kind", ""), error.get("message", "")
+    return str(message) if kind in _EXITS and message else f"{kind}: {message}"
+
+
 def error_key(error: dict[str, Any] | None, code: int | None, number: int | None) -> str:
     """Identify an error: two occurrences of the same one have the same key. `number`: of the signal."""
     shown = error or {}
@@ -110,8 +141,30 @@ def _error_of(log_dir: Path, code: int) -> dict[str, Any] | None:
     try:
         error: dict[str, Any] = json.loads((log_dir / ERROR_FILE).read_text())
     except (FileNotFoundError, ValueError):
-        return _error("Exit", f"the process ended with code {code}")
-    return error
+        error = _error("Exit", f"the process ended with code {code}")
+    return _with_last_words(error, log_dir, code) if error.get("kind") in _EXITS else error
+
+
+def _with_last_words(error: dict[str, Any], log_dir: Path, code: int) -> dict[str, Any]:
+    """The error of a script that ended itself, with what it said last on stderr in place of where it did so."""
+    lines = _last_lines(log_dir / "stderr")
+    if not lines:
+        return error
+    is_usage = code == _USAGE_CODE and _USAGE.search("\n".join(lines))
+    kind = USAGE_ERROR if is_usage else error["kind"]
+    return {**error, "kind": kind, "message": lines[-1].strip()[:_MAX_WORDS], "traceback": "\n".join(lines)}
+
+
+def _last_lines(path: Path) -> list[str]:
+    """Without empty ones at the end. Of a line that was written over, such as a progress bar, what stood there last."""
+    try:
+        with path.open("rb") as stream:
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - _LAST_BYTES))
+            text = stream.read().decode(errors="replace")
+    except OSError:
+        return []
+    lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.rstrip().split("\n")]
+    return [line for line in lines[-_LAST_LINES:] if line or len(lines) > 1]
 
 
 def _stacks(log_dir: Path) -> str:

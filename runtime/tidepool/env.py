@@ -73,7 +73,7 @@ def rank_environment(context: RankContext, launch_file: Path) -> dict[str, str]:
         "TIDEPOOL_ADDRESS": context.address,
         "TIDEPOOL_LAUNCH": str(launch_file),
         "TIDEPOOL_TARGET_REVISION": str(context.target_revision),
-        "DATA_DIR": context.launch.data_dir,
+        **({"DATA_DIR": context.launch.data_dir} if context.launch.data_dir else {}),
         "RESULT_DIR": str(folder),
         "LOG_DIR": str(context.log_dir),
         "CHECKPOINT_DIR": str(folder / "checkpoint"),

@@ -25,6 +25,7 @@ OTHERS: dict[str, Any] = {
     "seed": 7,
     "checkpoint_seconds": 11,
     "checkpoints_kept": 4,
+    "environment": {"WANDB_MODE": "offline"},
 }
 
 
@@ -45,14 +46,14 @@ def test_the_api_describes_the_option(option: Option, described: dict[str, Any])
     field = described["properties"][option.name]
     assert option.help in field["description"]
     assert (option.name in described["required"]) == option.is_required
-    assert option.is_required or field.get("default") == option.default
+    assert option.is_required or field.get("default", {} if option.is_variables else None) == option.default
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("option", [option for option in OPTIONS.values() if option.label], ids=lambda each: each.name)
 def test_the_train_page_asks_for_the_option(option: Option) -> None:
-    field = TrainForm(groups=[], declared={}).fields[option.name]
-    assert (field.label, field.required) == (option.label, field.initial is not None)
+    field = TrainForm(groups=[], versions={}).fields[option.name]
+    assert (field.label, field.required) == (option.label, field.initial not in (None, ""))
     assert option.help in str(field.help_text)
 
 
@@ -74,11 +75,15 @@ def test_the_launch_has_what_the_runtime_uses(job: Job) -> None:
     launched = {name for name, option in OPTIONS.items() if option.is_launched}
     assert {name: getattr(launch, name) for name in launched} == {name: OTHERS[name] for name in launched}
     known = set(LaunchSpec.__struct_fields__)
-    assert launched == (known & OPTIONS.keys()) - {"max_slots"}, "max_slots is that of the first start"
+    merged = {"max_slots", "environment"}  # that of the first start; together with what other apps add
+    assert launched == (known & OPTIONS.keys()) - merged
+    assert launch.environment.items() >= OTHERS["environment"].items()
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("name", [name for name, option in OPTIONS.items() if not option.choices])
+@pytest.mark.parametrize(
+    "name", [name for name, option in OPTIONS.items() if not option.choices and not option.is_variables]
+)
 def test_the_limits_of_the_option_hold(name: str, submit: Submit) -> None:
     option = OPTIONS[name]
     for value in (option.least - 1, option.most + 1, True, "1"):

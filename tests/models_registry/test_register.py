@@ -115,7 +115,6 @@ def test_versions_and_owners(alice, bob, carol, folder):
         ({"source": Source(path="cnn/main.py")}, "path"),
         ({"source": Source(path="/etc")}, "path"),
         ({"entry_point": "missing.py"}, "entry_point"),
-        ({"entry_point": ""}, "entry_point"),
         ({"entry_point": "."}, "entry_point"),
         ({"entry_point": "../cnn-2/main.py"}, "entry_point"),
         ({"entry_point": "/etc/passwd"}, "entry_point"),

@@ -4,7 +4,8 @@ import pytest
 
 from core.errors import UserError
 from models_registry.code import inspect_code
-from models_registry.settings import SETTINGS, Argument, checked_settings, told
+from models_registry.declared import Argument
+from models_registry.settings import SETTINGS, checked_settings, told
 
 
 def _given(settings, *arguments):
@@ -80,9 +81,9 @@ def test_arguments_are_read_from_argparse_and_click(tmp_path):
         "def main(): ...\n"
     )
     assert sorted(inspect_code(tmp_path, "main.py").arguments, key=lambda argument: argument.name) == [
-        Argument("epochs", None, -1, "how often"),
+        Argument("epochs", None, -1, "how often", is_number=True, aliases=("n-epochs",)),
         Argument("kind", ()),
-        Argument("lr"),
+        Argument("lr", is_number=True),
         Argument("optim", ("adam", "sgd")),
         Argument("solver", ("a",)),
     ]

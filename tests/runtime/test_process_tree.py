@@ -54,6 +54,8 @@ BROKEN = [
     ("def f():\n    raise ValueError('bad input')\nf()\n", 1, "ValueError", "in f"),
     ("import sys\nsys.exit(3)\n", 3, "SystemExit", "sys.exit(3)"),
     ("raise SystemExit('no data')\n", 1, "SystemExit", "no data"),
+    ("import os, sys\nprint('disk is full', file=sys.stderr, flush=True)\nos._exit(4)\n", 4, "Exit", "disk is full"),
+    ("import argparse\nargparse.ArgumentParser().parse_args(['--hiden'])\n", 2, "UsageError", "arguments: --hiden"),
 ]
 
 
@@ -65,7 +67,7 @@ def test_records_why_a_script_broke(keep: Keep, script: str, code: int, kind: st
     assert (exited["code"], exited["signal"], exited["error"]["kind"]) == (code, None, kind)
     assert shown in exited["error"]["traceback"]
     assert "runpy" not in exited["error"]["traceback"]
-    if kind != "SystemExit":
+    if kind not in ("SystemExit", "Exit", "UsageError"):
         assert exited["error"]["traceback"] in job.log(exited["member_id"], "stderr")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tidepool.endings import describe_end, error_key, oom_kills
+from tidepool.endings import describe_end, error_key, error_words, oom_kills
 from tidepool.protocol import RankEnd, ShimCommand, ShimJoin
 
 from tests.runtime.test_membership import Story, member_id
@@ -47,6 +47,24 @@ def test_a_scripts_own_words_and_a_crashs_stacks_are_kept(tmp_path: Path) -> Non
     crashed = describe_end("a.0.1", 0, -signal.SIGSEGV, tmp_path).error
     assert crashed
     assert crashed["traceback"].split("\n\n") == [fatal, current, other], "the thread that crashed comes first"
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "kind", "message"),
+    [
+        (2, "usage: x.py [-h]\nx.py: error: no argument --hiden\n", "UsageError", "x.py: error: no argument --hiden"),
+        (2, "Usage: x.py [OPTIONS]\n\nError: No such option: -x\n", "UsageError", "Error: No such option: -x"),
+        (2, "cannot open the data\n\n", "Exit", "cannot open the data"),
+        (3, "10 %\r20 %\rdisk is full\r\n", "Exit", "disk is full"),
+        (3, "", "Exit", "the process ended with code 3"),
+        (1, "x" * 100_000, "Exit", "x" * 500),
+    ],
+)  # fmt: skip
+def test_a_script_that_ended_itself_is_quoted(tmp_path: Path, code: int, said: str, kind: str, message: str) -> None:
+    (tmp_path / "stderr").write_text(said)
+    error = describe_end("a.0.1", 0, code, tmp_path).error
+    assert error is not None
+    assert (error["kind"], error["message"], error_words(error)) == (kind, message, message)
 
 
 def test_numbers_and_addresses_do_not_make_another_error() -> None:

@@ -27,6 +27,7 @@ from jobs.insight.advisor import job_advice
 from jobs.insight.curves import curves_figure, thinned_metrics
 from jobs.insight.why import why
 from jobs.models import Checkpoint, Job
+from jobs.options import masked
 from jobs.pages.queries import job_or_404
 from jobs.pages.train.forms import ChangeForm
 from jobs.pages.train.views import say_changed
@@ -36,7 +37,7 @@ from jobs.queries.metrics import metric_points_as_json
 from jobs.queries.serializers import AllocationOutput, EventOutput, JobOutput, RankOutput, as_json
 from models_registry.queries import versions
 
-__all__ = ["job_act", "job_change", "job_clone", "job_curves", "job_detail", "job_detail_live", "job_live", "job_part"]
+__all__ = ["job_act", "job_change", "job_curves", "job_detail", "job_detail_live", "job_live", "job_part"]
 
 LIST_CRUMB = ("Jobs", "/jobs/")
 TIDE_COLUMNS = ("Time", "Job", "GPUs", "Why", "Pause (ms)")
@@ -120,18 +121,6 @@ def job_act(request: HttpRequest, job_id: int, action: str) -> HttpResponse:
     return redirect("jobs:detail", job.pk)
 
 
-@require_POST
-def job_clone(request: HttpRequest, job_id: int) -> HttpResponse:
-    job = job_or_404(request.user, job_id)
-    try:
-        copy = actions.clone(job, login_user(request))
-    except UserError as error:
-        messages.error(request, error.message)
-        return redirect("jobs:detail", job.pk)
-    messages.success(request, "Submitted again, with the code and the settings of then.")
-    return redirect("jobs:detail", copy.pk)
-
-
 def job_live(job: Job) -> dict[str, Any]:
     """Return a job's page as JSON: `state` and `append` have the shape of the live events of its topic."""
     live = _live_without_metrics(job)
@@ -175,6 +164,7 @@ def _job_page(request: HttpRequest, job: Job, form: ChangeForm) -> HttpResponse:
         "refusals": refusals_by_state(),
         "parameters": parameters_as_text(job.parameters),
         "arguments": shlex.join(job.arguments),
+        "environment": parameters_as_text(masked(job.environment)),
         "tide": tide_figure([Band(job.pk, job.name, steps)], job.max_slots, pool=False),
         "advice": job_advice(job, curves),
         **_ranks(job),

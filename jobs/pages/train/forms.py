@@ -1,30 +1,54 @@
 """The forms that start and change a training. Actions check the values; forms only carry them."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django import forms
+from django.core.exceptions import ValidationError
 
-from core.parameters import ParametersField, Scalar, as_scalar, kind_of, misfits
+from core.parameters import ParametersField, Scalar
 from datasets.models import Dataset
+from jobs.actions.checks import misfits_of
 from jobs.models import InstanceGroup
 from jobs.options import MAX_PRIORITY, OPTIONS, Option
-from models_registry.models import RegisteredModel
+from jobs.pages.train.fields import given_in, parameter_fields
+from models_registry.models import RegisteredModel, RegisteredModelVersion
 
-__all__ = ["ON_PAGE", "ChangeForm", "TrainForm"]
+__all__ = ["ON_PAGE", "ChangeForm", "TrainForm", "VariablesField"]
 
 _PARAMETER = "parameter."
+_ELASTIC, _SINGLE = RegisteredModelVersion.Engine.ELASTIC, RegisteredModelVersion.Engine.SINGLE
 
 
 #: Options that the page asks for.
 ON_PAGE = [option for option in OPTIONS.values() if option.label]
 #: Those that jobs/train.html places by name; others follow under "More options".
-_PLACED = {"min_slots", "max_slots", "priority", "exactness", "virtual_ranks"}
+_PLACED = {"min_slots", "max_slots", "priority", "exactness", "virtual_ranks", "environment"}
+
+
+class WordsField(forms.CharField):
+    """Words as a shell takes them apart."""
+
+    def clean(self, value: Any) -> list[str]:
+        try:
+            return shlex.split(super().clean(value))
+        except ValueError as error:
+            raise ValidationError(f"These are no words of a shell ({error}): close the quotation.") from error
+
+
+class VariablesField(ParametersField):
+    """One variable per line, such as `WANDB_MODE = offline`. Every value is text."""
+
+    def clean(self, value: Any) -> dict[str, Any]:
+        return self.lines(value, "a variable")
 
 
 class TrainForm(forms.Form):
     model = forms.ModelChoiceField(RegisteredModel.objects.order_by("name"), empty_label="Pick a model")
-    dataset = forms.ModelChoiceField(Dataset.objects.order_by("name"), empty_label="Pick a dataset")
+    dataset = forms.ModelChoiceField(
+        Dataset.objects.order_by("name"), required=False, empty_label="None: its script reads none"
+    )
     name = forms.CharField(label="Name of the training", max_length=1000, help_text="Shown in lists and charts.")
     instance_group = forms.ModelChoiceField(
         InstanceGroup.objects.none(), empty_label=None, help_text="Whose GPUs it uses and which policy divides them."
@@ -32,26 +56,32 @@ class TrainForm(forms.Form):
     parameters = ParametersField(
         label="Other parameters",
         required=False,
-        help_text="One per line, such as epochs = 5: for what the model does not declare.",
+        help_text="One per line, such as epochs = 5: for what has no field of its own.",
     )
+    arguments = WordsField(
+        label="Other arguments", required=False, max_length=65_536, help_text="Behind these, as on a command line.",
+        widget=forms.TextInput(attrs={"spellcheck": "false", "autocomplete": "off", "class": "font-monospace"}),
+    )  # fmt: skip
     start_from = forms.ChoiceField(
         required=False,
         label="Start from",
         help_text="Weights begin at step 0 with a fresh optimizer. A checkpoint is continued with all that it holds.",
     )
+    #: The training that it is a clone of.
+    clone = forms.IntegerField(required=False, widget=forms.HiddenInput)
 
     def __init__(
         self,
         *args: Any,
         groups: list[InstanceGroup],
         beginnings: Sequence[Any] = (),
-        declared: Mapping[str, Mapping[str, Scalar]],
+        versions: Mapping[str, RegisteredModelVersion],
         **kwargs: Any,
     ) -> None:
-        """`declared`: parameters of each model, by its number as text. Their fields are named `parameter.<name>`."""
+        """`versions`: of each model, by its number as text. Fields of parameters are named `parameter.<name>`."""
         super().__init__(*args, **kwargs)
         self.fields |= {option.name: _field_of(option) for option in ON_PAGE}
-        self._declared = declared
+        self._version = versions.get(self.data.get("model", ""))
         start_from = self.fields["start_from"]
         assert isinstance(start_from, forms.ChoiceField)
         start_from.choices = [("", "Nothing: it learns everything itself"), *beginnings]
@@ -71,37 +101,43 @@ class TrainForm(forms.Form):
         return any(field.errors for field, _ in self.more_options)
 
     @property
+    def has_odd_values(self) -> bool:
+        """Whether something is written, or wrong, in the fields for what is rare."""
+        return any(self[name].value() or self[name].errors for name in ("parameters", "arguments", "environment"))
+
+    @property
     def typed_parameters(self) -> dict[str, dict[str, str]]:
-        """Texts typed into the fields of declared parameters, and the errors in them, by name."""
-        prefix = _PARAMETER
-        typed = {name.removeprefix(prefix): text for name, text in self.data.items() if name.startswith(prefix)}
-        return {"values": typed, "errors": self._typed()[1] if self.is_bound else {}}
+        """Texts typed into the fields of parameters, and the errors in them, by name."""
+        source = self.data if self.is_bound else self.initial
+        typed = {name.removeprefix(_PARAMETER): text for name, text in source.items() if name.startswith(_PARAMETER)}
+        return {"values": typed, "errors": misfits_of(self._typed(), self._version) if self.is_bound else {}}
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or self.cleaned_data
-        given, problems = self._typed()
-        for sentence in problems.values():
+        given = self._typed()
+        for sentence in misfits_of(given, self._version).values():
             self.add_error("parameters", sentence)
         others = cleaned.get("parameters", {})
         for name in sorted(others.keys() & given.keys()):
             self.add_error("parameters", f"{name} has a field of its own above: change it there.")
         cleaned["parameters"] = {**given, **others}
+        if self._version is not None and self._version.engine == _SINGLE:
+            cleaned["max_slots"] = 1  # the page shows no field for it
         return cleaned
 
-    def _typed(self) -> tuple[dict[str, Scalar], dict[str, str]]:
-        """Return the declared parameters with another value, and the sentences about those that do not fit."""
-        declared = self._declared.get(self.data.get("model", ""), {})
-        texts = {name: self.data.get(f"{_PARAMETER}{name}", "").strip() for name in declared}
-        given = {
-            name: text if kind_of(declared[name]) == "text" else as_scalar(text) for name, text in texts.items() if text
-        }
-        problems = misfits(given, declared)
-        return {name: value for name, value in given.items() if value != declared[name]}, problems
+    def _typed(self) -> dict[str, Scalar]:
+        texts = {field.name: str(self.data.get(f"{_PARAMETER}{field.name}", "")) for field in self._parameter_fields()}
+        return given_in(texts, self._parameter_fields())
+
+    def _parameter_fields(self) -> list[Any]:
+        return parameter_fields(self._version) if self._version is not None else []
 
 
 def _field_of(option: Option) -> forms.Field:
     initial = option.default if option.initial is None else option.initial
     shown: dict[str, Any] = {"label": option.label, "help_text": option.help_with("Empty"), "initial": initial}
+    if option.is_variables:
+        return VariablesField(required=False, **shown | {"initial": ""})
     if option.choices:
         return forms.ChoiceField(choices=option.choices, **shown)
     return forms.IntegerField(required=initial is not None, **shown)

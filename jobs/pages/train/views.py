@@ -1,39 +1,51 @@
 """The page that starts a training, its choices, previews while one types, and the undoing of changes."""
 
-import json
-from collections.abc import Callable, Iterable, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db.models import Exists, OuterRef, Q
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
 
+from core.archive import ARCHIVE_SUFFIXES
 from core.errors import UserError
-from core.pages import Undo, done, login_user, say, show_error
-from core.parameters import kind_of
+from core.pages import Undo, carried_out, done, login_user, say, show_error
+from core.parameters import parameters_as_text
+from core.sources import given_source
 from core.uploads import WEIGHTS_SUFFIXES, finished
 from datasets.models import Dataset
 from jobs import actions
 from jobs.actions import JobChange, Submission
+from jobs.actions.submission import Checked, check, check_clone
 from jobs.control.checkpoints import stop_words
-from jobs.insight.previews import preview_change, preview_submission
+from jobs.files.validation_runs import validation_of
+from jobs.insight.previews import preview_change, preview_checked
 from jobs.models import Checkpoint, InstanceGroup, Job, JobEvent
-from jobs.options import MAX_PRIORITY
+from jobs.options import MASK, MAX_PRIORITY, masked, option_values
 from jobs.pages.queries import job_or_404, usable_groups
+from jobs.pages.train.fields import parameter_fields
 from jobs.pages.train.forms import ON_PAGE, ChangeForm, TrainForm
 from jobs.queries.jobs import visible_jobs
+from models_registry.actions import take_script
+from models_registry.code import EntryPointWanted
+from models_registry.models import RegisteredModelVersion
 from models_registry.queries import models
 from workers.queries import capacity
 
-__all__ = ["beginnings", "job_change_preview", "job_undo", "say_changed", "train", "train_preview"]
+__all__ = ["beginnings", "job_change_preview", "job_undo", "say_changed", "train", "train_code", "train_preview"]
 
 #: As many of the newest trainings, and of the checkpoints of those, are offered to start from.
 _MAX_BEGINNINGS = 100
+
+#: Of the field start_from: what the training that is cloned began with.
+_AGAIN = "again"
 
 _SHARING = {
     InstanceGroup.Policy.FIFO: "Who came first gets GPUs first.",
@@ -42,25 +54,33 @@ _SHARING = {
 }
 
 
+@dataclass(frozen=True)
+class _Opened:
+    """What the page is opened with."""
+
+    groups: list[InstanceGroup]
+    #: By the model's number as text: the newest, or that of the training that is cloned.
+    versions: Mapping[str, RegisteredModelVersion]
+    clone: Job | None
+
+
 @require_http_methods(["GET", "HEAD", "POST"])
 def train(request: HttpRequest) -> HttpResponse:
-    groups = usable_groups(request.user)
-    choices = _train_choices(groups, stamp=timezone.now().strftime("%Y%m%d%H%M%S"))
-    form = _train_form(request, request.POST or None, groups, initial=_train_initial(request, choices))
-    if request.method == "POST" and form.is_valid():
-        try:
-            job = actions.submit(_submission(form.cleaned_data), login_user(request))
-        except UserError as error:
-            show_error(form, error)
-        else:
-            return redirect("jobs:detail", job.pk)
+    opened = _opened(request, request.POST or request.GET)
+    choices = _train_choices(opened, stamp=timezone.now().strftime("%Y%m%d%H%M%S"))
+    form = _train_form(request, request.POST or None, opened, initial=_train_initial(request, opened, choices))
+    job = carried_out(request, form, lambda: _submit(form.cleaned_data, opened.clone, login_user(request)))
+    if job is not None:
+        return redirect("jobs:detail", job.pk)
     context = {
         "section": "jobs",
         "crumbs": [("Jobs", "/jobs/"), ("Train", None)],
         "form": form,
+        "clone": opened.clone,
         "choices": choices,
         "typed_parameters": form.typed_parameters,
         "weights_suffixes": ",".join(WEIGHTS_SUFFIXES),
+        "code_suffixes": ",".join((".py", *ARCHIVE_SUFFIXES)),
         "max_bytes": settings.TIDEPOOL_UPLOAD_MAX_BYTES,
     }
     return render(request, "jobs/train/page.html", context)
@@ -69,9 +89,27 @@ def train(request: HttpRequest) -> HttpResponse:
 @require_POST
 def train_preview(request: HttpRequest) -> JsonResponse:
     """Preview what the Train form would do as it is filled in now."""
-    form = _train_form(request, request.POST, usable_groups(request.user))
-    user = login_user(request)
-    return _preview(form, lambda: preview_submission(_submission(form.cleaned_data), user))
+    opened, user = _opened(request, request.POST), login_user(request)
+    form = _train_form(request, request.POST, opened)
+    return _preview(form, lambda: preview_checked(_checked(form.cleaned_data, opened.clone, user), user))
+
+
+@require_POST
+def train_code(request: HttpRequest) -> JsonResponse:
+    """Take over a script or a folder of them, for the Train form: the model that it is now, or the scripts to ask for.
+
+    Takes `file` or `path`, and the `entry_point` where a person has chosen it.
+    """
+    source = given_source(request.POST.get("path", "").strip(), request.FILES.get("file"))
+    try:
+        version = take_script(
+            login_user(request), replace(source, unwrap=True), entry_point=request.POST.get("entry_point", "")
+        )
+    except EntryPointWanted as error:
+        return JsonResponse({"error": error.message, "scripts": error.scripts})
+    except UserError as error:
+        return JsonResponse({"error": error.message}, status=error.status)
+    return JsonResponse({"model": version.model_id, **_model(version, None), "sentence": _taken_words(version)})
 
 
 @require_POST
@@ -109,45 +147,108 @@ def _preview(form: TrainForm | ChangeForm, answer: Callable[[], dict[str, Any]])
     return JsonResponse({"errors": {name: list(sentences) for name, sentences in form.errors.items()}})
 
 
-def _train_form(request: HttpRequest, data: Any, groups: list[InstanceGroup], **values: Any) -> TrainForm:
+def _opened(request: HttpRequest, values: QueryDict) -> _Opened:
     newest: Iterable[Any] = models()
-    declared = {str(model.pk): model.latest[0].parameters for model in newest if model.latest}
-    return TrainForm(data, groups=groups, beginnings=beginnings(login_user(request)), declared=declared, **values)
+    versions = {str(model.pk): model.latest[0] for model in newest if model.latest}
+    number = values.get("clone", "")
+    job = job_or_404(request.user, int(number)) if number.isdecimal() and len(number) < 19 else None
+    if job is not None and validation_of(job) is None:
+        return _Opened(usable_groups(request.user), versions | {str(job.model.model_id): job.model}, job)
+    return _Opened(usable_groups(request.user), versions, None)
 
 
-def _train_initial(request: HttpRequest, choices: dict[str, Any]) -> dict[str, Any]:
+def _train_form(request: HttpRequest, data: Any, opened: _Opened, **values: Any) -> TrainForm:
+    offered = beginnings(login_user(request))
+    if opened.clone is not None and opened.clone.starts_from != Job.StartsFrom.NOTHING:
+        offered = [("The training that is cloned", [(_AGAIN, "What that one began with")]), *offered]
+    return TrainForm(data, groups=opened.groups, beginnings=offered, versions=opened.versions, **values)
+
+
+def _train_initial(request: HttpRequest, opened: _Opened, choices: dict[str, Any]) -> dict[str, Any]:
+    if opened.clone is not None:
+        return _initial_of_clone(opened.clone)
     usual = _usual_values(choices, request.GET.get("model", ""), request.GET.get("group", ""))
     wanted = {"dataset": request.GET["dataset"]} if request.GET.get("dataset", "").isdecimal() else {}
     return {"name": choices["proposed_name"], **usual, **wanted, "start_from": request.GET.get("start_from", "")}
 
 
-def _submission(values: dict[str, Any]) -> Submission:
+def _initial_of_clone(job: Job) -> dict[str, Any]:
+    fields = {field.name for field in parameter_fields(job.model)}
+    own = {name: value for name, value in job.parameters.items() if name in fields}
+    others = {name: value for name, value in job.parameters.items() if name not in fields}
+    shown = parameters_as_text(own).splitlines()
+    return {
+        **option_values(job),
+        **{f"parameter.{name}": line.partition(" = ")[2] for name, line in zip(own, shown, strict=True)},
+        "parameters": parameters_as_text(others),
+        "arguments": shlex.join(job.arguments),
+        "environment": parameters_as_text(masked(job.environment)),
+        "name": job.name,
+        "model": job.model.model_id,
+        "dataset": job.dataset.dataset_id if job.dataset else None,
+        "instance_group": job.instance_group_id,
+        "start_from": "" if job.starts_from == Job.StartsFrom.NOTHING else _AGAIN,
+        "clone": job.pk,
+    }
+
+
+def _submit(values: dict[str, Any], job: Job | None, user: User) -> Job:
+    given = _submission(values, job)
+    if job is not None and _is_same_model(values, job):
+        return actions.clone(job, user, given, begins_again=values["start_from"] == _AGAIN)
+    return actions.submit(given, user)
+
+
+def _checked(values: dict[str, Any], job: Job | None, user: User) -> Checked:
+    given = _submission(values, job)
+    if job is not None and _is_same_model(values, job):
+        return check_clone(job, user, given, begins_again=values["start_from"] == _AGAIN)
+    return check(given, user)
+
+
+def _is_same_model(values: dict[str, Any], job: Job) -> bool:
+    return bool(values["model"].pk == job.model.model_id)
+
+
+def _submission(values: dict[str, Any], job: Job | None) -> Submission:
+    """`job`: the training that is cloned, whose options stay where the page has no field for them."""
     kind, _, text = values["start_from"].partition("-")
     number = int(text or 0)
     begins: dict[str, dict[str, Any]] = {
         "": {},
+        _AGAIN: {},
         "weights": {"initial_weights": number},
         "checkpoint": {"checkpoint": number},
         "checkpointweights": {"initial_weights": {"checkpoint": number}},
         "upload": {"initial_weights": {"upload": number}},
     }
+    options = option_values(job) if job is not None else {}
+    options |= {option.name: values[option.name] for option in ON_PAGE}
+    options["environment"] = _unmasked(options["environment"], job)
     return Submission(
         name=values["name"],
-        model=values["model"].name,
-        dataset=values["dataset"].name,
+        model=job.model if job is not None and _is_same_model(values, job) else values["model"].name,
+        dataset=values["dataset"].name if values["dataset"] else None,
         instance_group=values["instance_group"].name,
         parameters=values["parameters"],
-        **{option.name: values[option.name] for option in ON_PAGE},
+        arguments=values["arguments"],
+        **options,
         **begins[kind],
     )
 
 
-def _train_choices(groups: Iterable[InstanceGroup], stamp: str) -> dict[str, Any]:
+def _unmasked(variables: dict[str, str], job: Job | None) -> dict[str, str]:
+    """A value that is still masked stays as it was."""
+    before = job.environment if job is not None else {}
+    return {name: before.get(name, value) if value == MASK else value for name, value in variables.items()}
+
+
+def _train_choices(opened: _Opened, stamp: str) -> dict[str, Any]:
     """Return models and instance groups by the form's value for them; names are proposed with `stamp`."""
     datasets = dict(Dataset.objects.values_list("name", "pk"))
     return {
-        "models": {str(model.pk): _model(model, datasets) for model in models()},
-        "groups": {str(group.pk): _group(group) for group in groups},
+        "models": {key: _model(version, datasets) for key, version in opened.versions.items()},
+        "groups": {str(group.pk): _group(group) for group in opened.groups},
         "stamp": stamp,
         "proposed_name": f"training-{stamp}",
     }
@@ -188,18 +289,29 @@ def beginnings(user: User) -> list[tuple[str, list[tuple[str, str]]]]:
     return [group for group in groups if group[1]]
 
 
-def _model(model: Any, datasets: dict[str, int]) -> dict[str, Any]:
-    [version] = model.latest
+def _model(version: RegisteredModelVersion, datasets: Mapping[str, int] | None) -> dict[str, Any]:
     return {
-        "name": model.name,
-        "description": model.description,
+        "name": version.model.name,
+        "description": version.model.description,
         "engine": version.engine,
-        "dataset": datasets.get(version.default_dataset),
-        "parameters": [
-            {"name": name, "kind": kind_of(value), "value": value if isinstance(value, str) else json.dumps(value)}
-            for name, value in version.parameters.items()
-        ],
+        "reads_data": version.declared.reads_data,
+        "dataset": (datasets or {}).get(version.default_dataset),
+        "parameters": [field.as_json() for field in parameter_fields(version)],
     }
+
+
+_TRAINS = {
+    RegisteredModelVersion.Engine.ELASTIC: "It is elastic: it grows and shrinks while it trains.",
+    RegisteredModelVersion.Engine.SINGLE: "It is a plain script: one process on 1 GPU.",
+    RegisteredModelVersion.Engine.FIXED: "It trains in several processes: all its GPUs from start to end.",
+}
+
+
+def _taken_words(version: RegisteredModelVersion) -> str:
+    """What was found in the code."""
+    data = "It reads a dataset: pick it below." if version.declared.reads_data else "It reads no dataset."
+    trains = _TRAINS[RegisteredModelVersion.Engine(version.engine)]
+    return f"{version.entry_point} is version {version.number} of your model {version.model.name}. {trains} {data}"
 
 
 def _group(group: InstanceGroup) -> dict[str, Any]:

@@ -2,10 +2,13 @@
 // what will happen.
 
 import { element, setField } from "../dom.js";
+import "../folders.js";
 import { readJson } from "../figure.js";
 import { fetchJson } from "../live.js";
 import { showBeside, watchPreview } from "../preview.js";
+import { packed } from "../tar.js";
 import { UploadBox } from "../upload.js";
+import { bytes } from "../words.js";
 
 const choices = readJson("train-choices");
 const typed = readJson("typed-parameters");
@@ -15,6 +18,8 @@ const declared = document.getElementById("declared");
 const field = (name) => form.elements.namedItem(name);
 const growing = document.getElementById("id_max_slots_helptext").textContent;
 const proposed = { dataset: field("dataset").value, name: choices.proposed_name };
+//: So many fields of parameters are seen at once; the others are folded.
+const SHOWN = 8;
 
 function wholeNumber(name) {
   const value = Number(field(name).value);
@@ -37,7 +42,8 @@ function exactnessSentence(model) {
   return `Weights, optimizer and BatchNorm statistics are the same bits through any resize or failure: each step is computed in ${parts} parts, added up in one order. It costs speed, most where few GPUs compute many parts.`;
 }
 
-function showEngine(isElastic) {
+function showEngine(isElastic, isSingle) {
+  form.querySelector("[data-sized]").hidden = isSingle;
   for (const part of form.querySelectorAll("[data-elastic]")) part.hidden = !isElastic;
   form.querySelector("[data-bitwise]").hidden = !isElastic || field("exactness").value !== "bitwise";
   form.querySelector('label[for="id_max_slots"]').textContent = isElastic ? "At most" : "Exactly";
@@ -52,18 +58,25 @@ function showWords() {
   setField(panel, "sharing", group ? sharingSentence(model, group) : "");
   setField(panel, "exactness", exactnessSentence(model));
   setField(panel, "description", model?.description ? `${model.name}: ${model.description}` : "");
-  showEngine(isElastic);
+  showEngine(isElastic, model?.engine === "single");
 }
 
-function parameterField({ name, kind, value }, number) {
+function parameterField({ name, kind, value, usual, choices: offered, help }, number) {
   const part = document.getElementById("declared-field").content.firstElementChild.cloneNode(true);
-  const [label, input, select] = part.children;
-  (kind === "flag" ? input : select).remove();
-  const control = kind === "flag" ? select : input;
+  const [label, input, select, hint] = part.children;
+  (offered.length ? input : select).remove();
+  const control = offered.length ? select : input;
+  if (kind === "choice") select.append(new Option(usual ? `${usual}, unless chosen` : "As the script has it", ""));
+  select.append(...offered.map((choice) => new Option(choice)));
   if (kind === "number") input.inputMode = "decimal";
+  input.placeholder = usual;
   Object.assign(control, { name: `parameter.${name}`, id: `parameter-${number}`, value: typed.values[name] ?? value });
   label.htmlFor = control.id;
   label.textContent = name;
+  if (help) {
+    Object.assign(hint, { id: `${control.id}-hint`, textContent: help });
+    control.setAttribute("aria-describedby", hint.id);
+  } else hint.remove();
   if (typed.errors[name]) requestAnimationFrame(() => showBeside(control, [typed.errors[name]]));
   return part;
 }
@@ -73,12 +86,19 @@ function showParameters() {
   const wanted = model?.parameters ?? [];
   declared.hidden = !wanted.length;
   setField(declared, "model", model?.name ?? "");
-  declared.querySelector(".declared-fields").replaceChildren(...wanted.map(parameterField));
+  const parts = wanted.map(parameterField);
+  const rest = parts.splice(SHOWN);
+  const more = declared.querySelector("details");
+  declared.querySelector(".declared-fields").replaceChildren(...parts);
+  more.querySelector(".declared-fields").replaceChildren(...rest);
+  more.querySelector("summary").textContent = `${rest.length} more`;
+  more.hidden = !rest.length;
+  more.open = wanted.slice(SHOWN).some(({ name, value }) => typed.errors[name] || (typed.values[name] ?? value) !== value);
 }
 
 //: What the user picked stays; what was only proposed follows the model.
 function propose(name, value) {
-  if (!value || (field(name).value && field(name).value !== proposed[name])) return;
+  if (field(name).value === value || (field(name).value && field(name).value !== proposed[name])) return;
   field(name).value = value;
   proposed[name] = value;
 }
@@ -86,7 +106,7 @@ function propose(name, value) {
 function followModel() {
   const model = choices.models[field("model").value];
   if (model) {
-    propose("dataset", String(model.dataset ?? ""));
+    if (model.dataset || !model.reads_data) propose("dataset", String(model.dataset ?? ""));
     propose("name", `${model.name}-${choices.stamp}`);
   }
   typed.values = typed.errors = {}; // they were the other model's
@@ -99,6 +119,119 @@ form.addEventListener("input", showWords);
 showParameters();
 showWords();
 ask();
+
+// --- A script, a folder or an archive of the user's: a model as soon as it is dropped, and the one that is picked ----
+
+const code = document.getElementById("code");
+
+function say(sentence, problem = "") {
+  setField(code, "said", sentence);
+  setField(code, "problem", problem);
+  code.querySelector("[data-which]").hidden = true;
+}
+
+function take(answer) {
+  const key = String(answer.model);
+  choices.models[key] = answer;
+  const select = field("model");
+  if (![...select.options].some(({ value }) => value === key)) select.append(new Option(answer.name, key));
+  select.value = key;
+  select.dispatchEvent(new Event("change", { bubbles: true }));
+  select.dispatchEvent(new Event("input", { bubbles: true }));
+  say(answer.sentence);
+}
+
+function askWhich(scripts, values) {
+  const entry = document.getElementById("code-entry");
+  const which = code.querySelector("[data-which]");
+  entry.replaceChildren(new Option("Pick the script", ""), ...scripts.map((name) => new Option(name)));
+  entry.onchange = () => entry.value && sendCode({ ...values, entry_point: entry.value });
+  which.hidden = false;
+  entry.focus();
+}
+
+async function sendCode(values) {
+  const body = new FormData();
+  for (const [name, value] of Object.entries(values)) body.set(name, ...[value].flat());
+  body.set("csrfmiddlewaretoken", form.elements.csrfmiddlewaretoken.value);
+  say("Sending …");
+  try {
+    const response = await fetch(code.dataset.address, { method: "POST", body, headers: { Accept: "application/json" } });
+    const answer = await response.json();
+    if (!response.ok) return say("", answer.error);
+    if (!answer.scripts) return take(answer);
+    say("");
+    askWhich(answer.scripts, values);
+  } catch {
+    say("", "The server did not answer: drop it again.");
+  }
+}
+
+//: One file as it is, several packed into one. `files`: [path, File].
+async function sendFiles(files, name) {
+  if (!files.length) return say("", "There is no file in it: drop a script, or the folder that holds it.");
+  const size = files.reduce((sum, [, file]) => sum + file.size, 0);
+  if (size > Number(code.dataset.maxBytes)) return say("", `It holds ${bytes(size)}: more than is taken. Leave data out.`);
+  const single = files.length === 1 && !files[0][0].includes("/");
+  try {
+    await sendCode({ file: single ? files[0][1] : [await packed(files), `${name}.tar`] });
+  } catch (error) {
+    say("", error.message);
+  }
+}
+
+//: What nobody trains from: versions, environments, caches.
+const LEFT_OUT = new Set([".git", ".venv", "venv", "__pycache__", "node_modules", ".ipynb_checkpoints", ".DS_Store"]);
+
+async function filesBelow(entry, path) {
+  if (LEFT_OUT.has(entry.name)) return [];
+  if (entry.isFile) return [[path, await new Promise((resolve, reject) => entry.file(resolve, reject))]];
+  const reader = entry.createReader();
+  const found = [];
+  for (;;) {
+    const entries = await new Promise((resolve, reject) => reader.readEntries(resolve, reject));
+    if (!entries.length) return found;
+    for (const each of entries) found.push(...(await filesBelow(each, `${path}/${each.name}`)));
+  }
+}
+
+async function onDrop(event) {
+  event.preventDefault();
+  code.classList.remove("is-over");
+  // Before anything is waited for: the list is empty afterwards.
+  const entries = [...event.dataTransfer.items].map((item) => item.webkitGetAsEntry()).filter(Boolean);
+  const files = (await Promise.all(entries.map((entry) => filesBelow(entry, entry.name)))).flat();
+  await sendFiles(files, entries.length === 1 ? entries[0].name : "scripts");
+}
+
+function onFolder({ target }) {
+  const files = [...target.files].map((file) => [file.webkitRelativePath, file]);
+  const kept = files.filter(([path]) => !path.split("/").some((part) => LEFT_OUT.has(part)));
+  sendFiles(kept, files[0]?.[0].split("/")[0] ?? "");
+  target.value = "";
+}
+
+if (code) {
+  for (const name of ["dragenter", "dragover"])
+    code.addEventListener(name, (event) => {
+      event.preventDefault();
+      code.classList.add("is-over");
+    });
+  code.addEventListener("dragleave", () => code.classList.remove("is-over"));
+  code.addEventListener("drop", onDrop);
+  document.getElementById("code-folder").addEventListener("change", onFolder);
+  document.getElementById("code-file").addEventListener("change", ({ target }) => {
+    if (target.files[0]) sendFiles([[target.files[0].name, target.files[0]]], "");
+    target.value = "";
+  });
+  const path = document.getElementById("code-path");
+  path.addEventListener("change", () => path.value.trim() && sendCode({ path: path.value.trim() }));
+  path.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter") return;
+    event.preventDefault(); // it would start the training
+    path.blur();
+  });
+}
 
 // --- Weights from the computer: sent as soon as a file is chosen, then one more choice of what to start from ---
 

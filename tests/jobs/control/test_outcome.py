@@ -16,6 +16,10 @@ MEMORY = RankEnd("b", code=1, error={"kind": "OutOfMemoryError", "message": "CUD
 EXIT_3 = RankEnd("b", code=3)
 CRASHED = RankEnd("b", signal=11, by_script=True, error={"kind": "SIGSEGV", "message": "crashed", "traceback": ""})
 NO_MEMORY = RankEnd("b", signal=9, by_script=True, error={"kind": "OutOfMemory", "message": "killed", "traceback": ""})
+USAGE = RankEnd(
+    "b", code=2, error={"kind": "UsageError", "message": "x.py: error: no --hiden", "traceback": "usage: x"}
+)
+NO_PYTHON = RankEnd("b", code=1, error={"kind": "SyntaxError", "message": "'(' was never closed", "traceback": ""})
 LATE = RankEnd(
     "b", signal=6, by_script=True, error={"kind": "LaunchTimeout", "message": "after 1800 s ...", "traceback": "..."}
 )
@@ -62,6 +66,8 @@ CASES = {
         {"state": JobState.STARTING, "ends": (EXIT_3,), "stepped": False, "trains": False},
         RESTART,
     ),
+    "called wrongly: no other attempt can end otherwise": ({"ends": (USAGE, USAGE)}, FAILED),
+    "no Python": ({"ends": (NO_PYTHON,)}, FAILED),
     "the same error again at the same step": ({**AGAIN, "ends": (BROKEN,)}, FAILED),
     "the same error again before that step": ({**AGAIN, "ends": (BROKEN,), "step": 3}, FAILED),
     "the same error after more steps": ({**AGAIN, "ends": (BROKEN,), "step": 8}, RESTART),
@@ -241,3 +247,9 @@ def test_only_starts_without_a_step_count(stepped: bool, before: int, after: int
     verdict = judge(replace(FACTS, ends=(KILLED,), stepped=stepped, fruitless_starts=before))
     assert verdict is not None
     assert verdict.fruitless_starts == after
+
+
+def test_a_script_that_ended_itself_is_quoted() -> None:
+    verdict = judge(replace(FACTS, ends=(USAGE,)))
+    assert verdict is not None
+    assert text_of(verdict.params) == "The script failed on b: x.py: error: no --hiden."

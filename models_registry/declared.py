@@ -1,0 +1,117 @@
+"""What a script declares, as it was read from its code: arguments and what it needs. Pure; stored with a version."""
+
+import difflib
+import json
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self
+
+from core.parameters import Scalar
+
+__all__ = ["Argument", "Declared", "Takes"]
+
+#: What follows a `--name`: a value; nothing (a flag); nothing, with `--no-name` for false; several words.
+Takes = Literal["value", "flag", "switch", "words"]
+
+#: Names at least so alike are one with a slip of the pen.
+_ALIKE = 0.75
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A `--name` that a script declares by argparse or click."""
+
+    name: str
+    #: What it accepts, () if that cannot be read; None: anything.
+    choices: tuple[Any, ...] | None = None
+    #: None: it has none, or not one that can be read.
+    default: Any = None
+    help: str = ""
+    takes: Takes = "value"
+    #: Its value is converted by `int` or `float`.
+    is_number: bool = False
+    #: Its other long names.
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def is_boolean(self) -> bool:
+        return self.takes in ("flag", "switch")
+
+
+@dataclass(frozen=True)
+class Declared:
+    """Of the entry point and what it imports of its folder."""
+
+    arguments: tuple[Argument, ...] = ()
+    #: It ends at any other argument, and all of them could be read.
+    is_complete: bool = False
+    #: It names DATA_DIR, or is written for WMLA: without a dataset it has nothing to train on.
+    reads_data: bool = True
+    #: It imports WMLA's `pth_parameter_mgr`, which tells it every setting.
+    asks_manager: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Self:
+        """Of a version that was stored without it, nothing is known."""
+        arguments = [
+            Argument(**{**each, "choices": _tuple(each["choices"]), "aliases": tuple(each["aliases"])})
+            for each in stored.get("arguments", ())
+        ]
+        return cls(**{**stored, "arguments": tuple(arguments)})
+
+    def find(self, name: str) -> Argument | None:
+        """By a name in full, or by a beginning that only one has, as argparse takes it."""
+        named = [each for each in self.arguments if name in (each.name, *each.aliases)]
+        begun = [each for each in self.arguments if each.name.startswith(name)]
+        return named[0] if named else begun[0] if len(begun) == 1 else None
+
+    def misfits(self, parameters: Mapping[str, Any], others: Collection[str] = ()) -> dict[str, str]:
+        """Name -> a sentence, for each parameter that the script would not take. `others`: names that it may have."""
+        found = {name: self._misfit(name, value) for name, value in parameters.items() if name not in others}
+        return {name: sentence for name, sentence in found.items() if sentence}
+
+    def words(self, parameters: Mapping[str, Scalar]) -> list[str]:
+        """The parameters as the script takes them: `--name value`, and `--name` alone for a flag that is on."""
+        return [word for name, value in parameters.items() for word in self._words(name, value)]
+
+    def _misfit(self, name: str, value: Any) -> str:
+        argument = self.find(name)
+        if argument is None:
+            return self._unknown(name)
+        if argument.is_boolean and not isinstance(value, bool):
+            return f"The parameter {name} is true or false: the script declares --{argument.name} without a value."
+        if argument.is_number and (isinstance(value, bool) or not isinstance(value, int | float)):
+            return f"The parameter {name} is a number{_such_as(argument.default)}."
+        if argument.choices and str(value) not in [str(choice) for choice in argument.choices]:
+            return f"The parameter {name} is one of {', '.join(map(str, argument.choices))}."
+        return ""
+
+    def _unknown(self, name: str) -> str:
+        names = [each for argument in self.arguments for each in (argument.name, *argument.aliases)]
+        alike = difflib.get_close_matches(name, names, 1, _ALIKE)
+        if not alike and not self.is_complete:
+            return ""
+        hint = f"did you mean {alike[0]}?" if alike else f"it has {', '.join(sorted(names)) or 'none'}."
+        return f"The script declares no --{name}: {hint}"
+
+    def _words(self, name: str, value: Scalar) -> list[str]:
+        argument = self.find(name)
+        if argument is not None and argument.is_boolean and isinstance(value, bool):
+            off = [f"--no-{argument.name}"] if argument.takes == "switch" else []
+            return [f"--{name}"] if value else off
+        if argument is not None and argument.takes == "words" and isinstance(value, str):
+            return [f"--{name}", *value.split()]
+        return [f"--{name}", str(value).lower() if isinstance(value, bool) else str(value)]
+
+
+def _tuple(choices: Sequence[Any] | None) -> tuple[Any, ...] | None:
+    return None if choices is None else tuple(choices)
+
+
+def _such_as(default: Any) -> str:
+    is_number = isinstance(default, int | float) and not isinstance(default, bool) and math.isfinite(default)
+    return f", such as {json.dumps(default)}" if is_number else ""
