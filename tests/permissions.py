@@ -85,6 +85,8 @@ RULES: dict[str, Audience | Rule] = {
     "GET jobs:detail": OWNER_SEES,
     "GET jobs:live": OWNER_SEES,
     "GET jobs:curves": OWNER_SEES,
+    "GET jobs:file": Rule(OWNER_SEES, query="path=metrics.jsonl"),
+    "GET jobs:picture": Rule(NOT_THERE, query="path=metrics.jsonl"),
     "GET jobs:part": Rule(OWNER_SEES, args={"part": "ranks"}),
     "POST jobs:change": Rule(OWNER_CHANGES, body={"priority": 6000}),
     "POST jobs:change-preview": Rule(OWNER_CHANGES, body={"priority": 6000}),

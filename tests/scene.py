@@ -16,6 +16,7 @@ from django.utils import timezone
 from datasets.inspection.findings import parts_of
 from datasets.inspection.inspect import inspect
 from datasets.models import DatasetVersion
+from jobs.files.folder import job_folder
 from jobs.messages import message
 from jobs.models import AllocationPoint, Job, JobEvent, MetricPoint, Rank, SlotClaim
 from jobs.states import JobState, RankState, Reason
@@ -118,6 +119,9 @@ def build_scene(now: datetime | None = None) -> Scene:
         submitted_at=now - timedelta(minutes=2),
     )
     JobFactory(**{**common, "owner": bob}, name="bobs-secret", reason_params=message("submitted"))
+    scores = job_folder(done).attempt(1) / "scores.csv"
+    scores.parent.mkdir(parents=True, exist_ok=True)
+    scores.write_text("epoch,loss\n1,0.5\n2,0.25\n")
     return Scene(alice, first, second, waiting, failed, done, model, dataset, _refused(alice))
 
 

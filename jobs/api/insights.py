@@ -81,7 +81,7 @@ class JobEta(JobView):
 
 
 class JobFiles(JobView, ListAPIView[Any]):
-    """List what the job has published: model, checkpoints, metrics. Its logs are listed below `logs/files/`."""
+    """List what the run has written in RESULT_DIR, LOG_DIR and its working folder. Logs are below `logs/files/`."""
 
     serializer_class = FileOutput
     pagination_class = ListPages

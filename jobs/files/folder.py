@@ -4,17 +4,21 @@ One folder per attempt keeps what each life of the job wrote. `current` names th
 (`log`, `checkpoint`, ...) lead through it, so that a reader need not know about attempts.
 """
 
+import json
 import os
 import re
 import shutil
 import stat
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from django.conf import settings
 
+from core.folders import regular_files
 from jobs.models import Job
 
 __all__ = ["INITIAL", "PUBLISHED", "TRAIN_DIR", "JobFolder", "job_folder", "open_regular", "safe_name", "stage"]
@@ -22,12 +26,15 @@ __all__ = ["INITIAL", "PUBLISHED", "TRAIN_DIR", "JobFolder", "job_folder", "open
 #: What the current attempt publishes beside its folder.
 PUBLISHED = ("log", "checkpoint", "model", "metrics.jsonl", "plans.jsonl", "val_dict_list.json")
 _FORMER = "attempt-*/checkpoint"
+_CODE = "_submitted_code"
 #: Below a job's folder: the checkpoint or weights that it begins with.
 INITIAL = "initial"
 #: In an attempt's folder: trained weights, as WMLA's `--train_dir`.
 TRAIN_DIR = "model/train"
 _CREATED_AT_START = ("log", "checkpoint", TRAIN_DIR, "journal")
 _IGNORED_CODE = shutil.ignore_patterns("__pycache__", ".git", "*.pyc")
+#: Below a job's folder: the submitted files, as `{path: [size, mtime in ns]}`. A run wrote what else is among them.
+_MANIFEST = "code.json"
 #: Leaves room below the 255 bytes that file systems allow for a name.
 _MAX_NAME_BYTES = 120
 
@@ -40,7 +47,15 @@ class JobFolder:
 
     @property
     def code(self) -> Path:
-        return self.path / "_submitted_code" / self.code_name
+        return self.path / _CODE / self.code_name
+
+    def is_submitted(self, name: str, status: os.stat_result) -> bool:
+        """Whether this file of the code's folder is as it was submitted. `name`: relative to it."""
+        return self._submitted is None or self._submitted.get(name) == [status.st_size, status.st_mtime_ns]
+
+    @cached_property
+    def _submitted(self) -> dict[str, list[int]] | None:
+        return _manifest_of(self.code)
 
     def attempt(self, number: int) -> Path:
         return self.path / f"attempt-{number}"
@@ -104,15 +119,43 @@ def stage(user_name: str, model_name: str, code: Path) -> StagedFolder:
     try:
         staged.path.mkdir(parents=True, mode=0o755)
         # Links stay links: copying what they lead to could copy anything.
-        shutil.copytree(
-            code, staged.path / "_submitted_code" / safe_name(model_name), symlinks=True, ignore=_IGNORED_CODE
-        )
+        copy = staged.path / _CODE / safe_name(model_name)
+        shutil.copytree(code, copy, symlinks=True, ignore=_ignored_of(code))
+        (staged.path / _MANIFEST).write_text(json.dumps(_facts_of(copy)))
         for name in PUBLISHED:
             (staged.path / name).symlink_to(Path("current") / name)
     except OSError:
         staged.discard()
         raise
     return staged
+
+
+def _facts_of(folder: Path) -> dict[str, list[int]]:
+    found = {name: file.stat() for name, file in regular_files(folder)}
+    return {name: [status.st_size, status.st_mtime_ns] for name, status in found.items()}
+
+
+def _manifest_of(code: Path) -> dict[str, list[int]] | None:
+    """What was submitted of a job's code; None where nobody wrote it down, or the folder is no job's."""
+    try:
+        manifest: dict[str, list[int]] = json.loads((code.parent.parent / _MANIFEST).read_text())
+    except (OSError, ValueError):
+        return None
+    return manifest if code.parent.name == _CODE else None
+
+
+def _ignored_of(code: Path) -> Callable[[str, list[str]], set[str]]:
+    """For `copytree`: of a job's code, all that its run wrote."""
+    manifest = _manifest_of(code)
+    submitted = {Path(name) for name in manifest or ()}
+    kept = submitted | {parent for name in submitted for parent in name.parents}
+
+    def ignored(folder: str, names: list[str]) -> set[str]:
+        left_out = set(_IGNORED_CODE(folder, names))
+        here = Path(folder).relative_to(code)
+        return left_out if manifest is None else left_out | {name for name in names if here / name not in kept}
+
+    return ignored
 
 
 def open_regular(path: str | Path, folder: int | None = None) -> int | None:

@@ -1,6 +1,7 @@
 from django.urls import path, re_path
 
 from jobs.pages.compare import views as compare
+from jobs.pages.job import files
 from jobs.pages.job import views as job
 from jobs.pages.list import views as list_views
 from jobs.pages.train import views as train
@@ -22,6 +23,8 @@ urlpatterns = [
     path("<int:job_id>/", job.job_detail, name="detail"),
     path("<int:job_id>/live.json", job.job_detail_live, name="live"),
     path("<int:job_id>/curves.json", job.job_curves, name="curves"),
+    path("<int:job_id>/file/", files.job_file, name="file"),
+    path("<int:job_id>/picture/", files.job_picture, name="picture"),
     path("<int:job_id>/change/", job.job_change, name="change"),
     path("<int:job_id>/change/preview/", train.job_change_preview, name="change-preview"),
     path("<int:job_id>/undo/", train.job_undo, name="undo"),

@@ -131,27 +131,17 @@ def test_what_came_too_late_is_said(scene: Scene, alices: Client) -> None:
     assert refusals_by_state()["SUCCEEDED"]["cancel"] in response.content.decode()
 
 
-def test_train_again_submits_the_same_once_more(scene: Scene, alices: Client) -> None:
-    code = job_folder(scene.done).code
-    code.mkdir(parents=True)
-    (code / scene.model.entry_point).write_text("x = 1\n")
-
-    response = alices.post(f"/jobs/{scene.done.pk}/clone/")
-
-    copy = Job.objects.latest("pk")
-    assert response.headers["Location"] == f"/jobs/{copy.pk}/"
-    assert (copy.name, copy.state, copy.max_slots) == (scene.done.name, JobState.PENDING, scene.done.max_slots)
-
-
-def test_train_again_says_why_it_cannot(scene: Scene, alices: Client) -> None:
+def test_a_clone_whose_code_is_gone_says_why_it_cannot_be_made(
+    scene: Scene, alices: Client, training: dict[str, object]
+) -> None:
     before = Job.objects.count()
-    response = alices.post(f"/jobs/{scene.done.pk}/clone/", follow=True)
+    response = alices.post("/jobs/new/", {**training, "clone": scene.done.pk})
 
     assert "cannot be copied" in response.content.decode()
     assert Job.objects.count() == before
 
 
-@pytest.mark.parametrize("path", ["cancel", "suspend", "resume", "change", "clone"])
+@pytest.mark.parametrize("path", ["cancel", "suspend", "resume", "change"])
 def test_nothing_changes_by_following_a_link(scene: Scene, alices: Client, path: str) -> None:
     assert alices.get(f"/jobs/{scene.first.pk}/{path}/").status_code == 405
 

@@ -1,0 +1,36 @@
+"""The page of one of a run's files, and its picture."""
+
+from django.http import FileResponse, Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from core.errors import NotFound
+from jobs.files.preview import file_preview, open_picture
+from jobs.pages.queries import job_or_404
+
+__all__ = ["job_file", "job_picture"]
+
+
+@require_safe
+def job_file(request: HttpRequest, job_id: int) -> HttpResponse:
+    """Show the beginning of the file `?path=`."""
+    job = job_or_404(request.user, job_id)
+    try:
+        preview = file_preview(job, request.GET.get("path", ""))
+    except NotFound as error:
+        raise Http404(error.message) from error
+    page = reverse("jobs:detail", args=[job.pk])
+    crumbs = [("Jobs", "/jobs/"), (job.name, page), (preview.path, None)]
+    return render(request, "jobs/job/file.html", {"section": "jobs", "crumbs": crumbs, "job": job, "file": preview})
+
+
+@require_safe
+def job_picture(request: HttpRequest, job_id: int) -> FileResponse:
+    """Send the picture `?path=`, to be shown."""
+    job = job_or_404(request.user, job_id)
+    try:
+        stream, kind = open_picture(job, request.GET.get("path", ""))
+    except NotFound as error:
+        raise Http404(error.message) from error
+    return FileResponse(stream, content_type=kind)

@@ -1,0 +1,124 @@
+"""What a run wrote: listed, previewed and in the zip, wherever it was put; and nothing of it is in a clone's code."""
+
+import io
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+from django.test import Client
+
+from jobs import actions
+from jobs.files.folder import job_folder
+from jobs.files.result import result_files
+from jobs.models import Job
+from tests.factories import set_job
+from tests.jobs.conftest import Submit
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
+
+
+@pytest.fixture
+def run(submit: Submit) -> Job:
+    """A run that has written into each of its folders."""
+    job = submit()
+    set_job(job, attempt=1)
+    folder = job_folder(job)
+    current = folder.start_attempt(1)
+    log = current / "log" / "h.0.1.h"
+    log.mkdir()
+    for name in ("stdout", "stderr", "error.json", "fatal"):
+        (log / name).write_text("ours")
+    (log / "events.tfevents").write_bytes(b"\0\1")
+    for name in ("coordinator.json", "launch.gpu-host-1.json", "journal/shim.jsonl", "log/shim.h.err"):
+        (current / name).write_text("ours, with s3cr3ts")
+    (current / "scores.csv").write_text("epoch,loss\n1,0.5\n")
+    (current / "plots").mkdir()
+    (current / "plots/a.png").write_bytes(PNG)
+    (folder.code / "notes.txt").write_text("hello <b>\n")
+    (folder.code / "out").mkdir()
+    (folder.code / "out/weights.bin").write_bytes(b"\0" * 10)
+    (folder.code / "link").symlink_to("/etc/passwd")
+    return Job.objects.get(pk=job.pk)
+
+
+def below(job: Job, name: str) -> str:
+    return f"_submitted_code/{job_folder(job).code_name}/{name}"
+
+
+def test_everything_that_the_run_wrote_is_listed(run: Job) -> None:
+    assert {(file.place, file.shown_path) for file in result_files(run)} == {
+        ("RESULT_DIR", "scores.csv"),
+        ("RESULT_DIR", "plots/a.png"),
+        ("LOG_DIR", "events.tfevents"),
+        ("working folder", "notes.txt"),
+        ("working folder", "out/weights.bin"),
+    }
+
+
+def test_a_submitted_file_that_the_run_has_changed_is_its_own(run: Job) -> None:
+    script = job_folder(run).code / "main.py"
+    os.utime(script, ns=(1, 1))
+    assert "main.py" in {file.shown_path for file in result_files(run)}
+
+
+def test_each_is_in_the_zip_and_downloaded_by_itself(run: Job, alice_api: Client) -> None:
+    answer = alice_api.get(f"/api/v1/jobs/{run.pk}/result/")
+    names = set(zipfile.ZipFile(io.BytesIO(b"".join(answer.streaming_content))).namelist())
+    listed = alice_api.get(f"/api/v1/jobs/{run.pk}/files/").json()["results"]
+    assert len(listed) == 5
+    assert {file["path"] for file in listed} <= names
+    assert below(run, "main.py") in names
+    assert not {name for name in names if name.startswith(("launch.", "coordinator.", "journal"))}
+    for file in listed:
+        got = alice_api.get(f"/api/v1/jobs/{run.pk}/files/download/", {"path": file["path"]})
+        assert len(b"".join(got.streaming_content)) == file["size_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("scores.csv", '<th scope="col">loss</th>'),
+        ("plots/a.png", "/picture/?path=plots%2Fa.png"),
+        ("notes.txt", "hello &lt;b&gt;"),
+        ("out/weights.bin", "neither text nor a picture"),
+    ],
+)
+def test_a_file_is_previewed(run: Job, alice_client: Client, path: str, shown: str) -> None:
+    path = path if path in ("scores.csv", "plots/a.png") else below(run, path)
+    page = alice_client.get(f"/jobs/{run.pk}/file/", {"path": path}).content.decode()
+    assert shown in page
+    assert f"/files/download/?path={path.replace('/', '%2F')}" in page
+
+
+def test_a_picture_is_sent_as_one_and_nothing_else_is(run: Job, alice_client: Client) -> None:
+    sent = alice_client.get(f"/jobs/{run.pk}/picture/", {"path": "plots/a.png"})
+    assert (sent.headers["Content-Type"], b"".join(sent.streaming_content)) == ("image/png", PNG)
+    assert sent.headers["X-Content-Type-Options"] == "nosniff"
+    (job_folder(run).attempt(1) / "x.svg").write_text("<svg onload='alert(1)'/>")
+    for path in ("x.svg", "scores.csv"):
+        assert alice_client.get(f"/jobs/{run.pk}/picture/", {"path": path}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "", ".", "..", "/etc/passwd", "a\0b", "../1/scores.csv", "journal/shim.jsonl", "launch.gpu-host-1.json",
+        "coordinator.json", "_submitted_code/../code.json", "code.json", "_submitted_code/digits-cnn/link",
+        "_submitted_code/digits-cnn/../../code.json", "gone.txt", "plots",
+    ],
+)  # fmt: skip
+def test_nothing_else_is_given_out(run: Job, alice_client: Client, alice_api: Client, path: str) -> None:
+    assert alice_client.get(f"/jobs/{run.pk}/file/", {"path": path}).status_code == 404
+    assert alice_client.get(f"/jobs/{run.pk}/picture/", {"path": path}).status_code == 404
+    assert alice_api.get(f"/api/v1/jobs/{run.pk}/files/download/", {"path": path}).status_code in (400, 404)
+
+
+def test_a_clone_has_the_code_and_nothing_that_the_run_wrote(run: Job) -> None:
+    (Path(run.model.path) / "main.py").write_text("changed since")
+    copy = actions.clone(run, run.owner)
+    code = job_folder(copy).code
+    assert sorted(path.name for path in code.rglob("*")) == ["main.py"]
+    assert (code / "main.py").read_text() == "print('training')\n"
+    again = actions.clone(copy, run.owner)
+    assert (job_folder(again).code / "main.py").read_text() == "print('training')\n"
