@@ -31,7 +31,8 @@ function header(path, size) {
   put(156, "0");
   put(257, "ustar\x0000");
   put(345, prefix);
-  put(148, `${octal(block.reduce((sum, byte) => sum + byte, 0), 6)} `);
+  const checksum = block.reduce((sum, byte) => sum + byte, 0);
+  put(148, `${octal(checksum, 6)} `);
   return block;
 }
 
