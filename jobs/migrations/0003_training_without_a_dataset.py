@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
     dependencies = [
         ("datasets", "0001_initial"),
-        ("jobs", "0001_initial"),
+        ("jobs", "0002_claims_that_train"),
     ]
 
     operations = [
