@@ -2,6 +2,7 @@
 
 import ast
 import re
+import sys
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -81,7 +82,18 @@ def test_everything_that_is_required_is_pinned() -> None:
     loose = [
         line for line in (ROOT / "requirements.txt").read_text().splitlines() if line[0] != "#" and "==" not in line
     ]
-    assert loose == []
+    assert loose == ["-e ./runtime"], "what trainings import, from this checkout"
+
+
+def test_the_runtime_requires_what_it_imports() -> None:
+    """It is installed by requirements.txt, and by itself where scripts are written."""
+    project = tomllib.loads((ROOT / "runtime/pyproject.toml").read_text())["project"]
+    modules = {path.stem for path in (ROOT / "runtime/tidepool").iterdir()} | {"tidepool", "torch"}
+    imported = set()
+    for file in (ROOT / "runtime/tidepool").rglob("*.py"):
+        for line in re.findall(r"^\s*(?:import|from) (\w+)", file.read_text(), re.MULTILINE):
+            imported.add(line)
+    assert imported - sys.stdlib_module_names - modules == set(project["dependencies"])
 
 
 def test_links_between_documents_lead_somewhere() -> None:
