@@ -8,6 +8,7 @@ from typing import Any
 from axes.handlers.proxy import AxesProxyHandler
 from django.conf import settings
 from django.contrib.auth import authenticate
+from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import User
 from django.core.cache.backends.locmem import LocMemCache
 from django.http import HttpRequest
@@ -18,11 +19,14 @@ from rest_framework.authentication import BaseAuthentication, BasicAuthenticatio
 from rest_framework.exceptions import AuthenticationFailed, Throttled
 from rest_framework.request import Request
 
+from accounts.hashing import verifying
 from accounts.models import ApiToken
 from accounts.tokens import digest_of
 
-__all__ = ["REALM", "BasicLogin", "BearerToken", "XAuthToken", "address_of"]
+__all__ = ["BACKEND", "REALM", "BasicLogin", "BearerToken", "Passwords", "XAuthToken", "address_of"]
 
+#: As sessions name it.
+BACKEND = "accounts.authentication.Passwords"
 #: A password hash costs 0.4 s of CPU: scripts that poll must not pay it for each request.
 CACHE_SECONDS = 60.0
 #: Credentials that were right a moment ago, by a digest keyed for this process: user's id and stored password hash.
@@ -37,6 +41,20 @@ REALM = 'Bearer realm="api"'
 def address_of(request: HttpRequest) -> str:
     """Address of whoever asks; "" where there is none, as on a unix socket."""
     return str(request.META.get("REMOTE_ADDR") or "")
+
+
+class Passwords(ModelBackend):
+    """Django's, in turns: verifying a password is the dearest that strangers may ask for."""
+
+    def authenticate(
+        self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **kwargs: Any
+    ) -> User | None:
+        address = address_of(request) if request is not None else ""
+        with verifying.turn(address):
+            user = super().authenticate(request, username=username, password=password, **kwargs)
+        if user is None:
+            verifying.count_failure(address)
+        return user
 
 
 class BearerToken(BaseAuthentication):

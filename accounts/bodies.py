@@ -16,6 +16,7 @@ from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 
 from accounts.authentication import REALM, BasicLogin, BearerToken, XAuthToken
+from core.errors import TooMany
 
 __all__ = ["STRANGERS_BYTES", "LimitedBodies", "announced_bytes", "largest_body"]
 
@@ -102,7 +103,7 @@ def _is_known(scope: Scope) -> bool:
     asked = Request(request)
     try:
         return any(way().authenticate(asked) is not None for way in (BearerToken, XAuthToken, BasicLogin))
-    except APIException:
+    except (APIException, TooMany):
         return False
 
 

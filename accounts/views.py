@@ -14,6 +14,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from accounts import actions
+from accounts.authentication import BACKEND
 from accounts.forms import ROLES, InviteForm, NewPasswordForm, OwnPasswordForm, TokenForm
 from accounts.passwords import Handout, change_own_password, count_wrong_link, find_link, set_password_by_link
 from accounts.queries import find_user, user_row, users
@@ -41,7 +42,6 @@ __all__ = [
 
 LIST_CRUMB = ("Users", "/users/")
 _ROLES = [(role.value, role.label, words) for role, words in ROLES.items()]
-_BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
 @require_safe
@@ -91,7 +91,7 @@ def one_time_link(request: HttpRequest, link_id: int, secret: str) -> HttpRespon
         username = find_link(request, link_id, secret).user.get_username()
         if request.method == "POST" and form.is_valid():
             user = set_password_by_link(request, link_id, secret, form.cleaned_data["password"])
-            login(request, user, backend=_BACKEND)
+            login(request, user, backend=BACKEND)
             messages.success(request, "Your password is set, and you are logged in.")
             return redirect("overview")
     except NotFound as error:

@@ -3,6 +3,7 @@
     UserError (400)      what was given does not fit; `fields` says where
     ├── NotAllowed (403) it exists and may be seen, but this user must not do that
     ├── NotFound (404)   it does not exist, or this user must not know
+    ├── TooMany (429)    it fits, but later: `retry_seconds`
     └── Conflict (409)   it would have fitted, but not in the state that things are in
 
 The message is one sentence that says what to do. Pages, the API and commands show it as it is.
@@ -10,7 +11,7 @@ The message is one sentence that says what to do. Pages, the API and commands sh
 
 from collections.abc import Mapping, Sequence
 
-__all__ = ["Conflict", "NotAllowed", "NotFound", "UserError", "field_error"]
+__all__ = ["Conflict", "NotAllowed", "NotFound", "TooMany", "UserError", "field_error"]
 
 
 class UserError(ValueError):
@@ -40,6 +41,15 @@ class NotFound(UserError):
 class Conflict(UserError):
     status = 409
     default_code = "conflict"
+
+
+class TooMany(UserError):
+    status = 429
+    default_code = "throttled"
+
+    def __init__(self, message: str, *, retry_seconds: int) -> None:
+        super().__init__(message)
+        self.retry_seconds = retry_seconds
 
 
 def field_error(name: str, sentence: str, *, code: str | None = None) -> UserError:

@@ -20,7 +20,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.urls import remove_query_param, replace_query_param
 
-from core.errors import NotFound, UserError, field_error
+from core.errors import NotFound, TooMany, UserError, field_error
 from core.keyset import AFTER, BEFORE, KeysetPage, Order, keyset_page
 from core.live import without_nan
 from core.text import by_reference, whole
@@ -246,7 +246,9 @@ def error_response(error: Exception, context: dict[str, Any]) -> Response | None
     """DRF's exception handler: every refusal in one shape. What is our own mistake stays a 500, and is logged."""
     error = _translated(error)
     if isinstance(error, UserError):
-        return Response({"error": error.message, "code": error.code, "fields": error.fields}, status=error.status)
+        headers = {"Retry-After": str(error.retry_seconds)} if isinstance(error, TooMany) else {}
+        body = {"error": error.message, "code": error.code, "fields": error.fields}
+        return Response(body, status=error.status, headers=headers)
     if not isinstance(error, exceptions.APIException):
         return None
     headers = {}

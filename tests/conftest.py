@@ -13,6 +13,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from rest_framework.test import APIClient
 
+from accounts.hashing import verifying
 from tests.factories import UserFactory
 from tests.runtime.process_tree import running_forkserver
 from tests.scene import Scene, build_scene
@@ -53,6 +54,12 @@ def home(tmp_path: Path, settings: Any) -> Path:
     for name in ("data", "models", "results"):
         (tmp_path / name).mkdir()
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def _nobody_has_failed_to_log_in() -> None:
+    """All tests have one address."""
+    verifying.forget()
 
 
 @pytest.fixture(scope="session")

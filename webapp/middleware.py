@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonRespons
 from django.shortcuts import resolve_url
 from whitenoise.middleware import WhiteNoiseMiddleware
 
-from core.errors import NotAllowed
+from core.errors import NotAllowed, TooMany
 from core.origins import is_own_origin
 from core.roles import SAFE_METHODS, SignedIn, refuse_what_viewers_send
 from webapp.views import refused
@@ -87,8 +87,8 @@ class LoginRequired:
         return None
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
-        """Show what a page's view refuses by `core.roles`."""
-        return refused(request, exception) if isinstance(exception, NotAllowed) else None
+        """Show what a page's view refuses by `core.roles`, or what the log-in has no room for."""
+        return refused(request, exception) if isinstance(exception, (NotAllowed, TooMany)) else None
 
 
 def _asks_itself(view: Callable[..., Any]) -> bool:

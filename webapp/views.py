@@ -5,7 +5,7 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from core.errors import NotAllowed
+from core.errors import NotAllowed, TooMany
 from core.live import CLUSTER, GROUPS, current_seqs, job_of_topic
 from core.pages import login_user
 from jobs.insight.trace import WINDOWS, cluster_trace, window_to_see
@@ -77,9 +77,12 @@ def permission_denied(request: HttpRequest, exception: Exception) -> HttpRespons
     return _refusal(request, 403, "permission_denied", "You may not do this: ask its owner or an administrator.")
 
 
-def refused(request: HttpRequest, error: NotAllowed) -> HttpResponseBase:
-    """Answer with a refusal by the user's role, in its own words."""
-    return _refusal(request, error.status, error.code, error.message, refusal=error.message)
+def refused(request: HttpRequest, error: NotAllowed | TooMany) -> HttpResponseBase:
+    """Answer with a refusal in its own words."""
+    answer = _refusal(request, error.status, error.code, error.message, refusal=error.message)
+    if isinstance(error, TooMany):
+        answer["Retry-After"] = str(error.retry_seconds)
+    return answer
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:

@@ -13,7 +13,7 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounts.authentication import BasicLogin
+from accounts.authentication import BACKEND, BasicLogin
 from accounts.models import ApiToken
 from accounts.tokens import log_off, log_on
 from core.errors import UserError
@@ -25,7 +25,6 @@ __all__ = ["auth_urls", "conductor_urls", "preauth_urls"]
 
 #: As long as Conductor's sessions last.
 SESSION_SECONDS = 8 * 3600
-_BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
 class ConductorLogonOutput(serializers.Serializer[Any]):
@@ -63,7 +62,7 @@ class ConductorLogon(ConductorView):
     def get(self, request: Request) -> Response:
         """Begin a session of 8 hours; its cookie is good for every port of this host."""
         user, plain = signed_in(request), request._request
-        login(plain, user, backend=_BACKEND)
+        login(plain, user, backend=BACKEND)
         plain.session.set_expiry(SESSION_SECONDS)
         plain.session.save()
         token = csrf_token_of(plain.session.session_key or "")

@@ -12,6 +12,7 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.contrib.sessions.backends.db import SessionStore
 
 from accounts import actions
+from accounts.authentication import BACKEND
 from core.hub import Hub
 from core.live import ACCOUNTS, CLUSTER, JOBS, Event, current_seqs, job_topic
 from core.roles import Role
@@ -81,7 +82,7 @@ def cast() -> tuple[User, User, Job]:
 def session_of(user: User) -> SessionStore:
     session = SessionStore()
     session["_auth_user_id"] = str(user.pk)
-    session["_auth_user_backend"] = "django.contrib.auth.backends.ModelBackend"
+    session["_auth_user_backend"] = BACKEND
     session["_auth_user_hash"] = user.get_session_auth_hash()
     session.create()
     return session
