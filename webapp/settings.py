@@ -5,6 +5,7 @@ from pathlib import Path
 
 from csp.constants import NONE, SELF, UNSAFE_INLINE
 
+from webapp.collected import is_collected
 from webapp.environment import Environment, certificate_file, embedded_broker_url, secret_key, with_secrets
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -65,6 +66,7 @@ DEBUG = _environment.flag("TIDEPOOL_DEBUG")
 ALLOWED_HOSTS = _environment.words("TIDEPOOL_ALLOWED_HOSTS", "127.0.0.1,localhost,[::1]")
 
 INSTALLED_APPS = [
+    "webapp",  # before staticfiles, whose command it extends
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -75,7 +77,6 @@ INSTALLED_APPS = [
     "csp",
     "drf_spectacular",
     "rest_framework",
-    "webapp",
     "core",
     "accounts",
     "datasets",
@@ -129,8 +130,18 @@ TIME_ZONE = "UTC"
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
 STATICFILES_FINDERS = ["django.contrib.staticfiles.finders.FileSystemFinder"]
-# Served straight from the folder: no build step, and a changed file is seen at the next start.
-WHITENOISE_USE_FINDERS = True
+STATIC_ROOT = _environment.folder("TIDEPOOL_STATIC_ROOT", BASE_DIR / ".static")
+_collected = is_collected(STATIC_ROOT, STATICFILES_DIRS[0])
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {
+        "BACKEND": "webapp.static_files.HashedFiles"
+        if _collected
+        else "django.contrib.staticfiles.storage.StaticFilesStorage"
+    },
+}
+WHITENOISE_USE_FINDERS = not _collected
+# Of names without a hash; those with one are kept for good.
 WHITENOISE_MAX_AGE = 60
 
 # --- Who may come in --------------------------------------------------------------------------------------------------

@@ -92,6 +92,7 @@ class Stack:
         self._enroll_hosts()
         self._retire_absent_hosts()
         self._requeue()
+        self._collect_static_files()
         # The database may have been restored from a backup.
         catch_up_with_folders()
         self._start_parts()
@@ -177,6 +178,11 @@ class Stack:
         self._children.start(self._specs.broker(program, socket, password))
         self._wait("broker", "broker", lambda: broker.is_answering(socket, password), _BROKER_SECONDS)
         self._report("broker", str(program), begun)
+
+    def _collect_static_files(self) -> None:
+        begun = time.monotonic()
+        call_command("collectstatic", verbosity=0, interactive=False, clear=True)
+        self._report("static files", "hashed and compressed", begun)
 
     def _enroll_hosts(self) -> None:
         known = set(Host.objects.filter(name__in=self._hosts).values_list("name", flat=True))

@@ -1,0 +1,36 @@
+"""`manage.py collectstatic`: Django's own, which hashes and compresses, and does nothing where nothing has changed."""
+
+import fcntl
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.contrib.staticfiles.management.commands import collectstatic
+from django.core.management import CommandError
+
+from webapp.collected import is_collected, note_collected
+from webapp.static_files import HashedFiles
+
+
+class Command(collectstatic.Command):
+    def handle(self, **options: Any) -> str | None:
+        root, [source] = Path(settings.STATIC_ROOT), settings.STATICFILES_DIRS
+        if is_collected(root, source):
+            return None
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            # Two homes of one checkout may start at once.
+            with (root.parent / f"{root.name}.lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if is_collected(root, source):
+                    return None
+                # The settings name this one only once the files are collected.
+                self.storage = HashedFiles()
+                report = super().handle(**options)
+                note_collected(root, source)
+                return report
+        except OSError as error:
+            raise CommandError(
+                f"{root} cannot be written ({error.strerror}): run collectstatic as a user who may, or set "
+                "TIDEPOOL_STATIC_ROOT to a folder of your own."
+            ) from None
