@@ -10,8 +10,8 @@ import re
 import shutil
 import stat
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,17 @@ from django.conf import settings
 from core.folders import regular_files
 from jobs.models import Job
 
-__all__ = ["INITIAL", "PUBLISHED", "TRAIN_DIR", "JobFolder", "job_folder", "open_regular", "safe_name", "stage"]
+__all__ = [
+    "INITIAL",
+    "PUBLISHED",
+    "TRAIN_DIR",
+    "JobFolder",
+    "job_folder",
+    "open_below",
+    "open_regular",
+    "safe_name",
+    "stage",
+]
 
 #: What the current attempt publishes beside its folder.
 PUBLISHED = ("log", "checkpoint", "model", "metrics.jsonl", "plans.jsonl", "val_dict_list.json")
@@ -171,6 +181,22 @@ def open_regular(path: str | Path, folder: int | None = None) -> int | None:
         return descriptor
     os.close(descriptor)
     return None
+
+
+def open_below(top: Path, parts: Sequence[str]) -> int | None:
+    """The descriptor of a regular file, opened folder by folder, so that none can be a link when it is passed.
+
+    To look first and to open by the path would leave the script time to put a link there in between.
+    """
+    with ExitStack() as opened:
+        folder = None
+        try:
+            for part in (top, *parts[:-1]):
+                folder = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+                opened.callback(os.close, folder)
+        except (OSError, ValueError):
+            return None
+        return open_regular(parts[-1], folder)
 
 
 def safe_name(name: str) -> str:

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from django.db.models import QuerySet
 
 from core.errors import NotFound
-from jobs.files.folder import job_folder, open_regular
+from jobs.files.folder import job_folder, open_below
 from jobs.models import Generation, Job, Rank
 from jobs.states import GenerationState
 
@@ -60,8 +60,7 @@ class Log:
     @contextmanager
     def opened(self) -> Iterator[int | None]:
         """The log's descriptor; None where there is no such file, or what is there is no file of this job."""
-        is_inside = Path(os.path.realpath(self.path)).is_relative_to(os.path.realpath(self.inside))
-        descriptor = open_regular(self.path) if is_inside else None
+        descriptor = open_below(self.inside, self.path.relative_to(self.inside).parts)
         try:
             yield descriptor
         finally:

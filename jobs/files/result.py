@@ -5,7 +5,6 @@ import re
 import time
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -15,7 +14,7 @@ from typing import IO
 
 from core.errors import NotFound
 from core.sized_zip import SizedZip, ZipEntry, ZipSink
-from jobs.files.folder import JobFolder, job_folder, open_regular
+from jobs.files.folder import JobFolder, job_folder, open_below, open_regular
 from jobs.models import Checkpoint, Job
 from models_registry import queries as registry
 from models_registry.queries import CodeFile, Shown
@@ -217,16 +216,7 @@ def _open_below(top: Path, path: str, names: _Names, *, even_hidden: bool = Fals
         return None
     if not even_hidden and any(part.startswith(".") for part in (*folders, name)):
         return None
-    with ExitStack() as opened:
-        try:
-            folder = os.open(top, os.O_RDONLY | os.O_DIRECTORY)
-            opened.callback(os.close, folder)
-            for part in folders:
-                folder = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
-                opened.callback(os.close, folder)
-        except (OSError, ValueError):
-            return None
-        return open_regular(name, folder)
+    return open_below(top, path.split("/"))
 
 
 def _zipped(sources: list[tuple[Path, _Names]], *, with_folder: bool = False) -> Iterator[bytes]:

@@ -14,6 +14,7 @@ from tidepool.protocol import ProtocolError, Report, Sync, from_json, to_json
 
 from workers.executor.config import ConfigError, executor_config
 from workers.executor.journals import Journals
+from workers.executor.log_keeper import LogKeeper
 from workers.executor.place import placed
 from workers.executor.probe import make_probe
 from workers.executor.report import Delivery, Reporter
@@ -68,6 +69,7 @@ class SupervisorStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery h
         self._supervisor = Supervisor(config, journals, lambda: self._reporter.changed(), clock)
         observe = self._supervisor.observation
         self._reporter = Reporter(config, make_probe(config), journals, observe=observe, send=sender.send, clock=clock)
+        self._log_keeper = LogKeeper(config.host, self._supervisor.folders)
         parent.app.supervisor = self._supervisor
 
     def start(self, parent: Any) -> None:
@@ -75,9 +77,11 @@ class SupervisorStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery h
         self._journals.recall()
         self._supervisor.start()
         self._reporter.start()
+        self._log_keeper.start()
 
     def stop(self, parent: Any) -> None:
         self._supervisor.detach()
+        self._log_keeper.leave()
         self._reporter.leave()
 
     terminate = stop

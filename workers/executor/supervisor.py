@@ -91,6 +91,10 @@ class Supervisor:
         """None until every process that an earlier executor left has been found or is known to be gone."""
         return self._observation
 
+    def folders(self) -> list[str]:
+        """Of the attempts on this host; thread-safe."""
+        return [desired.launch.folder for desired in list(self._records.desired_jobs.values())]
+
     def detach(self) -> None:
         """Stop supervising and leave every rank running. The forkserver stays while it may be needed."""
         self._leaving.set()

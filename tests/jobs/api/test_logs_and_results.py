@@ -126,6 +126,26 @@ def test_a_log_that_leads_elsewhere_is_not_read(alice_api, alices_job, started, 
     assert _log(alice_api, alices_job)["text"] == ""
 
 
+def test_a_link_that_is_put_there_between_looking_and_opening_leads_nowhere(
+    alice_api, alices_job, started, tmp_path, monkeypatch
+):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "stdout").write_text("secret")
+    folder = started / "log" / "h.0.2.h"
+    (folder / "stdout").write_text("its own")
+    really_open = os.open
+
+    def as_late_as_possible(path, *args, **kwargs):
+        if str(path).endswith("stdout") and not folder.is_symlink():
+            folder.rename(folder.with_name("moved"))
+            folder.symlink_to(tmp_path / "elsewhere")
+        return really_open(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", as_late_as_possible)
+    assert _log(alice_api, alices_job)["text"] == "its own"
+    assert _log(alice_api, alices_job)["text"] == ""
+
+
 @pytest.fixture
 def results(started, tmp_path):
     (started / "model" / "train").mkdir(parents=True, exist_ok=True)
