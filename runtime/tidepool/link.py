@@ -30,10 +30,10 @@ __all__ = [
 _PATH_LIMIT_BYTES = 100
 _LINE_LIMIT_BYTES = 4 * 1024 * 1024
 #: A host that has lost its power or its network closes nothing: TCP asks it after this long without a word, ...
-_PROBE_AFTER_SECONDS = 4
-_PROBE_EVERY_SECONDS = 2
-#: ... and takes this long without an answer for the connection's end.
-_SILENCE_SECONDS = 10
+_PROBE_AFTER_SECONDS = 2
+_PROBE_EVERY_SECONDS = 1
+#: ... and takes this long without an answer for the connection's end. Kernels answer, however busy their processes are.
+_SILENCE_SECONDS = 6
 
 
 class LinkError(RuntimeError):

@@ -13,7 +13,7 @@ from tests.hosts.machines import Machine, Network
 from tests.runtime.lab import RUNTIME, Lab
 from tests.waiting import wait_until
 
-__all__ = ["lab_over"]
+__all__ = ["lab_over", "steady_training", "vanish"]
 
 
 @contextmanager
@@ -41,3 +41,24 @@ def _start_forkserver(machine: Machine, socket: str) -> None:
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(RUNTIME), "OMP_NUM_THREADS": "1", **mark},
         stdin=subprocess.DEVNULL,
     )
+
+
+@contextmanager
+def steady_training(network: Network) -> Iterator[Lab]:
+    """An elastic training with a rank on each machine, led by `gpu1`, that makes steps."""
+    script = {"arguments": ["--epochs", "100000", "--step-seconds", "0.05"], "effective_batch_size": 12}
+    with lab_over(network, "mlp.py", min_slots=1, **script) as lab:
+        lab.size(len(network.machines))
+        lab.wait_for_size(len(network.machines))
+        lab.wait_for_steps(10)
+        yield lab
+
+
+def vanish(lab: Lab, network: Network, name: str) -> None:
+    """Pull a machine's cable, and wait until the others have made a step without it. Another one leads, if need be."""
+    [gone] = [machine for machine in network.machines if machine.name == name]
+    gone.unplug()
+    if name == "gpu1":
+        lab.start_coordinator("another", host="gpu2")
+    left = len(network.machines) - 1
+    wait_until(lambda: any(step["world_size"] == left for step in lab.steps()[-20:]), lab.story)

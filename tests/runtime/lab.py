@@ -205,6 +205,7 @@ class Lab:
             "desired": to_json(self._desired()),
             "launch": to_json(self.launch),
             "address": self.hosts[host][1],
+            "host": host,
             "mark": self.mark,
         }
         self.coordinator = self._ask(host, request)

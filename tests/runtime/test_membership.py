@@ -446,3 +446,25 @@ def test_the_next_coordinator_learns_from_shims_who_died_meanwhile() -> None:
     assert story.sent() == [], "another host's shim does not know"
     story.note(story.membership.shim_joined(ShimJoin(1, 1, "a", [member_id(0)]), story.now))
     assert story.sent() == [(0, "recover", 5)]
+
+
+def test_the_next_coordinator_awaits_no_rank_of_a_predecessors_host_that_is_gone() -> None:
+    story = Story()
+    members = [PlanMember(member_id(0), "a", 0, True), PlanMember("b.0.1", "b", 0, True)]
+    story.membership.restore({4: GenerationPlan(4, members, "127.0.0.1", 1, 1, "resize")}, 4, 1, story.now)
+    story.membership.succession.give_up("b")
+    story.connect(0, generation=4)
+    assert (0, "recover", 5) in story.sent(), "without a pause"
+
+
+def test_who_is_on_a_host_that_is_gone_is_not_awaited_in_a_later_generation_either() -> None:
+    story = Story()
+    two = [PlanMember(member_id(0), "a", 0, True), PlanMember("b.0.1", "b", 0, True)]
+    plans = {
+        4: GenerationPlan(4, two[:1], "127.0.0.1", 1, 1, "resize"),
+        5: GenerationPlan(5, two, "127.0.0.1", 1, 1, "resize"),
+    }
+    story.membership.restore(plans, 4, 1, story.now)
+    story.membership.succession.give_up("b")
+    story.connect(0, generation=5)
+    assert story.membership.succession.awaited == {}

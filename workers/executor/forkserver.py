@@ -57,10 +57,10 @@ class Forkserver:
         return int(self._ask({"op": "shim", "spec": to_json(spec), "socket": str(socket)})["pid"])
 
     def fork_coordinator(
-        self, desired: DesiredMembership, launch: LaunchSpec, *, address: str, mark: str, socket: Path
+        self, desired: DesiredMembership, launch: LaunchSpec, *, address: str, host: str, mark: str, socket: Path
     ) -> int:
         request = {"op": "coordinator", "desired": to_json(desired), "launch": to_json(launch), "socket": str(socket)}
-        return int(self._ask({**request, "address": address, "mark": mark})["pid"])
+        return int(self._ask({**request, "address": address, "host": host, "mark": mark})["pid"])
 
     def end(self) -> None:
         """End the forkserver; its children live on."""

@@ -256,6 +256,7 @@ class JobReconciler:
                 self._desired_membership(),
                 self.desired.launch,
                 address=self._config.address,
+                host=self._config.host,
                 mark=self._config.mark,
                 socket=self._coordinator_socket,
             )

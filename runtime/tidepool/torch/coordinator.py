@@ -5,6 +5,7 @@ for the lead executor. Each decision is in the journal (`plans.jsonl`) before an
 train on; the next coordinator of the attempt reads the journal and waits for the ranks to come back.
 """
 
+import errno
 import json
 import logging
 import os
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from torch._C._distributed_c10d import TCPStore
 
@@ -62,6 +64,8 @@ TICK_SECONDS = 0.1
 LINGER_SECONDS = 30.0
 #: How long a predecessor may take to end before its successor begins without seeing it go.
 RETIRE_SECONDS = 5.0
+#: ... and how long its host to answer at all.
+_REACH_SECONDS = 2.0
 
 
 @dataclass
@@ -77,19 +81,20 @@ class _Peer:
 
 
 class Coordinator:
-    """address: where ranks connect. control: a listening unix socket, for the lead executor."""
+    """address: where ranks connect, on `host`. control: a listening unix socket, for the lead executor."""
 
     def __init__(
         self,
         desired: DesiredMembership,
         launch: LaunchSpec,
         address: str,
+        host: str,
         control: socket.socket,
         lifeline_fd: int | None,
     ) -> None:
         share_faults(launch)
         self._desired, self._launch, self._folder = desired, launch, Path(launch.folder)
-        self._address = address
+        self._address, self._host = address, host
         self._store, self._store_port = _store(address)
         self._listener = socket.create_server((address, 0))
         self._control = control
@@ -103,8 +108,10 @@ class Coordinator:
         self._membership: Membership | FixedMembership = (
             self._elastic() if launch.engine == "elastic" else FixedMembership(launch.min_slots)
         )
-        self._retire_predecessor()
+        gone_host = self._retire_predecessor()
         self._restore()
+        if isinstance(self._membership, Membership):
+            self._membership.succession.give_up(gone_host)
         self._journal = Journal(self._folder / "plans.jsonl")
         self._apply_desired(desired)
 
@@ -267,18 +274,26 @@ class Coordinator:
         host, port = self._listener.getsockname()
         pid = os.getpid()
         place = {"address": host, "port": port, "pid": pid, "started_at": started_at(pid), "ended": ended}
-        replace_file(self._folder / "coordinator.json", json.dumps(place))
+        replace_file(self._folder / "coordinator.json", json.dumps(place | {"host": self._host}))
 
-    def _retire_predecessor(self) -> None:
-        """End a coordinator of this attempt that still runs, or the two would plan apart in one journal."""
+    def _retire_predecessor(self) -> str | None:
+        """End a coordinator of this attempt that still runs, or the two would plan apart in one journal.
+
+        Returns its host if that cannot be reached.
+        """
+        place: dict[str, Any] = {}
         try:
             place = json.loads((self._folder / "coordinator.json").read_text())
-            with dial((place["address"], place["port"]), RETIRE_SECONDS) as connection:
-                connection.sendall(encode(Retire(self._desired.job, self._desired.attempt, retire=True)))
-                while connection.recv(4096):
-                    continue
+            connection = dial((place["address"], place["port"]), _REACH_SECONDS)
         except (OSError, ValueError) as error:
             logger.info("job=%s has no other coordinator: %s", self._desired.job, error)
+            return place.get("host") if _is_unreachable(error) else None
+        with connection, suppress(OSError):  # it has ended meanwhile, or does not end in time
+            connection.settimeout(RETIRE_SECONDS)
+            connection.sendall(encode(Retire(self._desired.job, self._desired.attempt, retire=True)))
+            while connection.recv(4096):
+                continue
+        return None
 
     def _restore(self) -> None:
         """Continue from an earlier life's journal, if there is one."""
@@ -315,6 +330,12 @@ def _recall(membership: Membership, entries: list[Entry]) -> None:
             case RankFailed():
                 how = (entry.code, entry.signal, entry.by_script, entry.error)
                 membership.failures.recall(RankEnd(entry.member_id, entry.slot, *how), entry.generation, entry.step)
+
+
+def _is_unreachable(error: Exception) -> bool:
+    """Whether a host did not answer, neither yes nor no."""
+    silent = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN)
+    return isinstance(error, TimeoutError) or (isinstance(error, OSError) and error.errno in silent)
 
 
 def _first_line(line: bytes) -> Join | ShimJoin | Retire:

@@ -6,7 +6,7 @@ touches CUDA, and runs no parallel operation. Its environment holds no secret, f
 in /proc.
 
 One JSON line per request, one per answer: `{"op": "ping"}`, `{"op": "shim", "socket", "spec"}` and
-`{"op": "coordinator", "socket", "desired", "launch", "address", "mark"}` are answered with
+`{"op": "coordinator", "socket", "desired", "launch", "address", "host", "mark"}` are answered with
 `{"pid", "started_at"}` or `{"error"}`. The child's socket listens before the answer is sent.
 """
 
@@ -120,13 +120,13 @@ class Forkserver:
     def _fork_coordinator(self, request: dict[str, Any], client: socket.socket) -> dict[str, Any]:
         desired = from_json(DesiredMembership, request["desired"])
         launch = from_json(LaunchSpec, request["launch"])
-        address = str(request["address"])
+        place = str(request["address"]), str(request["host"])
         mark = f"{request['mark']}.{desired.job}.{desired.attempt}.coordinator"
         lifeline_fd = self._lifeline_fd
 
         def run(control: socket.socket) -> None:
             procfs.set_title(f"tidepool coordinator: training {desired.job}")
-            Coordinator(desired, launch, address, control, lifeline_fd).run()
+            Coordinator(desired, launch, *place, control, lifeline_fd).run()
 
         return self._fork(Path(request["socket"]), client, mark, Path(launch.folder) / "log" / "coordinator.err", run)
 

@@ -168,6 +168,8 @@ class Succession:
     void: list[int] = field(default_factory=list)
     #: By generation; ranks may have switched to one after the predecessor had died.
     _planned: dict[int, GenerationPlan] = field(default_factory=dict)
+    #: The predecessor's, where it cannot be reached: its ranks are not awaited.
+    _gone_host: str | None = None
 
     @classmethod
     def of(cls, planned: dict[int, GenerationPlan], active: GenerationPlan | None, now: float) -> Self:
@@ -186,6 +188,12 @@ class Succession:
         """Await other members: those of the generation that turned out to be the active one, and are not back."""
         deadline = max(self.awaited.values(), default=0.0)
         self.awaited = dict.fromkeys(member_ids, deadline)
+        self.give_up(self._gone_host)
+
+    def give_up(self, host: str | None) -> None:
+        """Await no rank of that host."""
+        self._gone_host = host
+        self.awaited = {member_id: end for member_id, end in self.awaited.items() if host_of(member_id) != host}
 
     def pass_time(self, now: float) -> None:
         self.awaited = {member_id: deadline for member_id, deadline in self.awaited.items() if now < deadline}
