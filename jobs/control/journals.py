@@ -6,17 +6,17 @@ Metric rows are for charts: the `metrics.jsonl` in the job's folder is authorita
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from operator import attrgetter
 from types import NoneType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from django.db import transaction
 from tidepool import protocol
 from tidepool.endings import error_words
-from tidepool.protocol import JournalEntry, ProtocolError, Report, StepRecord, from_json
+from tidepool.protocol import JournalEntry, ProtocolError, RecordedStep, Report, StepRecord, from_json
 
 from core import live
 from core.time import iso
@@ -34,6 +34,8 @@ from jobs.states import RankState, Reason
 __all__ = ["store_entries", "store_steps"]
 
 logger = logging.getLogger(__name__)
+
+Step = TypeVar("Step", StepRecord, RecordedStep)
 
 #: Every other key of a step's record is a metric.
 _FIXED_KEYS = frozenset(StepRecord.__struct_fields__)
@@ -79,6 +81,8 @@ def _store_for_attempt(
             continue  # entries of a former attempt change nothing any more
         if name.writer == "metrics":
             store_steps(job, [entry.data for entry in fresh])
+        elif name.writer == "recorded":
+            _store_recorded(job, [entry.data for entry in fresh])
         else:
             _store(job, fresh, source)
             is_judged = True
@@ -196,38 +200,53 @@ def store_steps(job: Job, records: Sequence[dict[str, Any]]) -> None:
     points: dict[tuple[str, int], MetricPoint] = {}
     last: StepRecord | None = None
     for values in records:
-        step = _parse(job, values)
+        step = _parse(job, values, StepRecord)
         if step is not None:
             last = step
             points |= {(point.name, point.step): point for point in _points(job, step, values)}
     if last is None:
         return
     _store_points(job, list(points.values()))
-    newest = {point.name: point.value for point in sorted(points.values(), key=lambda point: point.step)}
     change(
         job,
         step=last.step,
         epoch=last.epoch,
         progress=_progress(job, last.progress),
-        final_metrics={**job.run.final_metrics, **newest},
+        final_metrics={**job.run.final_metrics, **_newest(points.values())},
         # A run that validates begins anew after a loss, however much it had measured.
         fruitless_starts=0 if validation_of(job) is None else job.run.fruitless_starts,
     )
 
 
-def _parse(job: Job, values: dict[str, Any]) -> StepRecord | None:
+def _store_recorded(job: Job, records: Sequence[dict[str, Any]]) -> None:
+    """Store what a script without a session has recorded. Steps of its own say nothing of how far it has come."""
+    points: dict[tuple[str, int], MetricPoint] = {}
+    for values in filter(None, records):
+        recorded = _parse(job, values, RecordedStep)
+        if recorded is not None:
+            points |= {(point.name, point.step): point for point in _points(job, recorded, values)}
+    if points:
+        _store_points(job, list(points.values()))
+        change(job, final_metrics={**job.run.final_metrics, **_newest(points.values())})
+
+
+def _newest(points: Iterable[MetricPoint]) -> dict[str, float | None]:
+    return {point.name: point.value for point in sorted(points, key=lambda point: point.step)}
+
+
+def _parse(job: Job, values: dict[str, Any], kind: type[Step]) -> Step | None:
     try:
-        return from_json(StepRecord, values)
+        return from_json(kind, values)
     except ProtocolError as error:
-        logger.warning("job=%s a record of metrics.jsonl is left out: %s", job.pk, error)
+        logger.warning("job=%s a record of metrics is left out: %s", job.pk, error)
         return None
 
 
-def _points(job: Job, step: StepRecord, values: dict[str, Any]) -> list[MetricPoint]:
-    at = datetime.fromtimestamp(step.at, UTC)
+def _points(job: Job, step: StepRecord | RecordedStep, values: dict[str, Any]) -> list[MetricPoint]:
+    at, epoch = datetime.fromtimestamp(step.at, UTC), step.epoch if isinstance(step, StepRecord) else 0
     names = [name for name in values if name not in _FIXED_KEYS and len(name) <= _MAX_METRIC_NAME_LENGTH]
     return [
-        MetricPoint(job=job, name=name, step=step.step, epoch=step.epoch, value=_finite(values[name]), at=at)
+        MetricPoint(job=job, name=name, step=step.step, epoch=epoch, value=_finite(values[name]), at=at)
         for name in names[:_MAX_METRICS_PER_STEP]
         if type(values[name]) in (int, float, NoneType)
     ]

@@ -81,6 +81,8 @@ def run_rank(start: RankStart, link: socket.socket) -> NoReturn:
         _enter_code_folder(start.context)
         if start.context.launch.engine != "elastic":
             os.environ.update(take_place(start.context, slots_per_gpu=start.slots_per_gpu))
+            if wmla.COMPAT in start.context.launch.compat and os.environ.get("RANK", "0") == "0":
+                wmla.link_recorded(start.context)
         _links.append(link)
         link.send(RUNNING)
         code = _run_script(start.context)

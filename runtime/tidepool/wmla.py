@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tidepool.env import RankContext
+from tidepool.recorded import RECORDED_FILE
 
 __all__ = [
     "COMPAT",
@@ -15,6 +16,7 @@ __all__ = [
     "build_fabric",
     "driver_folder",
     "environment",
+    "link_recorded",
     "link_results",
     "link_submitted_code",
 ]
@@ -88,6 +90,12 @@ def link_submitted_code(context: RankContext) -> None:
     if code.parent.name == _CODE:
         with suppress(FileExistsError):
             (context.folder / _CODE).symlink_to(Path("..", _CODE))
+
+
+def link_recorded(context: RankContext) -> None:
+    """What this rank's script records with EMetrics becomes the curves of a training that has no session."""
+    with suppress(FileExistsError):
+        (context.folder / RECORDED_FILE).symlink_to(context.log_dir.relative_to(context.folder) / RECORDED_FILE)
 
 
 def link_results(context: RankContext) -> None:

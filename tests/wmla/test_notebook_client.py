@@ -15,7 +15,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -184,12 +184,17 @@ def _check_logs(notebook: Notebook, submitted: dict[str, Any], seen: dict[str, A
             notebook.get(f"{application}/{executor['id']}/logs/{stream}/download", accept="application/octet-stream")
 
 
-def test_the_command_line_from_log_on_to_the_result(stack: RunningStack, tmp_path: Path) -> None:
-    """As Cloud Pak's users do, with the program that the stack itself hands out."""
+@pytest.fixture
+def host(stack: RunningStack) -> str:
+    """Where Cloud Pak's users find everything."""
+    return "localhost:" + stack.arguments[1].partition(",")[0].removeprefix("https:")
+
+
+@pytest.fixture
+def run(host: str, tmp_path: Path) -> Callable[..., str]:
+    """The program that the stack hands out, downloaded without a look at the certificate, as IBM's self-test does."""
     program = tmp_path / "dlicmd.py"
-    program.write_bytes(requests.get(f"{stack.url}/ui/tools/dlicmd.py", timeout=60).content)
-    port = stack.arguments[1].partition(",")[0].removeprefix("https:")
-    trusted = ["--cacert", str(stack.home / "tls/certificate.pem")]
+    program.write_bytes(requests.get(f"https://{host}/ui/tools/dlicmd.py", verify=False, timeout=60).content)
 
     def run(*arguments: str, stdin: str = "") -> str:
         ended = subprocess.run(
@@ -205,9 +210,74 @@ def test_the_command_line_from_log_on_to_the_result(stack: RunningStack, tmp_pat
         assert ended.returncode == 0, (arguments, ended.stdout, ended.stderr)
         return ended.stdout
 
-    where = ["--rest-host", "localhost", "--rest-port", port]
-    said = run("--logon", *where, "--username", "admin", "--password", "-", *trusted, stdin=f"{stack.password}\n")
-    assert said.startswith(f"Logged on at https://localhost:{port} as admin until ")
+    return run
+
+
+#: A script that knows nothing of Tidepool; it records its metrics as WMLA's samples do.
+PLAIN = """
+import os
+from emetrics import EMetrics
+
+print("greeting:", os.environ["GREETING"], os.environ["PYTHONPATH"].split(":")[-1])
+with EMetrics.open() as metrics:
+    for epoch in range(2):
+        for batch in range(3):
+            metrics.record(EMetrics.TRAIN_GROUP, 64 * batch, {"loss": 1 / (1 + batch + 3 * epoch)})
+print("Test loss: 0.02")
+print("Test accuracy: 0.99")
+"""
+
+
+def test_ibms_self_test(stack: RunningStack, host: str, run: Callable[..., str], tmp_path: Path) -> None:
+    """What its self-test.sh does, with a script of any library: no option names a certificate."""
+    folder = tmp_path / "mnist_convnet"
+    folder.mkdir()
+    (folder / "mnist_convnet.py").write_text(PLAIN)
+    where = ["--rest-host", host]
+    run("--logon", *where, "--username", "admin", "--password", stack.password)
+    options = [
+        "--appName",
+        "my-tf-app",
+        "--workerDeviceType",
+        "cpu",
+        "--numWorker",
+        "1",
+        "--model-main",
+        "mnist_convnet.py",
+    ]
+    variables = ["--msd-env", "GREETING=hello", "--msd-env", "PYTHONPATH=/extra"]
+    told = run("--exec-start", "tensorflow", *where, *options, "--model-dir", str(folder), *variables)
+    number = json.loads(told[told.index("{") :])["appId"]
+
+    def state() -> str:
+        return str(json.loads(run("--exec-get", number, *where))["state"])
+
+    wait_until(lambda: state() in ENDED, "the training is over", 120)
+    given = json.loads(run("--exec-get", number, *where))
+    assert (given["state"], given["framework"], given["appName"]) == ("FINISHED", "tensorflow", "my-tf-app"), given
+    printed = run("--exec-trainlogs", number, *where)
+    assert printed == "greeting: hello /extra\nTest loss: 0.02\nTest accuracy: 0.99\n"
+    asked = {"auth": ("admin", stack.password), "verify": False, "timeout": 60}
+    assert requests.get(f"https://{host}/platform/rest/deeplearning/v1/execs/{number}/log", **asked).json() == printed
+    assert "Train result is saved to dlpd-model" in run("--exec-trainresult", number, *where)
+
+    def curve() -> list[tuple[int, float]]:
+        job = number.removeprefix("wmla-")
+        points = requests.get(f"https://{host}/api/v1/jobs/{job}/metrics/?name=loss", **asked).json()
+        return [(point["step"], point["value"]) for point in points["results"]]
+
+    wait_until(lambda: len(curve()) == 6, "what the script recorded is a curve")
+    assert curve() == [(64 * count, pytest.approx(1 / (1 + count))) for count in range(6)]
+
+
+def test_the_command_line_from_log_on_to_the_result(
+    host: str, stack: RunningStack, run: Callable[..., str], tmp_path: Path
+) -> None:
+    """As Cloud Pak's users do, with the program that the stack itself hands out."""
+    name, _, port = host.partition(":")
+    where = ["--rest-host", name, "--rest-port", port]
+    said = run("--logon", *where, "--username", "admin", "--password", "-", stdin=f"{stack.password}\n")
+    assert said.startswith(f"Logged on at https://{host} as admin until ")
     assert "edtPyTorch" in run("--dl-frameworks", "-o", "custom-columns=NAME:.name")
 
     model = ["--model-dir", str(EXAMPLE), "--model-main", "mnist_edt.py", "--numWorker", "2"]
@@ -219,7 +289,9 @@ def test_the_command_line_from_log_on_to_the_result(stack: RunningStack, tmp_pat
     assert json.loads(run("--app-wait", started["appId"]))["state"] == "FINISHED"
     assert json.loads(run("--exec-get", number))["state"] == "FINISHED"
 
-    assert "arguments: Namespace(" in run("--exec-trainoutlogs", number)
+    printed = run("--exec-trainoutlogs", number)
+    assert "arguments: Namespace(" in printed
+    assert "] Train,\tTimestamp: " in printed
     assert "*** driver stdout\n" in run("--exec-outlogs", number)
     assert run("--exec-trainresult", number).startswith("Train result is saved to dlpd-model")
     [result] = tmp_path.glob("dlpd-model*.zip")

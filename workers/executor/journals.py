@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tidepool.protocol import DesiredJob, JournalEntry
+from tidepool.recorded import RECORDED_FILE, RecordedMetrics
 
 from workers.executor.records import JobKey, load_json, save_json
 
@@ -27,13 +28,14 @@ _LONGEST_RESEND_SECONDS = 40.0
 
 
 class JournalTail:
-    """One journal. `bare`: its lines are records of kind "step", without number and kind."""
+    """One journal. Lines of metrics are bare: they have neither number nor kind."""
 
     def __init__(self, name: str, path: Path, acknowledged: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.name = name
         self.path = path
         self.acknowledged = acknowledged
         self._bare = name.endswith(".metrics")
+        self._recorded = RecordedMetrics() if name.endswith(".recorded") else None
         self._clock = clock
         self._offset = 0
         self._read = 0
@@ -94,10 +96,15 @@ class JournalTail:
                     break
                 self._offset += len(line)
                 self._read += 1
+                # The step of what is recorded depends on the lines before.
+                if self._read > self.acknowledged or self._recorded:
+                    entry = self._parsed(line)
                 if self._read > self.acknowledged:
-                    self._waiting.append(self._parsed(line))
+                    self._waiting.append(entry)
 
     def _parsed(self, line: bytes) -> JournalEntry:
+        if self._recorded:
+            return JournalEntry(self.name, self._read, "recorded", self._recorded.point(line))
         values = json.loads(line)
         kind, data = ("step", values) if self._bare else (values["kind"], values["data"])
         return JournalEntry(self.name, self._read, kind, data)
@@ -127,6 +134,8 @@ class Journals:
         if desired.lead:
             paths[f"{prefix}.coordinator"] = folder / "plans.jsonl"
             paths[f"{prefix}.metrics"] = folder / "metrics.jsonl"
+            if desired.launch.engine != "elastic":
+                paths[f"{prefix}.recorded"] = folder / RECORDED_FILE
         with self._guard:
             self._released.discard((desired.job, desired.attempt))
             new = {name: JournalTail(name, path, 0, self._clock) for name, path in paths.items()}
@@ -150,9 +159,9 @@ class Journals:
                 self._save()
 
     def urgent_news(self) -> bool:
-        """Whether there are entries other than steps to send."""
+        """Whether there are entries other than metrics to send."""
         with self._guard:
-            return any(not tail.name.endswith(".metrics") for tail in self._with_news())
+            return any(not tail.name.endswith((".metrics", ".recorded")) for tail in self._with_news())
 
     def news(self) -> bool:
         with self._guard:

@@ -1,10 +1,14 @@
-"""IBM WMLA's `monitor_pth`: lines on the standard output that its charts of single-process trainings are made of."""
+"""IBM WMLA's `monitor_pth`: lines on the standard output that its charts of single-process trainings are made of.
+
+Charts here are made of the metrics that are recorded beside them.
+"""
 
 import sys
 import time
 from typing import Any
 
 import torch
+from emetrics import EMetrics
 
 __all__ = ["PytorchMonitor"]
 
@@ -35,8 +39,11 @@ class PytorchMonitor:
 
 def _say_scores(iteration: int, what: str, target: torch.Tensor, loss: Any, output: torch.Tensor) -> None:
     correct = (output.detach().argmax(1) == target).double().mean()
-    _say(f"Iteration {iteration}: tag {what}_accuracy, simple_value {float(correct)}")
-    _say(f"Iteration {iteration}: tag {what}_loss, simple_value {float(torch.as_tensor(loss).detach())}")
+    scores = {"accuracy": float(correct), "loss": float(torch.as_tensor(loss).detach())}
+    for name, value in scores.items():
+        _say(f"Iteration {iteration}: tag {what}_{name}, simple_value {value}")
+    with EMetrics.open() as metrics:
+        metrics.record(what, iteration, scores)
 
 
 def _say(line: str) -> None:

@@ -29,6 +29,7 @@ __all__ = [
     "RankJoined",
     "RankStarted",
     "RankStuck",
+    "RecordedStep",
     "Restored",
     "StepRecord",
     "entry_from_json",
@@ -202,6 +203,16 @@ class StepRecord(msgspec.Struct, frozen=True):
     at: Seconds
     #: Of the whole training, 0..1.
     progress: float | None = None
+
+
+# --- scripts without a session (`evaluation-metrics.txt`, see `tidepool.recorded`) ------------------------------------
+
+
+class RecordedStep(msgspec.Struct, frozen=True):
+    """A moment at which a script has recorded metrics, which are the other keys."""
+
+    step: Count
+    at: Seconds
 
 
 _KINDS = [cls for base in (Entry, _Failure) for cls in base.__subclasses__() if cls is not _Failure]

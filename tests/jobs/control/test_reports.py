@@ -252,6 +252,23 @@ def test_what_is_no_number_is_a_gap(cluster: Cluster, submit: Submit) -> None:
     }
 
 
+def test_what_a_script_records_by_itself_makes_curves_and_no_progress(cluster: Cluster, submit: Submit) -> None:
+    job = submit(max_slots=1)
+    cluster.turn()
+    cluster.train(job, step=40)
+    before = Job.objects.get(pk=job.pk).run
+    host = cluster.hosts[before.lead_host]
+    records = [{}, {"step": 64, "at": 1.0, "loss": 0.5, "test_loss": None}, {"step": -1, "at": 1.0}, {"step": "x"}]
+    host.journals[f"{job.pk}.1.recorded"] += [("recorded", values) for values in records]
+    cluster.report()
+    cluster.report()  # once more
+    points = MetricPoint.objects.filter(job=job, step=64).order_by("name")
+    assert {point.name: point.value for point in points} == {"loss": 0.5, "test_loss": None}
+    after = Job.objects.get(pk=job.pk).run
+    assert (after.step, after.progress) == (before.step, before.progress)
+    assert after.final_metrics == {**before.final_metrics, "loss": 0.5, "test_loss": None}
+
+
 def test_progress_and_ranks_are_known(cluster: Cluster, submit: Submit) -> None:
     job = submit(max_slots=2)
     cluster.turn()

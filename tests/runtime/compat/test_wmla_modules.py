@@ -95,7 +95,7 @@ def test_emetrics_of_a_tuner_leaves_the_list_that_it_reads(log: Path) -> None:
     assert json.loads((log / "hpo-1" / "evaluation-metrics.txt").read_text().split("\n")[0])["meta"]["subid"] == "hpo-1"
 
 
-def test_monitor_prints_what_charts_are_made_of(capsys: pytest.CaptureFixture[str]) -> None:
+def test_monitor_prints_what_charts_are_made_of(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     monitor = PytorchMonitor()
     outputs, target = torch.eye(4), torch.tensor([0, 1, 2, 0])
     monitor.log_train(1, 0, 10, target, torch.tensor(0.5), outputs)
@@ -111,6 +111,9 @@ def test_monitor_prints_what_charts_are_made_of(capsys: pytest.CaptureFixture[st
         "Iteration 1: tag test_accuracy, simple_value 0.75",
         "Iteration 1: tag test_loss, simple_value 0.125",
     ]
+    recorded = [json.loads(line) for line in (log / "evaluation-metrics.txt").read_text().splitlines()]
+    values = [(each["grouplabel"], each["values"]["loss"]["value"]) for each in recorded]
+    assert values == [("train", "0.5"), ("train", "0.25"), ("test", "0.125")], "what charts here are made of"
 
 
 # --- fabric.zip ---

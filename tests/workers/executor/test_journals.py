@@ -4,6 +4,7 @@ import json
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import pytest
 from tidepool.journal import Journal, read_journal
 from tidepool.protocol import DesiredJob, RankExited, RankStarted
@@ -55,6 +56,20 @@ def write(path: Path, *kinds: str) -> list[int]:
 def write_steps(desired: DesiredJob, first: int, last: int) -> None:
     with (Path(desired.launch.folder) / "metrics.jsonl").open("a") as file:
         file.writelines(f"{json.dumps({'step': step})}\n" for step in range(first, last + 1))
+
+
+def write_recorded(path: Path, *iterations: int) -> None:
+    records = [
+        {
+            "meta": {"time": 1767268800000},
+            "grouplabel": "train",
+            "etimes": {"iteration": {"type": 2, "value": str(iteration)}},
+            "values": {"loss": {"type": 3, "value": "0.5"}},
+        }
+        for iteration in iterations
+    ]
+    with path.open("a") as file:
+        file.writelines(f"{json.dumps(each)}\n" for each in records)
 
 
 def numbers(journals: Journals, limit: int = 500) -> list[int]:
@@ -175,6 +190,34 @@ def test_the_next_executor_goes_on_behind_what_was_acknowledged(
     after = Journals("host-a", tmp_path / "journals.json")
     after.recall()
     assert numbers(after) == [4]
+
+
+def test_what_a_plain_script_records_keeps_its_steps_over_executors(tmp_path: Path, desired: DesiredJob) -> None:
+    """Iterations that begin anew are counted on from the lines before, which have been acknowledged."""
+    plain = msgspec.structs.replace(desired, launch=msgspec.structs.replace(desired.launch, engine="single"))
+    journals = Journals("host-a", tmp_path / "journals.json")
+    journals.follow(plain)
+    path = tmp_path / "log" / "evaluation-metrics.txt"
+    path.parent.mkdir()
+    (Path(desired.launch.folder) / "evaluation-metrics.txt").symlink_to(path)
+    assert not journals.news()
+    write_recorded(path, 1, 2, 3)
+    assert not journals.urgent_news()
+    entries = journals.take(500)
+    assert [(entry.journal, entry.kind, entry.data["step"]) for entry in entries] == [
+        ("3.1.recorded", "recorded", step) for step in (1, 2, 3)
+    ]
+    journals.acknowledge({"3.1.recorded": 3})
+    write_recorded(path, 1, 2)
+    after = Journals("host-a", tmp_path / "journals.json")
+    after.recall()
+    assert [(entry.number, entry.data["step"]) for entry in after.take(500)] == [(4, 4), (5, 5)]
+
+
+def test_what_an_elastic_script_records_is_in_its_steps_already(journals: Journals, desired: DesiredJob) -> None:
+    journals.follow(desired)
+    write_recorded(Path(desired.launch.folder) / "evaluation-metrics.txt", 1)
+    assert not journals.news()
 
 
 def test_a_released_jobs_journals_are_followed_to_their_end(
