@@ -130,8 +130,9 @@ TIME_ZONE = "UTC"
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
 STATICFILES_FINDERS = ["django.contrib.staticfiles.finders.FileSystemFinder"]
-STATIC_ROOT = _environment.folder("TIDEPOOL_STATIC_ROOT", BASE_DIR / ".static")
-_collected = is_collected(STATIC_ROOT, STATICFILES_DIRS[0])
+TIDEPOOL_STATIC_ROOT = _environment.folder("TIDEPOOL_STATIC_ROOT", BASE_DIR / ".static")
+_collected = is_collected(TIDEPOOL_STATIC_ROOT, STATICFILES_DIRS[0])
+STATIC_ROOT = TIDEPOOL_STATIC_ROOT if _collected else None
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {

@@ -46,7 +46,7 @@ def source(tmp_path, settings):
     folder.mkdir()
     (folder / "page.js").write_text('import { text } from "./text.js";\n\ndocument.title = text;\n')
     (folder / "text.js").write_text(LONG * 20)
-    settings.STATICFILES_DIRS, settings.STATIC_ROOT = [folder], tmp_path / "root"
+    settings.STATICFILES_DIRS, settings.TIDEPOOL_STATIC_ROOT = [folder], tmp_path / "root"
     finders.get_finder.cache_clear()
     yield folder
     finders.get_finder.cache_clear()
@@ -56,7 +56,7 @@ def source(tmp_path, settings):
 def collect(source, settings) -> Callable[[], Path]:
     def collect() -> Path:
         call_command("collectstatic", verbosity=0, interactive=False, clear=True)
-        return settings.STATIC_ROOT
+        return settings.TIDEPOOL_STATIC_ROOT
 
     return collect
 
@@ -73,7 +73,7 @@ def test_collected_files_import_each_other_by_their_hash(collect):
 def test_a_collected_file_is_kept_for_good_and_sent_compressed(collect, settings):
     root = collect()
     settings.STORAGES = settings.STORAGES | {"staticfiles": {"BACKEND": "webapp.static_files.HashedFiles"}}
-    settings.WHITENOISE_USE_FINDERS = False
+    settings.STATIC_ROOT, settings.WHITENOISE_USE_FINDERS = root, False
     request = RequestFactory().get(staticfiles_storage.url("text.js"), headers={"accept-encoding": "gzip, br"})
     answer = StaticFiles(lambda _: HttpResponse(status=404))(request)
     assert (answer.status_code, answer["Content-Encoding"]) == (200, "br")
@@ -96,6 +96,6 @@ def test_files_are_collected_again_only_when_one_has_changed(collect, source):
 
 def test_a_folder_that_cannot_be_written_is_named(collect, settings, tmp_path):
     (tmp_path / "file").touch()
-    settings.STATIC_ROOT = tmp_path / "file" / "root"
+    settings.TIDEPOOL_STATIC_ROOT = tmp_path / "file" / "root"
     with pytest.raises(CommandError, match="set TIDEPOOL_STATIC_ROOT to a folder of your own"):
         collect()

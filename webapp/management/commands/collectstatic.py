@@ -1,7 +1,6 @@
 """`manage.py collectstatic`: Django's own, which hashes and compresses, and does nothing where nothing has changed."""
 
 import fcntl
-from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -14,7 +13,7 @@ from webapp.static_files import HashedFiles
 
 class Command(collectstatic.Command):
     def handle(self, **options: Any) -> str | None:
-        root, [source] = Path(settings.STATIC_ROOT), settings.STATICFILES_DIRS
+        root, [source] = settings.TIDEPOOL_STATIC_ROOT, settings.STATICFILES_DIRS
         if is_collected(root, source):
             return None
         try:
@@ -25,7 +24,7 @@ class Command(collectstatic.Command):
                 if is_collected(root, source):
                     return None
                 # The settings name this one only once the files are collected.
-                self.storage = HashedFiles()
+                self.storage = HashedFiles(location=root)
                 report = super().handle(**options)
                 note_collected(root, source)
                 return report
