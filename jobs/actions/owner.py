@@ -1,16 +1,17 @@
-"""What owners and administrators ask of a job: cancel, suspend, resume, hide, change, undo; also of many at once."""
+"""What owners and administrators ask of a job: cancel, suspend, resume, hide, change, undo.
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+`cancel_locked`, `change_locked` and `undo_locked` do so to a job that the caller has locked.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
 
 from core.audit.entries import audit
-from core.errors import NotFound, UserError, field_error
+from core.errors import NotFound
 from jobs.actions.checks import Problems, check_enough_virtual_ranks, check_priority, check_slots
 from jobs.control.dispatch import wake_scheduler
 from jobs.control.ending import finish
@@ -19,29 +20,25 @@ from jobs.control.transition import StaleJob, Why, change, lock_job, record, tra
 from jobs.messages import message
 from jobs.models import Job, JobEvent
 from jobs.permissions import Refusal, Refused, Verb, refusal
-from jobs.queries.jobs import changes_of, get_visible_job
+from jobs.queries.jobs import changes_of
 from jobs.states import TERMINAL, TRAINING, UNDOABLE, WAITING, JobState, Reason, reason_of
 
 __all__ = [
-    "MAX_JOBS",
     "JobChange",
-    "Outcome",
-    "RefusedJob",
     "cancel",
-    "cancel_many",
+    "cancel_locked",
     "change_job",
-    "change_priority_of_many",
+    "change_locked",
     "check_change",
     "hide",
     "resume",
     "suspend",
     "undo_changes",
-    "undo_many",
+    "undo_locked",
 ]
 
 #: The longest step, and writing of a checkpoint, that its owner waits for.
 _HALT_SECONDS = 60.0
-MAX_JOBS = 200
 
 
 @dataclass(frozen=True)
@@ -58,18 +55,24 @@ class JobChange:
 def cancel(job_id: int, actor: str) -> Job:
     """Stop the job for good. Cancelling it again while it stops, or once it is cancelled, changes nothing."""
     job = lock_job(job_id)
+    if cancel_locked(job, actor):
+        stop_ranks([job])
+    return job
+
+
+@transaction.atomic
+def cancel_locked(job: Job, actor: str) -> bool:
+    """Like `cancel`; True if the caller has to stop the job's ranks."""
     if job.state in (JobState.CANCELLING, JobState.CANCELLED):
-        return job
+        return False
     _refuse(job, Verb.CANCEL)
     _audit_for_another(job, actor, "cancelled")
     if job.state in WAITING:
-        why = Why(Reason.CANCELLED_BY_USER, message("cancelled_by", by=actor), actor)
-        finish(job, JobState.CANCELLED, why)
-        return job
+        finish(job, JobState.CANCELLED, Why(Reason.CANCELLED_BY_USER, message("cancelled_by", by=actor), actor))
+        return False
     why = Why(Reason.CANCELLED_BY_USER, message("cancelling", by=actor), actor)
     transition(job, JobState.CANCELLING, why, target_slots=0, halt_until=None)
-    stop_ranks(job)
-    return job
+    return True
 
 
 @transaction.atomic
@@ -129,7 +132,11 @@ def resume(job_id: int, actor: str) -> Job:
 @transaction.atomic
 def change_job(job_id: int, wanted: JobChange, actor: str) -> list[JobEvent]:
     """Change all of it or nothing; return the events. A job that is not elastic keeps its GPUs while it holds any."""
-    job = lock_job(job_id)
+    return change_locked(lock_job(job_id), wanted, actor)
+
+
+def change_locked(job: Job, wanted: JobChange, actor: str) -> list[JobEvent]:
+    """Like `change_job`."""
     return _change(job, check_change(job, wanted), actor)
 
 
@@ -174,13 +181,17 @@ def undo_changes(job_id: int, seqs: Sequence[int], actor: str) -> list[JobEvent]
 
     Raises StaleJob for what has been changed again since.
     """
-    job = lock_job(job_id)
+    return undo_locked(lock_job(job_id), seqs, actor)
+
+
+def undo_locked(job: Job, seqs: Iterable[int], actor: str) -> list[JobEvent]:
+    """Like `undo_changes`."""
     changes = {event.seq: event for event in changes_of(job)}
     undone: dict[str, JobEvent] = {}
     for seq in seqs:
         event = changes.get(seq)
         if event is None:
-            raise NotFound(f"Event {seq} of job {job_id} changed neither its priority nor its GPUs: nothing to undo.")
+            raise NotFound(f"Event {seq} of job {job.pk} changed neither its priority nor its GPUs: nothing to undo.")
         column = event.detail["field"]
         later = [other for other in changes.values() if other.seq > seq and other.detail["field"] == column]
         if later or getattr(job, column) != event.detail["new"]:
@@ -220,65 +231,3 @@ def _audit_for_another(job: Job, actor: str, verb: str, **values: Mapping[str, A
     """Write an audit entry besides the job's history, unless `actor`, a user's name, is its owner."""
     if actor != job.owner.get_username():
         audit(actor, verb, kind="job", key=job.pk, name=job.name, **values)
-
-
-# --- many jobs: each by itself, so that one that refuses does not hold up the others ---------------------------------
-
-
-@dataclass(frozen=True)
-class RefusedJob:
-    job: int
-    #: Its name; empty where the user may not know it.
-    name: str
-    sentence: str
-    code: str
-
-
-@dataclass(frozen=True)
-class Outcome:
-    done: list[int] = field(default_factory=list)
-    refused: list[RefusedJob] = field(default_factory=list)
-    #: Of those done: the events by which it can be undone.
-    changes: dict[int, list[int]] = field(default_factory=dict)
-
-
-def cancel_many(jobs: Sequence[int], user: User) -> Outcome:
-    """Stop those of these jobs for good that the user may see and that are not over."""
-
-    def stop(job_id: int) -> list[JobEvent]:
-        cancel(job_id, user.get_username())
-        return []
-
-    return _each(jobs, user, stop)
-
-
-def change_priority_of_many(jobs: Sequence[int], priority: int, user: User) -> Outcome:
-    problems = Problems()
-    check_priority(problems, priority)
-    problems.raise_if_any()
-    return _each(jobs, user, partial(change_job, wanted=JobChange(priority=priority), actor=user.get_username()))
-
-
-def undo_many(changes: Mapping[int, Sequence[int]], user: User) -> Outcome:
-    """Undo what these events changed: all of it for each job, or nothing if it has been changed again since."""
-    return _each(list(changes), user, lambda job_id: undo_changes(job_id, changes[job_id], user.get_username()))
-
-
-def _each(jobs: Sequence[int], user: User, act: Callable[[int], list[JobEvent]]) -> Outcome:
-    if not jobs:
-        raise field_error("jobs", "Choose at least one training.")
-    if len(jobs) > MAX_JOBS:
-        raise field_error("jobs", f"Choose at most {MAX_JOBS} trainings at once, not {len(jobs)}.")
-    outcome = Outcome()
-    for job_id in dict.fromkeys(jobs):
-        name = ""
-        try:
-            name = get_visible_job(user, job_id).name
-            events = act(job_id)
-        except UserError as error:
-            outcome.refused.append(RefusedJob(job_id, name, error.message, error.code))
-        else:
-            outcome.done.append(job_id)
-            if events:
-                outcome.changes[job_id] = [event.seq for event in events]
-    return outcome

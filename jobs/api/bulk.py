@@ -20,7 +20,7 @@ from core.downloads import Cell, csv_chunks, file_response
 from core.errors import field_error
 from core.rest import Filters, NamedPages, signed_in, validated
 from core.time import iso
-from jobs.actions.owner import MAX_JOBS, Outcome, cancel_many, change_priority_of_many, undo_many
+from jobs.actions.many import MAX_JOBS, Outcome, cancel_many, change_priority_of_many, undo_many
 from jobs.actions.saved_filters import forget_filter, save_filter
 from jobs.models import Job, SavedFilter
 from jobs.queries.listing import JobFilter, all_pages

@@ -134,7 +134,7 @@ def finish(job: Job, new: JobState, why: Why, **changes: Any) -> None:
     held_slots = job.state in HOLDING
     _leave(job, new, why, finished_at=timezone.now(), **changes)
     if held_slots:
-        stop_ranks(job)
+        stop_ranks([job])
     wake_scheduler()
 
 
@@ -142,7 +142,7 @@ def finish(job: Job, new: JobState, why: Why, **changes: Any) -> None:
 def requeue(job: Job, why: Why, **changes: Any) -> None:
     """Every rank was lost: the job waits for slots and continues under its next attempt."""
     _leave(job, JobState.PENDING, why, **changes)
-    stop_ranks(job)
+    stop_ranks([job])
     wake_scheduler()
 
 

@@ -3,7 +3,7 @@
 A claim is made on a free slot, vacated by a desired state, and released once its process is gone.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -103,13 +103,15 @@ def preempt(
         target_revision=job.run.target_revision + 1,
         halt_until=timezone.now() + timedelta(seconds=grants) if trains else None,
     )
-    stop_ranks(job)
+    stop_ranks([job])
 
 
 @transaction.atomic
-def stop_ranks(job: Job) -> None:
-    """Every process of the job shall end; its slots are released as they become empty."""
-    held = open_claims(job)
+def stop_ranks(jobs: Collection[Job]) -> None:
+    """Every process of these jobs shall end; their slots are released as they become empty."""
+    held = _claims_of(jobs)
+    if not held:
+        return
     revisions = raise_revisions(hosts_of(held))
     _vacate_claims(held, revisions)
 
@@ -138,7 +140,11 @@ class ClaimLost(Exception):
 
 def open_claims(job: Job) -> list[SlotClaim]:
     """In the order in which they were made."""
-    return list(SlotClaim.objects.open().filter(job=job).select_related("slot__host").order_by("id"))
+    return _claims_of([job])
+
+
+def _claims_of(jobs: Collection[Job]) -> list[SlotClaim]:
+    return list(SlotClaim.objects.open().filter(job__in=jobs).select_related("slot__host").order_by("id"))
 
 
 def hosts_of(claims: Iterable[SlotClaim]) -> set[int]:

@@ -3,11 +3,12 @@
 Every module that changes a job calls these; nothing else saves one.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Max
+from django.db.models import Max, QuerySet
 from django.utils import timezone
 
 from core import live
@@ -16,7 +17,17 @@ from jobs.models import Job, JobEvent, JobRun
 from jobs.queries.serializers import EventOutput, JobStateOutput, as_json
 from jobs.states import JOB_TRANSITIONS, AnyReason, JobState
 
-__all__ = ["StaleJob", "Why", "change", "lock_job", "publish_in_cluster", "publish_slots", "record", "transition"]
+__all__ = [
+    "StaleJob",
+    "Why",
+    "change",
+    "lock_job",
+    "lock_jobs",
+    "publish_in_cluster",
+    "publish_slots",
+    "record",
+    "transition",
+]
 
 _RUN_COLUMNS = frozenset(field.name for field in JobRun._meta.get_fields()) - {"job"}
 #: What the cluster topic shows of a job, to everybody: no names, no owners.
@@ -47,10 +58,19 @@ def lock_job(job_id: int) -> Job:
 
     The lock of its row stands for that of its run.
     """
+    return _locked().get(pk=job_id)
+
+
+def lock_jobs(numbers: Iterable[int]) -> list[Job]:
+    """Like `lock_job`, those of these jobs that there are, in order of id."""
+    return list(_locked().filter(pk__in=numbers).order_by("pk"))
+
+
+def _locked() -> QuerySet[Job]:
     jobs = Job.objects.select_related(
         "run", "owner", "model__model", "dataset__dataset", "instance_group", "validation"
     )
-    return jobs.select_for_update(of=("self",)).get(pk=job_id)
+    return jobs.select_for_update(of=("self",))
 
 
 @transaction.atomic

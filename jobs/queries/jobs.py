@@ -20,6 +20,7 @@ __all__ = [
     "held_before",
     "rank_list",
     "undoable_changes",
+    "unknown_job",
     "validation_problem",
     "validations_of_job",
     "validations_of_model",
@@ -38,8 +39,12 @@ def visible_jobs(user: Asking) -> QuerySet[Job]:
 def get_visible_job(user: Asking, job_id: int) -> Job:
     job = visible_jobs(user).filter(pk=job_id).first()
     if job is None:
-        raise NotFound(f"There is no job {job_id} that you may see: look it up in the list of jobs.")
+        raise unknown_job(job_id)
     return job
+
+
+def unknown_job(job_id: int) -> NotFound:
+    return NotFound(f"There is no job {job_id} that you may see: look it up in the list of jobs.")
 
 
 def held_before(moment: datetime) -> QuerySet[AllocationPoint]:

@@ -12,11 +12,13 @@ from django.test.utils import CaptureQueriesContext
 from rest_framework.test import APIClient
 
 from core.downloads import csv_chunks, safe_cell
-from jobs.models import Checkpoint, Job
+from jobs.actions.many import MAX_JOBS
+from jobs.models import Checkpoint, Job, SlotClaim
 from jobs.pages.list.views import last_checkpoints, stop_question
 from jobs.states import JobState
 from tests.factories import JobFactory, set_job
 from tests.scene import Scene
+from workers.models import Host
 
 
 def api_of(name: str) -> APIClient:
@@ -45,6 +47,17 @@ def test_stops_what_can_be_stopped_and_says_what_cannot(scene: Scene) -> None:
     assert (done["job"], done["name"], done["code"]) == (scene.done.pk, "digits-baseline", "stale_job")
     for refusal in (others, unknown):
         assert (refusal["name"], refusal["code"]) == ("", "not_found")
+
+
+def test_many_that_stop_raise_the_revision_of_their_host_once(scene: Scene) -> None:
+    host = SlotClaim.objects.filter(job=scene.first).earliest("pk").slot.host
+    waiting = JobFactory.create_batch(5, owner=scene.alice, state=JobState.PENDING)
+    jobs = [scene.first.pk, scene.second.pk, *(job.pk for job in waiting)]
+
+    assert bulk(api_of("alice"), action="cancel", jobs=jobs).json()["done"] == jobs
+
+    after = Host.objects.get(pk=host.pk)
+    assert after.desired_revision == host.desired_revision + 1
 
 
 def test_gives_many_jobs_a_priority(scene: Scene) -> None:
@@ -98,7 +111,7 @@ def test_an_administrator_may_and_a_stranger_may_not(scene: Scene, carol: User) 
     "wrong",
     [
         {"action": "cancel", "jobs": []},
-        {"action": "cancel", "jobs": list(range(1, 202))},
+        {"action": "cancel", "jobs": list(range(1, MAX_JOBS + 2))},
         {"action": "cancel", "jobs": ["T1"]},
         {"action": "cancel", "jobs": [10**30]},
         {"action": "cancel"},
