@@ -7,6 +7,7 @@ scheduler, eight ranks that train, reports of hosts. Elapsed time, until the las
 trainings are stopped, as the list of jobs does: until the answer, and until the last of them is over.
 """
 
+import re
 import tempfile
 import time
 from pathlib import Path
@@ -79,8 +80,9 @@ def submit(api: httpx.Client, number: int) -> int:
 
 def signed_in(stack: RunningStack) -> httpx.Client:
     browser = httpx.Client(base_url=stack.url, timeout=PATIENCE_SECONDS, trust_env=False)
-    browser.get("/login/").raise_for_status()
-    form = {"username": "admin", "password": stack.password, "csrfmiddlewaretoken": browser.cookies["csrftoken"]}
+    token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', browser.get("/login/").raise_for_status().text)
+    assert token
+    form = {"username": "admin", "password": stack.password, "csrfmiddlewaretoken": token[1]}
     answer = browser.post("/login/", data=form, headers={"Referer": f"{stack.url}/login/"})
     assert answer.status_code == 302, answer.text
     return browser

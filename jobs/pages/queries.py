@@ -17,7 +17,8 @@ from models_registry.models import RegisteredModel
 
 __all__ = ["ActiveJob", "ClusterPage", "cluster_page", "job_or_404", "jobs_using", "models_proposing", "usable_groups"]
 
-MAX_ACTIVE_JOBS = 50
+#: Of more trainings of the viewer's the overview says the number.
+MAX_ACTIVE_JOBS = 30
 _MAX_USING = 20
 
 
@@ -39,6 +40,8 @@ class ClusterPage:
     waiting_count: int
     #: Those that hold GPUs, then those that wait, in the order of the queue.
     active: Sequence[ActiveJob]
+    #: How many more of them there are.
+    more: int
 
     @property
     def counts(self) -> dict[str, int]:
@@ -77,7 +80,8 @@ def cluster_page(user: Asking) -> ClusterPage:
     # The numbers first: what is published meanwhile comes again, and changes nothing.
     seq = current_seqs([CLUSTER])[CLUSTER]
     line = Job.objects.filter(finished_at__isnull=True, owner=user.pk).order_by("-priority", "submitted_at", "id")
-    numbers = list(line.values_list("pk", flat=True)[:MAX_ACTIVE_JOBS])
+    states = dict(line.values_list("pk", "state"))
+    numbers = sorted(states, key=lambda number: states[number] not in HOLDING)[:MAX_ACTIVE_JOBS]
     seqs = current_seqs(map(job_topic, numbers))
     rows = {job.pk: job for job in visible_jobs(user).filter(pk__in=numbers)}
     active = [ActiveJob(rows[number], seqs[job_topic(number)]) for number in numbers if number in rows]
@@ -89,7 +93,8 @@ def cluster_page(user: Asking) -> ClusterPage:
         hosts=[host for host in host_slots(user) if host["state"] != "OFFLINE"],
         running_count=counts["running"],
         waiting_count=counts["waiting"],
-        active=sorted(active, key=lambda one: one.job.state not in HOLDING),
+        active=active,
+        more=len(states) - len(numbers),
     )
 
 

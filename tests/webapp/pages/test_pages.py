@@ -78,6 +78,18 @@ def test_lists_cost_the_same_however_long_they_are(scene: Scene, alices: Client,
     assert before <= 20
 
 
+def test_the_overview_lists_what_trains_first_and_counts_the_rest(scene: Scene, alices: Client) -> None:
+    JobFactory.create_batch(60, owner=scene.alice, instance_group=scene.first.instance_group, priority=10_000)
+    active = Job.objects.filter(owner=scene.alice, finished_at=None).count()
+
+    content = alices.get("/").content.decode()
+
+    rows = re.findall(r'<tr id="active-(\d+)"', content)
+    assert len(rows) == 30
+    assert {str(scene.first.pk), str(scene.second.pk)} == set(rows[:2])
+    assert f'and {active - 30} more: <a href="/jobs/?state=active">' in content
+
+
 def test_jobs_are_filtered_and_paged(scene: Scene, alices: Client) -> None:
     JobFactory.create_batch(60, owner=scene.alice, name="many", instance_group=scene.first.instance_group)
 
