@@ -1,0 +1,50 @@
+"""Three machines join a site by the documented command, two of them with wrong clocks, and train together."""
+
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+from tests.hosts.machines import ROOT, Network
+from tests.hosts.site import FAKETIME, Site, running_site
+from tests.journey.training import Training
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.root, pytest.mark.long]
+
+#: By machine. One is set ahead by more than any limit on the age of a message, one back.
+AHEAD_SECONDS = {"gpu1": 0.0, "gpu2": 3600.0, "gpu3": -40.0}
+
+
+def joined(site: Site) -> None:
+    token = site.manage("join_token", "--url", site.url, "--hosts", "3").split("--token ")[1].strip()
+    for machine in site.network.machines:
+        site.join(machine, token, clock_ahead_seconds=AHEAD_SECONDS[machine.name])
+
+
+def hosts(site: Site) -> dict[str, dict[str, object]]:
+    with site.api() as api:
+        return {host["name"]: host for host in api.get("hosts/").json()["results"]}
+
+
+def test_hosts_with_wrong_clocks_are_named_and_train_plain_ddp_together(machines: Callable[[int], Network]) -> None:
+    if not FAKETIME.exists():
+        pytest.skip("libfaketime is missing: sudo apt-get install libfaketime")
+    with running_site(machines(3)) as site:
+        joined(site)
+        wait_until(lambda: [host["state"] for host in hosts(site).values()] == ["ONLINE"] * 3, site.story)
+        addresses = {name: host["address"] for name, host in hosts(site).items()}
+        assert addresses == {machine.name: machine.address for machine in site.network.machines}
+        wait_until(lambda: None not in [host["clock_behind_seconds"] for host in hosts(site).values()], site.story)
+        with site.api() as api:
+            shutil.copytree(ROOT / "examples/ddp-digits", site.home / "models/ddp-digits")
+            model = {"name": "ddp", "framework": "PyTorch", "path": str(site.home / "models/ddp-digits")}
+            answer = api.post("models/", json={**model, "entry_point": "train.py", "engine": "fixed"})
+            assert answer.status_code == 201, answer.text
+            training = Training(api, site.home, "ddp", model="ddp", min_slots=3, max_slots=3, epochs=2)
+            training.wait_for_the_end()
+            assert {rank["host"] for rank in api.get(f"jobs/{training.id}/ranks/").json()["results"]} == set(
+                AHEAD_SECONDS
+            )
+        behind = {name: host["clock_behind_seconds"] for name, host in hosts(site).items()}
+        assert behind == pytest.approx({name: -ahead for name, ahead in AHEAD_SECONDS.items()}, abs=20)
