@@ -216,8 +216,11 @@ def _in_line(params: Params) -> str:
 # --- what happens outside of plans -----------------------------------------------------------------------------------
 
 _RESTARTS = {
-    True: "it continues from its CHECKPOINT_DIR",
-    False: "it starts again from nothing, for its script has not said that it can be resumed",
+    True: "it continues from its CHECKPOINT_DIR, as far as its script reads that",
+    False: (
+        "it starts again from nothing, for its script has left nothing that it said can be resumed; its working folder "
+        "stays as it is"
+    ),
 }
 #: Column -> the words of its change, and of its undoing.
 _CHANGES = {
@@ -247,6 +250,10 @@ def _gang_restart(words: str) -> Callable[[Params], str]:
 def _signals(params: Params) -> str:
     signals = params.get("signals")
     return f" (signal {', '.join(map(str, signals))})" if signals else ""
+
+
+def _processes(count: int, several: str = "have", one: str = "has") -> str:
+    return plural(count, "{count} process {verb}", "{count} processes {verb}", verb=one if count == 1 else several)
 
 
 def _halt_timeout(params: Params) -> str:
@@ -364,6 +371,20 @@ SENTENCES: dict[str, str | Callable[[Params], str]] = {
     "rank_stuck": "The rank {member_id} on {host} is killed: {why}. The others train on.",
     "rank_failed": _rank_failed,
     "no_progress": "{text}",
+    "copies": lambda params: (
+        f"Its {params['live']} processes have formed no process group within a minute: as far as can be seen they are "
+        f"{params['live']} copies of the script, each of which does all the work. Call "
+        "torch.distributed.init_process_group, or train it on 1 GPU."
+    ),
+    "ranks_stay": lambda params: (
+        f"{_processes(params['ended'])} ended with exit code 0, and {_processes(params['live'], 'stay', 'stays')}. "
+        f"What is left {params['minutes']:g} minutes after the first end is told to end, and killed. Are its results "
+        "complete? Then stop it now: until then it holds its GPUs."
+    ),
+    "ranks_overdue": lambda params: (
+        f"{_processes(params['live'], 'were', 'was')} still there {params['minutes']:g} minutes after another one of "
+        "the group had ended with exit code 0: what is left is told to end. What was written stays."
+    ),
     "host_lost": "The host {host} does not report any more.",
     "checkpoint_failed": (
         "No checkpoint could be written at step {step}: {error}. The training goes on, and older checkpoints stay."

@@ -45,6 +45,7 @@ TIDEPOOL_LEASE_SECONDS = _environment.number("TIDEPOOL_LEASE_SECONDS", 30, least
 #: A rank that keeps its training waiting for longer is killed, and the others go on.
 TIDEPOOL_STUCK_SECONDS = _environment.number("TIDEPOOL_STUCK_SECONDS", 60, least=2)
 #: A rank whose script has not come to its training so long after its start is killed.
+TIDEPOOL_STRAGGLER_SECONDS = _environment.number("TIDEPOOL_STRAGGLER_SECONDS", 600, least=20)
 TIDEPOOL_LAUNCH_SECONDS = _environment.number("TIDEPOOL_LAUNCH_SECONDS", 1800, least=10)
 #: Full origins that may open the site and its websocket besides the one that the browser asked for.
 TIDEPOOL_ORIGINS = _environment.words("TIDEPOOL_ORIGINS", "")

@@ -183,10 +183,13 @@ def _skip_numbers_up_to(number: int) -> None:
 def is_resumable(job: Job) -> bool:
     """Whether the next start continues from what this one, or one before it, left in CHECKPOINT_DIR.
 
-    An attempt whose ranks all exited with 0 and after which the job went on was stopped: else it would be over.
+    An attempt whose ranks all exited with 0 and after which the job went on was stopped: else it would be over. Where
+    it has saved nothing, the next one begins anew all the same.
     """
     if (_checkpoint_dir(job) / MARKER).exists() or Checkpoint.objects.filter(job=job).exists():
         return True
+    if not any(_checkpoint_dir(job).glob("*")):
+        return False
     good: dict[int, list[bool]] = defaultdict(list)
     for attempt, state, seen in Rank.objects.filter(job=job).values_list("attempt", "state", "exit"):
         good[attempt].append(state == RankState.EXITED and seen.get("code") == 0)
@@ -219,12 +222,12 @@ def stop_words(group: InstanceGroup, *, resumable: bool = False) -> str:
     if resumable:
         return (
             f"{keeps}; it cannot give back some of its GPUs. Its script can be resumed: stopped or held back, it gets "
-            f"SIGTERM and {grace} to save, and continues later from its CHECKPOINT_DIR."
+            f"SIGTERM and {grace} to save, and finds its CHECKPOINT_DIR later as it is then."
         )
     return (
         f"{keeps}; it cannot give back some of its GPUs. Stopped or held back, its script gets SIGTERM and {grace}: "
-        "if it then exits with 0, it continues later from its CHECKPOINT_DIR. If not, or if a machine fails, "
-        "it starts again from nothing."
+        "if it then exits with 0 and has saved in CHECKPOINT_DIR, it finds that later, to continue from. If not, or if "
+        "a machine fails, it starts again from nothing but what it left in its working folder."
     )
 
 

@@ -123,6 +123,8 @@ def _store_entry(job: Job, entry: protocol.Entry, host: str) -> None:
             _rank_started(job, entry, host)
         case protocol.RankExited():
             _rank_exited(job, entry)
+        case protocol.RankGrouped():
+            job.ranks.filter(attempt=job.run.attempt, member_id=entry.member_id).update(grouped=True)
         case protocol.RankJoined():
             ranks = job.ranks.filter(attempt=job.run.attempt, member_id=entry.member_id)
             ranks.filter(state__in=(RankState.LAUNCHING, RankState.JOINING)).update(state=RankState.READY)

@@ -114,6 +114,8 @@ class Rank(models.Model):
     #: Its number in the active generation, None outside of one.
     rank = models.PositiveIntegerField(null=True, blank=True)
     generation = models.PositiveIntegerField(default=0)
+    #: Of a fixed-size script: it has formed a process group of torch.distributed.
+    grouped = models.BooleanField(default=False)
     #: {"code", "signal", "error"} once it has exited, or {}.
     exit = models.JSONField(default=dict)
 

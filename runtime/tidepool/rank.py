@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,11 +28,13 @@ from tidepool.journal import replace_file
 from tidepool.nics import interface_variables, interfaces
 from tidepool.slots import gpu_of
 
-__all__ = ["READY", "RankStart", "could_train", "inherited_environment", "note_step", "run_rank"]
+__all__ = ["GROUPED", "READY", "RankStart", "could_train", "inherited_environment", "note_step", "run_rank"]
 
 #: The bytes a rank sends to its shim: when the user's script begins, and when it could join the training.
 RUNNING = b"R"
 READY = b"T"
+#: ... when a script without a session has formed a process group of torch.distributed.
+GROUPED = b"G"
 
 #: What left the script. It holds the script's frames: a DDP model in one of them that outlives its process group may
 #: wait forever in its destructor, for a thread of gloo's that waits for the interpreter.
@@ -43,6 +46,7 @@ _step: int | None = None
 #: Added to the niceness of ranks on virtual GPUs. They train on the processors that the control plane of a small
 #: installation runs on, would take all of them, and wait then for the answers that it has no time to give.
 _VIRTUAL_NICENESS = 5
+_GROUP_LOOK_SECONDS = 0.25
 _RUNTIME_ROOT = Path(__file__).resolve().parents[1]
 _INHERITED = {
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH"),
@@ -83,6 +87,8 @@ def run_rank(start: RankStart, link: socket.socket) -> NoReturn:
             os.environ.update(take_place(start.context, slots_per_gpu=start.slots_per_gpu))
             if wmla.COMPAT in start.context.launch.compat and os.environ.get("RANK", "0") == "0":
                 wmla.link_recorded(start.context)
+        if start.context.launch.engine == "fixed":
+            threading.Thread(target=_tell_of_group, args=(link,), name="group-watch", daemon=True).start()
         _links.append(link)
         link.send(RUNNING)
         code = _run_script(start.context)
@@ -140,6 +146,18 @@ def _end_with_shim(link: socket.socket) -> None:
             pass
     finally:
         os._exit(1)
+
+
+def _tell_of_group(link: socket.socket) -> None:
+    """Look whether the script has formed a process group, and tell the shim once."""
+    while True:
+        # Never imported here: only a script that has torch can have a group. It may be in the middle of importing it.
+        is_initialized = getattr(sys.modules.get("torch.distributed"), "is_initialized", None)
+        if is_initialized is not None and is_initialized():
+            with suppress(OSError):  # the shim is gone, and this process ends with it
+                link.send(GROUPED)
+            return
+        time.sleep(_GROUP_LOOK_SECONDS)
 
 
 def _enter_code_folder(context: RankContext) -> None:

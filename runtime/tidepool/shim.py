@@ -36,6 +36,7 @@ from tidepool.protocol import (
     ProtocolError,
     RankEnd,
     RankExited,
+    RankGrouped,
     RankStarted,
     RankStatus,
     ShimCommand,
@@ -46,7 +47,7 @@ from tidepool.protocol import (
     encode,
     to_json,
 )
-from tidepool.rank import READY, RankStart, run_rank
+from tidepool.rank import GROUPED, READY, RankStart, run_rank
 from tidepool.slots import RankProcess, Slot
 
 __all__ = ["RESTART_LIMIT", "Shim", "journal_path", "rank_mark"]
@@ -271,12 +272,14 @@ class Shim:
         return RankStart(context, self._launch_file, f"{rank_mark(spec)}.{member_id}", slots_per_gpu, self._pid)
 
     def _receive_progress(self, rank: RankProcess) -> None:
-        """Read a byte: the script has begun, or could train. At the end of the stream the rank has closed its side."""
+        """Read a byte: the script has begun, could train, or has formed a group. No byte: its side is closed."""
         byte = rank.link.recv(1)
         if not byte:
             self._selector.unregister(rank.link)
         elif byte == READY:
             rank.ready_by = None
+        elif byte == GROUPED:
+            self._journal.append(RankGrouped(rank.member_id, rank.slot, at=time.time()))
         elif rank.state == "LAUNCHING":
             rank.state = "RUNNING"
 

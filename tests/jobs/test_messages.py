@@ -124,6 +124,21 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         "The script failed in the rank a.0.1 on a before it took part: ValueError: bad. The others train on.",
     ),
     "no_progress": ({"text": "No step for {301} s."}, "No step for {301} s."),
+    "copies": (
+        {"attempt": 1, "live": 4, "ended": 0, "minutes": 10.0},
+        "Its 4 processes have formed no process group within a minute: as far as can be seen they are 4 copies of the "
+        "script, each of which does all the work. Call torch.distributed.init_process_group, or train it on 1 GPU.",
+    ),
+    "ranks_stay": (
+        {"attempt": 1, "live": 1, "ended": 3, "minutes": 10.0},
+        "3 processes have ended with exit code 0, and 1 process stays. What is left 10 minutes after the first end is "
+        "told to end, and killed. Are its results complete? Then stop it now: until then it holds its GPUs.",
+    ),
+    "ranks_overdue": (
+        {"attempt": 1, "live": 2, "ended": 1, "minutes": 0.5},
+        "2 processes were still there 0.5 minutes after another one of the group had ended with exit code 0: what is "
+        "left is told to end. What was written stays.",
+    ),
     "host_lost": ({"host": "a"}, "The host a does not report any more."),
     "checkpoint_failed": (
         {"step": 3, "error": "disk full"},
@@ -160,7 +175,8 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "gang_lost": (
         {"signals": [9], "fruitless_starts": 1, "resumable": True},
-        "A rank was killed (signal 9), so all of them end; it continues from its CHECKPOINT_DIR.",
+        "A rank was killed (signal 9), so all of them end; it continues from its CHECKPOINT_DIR, as far as its script "
+        "reads that.",
     ),
     "gang_lost_too_often": (
         {"signals": [9], "fruitless_starts": 3},
@@ -169,18 +185,19 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     "held_back": ({}, "Held back; resume it to let it continue."),
     "gang_held_back": (
         {"resumable": True},
-        "Held back; once it is resumed, it continues from its CHECKPOINT_DIR.",
+        "Held back; once it is resumed, it continues from its CHECKPOINT_DIR, as far as its script reads that.",
     ),
     "stopped": ({}, "Stopped; it continues once slots are free for it."),
     "gang_stopped": (
         {"resumable": True},
-        "Stopped; once GPUs are free for it, it continues from its CHECKPOINT_DIR.",
+        "Stopped; once GPUs are free for it, it continues from its CHECKPOINT_DIR, as far as its script reads that.",
     ),
     "stack_stopping": ({}, "Tidepool is being stopped; the training goes on at its next start."),
     "stack_stopped": ({}, "Tidepool was stopped; the training starts again from its last checkpoint."),
     "stack_stopped_gang": (
         {"resumable": False},
-        "Tidepool was stopped; it starts again from nothing, for its script has not said that it can be resumed.",
+        "Tidepool was stopped; it starts again from nothing, for its script has left nothing that it said can be "
+        "resumed; its working folder stays as it is.",
     ),
     "stack_stopped_held_back": ({}, "Held back; all its processes have ended."),
 }

@@ -250,6 +250,9 @@ class Lab:
     def exits(self) -> dict[str, dict[str, Any]]:
         return {entry["member_id"]: entry for entry in self._shim_entries("rank_exited")}
 
+    def grouped(self) -> list[str]:
+        return sorted(entry["member_id"] for entry in self._shim_entries("rank_grouped"))
+
     def member_ids(self) -> list[str]:
         return [member["member_id"] for member in self.active()["members"]]
 

@@ -173,6 +173,7 @@ def test_ddp_is_stopped_resumed_and_not_patched_up(make_fixed: Callable[..., Lab
     lab = make_fixed("train.py", "--epochs", "1000", **example)
     lab.size(2)
     wait_until(lambda: "epoch 1" in printed(lab), lab.story)
+    wait_until(lambda: lab.grouped() == sorted(lab.started()), "both tell, once, that they have formed a group")
     lab.end(grace_seconds=60.0)
     ends = lab.exits().values()
     assert [(end["code"], end["stopped"]) for end in ends] == [(0, True), (0, True)], lab.story()

@@ -15,6 +15,7 @@ from tidepool.backoff import Backoff
 from core.process import still_alive, stop_at_signals, without_collector
 from jobs.control.dispatch import WakeUps, resend_outstanding, send_roll_up
 from jobs.control.ending import give_up_halts
+from jobs.control.gangs import watch_gangs
 from jobs.control.hosts import reap_lost_hosts
 from jobs.control.plans import Leadership, LeadershipLost, apply
 from jobs.control.snapshots import snapshot
@@ -74,6 +75,7 @@ class Scheduler:
         now = timezone.now()
         self._well_since = reap_lost_hosts(self._well_since, now)
         give_up_halts(now)
+        watch_gangs(now)
         plan = schedule(snapshot(now, self._cycle))
         try:
             apply(plan, epoch)

@@ -20,6 +20,7 @@ from core.parameters import parameters_as_text
 from jobs import actions
 from jobs.actions import JobChange
 from jobs.control.checkpoints import is_resumable, stop_words
+from jobs.control.gangs import gang_notice
 from jobs.files.logs import first_written
 from jobs.files.result import code_files, result_files, shown_code
 from jobs.files.validation_runs import validation_of
@@ -176,6 +177,7 @@ def _job_page(request: HttpRequest, job: Job, form: ChangeForm) -> HttpResponse:
         "newest": versions(job.model.model)[0].number,
     }
     if not job.elastic:
+        context["notice"] = gang_notice(job)
         context["stop_words"] = stop_words(job.instance_group, resumable=is_resumable(job))
     return render(request, "jobs/job/page.html", context)
 
@@ -200,6 +202,7 @@ _PARTS: dict[str, Callable[[Job, User], dict[str, Any]]] = {
     "advice": lambda job, _: {"advice": job_advice(job)},
     "facts": lambda job, _: {},
     "failure": lambda job, _: {},
+    "notice": lambda job, _: {"notice": gang_notice(job)},
     "ranks": lambda job, _: _ranks(job),
     "results": lambda job, _: _results(job),
     "why": why,

@@ -26,6 +26,7 @@ __all__ = [
     "NoProgress",
     "RankExited",
     "RankFailed",
+    "RankGrouped",
     "RankJoined",
     "RankStarted",
     "RankStuck",
@@ -52,6 +53,13 @@ class RankStarted(Entry, frozen=True, tag="rank_started"):
     slot: Count
     pid: Count
     started_at: Seconds
+
+
+class RankGrouped(Entry, frozen=True, tag="rank_grouped"):
+    """The script of a fixed rank has formed a process group."""
+
+    member_id: Name
+    slot: Count
 
 
 class RankExited(Entry, frozen=True, tag="rank_exited"):

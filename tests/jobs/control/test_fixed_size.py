@@ -181,7 +181,10 @@ def test_a_higher_priority_stops_it_as_a_whole(cluster: Cluster, submit: Submit,
     assert (fresh(job).state, fresh(job).reason_code) == (JobState.PREEMPTING, PlanReason.PREEMPTED_BY_PRIORITY)
     cluster.settle()
     assert (fresh(job).state, cluster.ranks(job)) == (JobState.PENDING, [])
-    assert fresh(job).reason_text == "Stopped; once GPUs are free for it, it continues from its CHECKPOINT_DIR."
+    assert (
+        fresh(job).reason_text
+        == "Stopped; once GPUs are free for it, it continues from its CHECKPOINT_DIR, as far as its script reads that."
+    )
     cluster.turn()
     assert (len(cluster.ranks(urgent)), cluster.ranks(job)) == (4, []), "four are left, and it needs six"
     actions.cancel(urgent.pk, "alice")

@@ -179,7 +179,7 @@ def test_what_a_stop_means_is_said_before(scene: Scene, alices: Client, engine: 
     [group] = choices["groups"].values()
     assert "it starts again from nothing" in group["stopping"]
     page = alices.get(f"/jobs/{scene.first.pk}/").content.decode()
-    assert "SIGTERM and 10 s: if it then exits with 0, it continues later from its CHECKPOINT_DIR" in page
+    assert "SIGTERM and 10 s: if it then exits with 0 and has saved in CHECKPOINT_DIR, it finds that later" in page
     assert "Its script reports no steps" in page
 
 
