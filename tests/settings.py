@@ -6,6 +6,9 @@ import tempfile
 # Short: unix sockets live below it.
 os.environ["TIDEPOOL_HOME"] = tempfile.mkdtemp(prefix="tidepool-test-")
 
+# Of the test's own: what the checkout has collected, or has not, changes nothing.
+os.environ["TIDEPOOL_STATIC_ROOT"] = tempfile.mkdtemp(prefix="static-", dir=os.environ["TIDEPOOL_HOME"])
+
 from webapp.settings import *  # noqa: F403
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
