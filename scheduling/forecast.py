@@ -5,16 +5,15 @@ many ends that a preview would keep its reader waiting, the answer is that nobod
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from scheduling.division import Decision
 from scheduling.policies import Demand, shares_of
 
-__all__ = ["Forecast", "Span", "Work", "forecast"]
+__all__ = ["Forecast", "Place", "Span", "Work", "forecast", "places"]
 
-#: Demands that are decided about in one play; fewer ends are played where more jobs take part.
-_MAX_DECIDED = 12_000
-_MIN_ENDS, _MAX_ENDS = 3, 500
+#: Demands that are decided about in one play.
+_MAX_DECIDED = 40_000
 
 
 @dataclass(frozen=True)
@@ -48,40 +47,130 @@ class Forecast:
     end: Span | None
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a job that waits stands in its group's line."""
+
+    #: 1: it is the next to start.
+    position: int
+    #: How many wait there.
+    of: int
+    #: None: nobody can say.
+    start: Span | None
+
+
 def forecast(decision: Decision, job: int, works: Mapping[int, Work]) -> Forecast:
     """`works` lacks the jobs of which nobody knows how long they take: they are taken to go on for good."""
-    quick = _play(decision, job, works, quick=True)
-    slow = _play(decision, job, works, quick=False)
-    return Forecast(_span(quick[0], slow[0]), _span(quick[1], slow[1]))
+    quick, slow = _play(decision, works, quick=True, until=job), _play(decision, works, quick=False, until=job)
+    return Forecast(_span(quick.starts.get(job), slow.starts.get(job)), _span(quick.ends.get(job), slow.ends.get(job)))
+
+
+def places(decision: Decision, works: Mapping[int, Work]) -> dict[int, Place]:
+    """Of every job of the group that waits, however many there are: in the order in which they are served."""
+    waiting = [demand.id for demand in decision.pool.demands if not demand.running]
+    if not waiting:
+        return {}
+    quick, slow = (_at_its_pace(_play(decision, works, quick=quick), decision) for quick in (True, False))
+    return {
+        job: Place(number, len(waiting), _span(quick.get(job), slow.get(job)))
+        for number, job in enumerate(waiting, start=1)
+    }
 
 
 def _span(quick: float | None, slow: float | None) -> Span | None:
     return None if quick is None else Span(quick, None if slow is None else max(quick, slow))
 
 
-def _play(decision: Decision, job: int, works: Mapping[int, Work], *, quick: bool) -> tuple[float | None, float | None]:
-    """Seconds from now to the job's start and to its end."""
-    demands = {demand.id: demand for demand in decision.demands}
-    left = dict.fromkeys(demands, 1.0)
-    start, now = None, 0.0
+@dataclass
+class _Played:
+    """Seconds from now at which jobs start and end."""
+
+    starts: dict[int, float] = field(default_factory=dict)
+    ends: dict[int, float] = field(default_factory=dict)
+    #: The line was longer than could be played.
+    is_cut: bool = False
+
+
+def _play(decision: Decision, works: Mapping[int, Work], *, quick: bool, until: int | None = None) -> _Played:
+    """From one end to the next; `until`: only as far as this job's end."""
+    line = _Line(decision)
+    left = dict.fromkeys((demand.id for demand in decision.demands), 1.0)
+    played, now, work = _Played(), 0.0, 0
     shares: Mapping[int, int] = decision.shares
-    for ends in range(max(_MIN_ENDS, min(_MAX_ENDS, _MAX_DECIDED // max(1, len(demands))))):
-        if ends:
-            shares = shares_of(decision.pool.group, demands.values(), decision.capacity)
-        if shares.get(job) and start is None:
-            start = now
+    while work < _MAX_DECIDED:
+        if played.ends:
+            demands = line.next_demands()
+            work += len(demands)
+            shares = shares_of(decision.pool.group, demands, decision.capacity)
+        for job, share in shares.items():
+            if share:
+                played.starts.setdefault(job, now)
         rates = {i: works[i].rate(share, quick=quick) for i, share in shares.items() if share and i in works}
         if not rates:
             break
         seconds, first = min((left[i] / rate, i) for i, rate in rates.items())
         now += seconds
-        if first == job:
-            return start, now
+        played.ends[first] = now
+        if first == until:
+            break
         for i, rate in rates.items():
             left[i] = max(0.0, left[i] - rate * seconds)
-        del demands[first]
-        demands = {i: _served(demand, shares.get(i, 0)) for i, demand in demands.items()}
-    return start, None
+        line.serve(shares, first)
+    else:
+        played.is_cut = True
+    return played
+
+
+def _at_its_pace(played: _Played, decision: Decision) -> dict[int, float]:
+    """The starts; those of a line that was too long to be played follow as quickly as the ones before them did."""
+    starts = dict(played.starts)
+    able = [demand.id for demand in decision.demands if not demand.running and demand.min_slots <= decision.capacity]
+    reached = [starts[job] for job in able if job in starts]
+    if played.is_cut and reached:
+        pace, last = max(reached) / len(reached), max(reached)
+        later = (job for job in able if job not in starts)
+        starts |= {job: last + number * pace for number, job in enumerate(later, start=1)}
+    return starts
+
+
+class _Line:
+    """The jobs that have not ended, in the order in which they are served."""
+
+    def __init__(self, decision: Decision) -> None:
+        self._capacity = decision.capacity
+        self._by_level = decision.pool.group.policy == "priority" and decision.pool.group.preemption
+        self._order = {demand.id: place for place, demand in enumerate(decision.demands)}
+        self._running = {demand.id: demand for demand in decision.demands if demand.running}
+        self._waiting = {demand.id: demand for demand in decision.demands if not demand.running}
+
+    def serve(self, shares: Mapping[int, int], ended: int) -> None:
+        """After an end each of the others has what it was given; who was stopped waits again, in its place."""
+        touched = {**self._running, **{job: self._waiting[job] for job in shares if job in self._waiting}}
+        is_stopped = any(not shares.get(job) for job in self._running)
+        for job, demand in touched.items():
+            self._running.pop(job, None)
+            self._waiting.pop(job, None)
+            if job != ended:
+                now = _served(demand, shares.get(job, 0))
+                (self._running if now.running else self._waiting)[job] = now
+        if is_stopped:
+            self._waiting = dict(sorted(self._waiting.items(), key=lambda item: self._order[item[0]]))
+
+    def next_demands(self) -> list[Demand]:
+        """Each job that starts takes a slot: more than there are slots cannot start at once. Under priority with
+        preemption that holds for each priority, because lower ones take what a higher one leaves."""
+        found = list(self._running.values())
+        levels: dict[int, int] = {}
+        for demand in self._waiting.values():
+            level = demand.priority if self._by_level else 0
+            if demand.min_slots > self._capacity:
+                continue
+            levels[level] = levels.get(level, 0) + 1
+            if levels[level] <= self._capacity + 1:
+                found.append(demand)
+            elif not self._by_level:
+                break
+        return sorted(found, key=lambda demand: self._order[demand.id])
 
 
 def _served(demand: Demand, share: int) -> Demand:

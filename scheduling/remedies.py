@@ -8,6 +8,7 @@ from typing import Literal
 
 from scheduling.explain import label
 from scheduling.plan import JobPlan
+from scheduling.policies import Demand
 from scheduling.preview import with_changes
 from scheduling.schedule import decided
 from scheduling.snapshot import JobView, Snapshot
@@ -38,6 +39,8 @@ class Remedy:
     starts_now: bool
     #: For an end: how the other job is called; see `scheduling.explain.label`.
     other: Mapping[str, str] | None = None
+    #: What it would change where it gives no slots yet: the place in line then, the place now, and how many wait.
+    places: tuple[int, int, int] | None = None
 
 
 def remedies(snapshot: Snapshot, job: int) -> tuple[Remedy, ...]:
@@ -46,7 +49,7 @@ def remedies(snapshot: Snapshot, job: int) -> tuple[Remedy, ...]:
     line = _line(snapshot, job)
     found = [
         _lower_minimum(snapshot, me, line),
-        _raise_priority(snapshot, me, line),
+        _raise_priority(snapshot, me, line) or _move_up(snapshot, me, line),
         _raise_maximum(snapshot, me, line),
         *_ends(snapshot, me, line),
     ]
@@ -72,6 +75,27 @@ def _raise_priority(snapshot: Snapshot, me: JobView, line: JobPlan) -> Remedy | 
     after = partial(_after, snapshot, me, "priority")
     value = _first(range(me.priority + 1, MAX_PRIORITY + 1), lambda value: after(value).target > line.target)
     return None if value is None else _remedy("priority", value, me.priority, line, after(value))
+
+
+def _move_up(snapshot: Snapshot, me: JobView, line: JobPlan) -> Remedy | None:
+    """Where no priority starts it now: the least one with which it would be as far ahead in line as it can."""
+    waiting = _line_of(snapshot, me)
+    if line.target or all(demand.id != me.id for demand in waiting):
+        return None
+    value = min(MAX_PRIORITY, waiting[0].priority + 1)
+    after = _line_of(with_changes(snapshot, me.id, priority=value), me)
+    place, before = _place(after, me), _place(waiting, me)
+    if value <= me.priority or place >= before:
+        return None
+    return Remedy("priority", value, me.priority, 0, 0, 0, starts_now=False, places=(place, before, len(waiting)))
+
+
+def _line_of(snapshot: Snapshot, me: JobView) -> list[Demand]:
+    return [demand for demand in decided(snapshot).decision(me.id).pool.demands if not demand.running]
+
+
+def _place(waiting: list[Demand], me: JobView) -> int:
+    return 1 + next(number for number, demand in enumerate(waiting) if demand.id == me.id)
 
 
 def _raise_maximum(snapshot: Snapshot, me: JobView, line: JobPlan) -> Remedy | None:

@@ -7,14 +7,16 @@ from rest_framework import serializers
 
 from core.rest import ObjectField, ReferenceField, StrictSerializer
 from jobs.actions.beginning import WEIGHTS_WANTED, Weights
-from jobs.models import Checkpoint
+from jobs.insight.line import expected_start
+from jobs.models import Checkpoint, Job
 from jobs.options import OPTIONS, Option
-from jobs.queries.serializers import ReasonOutput
+from jobs.queries.serializers import JobOutput, ReasonOutput
 
 __all__ = [
     "AdviceOutput",
     "CheckpointOutput",
     "JobChangeInput",
+    "JobInLine",
     "JobInput",
     "MetricOutput",
     "MetricQuery",
@@ -55,6 +57,26 @@ class WeightsField(serializers.Field[Weights, Any, Any, Any]):
 
     def to_representation(self, value: Any) -> Any:
         return value
+
+
+class ExpectedStartOutput(serializers.Serializer[Any]):
+    earliest = serializers.CharField()
+    latest = serializers.CharField(allow_null=True, help_text="null: the wait may have no end that can be told.")
+
+
+@extend_schema_field(ExpectedStartOutput(allow_null=True))
+class ExpectedStartField(serializers.Field[Any, Any, Any, Any]):
+    def to_representation(self, value: Job) -> dict[str, str | None] | None:
+        return expected_start(value)
+
+
+class JobInLine(JobOutput):
+    queue_position = serializers.IntegerField(
+        source="place.position", allow_null=True, help_text="While it waits: 1 is the next of its group to start."
+    )
+    expected_start = ExpectedStartField(
+        source="*", allow_null=True, help_text="While it waits, if nobody else comes; null: nobody can say."
+    )
 
 
 class JobInput(StrictSerializer):

@@ -17,6 +17,7 @@ from jobs import actions
 from jobs.api import serializers
 from jobs.files.result import checkpoint_chunks, result_name, zip_chunks
 from jobs.insight.advisor import job_advice
+from jobs.insight.line import with_places
 from jobs.insight.previews import preview_change, preview_submission
 from jobs.models import Checkpoint, Job
 from jobs.queries import jobs as queries
@@ -49,7 +50,7 @@ __all__ = [
 class JobList(ListAPIView[Job]):
     """The user's jobs, newest first (an administrator sees everybody's); POST submits one."""
 
-    serializer_class = JobOutput
+    serializer_class = serializers.JobInLine
     queryset = Job.objects.all()
     pagination_class = Pages
     filter_backends = [Filters]
@@ -58,13 +59,14 @@ class JobList(ListAPIView[Job]):
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         given = request.query_params.dict()
         page = job_page_of(signed_in(request), JobFilter(given), given, page_size_of(given))
-        return Response(keyset_answer(request, page, [as_json(JobOutput, job) for job in page.rows]))
+        rows = [as_json(serializers.JobInLine, job) for job in with_places(page.rows)]
+        return Response(keyset_answer(request, page, rows))
 
-    @extend_schema(request=serializers.JobInput, responses={201: JobOutput})
+    @extend_schema(request=serializers.JobInput, responses={201: serializers.JobInLine})
     def post(self, request: Request) -> Response:
         given = validated(serializers.JobInput, request.data)
-        job = actions.submit(actions.Submission(**given), signed_in(request))
-        return Response(JobOutput(job).data, status=201)
+        [job] = with_places([actions.submit(actions.Submission(**given), signed_in(request))])
+        return Response(serializers.JobInLine(job).data, status=201)
 
 
 class JobView(GenericAPIView[Any]):
@@ -77,13 +79,19 @@ class JobView(GenericAPIView[Any]):
 
 
 class JobDetail(JobView, RetrieveAPIView[Job]):
+    serializer_class = serializers.JobInLine
+
+    def get_object(self) -> Job:
+        [job] = with_places([super().get_object()])
+        return job
+
     @extend_schema(request=serializers.JobChangeInput)
     def patch(self, request: Request, job: int) -> Response:
         """Change the priority, the most slots, the least of one that waits, or several of these."""
         given = validated(serializers.JobChangeInput, request.data)
-        self.get_object()
+        super().get_object()
         actions.change_job(job, actions.JobChange(**given), signed_in(request).get_username())
-        return Response(JobOutput(self.get_object()).data)
+        return Response(serializers.JobInLine(self.get_object()).data)
 
 
 class JobPreview(GenericAPIView[Job]):

@@ -82,6 +82,8 @@ def job_advice(job: Job, curves: Mapping[str, Curve] | None = None) -> JobAdvice
     found, count = advise(training), looked_at(training)
     if found:
         summary = f"From {count} values of the loss and the other curves."
+    elif count == 0 and not job.run.step:
+        summary = "It did no step, so there is nothing to judge." if training.is_over else "No step is done yet."
     elif count == 0:
         summary = "It reports no loss, so there is nothing to judge."
     elif count < MIN_STEPS:

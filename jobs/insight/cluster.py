@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from core.live import CLUSTER, current_seqs
@@ -12,7 +13,7 @@ from core.roles import Asking, is_cluster_admin
 from core.templatetags.tidepool import decimal_size, lasting
 from core.time import iso
 from jobs.messages import ANOTHER_USERS_TRAINING
-from jobs.models import SlotClaim
+from jobs.models import Job, SlotClaim
 from jobs.usage.holding import trains
 from workers.models import Host, Slot
 from workers.queries import slots
@@ -25,6 +26,7 @@ __all__ = [
     "host_slots",
     "mean_utilisation",
     "slot_status",
+    "slots_of_job",
 ]
 
 
@@ -74,12 +76,23 @@ def mean_utilisation(hosts: Iterable[dict[str, Any]]) -> float | None:
     return sum(told) / len(told) if told else None
 
 
+def slots_of_job(user: Asking, job: Job) -> list[dict[str, Any]]:
+    """Return the slots that a job holds."""
+    claims = SlotClaim.objects.open().filter(job=job)
+    held = slots().filter(pk__in=claims.values("slot"))
+    return [slot for host in _host_slots(user, claims, held) for slot in host["slots"]]
+
+
 def host_slots(user: Asking) -> list[dict[str, Any]]:
     """Return each slot with its holder, host by host. Other users' jobs have a number and nothing else."""
+    return _host_slots(user, SlotClaim.objects.open(), slots())
+
+
+def _host_slots(user: Asking, open_claims: QuerySet[SlotClaim], rows: QuerySet[Slot]) -> list[dict[str, Any]]:
     now = timezone.now()
-    claims = {claim.slot_id: claim for claim in SlotClaim.objects.open().order_by().select_related("job__owner")}
+    claims = {claim.slot_id: claim for claim in open_claims.order_by().select_related("job__owner")}
     hosts: dict[str, dict[str, Any]] = {}
-    for slot in slots().order_by("host__name", "index"):
+    for slot in rows.order_by("host__name", "index"):
         host = slot.host
         entry = hosts.setdefault(
             host.name, {"host": host.name, "state": str(host.state), "virtual": host.virtual, "slots": []}

@@ -65,14 +65,14 @@ def eta(steps: Sequence[StepTime], changes: Sequence[Change], progress: float | 
     After a change of size its speed lies between unchanged and in proportion to the GPUs. Pure.
     counted: what a report of how far it is stands for.
     """
-    too_few = Eta(None, None, f"no estimate before {LEAST_STEPS} {counted}")
     if progress is None:
         return Eta(None, None, "no estimate: its script does not say how far it is")
     if not changes or not changes[-1].slots:
         return Eta(None, None, "no estimate while it does not train")
+    now = changes[-1]
+    too_few = Eta(None, None, _too_few(now.slots, counted, is_first=len(changes) < 2 or not changes[-2].slots))
     if progress <= 0:
         return too_few
-    now = changes[-1]
     here = _rates([step for step in steps if step.at > now.at])
     if here is not None:
         return _range(steps, progress, *here, f"at its speed on {gpus(now.slots)}")
@@ -84,6 +84,12 @@ def eta(steps: Sequence[StepTime], changes: Sequence[Change], progress: float | 
     in_proportion = now.slots / before.slots
     text = f"from its speed on {gpus(before.slots)}, until {gpus(now.slots)} have done {LEAST_STEPS} steps"
     return _range(steps, progress, former[0] * min(1.0, in_proportion), former[1] * max(1.0, in_proportion), text)
+
+
+def _too_few(slots: int, counted: str, *, is_first: bool) -> str:
+    """It may have made many, on fewer GPUs or more; or all of them within a moment."""
+    where = "" if is_first else f" on {gpus(slots)}"
+    return f"no estimate before {LEAST_STEPS} {counted} and {_LEAST_SECONDS:.0f} s{where}"
 
 
 def _range(steps: Sequence[StepTime], progress: float, slowest: float, fastest: float, text: str) -> Eta:

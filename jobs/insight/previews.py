@@ -20,13 +20,14 @@ from scheduling.plan import Explanation
 from scheduling.preview import Preview, preview, with_changes, with_job
 from scheduling.snapshot import JobView, Snapshot
 
-__all__ = ["preview_change", "preview_checked", "preview_submission"]
+__all__ = ["in_words", "preview_change", "preview_checked", "preview_submission", "starts_in"]
 
 #: Of more, only the number is said.
 _MAX_OTHERS = 20
 _MAX_NAMED = 3
 #: A span whose ends lie closer together is one moment.
 _CLOSE = 1.15
+_AT_ONCE_SECONDS = 1.0
 
 
 def preview_submission(submission: Submission, user: User) -> dict[str, Any]:
@@ -166,9 +167,15 @@ def _start_text(seen: Preview, times: Forecast) -> str:
         return "It trains on while this changes." if seen.before else "It starts at once."
     if seen.line.target:
         return "It starts within moments, as soon as others have made the step that they are at."
-    if times.start is None:
+    return starts_in(times.start)
+
+
+def starts_in(start: Span | None) -> str:
+    if start is None:
         return "Nobody can say when it starts: how long the trainings before it take is not known yet."
-    return f"It starts {_in(times.start)}, if nobody else comes."
+    if start.latest is not None and start.latest < _AT_ONCE_SECONDS:
+        return "It starts within moments."
+    return f"It starts {in_words(start)}, if nobody else comes."
 
 
 def _end_text(times: Forecast, told_by: int | None) -> str:
@@ -181,10 +188,11 @@ def _end_text(times: Forecast, told_by: int | None) -> str:
     if told_by:
         earlier = plural(told_by, "the last training", "the last {count} trainings")
         source = f"by {earlier} of this model on this dataset"
-    return f"It ends {_in(times.end)}, {source}, if nobody else comes."
+    return f"It ends {in_words(times.end)}, {source}, if nobody else comes."
 
 
-def _in(span: Span) -> str:
+def in_words(span: Span) -> str:
+    """ "in about 4 min", "in 4 to 6 min"."""
     if span.latest is None:
         return f"in {_duration(span.earliest)} at the earliest"
     if span.latest <= span.earliest * _CLOSE or _duration(span.earliest) == _duration(span.latest):

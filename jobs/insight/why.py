@@ -109,6 +109,11 @@ def remedy_text(remedy: Remedy) -> str:
     if remedy.kind == "end":
         assert remedy.other is not None
         return f"Once {label(remedy.other)} has ended: {_gets(remedy)}."
+    if remedy.places is not None:
+        then, now, of = remedy.places
+        where = "the next in line" if then == 1 else f"number {then} in line"
+        raised = f"A priority of {remedy.value} instead of {remedy.former}"
+        return f"{raised}: it would be {where}, and not number {now} of {of}."
     if remedy.kind == "priority":
         return f"A priority of {remedy.value} instead of {remedy.former}: {_gets(remedy)}."
     what = "minimum" if remedy.kind == "min_slots" else "maximum"

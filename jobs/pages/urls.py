@@ -30,7 +30,9 @@ urlpatterns = [
     path("<int:job_id>/undo/", train.job_undo, name="undo"),
     path("<int:job_id>/validate/", validation.job_validate, name="validate"),
     re_path(
-        r"^(?P<job_id>\d{1,18})/(?P<part>advice|facts|failure|notice|ranks|results|why)/$", job.job_part, name="part"
+        r"^(?P<job_id>\d{1,18})/(?P<part>advice|facts|failure|notice|place|ranks|results|slots|validations|why)/$",
+        job.job_part,
+        name="part",
     ),
     re_path(r"^(?P<job_id>\d{1,18})/(?P<action>cancel|suspend|resume)/$", job.job_act, name="act"),
 ]

@@ -5,6 +5,7 @@ from typing import Any
 from django import template
 
 from jobs.files.validation_runs import ClassScore, class_scores, validation_of, why_not_validated
+from jobs.insight.line import short_start
 from jobs.models import Job
 from jobs.pages.queries import jobs_using, models_proposing
 from jobs.queries.jobs import validation_problem, validations_of_job, validations_of_model
@@ -54,6 +55,9 @@ def confusion(matrix: list[list[int]]) -> dict[str, Any]:
         for score, row in zip(scores, matrix, strict=True)
     ]
     return {"scores": scores, "rows": rows}
+
+
+register.filter("short_start", short_start)
 
 
 @register.filter

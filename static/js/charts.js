@@ -78,7 +78,7 @@ export class TideChart extends Figure {
     } else {
       return true;
     }
-    this.request();
+    this.request(true);
     return true;
   }
 

@@ -5,6 +5,9 @@ import { element, press } from "./dom.js";
 
 export const MAX_POINTS = 600;
 const REDRAW_MS = 1_000;
+//: The same for what people wait for, and which part of the time may go into drawing it.
+const SOON_MS = 200;
+const SOON_PART = 0.5;
 //: A figure that takes long to draw is drawn less often: drawing never takes more than this part of the time.
 const DRAWING_PART = 0.1;
 const CONFIG = { displayModeBar: false, responsive: true, scrollZoom: false, doubleClick: false };
@@ -72,14 +75,17 @@ export class Figure {
     }
   }
 
-  request() {
-    if (this.timer !== null || document.hidden) return;
-    const pause = Math.max(REDRAW_MS, this.drawingMs / DRAWING_PART);
-    const wait = Math.max(0, this.drawnAt + pause - performance.now());
+  request(urgent = false) {
+    if (document.hidden) return;
+    const pause = urgent ? Math.max(SOON_MS, this.drawingMs / SOON_PART) : Math.max(REDRAW_MS, this.drawingMs / DRAWING_PART);
+    const due = Math.max(performance.now(), this.drawnAt + pause);
+    if (this.timer !== null && this.due <= due) return;
+    clearTimeout(this.timer);
+    this.due = due;
     this.timer = setTimeout(() => {
       this.timer = null;
       this.draw();
-    }, wait);
+    }, due - performance.now());
   }
 
   draw() {

@@ -8,7 +8,7 @@ const { htmx, Idiomorph } = window;
 const SOON_MS = 500;
 //: Between two answers about one part: where GPUs or states change, and where only steps and measurements do.
 const URGENT_MS = 250;
-const CALM_MS = 2_000;
+export const CALM_MS = 2_000;
 
 //: Chosen boxes, opened details, Tab stops and buttons that wait for an answer: the server does not know of them.
 Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, element) =>
@@ -25,7 +25,7 @@ export function refresher(part, milliseconds = SOON_MS) {
 }
 
 //: The same for news of a live topic: what is urgent is asked for at once, unless that was done just now.
-export function renewer(part) {
+export function renewer(part, calm = CALM_MS) {
   let [due, last, timer] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, null];
   const renew = () => {
     [due, last] = [Number.POSITIVE_INFINITY, performance.now()];
@@ -33,7 +33,7 @@ export function renewer(part) {
     else refresh(part);
   };
   return (urgent) => {
-    const at = Math.max(performance.now(), last + (urgent ? URGENT_MS : CALM_MS));
+    const at = Math.max(performance.now(), last + (urgent ? URGENT_MS : calm));
     if (at >= due) return;
     clearTimeout(timer);
     due = at;

@@ -68,7 +68,7 @@ def test_readings_and_states_appear_by_themselves(page: Page, scene: Scene, way:
     page.goto("/hosts/")
     status = "connected" if way == "websocket" else "polling"
     expect(page.locator("#live-dot")).to_have_attribute("data-status", status)
-    first = page.locator("tr[data-slot='gpu-host-1:0']")
+    first = page.locator("tr", has=page.locator("a[data-slot='gpu-host-1:0']"))
     expect(first.locator("[data-field=utilisation]")).to_have_text("12 %")
 
     report("gpu-host-1", busy=87.4, after_seconds=2)

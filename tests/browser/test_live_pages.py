@@ -10,13 +10,16 @@ from playwright.sync_api import Page, Route, WebSocket, expect
 from core import live
 from jobs.actions import JobChange, change_job
 from jobs.control.generations import add_point
+from jobs.control.lifecycle import release_claims, start
 from jobs.control.transition import Why, change, lock_job, transition
 from jobs.messages import message
-from jobs.models import Job, MetricPoint
+from jobs.models import Job, MetricPoint, SlotClaim
 from jobs.states import JobState, Reason
 from scheduling.plan import PlanReason
 from tests.factories import RegisteredModelVersionFactory
 from tests.scene import Scene, shares
+from workers.actions import drain_host, resume_host
+from workers.models import GpuReading
 
 ELSEWHERE = "constructor() { super(`ws://${location.host}/ws/nowhere/`); }"
 #: What a browser says itself when the log is asked for without a session.
@@ -197,12 +200,29 @@ def test_the_sentence_and_the_slots_change_while_one_looks(page: Page, scene: Sc
     with transaction.atomic():
         why = Why(PlanReason.GREW_INTO_FREE_SLOTS, shares(8, "alone"), "scheduler")
         change(lock_job(scene.first.pk), why, slots=8, target_slots=8)
-        news = {f"gpu-host-2:{index}": {"job": scene.first.pk, "vacating": False} for index in range(4)}
-        live.publish(live.CLUSTER, "state", {"slots": news})
-
     expect(row).to_contain_text("8 of 8 GPUs: all there are")
-    expect(row.locator("[data-field=slots]")).to_have_text("8")
-    expect(page.locator("[data-slot='gpu-host-2:0'] .slot-label")).to_have_text("T1 digits-cnn")
+    expect(row.locator("[data-label=GPUs]")).to_have_text("8 of 8")
+
+    # What is given back keeps nothing of who had it; a reading, a drain and a training that comes are seen as well.
+    tile = page.locator("[data-slot='gpu-host-2:0']")
+    expect(tile.locator(".mark")).to_have_text("B")
+    [claim] = SlotClaim.objects.open().filter(slot__host__name="gpu-host-2", slot__index=0)
+    release_claims([claim])
+    expect(tile.locator(".slot-label")).to_have_text("free")
+    expect(tile.locator(".mark")).to_have_text("")
+    expect(page.locator("#figures")).to_contain_text("7 training, 0 changing hands")
+    drain_host("gpu-host-2", "carol")
+    expect(tile.locator(".slot-label")).to_have_text("draining, not offered")
+    reading = GpuReading.objects.get(slot__host__name="gpu-host-1", slot__index=1)
+    GpuReading.objects.filter(pk=reading.pk).update(utilisation_percent=7)
+    live.publish(live.CLUSTER, "state", {"slots": {str(reading.slot): {"utilisation_percent": 7}}})
+    expect(page.locator("[data-slot='gpu-host-1:1'] .slot-note")).to_have_text("7 % busy")
+    resume_host("gpu-host-2", "carol")
+    start(lock_job(scene.waiting.pk), [claim.slot], 1, why)
+    expect(tile.locator(".slot-label")).to_have_text("digits-wide")
+    expect(tile.locator(".slot-note")).to_have_text("starting")
+    expect(tile.locator(".mark")).to_have_class(re.compile(rf"job-{scene.waiting.pk % 12} "))
+    expect(page.locator("#figures")).to_contain_text("7 training, 1 changing hands")
 
 
 def test_a_training_that_starts_while_one_looks_appears(page: Page, scene: Scene) -> None:

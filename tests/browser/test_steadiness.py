@@ -7,10 +7,11 @@ from playwright.sync_api import Page, expect
 
 from core import live
 from jobs.actions import JobChange, change_job
-from jobs.models import Checkpoint
+from jobs.models import Checkpoint, Job, SlotClaim
 from tests.browser.test_accessibility import wait_for_charts
 from tests.browser.test_live_pages import make_steps, open_job, wait_for_step
 from tests.scene import Scene
+from workers.models import Slot
 
 #: Every shift that no input of the person explains, with what moved.
 COLLECT = """
@@ -35,9 +36,12 @@ def nothing_to_complain(complaints: list[str]) -> object:
     assert complaints == []
 
 
-def hand_over(scene: Scene, key: str, job: int | None) -> None:
+def hand_over(slot: Slot, job: Job | None) -> None:
     with transaction.atomic():
-        live.publish(live.CLUSTER, "state", {"slots": {key: {"job": job, "vacating": False}}})
+        SlotClaim.objects.open().filter(slot=slot).update(released_at=timezone.now())
+        if job is not None:
+            SlotClaim.objects.create(slot=slot, job=job, attempt=1, claimed_at=timezone.now())
+        live.publish(live.CLUSTER, "state", {"slots": {str(slot): {"job": job and job.pk, "vacating": False}}})
 
 
 @pytest.mark.parametrize("width", [1440, 390])
@@ -68,8 +72,9 @@ def test_the_focus_stays_on_a_slot_that_changes_hands(page: Page, scene: Scene) 
     slot = page.locator("[data-slot='gpu-host-1:0']")
     slot.focus()
     expect(page.locator("#live-dot")).to_have_attribute("data-status", "connected")
-    for holder, words in ((scene.second.pk, "T2 digits-cnn"), (None, "free"), (scene.first.pk, "T1 digits-cnn")):
-        hand_over(scene, "gpu-host-1:0", holder)
+    changing = Slot.objects.get(host__name="gpu-host-1", index=0)
+    for holder, words in ((scene.second, "T2 digits-cnn"), (None, "free"), (scene.first, "T1 digits-cnn")):
+        hand_over(changing, holder)
         expect(slot.locator(".slot-label")).to_have_text(words)
         expect(slot).to_be_focused()
 

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jobs.messages import text_of
-from scheduling.forecast import Forecast, Span, Work, forecast
+from scheduling.forecast import Forecast, Place, Span, Work, forecast, places
 from scheduling.preview import Fate, preview, with_changes, with_job
 from scheduling.schedule import decided, schedule
 from scheduling.snapshot import Snapshot
@@ -117,6 +117,35 @@ def test_the_play_is_bounded() -> None:
     works = {number: exactly(8.0, 1.0) for number in range(1, 10_000)}
     assert foreseen(queue, 9_999, works).start is None
     assert foreseen(queue, 2, works).start == Span(1.0, 1.0)
+
+
+def test_each_of_ten_thousand_that_wait_has_its_place_and_its_start() -> None:
+    waiting = tuple(job(number, least=8) for number in range(2, 10_000))
+    queue = Snapshot(0.0, (group(),), FULL, (running(job(1, least=8)), *waiting))
+    works = {number: exactly(8.0, 1.0) for number in range(1, 10_000)}
+    found = places(decided(queue).decision(2), works)
+    assert len(found) == len(waiting)
+    for number in (2, 3, 500, 9_999):
+        start = Span(pytest.approx(number - 1), pytest.approx(number - 1))  # type: ignore[arg-type]
+        assert found[number] == Place(number - 1, len(waiting), start)
+
+
+def test_who_has_a_higher_priority_is_before_others_in_line() -> None:
+    jobs = (running(job(1, least=8)), job(2, 3000, least=8), job(3, 7000, least=8), job(4, 3000, least=8))
+    found = places(decided(Snapshot(0.0, (group(),), FULL, jobs)).decision(2), {})
+    assert [(number, place.position, place.of) for number, place in found.items()] == [(3, 1, 3), (2, 2, 3), (4, 3, 3)]
+    assert all(place.start is None for place in found.values())
+
+
+@thorough
+@given(snapshots(max_groups=1), st.data())
+def test_the_line_starts_each_job_when_it_is_foreseen_alone(snapshot: Snapshot, data: st.DataObject) -> None:
+    seconds = {view.id: float(data.draw(st.integers(1, 50))) for view in snapshot.jobs}
+    works = {number: exactly(8 * length, length) for number, length in seconds.items()}
+    result = decided(snapshot)
+    for decision, _ in result.groups:
+        for number, place in places(decision, works).items():
+            assert place.start == forecast(decision, number, works).start
 
 
 @thorough

@@ -2,14 +2,15 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from jobs.insight.why import Term, remedy_text, terms
 from scheduling.preview import with_changes
 from scheduling.remedies import remedies
-from scheduling.schedule import schedule
+from scheduling.schedule import decided, schedule
 from scheduling.snapshot import Snapshot
-from tests.scheduling.cluster import group, hold, job, lines, running, slots
+from tests.scheduling.cluster import Policy, group, hold, job, lines, running, slots
 from tests.scheduling.strategies import snapshots
 
 
@@ -19,12 +20,45 @@ def test_every_remedy_is_true_by_the_scheduler(snapshot: Snapshot) -> None:
     before = lines(schedule(snapshot))
     for view in snapshot.jobs[:3]:
         for remedy in remedies(snapshot, view.id):
+            if remedy.places is not None:
+                raised = with_changes(snapshot, view.id, priority=remedy.value)
+                assert remedy.places == (place(raised, view.id), place(snapshot, view.id), waiting(snapshot, view.id))
+                assert place(raised, view.id) < place(snapshot, view.id)
+                continue
             assert remedy.target > before[view.id].target or remedy.starts_now
             if remedy.kind == "end":
                 continue
             after = lines(schedule(with_changes(snapshot, view.id, **{remedy.kind: remedy.value})))[view.id]
             assert after.target == remedy.target
             assert remedy.starts_now == (bool(after.slots) and not before[view.id].slots)
+
+
+def line(snapshot: Snapshot, number: int) -> list[int]:
+    return [demand.id for demand in decided(snapshot).decision(number).pool.demands if not demand.running]
+
+
+def place(snapshot: Snapshot, number: int) -> int:
+    return line(snapshot, number).index(number) + 1
+
+
+def waiting(snapshot: Snapshot, number: int) -> int:
+    return len(line(snapshot, number))
+
+
+@pytest.mark.parametrize("policy", ["fairshare", "priority"])
+def test_the_last_of_many_that_wait_can_overtake_them(policy: Policy) -> None:
+    holds = tuple(running(job(number, 9000, least=1)) for number in range(1, 9))
+    pool = hold(slots(4, 4), {f"h{1 + number // 4}:{number % 4}": number + 1 for number in range(8)})
+    many = tuple(job(number, 5000, submitted_at=float(number)) for number in range(10, 211))
+    snapshot = Snapshot(0.0, (replace(group(policy), preemption=False),), pool, (*holds, *many))
+
+    [priority] = remedies(snapshot, 210)
+
+    assert (priority.kind, priority.value, priority.places) == ("priority", 5001, (1, 201, 201))
+    assert remedy_text(priority) == (
+        "A priority of 5001 instead of 5000: it would be the next in line, and not number 201 of 201."
+    )
+    assert all(remedy.kind == "end" for remedy in remedies(snapshot, 10))
 
 
 def test_who_asks_for_less_starts_now() -> None:

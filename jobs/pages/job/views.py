@@ -10,11 +10,12 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from core.charts import Band, Step, tide_figure
 from core.errors import UserError
-from core.live import current_seqs, job_topic
+from core.live import CLUSTER, current_seqs, job_topic
 from core.pages import done, login_user, show_error
 from core.parameters import parameters_as_text
 from jobs import actions
@@ -25,7 +26,9 @@ from jobs.files.logs import first_written
 from jobs.files.result import code_files, result_files, shown_code
 from jobs.files.validation_runs import validation_of
 from jobs.insight.advisor import job_advice
+from jobs.insight.cluster import slots_of_job
 from jobs.insight.curves import curves_figure, thinned_metrics
+from jobs.insight.line import place_text, places_of
 from jobs.insight.why import why
 from jobs.models import Checkpoint, Job
 from jobs.options import masked
@@ -134,9 +137,10 @@ def job_live(job: Job) -> dict[str, Any]:
 def _live_without_metrics(job: Job) -> dict[str, Any]:
     # The number first: what is published meanwhile comes again, and changes nothing.
     topic = job_topic(job.pk)
-    seq = current_seqs([topic])[topic]
+    seqs = current_seqs([topic, CLUSTER])
     return {
-        "seq": seq,
+        "seq": seqs[topic],
+        "cluster_seq": seqs[CLUSTER],
         "state": as_json(JobOutput, job),
         "append": {
             "allocation": [{"job": job.pk, **as_json(AllocationOutput, point)} for point in allocation_series(job)],
@@ -169,6 +173,8 @@ def _job_page(request: HttpRequest, job: Job, form: ChangeForm) -> HttpResponse:
         "tide": tide_figure([Band(job.pk, job.name, steps)], job.max_slots, pool=False),
         "advice": job_advice(job, curves),
         **_ranks(job),
+        "slots": slots_of_job(login_user(request), job),
+        **_place(job),
         "metrics": curves_figure(curves, reverse("jobs:curves", args=[job.pk])),
         "tide_columns": TIDE_COLUMNS,
         **_words_of_no_metrics(job),
@@ -193,6 +199,10 @@ def _ranks(job: Job) -> dict[str, Any]:
     return {"ranks": ranks[:_MAX_RANKS], "rank_count": len(ranks), "has_virtual_gpus": is_virtual}
 
 
+def _place(job: Job) -> dict[str, Any]:
+    return {"place": place_text(places_of([job], timezone.now()).get(job.pk))}
+
+
 def _results(job: Job) -> dict[str, Any]:
     return {"checkpoints": Checkpoint.objects.filter(job=job)[:_MAX_CHECKPOINTS], "results": result_files(job)}
 
@@ -203,8 +213,11 @@ _PARTS: dict[str, Callable[[Job, User], dict[str, Any]]] = {
     "facts": lambda job, _: {},
     "failure": lambda job, _: {},
     "notice": lambda job, _: {"notice": gang_notice(job)},
+    "place": lambda job, _: _place(job),
     "ranks": lambda job, _: _ranks(job),
     "results": lambda job, _: _results(job),
+    "slots": lambda job, user: {"slots": slots_of_job(user, job)},
+    "validations": lambda job, _: {},
     "why": why,
 }
 

@@ -18,6 +18,7 @@ from core.pages import PAGE_SIZE, Undo, login_user, or_404, say
 from core.roles import is_cluster_admin
 from datasets.models import Dataset
 from jobs.actions.saved_filters import forget_filter, save_filter
+from jobs.insight.line import with_places
 from jobs.messages import plural, trainings
 from jobs.models import Checkpoint, InstanceGroup, Job, SavedFilter
 from jobs.permissions import Verb, refusal
@@ -198,6 +199,7 @@ def _results(request: HttpRequest, user: User) -> dict[str, Any]:
     try:
         wanted = JobFilter(given)
         page = job_page_of(user, wanted, given, PAGE_SIZE)
+        with_places(page.rows)
     except UserError as error:
         problems = error.fields
     return {
@@ -221,6 +223,7 @@ def _head(sort: str, first: str, then: str) -> dict[str, str]:
 def _empty_columns(jobs: list[Job]) -> str:
     """Return the columns that are empty in every row of this page."""
     filled = {
+        "place": any(getattr(job, "place", None) for job in jobs),
         "slots": any(job.run.slots for job in jobs),
         "progress": any(job.run.progress is not None for job in jobs),
         "ended": any(job.finished_at for job in jobs),

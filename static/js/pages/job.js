@@ -3,8 +3,8 @@
 
 import { MetricsChart, readJson, TideChart } from "../charts.js";
 import { refreshTimes } from "../frame.js";
-import "../fresh.js";
-import { live } from "../live.js";
+import { CALM_MS, renewer } from "../fresh.js";
+import { isUrgent, live } from "../live.js";
 import { watchPreview } from "../preview.js";
 import { clock, isOver } from "../words.js";
 import { start as startEvents } from "./job/events.js";
@@ -17,7 +17,7 @@ const RANKS_SETTLE_MS = 500;
 const root = document.getElementById("job");
 const page = readJson("live-job");
 page.job = Number(root.dataset.job);
-const parts = [startHeader, startWhy, startCharts, startLogs, startEvents].map((start) => start(page, root));
+const parts = [startHeader, startWhy, startCharts, startLogs, startEvents, startParts].map((start) => start(page, root));
 
 // --- The curves: GPUs over time, loss and accuracy ---
 
@@ -47,6 +47,37 @@ function startCharts(page) {
       attempt = snapshot.state.attempt;
     },
   };
+}
+
+//: Parts that the server renders say by `data-on` which values of the job they show.
+function startParts(page, root) {
+  const renewals = [...root.querySelectorAll("[data-on]")].map((part) => [part.dataset.on.split(" "), renewer(part, Number(part.dataset.calm ?? CALM_MS))]);
+  const renew = (news) => {
+    for (const [names, soon] of renewals) if (names.some((name) => name in news)) soon(isUrgent(news));
+  };
+  followSlots(page, root);
+  return {
+    showState: (_, news) => news !== page.state && renew(news),
+    append: (news) => news !== page.append && renew(news),
+  };
+}
+
+//: What its GPUs do comes by the cluster's topic, as on every page.
+function followSlots(page, root) {
+  const part = root.querySelector("#slots");
+  const renew = renewer(part);
+  const renewPlace = renewer(root.querySelector("#place"));
+  const isMine = ([key, { job }]) => job === page.job || part.querySelector(`[data-slot="${CSS.escape(key)}"]`);
+  live.watch({
+    name: "cluster",
+    seq: page.cluster_seq,
+    onState: (_, { slots = {}, jobs = {} }) => {
+      if (Object.entries(slots).some(isMine)) renew(isUrgent({ slots }));
+      // Its place in line changes with everybody else.
+      if (root.dataset.state === "PENDING" && isUrgent({ jobs })) renewPlace(false);
+    },
+    onSnapshot: () => renew(true),
+  });
 }
 
 //: A chart that stays empty says so, and takes little room.
@@ -89,11 +120,6 @@ function scrollToTab() {
   const isOpened = [...root.querySelectorAll(".job-tabs [data-bs-target]")].some((tab, place) => place > 0 && tab.dataset.bsTarget === location.hash);
   if (isOpened) root.querySelector(".job-tabs").scrollIntoView({ block: "start" });
 }
-
-//: Curves of a training that is over stay as they are, and so does what is said of them.
-document.getElementById("advice").addEventListener("htmx:beforeRequest", (event) => {
-  if (root.dataset.state !== "RUNNING") event.preventDefault();
-});
 
 // --- The change of its priority and GPUs: says what it would do before it is saved ---
 

@@ -3,7 +3,7 @@
 import { setField, showProgress, showState } from "../dom.js";
 import { readJson } from "../figure.js";
 import { refresh, refresher } from "../fresh.js";
-import { live } from "../live.js";
+import { isUrgent, live } from "../live.js";
 
 const SOON_MS = 500;
 const SPREAD_MS = 200;
@@ -42,7 +42,9 @@ for (const { name, seq } of readJson("live-jobs").topics) {
     seq,
     onState: (_, news) => {
       const changes = Object.entries(news.jobs ?? {}).map(([job, values]) => showJob(job, values));
-      if (changes.includes(true)) refreshSoon();
+      // The place in line of whatever waits changes with everybody else.
+      const moves = results.querySelector('.state[data-state="PENDING"]') && isUrgent({ jobs: news.jobs ?? {} });
+      if (changes.includes(true) || moves) refreshSoon();
     },
     onAppend: (news) => news.jobs?.length && refreshSoon(),
     onSnapshot: () => refresh(results),

@@ -42,10 +42,13 @@ def test_a_diverging_training_is_told_what_to_try(alice: User, alice_api: APICli
 
 
 def test_where_there_is_nothing_to_say_that_is_said(alice: User, alice_api: APIClient) -> None:
-    assert advice(alice_api, JobFactory(owner=alice)).json() == {
-        "summary": "It reports no loss, so there is nothing to judge.",
-        "advice": [],
+    said = {
+        "No step is done yet.": JobFactory(owner=alice),
+        "It did no step, so there is nothing to judge.": JobFactory(owner=alice, state="FAILED", finished_at=timezone.now()),
+        "It reports no loss, so there is nothing to judge.": JobFactory(owner=alice, step=5),
     }
+    for summary, job in said.items():
+        assert advice(alice_api, job).json() == {"summary": summary, "advice": []}
     young = JobFactory(owner=alice, final_metrics={"loss": 1.0})
     MetricPoint.objects.create(job=young, name="loss", step=1, epoch=0, value=1.0, at=timezone.now())
     assert "too few to judge" in advice(alice_api, young).json()["summary"]

@@ -30,7 +30,9 @@ def test_submitting_answers_the_job(alice_api, submission):
     assert job["reason"]["code"] == "SUBMITTED"
     submitted_at = datetime.fromisoformat(job["submitted_at"])
     assert submitted_at.utcoffset().total_seconds() == 0
-    assert alice_api.get(f"/api/v1/jobs/{job['id']}/").json() == job
+    assert job["queue_position"] == 1
+    again = alice_api.get(f"/api/v1/jobs/{job['id']}/").json()
+    assert {**again, "expected_start": None} == {**job, "expected_start": None}  # moments, told from now
 
 
 def test_references_by_id(alice_api, submission, alices_job):
@@ -160,3 +162,19 @@ def test_uploading_over_rest(alice_api, home):
         )
     assert answer.status_code == 201
     assert answer.json()["latest"]["parameters"] == {"epochs": 3}
+
+
+def test_each_of_many_that_wait_has_its_place_in_list_page_and_api(alice, alice_api, alice_client, alices_job):
+    """However many wait: as many queries as for few, and nobody is left out."""
+    same = {name: getattr(alices_job, name) for name in ("owner", "instance_group", "model", "dataset")}
+    jobs = JobFactory.create_batch(230, **same, priority=4000)
+    last = jobs[-1]
+
+    listed = alice_api.get("/api/v1/jobs/?sort=oldest&page_size=100").json()["results"]
+    assert None not in [job["queue_position"] for job in listed if job["state"] == "PENDING"]
+    job = alice_api.get(f"/api/v1/jobs/{last.pk}/").json()
+    waiting = Job.objects.filter(state="PENDING").count()
+    assert (job["queue_position"], job["expected_start"]) == (waiting, None), "nobody knows how long the others take"
+    page = alice_client.get(f"/jobs/{last.pk}/").content.decode()
+    assert f"It is number {waiting} of {waiting} in line. Nobody can say when it starts" in page
+    assert f'class="place">{waiting}</td>' in alice_client.get("/jobs/").content.decode()

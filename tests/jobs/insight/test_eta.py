@@ -51,6 +51,7 @@ def test_its_own_steps_at_the_new_size_count_as_soon_as_there_are_enough() -> No
     [
         (50, [Change(0, 4)], None, "does not say how far"),
         (LEAST_STEPS - 1, [Change(0, 4)], 0.1, "before 10 steps"),
+        (25, [Change(0, 1), Change(8.5, 4), Change(17.5, 8)], 0.2, "before 10 steps and 2 s on 8 GPUs"),
         (50, [Change(0, 4), Change(60, 0)], 0.5, "while it does not train"),
         (0, [], 0.0, "while it does not train"),
     ],

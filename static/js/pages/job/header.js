@@ -2,9 +2,8 @@
 
 import { readJson } from "../../charts.js";
 import { setField, showProgress, showState } from "../../dom.js";
-import { refresher } from "../../fresh.js";
 import { atMostEvery, fetchJson } from "../../live.js";
-import { duration } from "../../words.js";
+import { duration, isOver } from "../../words.js";
 
 const ETA_MS = 5_000;
 
@@ -14,15 +13,12 @@ export function start(page, root) {
   let estimated = progressOf(page.state);
   const estimate = async () => showTimeLeft(root, await fetchJson(`/api/v1/jobs/${page.job}/eta/`));
   const estimateSoon = atMostEvery(ETA_MS, estimate);
-  estimate().catch(() => {});
-  //: What changes with the state alone is rendered by the server.
-  const renewals = ["failure", "facts"].map((id) => refresher(document.getElementById(id)));
+  if (!isOver(page.state.state)) estimateSoon();
   root.addEventListener("click", refuse, true);
   setInterval(() => showElapsed(root, shown), 1_000);
 
   return {
     showState(state) {
-      if (state.state !== shown.state || state.attempt !== shown.attempt) for (const renew of renewals) renew();
       shown = state;
       showState(root, state.state);
       for (const element of root.querySelectorAll("[data-when]")) {
@@ -36,7 +32,8 @@ export function start(page, root) {
       showNumbers(root, state.final_metrics ?? {});
       setField(root, "gpus-note", state.target_slots === state.slots || state.finished_at ? "" : `${state.target_slots} once they have changed hands`);
       showElapsed(root, state);
-      if (progressOf(state) !== estimated) estimateSoon();
+      if (isOver(state.state)) setField(root, "eta", "");
+      else if (progressOf(state) !== estimated) estimateSoon();
       estimated = progressOf(state);
     },
   };
