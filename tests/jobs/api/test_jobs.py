@@ -6,7 +6,7 @@ from datetime import datetime
 import pytest
 
 from jobs.models import AllocationPoint, Job, MetricPoint
-from tests.factories import set_job
+from tests.factories import JobFactory, set_job
 
 pytestmark = pytest.mark.django_db
 
