@@ -15,9 +15,10 @@ from typing import Any
 
 import torch
 from _wmla import export, schedules
-from _wmla.driver import Driver, Plan, Progress
+from _wmla.driver import Driver, Plan, Progress, takes
 from _wmla.hooks import Batches, HookedModel, accuracy, are_classes, as_number, named_metrics, pair_of
 from _wmla.options import datasets_of, parts_of, warn_of_unknown
+from callbacks import Callback
 from tidepool.env import rank_context, result_folder
 from tidepool.torch import Session
 from tidepool.torch.checkpoint import WEIGHTS_FOLDER, write_weights
@@ -26,6 +27,9 @@ from tidepool.torch.step import Step
 from torch.utils.data import DataLoader, Dataset
 
 __all__ = ["FabricModel"]
+
+#: Of a callback that does nothing after an epoch.
+_NO_END = Callback.on_epoch_end
 
 
 class FabricModel:
@@ -96,11 +100,10 @@ class FabricModel:
         schedule = schedules.schedule_of(self.optimizer)
         if schedules.needs_results(schedule) and not validation_freq:
             raise ValueError("The learning rate policy reducelronplateau needs a validation_freq above 0.")
-        exports = self._parts.enable_onnx and torch.cuda.is_available() and not export.missing_for_onnx()
         context = rank_context()
         limits = (engines_number, context.launch.max_slots if context else None)
         engines = min(filter(None, limits), default=1)
-        plan = Plan(epoch_number, batch_size, sized(training), engines, checkpoint_freq, exports)
+        plan = Plan(epoch_number, batch_size, sized(training), engines, checkpoint_freq, self._callbacks_export())
         progress = Progress()
         step_size = effective_batch_size or batch_size * engines
         self._session = session = self._new_session(training, held_out, plan, progress, step_size)
@@ -117,6 +120,7 @@ class FabricModel:
                 session.report(**{f"test_{name}": value for name, value in results.items()})
                 _say(session, f"Epoch {epoch + 1} of {epoch_number}", results)
             schedules.follow(schedule, results)
+            self.model.eval()  # a callback may export it
             driver.end_epoch(epoch, results)
         driver.end()
         if self._parts.enable_onnx and session.rank == 0 and not (context and context.launch.validate):
@@ -155,6 +159,12 @@ class FabricModel:
         if held_out is not None and self._parts.loss_fn is not None:
             session.validate_on(held_out, self._parts.loss_fn, collate_fn=self._parts.fn_batch_collate)
         return session
+
+    def _callbacks_export(self) -> bool:
+        """Whether callbacks are told in the end that they can export. WMLA's samples do it on a GPU."""
+        own = [each for each in self._parts.callbacks if getattr(type(each), "on_epoch_end", None) is not _NO_END]
+        asked = any(takes(each, "on_epoch_end", "save_model") for each in own)
+        return asked and torch.cuda.is_available() and export.can_write_onnx()
 
     def _introduce_callbacks(self, plan: Plan) -> None:
         for callback in self._parts.callbacks:

@@ -6,10 +6,11 @@ import onnx
 import pytest
 import torch
 from _wmla import export
+from callbacks import Callback
 from onnx.reference import ReferenceEvaluator
 
 from tests.runtime.compat.conftest import MakeLab
-from tests.runtime.compat.test_fabric_hooks import trained
+from tests.runtime.compat.test_fabric_hooks import BATCH, build, trained
 from tests.runtime.compat.test_wmla_ranks import weights_of
 from tests.waiting import wait_until
 
@@ -80,3 +81,34 @@ def test_the_first_rank_leaves_the_trained_model_as_onnx(make_job: MakeLab) -> N
     evaluator = ReferenceEvaluator(str(lab.folder / "model" / "trained_model.onnx"))
     [outputs] = evaluator.run(None, {"input": images.numpy()})
     torch.testing.assert_close(torch.from_numpy(outputs), model(images).detach())
+
+
+class Exporter(Callback):
+    """As in WMLA's sample of 2.3.0: it exports by itself, whatever the model was built with."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, bool, bool]] = []
+
+    def on_epoch_end(self, epoch: int, save_model: bool = False) -> None:
+        self.told.append((epoch, save_model, self.model.training))
+
+
+@pytest.mark.parametrize("has_gpu", [False, True])
+def test_a_callback_may_export_the_model_in_the_end_without_enable_onnx(
+    monkeypatch: pytest.MonkeyPatch, has_gpu: bool
+) -> None:
+    exporter = Exporter()
+    fabric = build(user_callback=exporter)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    fabric.train(2, BATCH, validation_freq=0)
+    assert exporter.told == [(0, False, False), (1, has_gpu, False)]
+
+
+def test_a_callback_that_would_export_without_the_packages_is_told_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    exporter = Exporter()
+    fabric = build(user_callback=exporter)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(export, "find_spec", lambda name: None)
+    with pytest.warns(UserWarning, match="onnx and onnxscript cannot be imported"):
+        fabric.train(1, BATCH)
+    assert exporter.told == [(0, False, False)]

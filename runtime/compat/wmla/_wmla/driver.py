@@ -25,7 +25,7 @@ from tidepool.wmla import driver_folder
 from _wmla.ledger import Entry, Ledger, bring_files, records_after
 from _wmla.options import Parts
 
-__all__ = ["Driver", "Hyperparameters", "Plan", "Progress"]
+__all__ = ["Driver", "Hyperparameters", "Plan", "Progress", "takes"]
 
 RESULTS = "val_dict_list.json"
 #: Of a step's record, no metrics of the script.
@@ -316,6 +316,12 @@ def log(logger: Any, method: str, metrics: Mapping[str, float], completed: int, 
         call(logger, method, dict(metrics), completed, epoch, worker)
     else:
         call(logger, method, metrics["loss"], metrics.get("accuracy", math.nan), completed, worker)
+
+
+def takes(owner: Any, method: str, parameter: str) -> bool:
+    """Return whether the owner has such a method with a parameter of this name."""
+    function = getattr(owner, method, None)
+    return callable(function) and parameter in inspect.signature(function).parameters
 
 
 def _most(function: Callable[..., Any]) -> int | None:

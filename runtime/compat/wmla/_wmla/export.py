@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["missing_for_onnx", "write_onnx", "zip_weights"]
+__all__ = ["can_write_onnx", "write_onnx", "zip_weights"]
 
 #: What torch imports to write ONNX.
 _ONNX_PACKAGES = ("onnx", "onnxscript")
@@ -17,8 +17,16 @@ _ONNX_PACKAGES = ("onnx", "onnxscript")
 _ONE_FILE_BYTES = 3 * 1024**3 // 2
 
 
-def missing_for_onnx() -> list[str]:
-    return [name for name in _ONNX_PACKAGES if find_spec(name) is None]
+def can_write_onnx() -> bool:
+    """Return whether the packages for it are there, and tell which are missing."""
+    missing = [name for name in _ONNX_PACKAGES if find_spec(name) is None]
+    if missing:
+        warnings.warn(
+            f"The model is not saved as ONNX: {' and '.join(missing)} cannot be imported. Install it where the job "
+            "runs (pip install onnx onnxscript); the weights are saved as always.",
+            stacklevel=3,
+        )
+    return not missing
 
 
 def write_onnx(model: torch.nn.Module, sample: Callable[[], Any], file: Path) -> bool:
@@ -27,13 +35,7 @@ def write_onnx(model: torch.nn.Module, sample: Callable[[], Any], file: Path) ->
     sample: makes an input. Its first dimension is that of the batch, which may have any size in the file. It should
     have 2 samples or more: a batch of one is taken for a model that knows no other.
     """
-    missing = missing_for_onnx()
-    if missing:
-        warnings.warn(
-            f"The model is not saved as ONNX: {' and '.join(missing)} cannot be imported. Install it where the job "
-            "runs (pip install onnx onnxscript); the weights are saved as always.",
-            stacklevel=2,
-        )
+    if not can_write_onnx():
         return False
     model.eval()
     file.parent.mkdir(parents=True, exist_ok=True)
