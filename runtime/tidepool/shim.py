@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 #: Times in a row that a slot's rank is started again when each has lived for less than _LIVED_SECONDS.
 RESTART_LIMIT = 5
-_LIVED_SECONDS = 20.0
+_LIVED_SECONDS = 10.0
 #: Ends by scripts' errors that are sent to a coordinator that comes back.
 _REPORTED_ENDS = 16
 _FIRST_BACKOFF_SECONDS = 0.2

@@ -20,7 +20,9 @@ from webapp.embedded import tether
 __all__ = ["ChildSpec", "Children", "end_descendants", "open_log", "rotate"]
 
 LOG_LIMIT_BYTES = 10 * 1024 * 1024
-_Backoff = partial(Backoff, first_seconds=0.5, longest_seconds=30.0, settled_seconds=60.0)
+#: A part that lived so long had come up: whatever ends it then, it starts again soon.
+_SETTLED_SECONDS = 10.0
+_Backoff = partial(Backoff, first_seconds=0.5, longest_seconds=30.0, settled_seconds=_SETTLED_SECONDS)
 _ROTATION_INTERVAL_SECONDS = 10.0
 
 

@@ -41,7 +41,7 @@ __all__ = ["JobReconciler"]
 
 logger = logging.getLogger(__name__)
 
-_Backoff = partial(Backoff, first_seconds=0.2, longest_seconds=10.0, settled_seconds=30.0)
+_Backoff = partial(Backoff, first_seconds=0.2, longest_seconds=10.0, settled_seconds=5.0)
 _CONNECT_SECONDS = 2.0
 #: A coordinator that was told to stop and has no rank here any more gets this long.
 _COORDINATOR_GRACE_SECONDS = 5.0
