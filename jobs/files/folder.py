@@ -189,7 +189,8 @@ def open_below(top: Path, parts: Sequence[str]) -> int | None:
     To look first and to open by the path would leave the script time to put a link there in between.
     """
     with ExitStack() as opened:
-        folder = None
+        folder: int | None = None
+        part: Path | str
         try:
             for part in (top, *parts[:-1]):
                 folder = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
