@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from core.time import duration
 
-__all__ = ["READINGS", "behind_seconds", "clock_warning", "late_seconds", "with_reading"]
+__all__ = ["READINGS", "behind_seconds", "clock_warning", "correction_seconds", "late_seconds", "with_reading"]
 
 READINGS = 20
 #: Before that many readings all of them may have been on their way for long.
@@ -33,8 +33,13 @@ def behind_seconds(offsets: Sequence[float]) -> float | None:
     return min(offsets) if len(offsets) >= _TRUSTED_READINGS else None
 
 
+def correction_seconds(behind: float | None) -> float:
+    """What to add to a moment by the host's clock; nothing where that may be as right as ours."""
+    return 0.0 if behind is None or abs(behind) <= _TOLERATED_SECONDS else behind
+
+
 def clock_warning(behind: float | None) -> str:
     """A sentence where the clock is wrong enough to confuse people; "" otherwise."""
-    if behind is None or abs(behind) <= _TOLERATED_SECONDS:
+    if behind is None or not correction_seconds(behind):
         return ""
     return f"Its clock is {duration(abs(behind))} {'behind' if behind > 0 else 'ahead'}: set up NTP there."

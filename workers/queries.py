@@ -1,17 +1,20 @@
 """Reads hosts, slots and resource groups; nothing here writes."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from datetime import datetime
 
 from django.db.models import OuterRef, Prefetch, Q, QuerySet, Subquery
 
 from core.text import by_reference
+from workers.clocks import correction_seconds
 from workers.models import CapacityPoint, Host, ResourceGroup, Slot
 from workers.offers import offer_of
 
 __all__ = [
     "capacity",
     "capacity_since",
+    "clock_corrections",
     "device_models",
     "find_host",
     "find_removed_host",
@@ -37,6 +40,12 @@ def _with_slots(rows: QuerySet[Host]) -> QuerySet[Host]:
 def held_slots(host: Host) -> int:
     """The number of its GPUs that trainings hold, or have not left yet."""
     return host.slots.filter(claims__isnull=False, claims__released_at=None).distinct().count()
+
+
+def clock_corrections(names: Iterable[str]) -> dict[str, float]:
+    """Name of a host -> seconds to add to what its clock said, to compare it with another's."""
+    rows = Host.objects.filter(name__in=set(names)).values_list("name", "clock_behind_seconds")
+    return {name: correction_seconds(behind) for name, behind in rows}
 
 
 def find_host(reference: int | str) -> Host | None:

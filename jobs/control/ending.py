@@ -4,7 +4,7 @@
 end a job. Used by jobs.control, by actions of owners, and when the stack starts and stops.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
@@ -34,6 +34,7 @@ from jobs.states import (
 from scheduling.plan import PlanReason
 from workers.actions import write_host_states
 from workers.models import Host
+from workers.queries import clock_corrections
 
 __all__ = ["end_halt", "finish", "give_up_halts", "judge_job", "requeue", "requeue_interrupted", "stop_trainings"]
 
@@ -64,7 +65,7 @@ def judge_job(job_id: int) -> None:
 
 def _facts(job: Job) -> Facts:
     claims = open_claims(job)
-    ranks = Rank.objects.filter(job=job, attempt=job.run.attempt).order_by("id")
+    ranks = list(Rank.objects.filter(job=job, attempt=job.run.attempt).order_by("id"))
     live = {rank.member_id for rank in ranks if rank.state in LIVE_RANKS}
     newest = {(rank.host, rank.slot): rank for rank in ranks}
     kept = [(claim.slot.host.name, claim.slot.index) for claim in claims if claim.vacating_at is None]
@@ -89,7 +90,7 @@ def _facts(job: Job) -> Facts:
         state=JobState(job.state),
         completed=completed,
         live=len(live),
-        ends=tuple(_end(rank.host, rank.exit) for rank in ended),
+        ends=_ends(ended),
         unstarted=sum(place not in newest for place in kept),
         stepped=trains and _made_progress(job, ranks),
         fruitless_starts=job.run.fruitless_starts,
@@ -108,11 +109,20 @@ def _facts(job: Job) -> Facts:
     )
 
 
-def _made_progress(job: Job, ranks: Iterable[Rank]) -> bool:
+def _made_progress(job: Job, ranks: Collection[Rank]) -> bool:
     """A step of a session; of a script that has none, a file in its CHECKPOINT_DIR."""
     if Journal.objects.filter(name=f"{job.pk}.{job.run.attempt}.metrics", number__gt=0).exists():
         return True
-    return not job.elastic and has_saved_since(job, min((rank.started_at for rank in ranks), default=0.0))
+    corrections = clock_corrections(rank.host for rank in ranks)
+    began = min((rank.started_at + corrections.get(rank.host, 0.0) for rank in ranks), default=0.0)
+    return not job.elastic and has_saved_since(job, began)
+
+
+def _ends(ranks: Collection[Rank]) -> tuple[RankEnd, ...]:
+    """Their moments can be compared, whatever the clocks of their hosts say."""
+    corrections = clock_corrections(rank.host for rank in ranks)
+    ends = (_end(rank.host, rank.exit) for rank in ranks)
+    return tuple(replace(end, at=end.at + corrections.get(end.host, 0.0)) for end in ends)
 
 
 def _end(host: str, seen: dict[str, Any]) -> RankEnd:

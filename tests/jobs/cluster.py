@@ -26,7 +26,7 @@ from jobs.tasks import ingest_report
 from scheduling.schedule import schedule
 from workers.models import Host
 
-__all__ = ["Cluster", "FakeHost"]
+__all__ = ["Cluster", "FakeHost", "moment"]
 
 _pids = itertools.count(1000)
 _clock = itertools.count()

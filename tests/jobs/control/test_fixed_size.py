@@ -14,12 +14,12 @@ from jobs.control.dispatch import build_sync, launch_spec
 from jobs.control.ending import requeue_interrupted
 from jobs.control.hosts import reap_lost_hosts
 from jobs.files.folder import job_folder
-from jobs.models import Checkpoint, InstanceGroup, Job
+from jobs.models import Checkpoint, InstanceGroup, Job, Rank
 from jobs.permissions import Refusal, Refused
 from jobs.states import JobState, Reason
 from models_registry.models import RegisteredModelVersion
 from scheduling.plan import PlanReason
-from tests.jobs.cluster import Cluster
+from tests.jobs.cluster import Cluster, moment
 from tests.jobs.conftest import Submit
 from workers.models import Host
 
@@ -249,3 +249,18 @@ def test_the_words_beforehand_follow_the_policy(group: InstanceGroup) -> None:
     assert stop_words(group).startswith("What it has it keeps;")
     assert "starts again from nothing" in stop_words(group)
     assert "starts again from nothing" not in stop_words(group, resumable=True)
+
+
+def test_what_was_saved_counts_also_where_the_hosts_clock_is_an_hour_ahead(cluster: Cluster, submit: Submit) -> None:
+    job = started(cluster, submit(max_slots=1))
+    [rank] = cluster.ranks(job)
+    host = cluster.hosts[rank.member_id.split(".")[0]]
+    Rank.objects.filter(job=job).update(started_at=rank.started_at + 3600)
+    Host.objects.filter(name=host.name).update(clock_offsets=[-3600.0] * 20, clock_read_at=timezone.now())
+    (checkpoints(job) / "half.pt").write_text("what it had written")
+    later = time.time() + 5
+    os.utime(checkpoints(job) / "half.pt", (later, later))
+    host.end(rank.slot, signal=9)
+    host.send(at=moment() + 3600)
+    assert fresh(job).state == JobState.PENDING
+    assert fresh(job).run.fruitless_starts == 0
