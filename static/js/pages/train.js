@@ -200,7 +200,8 @@ async function onDrop(event) {
   code.classList.remove("is-over");
   // Before anything is waited for: the list is empty afterwards.
   const entries = [...event.dataTransfer.items].map((item) => item.webkitGetAsEntry()).filter(Boolean);
-  const files = (await Promise.all(entries.map((entry) => filesBelow(entry, entry.name)))).flat();
+  const plain = entries.length ? [] : [...event.dataTransfer.files].map((file) => [file.name, file]);
+  const files = [...plain, ...(await Promise.all(entries.map((entry) => filesBelow(entry, entry.name)))).flat()];
   await sendFiles(files, entries.length === 1 ? entries[0].name : "scripts");
 }
 
