@@ -91,7 +91,7 @@ def as_scalar(text: str) -> Any:
     """Numbers, true and false as such; anything else is text."""
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     return value if isinstance(value, str | int | float | bool) else text
 

@@ -186,7 +186,7 @@ async def _user_now(scope: dict[str, Any]) -> User:
 def _parsed(text: str | None) -> Any:
     try:
         return json.loads(text or "")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

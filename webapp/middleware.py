@@ -63,13 +63,18 @@ class OwnOrigin:
 
 
 class LoginRequired:
-    """Refuses everything to strangers, and what viewers send, so that a view which forgets to ask is closed."""
+    """Refuses everything to strangers, and what viewers send, so that a view which forgets to ask is closed.
+
+    Nor does anybody keep what a view answers, unless the view says so: who sits down later would find it.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        return self.get_response(request)
+        response = self.get_response(request)
+        response.headers.setdefault("Cache-Control", "private, no-store")
+        return response
 
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: Any

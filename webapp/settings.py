@@ -218,6 +218,8 @@ REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["core.rest.StrictJSONRenderer"],
     "DEFAULT_PAGINATION_CLASS": "core.rest.Pages",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    # The schema says what an address takes; what OPTIONS would say of a view is guessed from it, and it need not fit.
+    "DEFAULT_METADATA_CLASS": None,
     "EXCEPTION_HANDLER": "core.rest.error_response",
 }
 SPECTACULAR_SETTINGS = {

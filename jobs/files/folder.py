@@ -192,7 +192,7 @@ def open_below(top: Path, parts: Sequence[str]) -> int | None:
         folder: int | None = None
         part: Path | str
         try:
-            for part in (top, *parts[:-1]):
+            for part in (str(top), *parts[:-1]):
                 folder = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
                 opened.callback(os.close, folder)
         except (OSError, ValueError):

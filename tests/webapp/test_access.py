@@ -56,6 +56,12 @@ def test_security_headers():
     assert headers["Referrer-Policy"] == "same-origin"
 
 
+@pytest.mark.parametrize("address", ["/account/", "/api/v1/me/", "/jobs/", "/no/such/page/"])
+def test_nobody_keeps_private_pages(alice_client, address):
+    assert alice_client.get(address)["Cache-Control"] == "private, no-store"
+    assert "no-store" in Client().get(address)["Cache-Control"]
+
+
 def test_the_session_cookie_is_out_of_reach_for_scripts_and_other_sites(alice):
     client = Client()
     response = client.post("/login/", {"username": "alice", "password": "correct horse battery"})

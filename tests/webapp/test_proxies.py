@@ -7,6 +7,8 @@ import yaml
 from django.conf import settings as project
 from django.test import Client
 
+from core.parameters import as_scalar
+from webapp.consumers import _parsed
 from webapp.embedded import serve
 from webapp.proxies import TrustedProxies
 
@@ -77,6 +79,25 @@ def test_guessing_is_counted_by_address_whatever_the_headers_say(alice):
 
 def test_our_servers_leave_the_headers_to_the_site():
     """uvicorn by itself believes every process of its machine."""
-    assert serve._config(None).proxy_headers is False
+    config = serve._config(None)
+    assert config.proxy_headers is False
     compose = yaml.safe_load((Path(project.BASE_DIR) / "docker-compose.yml").read_text())
     assert "--no-proxy-headers" in compose["services"]["web"]["command"]
+
+
+def test_what_a_websocket_may_send_has_a_limit():
+    config = serve._config(None)
+    compose = yaml.safe_load((Path(project.BASE_DIR) / "docker-compose.yml").read_text())
+    command = compose["services"]["web"]["command"]
+    assert (config.ws_max_size, config.ws_max_queue) == (16_384, 8)
+    assert command[command.index("--ws-max-size") + 1] == "16384"
+    assert command[command.index("--ws-max-queue") + 1] == "8"
+
+
+@pytest.mark.parametrize("text", ["[" * 15_000, '{"a":' * 3_000, "nonsense", None])
+def test_deep_json_is_no_mistake_of_ours(text):
+    assert _parsed(text) is None
+
+
+def test_a_parameter_may_look_like_deep_json():
+    assert as_scalar("[" * 200_000) == "[" * 200_000

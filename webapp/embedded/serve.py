@@ -17,6 +17,10 @@ from webapp.embedded.ports import Listener, parse_listener
 __all__ = ["main"]
 
 
+#: Of what a browser sends at once.
+WEBSOCKET_BYTES = 16 * 1024
+
+
 class _Server(uvicorn.Server):
     """Leaves the signals to `_serve`: uvicorn's own handlers reach only the server that was started last."""
 
@@ -61,6 +65,9 @@ def _config(certificate: str | None) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,  # webapp/proxies.py
+        # What browsers send by a websocket are short questions; a few of them may wait.
+        ws_max_size=WEBSOCKET_BYTES,
+        ws_max_queue=8,
         timeout_graceful_shutdown=2,
         ssl_certfile=certificate,
     )
