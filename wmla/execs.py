@@ -26,7 +26,7 @@ from jobs.models import Job
 from jobs.states import JobState
 from wmla.arguments import accepted_arguments
 from wmla.fields import Address, Choice, Flag, Text, Whole
-from wmla.identities import FINAL_WORDS, KNOWN_WORDS, LIVING_WORDS, Dialect, state_word, states_behind
+from wmla.identities import EXEC_WORDS, KNOWN_WORDS, Dialect, state_word, states_behind
 from wmla.logs import LOG_TYPES, as_json_string, launcher_log, rank_log, train_log
 from wmla.lookup import identities, job_of, submitted, wmla_jobs
 from wmla.service import framework_of
@@ -51,7 +51,7 @@ class ExecOutput(serializers.Serializer[Any]):
     args = Text(source="submitted_args")
     submissionId = Text(lambda job: identities().submission_id(submitted(job)))
     creator = Text(source="owner.username")
-    state = Choice(lambda job: state_word(job.state, job.dialect), choices=(*LIVING_WORDS, *FINAL_WORDS))
+    state = Choice(lambda job: state_word(job.state, job.dialect), choices=EXEC_WORDS)
     appId = Text(lambda job: identities().app_id(submitted(job)))
     schedulerUrl = Address(lambda job: "")
     modelFileOwnerName = Text(source="owner.username")

@@ -24,6 +24,7 @@ from uuid import UUID, uuid5
 from jobs.states import WAITING, JobState
 
 __all__ = [
+    "EXEC_WORDS",
     "FINAL_WORDS",
     "KNOWN_WORDS",
     "LIVING_WORDS",
@@ -52,6 +53,8 @@ _BIGGEST_ID = 2**63 - 1
 _SUBMITTED, _PENDING, _RUNNING = "SUBMITTED", "PENDING_CRD_SCHEDULER", "RUNNING"
 LIVING_WORDS = (_PENDING, _SUBMITTED, _RUNNING)
 FINAL_WORDS = ("FINISHED", "KILLED", "ERROR", "FAILED")
+#: All that an exec is ever in.
+EXEC_WORDS = (*LIVING_WORDS, *FINAL_WORDS)
 #: Words that its clients ask for; some of them no training ever has here.
 KNOWN_WORDS = (
     "NEW", "SUBMITTED", "PENDING_JOB_SCHEDULER", "PENDING_CRD_SCHEDULER", "WAITING", "LAUNCHING", "RUNNING",
