@@ -51,6 +51,8 @@ _CRASHES = {
     signal.SIGILL: "illegal instruction",
     signal.SIGABRT: "aborted",
 }
+#: Lines on stderr that no script wrote: ours, and the informations and warnings of torch's C++ code.
+_NOT_THE_SCRIPTS = re.compile(r"tidepool: |[-\d]{10} [:,\d]{12} tidepool|(\[rank\d+\]:)?\[[IW]\d{4} ")
 #: Read of the end of stderr, and shown of it.
 _LAST_BYTES = 16 * 1024
 _LAST_LINES = 20
@@ -164,7 +166,8 @@ def _last_lines(path: Path) -> list[str]:
     except OSError:
         return []
     lines = [line.rstrip("\r").rpartition("\r")[2] for line in text.rstrip().split("\n")]
-    return [line for line in lines[-_LAST_LINES:] if line or len(lines) > 1]
+    own = [line for line in lines if not _NOT_THE_SCRIPTS.match(line)]
+    return "\n".join(own).strip("\n").split("\n")[-_LAST_LINES:] if any(own) else []
 
 
 def _stacks(log_dir: Path) -> str:

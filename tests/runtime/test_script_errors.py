@@ -57,6 +57,8 @@ def test_a_scripts_own_words_and_a_crashs_stacks_are_kept(tmp_path: Path) -> Non
         (2, "cannot open the data\n\n", "Exit", "cannot open the data"),
         (3, "10 %\r20 %\rdisk is full\r\n", "Exit", "disk is full"),
         (3, "", "Exit", "the process ended with code 3"),
+        (3, "why\n[W1123 01:02:03.4 Socket.cpp:1] slow\ntidepool: saved\n", "Exit", "why"),
+        (3, "2026-11-23 01:02:03,456 tidepool.lead INFO x\n[rank0]:[W1123 a", "Exit", "the process ended with code 3"),
         (1, "x" * 100_000, "Exit", "x" * 500),
     ],
 )  # fmt: skip
