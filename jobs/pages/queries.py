@@ -14,6 +14,7 @@ from jobs.models import InstanceGroup, Job
 from jobs.queries.jobs import visible_jobs
 from jobs.states import HOLDING, JobState
 from models_registry.models import RegisteredModel
+from workers.models import Host
 
 __all__ = ["ActiveJob", "ClusterPage", "cluster_page", "job_or_404", "jobs_using", "models_proposing", "usable_groups"]
 
@@ -50,12 +51,16 @@ class ClusterPage:
     @property
     def capacity(self) -> int:
         """Number of slots of the present hosts."""
-        return sum(len(host["slots"]) for host in self.hosts)
+        return sum(len(host["slots"]) for host in self.hosts if _is_present(host))
 
     @property
     def utilisation_words(self) -> str:
         mean = mean_utilisation(self.hosts)
         return "–" if mean is None else f"{mean:.0f} %"
+
+
+def _is_present(host: dict[str, Any]) -> bool:
+    return bool(host["state"] != Host.State.OFFLINE)
 
 
 def job_or_404(user: Asking, job_id: int) -> Job:
@@ -90,7 +95,7 @@ def cluster_page(user: Asking) -> ClusterPage:
     )
     return ClusterPage(
         seq=seq,
-        hosts=[host for host in host_slots(user) if host["state"] != "OFFLINE"],
+        hosts=[host for host in host_slots(user) if _is_present(host) or any(slot["job"] for slot in host["slots"])],
         running_count=counts["running"],
         waiting_count=counts["waiting"],
         active=active,

@@ -8,6 +8,7 @@ from django.utils import timezone
 from playwright.sync_api import Page, Route, WebSocket, expect
 
 from core import live
+from core.charts import job_look
 from jobs.actions import JobChange, change_job
 from jobs.control.generations import add_point
 from jobs.control.lifecycle import release_claims, start
@@ -205,7 +206,7 @@ def test_the_sentence_and_the_slots_change_while_one_looks(page: Page, scene: Sc
 
     # What is given back keeps nothing of who had it; a reading, a drain and a training that comes are seen as well.
     tile = page.locator("[data-slot='gpu-host-2:0']")
-    expect(tile.locator(".mark")).to_have_text("B")
+    expect(tile.locator(".mark")).to_have_text(job_look(scene.second.pk).letter)
     [claim] = SlotClaim.objects.open().filter(slot__host__name="gpu-host-2", slot__index=0)
     release_claims([claim])
     expect(tile.locator(".slot-label")).to_have_text("free")

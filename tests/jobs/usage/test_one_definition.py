@@ -83,7 +83,6 @@ def seen(client: Client, now: datetime) -> dict[str, Counted]:
     usage = client.get("/api/v1/usage/?range=15m&by=host").json()
     times, total = usage["timeline"], usage["total"]
     counts = {name: count for name, _, count in cluster["counts"]}
-    # A host goes before it reports: held GPUs of it are on no page that shows tiles.
     assert overview["cluster"].capacity == counts["held"] + counts["free"] + counts["draining"]
     return {
         "overview": of_chart(figure, overview["cluster"].counts, now),
