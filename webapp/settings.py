@@ -234,6 +234,7 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "DatasetKind": "datasets.models.Dataset.Kind",
         "DatasetVersionState": "datasets.models.DatasetVersion.State",
+        "Exactness": "jobs.models.Job.Exactness",
         "ExecState": "wmla.identities.EXEC_WORDS",
         "InstanceGroupState": "jobs.models.InstanceGroup.State",
         "JobState": "jobs.states.JobState",
