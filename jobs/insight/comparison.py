@@ -1,9 +1,9 @@
-"""Several jobs side by side: their curves in one Plotly figure, a row for each quantity and a colour for each training;
-and what they were told and what came out, differences marked.
+"""Several jobs side by side: their curves, a Plotly figure for each quantity and a colour for each training; and what
+they were told and what came out, differences marked.
 
-`static/js/pages/compare.js` draws the figure by step or by time since each training's start, adds new points to the
-lines, by the same rules, and fetches what it cannot know: a line that begins, GPUs that change hands, a training that
-starts again.
+`static/js/pages/compare.js` draws the figures over steps, time since each training's start, epochs or samples, adds new
+points to the lines, by the same rules, and fetches what it cannot know: a line that begins, GPUs that change hands, a
+training that starts again.
 """
 
 import json
@@ -16,11 +16,12 @@ from html import escape
 from typing import Any
 
 import plotly.graph_objects as go
+from django.utils.text import slugify
 
 from core.charts import as_json, job_look, layout
 from core.live import job_topic
 from core.time import iso
-from jobs.insight.curves import axis_name
+from jobs.insight.curves import held_out_part, metric_label
 from jobs.models import AllocationPoint, Job
 from jobs.queries.metrics import thinned_points
 
@@ -34,15 +35,18 @@ __all__ = [
     "compared_live",
     "compared_metrics",
     "compared_settings",
-    "comparison_figure",
+    "comparison_figures",
     "quantities_of",
 ]
 
 MIN_JOBS, MAX_JOBS = 2, 8
 #: Points of one quantity, over all jobs: a browser redraws them while the jobs train.
 _MAX_POINTS = 1200
-#: Title of a row -> the metrics that it may show: of each job the first that it has.
-_ROWS = {
+#: Scripts may report as many metrics as they like.
+_MAX_QUANTITIES = 12
+_GPUS = "GPUs"
+#: Title -> the metrics that the figure may show: of each job the first that it has. Those that scripts name follow.
+_ROWS: dict[str, tuple[str, ...]] = {
     "Loss": ("loss",),
     "Test loss": ("test_loss", "val_loss"),
     "Accuracy (%)": ("accuracy",),
@@ -50,8 +54,8 @@ _ROWS = {
     "Samples / s": ("samples_per_second",),
     "Learning rate": ("learning_rate",),
 }
-#: Above each row, for its title.
-_GAP = 0.045
+#: Those that say nothing on a logarithmic axis.
+_LINEAR = {"Accuracy (%)", "Test accuracy (%)", "Samples / s", _GPUS}
 _DASHES = ("solid", "dash", "dot", "dashdot")
 
 
@@ -74,6 +78,7 @@ class Point:
     seconds: float
     #: None: not a number, drawn as a gap.
     value: float | None
+    epoch: int = 0
 
 
 @dataclass(frozen=True)
@@ -92,16 +97,21 @@ class Line:
 class Quantity:
     title: str
     lines: Sequence[Line]
+    #: The metrics that it may show.
+    names: Sequence[str] = ()
     #: It holds its value until the next point.
     is_stepped: bool = False
 
 
 def compared_live(jobs: Sequence[Job], seqs: Mapping[str, int]) -> dict[str, Any]:
-    """Return what the page follows: the topic of each job, and what of it is not in the figure."""
+    """Return what the page follows: the topic of each job, and what of it is not in the figures."""
     return {
         "jobs": [
             {
                 "job": job.pk,
+                "label": job.name,
+                "look": {"letter": job_look(job.pk).letter, "colour": job_look(job.pk).colour},
+                "samples_per_step": job.effective_batch_size,
                 "seq": seqs[job_topic(job.pk)],
                 "state": job.state,
                 "attempt": job.run.attempt,
@@ -109,8 +119,7 @@ def compared_live(jobs: Sequence[Job], seqs: Mapping[str, int]) -> dict[str, Any
                 "submitted_at": iso(job.submitted_at),
             }
             for job in jobs
-        ],
-        "rows": {name: title for title, names in _ROWS.items() for name in names},
+        ]
     }
 
 
@@ -153,19 +162,33 @@ def _word(value: object) -> str:
 def quantities_of(jobs: Sequence[Job]) -> list[Quantity]:
     """Return what is drawn: the metrics that these jobs reported, and the GPUs that they had."""
     most = _MAX_POINTS // len(jobs)
-    metrics = {job.pk: _lines(job, most) for job in jobs}
-    rows = [Quantity(title, [metrics[job.pk].get(title, Line(job.pk, job.name)) for job in jobs]) for title in _ROWS]
+    rows = dict(list(_rows(jobs).items())[: _MAX_QUANTITIES - 1])
+    metrics = {job.pk: _lines(job, rows, most) for job in jobs}
+    drawn = [
+        Quantity(title, [metrics[job.pk].get(title, Line(job.pk, job.name)) for job in jobs], names)
+        for title, names in rows.items()
+    ]
     gpus = [Line(job.pk, job.name, _gpus(job, metrics[job.pk].values())) for job in jobs]
-    return [*rows, Quantity("GPUs", gpus, is_stepped=True)]
+    return [*drawn, Quantity(_GPUS, gpus, is_stepped=True)]
 
 
-def _lines(job: Job, most: int) -> dict[str, Line]:
+def _rows(jobs: Sequence[Job]) -> dict[str, tuple[str, ...]]:
+    """The quantities by title, the usual ones first."""
+    usual = {name for names in _ROWS.values() for name in names}
+    rows = dict(_ROWS)
+    for name in sorted({name for job in jobs for name in job.run.final_metrics} - usual):
+        title = metric_label(name)
+        rows[title] = (*rows.get(title, ()), name)
+    return rows
+
+
+def _lines(job: Job, rows: Mapping[str, Sequence[str]], most: int) -> dict[str, Line]:
     """The lines of the job's metrics, by the title of the row."""
     found = {}
-    for title, names in _ROWS.items():
+    for title, names in rows.items():
         if name := next((name for name in names if name in job.run.final_metrics), ""):
             curve = thinned_points(job, name, most)
-            points = [Point(one.step, _seconds(job, one.at), one.value) for one in curve.samples if one.at]
+            points = [Point(one.step, _seconds(job, one.at), one.value, one.epoch) for one in curve.samples if one.at]
             found[title] = Line(job.pk, job.name, points, metric=name, every=curve.every, most=most)
     return found
 
@@ -186,41 +209,35 @@ def _seconds(job: Job, at: datetime) -> float:
     return (at - (job.started_at or job.submitted_at)).total_seconds()
 
 
-def comparison_figure(quantities: Sequence[Quantity]) -> dict[str, Any]:
-    """Rows without a single point are left out."""
-    rows = [quantity for quantity in quantities if any(line.points for line in quantity.lines)]
-    figure = go.Figure(layout=layout())
-    dashes = _dashes({line.job for row in rows for line in row.lines})
-    shown: set[int] = set()
-    for number, row in enumerate(rows, start=1):
-        for line in row.lines:
-            figure.add_trace(_trace(line, row, number, dashes[line.job], is_named=line.job not in shown))
-            shown |= {line.job} if line.points else set()
-    height = 1 / max(1, len(rows))
-    axes = {
-        axis_name("yaxis", number): {
-            "domain": [max(0, 1 - number * height), 1 - (number - 1) * height - _GAP],
-            "rangemode": "tozero",
-            "zeroline": False,
-            "nticks": 4,
-        }
-        for number in range(1, len(rows) + 1)
-    }
+def comparison_figures(quantities: Sequence[Quantity]) -> list[dict[str, Any]]:
+    """One figure for each quantity that has a single point."""
+    shown = [quantity for quantity in quantities if any(line.points for line in quantity.lines)]
+    dashes = _dashes({line.job for quantity in shown for line in quantity.lines})
+    return [_figure(quantity, number, dashes) for number, quantity in enumerate(shown, start=1)]
+
+
+def _figure(quantity: Quantity, number: int, dashes: Mapping[int, str]) -> dict[str, Any]:
+    figure = go.Figure([_trace(line, quantity, dashes[line.job]) for line in quantity.lines], layout=layout())
+    is_count = quantity.is_stepped or quantity.title == "Samples / s"
     figure.update_layout(
-        annotations=[_row_title(row.title, number) for number, row in enumerate(rows, start=1)],
-        xaxis={"anchor": axis_name("y", max(1, len(rows))), "rangemode": "tozero", "zeroline": False},
-        legend={"groupclick": "togglegroup"},
-        hovermode="closest",
-        meta={"kind": "comparison"},
-        **axes,
+        margin={"l": 44, "b": 36},
+        xaxis={"zeroline": False, "nticks": 6, "showspikes": True, "spikemode": "across"},
+        yaxis={"zeroline": False, "nticks": 5, "rangemode": "tozero" if is_count else "normal"},
+        hovermode="x unified",
+        meta={
+            "kind": "comparison",
+            "title": quantity.title,
+            # Of its files and its place on the page.
+            "name": slugify(quantity.title) or f"metric-{number}",
+            "names": quantity.names,
+            "may_be_log": quantity.title not in _LINEAR,
+            # What is measured once in an epoch is smooth as it is.
+            "may_be_smooth": not quantity.is_stepped
+            and quantity.title != "Learning rate"
+            and not any(held_out_part(name)[0] for name in quantity.names),
+        },
     )
     return as_json(figure)
-
-
-def _row_title(title: str, number: int) -> dict[str, Any]:
-    """A title above its row: beside low rows, upright titles would run into each other."""
-    place = {"x": 0, "xref": "paper", "xanchor": "left", "y": 1, "yref": f"{axis_name('y', number)} domain"}
-    return {**place, "yanchor": "bottom", "text": f"<b>{title}</b>", "showarrow": False, "font": {"size": 12}}
 
 
 def _dashes(jobs: set[int]) -> dict[int, str]:
@@ -234,28 +251,23 @@ def _dashes(jobs: set[int]) -> dict[int, str]:
     return dashes
 
 
-def _trace(line: Line, row: Quantity, number: int, dash: str, *, is_named: bool) -> go.Scatter:
+def _trace(line: Line, quantity: Quantity, dash: str) -> go.Scatter:
     look = job_look(line.job)
     return go.Scatter(
         x=[point.step for point in line.points],
         y=[point.value for point in line.points],
-        customdata=[round(point.seconds, 1) for point in line.points],
+        customdata=[[round(point.seconds, 1), point.epoch] for point in line.points],
         # Plotly reads a little markup in names, and people name jobs.
         name=escape(f"{look.letter} · {line.label}", quote=False),
         meta={
             "job": line.job,
             "label": line.label,
-            "title": row.title,
             "metric": line.metric,
             "every": line.every,
             "most": line.most,
         },
-        legendgroup=str(line.job),
-        showlegend=is_named and bool(line.points),
         mode="lines",
-        line={"color": look.colour, "width": 2, "dash": dash, "shape": "hv" if row.is_stepped else "linear"},
+        line={"color": look.colour, "width": 2, "dash": dash, "shape": "hv" if quantity.is_stepped else "linear"},
         connectgaps=False,
         hovertemplate="%{y:.4g}",
-        xaxis="x",
-        yaxis=axis_name("y", number),
     )

@@ -7,6 +7,7 @@ rows as well, as far as the browser can keep up with them.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 
 import plotly.graph_objects as go
@@ -18,10 +19,10 @@ from jobs.queries.metrics import Curve, thinned_points
 __all__ = [
     "HELD_OUT",
     "MAX_LINES",
-    "axis_name",
     "chart_metrics",
     "curves_figure",
     "held_out_part",
+    "metric_label",
     "rows_of",
     "thinned_metrics",
 ]
@@ -44,6 +45,8 @@ _RATE = "learning_rate"
 _SPEED = "samples_per_second"
 #: Rows in this order; others follow by name.
 _TITLES = {"loss": "Loss", "accuracy": "Accuracy (%)", _SPEED: "Samples / s", _RATE: "Learning rate"}
+#: Rows that are lower than the others.
+_WEIGHTS = {_SPEED: 0.4, _RATE: 0.28}
 
 
 @dataclass
@@ -85,37 +88,59 @@ def rows_of(names: Iterable[str]) -> tuple[list[Row], list[str]]:
     for name in ordered[:MAX_LINES]:
         key = _row_key(name)
         row = rows.setdefault(key, Row(key, _TITLES.get(key, key.replace("_", " ").capitalize())))
-        row.lines[name] = _label(name)
+        row.lines[name] = metric_label(name)
     return list(rows.values()), ordered[MAX_LINES:]
 
 
-def curves_figure(curves: Mapping[str, Curve], url: str) -> dict[str, Any]:
+def curves_figure(curves: Mapping[str, Curve], url: str, samples_per_step: int | None = None) -> dict[str, Any]:
     """`url`: where the browser finds the figure anew, when a metric comes that this one does not have."""
     rows, left_out = rows_of(curves)
     figure = go.Figure(layout=layout())
     for number, row in enumerate(rows, start=1):
         for place, (name, label) in enumerate(row.lines.items()):
             trace = _trace(name, label, curves[name], number, place)
-            # A line that is alone is named by its axis.
+            # A line that is alone is named by the title of its row.
             figure.add_trace(trace.update(showlegend=len(row.lines) > 1))
-    axis = {"rangemode": "tozero", "zeroline": False, "nticks": 5}
-    axes = {
-        axis_name("yaxis", number): {"title": {"text": row.title}, **axis}
-        | ({"range": [0, 102]} if row.key == "accuracy" else {})
-        for number, row in enumerate(rows, start=1)
-    }
-    parts = [
-        {"key": row.key, "title": row.title, "weight": 1.4 if row.key in {"loss", "accuracy"} else 1.0} for row in rows
-    ]
     figure.update_layout(
-        xaxis={"rangemode": "tozero", "zeroline": False, "anchor": "y", "showspikes": True, "spikemode": "across"},
+        annotations=[_row_title(row.title, number) for number, row in enumerate(rows, start=1)],
+        xaxis={"zeroline": False, "anchor": "y", "showspikes": True, "spikemode": "across"},
         hovermode="x unified",
         hoversubplots="axis",
-        legend={"groupclick": "togglegroup"},
-        meta={"kind": "curves", "rows": parts, "left_out": left_out, "url": url},
-        **axes,
+        meta={
+            "kind": "curves",
+            "rows": [_row_look(row) for row in rows],
+            "left_out": left_out,
+            "url": url,
+            "samples_per_step": samples_per_step,
+        },
+        **{
+            _axis_name("yaxis", number): _y_axis(is_low=row.key in _WEIGHTS) for number, row in enumerate(rows, start=1)
+        },
     )
     return as_json(figure)
+
+
+def _row_look(row: Row) -> dict[str, Any]:
+    """How high it is beside others, and whether a logarithmic axis and smoothing tell something about it."""
+    is_measured = row.key not in _WEIGHTS
+    return {
+        "key": row.key,
+        "title": row.title,
+        "weight": _WEIGHTS.get(row.key, 1.0),
+        "may_be_log": is_measured and row.key != "accuracy",
+        "may_be_smooth": row.key != _RATE,
+    }
+
+
+def _y_axis(*, is_low: bool) -> dict[str, Any]:
+    """It fits its data; where half as much is half as good, from zero."""
+    return {"zeroline": False, "nticks": 3 if is_low else 5, "rangemode": "tozero" if is_low else "normal"}
+
+
+def _row_title(title: str, number: int) -> dict[str, Any]:
+    """A title above its row: beside low rows, upright titles would run into each other."""
+    place = {"x": 0, "xref": "paper", "xanchor": "left", "y": 1, "yref": f"{_axis_name('y', number)} domain"}
+    return {**place, "yanchor": "bottom", "text": f"<b>{escape(title, quote=False)}</b>", "showarrow": False}
 
 
 def _place(name: str) -> tuple[int, str, bool, str]:
@@ -129,7 +154,7 @@ def _row_key(name: str) -> str:
     return _RATE if metric.startswith(f"{_RATE}/") else metric
 
 
-def _label(name: str) -> str:
+def metric_label(name: str) -> str:
     data, metric = held_out_part(name)
     if metric.startswith(f"{_RATE}/"):
         return f"Learning rate of {metric.removeprefix(f'{_RATE}/')}"
@@ -141,7 +166,7 @@ def _label(name: str) -> str:
     return f"Training {words}" if metric in {"loss", "accuracy"} else words.capitalize()
 
 
-def axis_name(name: str, number: int) -> str:
+def _axis_name(name: str, number: int) -> str:
     """Plotly's name of the n-th axis."""
     return name if number == 1 else f"{name}{number}"
 
@@ -154,7 +179,7 @@ def _trace(name: str, label: str, curve: Curve, number: int, place: int) -> go.S
     return go.Scatter(
         x=[sample.step for sample in curve.samples],
         y=[sample.value for sample in curve.samples],
-        customdata=[sample.at and round(sample.at.timestamp() * 1000) for sample in curve.samples],
+        customdata=[[sample.at and round(sample.at.timestamp() * 1000), sample.epoch] for sample in curve.samples],
         name=label,
         meta={"kind": "metric", "metric": name, "place": place, "every": curve.every, "end": end},
         mode="lines+markers" if is_held_out else "lines",
@@ -167,5 +192,5 @@ def _trace(name: str, label: str, curve: Curve, number: int, place: int) -> go.S
         connectgaps=False,
         hovertemplate="%{y:.4g}",
         xaxis="x",
-        yaxis=axis_name("y", number),
+        yaxis=_axis_name("y", number),
     )

@@ -1,9 +1,9 @@
 // GPUs over time: draws the figures that the server made (`core/charts.py`) and keeps them moving.
 
 import { asText, Figure, localTime, MAX_POINTS } from "./figure.js";
-import { clock, pauseInWords } from "./words.js";
+import { clock, pauseInWords, wrapped } from "./words.js";
 
-export { MetricsChart } from "./curves.js";
+export { MetricsChart, sizesOf } from "./curves.js";
 export { readJson } from "./figure.js";
 
 const MOVE_MS = 1_000;
@@ -17,6 +17,8 @@ export class TideChart extends Figure {
     super(panel, figure);
     this.windowMs = windowMs;
     this.endOf = endOf;
+    this.times = null;
+    document.addEventListener("tidepool:times", (event) => this.followTimes(event.detail));
     this.pool = figure.layout.meta.pool;
     this.takeCapacity(figure);
     this.takeHeld(figure);
@@ -36,6 +38,12 @@ export class TideChart extends Figure {
       pause: trace.customdata[index][1],
     }));
     this.bands.set(trace.meta.job, { trace, steps });
+  }
+
+  //: What the strip above a job's curves shows of it.
+  band(job) {
+    const { steps, trace } = this.bands.get(job);
+    return { steps, colour: trace.fillcolor };
   }
 
   //: `past` is null where only the present one is known.
@@ -86,7 +94,14 @@ export class TideChart extends Figure {
     return this.held.at(-1)?.slots > 0 || [...this.bands.values()].some(({ steps }) => steps.length > 0 && steps.at(-1).slots > 0);
   }
 
+  //: Curves by time on the same page say which time is looked at.
+  followTimes(times) {
+    this.times = times;
+    this.request();
+  }
+
   range() {
+    if (this.times) return this.times;
     const end = this.endOf();
     if (this.windowMs) return [end - this.windowMs, end];
     const starts = [...this.bands.values()].flatMap(({ steps }) => steps.map((step) => step.at));
@@ -118,7 +133,6 @@ export class TideChart extends Figure {
   prepare(layout) {
     const [start, end] = this.range();
     layout.xaxis.range = [localTime(start), localTime(end)];
-    document.dispatchEvent(new CustomEvent("tidepool:times", { detail: [start, end] }));
     // A job may have had more than it may have now.
     const highest = this.pool ? 0 : Math.max(0, ...[...this.bands.values()].flatMap(({ steps }) => steps.map((step) => step.slots)));
     const capacity = Math.max(this.capacity, ...(this.past ?? []).map(({ slots }) => slots));
@@ -237,15 +251,6 @@ function gpus(count) {
 function hoverText(label, step) {
   const head = `<b>${asText(label)}: ${gpus(step.slots)}</b> at ${clock(new Date(step.at))}`;
   return [head, ...wrapped(asText(step.text)), pauseInWords(step.pause)].filter(Boolean).join("<br>");
-}
-
-function wrapped(text, width = 60) {
-  const lines = [""];
-  for (const word of text.split(" ")) {
-    if (lines.at(-1).length + word.length > width) lines.push("");
-    lines[lines.length - 1] += (lines.at(-1) ? " " : "") + word;
-  }
-  return lines;
 }
 
 function heightAt(steps, at) {

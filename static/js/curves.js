@@ -1,27 +1,41 @@
-// The curves of a training: rows one above the other that share the axis, by step or by time.
+// The curves of a training: rows one above the other on one axis, below a strip with the GPUs that it had.
 
-import { Figure, localTime, MAX_POINTS, mayName, placeEnds, themeColour } from "./figure.js";
+import { Choices } from "./choices.js";
+import { asText, Figure, localTime, mayName, placeEnds, seenOn, themeColour } from "./figure.js";
+import { addPoint, asLine, constantRange, epochsOf, nearest, smoothed } from "./lines.js";
 import { atMostEvery, fetchJson } from "./live.js";
+import { clock, pauseInWords, wrapped } from "./words.js";
 
-//: Between two rows, as a part of the height.
-const ROW_GAP = 0.05;
+//: Of the strip, and above each row for its title.
+const STRIP_PX = 56;
+const TITLE_PX = 22;
+const STRIP = "y20";
+//: Resizes that are told apart; of more the strip tells.
+const MOST_BANDS = 60;
 const LINE_COLOURS = ["--chart-first", "--chart-third", "--chart-fourth"];
+const RAW_OPACITY = 0.28;
 const REFETCH_MS = 1_000;
 //: Names at the ends of lines take this beside the plot, where it stays wide.
 const NAMES_PX = 92;
 const WIDE_PX = 640;
+const TITLES = { step: "Step (optimizer updates)", time: "Time of day", epoch: "Epochs done", samples: "Samples (steps × effective batch size)" };
+//: In the readout.
+const READOUTS = { step: "Step %{x}", time: "%{x|%H:%M:%S}", epoch: "%{x:.2f} epochs", samples: "%{x:,} samples" };
+//: Dragging a finger scrolls the page.
+const BY_FINGER = matchMedia("(pointer: coarse)");
 
 export class MetricsChart extends Figure {
-  constructor(panel, figure) {
+  //: `gpus()`: {steps, colour} of the GPUs that it had, steps as in a band of TideChart.
+  constructor(panel, figure, gpus) {
     super(panel, figure);
+    this.gpus = gpus;
     this.note = panel.querySelector(".chart-note");
-    this.timeRange = null;
+    this.choices = new Choices(panel, { changed: (name) => this.follow(name), whole: () => this.showAll() });
     // What else is reported for the first time comes in the same second. Without an answer the next point asks again.
     this.refetch = atMostEvery(REFETCH_MS, async () => {
       this.take(await fetchJson(this.figure.layout.meta.url));
       this.draw();
     });
-    document.addEventListener("tidepool:times", (event) => this.followTimes(event.detail));
     this.take(figure);
     this.draw();
   }
@@ -30,78 +44,190 @@ export class MetricsChart extends Figure {
     this.figure = figure;
     this.lines = new Map(figure.data.map((trace) => [trace.meta.metric, asLine(trace)]));
     this.leftOut = new Set(figure.layout.meta.left_out);
+    this.panel.querySelector(".chart-frame").style.setProperty("--rows", Math.max(1, figure.layout.meta.rows.length));
   }
 
   addPoints(points) {
     let isNew = false;
-    for (const { name, step, value, at } of points) {
+    for (const { name, step, value, at, epoch } of points) {
       const line = this.lines.get(name);
-      if (line) isNew = addPoint(line, step, value, Date.parse(at)) || isNew;
+      if (line) isNew = addPoint(line, { step, value, at: Date.parse(at), epoch }) || isNew;
       else if (!this.leftOut.has(name)) this.refetch();
     }
     if (isNew) this.request();
   }
 
-  // --- The axis ---
+  // --- What a person chose ---
 
-  followTimes(range) {
-    this.timeRange = range;
-    if (this.byTime) this.request();
+  follow(name) {
+    if (name === "drag") window.Plotly.relayout(this.canvas, { dragmode: this.choices.drag });
+    else this.draw();
   }
 
+  showAll() {
+    const axes = Object.keys(this.canvas.layout).filter((key) => /^[xy]axis/.test(key) && key !== axisKey(STRIP));
+    window.Plotly.relayout(this.canvas, Object.fromEntries(axes.map((key) => [`${key}.autorange`, true])));
+  }
+
+  config() {
+    return { ...super.config(), doubleClick: "reset" };
+  }
+
+  //: Of all that is drawn, what it can be drawn over.
+  settle() {
+    this.drawnLines = this.filled();
+    this.epochs = epochsOf(this.longest());
+    const each = this.figure.layout.meta.samples_per_step;
+    const axes = ["step", "time", this.epochs && "epoch", each && "samples"];
+    this.axis = this.choices.axisOf(new Set(axes.filter(Boolean)));
+    const [factor, shift] = { epoch: this.epochs, samples: [each, 0] }[this.axis] ?? [1, 0];
+    this.place = this.axis === "time" ? ({ at }) => localTime(at) : ({ step }) => factor * step + shift;
+    this.toStep = (value) => (value - shift) / factor;
+    this.logRows = new Set(this.figure.layout.meta.rows.flatMap((row, index) => (row.may_be_log && this.isLog(axisOf(index)) ? [axisOf(index)] : [])));
+    this.choices.showScale(this.logRows.size > 0);
+  }
+
+  valuesAt(axis) {
+    return this.drawnLines.filter(({ trace }) => trace.yaxis === axis).flatMap(({ points }) => points.map(({ value }) => value));
+  }
+
+  isLog(axis) {
+    const values = this.valuesAt(axis);
+    return values.some((value) => value > 0) && this.choices.isLog(values);
+  }
+
+  // --- The axes ---
+
   toMoment(value) {
-    if (this.byTime) return super.toMoment(value);
-    const point = nearest(this.longest(), (candidate) => candidate.step, value);
-    return point?.at ?? null;
+    if (this.axis === "time") return super.toMoment(value);
+    return nearest(this.longest(), ({ step }) => step, this.toStep(value))?.at ?? null;
   }
 
   fromMoment(at) {
-    if (this.byTime) return super.fromMoment(at);
+    if (this.axis === "time") return super.fromMoment(at);
     const points = this.longest();
     if (!points.length || at < points[0].at || at > points.at(-1).at) return null;
-    return nearest(points, (candidate) => candidate.at, at).step;
+    return this.place(nearest(points, (point) => point.at, at));
   }
 
   longest() {
     return [...this.lines.values()].reduce((best, { points }) => (points.length > best.length ? points : best), []);
   }
 
-  //: Rows with a line share the height: Plotly cannot place an axis that has none.
   prepare(layout) {
+    this.placeRows(layout);
     if (this.namesEnds()) layout.margin.r = NAMES_PX;
-    const filled = new Set(this.filled().map(({ trace }) => trace.yaxis));
-    const rows = layout.meta.rows.map((row, index) => ({ ...row, axis: index ? `y${index + 1}` : "y" })).filter(({ axis }) => filled.has(axis));
-    const weights = rows.reduce((sum, { weight }) => sum + weight, 0);
-    const height = 1 - ROW_GAP * (rows.length - 1);
-    layout.meta.rows.forEach((_, index) => {
-      const axis = index ? `y${index + 1}` : "y";
-      if (!filled.has(axis)) delete layout[axis.replace("y", "yaxis")];
-    });
-    let top = 1;
-    for (const { axis, weight } of rows) {
-      const bottom = Math.max(0, top - (height * weight) / weights);
-      layout[axis.replace("y", "yaxis")].domain = [bottom, top];
-      top = Math.max(0, bottom - ROW_GAP);
-    }
-    layout.xaxis.anchor = rows.at(-1).axis;
-    layout.xaxis.title = { text: this.byTime ? "Time of day" : "Step (optimizer updates)" };
-    if (!this.byTime) return;
-    Object.assign(layout.xaxis, { type: "date", rangemode: "normal", hoverformat: "%H:%M:%S" });
-    if (this.timeRange) layout.xaxis.range = this.timeRange.map(localTime);
+    layout.margin.t = TITLE_PX;
+    // Where a person zoomed to stays while points come; with other numbers on an axis it means nothing.
+    layout.uirevision = "kept";
+    layout.dragmode = BY_FINGER.matches ? false : this.choices.drag;
+    Object.assign(layout.xaxis, { title: { text: TITLES[this.axis] }, fixedrange: BY_FINGER.matches, uirevision: this.axis });
+    layout.xaxis.unifiedhovertitle = { text: READOUTS[this.axis] };
+    if (this.axis === "time") layout.xaxis.type = "date";
+    layout.shapes = this.resizes();
   }
+
+  //: Rows with a line share the height that the strip leaves: Plotly cannot place an axis that has none.
+  placeRows(layout) {
+    const filled = new Set(this.drawnLines.map(({ trace }) => trace.yaxis));
+    const rows = layout.meta.rows.map((row, index) => ({ ...row, axis: axisOf(index) }));
+    const drawn = rows.filter(({ axis }) => filled.has(axis));
+    for (const { axis } of rows) if (!filled.has(axis)) delete layout[axisKey(axis)];
+    layout.annotations = layout.annotations.filter(({ yref }) => filled.has(yref.split(" ")[0]));
+    const height = Math.max(1, this.canvas.clientHeight - layout.margin.b - TITLE_PX);
+    const strip = this.hasStrip() ? STRIP_PX + TITLE_PX : 0;
+    const weights = drawn.reduce((sum, { weight }) => sum + weight, 0);
+    const each = (height - strip - TITLE_PX * (drawn.length - 1)) / weights;
+    let top = height - strip;
+    for (const { axis, weight } of drawn) {
+      const key = axisKey(axis);
+      Object.assign(layout[key], { domain: [Math.max(0, top - each * weight), top].map((px) => px / height), fixedrange: BY_FINGER.matches });
+      const type = this.logRows.has(axis) ? "log" : "linear";
+      Object.assign(layout[key], { type, uirevision: type }, type === "log" ? { tickformat: "~g" } : constantRange(this.valuesAt(axis)));
+      top -= each * weight + TITLE_PX;
+    }
+    layout.xaxis.anchor = drawn.at(-1).axis;
+    if (strip) this.placeStrip(layout, height);
+  }
+
+  // --- The GPUs that it had ---
+
+  //: One that always had as many needs no strip: a word says so.
+  hasStrip() {
+    return sizesOf(this.gpus().steps).length > 1;
+  }
+
+  placeStrip(layout, height) {
+    const most = Math.max(...this.gpus().steps.map(({ slots }) => slots));
+    layout[axisKey(STRIP)] = {
+      domain: [1 - STRIP_PX / height, 1],
+      range: [0, most * 1.08],
+      tickvals: [0, most],
+      anchor: "x",
+      zeroline: false,
+    };
+    const title = "<b>GPUs</b> <span>(click for the reasons)</span>";
+    layout.annotations.push({ ...layout.annotations[0], yref: `${STRIP} domain`, text: title });
+  }
+
+  stripTrace() {
+    const { steps, colour } = this.gpus();
+    const points = this.stripPoints(steps);
+    const shade = seenOn(themeColour("--surface"), colour);
+    return {
+      type: "scatter",
+      mode: "lines",
+      name: "GPUs",
+      meta: { kind: "strip" },
+      x: points.map(this.place),
+      y: points.map(({ at }) => sizeAt(steps, at)?.slots ?? 0),
+      text: points.map(({ at }) => reasonOf(sizeAt(steps, at))),
+      hovertemplate: "%{y}%{text}",
+      line: { shape: "hv", width: 1.5, color: shade },
+      fill: "tozeroy",
+      fillcolor: `${shade}38`,
+      yaxis: STRIP,
+      showlegend: false,
+    };
+  }
+
+  //: Where the curves have points, so that the readout has both; over time also where it had no GPU and made no steps.
+  stripPoints(steps) {
+    const points = this.longest();
+    if (this.axis !== "time") return points;
+    const [first, last] = [points[0].at, points.at(-1).at];
+    return [...points, ...steps.filter(({ at }) => at > first && at < last)].sort((one, other) => one.at - other.at);
+  }
+
+  //: Every second size has a ground of its own, in all rows.
+  resizes() {
+    const points = this.longest();
+    if (!this.hasStrip() || !points.length) return [];
+    const places = sizesOf(this.gpus().steps)
+      .map(({ at }) => Math.min(Math.max(at, points[0].at), points.at(-1).at))
+      .concat(points.at(-1).at)
+      .slice(-MOST_BANDS)
+      .map((at) => this.place(this.axis === "time" ? { at } : points.find((point) => point.at >= at)));
+    const ground = { type: "rect", yref: "paper", y0: 0, y1: 1, layer: "below", fillcolor: themeColour("--chart-band"), line: { width: 0 } };
+    return places.slice(1).flatMap((x1, index) => (index % 2 && places[index] !== x1 ? [{ ...ground, x0: places[index], x1 }] : []));
+  }
+
+  // --- The lines ---
 
   namesEnds() {
     const rows = new Map();
-    for (const { trace } of this.filled()) rows.set(trace.yaxis, (rows.get(trace.yaxis) ?? 0) + 1);
+    for (const { trace } of this.drawnLines) rows.set(trace.yaxis, (rows.get(trace.yaxis) ?? 0) + 1);
     return this.canvas.clientWidth >= WIDE_PX && mayName([...rows.values()]);
   }
 
   ends() {
     if (!this.namesEnds()) return [];
-    return this.filled().flatMap(({ trace, points }) => {
-      const value = points.findLast((point) => point.value !== null)?.value;
-      return value === undefined ? [] : [{ axis: trace.yaxis, value, text: trace.meta.end, colour: this.colourOf(trace) }];
-    });
+    return this.drawnLines
+      .filter(({ trace }) => !this.takenAway.has(trace.meta.metric))
+      .flatMap((line) => {
+        const value = this.valuesOf(line).findLast((one) => one !== null);
+        return value === undefined ? [] : [{ axis: line.trace.yaxis, value, text: line.trace.meta.end, colour: this.colourOf(line.trace) }];
+      });
   }
 
   colourOf(trace) {
@@ -113,23 +239,45 @@ export class MetricsChart extends Figure {
   }
 
   traces() {
-    return this.filled().map(({ trace, points }) => {
-      const colour = this.colourOf(trace);
-      return {
-        ...trace,
-        x: points.map(({ step, at }) => (this.byTime ? localTime(at) : step)),
-        y: points.map(({ value }) => value),
-        customdata: undefined,
-        line: { ...trace.line, color: colour },
-        marker: { ...trace.marker, color: colour },
-      };
-    });
+    const lines = this.drawnLines.flatMap((line) => (this.isSmooth(line) ? [this.lineTrace(line), this.rawTrace(line)] : [this.lineTrace(line)]));
+    return this.hasStrip() ? [...lines, this.stripTrace()] : lines;
+  }
+
+  //: What is measured only now and then is not smoothed.
+  isSmooth({ trace }) {
+    const row = this.figure.layout.meta.rows[Number(trace.yaxis.slice(1) || 1) - 1];
+    return this.choices.smoothing > 0 && row.may_be_smooth && trace.mode === "lines";
+  }
+
+  valuesOf(line) {
+    const values = line.points.map(({ value }) => value);
+    return this.isSmooth(line) ? smoothed(values, this.choices.smoothing) : values;
+  }
+
+  lineTrace(line) {
+    const { trace, points } = line;
+    const colour = this.colourOf(trace);
+    return {
+      ...trace,
+      uid: trace.meta.metric,
+      x: points.map(this.place),
+      y: this.valuesOf(line),
+      customdata: undefined,
+      line: { ...trace.line, color: colour },
+      marker: { ...trace.marker, color: colour },
+    };
+  }
+
+  rawTrace(line) {
+    const raw = { ...this.lineTrace(line), uid: `${line.trace.meta.metric} raw`, y: line.points.map(({ value }) => value) };
+    return { ...raw, opacity: RAW_OPACITY, hoverinfo: "skip", hovertemplate: undefined, showlegend: false };
   }
 
   // --- The table ---
 
   hasData() {
-    return this.filled().length > 0;
+    this.settle();
+    return this.drawnLines.length > 0;
   }
 
   columns() {
@@ -153,40 +301,57 @@ export class MetricsChart extends Figure {
   }
 
   drawn() {
+    this.listen();
+    this.showZoom();
     placeEnds(this.panel.querySelector(".chart-ends"), this.canvas, this.ends());
     const every = Math.max(1, ...[...this.lines.values()].map((line) => line.every));
     const parts = [every > 1 ? `Shown: one step in ${every}.` : "", this.leftOut.size ? `Not drawn: ${[...this.leftOut].join(", ")}.` : ""];
     this.note.textContent = parts.filter(Boolean).join(" ");
   }
-}
 
-export function asLine(trace, most = MAX_POINTS) {
-  const points = trace.x.map((step, index) => ({ step, value: trace.y[index], at: trace.customdata[index] }));
-  return { trace, points, every: trace.meta.every, most, skipped: 0 };
-}
-
-//: Of `every` values that come one is kept; the newest is shown whatever it is. False if it is known.
-export function addPoint(line, step, value, at) {
-  const last = line.points.at(-1)?.step ?? -1;
-  if (step <= last) return false;
-  if (line.skipped > 0) line.points.pop();
-  line.skipped = (line.skipped + 1) % line.every;
-  line.points.push({ step, value, at });
-  if (line.points.length > 1.1 * line.most) {
-    line.points = line.points.filter((_, index) => index % 2 === 0 || index === line.points.length - 1);
-    line.every *= 2;
+  //: A canvas hears once it was drawn.
+  listen() {
+    if (this.isListening) return;
+    this.isListening = true;
+    this.canvas.on("plotly_relayout", () => this.drawn());
+    this.canvas.on("plotly_click", ({ event }) => {
+      const strip = this.canvas._fullLayout[axisKey(STRIP)];
+      const place = event.clientY - this.canvas.getBoundingClientRect().top - (strip?._offset ?? 0);
+      if (strip && place >= 0 && place <= strip._length) document.dispatchEvent(new CustomEvent("tidepool:gpus"));
+    });
   }
-  return true;
+
+  showZoom() {
+    const { _fullLayout: shown, layout } = this.canvas;
+    const zoomed = Object.keys(layout).filter((key) => /^[xy]axis/.test(key) && key !== axisKey(STRIP) && !shown[key].autorange);
+    this.choices.showWhole(zoomed.length > 0);
+    const times = this.axis === "time" ? shown.xaxis.range.map((at) => super.toMoment(shown.xaxis.d2c(at))) : null;
+    if (String(times) !== String(this.times)) document.dispatchEvent(new CustomEvent("tidepool:times", { detail: times }));
+    this.times = times;
+  }
 }
 
-function nearest(points, key, wanted) {
-  let low = 0;
-  let high = points.length - 1;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (key(points[middle]) < wanted) low = middle + 1;
-    else high = middle;
-  }
-  const [one, other] = [points[low - 1], points[low]];
-  return one && wanted - key(one) < key(other) - wanted ? one : other;
+//: Plotly's names of the n-th axis, and of where a layout has it.
+function axisOf(index) {
+  return index ? `y${index + 1}` : "y";
+}
+
+function axisKey(axis) {
+  return axis.replace("y", "yaxis");
+}
+
+//: Each size that it had, from when on; before it began and at its end it has none.
+export function sizesOf(steps) {
+  const sizes = steps.filter(({ slots }, index) => slots !== (steps[index - 1]?.slots ?? 0));
+  return sizes.at(-1)?.slots === 0 ? sizes.slice(0, -1) : sizes;
+}
+
+function sizeAt(steps, at) {
+  return steps.findLast((step) => step.at <= at);
+}
+
+function reasonOf(step) {
+  if (!step) return "";
+  const head = [`since ${clock(new Date(step.at))}`, pauseInWords(step.pause)].filter(Boolean).join(", ");
+  return [` ${head}`, ...wrapped(asText(step.text))].join("<br>");
 }

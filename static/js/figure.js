@@ -2,6 +2,7 @@
 // ends of lines, and colours that can be seen.
 
 import { element, press } from "./dom.js";
+import { keyOf, nameOf, showLegend } from "./legend.js";
 
 export const MAX_POINTS = 600;
 const REDRAW_MS = 1_000;
@@ -10,7 +11,7 @@ const SOON_MS = 200;
 const SOON_PART = 0.5;
 //: A figure that takes long to draw is drawn less often: drawing never takes more than this part of the time.
 const DRAWING_PART = 0.1;
-const CONFIG = { displayModeBar: false, responsive: true, scrollZoom: false, doubleClick: false };
+const CONFIG = { displayModeBar: false, scrollZoom: false, doubleClick: false, showAxisDragHandles: false };
 const PNG = { width: 1200, height: 600, scale: 2 };
 
 export function readJson(id) {
@@ -50,17 +51,14 @@ export class Figure {
     this.drawnAt = 0;
     this.drawingMs = 0;
     this.timer = null;
-    this.byTime = false;
-    this.onChoice("axis", (axis) => {
-      this.byTime = axis === "time";
-      this.draw();
-    });
+    this.legend = panel.querySelector(".chart-legend");
+    this.takenAway = new Set();
     panel.querySelector("[data-chart-table]")?.addEventListener("click", (event) => this.toggleTable(event.currentTarget));
     panel.querySelector("[data-chart-csv]")?.addEventListener("click", () => this.saveCsv());
     panel.querySelector("[data-chart-png]")?.addEventListener("click", () => this.savePng());
     document.addEventListener("visibilitychange", () => document.hidden || this.request());
     document.addEventListener("tidepool:theme", () => this.draw());
-    addEventListener("resize", () => this.request());
+    new ResizeObserver(() => this.fit()).observe(this.canvas);
     this.followCursor();
   }
 
@@ -94,15 +92,43 @@ export class Figure {
     this.empty.hidden = !isEmpty;
     this.canvas.classList.toggle("invisible", isEmpty);
     if (this.table && !this.table.hidden) this.fillTable();
-    if (isEmpty) return;
-    const layout = this.layout();
-    window.Plotly.react(this.canvas, this.traces(), layout, CONFIG);
+    if (isEmpty || !this.canvas.clientWidth) return;
+    const traces = this.shownTraces();
+    window.Plotly.react(this.canvas, traces, this.layout(), this.config());
     this.drawingMs = performance.now() - this.drawnAt;
+    if (this.legend) showLegend(this.legend, this.names(traces), this.takenAway, (key) => this.toggle(key));
     this.drawn();
   }
 
+  config() {
+    return CONFIG;
+  }
+
+  //: After its place got another size, or can be seen for the first time.
+  fit() {
+    if (!this.canvas.clientWidth) return;
+    const { width, height } = this.canvas._fullLayout ?? {};
+    if (width === undefined) this.draw();
+    else if (width !== this.canvas.clientWidth || height !== this.canvas.clientHeight) window.Plotly.Plots.resize(this.canvas).then(() => this.drawn());
+  }
+
+  // --- The legend ---
+
+  names(traces) {
+    return traces.filter(({ showlegend }) => showlegend !== false).map(nameOf);
+  }
+
+  toggle(key) {
+    if (!this.takenAway.delete(key)) this.takenAway.add(key);
+    this.draw();
+  }
+
+  shownTraces() {
+    return this.traces().map((trace) => (this.takenAway.has(keyOf(trace)) ? { ...trace, visible: false } : trace));
+  }
+
   layout() {
-    const layout = structuredClone(this.figure.layout);
+    const layout = { ...structuredClone(this.figure.layout), showlegend: false };
     this.prepare(layout);
     colourAxes(layout);
     return layout;
@@ -150,8 +176,8 @@ export class Figure {
     const layout = this.layout();
     const title = { text: asText(`${document.title} – ${this.panel.querySelector("h2").textContent}`), x: 0.01, font: { size: 15 } };
     const ground = themeColour("--surface");
-    Object.assign(layout, { title, paper_bgcolor: ground, plot_bgcolor: ground, margin: { ...layout.margin, t: 72 } });
-    const drawing = await window.Plotly.toImage({ data: this.traces(), layout }, { format: "svg", width: PNG.width, height: PNG.height });
+    Object.assign(layout, { title, showlegend: true, paper_bgcolor: ground, plot_bgcolor: ground, margin: { ...layout.margin, t: 72 } });
+    const drawing = await window.Plotly.toImage({ data: this.shownTraces(), layout }, { format: "svg", width: PNG.width, height: PNG.height });
     save(await rastered(drawing), `${this.fileName()}.png`);
   }
 
@@ -225,15 +251,15 @@ function colourAxes(layout) {
   layout.font.family = getComputedStyle(document.body).fontFamily;
   layout.hoverlabel = { align: "left", bgcolor: themeColour("--chart-hover"), bordercolor: grid, font: { color: layout.font.color, size: 12 } };
   for (const name of Object.keys(layout).filter((key) => /^[xy]axis/.test(key))) {
-    Object.assign(layout[name], { gridcolor: grid, linecolor: grid, fixedrange: true, automargin: true });
+    layout[name] = { fixedrange: true, automargin: true, ...layout[name], gridcolor: grid, linecolor: grid };
     if (layout[name].showspikes) Object.assign(layout[name], { spikecolor: layout.font.color, spikethickness: 1, spikedash: "solid" });
   }
 }
 
-// --- Names at the ends of lines, where two to four of them share a row that has room; the legend has all names ---
+// --- Names at the ends of lines, where two to eight of them share a row that has room; the legend has all names ---
 
 const LEAST_LINES = 2;
-const MOST_LINES = 4;
+const MOST_LINES = 8;
 //: Of one name.
 const HEIGHT_PX = 14;
 const GAP_PX = 5;

@@ -59,3 +59,13 @@ export function inWords(state) {
 export function pauseInWords(milliseconds) {
   return milliseconds === null || milliseconds === undefined ? "" : `training paused for ${Math.round(milliseconds)} ms`;
 }
+
+//: Lines of about this many characters.
+export function wrapped(text, width = 60) {
+  const lines = [""];
+  for (const word of text.split(" ")) {
+    if (lines.at(-1).length + word.length > width) lines.push("");
+    lines[lines.length - 1] += (lines.at(-1) ? " " : "") + word;
+  }
+  return lines;
+}

@@ -62,7 +62,7 @@ def violations(page: Page) -> list[tuple[str, str, str]]:
 
 
 def wait_for_charts(page: Page) -> None:
-    for canvas in page.locator(".chart-canvas:not(.invisible)").all():
+    for canvas in page.locator(".chart-canvas:not(.invisible):visible").all():
         expect(canvas.locator(".main-svg").first).to_be_visible()
 
 

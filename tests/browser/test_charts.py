@@ -7,7 +7,7 @@ from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from core import live
-from jobs.models import Job, MetricPoint
+from jobs.models import AllocationPoint, Job, MetricPoint
 from tests.browser.test_live_pages import make_steps, wait_for_step
 from tests.factories import set_job
 from tests.scene import Scene, report_every_step
@@ -36,7 +36,9 @@ def saved(page: Page, chart: str, button: str) -> Path:
 
 
 def test_curves_stand_one_above_the_other_on_the_same_steps(page: Page, job: Job) -> None:
-    names = page.evaluate(f"{CURVES}.data.map(trace => [trace.meta.metric, trace.yaxis])")
+    names = page.evaluate(
+        f"{CURVES}.data.filter(trace => trace.meta.metric).map(trace => [trace.meta.metric, trace.yaxis])"
+    )
 
     assert names == [
         ["loss", "y"],
@@ -56,21 +58,127 @@ def test_a_long_curve_is_thinned_out_and_says_so(page: Page, job: Job) -> None:
     expect(page.locator("[data-chart=metrics] .chart-note")).to_have_text("Shown: one step in 2.")
 
 
-def test_curves_by_time_share_the_axis_of_the_gpus(page: Page, job: Job) -> None:
-    page.get_by_role("button", name="By time").click()
+def drag(page: Page, start: float, end: float) -> None:
+    """Over the middle of the loss, between these parts of its width."""
+    box = page.evaluate(
+        f"""() => {{
+            const {{ xaxis, yaxis }} = {CURVES}._fullLayout;
+            const {{ left, top }} = {CURVES}.getBoundingClientRect();
+            return [left + xaxis._offset, xaxis._length, top + yaxis._offset + yaxis._length / 2];
+        }}"""
+    )
+    left, width, middle = box
+    page.mouse.move(left + width * start, middle)
+    page.mouse.down()
+    page.mouse.move(left + width * (start + end) / 2, middle)
+    page.mouse.move(left + width * end, middle)
+    page.mouse.up()
 
-    page.wait_for_function(f"() => {CURVES}.layout.xaxis.type === 'date'")
-    # Each is drawn anew when something comes, and then ends now.
+
+def shown(page: Page) -> list[float]:
+    found: list[float] = page.evaluate(f"{CURVES}._fullLayout.xaxis.range")
+    return found
+
+
+def test_what_one_zoomed_to_stays_while_points_come(page: Page, job: Job) -> None:
+    whole = page.get_by_role("button", name="See all")
+    expect(whole).to_be_disabled()
+    drag(page, 0.25, 0.5)
+    expect(whole).to_be_enabled()
+    zoomed = shown(page)
+    assert 150 < zoomed[0] < zoomed[1] < 500
+
+    make_steps(job, 821, 826)
+    wait_for_step(page, 826)
+    assert shown(page) == zoomed
+    page.get_by_role("button", name="Move").click()
+    drag(page, 0.25, 0.5)
+    page.wait_for_function(f"least => {CURVES}._fullLayout.xaxis.range[0] < least", arg=zoomed[0])
+    whole.click()
+    page.wait_for_function(f"() => {CURVES}._fullLayout.xaxis.range[1] >= 826")
+    expect(whole).to_be_disabled()
+
+
+def test_curves_are_looked_at_in_the_way_that_one_chooses(page: Page, job: Job) -> None:
+    Job.objects.filter(pk=job.pk).update(effective_batch_size=64)
+    page.reload()
+    wait_for_step(page, 820)
+    last = f"{CURVES}.data[0].x.at(-1)"
+    page.get_by_role("button", name="Epoch", exact=True).click()
+    page.wait_for_function(f"() => {last} > 11.9 && {last} < 12.2")
+    page.get_by_role("button", name="Samples", exact=True).click()
+    page.wait_for_function(f"() => {last} === 820 * 64")
+    page.get_by_role("button", name="Linear", exact=True).click()
+    page.wait_for_function(f"() => {CURVES}.layout.yaxis.type === 'linear'")
+    page.get_by_role("button", name="Log", exact=True).click()
+    page.wait_for_function(f"() => {CURVES}.layout.yaxis.type === 'log' && {CURVES}.layout.yaxis2.type === 'linear'")
+    page.get_by_label("Smoothing").fill("0.9")
+    faint = f"{CURVES}.data.filter(trace => trace.opacity < 1).map(trace => trace.meta.metric)"
+    page.wait_for_function(f"() => {faint}.length === 3")
+    assert page.evaluate(faint) == ["loss", "accuracy", "samples_per_second"]
+
+    page.reload()
+    page.wait_for_function(f"() => {CURVES}?.data && {faint}.length === 3")
+    expect(page.get_by_role("button", name="Samples", exact=True)).to_have_attribute("aria-pressed", "true")
+
+
+def test_the_loss_is_above_the_fold_and_the_cursor_reads_all_lines(page: Page, job: Job) -> None:
+    box = page.evaluate(
+        f"(() => {{ const {{ yaxis }} = {CURVES}._fullLayout; return [yaxis._offset, yaxis._length]; }})()"
+    )
+    canvas = page.locator("[data-chart=metrics] .chart-canvas")
+    top = (canvas.bounding_box() or {"y": 9_999})["y"] + box[0]
+    assert top + box[1] < 900
+    assert box[1] > 100
+    page.mouse.move(600, top + box[1] / 2)
+    readout = canvas.locator(".hoverlayer")
+    for words in ("Step ", "Training loss", "Test accuracy", "Samples per second", "GPUs : ", "of 8 GPUs"):
+        expect(readout).to_contain_text(words)
+
+
+def test_the_strip_shares_the_axis_and_opens_the_gpus_over_time(page: Page, job: Job) -> None:
+    chart, word = page.locator("[data-chart=gpus]"), page.locator("#gpus-word")
+    expect(word).to_have_text("3 changes")
+    expect(chart).to_be_hidden()
+    place = page.evaluate(
+        f"""() => {{
+            const {{ xaxis, yaxis20 }} = {CURVES}._fullLayout;
+            const {{ left, top }} = {CURVES}.getBoundingClientRect();
+            const bottom = top + yaxis20._offset + yaxis20._length;
+            return [left + xaxis._offset + xaxis._length / 2, bottom - 4, yaxis20._length];
+        }}"""
+    )
+    assert round(place[2]) == 56
+    page.mouse.click(place[0], place[1])
+    expect(chart).to_be_visible()
+    expect(word).to_have_attribute("aria-expanded", "true")
+    page.get_by_role("button", name="Time", exact=True).click()
     page.wait_for_function(
         """() => {
-            const start = chart => document.querySelector(`[data-chart=${chart}] .chart-canvas`).layout.xaxis.range[0];
-            const [curves, gpus] = ["metrics", "gpus"].map(chart => Date.parse(start(chart).replace(" ", "T")));
-            return Math.abs(curves - gpus) < 10_000;
+            const axis = chart => document.querySelector(`[data-chart=${chart}] .chart-canvas`)._fullLayout.xaxis;
+            const [curves, gpus] = ["metrics", "gpus"].map(chart => Date.parse(axis(chart).range[0].replace(" ", "T")));
+            return Math.abs(curves - gpus) < 1_000;
         }"""
     )
+    word.click()
+    expect(chart).to_be_hidden()
+
+
+def test_a_training_of_one_size_has_a_word_instead_of_a_strip(page: Page, scene: Scene) -> None:
+    AllocationPoint.objects.filter(job=scene.first).exclude(slots=3).delete()
+    page.goto(f"/jobs/{scene.first.pk}/")
+    wait_for_step(page, scene.first.run.step)
+    expect(page.locator("#gpus-word")).to_have_text("since its start")
+    assert page.evaluate(f"{CURVES}.layout.yaxis20 === undefined")
+
+
+def open_gpus(page: Page) -> None:
+    page.locator("#gpus-word").click()
+    expect(page.locator("[data-chart=gpus] .main-svg").first).to_be_visible()
 
 
 def test_the_mouse_on_one_chart_marks_the_moment_on_the_other(page: Page, job: Job) -> None:
+    open_gpus(page)
     page.locator("[data-chart=metrics] .chart-canvas").hover(force=True)
 
     expect(page.locator("[data-chart=gpus] .chart-cursor")).to_be_visible()
@@ -79,6 +187,7 @@ def test_the_mouse_on_one_chart_marks_the_moment_on_the_other(page: Page, job: J
 
 
 def test_the_keyboard_goes_from_change_to_change(page: Page, job: Job) -> None:
+    open_gpus(page)
     chart = page.locator("[data-chart=gpus]")
     stops = chart.locator(".chart-changes button")
     expect(stops).to_have_count(4)
@@ -93,6 +202,7 @@ def test_the_keyboard_goes_from_change_to_change(page: Page, job: Job) -> None:
 
 
 def test_a_chart_is_saved_as_a_picture(page: Page, job: Job) -> None:
+    open_gpus(page)
     for chart in ("gpus", "metrics"):
         content = saved(page, chart, "PNG").read_bytes()
         assert content.startswith(b"\x89PNG")
@@ -105,6 +215,7 @@ def test_names_that_are_formulas_stay_text_in_a_spreadsheet(page: Page, scene: S
     page.goto(f"/jobs/{scene.first.pk}/")
     wait_for_step(page, scene.first.run.step)
 
+    open_gpus(page)
     lines = saved(page, "gpus", "CSV").read_text().splitlines()
 
     assert lines[0] == "Time,Job,GPUs,Why,Pause (ms)"
@@ -139,7 +250,17 @@ def test_lines_that_share_a_row_have_their_names_at_their_ends(page: Page, job: 
     expect(page.locator("[data-chart=metrics] .chart-ends")).to_be_hidden()
 
 
-def test_on_a_narrow_window_the_legend_names_the_lines_alone(page: Page, job: Job) -> None:
+def test_a_legend_stands_beside_the_curves_and_takes_lines_away(page: Page, job: Job) -> None:
+    legend = page.locator("[data-chart=metrics] .chart-legend")
+    legend.get_by_role("button", name="Test loss").click()
+    page.wait_for_function(f"() => {CURVES}.data.find(trace => trace.meta.metric === 'test_loss').visible === false")
+    make_steps(job, 821, 826)
+    wait_for_step(page, 826)
+    expect(legend.get_by_role("button", name="Test loss")).to_have_attribute("aria-pressed", "false")
+
     page.set_viewport_size({"width": 390, "height": 900})
     page.wait_for_function(f"() => ({ENDS})('metrics').length === 0")
-    expect(page.locator("[data-chart=metrics] .legend")).to_contain_text("Test loss")
+    plot, names = page.locator("[data-chart=metrics] .chart-frame").bounding_box(), legend.bounding_box()
+    assert plot
+    assert names
+    assert names["y"] >= plot["y"] + plot["height"], "below the curves, not over them"

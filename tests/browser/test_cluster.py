@@ -65,7 +65,7 @@ def test_a_training_that_starts_appears_in_the_trace_with_its_reason(cluster: Pa
     add_point(scene.waiting, why, at=timezone.now() - timedelta(seconds=1), slots=2, generation=1)
 
     chart = cluster.locator(TRACE)
-    expect(chart.locator(".chart-canvas")).to_contain_text("digits-wide")
+    expect(chart.locator(".chart-legend")).to_contain_text("digits-wide")
     chart.get_by_role("button", name="Table").click()
     expect(chart.locator("tbody")).to_contain_text("2 of 8 GPUs: 2 other trainings have 6.")
 

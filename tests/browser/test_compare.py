@@ -18,14 +18,11 @@ from tests.browser.test_steadiness import COLLECT, MOST
 from tests.factories import JobFactory
 from tests.scene import Scene, shares
 
-CANVAS = "document.querySelector('[data-chart=comparison] .chart-canvas')"
-LAST_STEP = f"""([job, title, step]) => {CANVAS}?.data?.some(({{ meta, x }}) =>
-    meta.job === job && meta.title === title && x.at(-1) === step)"""
-#: Boxes of the titles and of the numbers at the axes, as they are drawn.
-BOXES = """() => [...document.querySelectorAll('[data-chart=comparison] :is(.annotation, .ytick, .xtick, .g-xtitle)')]
-    .map(element => [element.textContent, element.getBoundingClientRect()])
-    .filter(([text]) => text)
-    .map(([text, { left, top, right, bottom }]) => ({ text, left, top, right, bottom }))"""
+LOSS = "document.querySelector('[data-chart=loss] .chart-canvas')"
+LAST_STEP = """([job, chart, step]) => document.querySelector(`[data-chart=${chart}] .chart-canvas`)?.data
+    ?.some(({ meta, x }) => meta.job === job && x.at(-1) === step)"""
+RANGES = """[...document.querySelectorAll('.compare-grid .chart-canvas')]
+    .map(({ _fullLayout }) => _fullLayout.xaxis.range)"""
 
 
 @pytest.fixture(autouse=True)
@@ -39,8 +36,8 @@ def open_both(page: Page, *jobs: Job) -> None:
     expect(page.locator("#live-dot")).to_have_attribute("data-status", "connected")
 
 
-def wait_for(page: Page, job: Job, title: str, step: int) -> None:
-    page.wait_for_function(LAST_STEP, arg=[job.pk, title, step])
+def wait_for(page: Page, job: Job, chart: str, step: int) -> None:
+    page.wait_for_function(LAST_STEP, arg=[job.pk, chart, step])
 
 
 def cell(page: Page, name: str, column: int) -> str:
@@ -50,13 +47,13 @@ def cell(page: Page, name: str, column: int) -> str:
 def test_new_points_and_results_appear_by_themselves(page: Page, scene: Scene) -> None:
     page.add_init_script(COLLECT)
     open_both(page, scene.second, scene.first)
-    page.wait_for_function(f"() => {CANVAS}?.data?.length > 0")
+    page.wait_for_function(f"() => {LOSS}?.data?.length > 0")
     shifts = len(page.evaluate("window.shifts"))
 
     make_steps(scene.first, 821, 826)
 
-    wait_for(page, scene.first, "Loss", 826)
-    wait_for(page, scene.first, "GPUs", 826)
+    wait_for(page, scene.first, "loss", 826)
+    wait_for(page, scene.first, "gpus", 826)
     expect(page.locator(cell(page, "Steps", 2))).to_have_text("826")
     moved = page.evaluate("window.shifts")[shifts:]
     assert sum(value for value, _ in moved) < MOST, moved
@@ -68,7 +65,8 @@ def test_gpus_that_change_hands_and_states_appear(page: Page, scene: Scene) -> N
 
     add_point(scene.first, why, at=timezone.now(), slots=7, generation=5)
     page.wait_for_function(
-        f"job => {CANVAS}.data.some(({{ meta, y }}) => meta.job === job && meta.title === 'GPUs' && y.at(-1) === 7)",
+        """job => document.querySelector('[data-chart=gpus] .chart-canvas').data
+            .some(({ meta, y }) => meta.job === job && y.at(-1) === 7)""",
         arg=scene.first.pk,
     )
 
@@ -79,7 +77,7 @@ def test_gpus_that_change_hands_and_states_appear(page: Page, scene: Scene) -> N
 def test_the_first_step_of_all_makes_the_first_line(page: Page, scene: Scene) -> None:
     jobs = [JobFactory(owner=scene.alice, started_at=timezone.now(), state=JobState.RUNNING) for _ in range(2)]
     open_both(page, *jobs)
-    empty = page.locator("[data-chart=comparison] .chart-empty")
+    empty = page.locator("#compare-empty")
     expect(empty).to_contain_text("curves appear by themselves once one has")
 
     with transaction.atomic():
@@ -87,7 +85,7 @@ def test_the_first_step_of_all_makes_the_first_line(page: Page, scene: Scene) ->
         made = {"step": 1, "epoch": 1, "cursor": 1, "samples": 1, "world_size": 1, "generation": 1, "attempt": 1}
         store_steps(lock_job(jobs[0].pk), [{**made, "at": at, "loss": 0.5, "grip": 1.0}])
 
-    wait_for(page, jobs[0], "Loss", 1)
+    wait_for(page, jobs[0], "loss", 1)
     expect(empty).to_be_hidden()
     expect(page.locator(cell(page, "grip", 1))).to_have_text("1")
     expect(page.locator(cell(page, "grip", 2))).to_have_text("–")
@@ -99,9 +97,9 @@ def test_a_training_that_starts_anew_is_drawn_anew(page: Page, scene: Scene) -> 
         started = timezone.now() - timezone.timedelta(hours=1)
         change(lock_job(scene.first.pk), attempt=scene.first.run.attempt + 1, started_at=started)
 
-    page.get_by_role("button", name="By time").click()
+    page.get_by_role("button", name="Time", exact=True).click()
     page.wait_for_function(
-        f"job => Math.max(...{CANVAS}.data.find(({{ meta }}) => meta.job === job).x) > 55", arg=scene.first.pk
+        f"job => Math.max(...{LOSS}.data.find(({{ meta }}) => meta.job === job).x) > 55", arg=scene.first.pk
     )
 
 
@@ -112,30 +110,43 @@ def test_polling_shows_them_where_websockets_do_not_get_through(page: Page, scen
 
     make_steps(scene.first, 821, 823)
 
-    wait_for(page, scene.first, "Loss", 823)
+    wait_for(page, scene.first, "loss", 823)
 
 
-@pytest.mark.parametrize("width", [1440, 390])
-@pytest.mark.parametrize("axis", ["By step", "By time"])
-def test_titles_neither_touch_each_other_nor_the_numbers(page: Page, scene: Scene, width: int, axis: str) -> None:
-    page.set_viewport_size({"width": width, "height": 900})
+def test_all_charts_are_looked_at_together(page: Page, scene: Scene) -> None:
     open_both(page, scene.first, scene.second)
-    page.get_by_role("button", name=axis).click()
-    page.wait_for_function(f"() => {CANVAS}?.querySelectorAll('.annotation').length >= 5")
+    page.wait_for_function(f"() => {LOSS}?.data?.length > 0")
+    page.locator("[data-chart=accuracy] .chart-canvas").hover(force=True)
+    expect(page.locator("[data-chart=loss] .chart-cursor")).to_be_visible()
+    expect(page.locator("[data-chart=accuracy] .hoverlayer")).to_contain_text("T1 digits-cnn")
 
-    boxes = page.evaluate(BOXES)
-    texts = [box["text"] for box in boxes]
-    assert {"Loss", "Accuracy (%)", "Test accuracy (%)", "GPUs"} <= set(texts)
-    overlaps = [
-        (one["text"], other["text"])
-        for place, one in enumerate(boxes)
-        for other in boxes[place + 1 :]
-        if one["left"] < other["right"]
-        and other["left"] < one["right"]
-        and one["top"] < other["bottom"]
-        and other["top"] < one["bottom"]
-    ]
-    assert overlaps == []
+    box = page.locator("[data-chart=loss] .nsewdrag").bounding_box()
+    assert box
+    page.mouse.move(box["x"] + box["width"] * 0.2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + box["height"] / 2)
+    page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + box["height"] / 2)
+    page.mouse.up()
+    together = f"({RANGES}).every(([one, other]) => one > 100 && other < 450)"
+    page.wait_for_function(f"() => {together}")
+    make_steps(scene.first, 821, 826)
+    wait_for(page, scene.first, "loss", 826)
+    assert page.evaluate(together), "points that come leave what one looks at"
+    page.get_by_role("button", name="See all").click()
+    page.wait_for_function(f"() => ({RANGES}).every(([, other]) => other >= 800)")
+
+    page.locator("#compare-legend").get_by_role("button", name="T2 digits-cnn").click()
+    page.wait_for_function(f"() => {LOSS}.data.some(({{ visible }}) => visible === false)")
+
+
+def test_one_resizes_the_grid_and_it_fits_a_narrow_window(page: Page, scene: Scene) -> None:
+    open_both(page, scene.first, scene.second)
+    page.wait_for_function(f"() => {LOSS}?.data?.length > 0")
+    page.get_by_label("Charts in a row").fill("1")
+    page.wait_for_function(f"() => {LOSS}._fullLayout.width > 1000")
+    page.set_viewport_size({"width": 390, "height": 900})
+    page.wait_for_function(f"() => {LOSS}._fullLayout.width < 380")
+    page.wait_for_function("() => document.documentElement.scrollWidth <= 390")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -158,7 +169,7 @@ def test_every_colour_of_a_job_is_seen_on_the_ground(page: Page, scene: Scene, t
 
 def test_lines_end_with_the_letter_of_their_training(page: Page, scene: Scene) -> None:
     open_both(page, scene.first, scene.second)
-    names = page.locator("[data-chart=comparison] .chart-ends span")
+    names = page.locator("[data-chart=loss] .chart-ends span")
     expect(names.first).to_be_visible()
     letters = {job_look(job.pk).letter for job in (scene.first, scene.second)}
     assert set(names.all_text_contents()) == letters

@@ -123,7 +123,9 @@ def test_what_a_training_had_before_fits_in_its_chart(page: Page, scene: Scene) 
     Job.objects.filter(pk=scene.first.pk).update(max_slots=4)
     open_job(page, scene.first)
 
+    page.locator("#gpus-word").click()
     canvas = "document.querySelector('[data-chart=gpus] .chart-canvas')"
+    page.wait_for_function(f"() => {canvas}.data")
     assert page.evaluate(f"{canvas}.layout.yaxis.range[1]") > 8
     assert page.evaluate(f"{canvas}.data.find(trace => trace.meta.kind === 'capacity').name").endswith(": 4")
 
@@ -234,7 +236,7 @@ def test_a_training_that_starts_while_one_looks_appears(page: Page, scene: Scene
     add_point(scene.waiting, why, at=timezone.now(), slots=2, generation=1)
 
     chart = page.locator("[data-chart=gpus]")
-    expect(chart.locator(".chart-canvas")).to_contain_text("digits-wide")
+    expect(chart.locator(".chart-legend")).to_contain_text("digits-wide")
     chart.get_by_role("button", name="Table").click()
     # Why comes by the job's own topic, which only its owner hears.
     expect(chart.locator("tbody tr").first).to_contain_text("2 of 8 GPUs: 2 other trainings have 6.")
@@ -278,6 +280,7 @@ def test_stopping_asks_first_and_names_what_is_lost(page: Page, scene: Scene) ->
 
 def test_every_chart_has_a_table_of_the_same(page: Page, scene: Scene) -> None:
     open_job(page, scene.first)
+    page.locator("#gpus-word").click()
     for name, rows in (("gpus", 4), ("metrics", 49)):
         chart = page.locator(f"[data-chart={name}]")
         chart.get_by_role("button", name="Table").click()
@@ -289,6 +292,7 @@ def test_every_chart_has_a_table_of_the_same(page: Page, scene: Scene) -> None:
 
 def test_hovering_a_change_says_why(page: Page, scene: Scene) -> None:
     open_job(page, scene.first)
+    page.locator("#gpus-word").click()
     marker = page.locator("[data-chart=gpus] .scatterlayer .point").last
     marker.hover(force=True)
 
@@ -301,11 +305,12 @@ def test_hovering_a_change_says_why(page: Page, scene: Scene) -> None:
 def test_a_training_without_some_of_the_metrics_has_a_chart_of_the_others(page: Page, scene: Scene, kept: str) -> None:
     MetricPoint.objects.filter(job=scene.first).exclude(name=kept).delete()
     page.goto(f"/jobs/{scene.first.pk}/")
-    expect(page.locator("[data-chart=metrics] .scatterlayer .trace")).to_have_count(1)
+    # Beside it there is the strip of its GPUs.
+    expect(page.locator("[data-chart=metrics] .scatterlayer .trace")).to_have_count(2)
 
     axes = page.evaluate("""() => Object.keys(document.querySelector('[data-chart=metrics] .chart-canvas').layout)
         .filter(name => name.startsWith('yaxis'))""")
-    assert axes == ["yaxis" if kept == "loss" else "yaxis2"]
+    assert axes == ["yaxis" if kept == "loss" else "yaxis2", "yaxis20"]
 
 
 def test_a_hidden_tab_asks_for_nothing_and_catches_up(page: Page, scene: Scene) -> None:

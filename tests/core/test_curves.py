@@ -59,7 +59,7 @@ def test_what_is_no_number_is_a_gap() -> None:
 
     [loss] = figure["data"]
     assert (loss["x"], loss["y"], loss["connectgaps"]) == ([1, 2, 3], [2.0, None, 1.0], False)
-    assert loss["customdata"] == [AT.timestamp() * 1000] * 3
+    assert loss["customdata"] == [[AT.timestamp() * 1000, 0]] * 3
     assert "NaN" not in json.dumps(figure)
 
 
@@ -68,7 +68,14 @@ def test_all_rows_are_on_the_same_steps() -> None:
 
     assert {trace["xaxis"] for trace in figure["data"]} == {"x"}
     assert [trace["yaxis"] for trace in figure["data"]] == ["y", "y2", "y3"]
-    assert figure["layout"]["yaxis2"]["title"]["text"] == "Accuracy (%)"
+    assert [title["text"] for title in figure["layout"]["annotations"]] == [
+        "<b>Loss</b>",
+        "<b>Accuracy (%)</b>",
+        "<b>Learning rate</b>",
+    ]
+    weights = [row["weight"] for row in figure["layout"]["meta"]["rows"]]
+    assert weights[2] < min(weights[:2]) / 2, "the learning rate takes little room"
+    assert figure["layout"]["yaxis"]["rangemode"] == "normal", "a long loss is no flat line at 0"
     assert [row["key"] for row in figure["layout"]["meta"]["rows"]] == ["loss", "accuracy", "learning_rate"]
 
 

@@ -13,7 +13,7 @@ from jobs.insight.comparison import (
     compared_live,
     compared_metrics,
     compared_settings,
-    comparison_figure,
+    comparison_figures,
     quantities_of,
 )
 from jobs.models import Job
@@ -43,8 +43,8 @@ def job_compare(request: HttpRequest) -> HttpResponse:
     context |= {
         "jobs": jobs,
         "live": compared_live(jobs, seqs),
-        "figure": comparison_figure(quantities_of(jobs)),
-        "columns": ("Training", "Quantity", "Step", "Seconds since its start", "Value"),
+        "figures": comparison_figures(quantities_of(jobs)),
+        "columns": ("Training", "Step", "Seconds since its start", "Value"),
         "tables": _tables(jobs),
         "are_over": all(job.state in TERMINAL for job in jobs),
     }
@@ -53,8 +53,8 @@ def job_compare(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def job_compare_curves(request: HttpRequest) -> JsonResponse:
-    """Return a newer figure: for when a line begins, GPUs change hands, or a training starts again."""
-    return JsonResponse(comparison_figure(quantities_of(_asked_jobs(request))))
+    """Return newer figures: for when a line begins, GPUs change hands, or a training starts again."""
+    return JsonResponse({"figures": comparison_figures(quantities_of(_asked_jobs(request)))})
 
 
 @require_safe

@@ -37,7 +37,7 @@ from jobs.pages.train.forms import ChangeForm
 from jobs.pages.train.views import say_changed
 from jobs.permissions import refusals_by_state
 from jobs.queries.jobs import allocation_series, event_list, rank_list, undoable_changes
-from jobs.queries.metrics import metric_points_as_json
+from jobs.queries.metrics import Curve, metric_points_as_json
 from jobs.queries.serializers import AllocationOutput, EventOutput, JobOutput, RankOutput, as_json
 from models_registry.queries import versions
 
@@ -91,7 +91,7 @@ def job_detail_live(request: HttpRequest, job_id: int) -> JsonResponse:
 def job_curves(request: HttpRequest, job_id: int) -> JsonResponse:
     """Return a newer figure of the metrics: for when the job reports one that the page did not know."""
     job = job_or_404(request.user, job_id)
-    return JsonResponse(curves_figure(thinned_metrics(job), reverse("jobs:curves", args=[job.pk])))
+    return JsonResponse(_curves(job, thinned_metrics(job)))
 
 
 @require_safe
@@ -175,7 +175,7 @@ def _job_page(request: HttpRequest, job: Job, form: ChangeForm) -> HttpResponse:
         **_ranks(job),
         "slots": slots_of_job(login_user(request), job),
         **_place(job),
-        "metrics": curves_figure(curves, reverse("jobs:curves", args=[job.pk])),
+        "metrics": _curves(job, curves),
         "tide_columns": TIDE_COLUMNS,
         **_words_of_no_metrics(job),
         "files": code_files(job),
@@ -186,6 +186,10 @@ def _job_page(request: HttpRequest, job: Job, form: ChangeForm) -> HttpResponse:
         context["notice"] = gang_notice(job)
         context["stop_words"] = stop_words(job.instance_group, resumable=is_resumable(job))
     return render(request, "jobs/job/page.html", context)
+
+
+def _curves(job: Job, curves: dict[str, Curve]) -> dict[str, Any]:
+    return curves_figure(curves, reverse("jobs:curves", args=[job.pk]), job.effective_batch_size)
 
 
 def _ranks(job: Job) -> dict[str, Any]:

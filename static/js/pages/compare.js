@@ -1,126 +1,277 @@
 // Curves and tables of several trainings, kept live: new points come by the topic of each job; what its events do not
 // tell (a line that begins, the step at which GPUs changed hands, the words of the tables) is fetched.
 
-import { addPoint, asLine } from "../curves.js";
+import { Choices } from "../choices.js";
 import { Figure, mayName, placeEnds, readJson, seenOn, themeColour } from "../figure.js";
 import { refresher } from "../fresh.js";
+import { showLegend } from "../legend.js";
+import { addPoint, asLine, constantRange, epochsOf, smoothed } from "../lines.js";
 import { atMostEvery, fetchJson, live } from "../live.js";
 import { isOver } from "../words.js";
 
 const MINUTE = 60;
 //: A letter at the end of a line takes this beside the plot.
-const LETTER_PX = 32;
+const LETTER_PX = 28;
 //: Many changes at once are one fetch.
 const SOON_MS = 1_000;
-//: Points of the figure have their seconds with one digit.
+//: Points of the figures have their seconds with one digit.
 const ROUNDED = 0.06;
+const RAW_OPACITY = 0.2;
+const COLUMNS_KEY = "tidepool-compare-columns";
+const TITLES = { step: "Step", time: "Minutes since its start", epoch: "Epochs done", samples: "Samples" };
+const READOUTS = { step: "Step %{x}", time: "%{x:.1f} min", epoch: "%{x:.2f} epochs", samples: "%{x:,} samples" };
+const BY_FINGER = matchMedia("(pointer: coarse)");
 
 const page = readJson("live-comparison");
 const compared = document.getElementById("compared");
-const chart = document.querySelector('[data-chart="comparison"]');
+const section = document.querySelector(".compared-curves");
+
+// --- What all charts share: the axis, the range, who is taken away ----------------------------------------------------
+
+//: By the title of the quantity, in the order of the page.
+const charts = new Map();
+const takenAway = new Set();
+//: Null: as far as the lines go.
+let shown = null;
+let axis = "step";
+let places = new Map();
+
+const choices = section && new Choices(section, { changed: follow, whole: showAll });
+
+function settle() {
+  const epochs = new Map(page.jobs.map(({ job }) => [job, epochsOf(longestOf(job))]));
+  const sizes = new Map(page.jobs.map(({ job, samples_per_step: each }) => [job, each]));
+  const hasAny = (values) => [...values.values()].some(Boolean);
+  axis = choices.axisOf(new Set(["step", "time", hasAny(epochs) && "epoch", hasAny(sizes) && "samples"].filter(Boolean)));
+  places = new Map(page.jobs.map(({ job }) => [job, placeOf(epochs.get(job), sizes.get(job))]));
+}
+
+//: Where a point of a training is on the axis; null for a training that has no such axis.
+function placeOf(epochs, samples) {
+  if (axis === "time") return ({ at }) => at / MINUTE;
+  if (axis === "epoch") return epochs && (({ step }) => epochs[0] * step + epochs[1]);
+  if (axis === "samples") return samples && (({ step }) => samples * step);
+  return ({ step }) => step;
+}
+
+function longestOf(job) {
+  const lines = [...charts.values()].flatMap((chart) => chart.lines).filter(({ trace }) => trace.meta.job === job && trace.meta.metric);
+  return lines.reduce((best, { points }) => (points.length > best.length ? points : best), []);
+}
+
+function drawAll() {
+  settle();
+  for (const chart of charts.values()) chart.draw();
+  choices.showScale([...charts.values()].some(({ isLog }) => isLog));
+  choices.showWhole([...charts.values()].some((chart) => chart.isZoomed()));
+  const ground = themeColour("--surface");
+  const names = page.jobs.map(({ job, label, look }) => ({
+    key: String(job),
+    text: `${look.letter} · ${label}`,
+    colour: seenOn(ground, look.colour),
+    look: "line",
+  }));
+  showLegend(document.getElementById("compare-legend"), names, takenAway, toggle);
+}
+
+//: One zooms in one chart: the others follow at once, together.
+function drawSoon() {
+  cancelAnimationFrame(drawSoon.frame);
+  drawSoon.frame = requestAnimationFrame(drawAll);
+}
+
+function toggle(job) {
+  if (!takenAway.delete(job)) takenAway.add(job);
+  drawAll();
+}
+
+function follow(name) {
+  if (name === "axis") shown = null;
+  drawAll();
+}
+
+function showAll() {
+  shown = null;
+  for (const { canvas } of charts.values()) if (canvas.layout) window.Plotly.relayout(canvas, { "yaxis.autorange": true, "xaxis.autorange": true });
+}
+
+// --- A chart ----------------------------------------------------------------------------------------------------------
 
 class Comparison extends Figure {
   constructor(panel, figure) {
     super(panel, figure);
     this.take(figure);
-    this.draw();
   }
 
   take(figure) {
     this.figure = figure;
+    this.takenAway = takenAway;
     this.lines = figure.data.map((trace) => asLine(trace, trace.meta.most));
   }
 
-  lineOf(job, title) {
-    return this.lines.find(({ trace: { meta }, points }) => meta.job === job && meta.title === title && points.length > 0);
+  lineOf(job) {
+    return this.lines.find(({ trace: { meta }, points }) => meta.job === job && points.length > 0);
   }
 
-  //: False if one belongs to a line that is not drawn yet. (Of two metrics of the same row, one is drawn.)
-  addPoints(job, points) {
-    let isNew = false;
-    let isKnown = true;
-    for (const { name, step, value, seconds } of points) {
-      const line = this.lineOf(job, page.rows[name]);
-      if (!line) isKnown = false;
-      else if (line.trace.meta.metric === name) isNew = addPoint(line, step, value, seconds) || isNew;
-    }
-    if (isNew) this.request();
-    return isKnown;
+  //: False if the training has no line here yet. (Of two metrics of the same quantity, one is drawn.)
+  addPoint(job, { name, ...point }) {
+    const line = this.lineOf(job);
+    if (line?.trace.meta.metric === name && addPoint(line, point)) this.request();
+    return line !== undefined;
   }
 
-  knowsChange(job, seconds) {
-    const last = this.lineOf(job, "GPUs")?.points.at(-1);
-    return last !== undefined && last.at + ROUNDED >= seconds;
+  config() {
+    return { ...super.config(), doubleClick: "reset" };
   }
 
   hasData() {
-    return this.lines.some(({ points }) => points.length > 0);
+    return this.drawnLines().length > 0;
+  }
+
+  drawnLines() {
+    return this.lines.filter(({ trace, points }) => points.length > 0 && places.get(trace.meta.job));
   }
 
   //: What holds its value lasts until where the others of its training are.
   pointsOf({ trace, points }) {
     const last = points.at(-1);
-    if (trace.line.shape !== "hv" || !last) return points;
-    const ends = this.lines.filter((line) => line.trace.meta.job === trace.meta.job && line.points.length).map((line) => line.points.at(-1));
-    const end = ends.reduce((furthest, point) => (point.at > furthest.at ? point : furthest));
-    return end.at > last.at ? [...points, { ...end, value: last.value }] : points;
+    const end = longestOf(trace.meta.job).at(-1);
+    if (trace.line.shape !== "hv" || !end || end.at <= last.at) return points;
+    return [...points, { ...end, value: last.value }];
   }
 
   traces() {
     const ground = themeColour("--surface");
-    return this.lines.map((line) => {
+    const { may_be_smooth: mayBeSmooth } = this.figure.layout.meta;
+    return this.drawnLines().flatMap((line) => {
+      const { trace } = line;
       const points = this.pointsOf(line);
-      return {
-        ...line.trace,
-        x: points.map(({ step, at }) => (this.byTime ? at / MINUTE : step)),
-        y: points.map(({ value }) => value),
+      const raw = points.map(({ value }) => value);
+      const look = {
+        ...trace,
+        x: points.map(places.get(trace.meta.job)),
         customdata: undefined,
-        line: { ...line.trace.line, color: seenOn(ground, line.trace.line.color) },
+        line: { ...trace.line, color: seenOn(ground, trace.line.color) },
       };
+      if (!mayBeSmooth || !choices.smoothing) return [{ ...look, y: raw, uid: String(trace.meta.job) }];
+      const faint = { ...look, y: raw, opacity: RAW_OPACITY, hoverinfo: "skip", hovertemplate: undefined, showlegend: false, uid: `${trace.meta.job} raw` };
+      return [{ ...look, y: smoothed(raw, choices.smoothing), uid: String(trace.meta.job) }, faint];
     });
   }
 
   prepare(layout) {
+    const values = this.drawnLines().flatMap(({ points }) => points.map(({ value }) => value));
+    this.isLog = layout.meta.may_be_log && values.some((value) => value > 0) && choices.isLog(values);
     if (mayName([page.jobs.length])) layout.margin.r = LETTER_PX;
-    layout.xaxis.title = { text: this.byTime ? "Minutes since its start" : "Step (optimizer updates)" };
+    layout.uirevision = "kept";
+    layout.dragmode = BY_FINGER.matches ? false : choices.drag;
+    Object.assign(layout.xaxis, {
+      title: { text: TITLES[axis] },
+      fixedrange: BY_FINGER.matches,
+      uirevision: axis,
+      unifiedhovertitle: { text: READOUTS[axis] },
+    });
+    if (shown) layout.xaxis.range = [...shown];
+    const type = this.isLog ? "log" : "linear";
+    Object.assign(layout.yaxis, { type, uirevision: type, fixedrange: BY_FINGER.matches }, this.isLog ? { tickformat: "~g" } : constantRange(values));
+  }
+
+  isZoomed() {
+    const { xaxis, yaxis } = this.canvas._fullLayout ?? {};
+    return xaxis !== undefined && !(xaxis.autorange && yaxis.autorange);
   }
 
   //: The letter that the legend and the tables have for the training.
   drawn() {
-    const ground = themeColour("--surface");
-    const ends = this.lines.flatMap((line) => {
-      const last = this.pointsOf(line).findLast(({ value }) => value !== null);
-      const { name, yaxis, line: look } = line.trace;
-      return last ? [{ axis: yaxis, x: this.byTime ? last.at / MINUTE : last.step, value: last.value, text: name[0], colour: seenOn(ground, look.color) }] : [];
-    });
+    this.listen();
+    const ends = this.canvas.data
+      .filter(({ visible, showlegend }) => visible !== false && showlegend !== false)
+      .flatMap(({ x, y, name, line }) => {
+        const last = y.findLastIndex((value) => value !== null);
+        return last < 0 ? [] : [{ axis: "y", x: x[last], value: y[last], text: name[0], colour: line.color }];
+      });
     placeEnds(this.panel.querySelector(".chart-ends"), this.canvas, mayName([page.jobs.length]) ? ends : []);
   }
 
-  //: Each training has a time of its own: no moment is shared with another chart.
-  toMoment() {
-    return null;
+  //: Where one looks at in one chart, one looks at in all. A canvas hears once it was drawn.
+  listen() {
+    if (this.isListening) return;
+    this.isListening = true;
+    this.canvas.on("plotly_relayout", (changed) => {
+      if ("xaxis.range[0]" in changed) shown = [changed["xaxis.range[0]"], changed["xaxis.range[1]"]];
+      else if (changed["xaxis.autorange"]) shown = null;
+      drawSoon();
+    });
   }
 
-  fromMoment() {
-    return null;
+  //: Not moments but places: all charts have the same axis.
+  toMoment(value) {
+    return value;
+  }
+
+  fromMoment(value) {
+    return value;
   }
 
   //: What is drawn, and what the table and the CSV file say.
   rows() {
     return this.lines.flatMap(({ trace: { meta }, points }) =>
-      points.map(({ step, at, value }) => [meta.label, meta.title, step, at, value === null ? "not a number" : value]),
+      points.map(({ step, at, value }) => [meta.label, step, at, value === null ? "not a number" : value]),
     );
   }
 }
 
-const figure = chart && new Comparison(chart, readJson("figure-comparison"));
+//: Charts that are new get a place, in the order of the figures.
+function take(figures) {
+  for (const [place, figure] of figures.entries()) {
+    const { title } = figure.layout.meta;
+    if (charts.has(title)) charts.get(title).take(figure);
+    else charts.set(title, new Comparison(panelOf(figure.layout.meta, place), figure));
+  }
+  document.getElementById("compare-empty").hidden = figures.length > 0;
+  drawAll();
+}
+
+function panelOf({ name, title }, place) {
+  const grid = section.querySelector(".compare-grid");
+  const rendered = grid.querySelector(`[data-chart="${CSS.escape(name)}"]`);
+  if (rendered) return rendered;
+  const panel = newPanel(name, title);
+  grid.insertBefore(panel, grid.children[place] ?? null);
+  return panel;
+}
+
+function newPanel(name, title) {
+  const panel = document.getElementById("compare-chart").content.firstElementChild.cloneNode(true);
+  panel.dataset.chart = name;
+  panel.setAttribute("aria-labelledby", `${name}-title`);
+  Object.assign(panel.querySelector("h2"), { id: `${name}-title`, textContent: title });
+  panel.querySelector(".chart-canvas").setAttribute("aria-label", `${title}. The button Table shows the same data as a table.`);
+  panel.querySelector(".chart-table").setAttribute("aria-label", `${title}: data`);
+  panel.querySelector("caption").textContent = `${title}, newest first`;
+  return panel;
+}
+
+function startGrid() {
+  const slider = section.querySelector("[data-columns]");
+  const grid = section.querySelector(".compare-grid");
+  const resize = (columns) => grid.style.setProperty("--columns", columns);
+  const kept = localStorage.getItem(COLUMNS_KEY);
+  if (kept) {
+    slider.value = kept;
+    resize(kept);
+  }
+  slider.addEventListener("input", () => {
+    localStorage.setItem(COLUMNS_KEY, slider.value);
+    resize(slider.value);
+  });
+}
 
 // --- What is fetched: at most once in a while, and not while nobody looks ----------------------------------------
 
 const askCurves = atMostEvery(SOON_MS, async () => {
-  if (!figure) return;
-  figure.take(await fetchJson(`${compared.dataset.curves}${location.search}`));
-  figure.request();
+  const { figures } = await fetchJson(`${compared.dataset.curves}${location.search}`);
+  take(figures);
 });
 const askTables = refresher(compared, SOON_MS);
 
@@ -134,18 +285,39 @@ function secondsOf(job, at) {
 function followState(job, state) {
   const isOther = state.started_at !== job.started_at || state.attempt !== job.attempt;
   Object.assign(job, { started_at: state.started_at, attempt: state.attempt, state: state.state });
-  if (page.jobs.every((other) => isOver(other.state))) chart.querySelector(".chart-empty").textContent = chart.querySelector(".chart-empty").dataset.over;
+  const empty = document.getElementById("compare-empty");
+  if (page.jobs.every((other) => isOver(other.state))) empty.textContent = empty.dataset.over;
   if (isOther) askCurves();
   askTables();
 }
 
-function followPoints(job, news) {
-  const points = (news.metrics ?? []).filter(({ name }) => name in page.rows).map((point) => ({ ...point, seconds: secondsOf(job, point.at) }));
-  const changes = (news.allocation ?? []).map(({ at }) => secondsOf(job, at));
-  if (!figure.addPoints(job.job, points) || !changes.every((seconds) => figure.knowsChange(job.job, seconds))) askCurves();
+//: Metrics that no chart shows are asked for once: the page may have as many charts as it can draw.
+const unknown = new Set();
+
+function isKnown(job, point) {
+  const chart = [...charts.values()].find(({ figure }) => figure.layout.meta.names.includes(point.name));
+  if (chart) return chart.addPoint(job.job, { ...point, at: secondsOf(job, point.at) });
+  const wasAsked = unknown.has(point.name);
+  unknown.add(point.name);
+  return wasAsked && charts.size > 1;
 }
 
-if (figure) {
+function knowsChange(job, at) {
+  const last = charts.get("GPUs")?.lineOf(job.job)?.points.at(-1);
+  return last !== undefined && last.at + ROUNDED >= secondsOf(job, at);
+}
+
+function followPoints(job, news) {
+  const points = (news.metrics ?? []).map((point) => isKnown(job, point));
+  const changes = (news.allocation ?? []).map(({ at }) => knowsChange(job, at));
+  if (![...points, ...changes].every(Boolean)) askCurves();
+  else if (points.length) charts.get("GPUs")?.request();
+}
+
+if (section) {
+  startGrid();
+  document.addEventListener("tidepool:theme", drawSoon);
+  take(readJson("figures-comparison"));
   for (const job of page.jobs) {
     const { job: number, seq, ...state } = job;
     live.watch({

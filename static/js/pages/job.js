@@ -1,7 +1,7 @@
 // One job's page. Each part of it is a module in job/ with `start(page, root)`, which answers with what it wants to
 // hear: showState(state, news), append(news), showSnapshot(snapshot). This module listens and hands on.
 
-import { MetricsChart, readJson, TideChart } from "../charts.js";
+import { MetricsChart, readJson, sizesOf, TideChart } from "../charts.js";
 import { refreshTimes } from "../frame.js";
 import { CALM_MS, renewer } from "../fresh.js";
 import { isUrgent, live } from "../live.js";
@@ -27,7 +27,9 @@ function startCharts(page) {
   const tide = new TideChart(root.querySelector('[data-chart="gpus"]'), readJson("figure-gpus"), {
     endOf: () => (finishedAt ? Date.parse(finishedAt) + 1_000 : Date.now()),
   });
-  const metrics = new MetricsChart(root.querySelector('[data-chart="metrics"]'), readJson("figure-metrics"));
+  const gpus = () => tide.band(page.job);
+  const metrics = new MetricsChart(root.querySelector('[data-chart="metrics"]'), readJson("figure-metrics"), gpus);
+  const word = sizeWord(gpus);
 
   return {
     showState(state) {
@@ -39,6 +41,10 @@ function startCharts(page) {
     append(news) {
       if (news === page.append) return; // the figures were made with these
       for (const point of news.allocation ?? []) tide.addStep(page.job, point);
+      if (news.allocation?.length) {
+        word.say();
+        metrics.request();
+      }
       metrics.addPoints(news.metrics ?? []);
     },
     //: A new attempt may make steps again: the server knows what counts.
@@ -78,6 +84,25 @@ function followSlots(page, root) {
     },
     onSnapshot: () => renew(true),
   });
+}
+
+//: Whether it ever had another number of GPUs, in a word that opens the chart of them.
+function sizeWord(gpus) {
+  const word = document.getElementById("gpus-word");
+  const chart = document.getElementById("gpus-over-time");
+  const toggle = () => {
+    chart.hidden = !chart.hidden;
+    word.setAttribute("aria-expanded", String(!chart.hidden));
+  };
+  const say = () => {
+    const sizes = sizesOf(gpus().steps);
+    word.hidden = sizes.length === 0;
+    word.textContent = sizes.length > 1 ? `${sizes.length - 1} ${sizes.length === 2 ? "change" : "changes"}` : "since its start";
+  };
+  word.addEventListener("click", toggle);
+  document.addEventListener("tidepool:gpus", toggle);
+  say();
+  return { say };
 }
 
 //: A chart that stays empty says so, and takes little room.

@@ -17,7 +17,7 @@ from jobs.insight.comparison import (
     Point,
     Quantity,
     compared_settings,
-    comparison_figure,
+    comparison_figures,
     quantities_of,
 )
 from jobs.models import Job, MetricPoint
@@ -29,24 +29,35 @@ def address(*jobs: Job) -> str:
     return f"/jobs/compare/?jobs={','.join(str(job.pk) for job in jobs)}"
 
 
-def figure_of(content: str) -> dict[str, Any]:
-    found = re.search(r'<script id="figure-comparison"[^>]*>(.*?)</script>', content, re.DOTALL)
+def figures_of(content: str) -> list[dict[str, Any]]:
+    found = re.search(r'<script id="figures-comparison"[^>]*>(.*?)</script>', content, re.DOTALL)
     assert found
-    figure: dict[str, Any] = json.loads(found[1])
-    return figure
+    figures: list[dict[str, Any]] = json.loads(found[1])
+    return figures
 
 
-def test_one_colour_for_each_training_in_every_row(scene: Scene, alices: Client) -> None:
+def test_one_chart_for_each_quantity_and_one_colour_for_each_training(scene: Scene, alices: Client) -> None:
     content = alices.get(address(scene.first, scene.second)).content.decode()
-    figure = figure_of(content)
+    figures = figures_of(content)
 
-    titles = [title["text"].removeprefix("<b>").removesuffix("</b>") for title in figure["layout"]["annotations"]]
-    assert {"Loss", "Accuracy (%)", "Test accuracy (%)", "GPUs"} <= set(titles)
-    colours = {trace["meta"]["job"]: set() for trace in figure["data"]}
-    for trace in figure["data"]:
-        colours[trace["meta"]["job"]].add(trace["line"]["color"])
+    names = {figure["layout"]["meta"]["title"]: figure["layout"]["meta"]["name"] for figure in figures}
+    assert {"Loss", "Accuracy (%)", "Test accuracy (%)", "GPUs"} <= set(names)
+    assert all(f'data-chart="{name}"' in content for name in names.values())
+    colours = {scene.first.pk: set(), scene.second.pk: set()}
+    for figure in figures:
+        for trace in figure["data"]:
+            colours[trace["meta"]["job"]].add(trace["line"]["color"])
     assert [len(used) for used in colours.values()] == [1, 1]
-    assert sum(trace["showlegend"] for trace in figure["data"]) == 2
+    assert figures[0]["layout"]["yaxis"]["rangemode"] == "normal", "a long loss is no flat line at 0"
+
+
+def test_what_scripts_name_themselves_has_a_chart_and_not_more_than_one_can_look_at(scene: Scene) -> None:
+    metrics = {"f1": 0.5, **{f"zeta_{number:02}": 1.0 for number in range(20)}}
+    job = JobFactory(owner=scene.alice, final_metrics={**metrics, "loss": 0.5}, started_at=scene.first.started_at)
+
+    titles = [quantity.title for quantity in quantities_of([job, scene.first])]
+
+    assert (titles[0], titles[6], titles[-1], len(titles)) == ("Loss", "F1", "GPUs", 12)
 
 
 def test_values_stand_at_their_step_and_their_time(scene: Scene) -> None:
@@ -57,7 +68,7 @@ def test_values_stand_at_their_step_and_their_time(scene: Scene) -> None:
 
     loss, *_, gpus = quantities_of([job, scene.first])
 
-    assert loss.lines[0].points == [Point(1, 2.0, 0.1), Point(2, 4.0, 0.2)]
+    assert loss.lines[0].points == [Point(1, 2.0, 0.1, epoch=1), Point(2, 4.0, 0.2, epoch=1)]
     assert gpus.lines[0].points == []
     assert [point.value for point in gpus.lines[1].points] == [1, 8, 4, 3]
     steps = [point.step for point in gpus.lines[1].points]
@@ -126,7 +137,7 @@ def test_each_training_costs_the_same(scene: Scene, alices: Client) -> None:
 
 def test_trainings_of_one_colour_differ_by_their_dashes() -> None:
     points = [Point(1, 1.0, 1.0)]
-    figure = comparison_figure([Quantity("Loss", [Line(1, "<i>one</i>", points), Line(13, "two", points)])])
+    [figure] = comparison_figures([Quantity("Loss", [Line(1, "<i>one</i>", points), Line(13, "two", points)])])
 
     first, second = figure["data"]
     assert first["line"]["color"] == second["line"]["color"]
@@ -138,7 +149,7 @@ def test_what_a_page_fetches_is_what_it_was_rendered_with(scene: Scene, alices: 
     both = address(scene.first, scene.second)
     content = alices.get(both).content.decode()
 
-    assert alices.get(both.replace("compare/", "compare/curves.json")).json() == figure_of(content)
+    assert alices.get(both.replace("compare/", "compare/curves.json")).json() == {"figures": figures_of(content)}
     tables = alices.get(both.replace("compare/", "compare/tables/")).content.decode()
     assert tables.strip() in content
 
@@ -175,4 +186,4 @@ def test_trainings_that_are_over_and_made_no_step_have_no_chart(scene: Scene, al
     content = alices.get(address(JobFactory(**over), JobFactory(**over))).content.decode()
 
     assert "None of these trainings made a step, so there is nothing to draw." in content
-    assert 'data-chart="comparison"' not in content
+    assert "data-chart" not in content

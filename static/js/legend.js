@@ -1,0 +1,43 @@
+// The names of a figure's lines as buttons beside it, never over it: each takes its line away and brings it back.
+
+import { element } from "./dom.js";
+
+//: `names`: {key, text, colour, look} of each line, look one of "line", "dot", "fill"; `hidden`: keys of those taken away.
+export function showLegend(box, names, hidden, toggle) {
+  const known = new Map([...box.children].map((button) => [button.dataset.key, button]));
+  const buttons = names.map((name) => {
+    const button = known.get(name.key) ?? nameButton(name.key, toggle);
+    button.lastChild.textContent = name.text;
+    button.firstChild.dataset.look = name.look;
+    button.firstChild.style.color = name.colour;
+    button.setAttribute("aria-pressed", String(!hidden.has(name.key)));
+    return button;
+  });
+  // Those that stay are not taken out: one of them may have the focus.
+  for (const button of [...box.children]) if (!buttons.includes(button)) button.remove();
+  buttons.forEach((button, place) => {
+    if (box.children[place] !== button) box.insertBefore(button, box.children[place] ?? null);
+  });
+}
+
+function nameButton(key, toggle) {
+  const button = element("button", { type: "button", title: "Take it away, or bring it back", click: () => toggle(key) }, element("i"), element("span"));
+  button.dataset.key = key;
+  return button;
+}
+
+//: What a trace of a figure looks like in it.
+export function nameOf(trace) {
+  const isBand = trace.fillcolor !== undefined && trace.stackgroup !== undefined;
+  const look = isBand ? "fill" : trace.line?.dash && trace.line.dash !== "solid" ? "dot" : "line";
+  return { key: keyOf(trace), text: plain(trace.name), colour: isBand ? trace.fillcolor : trace.line?.color, look };
+}
+
+export function keyOf({ meta, name }) {
+  return String(meta?.job ?? meta?.metric ?? meta?.kind ?? name);
+}
+
+//: What `asText` of figure.js made of it.
+function plain(name) {
+  return name.replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
+}

@@ -1,0 +1,78 @@
+// The points of a line and what curves are drawn over: steps, times, epochs or samples; raw, or smoothed.
+
+import { MAX_POINTS } from "./figure.js";
+
+const LAST = Number.POSITIVE_INFINITY;
+
+//: `customdata` of a trace has [when, epoch] of each point.
+export function asLine(trace, most = MAX_POINTS) {
+  const points = trace.x.map((step, index) => ({ step, value: trace.y[index], at: trace.customdata[index][0], epoch: trace.customdata[index][1] }));
+  return { trace, points, every: trace.meta.every, most, skipped: 0 };
+}
+
+//: Of `every` values that come one is kept; the newest is shown whatever it is. False if it is known.
+export function addPoint(line, { step, value, at, epoch }) {
+  const last = line.points.at(-1)?.step ?? -1;
+  if (step <= last) return false;
+  if (line.skipped > 0) line.points.pop();
+  line.skipped = (line.skipped + 1) % line.every;
+  line.points.push({ step, value, at, epoch });
+  if (line.points.length > 1.1 * line.most) {
+    line.points = line.points.filter((_, index) => index % 2 === 0 || index === line.points.length - 1);
+    line.every *= 2;
+  }
+  return true;
+}
+
+//: Epochs as a straight line over steps, [of one step, at step 0], from where they begin; null until a second one has.
+export function epochsOf(points) {
+  let epoch = points[0]?.epoch;
+  const begins = [];
+  for (const point of points) {
+    if (point.epoch === epoch) continue;
+    epoch = point.epoch;
+    begins.push(point);
+  }
+  const [first, last] = begins.length > 1 ? [begins[0], begins.at(-1)] : [points[0], begins[0]];
+  if (!first || !last || last.step <= first.step) return null;
+  const each = (last.epoch - first.epoch) / (last.step - first.step);
+  return [each, last.epoch - each * last.step];
+}
+
+//: An exponential mean, as TensorBoard draws it: without the pull of the first values, and of many points as much as of few.
+export function smoothed(values, weight) {
+  let sum = 0;
+  let share = 0;
+  return values.map((value) => {
+    if (value === null) return null;
+    sum = sum * weight + value * (1 - weight);
+    share = share * weight + 1 - weight;
+    return sum / share;
+  });
+}
+
+//: A line at 0 that was high once is better seen by its digits.
+export function spansDecades(values) {
+  const numbers = values.filter((value) => value !== null);
+  const least = numbers.reduce((one, other) => Math.min(one, other), LAST);
+  const most = numbers.reduce((one, other) => Math.max(one, other), 0);
+  return least > 0 && most / least >= 20;
+}
+
+//: Around a value that never changes Plotly would draw from -1 to 1.
+export function constantRange(values) {
+  const [value] = values;
+  return value && values.every((other) => Math.abs(other - value) <= 1e-6 * Math.abs(value)) ? { autorangeoptions: { include: [0, 2 * value] } } : {};
+}
+
+export function nearest(points, key, wanted) {
+  let low = 0;
+  let high = points.length - 1;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (key(points[middle]) < wanted) low = middle + 1;
+    else high = middle;
+  }
+  const [one, other] = [points[low - 1], points[low]];
+  return one && wanted - key(one) < key(other) - wanted ? one : other;
+}
