@@ -23,7 +23,7 @@ PAGES = {"fair share": "/fair-share/", "overview": "/", "list of jobs": "/jobs/"
 PRIORITIES = (1000, 2500, 5000, 5000, 10000)
 #: Trainings that one request names.
 MOST_AT_ONCE = 200
-PATIENCE_SECONDS = 300.0
+PATIENCE_SECONDS = 900.0
 
 
 def main() -> None:

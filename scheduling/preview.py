@@ -27,7 +27,9 @@ __all__ = [
     "with_changes",
     "with_group",
     "with_job",
+    "with_priority",
     "without_host",
+    "without_jobs",
 ]
 
 
@@ -62,6 +64,24 @@ def with_job(snapshot: Snapshot, job: JobView) -> Snapshot:
 
 def with_changes(snapshot: Snapshot, job: int, **fields: Any) -> Snapshot:
     return replace(snapshot, jobs=tuple(replace(view, **fields) if view.id == job else view for view in snapshot.jobs))
+
+
+def with_priority(snapshot: Snapshot, jobs: Set[int], priority: int) -> Snapshot:
+    """As if each of these jobs had the priority."""
+    return replace(
+        snapshot, jobs=tuple(replace(view, priority=priority) if view.id in jobs else view for view in snapshot.jobs)
+    )
+
+
+def without_jobs(snapshot: Snapshot, jobs: Set[int]) -> Snapshot:
+    """As if these jobs were over."""
+    return replace(
+        snapshot,
+        jobs=tuple(view for view in snapshot.jobs if view.id not in jobs),
+        slots=tuple(
+            replace(slot, held_by=None, vacating=False) if slot.held_by in jobs else slot for slot in snapshot.slots
+        ),
+    )
 
 
 def preview(without: Snapshot, with_it: Snapshot, job: int) -> Preview:
@@ -126,7 +146,7 @@ def with_group(snapshot: Snapshot, group: GroupView) -> Snapshot:
 
 
 def compare(without: Snapshot, with_it: Snapshot) -> Comparison:
-    """Both have the same jobs and slots, and other groups."""
+    """What becomes of the jobs that both have."""
     return Comparison(tuple(_fates(decided(without).placed, decided(with_it).placed)))
 
 

@@ -1,7 +1,6 @@
 """Effects of other terms of an instance group on the trainings, decided by the scheduler's own functions."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,43 +10,18 @@ from django.utils import timezone
 
 from jobs.actions.groups import check_change
 from jobs.control.snapshots import group_view, snapshot
-from jobs.messages import ANOTHER_USERS_TRAINING, gpus, plural
+from jobs.insight.effects import Effect, effects_of, effects_sentence
+from jobs.messages import gpus, plural
 from jobs.models import InstanceGroup
 from jobs.queries.group_terms import LINKS, changed_terms, terms_of
-from jobs.queries.jobs import visible_jobs
-from scheduling.preview import Comparison, Fate, compare, with_group
+from scheduling.preview import Comparison, compare, with_group
 from workers.models import ResourceGroup
 from workers.queries import capacity
 
-__all__ = ["Effect", "GroupPreview", "preview_group_change"]
+__all__ = ["GroupPreview", "preview_group_change"]
 
 #: Of more, only the number is said.
 _MOST_SHOWN: Final = 50
-#: What becomes of a training -> one, and several of them, in the order in which they are told.
-_VERBS: Final = {
-    "stops": ("stops for now", "stop for now"),
-    "shrinks": ("shrinks", "shrink"),
-    "waits": ("waits longer", "wait longer"),
-    "gains": ("gains", "gain"),
-    "starts": ("starts", "start"),
-}
-
-
-@dataclass(frozen=True)
-class Effect:
-    job: int
-    #: "another user's training" where the viewer may not see it.
-    name: str
-    visible: bool
-    group: str
-    #: A key of _VERBS.
-    what: str
-    before_slots: int
-    after_slots: int
-
-    @property
-    def words(self) -> str:
-        return _VERBS[self.what][0]
 
 
 @dataclass(frozen=True)
@@ -75,7 +49,7 @@ def preview_group_change(group: InstanceGroup, given: Mapping[str, Any], user: U
     now = snapshot(timezone.now())
     view = group_view(changed)
     seen = Comparison(()) if view in now.groups else compare(now, with_group(now, view))
-    effects = _effects(seen.fates, {job.id: job.group for job in now.jobs}, user)
+    effects = effects_of(seen.fates, {job.id: job.group for job in now.jobs}, user)
     # As `terms_of` has them.
     given_terms = dict(columns)
     for column, value in columns.items():
@@ -85,54 +59,12 @@ def preview_group_change(group: InstanceGroup, given: Mapping[str, Any], user: U
             given_terms[column] = value.name
     return GroupPreview(
         changes=changed_terms(terms_of(group), given_terms),
-        text=_sentence(effects, seen.moves),
+        text=effects_sentence(effects, seen.moves),
         moves=seen.moves,
         effects=effects[:_MOST_SHOWN],
         more=max(0, len(effects) - _MOST_SHOWN),
         notes=_notes(group, changed),
     )
-
-
-def _effects(fates: Sequence[Fate], groups: Mapping[int, str], user: User) -> list[Effect]:
-    """Return the effects on trainings, those that lose most first."""
-    names = dict(visible_jobs(user).filter(pk__in=[fate.job for fate in fates]).values_list("pk", "name"))
-    effects = [
-        Effect(
-            job=fate.job,
-            name=names.get(fate.job, ANOTHER_USERS_TRAINING),
-            visible=fate.job in names,
-            group=groups[fate.job],
-            what=_what(fate),
-            before_slots=fate.before,
-            after_slots=fate.after,
-        )
-        for fate in fates
-    ]
-    order = list(_VERBS)
-    return sorted(effects, key=lambda effect: (order.index(effect.what), effect.after_slots - effect.before_slots))
-
-
-def _what(fate: Fate) -> str:
-    if fate.stops:
-        return "stops"
-    if not fate.after:
-        return "waits"
-    if not fate.before:
-        return "starts"
-    return "gains" if fate.after > fate.before else "shrinks"
-
-
-def _sentence(effects: Sequence[Effect], moves: int) -> str:
-    if not effects:
-        return "No training gets more or fewer GPUs now."
-    counts = Counter(effect.what for effect in effects)
-    parts = [
-        plural(counts[what], f"{{count}} training {one}", f"{{count}} trainings {several}")
-        for what, (one, several) in _VERBS.items()
-        if counts[what]
-    ]
-    hands = plural(moves, "{count} GPU changes hands", "{count} GPUs change hands")
-    return f"{', '.join(parts)}. {hands}."
 
 
 def _notes(group: InstanceGroup, changed: InstanceGroup) -> list[str]:

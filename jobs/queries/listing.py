@@ -2,8 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
+from typing import Any
 
-from django.db.models import Q, QuerySet
+from django import forms
+from django.core.exceptions import ValidationError
+from django.db.models import Count, Q, QuerySet
+from django_filters import CharFilter
 
 from core.filters import ListFilter, MomentFilter, TextFilter, choice_filter, within
 from core.keyset import KeysetPage, Order, every_row, keyset_page
@@ -13,6 +17,7 @@ from core.text import whole
 from core.time import parsed_moment
 from datasets.models import DatasetVersion
 from jobs.models import Job
+from jobs.queries.columns import parse_columns
 from jobs.queries.jobs import visible_jobs
 from jobs.states import TERMINAL, JobState
 from models_registry.models import RegisteredModelVersion
@@ -27,6 +32,7 @@ __all__ = [
     "job_page_of",
     "jobs_topic",
     "list_keys",
+    "state_counts",
 ]
 
 #: In place of one state: not over, and over.
@@ -46,6 +52,18 @@ ORDERS = {
 }
 
 
+class _ColumnsField(forms.Field):
+    def to_python(self, value: Any) -> tuple[str, ...]:
+        try:
+            return parse_columns(value or "")
+        except ValueError as error:
+            raise ValidationError(str(error)) from None
+
+
+class _Columns(CharFilter):  # type: ignore[misc]  # django-filter has no types
+    field_class = _ColumnsField
+
+
 class JobFilter(ListFilter):
     """Empty: everything that the viewer may see, the newest first."""
 
@@ -61,10 +79,18 @@ class JobFilter(ListFilter):
     sort = choice_filter(
         "The list has no such order", ORDERS, method="sorted_by", help_text="`ended` leaves out what is not over."
     )
+    columns = _Columns(
+        method="all_of_them",
+        help_text="Columns of the page, such as `reason,metric:loss,parameter:lr`; the CSV file has these as well.",
+    )
 
     class Meta:
         model = Job
         fields: list[str] = []
+
+    @property
+    def chosen_columns(self) -> tuple[str, ...]:
+        return self.values["columns"] or ()
 
     @property
     def sorted_as(self) -> str:
@@ -76,7 +102,7 @@ class JobFilter(ListFilter):
 
     @property
     def is_narrowing(self) -> bool:
-        return bool(set(self.given) - {"sort"}) or self.sorted_as == "ended"
+        return bool(set(self.given) - {"sort", "columns"}) or self.sorted_as == "ended"
 
     def in_state(self, jobs: QuerySet[Job], name: str, state: str) -> QuerySet[Job]:
         if state in (ACTIVE, FINISHED):
@@ -98,6 +124,10 @@ class JobFilter(ListFilter):
     def lately(self, jobs: QuerySet[Job], name: str, period: str) -> QuerySet[Job]:
         return jobs.filter(submitted_at__gte=within(PERIODS, period))
 
+    def all_of_them(self, jobs: QuerySet[Job], name: str, columns: tuple[str, ...]) -> QuerySet[Job]:
+        """Leave out nothing: columns are shown."""
+        return jobs
+
     def sorted_by(self, jobs: QuerySet[Job], name: str, sort: str) -> QuerySet[Job]:
         """Leave out what has no place in the order. The order itself is that of the pages."""
         return jobs.filter(finished_at__isnull=False) if sort == "ended" else jobs
@@ -116,6 +146,13 @@ def job_page_of(user: Asking, wanted: JobFilter, given: Mapping[str, str], size:
 def all_pages(user: Asking, wanted: JobFilter) -> Iterator[Job]:
     """Every job of the list, read piece by piece."""
     return every_row(visible_jobs(user), wanted.order, keys=list_keys(user, wanted))
+
+
+def state_counts(user: Asking, wanted: JobFilter) -> dict[str, int]:
+    """Return how many jobs of each state fit the rest of the filter."""
+    others = {name: text for name, text in wanted.given.items() if name not in ("state", "columns")}
+    rows = list_keys(user, JobFilter(others)).order_by().values_list("state").annotate(count=Count("pk"))
+    return dict(rows)
 
 
 def list_keys(user: Asking, wanted: JobFilter) -> QuerySet[Job]:

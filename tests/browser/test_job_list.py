@@ -62,33 +62,54 @@ def test_a_change_of_priority_is_shown_where_it_now_belongs(page: Page, scene: S
     expect(page.locator("#jobs .job-name a")).to_have_text(["T2 digits-cnn", "digits-wide", "T1 digits-cnn"])
 
 
-def test_filters_by_form_and_keeps_the_address(page: Page, scene: Scene) -> None:
-    open_list(page)
+def test_filters_as_one_types_and_keeps_the_address(page: Page, scene: Scene) -> None:
+    open_list(page, "?columns=reason,duration,metric:loss")
+    page.get_by_label("Name or number").press_sequentially("resume")
+    expect(page.locator("#jobs .job-name a")).to_have_text(["digits-resume"])
+    expect(page.get_by_label("Name or number")).to_be_focused()
     page.get_by_label("Name or number").fill("digits-")
     page.get_by_label("State").select_option("Over")
     page.get_by_label("Order").select_option("Name, from A")
     page.get_by_text("More filters", exact=True).click()
     page.get_by_label("Submitted from").fill("2020-02-29")
-    page.get_by_role("button", name="Show", exact=True).click()
 
     expect(page.locator("#jobs .job-name a")).to_have_text(["digits-baseline", "digits-resume"])
+    expect(page.locator("#states [aria-current]")).to_have_text("Over 2")
+    assert page.evaluate("window.isSamePage")
     assert "submitted_after=2020-02-2" in page.url
     assert "within" not in page.url
+    page.reload()
+    expect(page.locator("#jobs thead")).to_contain_text("loss")
     expect(page.get_by_label("Submitted from")).to_have_value("2020-02-29")
+    page.locator("#states").get_by_role("link", name="All 5").click()
+    expect(page.locator("#jobs .job-name a")).to_have_count(5)
     page.get_by_role("link", name="Show all").click()
     expect(page.locator("#jobs .job-name a")).to_have_count(5)
 
 
-def test_twenty_jobs_fit_into_a_window(page: Page, scene: Scene) -> None:
+def test_twenty_five_jobs_fit_into_a_window_and_all_that_fit_are_chosen(page: Page, scene: Scene) -> None:
     JobFactory.create_batch(
-        25, owner=scene.alice, model=scene.model, dataset=scene.dataset, instance_group=scene.first.instance_group,
-        state=JobState.RUNNING, slots=1, progress=0.5,
+        60, owner=scene.alice, model=scene.model, dataset=scene.dataset, instance_group=scene.first.instance_group,
+        state=JobState.PENDING, name="sweep", reason_params=scene.waiting.reason_params,
     )  # fmt: skip
     open_list(page)
-
-    box = page.locator("#jobs tbody tr").nth(19).bounding_box()
+    expect(page.locator("#states")).to_contain_text("All")
+    box = page.locator("#jobs tbody tr").nth(24).bounding_box()
     assert box
+    assert box["height"] <= 31
     assert box["y"] + box["height"] <= 900
+    assert page.evaluate(
+        "document.querySelector('.table-wrap').scrollWidth <= document.querySelector('.table-wrap').clientWidth"
+    )
+
+    open_list(page, "?search=sweep")
+    page.get_by_label("Choose all on this page").check()
+    page.get_by_role("button", name="Choose all 60 that fit").click()
+    expect(page.locator("#bulk-count")).to_have_text("All 60 trainings that fit are chosen")
+    page.get_by_role("button", name="Stop trainings").click()
+    page.get_by_role("dialog", name="Stop 60 trainings?").get_by_role("button", name="Stop 60 trainings").click()
+    expect(page.get_by_text("60 trainings being stopped.")).to_be_visible()
+    assert Job.objects.filter(name="sweep", state=JobState.CANCELLED).count() == 60
 
 
 def test_stops_many_at_once_and_says_what_is_lost(page: Page, scene: Scene) -> None:

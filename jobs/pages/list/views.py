@@ -1,7 +1,9 @@
 """The list of jobs, its filters, and actions on many jobs."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import json
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -9,30 +11,39 @@ from django.db.models import Max
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
-from core.errors import UserError
+from core.errors import UserError, field_error
 from core.keyset import KeysetPage
 from core.live import CLUSTER, current_seqs
 from core.pages import PAGE_SIZE, Undo, login_user, or_404, say
 from core.roles import is_cluster_admin
+from core.templatetags.tidepool import figure
+from core.text import whole
+from core.time import duration
 from datasets.models import Dataset
+from jobs.actions.many import MAX_JOBS
 from jobs.actions.saved_filters import forget_filter, save_filter
+from jobs.insight.effects import if_over, if_priority
 from jobs.insight.line import with_places
 from jobs.messages import plural, trainings
 from jobs.models import Checkpoint, InstanceGroup, Job, SavedFilter
 from jobs.permissions import Verb, refusal
+from jobs.queries.columns import FACTS, OF_ONE, USUAL, extra_columns, joined_columns, names_of, value_of
 from jobs.queries.jobs import visible_jobs
-from jobs.queries.listing import ACTIVE, FINISHED, JobFilter, job_page_of, jobs_topic
-from jobs.states import JobState
+from jobs.queries.listing import ACTIVE, FINISHED, JobFilter, job_page_of, jobs_topic, list_keys, state_counts
+from jobs.states import TERMINAL, JobState
 from models_registry.models import RegisteredModel
 
 __all__ = [
     "forget_job_filter",
+    "job_counts",
     "job_list",
     "job_list_rows",
     "job_numbers",
     "last_checkpoints",
+    "priority_question_of",
     "save_job_filter",
     "stop_question",
     "stop_question_of",
@@ -68,12 +79,25 @@ _LABELS = {
     "model": "Model",
     "dataset": "Dataset",
     "instance_group": "Instance group",
+    "columns": "Columns",
 }
 #: Fields behind "More filters".
 _MORE = ("owner", "model", "dataset", "instance_group", "submitted_after", "submitted_before")
 _MOST_SUGGESTIONS = 500
 #: Jobs that are named before they are stopped.
 _MOST_NAMED = 6
+
+
+@dataclass(frozen=True)
+class Question:
+    """The texts of the dialog (`ask.js`) before many jobs are stopped or changed."""
+
+    title: str
+    lost: str
+    hint: str
+    yes: str
+    #: The jobs that it is about.
+    jobs: list[int]
 
 
 @require_safe
@@ -115,7 +139,7 @@ def _list_page(request: HttpRequest, refused: tuple[str, str] = ("", "")) -> Htt
         "states": STATES,
         "periods": PERIODS,
         "sorts": SORTS,
-        "names": _names(user, request.GET.dict()),
+        "names": _names(user, joined_columns(request.GET)),
         "saved": SavedFilter.objects.filter(owner=user).order_by("name"),
         "typed_name": refused[0],
         "name_problem": refused[1],
@@ -134,23 +158,90 @@ def job_list_rows(request: HttpRequest) -> HttpResponse:
 
 
 @require_safe
+def job_counts(request: HttpRequest) -> HttpResponse:
+    """Render the states with how many jobs of each fit the rest of the filter. The page asks once it is there."""
+    given = joined_columns(request.GET)
+    try:
+        wanted = JobFilter(given)
+    except UserError:
+        return HttpResponse(status=204)  # the page says what is wrong
+    counts = state_counts(login_user(request), wanted)
+    over = sum(count for state, count in counts.items() if state in TERMINAL)
+    whole = sum(counts.values())
+    rows = [("", "All", whole), (ACTIVE, "Not over", whole - over), (FINISHED, "Over", over)]
+    now = given.get("state", "")
+    rows += [(state, state.capitalize(), counts.get(state, 0)) for state in JobState if state in (*counts, now)]
+    return render(request, "jobs/list/_states.html", {"rows": rows, "now": now})
+
+
+@require_safe
 def stop_question_of(request: HttpRequest) -> JsonResponse:
-    """Return the question before the jobs of `?jobs=1,2,3` are stopped, without those that the user may not see."""
-    user = login_user(request)
-    jobs = list(visible_jobs(user).filter(pk__in=job_numbers(request.GET.get("jobs", ""))).order_by("-pk"))
-    return JsonResponse(asdict(stop_question(jobs, last_checkpoints(jobs))))
+    """Return the question before jobs are stopped: those of `?jobs=1,2,3`, or all that fit the filter.
+
+    What is stopped then is what the question was about, and nothing that was submitted since.
+    """
+    return _answer(lambda: _stop_question(login_user(request), request))
 
 
-@dataclass(frozen=True)
-class Question:
-    """The texts of the dialog (`ask.js`) before many jobs are stopped."""
+def _stop_question(user: User, request: HttpRequest) -> Question:
+    jobs = _meant(request, user)
+    question = stop_question(jobs, last_checkpoints(jobs))
+    if question.jobs:
+        then = f"Then, by the scheduler's own rules: {_lower(if_over(question.jobs, user))}"
+        question = replace(question, hint=" ".join(part for part in (question.hint, then) if part))
+    return question
 
-    title: str
-    lost: str
-    hint: str
-    yes: str
-    #: The jobs that it is about.
-    jobs: list[int]
+
+@require_safe
+def priority_question_of(request: HttpRequest) -> JsonResponse:
+    """Return the question before jobs are given `?priority=`, of the same jobs."""
+    return _answer(lambda: _priority_question(login_user(request), request))
+
+
+def _answer(question: Callable[[], Question]) -> JsonResponse:
+    try:
+        return JsonResponse(asdict(question()))
+    except UserError as error:
+        return JsonResponse({"error": error.message, "code": error.code, "fields": error.fields}, status=error.status)
+
+
+def _priority_question(user: User, request: HttpRequest) -> Question:
+    priority = whole(request.GET.get("priority", ""))
+    if priority is None or not 1 <= priority <= 10_000:
+        raise field_error("priority", "Give the priority that they shall have: 1 to 10000.")
+    jobs = _meant(request, user)
+    changed = [job for job in jobs if refusal(Verb.CHANGE, job.state) is None and job.priority != priority]
+    title = f"Set the priority of {trainings(len(changed))} to {priority}?"
+    same = sum(job.priority == priority and refusal(Verb.CHANGE, job.state) is None for job in jobs)
+    left = len(jobs) - len(changed) - same
+    hints = [
+        plural(same, "{count} training has it already.", "{count} trainings have it already.") if same else "",
+        plural(left, "{count} training is over.", "{count} trainings are over.") if left else "",
+    ]
+    hint = " ".join(text for text in hints if text)
+    if not changed:
+        return Question(title, f"There is nothing to change. {hint}", "", "", [])
+    now = sorted({job.priority for job in changed})
+    before = f"{now[0]}" if len(now) == 1 else f"{now[0]} to {now[-1]}"
+    numbers = [job.pk for job in changed]
+    effects = _lower(if_priority(numbers, priority, user))
+    text = f"Now {before}. By the scheduler's own rules: {effects}"
+    return Question(title, text, hint, f"Set the priority of {trainings(len(changed))}", numbers)
+
+
+def _lower(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
+
+
+def _meant(request: HttpRequest, user: User) -> list[Job]:
+    """Return the jobs of `?jobs=`, without those that the user may not see; of `?matching=1`, all that fit."""
+    if "matching" not in request.GET:
+        return list(visible_jobs(user).filter(pk__in=job_numbers(request.GET.get("jobs", ""))).order_by("-pk"))
+    numbers = list(list_keys(user, JobFilter(joined_columns(request.GET))).values_list("pk", flat=True)[: MAX_JOBS + 1])
+    if len(numbers) > MAX_JOBS:
+        sentence = f"More than {MAX_JOBS:,} trainings fit: narrow the filter, or take them in parts."
+        raise field_error("matching", sentence)
+    return list(visible_jobs(user).filter(pk__in=numbers).order_by("-pk"))
 
 
 def last_checkpoints(jobs: Iterable[Job]) -> dict[int, int]:
@@ -193,7 +284,7 @@ def job_numbers(text: str) -> list[int]:
 
 
 def _results(request: HttpRequest, user: User) -> dict[str, Any]:
-    given = request.GET.dict()
+    given = joined_columns(request.GET)
     wanted, page = JobFilter(), KeysetPage[Job]([], None, None)
     problems: dict[str, list[str]] = {}
     try:
@@ -202,6 +293,11 @@ def _results(request: HttpRequest, user: User) -> dict[str, Any]:
         with_places(page.rows)
     except UserError as error:
         problems = error.fields
+    extra = extra_columns(wanted.chosen_columns)
+    for job in page.rows:
+        job.extra = [(column.label, _cell(value_of(job, column))) for column in extra]  # type: ignore[attr-defined]
+        job.lasted = _lasted(job)  # type: ignore[attr-defined]
+    without = _left_out(wanted.chosen_columns) if wanted.chosen_columns else _empty_columns(page.rows)
     return {
         "wanted": wanted,
         "given": given,
@@ -209,8 +305,49 @@ def _results(request: HttpRequest, user: User) -> dict[str, Any]:
         "page": page,
         "problems": [(name, _LABELS.get(name), sentence) for name, said in problems.items() for sentence in said],
         "heads": {column: _head(wanted.sorted_as, *sorts) for column, sorts in _HEADS.items()},
-        "without": _empty_columns(page.rows),
+        "without": without,
+        "extra": extra,
+        "choices": _column_choices(wanted, page.rows, without),
     }
+
+
+def _cell(value: Any) -> str:
+    match value:
+        case None:
+            return "–"
+        case bool() | str():
+            return str(value)
+        case int() | float() if math.isfinite(value):
+            return figure(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _lasted(job: Job) -> str:
+    """From its first start until its end, or until now."""
+    return duration(((job.finished_at or timezone.now()) - job.started_at).total_seconds()) if job.started_at else ""
+
+
+def _left_out(chosen: Collection[str]) -> str:
+    return " ".join(column for column in FACTS if column not in chosen)
+
+
+def _column_choices(wanted: JobFilter, jobs: Sequence[Job], without: str) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Return (heading, boxes) of what can be shown: what every job has, then what any job on this page has."""
+    chosen = {*wanted.chosen_columns, *(column for column in FACTS if column not in without.split())}
+    facts = [{"key": key, "label": label, "on": key in chosen} for key, label in FACTS.items()]
+    found = {column.key: column for column in [*extra_columns(wanted.chosen_columns), *names_of(jobs)]}
+    extra = [
+        (
+            f"{heading}s",
+            [
+                {"key": key, "label": column.label, "on": key in chosen}
+                for key, column in found.items()
+                if column.kind == kind
+            ],
+        )
+        for kind, heading in OF_ONE.items()
+    ]
+    return [("Columns", facts), *((heading, boxes) for heading, boxes in extra if boxes)]
 
 
 def _head(sort: str, first: str, then: str) -> dict[str, str]:
@@ -223,7 +360,9 @@ def _head(sort: str, first: str, then: str) -> dict[str, str]:
 def _empty_columns(jobs: list[Job]) -> str:
     """Return the columns that are empty in every row of this page."""
     filled = {
+        **{column: column in USUAL for column in FACTS},
         "place": any(getattr(job, "place", None) for job in jobs),
+        "duration": any(job.started_at for job in jobs),
         "slots": any(job.run.slots for job in jobs),
         "progress": any(job.run.progress is not None for job in jobs),
         "ended": any(job.finished_at for job in jobs),

@@ -4,7 +4,6 @@ import { ask } from "../ask.js";
 import { whileBusy } from "../busy.js";
 import { element } from "../dom.js";
 import { refresh } from "../fresh.js";
-import { fetchJson } from "../live.js";
 import { say } from "../toasts.js";
 
 const results = document.getElementById("results");
@@ -14,6 +13,9 @@ const compare = document.getElementById("bulk-compare");
 //: As many as the page that compares takes.
 const COMPARED = { least: 2, most: 8 };
 const stop = document.getElementById("bulk-stop");
+const whole = document.getElementById("bulk-matching");
+//: Chosen are all that fit the filter, also those of other pages.
+let isMatching = false;
 
 function boxes() {
   return [...results.querySelectorAll("#jobs tbody input[type=checkbox]")];
@@ -29,12 +31,38 @@ function trainings(count) {
   return count === 1 ? "1 training" : `${count} trainings`;
 }
 
+//: How many fit the filter, as its states say it.
+function fitting() {
+  return Number(document.querySelector("#states ul")?.dataset.fitting ?? 0);
+}
+
+//: What questions are asked about.
+function meant() {
+  const parameters = new URLSearchParams(isMatching ? location.search : "");
+  for (const name of ["after", "before"]) parameters.delete(name);
+  parameters.set(isMatching ? "matching" : "jobs", isMatching ? "1" : chosen().join(","));
+  return parameters;
+}
+
+async function questionOf(address, more = {}) {
+  const parameters = meant();
+  for (const [name, value] of Object.entries(more)) parameters.set(name, value);
+  const response = await fetch(`${address}?${parameters}`, { headers: { Accept: "application/json" } });
+  const answer = await response.json();
+  if (!response.ok) throw new Error(answer.error);
+  return answer;
+}
+
 function show() {
   const all = boxes();
   const count = chosen().length;
+  isMatching &&= count > 0 && count === all.length;
   bar.hidden = count === 0;
-  document.getElementById("bulk-count").textContent = count ? `${trainings(count)} chosen` : "";
-  compare.disabled = count < COMPARED.least || count > COMPARED.most;
+  const said = isMatching ? `All ${trainings(fitting())} that fit are chosen` : `${trainings(count)} chosen`;
+  document.getElementById("bulk-count").textContent = count ? said : "";
+  whole.hidden = isMatching || count !== all.length || fitting() <= count;
+  whole.textContent = `Choose all ${fitting()} that fit`;
+  compare.disabled = isMatching || count < COMPARED.least || count > COMPARED.most;
   compare.title = compare.disabled ? `Choose ${COMPARED.least} to ${COMPARED.most} trainings to compare their curves.` : "";
   const head = document.getElementById("choose-all");
   if (!head) return;
@@ -43,6 +71,7 @@ function show() {
 }
 
 function chooseAll(on) {
+  isMatching = false;
   for (const box of boxes()) box.checked = on;
   show();
 }
@@ -89,33 +118,30 @@ async function act(button, body, done, not) {
 }
 
 async function stopChosen() {
-  const jobs = chosen();
-  const question = await whileBusy(stop, () => fetchJson(`${bar.dataset.question}?jobs=${jobs.join(",")}`));
+  const asked = meant();
+  const question = await whileBusy(stop, () => questionOf(bar.dataset.stop));
   if (!question) return;
   if (question.jobs.length === 0) {
     say(question.lost, { kind: "error" });
     return;
   }
+  // Of single ones also those that are over by now are sent: the answer says why they were not stopped.
+  const jobs = asked.has("jobs") ? asked.get("jobs").split(",").map(Number) : question.jobs;
   if (await ask({ ...question, keep: "Keep training" })) await act(stop, { action: "cancel", jobs }, "being stopped.", "not stopped");
 }
 
 async function setPriority() {
-  const jobs = chosen();
+  const button = bar.querySelector("button[type=submit]");
   const priority = bar.elements["bulk-priority"].valueAsNumber;
-  const what = trainings(jobs.length);
-  const agreed = await ask({
-    title: `Set the priority of ${what} to ${priority}?`,
-    lost: "The scheduler decides again at once: these trainings may get more GPUs or fewer, and so may others that share GPUs with them.",
-    yes: `Set the priority of ${what}`,
-    danger: false,
-  });
-  if (agreed)
-    await act(
-      bar.querySelector("button[type=submit]"),
-      { action: "priority", jobs, priority },
-      `${jobs.length === 1 ? "has" : "have"} the priority ${priority} now.`,
-      "kept the priority",
-    );
+  const question = await whileBusy(button, () => questionOf(bar.dataset.priority, { priority }));
+  if (!question) return;
+  const { jobs } = question;
+  if (jobs.length === 0) {
+    say(question.lost, { kind: "error" });
+    return;
+  }
+  if (await ask({ ...question, danger: false }))
+    await act(button, { action: "priority", jobs, priority }, `${jobs.length === 1 ? "has" : "have"} the priority ${priority} now.`, "kept the priority");
 }
 
 results.addEventListener("change", (event) => {
@@ -124,10 +150,14 @@ results.addEventListener("change", (event) => {
 });
 bar.addEventListener("submit", (event) => {
   event.preventDefault();
-  setPriority();
+  setPriority().catch((error) => say(error.message, { kind: "error" }));
+});
+whole.addEventListener("click", () => {
+  isMatching = true;
+  show();
 });
 stop.addEventListener("click", () => stopChosen().catch((error) => say(error.message, { kind: "error" })));
 compare.addEventListener("click", () => location.assign(`${compare.dataset.compare}?jobs=${chosen().join(",")}`));
 document.getElementById("bulk-clear").addEventListener("click", () => chooseAll(false));
-results.addEventListener("htmx:afterSwap", show);
+document.getElementById("list").addEventListener("htmx:afterSwap", show);
 show();

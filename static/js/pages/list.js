@@ -4,6 +4,7 @@ import { setField, showProgress, showState } from "../dom.js";
 import { readJson } from "../figure.js";
 import { refresh, refresher } from "../fresh.js";
 import { isUrgent, live } from "../live.js";
+import { duration } from "../words.js";
 
 const SOON_MS = 500;
 const SPREAD_MS = 200;
@@ -12,6 +13,8 @@ const results = document.getElementById("results");
 const refreshNow = refresher(results, SOON_MS);
 //: Pages that hear of the same change do not ask at the same moment.
 const refreshSoon = () => setTimeout(refreshNow, Math.random() * SPREAD_MS);
+const COUNTS_MS = 3_000;
+const countSoon = refresher(document.getElementById("states"), COUNTS_MS);
 
 function rowOf(job) {
   return results.querySelector(`#jobs tr[data-job="${CSS.escape(job)}"]`);
@@ -45,8 +48,13 @@ for (const { name, seq } of readJson("live-jobs").topics) {
       // The place in line of whatever waits changes with everybody else.
       const moves = results.querySelector('.state[data-state="PENDING"]') && isUrgent({ jobs: news.jobs ?? {} });
       if (changes.includes(true) || moves) refreshSoon();
+      if (Object.values(news.jobs ?? {}).some((values) => values.state)) countSoon();
     },
-    onAppend: (news) => news.jobs?.length && refreshSoon(),
+    onAppend: (news) => {
+      if (!news.jobs?.length) return;
+      refreshSoon();
+      countSoon();
+    },
     onSnapshot: () => refresh(results),
   });
 }
@@ -68,6 +76,40 @@ form.addEventListener("formdata", ({ formData }) => {
     else if (form.elements[name].type === "date") formData.set(name, new Date(`${text}T00:00`).toISOString());
   }
 });
+
+// --- The list follows what is typed: the address with it, so that it can be sent to others ---
+
+const list = document.getElementById("list");
+const TYPING_MS = 250;
+let typing = 0;
+
+async function filterNow() {
+  const query = new URLSearchParams(new FormData(form)).toString();
+  const address = `${form.getAttribute("action") ?? location.pathname}${query ? `?${query}` : ""}`;
+  if (address === `${location.pathname}${location.search}`) return;
+  history.replaceState(history.state, "", address);
+  await window.htmx.ajax("GET", address, { target: list, source: list, select: "#list", swap: "morph:outerHTML" });
+}
+
+function filterSoon() {
+  clearTimeout(typing);
+  typing = setTimeout(filterNow, TYPING_MS);
+}
+
+form.addEventListener("input", filterSoon);
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  clearTimeout(typing);
+  filterNow();
+});
+
+// --- How long those that train have been at it ---
+
+const TICK_MS = 5_000;
+
+setInterval(() => {
+  for (const cell of results.querySelectorAll("[data-since]")) cell.textContent = duration(Date.now() - Date.parse(cell.dataset.since));
+}, TICK_MS);
 
 // --- Keys, as mail readers have them: the page declares them as elements with `data-key` ---
 

@@ -1,6 +1,7 @@
 """The list of jobs: what it shows to whom, filtered, sorted, page by page, and at what cost."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -12,9 +13,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from jobs.models import Job
+from jobs.queries.columns import FACTS
 from jobs.queries.listing import ORDERS, JobFilter, all_pages, job_page_of
 from jobs.states import TERMINAL, JobState
-from tests.factories import JobFactory, UserFactory
+from tests.factories import JobFactory, UserFactory, set_job
 from tests.many_jobs import make_many_jobs
 from tests.scene import Scene
 
@@ -205,14 +207,79 @@ def test_columns_without_a_word_are_hidden(scene: Scene, alices: Client) -> None
         assert found
         return set(found[1].split())
 
-    assert without("state=PENDING") == {"slots", "progress", "ended", "owner", "group"}
-    assert without("state=RUNNING") == {"ended", "owner", "group"}
-    assert without("state=SUCCEEDED") == {"slots", "owner", "group"}
+    assert without("state=PENDING") == {"slots", "progress", "ended", "owner", "group", "duration", "dataset"}
+    assert without("state=RUNNING") == {"ended", "owner", "group", "dataset"}
+    assert without("state=SUCCEEDED") == {"slots", "owner", "group", "dataset"}
+    assert without("columns=reason,owner,metric:loss") == set(FACTS) - {"reason", "owner"}
+
+
+def test_any_metric_and_any_parameter_is_a_column(scene: Scene, alices: Client) -> None:
+    Job.objects.filter(pk=scene.first.pk).update(parameters={"lr": 0.01, "wide": True})
+    set_job(scene.first, final_metrics={"loss": 0.25, "accuracy": 97.5})
+
+    page = alices.get("/jobs/?columns=reason&columns=metric:loss&columns=parameter:lr").content.decode()
+
+    row = page.split(f'<tr id="job-{scene.first.pk}"')[1].split("</tr>")[0]
+    assert re.findall(r'<td data-label="(loss|lr)" class="number extra" title="[^"]*">([^<]*)<', row) == [
+        ("loss", "0.25"),
+        ("lr", "0.01"),
+    ]
+    assert 'value="metric:accuracy"' in page
+    assert 'value="parameter:wide"' in page
+    assert 'name="columns" value="metric:loss" checked' in page.replace("  ", " ")
+    assert "/api/v1/jobs/export/?columns=reason%2Cmetric%3Aloss%2Cparameter%3Alr" in page
+    assert 'value="reason,metric:loss,parameter:lr"' in page  # the form keeps them
+
+    answer = alices.get("/api/v1/jobs/export/?columns=metric:loss&search=T1")
+    head, line = b"".join(answer.streaming_content).decode().splitlines()  # type: ignore[attr-defined]
+    assert head.endswith(",metric loss")
+    assert line.endswith(",0.25")
+
+
+@pytest.mark.parametrize(
+    "columns", ["colour", "metric:", "metric", f"metric:{'x' * 201}", ",".join(f"metric:{n}" for n in range(25))]
+)
+def test_a_column_that_there_is_not_is_refused_in_words(alices: Client, columns: str) -> None:
+    page = alices.get(f"/jobs/?columns={columns}")
+
+    assert page.status_code == 400
+    assert "The list has no column" in page.content.decode() or "at most 24 columns" in page.content.decode()
+
+
+def test_more_columns_cost_no_more_questions(carol_sees_all: User, client: Client) -> None:
+    client.force_login(carol_sees_all)
+
+    def questions(path: str) -> int:
+        with CaptureQueriesContext(connection) as captured:
+            assert client.get(path).status_code == 200
+        return len(captured)
+
+    usual = questions("/jobs/")
+    assert (
+        questions("/jobs/?columns=reason,duration,metric:loss,metric:accuracy,parameter:lr,parameter:epochs") == usual
+    )
+
+
+def test_states_have_counts_of_what_fits_the_rest_of_the_filter(carol_sees_all: User, client: Client) -> None:
+    client.force_login(carol_sees_all)
+    fitting = [job for job in Job.objects.select_related("owner") if job.owner.username == "user-000"]
+
+    with CaptureQueriesContext(connection) as captured:
+        page = client.get("/jobs/counts/?owner=user-000&state=FAILED").content.decode()
+
+    assert len([query for query in captured if "COUNT(" in query["sql"]]) == 1
+    shown = dict(re.findall(r">([A-Z][a-z ]+) <b>(\d+)</b>", page))
+    expected = Counter(str(job.state).capitalize() for job in fitting)
+    over = sum(job.state in TERMINAL for job in fitting)
+    totals = {"All": len(fitting), "Over": over, "Not over": len(fitting) - over}
+    assert {name: int(count) for name, count in shown.items()} == {**totals, **expected}
+    assert f'data-fitting="{expected["Failed"]}"' in page
 
 
 def test_an_order_can_be_turned_round(scene: Scene, alices: Client) -> None:
     page = alices.get("/jobs/?state=finished").content.decode()
-    assert '<th scope="col" aria-sort="descending"><a href="?state=finished&amp;sort=oldest">Submitted</a>' in page
+    head = '<th scope="col" data-column="submitted" aria-sort="descending">'
+    assert f'{head}<a href="?state=finished&amp;sort=oldest">Submitted</a>' in page
     page = alices.get("/jobs/?sort=name").content.decode()
     assert '<th scope="col" aria-sort="ascending"><a href="?sort=-name">Job</a>' in page
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from typing import Any
 
 import pytest
@@ -147,8 +148,51 @@ def test_the_question_names_what_is_lost(scene: Scene, alices: Client) -> None:
     assert "“T1 digits-cnn” at step 820 (20 steps lost since its last checkpoint)" in question["lost"]
     assert "“T2 digits-cnn” at step 400 (400 steps lost because it has no checkpoint)" in question["lost"]
     assert "“digits-wide” before its first step" in question["lost"]
-    assert question["hint"] == "1 training of those chosen is over already."
+    assert question["hint"].startswith(
+        "1 training of those chosen is over already. Then, by the scheduler's own rules: "
+    )
     assert "bobs-secret" not in str(question)
+
+
+def test_a_question_about_all_that_fit_is_about_other_pages_too(scene: Scene, alices: Client) -> None:
+    jobs = JobFactory.create_batch(
+        60, owner=scene.alice, name="sweep", instance_group=scene.first.instance_group, state=JobState.PENDING
+    )
+    JobFactory(owner=User.objects.get(username="bob"), name="sweep of another")
+
+    question = alices.get("/jobs/stop-question.json?matching=1&search=sweep").json()
+
+    assert question["title"] == "Stop 60 trainings?"
+    assert set(question["jobs"]) == {job.pk for job in jobs}
+
+
+def test_more_than_one_request_takes_are_refused_beforehand(
+    scene: Scene, alices: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.pages.list.views.MAX_JOBS", 2)
+
+    answer = alices.get("/jobs/stop-question.json?matching=1&state=active")
+
+    assert answer.status_code == 400
+    assert "More than 2 trainings fit: narrow the filter" in answer.json()["error"]
+
+
+def test_the_question_says_what_others_get(scene: Scene, alices: Client) -> None:
+    jobs = f"jobs={scene.first.pk},{scene.second.pk}"
+    stop = alices.get(f"/jobs/stop-question.json?{jobs}").json()
+    assert re.search(r"Then, by the scheduler's own rules: \d training", stop["hint"]), stop
+
+    question = alices.get(f"/jobs/priority-question.json?{jobs},{scene.done.pk}&priority=10000").json()
+
+    assert question["title"] == "Set the priority of 1 training to 10000?"
+    assert question["jobs"] == [scene.first.pk]
+    assert question["lost"].startswith("Now 5000. By the scheduler's own rules: ")
+    assert question["hint"] == "1 training has it already. 1 training is over."
+    assert alices.get(f"/jobs/priority-question.json?{jobs}&priority=0").status_code == 400
+    assert alices.get(f"/jobs/priority-question.json?{jobs}&priority=10001").status_code == 400
+    nothing = alices.get(f"/jobs/priority-question.json?jobs={scene.done.pk}&priority=5").json()
+    assert nothing["jobs"] == []
+    assert Job.objects.get(pk=scene.first.pk).priority == 5000
 
 
 def test_the_question_about_many_names_some_and_counts_the_rest(scene: Scene) -> None:
