@@ -31,7 +31,7 @@ FACTS: Final = {
     "progress": "Progress",
     "duration": "Duration",
     "reason": "Why",
-    "place": "Place in line",
+    "place": "In line",
     "model": "Model",
     "dataset": "Dataset",
     "group": "Instance group",

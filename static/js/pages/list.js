@@ -35,7 +35,9 @@ function showJob(job, values) {
 
 //: A value for a column that is hidden because no row had one.
 function isHidden(values) {
-  const without = results.querySelector("#jobs").dataset.without.split(" ");
+  const { without: hidden, chosen } = results.querySelector("#jobs").dataset;
+  if (chosen !== undefined) return false;
+  const without = hidden.split(" ");
   return (values.slots > 0 && without.includes("slots")) || (values.progress != null && without.includes("progress"));
 }
 
@@ -89,6 +91,9 @@ async function filterNow() {
   if (address === `${location.pathname}${location.search}`) return;
   history.replaceState(history.state, "", address);
   await window.htmx.ajax("GET", address, { target: list, source: list, select: "#list", swap: "morph:outerHTML" });
+  // Their addresses have changed with the filter.
+  window.htmx.process(list);
+  refresh(document.getElementById("states"));
 }
 
 function filterSoon() {

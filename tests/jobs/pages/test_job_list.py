@@ -208,8 +208,8 @@ def test_columns_without_a_word_are_hidden(scene: Scene, alices: Client) -> None
         return set(found[1].split())
 
     assert without("state=PENDING") == {"slots", "progress", "ended", "owner", "group", "duration", "dataset"}
-    assert without("state=RUNNING") == {"ended", "owner", "group", "dataset"}
-    assert without("state=SUCCEEDED") == {"slots", "owner", "group", "dataset"}
+    assert without("state=RUNNING") == {"place", "ended", "owner", "group", "dataset"}
+    assert without("state=SUCCEEDED") == {"place", "slots", "owner", "group", "dataset"}
     assert without("columns=reason,owner,metric:loss") == set(FACTS) - {"reason", "owner"}
 
 
