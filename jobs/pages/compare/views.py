@@ -45,6 +45,8 @@ def job_compare(request: HttpRequest) -> HttpResponse:
         "live": compared_live(jobs, seqs),
         "figures": comparison_figures(quantities_of(jobs)),
         "columns": ("Training", "Step", "Seconds since its start", "Value"),
+        "chart_epochs": any(job.run.epoch for job in jobs),
+        "chart_samples": any(job.effective_batch_size for job in jobs),
         "tables": _tables(jobs),
         "are_over": all(job.state in TERMINAL for job in jobs),
     }
