@@ -4,7 +4,7 @@ import { element } from "./dom.js";
 
 //: `names`: {key, text, colour, look} of each line, look one of "line", "dot", "fill"; `hidden`: keys of those taken away.
 export function showLegend(box, names, hidden, toggle) {
-  const known = new Map([...box.children].map((button) => [button.dataset.key, button]));
+  const known = new Map([...box.children].map((button) => [button.dataset.line, button]));
   const buttons = names.map((name) => {
     const button = known.get(name.key) ?? nameButton(name.key, toggle);
     button.lastChild.textContent = name.text;
@@ -22,7 +22,7 @@ export function showLegend(box, names, hidden, toggle) {
 
 function nameButton(key, toggle) {
   const button = element("button", { type: "button", title: "Take it away, or bring it back", click: () => toggle(key) }, element("i"), element("span"));
-  button.dataset.key = key;
+  button.dataset.line = key;
   return button;
 }
 
