@@ -156,7 +156,8 @@ def test_rank_inherits_only_plain_variables_and_no_open_file(keep: Keep) -> None
     facts = job.written("facts.json")
     foreign = {name for name in facts["environment"] if name not in PLAIN_VARIABLES}
     assert {name for name in foreign if not name.startswith(OWN_VARIABLES)} <= {
-        *("CHECKPOINT_DIR", "SAVED_MODEL_DIR", "LD_LIBRARY_PATH", "PYTORCH_NVML_BASED_CUDA_CHECK")
+        *("CHECKPOINT_DIR", "SAVED_MODEL_DIR", "LD_LIBRARY_PATH", "PYTORCH_NVML_BASED_CUDA_CHECK"),
+        *("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"),
     }
     files = sorted(name for name in facts["open_files"].values())
     assert [name.split(":")[0] for name in files if not name.startswith(("/dev/null", job.spec.launch.folder))] == [

@@ -66,7 +66,7 @@ SINGLE = {
     "datasets/cifar10/objectimages?type=test": ("GET", "not listed here: its page shows examples"),
     "models/files/main.py": ("GET", "ask for GET /models/<model>/files/<file>"),
     "modeltemplates/files/net%2Flayers.py": ("GET", "GET /modeltemplates/<template>/files/<file>"),
-    "models/weightfile": ("POST", "start a training with those of an earlier one, by its name as wfinit"),
+    "models/weightfile": ("POST", "upload them on the page Train"),
 }
 ROWS = [
     *((address, method, SEARCH) for address, methods in SEARCHES.items() for method in methods.split()),
