@@ -1,7 +1,6 @@
 """Hosts whose clocks are wrong stay in service, and reports that waited for long revive nobody."""
 
-import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from django.utils import timezone
@@ -15,44 +14,53 @@ from workers.models import Host
 NAME = "gpu-host-1"
 
 
-def take(cluster: Cluster, *, second: float, at: float, clock: float | None = None, boot: str = "boot-1") -> Host:
+@pytest.fixture
+def begin() -> datetime:
+    """Later than what the cluster has reported."""
+    return timezone.now() + timedelta(hours=1)
+
+
+def take(
+    cluster: Cluster, begin: datetime, *, second: float, at: float, clock: float | None = None, boot: str = "boot-1"
+) -> Host:
     """A report that comes in at this second of ours, made when the host's executor had `at`."""
     values = cluster.hosts[NAME].report(at=at, boot=boot, clock=at if clock is None else clock)
-    begin = timezone.now() + timedelta(hours=1)
-    record_host(from_json(Report, values), begin.replace(microsecond=0) + timedelta(seconds=second))
+    record_host(from_json(Report, values), begin + timedelta(seconds=second))
     return Host.objects.get(name=NAME)
 
 
 @pytest.mark.parametrize("ahead", [-3600.0, -40.0, 0.0, 40.0, 3600.0])
-def test_a_host_is_in_service_whatever_its_clock_says_and_its_page_warns(cluster: Cluster, ahead: float) -> None:
-    now = (timezone.now() + timedelta(hours=1)).replace(microsecond=0).timestamp()
+def test_a_host_is_in_service_whatever_its_clock_says_and_its_page_warns(
+    cluster: Cluster, begin: datetime, ahead: float
+) -> None:
+    now = begin.timestamp()
     for second in range(6):
-        host = take(cluster, second=second, at=now + second + ahead, boot="boot-2")
+        host = take(cluster, begin, second=second, at=now + second + ahead, boot="boot-2")
     assert host.state == Host.State.ONLINE
     assert host.clock_behind_seconds == pytest.approx(-ahead, abs=2.0)
     assert bool(host.clock_warning) == (ahead != 0.0)
     assert build_sync(NAME).echo == now + 5 + ahead, "by the host's own clock, it answers a fresh report"
 
 
-def test_a_clock_that_is_set_back_makes_no_report_late(cluster: Cluster) -> None:
-    now = time.time() + 3600
+def test_a_clock_that_is_set_back_makes_no_report_late(cluster: Cluster, begin: datetime) -> None:
+    now = begin.timestamp()
     for second in range(6):
-        take(cluster, second=second, at=now + second, boot="boot-2")
-    host = take(cluster, second=6, at=now + 6, clock=now - 34, boot="boot-2")
+        take(cluster, begin, second=second, at=now + second, boot="boot-2")
+    host = take(cluster, begin, second=6, at=now + 6, clock=now - 34, boot="boot-2")
     assert host.reported_at == now + 6
     assert host.clock_behind_seconds == pytest.approx(40.0, abs=2.0)
 
 
-def test_reports_that_waited_while_nobody_took_them_do_not_revive_a_host(cluster: Cluster) -> None:
-    now = time.time() + 3600
+def test_reports_that_waited_while_nobody_took_them_do_not_revive_a_host(cluster: Cluster, begin: datetime) -> None:
+    now = begin.timestamp()
     for second in range(6):
-        take(cluster, second=second, at=now + second, boot="boot-2")
+        take(cluster, begin, second=second, at=now + second, boot="boot-2")
     Host.objects.filter(name=NAME).update(state=Host.State.LOST)
     for number in range(60):  # of an hour ago, taken within a second
-        host = take(cluster, second=3600 + number / 60, at=now + 6 + number, boot="boot-2")
+        host = take(cluster, begin, second=3600 + number / 60, at=now + 6 + number, boot="boot-2")
     assert host.state == Host.State.LOST
     assert host.last_report_at is not None
     assert host.last_report_at.timestamp() == pytest.approx(now + 65, abs=3.0)
     for second in range(25):  # a machine that was asleep is believed before long
-        host = take(cluster, second=7300 + second, at=now + 100 + second, boot="boot-2")
+        host = take(cluster, begin, second=7300 + second, at=now + 100 + second, boot="boot-2")
     assert host.state == Host.State.ONLINE
