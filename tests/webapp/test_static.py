@@ -70,6 +70,13 @@ def test_collected_files_import_each_other_by_their_hash(collect):
     assert page.stat().st_mode & 0o777 == 0o644
 
 
+def test_a_long_chain_of_imports_is_collected(collect, source):
+    for number in range(20):
+        (source / f"link{number}.js").write_text(f'import "./link{number + 1}.js";\n')
+    (source / "link20.js").write_text("document.title = '';\n")
+    assert len(list(collect().glob("link*.*.js"))) == 21
+
+
 def test_a_collected_file_is_kept_for_good_and_sent_compressed(collect, settings):
     root = collect()
     settings.STORAGES = settings.STORAGES | {"staticfiles": {"BACKEND": "webapp.static_files.HashedFiles"}}
