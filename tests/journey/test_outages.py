@@ -29,7 +29,7 @@ pytestmark = pytest.mark.journey
 HOSTS = ("gpu-host-1", "gpu-host-2")
 SIZE = 4
 #: Short, so that a lost host is given up within the test; long against the start of an executor on a busy machine.
-LEASE_SECONDS = 8
+LEASE_SECONDS = 15
 
 
 @pytest.fixture(scope="module")

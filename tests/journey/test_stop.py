@@ -198,12 +198,13 @@ def wait_until_it_trains_on_two(stack: RunningStack, training: int, attempt: int
     with stack.api() as api:
         wait_until(lambda: (job(api, training)["attempt"], job(api, training)["slots"]) == (attempt, 2), "two GPUs")
         wait_until(lambda: steps(stack.home, training, attempt), "it trains")
+        parts = "up, broker, web, scheduler, control, executor, forkserver, shim, coordinator, two ranks"
+        assert len(stack.family()) >= 11, parts
         return [event["reason"]["code"] for event in api.get(f"jobs/{training}/events/").json()["results"]]
 
 
 def assert_leaves_nothing(stack: RunningStack, number: signal.Signals) -> None:
     family = stack.family()
-    assert len(family) >= 11, "up, broker, web, scheduler, control, executor, forkserver, shim, coordinator, two ranks"
     stack.signal(number)
     assert stack.process.wait(PATIENCE_SECONDS) == (-number if number is signal.SIGKILL else 0), stack.everything_said()
     wait_until(lambda: not [process for process in family if is_alive(process)], "every process has ended")
