@@ -14,7 +14,7 @@ from jobs.models import SlotClaim
 from tests.browser.conftest import listen, log_in
 from tests.browser.test_accessibility import fits, look_at, take_picture, violations
 from tests.scene import Scene, user_who_can_log_in
-from workers.actions import drain_host, remove_host, restore_host, retire_host
+from workers.actions import drain_host, enroll_host, remove_host, restore_host, retire_host
 from workers.models import GpuReading, Host
 
 BLOCKED = "window.WebSocket = class { constructor() { throw new Error('blocked'); } };"
@@ -83,6 +83,7 @@ def test_a_host_that_comes_while_one_looks_appears(page: Page, scene: Scene) -> 
     page.goto("/hosts/")
     expect(page.locator("#live-dot")).to_have_attribute("data-status", "connected")
 
+    enroll_host("gpu-host-9", "carol")
     report("gpu-host-9", slots=2, virtual=False)
 
     fresh = page.locator("section[data-host='gpu-host-9']")
@@ -143,6 +144,7 @@ def test_a_host_that_cannot_be_removed_yet_says_why(carols: Page, complaints: li
 
 
 def test_a_host_goes_when_it_is_removed_and_comes_when_it_is_restored(page: Page, scene: Scene) -> None:
+    enroll_host("gpu-host-9", "carol")
     report("gpu-host-9", slots=1)
     page.goto("/hosts/")
     expect(page.locator("#live-dot")).to_have_attribute("data-status", "connected")

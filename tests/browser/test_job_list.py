@@ -195,11 +195,10 @@ def test_compares_what_was_chosen(page: Page, scene: Scene) -> None:
     page.get_by_role("button", name="Compare").click()
 
     expect(page.get_by_role("heading", level=1)).to_have_text("Compare trainings")
-    drawn = "document.querySelector('.chart-canvas').data"
-    page.wait_for_function(f"() => {drawn}?.length >= 8")
-    last = f"{drawn}.find(trace => trace.meta.title === 'Loss' && trace.meta.label === 'T1 digits-cnn').x.at(-1)"
-    assert page.evaluate(last) == 820
-    page.get_by_role("button", name="By time").click()
+    drawn = "document.querySelector('[data-chart=loss] .chart-canvas').data"
+    last = f"{drawn}?.find(({{ meta }}) => meta.job === {scene.first.pk})?.x.at(-1)"
+    page.wait_for_function(f"() => {last} === 820")
+    page.get_by_role("button", name="Time", exact=True).click()
     page.wait_for_function(f"() => {last} < 60")
     page.get_by_role("button", name="Table", exact=True).first.click()
     expect(page.locator(".chart-table tbody tr").first).to_be_visible()

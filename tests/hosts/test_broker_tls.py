@@ -11,7 +11,8 @@ import pytest
 from tests.hosts.machines import Machine, Network
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.root
+# Chromium drops its requests when an interface comes or goes: not beside the browser tests.
+pytestmark = [pytest.mark.root, pytest.mark.long]
 
 _PORT = 6390
 #: How `join` connects, and how the executor does: a line for each, "taken" or why not.

@@ -9,7 +9,8 @@ from tests.hosts.job import lab_over
 from tests.hosts.machines import Network
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.root
+# Chromium drops its requests when an interface comes or goes: not beside the browser tests.
+pytestmark = [pytest.mark.root, pytest.mark.long]
 
 
 def test_plain_ddp_starts_over_two_hosts_whose_names_lead_to_the_loopback(machines: Callable[[int], Network]) -> None:
