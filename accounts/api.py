@@ -3,7 +3,7 @@
 from typing import Any
 
 from django.contrib.auth.models import User
-from django.urls import path
+from django.urls import path, reverse
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers
 from rest_framework.generics import GenericAPIView, ListAPIView
@@ -11,17 +11,20 @@ from rest_framework.mixins import ListModelMixin
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounts import actions
+from accounts import actions, devices
 from accounts.models import ApiToken
 from accounts.passwords import Handout, change_own_password
 from accounts.queries import find_user, user_row, users
 from accounts.tokens import UNNAMED, create_token, make_token, withdraw_token
-from core.rest import NamedPages, Pages, StrictSerializer, found, signed_in, validated
+from core.errors import NotFound
+from core.rest import ErrorSerializer, NamedPages, Pages, StrictSerializer, found, signed_in, validated
 from core.roles import Role, is_cluster_admin, require_cluster_admin, role_of
+from core.scopes import FULL, SUBMIT
 
 __all__ = ["urlpatterns"]
 
 _GONE = {204: OpenApiResponse(description="It is gone.")}
+_SCOPES = "read, submit (read, and trainings with what they need), full, or job:412 (that training alone)."
 _STATES = ["active", "invited", "password reset", "no password", "deactivated"]
 
 
@@ -66,12 +69,13 @@ class PasswordInput(StrictSerializer):
 class TokenInput(StrictSerializer):
     name = serializers.CharField(max_length=1000, trim_whitespace=False)
     expires_at = serializers.DateTimeField(allow_null=True, default=None, help_text="null: never.")
+    scope = serializers.CharField(max_length=64, default=FULL, help_text=_SCOPES)
 
 
 class TokenOutput(serializers.ModelSerializer[ApiToken]):
     class Meta:
         model = ApiToken
-        fields = ["id", "name", "created_at", "expires_at", "last_used_at"]
+        fields = ["id", "name", "scope", "created_at", "expires_at", "last_used_at"]
 
 
 class NewTokenOutput(TokenOutput):
@@ -166,9 +170,87 @@ class MyTokenDetail(GenericAPIView[ApiToken]):
         return _withdrawn(user, user, token)
 
 
+class MyCurrentToken(GenericAPIView[ApiToken]):
+    """The token that this request is sent with."""
+
+    serializer_class = TokenOutput
+
+    def get_object(self) -> ApiToken:
+        if isinstance(self.request.auth, ApiToken):
+            return self.request.auth
+        raise NotFound("This request has no token: it came by a session or a password.")
+
+    @extend_schema(responses={200: TokenOutput, 404: ErrorSerializer})
+    def get(self, request: Request) -> Response:
+        return Response(TokenOutput(self.get_object()).data)
+
+    @extend_schema(responses={**_GONE, 404: ErrorSerializer})
+    def delete(self, request: Request) -> Response:
+        """Withdraw it: it opens nothing from now on."""
+        withdraw_token(signed_in(request), self.get_object())
+        return Response(status=204)
+
+
+class DeviceInput(StrictSerializer):
+    machine = serializers.CharField(max_length=1000, trim_whitespace=False, help_text="What the user calls it by.")
+    scope = serializers.CharField(max_length=64, default=SUBMIT, help_text=_SCOPES)
+
+
+class DeviceOutput(serializers.Serializer[Any]):
+    device = serializers.CharField(help_text="A secret, to fetch the token by.")
+    code = serializers.CharField(help_text="What the user types.")
+    address = serializers.CharField(help_text="The page where the user confirms.")
+    expires_at = serializers.DateTimeField()
+    poll_seconds = serializers.IntegerField(help_text="Time between two questions for the token.")
+
+
+class DeviceFetchInput(StrictSerializer):
+    device = serializers.CharField(max_length=200)
+
+
+class DeviceToken(serializers.Serializer[Any]):
+    token = serializers.CharField(help_text="Given only now.")
+    username = serializers.CharField()
+    scope = serializers.CharField()
+    expires_at = serializers.DateTimeField()
+
+
+# No docstring: the API's description would give it to both addresses.
+class DeviceView(GenericAPIView[Any]):
+    serializer_class: Any = DeviceOutput
+    authentication_classes: list[Any] = []
+    permission_classes: list[Any] = []
+    refuses_with = (404, 429)
+
+
+class Device(DeviceView):
+    @extend_schema(request=DeviceInput, responses={201: DeviceOutput})
+    def post(self, request: Request) -> Response:
+        """Ask for a token that a user confirms in a browser. Needs no log-in."""
+        asked = devices.ask(request._request, **validated(DeviceInput, request.data))
+        address = request.build_absolute_uri(f"{reverse('device')}?code={asked.code}")
+        values = {**vars(asked), "address": address, "poll_seconds": devices.POLL_SECONDS}
+        return Response(DeviceOutput(values).data, status=201, headers={"Cache-Control": "no-store"})
+
+
+class DeviceFetch(DeviceView):
+    @extend_schema(
+        request=DeviceFetchInput, responses={201: DeviceToken, 202: OpenApiResponse(description="Not confirmed yet.")}
+    )
+    def post(self, request: Request) -> Response:
+        """Fetch the token, once."""
+        made = devices.fetch(**validated(DeviceFetchInput, request.data))
+        if made is None:
+            return Response(status=202)
+        row = made.row
+        values = {"token": made.text, "username": row.user.username, "scope": row.scope, "expires_at": row.expires_at}
+        return Response(DeviceToken(values).data, status=201, headers={"Cache-Control": "no-store"})
+
+
 # No docstring: the API's description would give it to each address below.
 class UserView(GenericAPIView[User]):
     serializer_class: Any = UserOutput
+    refuses_with = (403,)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
@@ -269,7 +351,10 @@ urlpatterns = [
     path("me/password/", MyPassword.as_view(), name="my-password"),
     path("me/token/", MyToken.as_view(), name="token"),
     path("me/tokens/", MyTokens.as_view(), name="my-tokens"),
+    path("me/tokens/current/", MyCurrentToken.as_view(), name="my-current-token"),
     path("me/tokens/<int:token>/", MyTokenDetail.as_view(), name="my-token"),
+    path("device/", Device.as_view(), name="device"),
+    path("device/token/", DeviceFetch.as_view(), name="device-token"),
     path("users/", UserList.as_view(), name="users"),
     path("users/<str:reference>/", UserDetail.as_view(), name="user"),
     path("users/<str:reference>/reset-password/", UserReset.as_view(), name="user-reset"),

@@ -1,6 +1,7 @@
-"""Limit of a request's body: the size of an upload for users, and little for everybody else.
+"""Limit of a request's body: the size of an upload for users, and little for everybody else; and its charset.
 
-Django puts the whole body of a request on the disk before it asks who sends it.
+Django puts the whole body of a request on the disk before it asks who sends it, and fails at a charset which Python
+knows and which is none of text.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -12,16 +13,19 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib.auth import get_user
 from django.core.handlers.asgi import ASGIRequest
+from django.utils.http import parse_header_parameters
 from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 
 from accounts.authentication import REALM, BasicLogin, BearerToken, XAuthToken
 from core.errors import TooMany
 
-__all__ = ["STRANGERS_BYTES", "LimitedBodies", "announced_bytes", "largest_body"]
+__all__ = ["CHARSETS", "STRANGERS_BYTES", "LimitedBodies", "announced_bytes", "largest_body"]
 
 #: More than any form or question without a file. Who is not known sends names and passwords.
 STRANGERS_BYTES = 1024**2
+#: JSON is UTF-8 whatever it says; in others than these Django would read forms and the question of an address.
+CHARSETS = frozenset({"utf-8", "utf8", "us-ascii", "ascii", "iso-8859-1"})
 #: Of a request with files: what is around them.
 _AROUND_FILES = 1024**2
 
@@ -44,6 +48,9 @@ class LimitedBodies:
         self._application = application
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if _charset(scope) not in CHARSETS:
+            await _answer(send, 400, "The charset of the request is not taken here: send UTF-8.")
+            return
         body = _Body(scope, receive)
         if await body.fits(announced_bytes(scope)):
             answered = await self._ask(scope, body, send)
@@ -92,6 +99,15 @@ def announced_bytes(scope: Scope) -> int:
     return int(length[:19]) if length.isdigit() else 0
 
 
+def _charset(scope: Scope) -> str:
+    """As Django will read it, of one header or of several."""
+    kinds = b",".join(value for name, value in scope["headers"] if name == b"content-type")
+    try:
+        return parse_header_parameters(kinds.decode("latin-1"))[1].get("charset", "utf-8").lower()
+    except ValueError:  # a parameter in an encoding that nobody knows
+        return ""
+
+
 @sync_to_async
 def _is_known(scope: Scope) -> bool:
     """By any of the ways in which requests say who sends them."""
@@ -112,9 +128,11 @@ async def _refuse(send: Send, *, known: bool) -> None:
     if known:
         most = f"A request may have at most {largest_body()} bytes."
         status, sentence = 413, f"{most} Send a large file in pieces: /api/v1/uploads/."
+    await _answer(send, status, sentence, *([] if known else [(b"www-authenticate", REALM.encode())]))
+
+
+async def _answer(send: Send, status: int, sentence: str, *more: tuple[bytes, bytes]) -> None:
     body = f"Error {status}: {sentence}\n".encode()
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
-    if not known:
-        headers.append((b"www-authenticate", REALM.encode()))
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode()), *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -7,14 +7,22 @@ from django import forms
 from django.utils import timezone
 
 from core.roles import Role
+from core.scopes import FULL, READ, SUBMIT
 
-__all__ = ["ROLES", "InviteForm", "NewPasswordForm", "OwnPasswordForm", "TokenForm"]
+__all__ = ["ROLES", "SCOPES", "DeviceForm", "InviteForm", "NewPasswordForm", "OwnPasswordForm", "TokenForm"]
 
 #: What each role means, said where one is chosen.
 ROLES = {
     Role.VIEWER: "Looks at everything that a data scientist sees, and changes nothing.",
     Role.DATA_SCIENTIST: "Registers datasets and models, submits trainings, and owns what comes of it.",
     Role.CLUSTER_ADMIN: "Sees and changes everything: hosts, groups, users, and everybody's trainings.",
+}
+#: What a token of each scope is for, said where one is chosen.
+SCOPES = {
+    READ: "Read: everything that you may see",
+    SUBMIT: "Submit: also train, and add datasets and models",
+    FULL: "Full: everything that you may do",
+    "job": "One training: see, change and stop it",
 }
 _DAYS = {"30": "30 days", "90": "90 days", "365": "1 year", "": "It does not end by itself"}
 _LONGEST = 4096
@@ -53,12 +61,31 @@ class OwnPasswordForm(NewPasswordForm):
     field_order = ("old_password", "password", "again")
 
 
+class DeviceForm(forms.Form):
+    code = forms.CharField(
+        label="Code", max_length=100, help_text="Such as WXYZ-2345, as the program shows it.",
+        widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "characters", "spellcheck": "false"}),
+    )  # fmt: skip
+
+
 class TokenForm(forms.Form):
     name = forms.CharField(
         label="Name", max_length=1000, strip=False, help_text="What it is for, such as nightly-tests.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )  # fmt: skip
+    scope = forms.ChoiceField(label="Opens", choices=list(SCOPES.items()), initial=SUBMIT)
+    job = forms.IntegerField(label="Training", required=False, min_value=1, help_text="Its number, where it opens one.")
     days = forms.ChoiceField(label="Ends after", choices=list(_DAYS.items()), initial="90", required=False)
+
+    def clean(self) -> dict[str, Any]:
+        values: dict[str, Any] = super().clean() or {}
+        if values.get("scope") == "job" and not values.get("job") and "job" not in self.errors:
+            self.add_error("job", "Give the number of the training that it shall open.")
+        return values
+
+    def given_scope(self) -> str:
+        scope: str = self.cleaned_data["scope"]
+        return f"job:{self.cleaned_data['job']}" if scope == "job" else scope
 
     def expires_at(self) -> datetime | None:
         days = self.cleaned_data["days"]

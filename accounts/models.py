@@ -1,9 +1,9 @@
-"""API tokens and one-time links."""
+"""API tokens, requests for one by a program, and one-time links."""
 
 from django.conf import settings
 from django.db import models
 
-__all__ = ["ApiToken", "OneTimeLink"]
+__all__ = ["ApiToken", "DeviceGrant", "OneTimeLink"]
 
 
 class ApiToken(models.Model):
@@ -13,6 +13,8 @@ class ApiToken(models.Model):
     name = models.CharField(max_length=64)
     #: sha256 of the token, which is random enough to need no slow hash.
     digest = models.CharField(max_length=64, unique=True)
+    #: As `core.scopes` reads it.
+    scope = models.CharField(max_length=32, default="full")
     created_at = models.DateTimeField(auto_now_add=True)
     #: None: it ends when it is withdrawn.
     expires_at = models.DateTimeField(null=True, blank=True)
@@ -23,7 +25,28 @@ class ApiToken(models.Model):
 
     class Meta:
         ordering = ["name"]
-        constraints = [models.UniqueConstraint(fields=["user", "name"], name="one_api_token_of_a_name")]
+        constraints = [
+            models.UniqueConstraint(fields=["user", "name"], name="one_api_token_of_a_name"),
+            models.CheckConstraint(
+                condition=models.Q(scope__in=["read", "submit", "full"]) | models.Q(scope__startswith="job:"),
+                name="api_token_has_a_scope",
+            ),
+        ]
+
+
+class DeviceGrant(models.Model):
+    """A program's request for a token, which a user confirms in a browser. Gone once the program has the token."""
+
+    #: sha256 of the secret by which the program asks for its token, and of the code that the user types.
+    device_digest = models.CharField(max_length=64, unique=True)
+    code_digest = models.CharField(max_length=64, unique=True)
+    #: The machine as the program calls it, and the address that it asks from.
+    machine = models.CharField(max_length=64)
+    address = models.CharField(max_length=64)
+    scope = models.CharField(max_length=32)
+    expires_at = models.DateTimeField()
+    #: Who has confirmed it; None: nobody yet.
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, null=True, related_name="+")
 
 
 class OneTimeLink(models.Model):

@@ -20,6 +20,7 @@ from django.utils.crypto import salted_hmac
 from accounts.models import ApiToken
 from core.audit.entries import audit
 from core.errors import Conflict, field_error
+from core.scopes import FULL, checked_scope, job_of
 from core.text import checked_name
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "log_off",
     "log_on",
     "make_token",
+    "replace_token",
     "withdraw_token",
 ]
 
@@ -58,8 +60,12 @@ def digest_of(secret: str) -> str:
 
 
 @transaction.atomic
-def make_token(user: User, name: str, expires_at: datetime | None) -> NewToken:
-    name = checked_name(name, limit=64)
+def make_token(user: User, name: str, expires_at: datetime | None, scope: str = FULL) -> NewToken:
+    """Make a token of a new name. Raises UserError for a name, an end or a scope that does not fit."""
+    name, scope = checked_name(name, limit=64), checked_scope(scope)
+    job = job_of(scope)
+    if job is not None and not user.jobs.filter(pk=job).exists():
+        raise field_error("scope", f"You have no training {job}: take the number of one of yours.")
     if expires_at is not None and expires_at <= timezone.now():
         raise field_error("expires_at", "This moment is over: give one to come.")
     if user.api_tokens.filter(session_hash="").count() >= MAX_TOKENS:
@@ -67,31 +73,40 @@ def make_token(user: User, name: str, expires_at: datetime | None) -> NewToken:
     text = f"tide_{secrets.token_urlsafe(32)}"
     try:
         with transaction.atomic():
-            row = ApiToken.objects.create(user=user, name=name, digest=digest_of(text), expires_at=expires_at)
+            row = ApiToken.objects.create(
+                user=user, name=name, digest=digest_of(text), expires_at=expires_at, scope=scope
+            )
     except IntegrityError:
         sentence = f"You have a token {name!r} already: take another name, or withdraw that one."
         raise Conflict(sentence, fields={"name": [sentence]}) from None
-    _record(user, "made", row, after=_ends(row))
+    _record(user, "made", row, after=_facts(row))
     return NewToken(row, text)
 
 
 @transaction.atomic
 def withdraw_token(actor: User, token: ApiToken) -> None:
     ApiToken.objects.filter(pk=token.pk).delete()
-    _record(actor, "withdrew", token, before=_ends(token))
+    _record(actor, "withdrew", token, before=_facts(token))
 
 
 @transaction.atomic
 def create_token(user: User) -> str:
     """The token of `me/token/`; the earlier one of that name ends."""
-    earlier = user.api_tokens.select_for_update().filter(name=UNNAMED).first()
+    return replace_token(user, UNNAMED, None).text
+
+
+@transaction.atomic
+def replace_token(user: User, name: str, expires_at: datetime | None, scope: str = FULL) -> NewToken:
+    """Make a token; an earlier one of the name ends."""
+    earlier = user.api_tokens.select_for_update().filter(name=name, session_hash="").first()
     if earlier is not None:
         withdraw_token(user, earlier)
-    return make_token(user, UNNAMED, None).text
+    return make_token(user, name, expires_at, scope)
 
 
-def _ends(token: ApiToken) -> dict[str, str]:
-    return {"ends": f"{token.expires_at:%Y-%m-%d %H:%M} UTC" if token.expires_at else "never"}
+def _facts(token: ApiToken) -> dict[str, str]:
+    ends = f"{token.expires_at:%Y-%m-%d %H:%M} UTC" if token.expires_at else "never"
+    return {"scope": token.scope, "ends": ends}
 
 
 def _record(actor: User, verb: str, token: ApiToken, **values: dict[str, str]) -> None:

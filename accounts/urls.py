@@ -7,6 +7,7 @@ urlpatterns = [
     path("account/password/", views.account_password, name="account-password"),
     path("account/tokens/", views.account_token_make, name="account-token-make"),
     path("account/tokens/<int:token_id>/withdraw/", views.account_token_withdraw, name="account-token-withdraw"),
+    path("device/", views.device, name="device"),
     path("welcome/<int:link_id>/<str:secret>/", views.one_time_link, name="one-time-link"),
     path("users/", views.user_list, name="users"),
     path("users/invite/", views.user_invite, name="user-invite"),

@@ -1,6 +1,7 @@
 """Pages of accounts: one's own, the page that a one-time link opens, and all users for administrators."""
 
 from collections.abc import Callable
+from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth import login
@@ -13,13 +14,14 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from accounts import actions
+from accounts import actions, devices
 from accounts.authentication import BACKEND
-from accounts.forms import ROLES, InviteForm, NewPasswordForm, OwnPasswordForm, TokenForm
+from accounts.forms import ROLES, SCOPES, DeviceForm, InviteForm, NewPasswordForm, OwnPasswordForm, TokenForm
 from accounts.passwords import Handout, change_own_password, count_wrong_link, find_link, set_password_by_link
 from accounts.queries import find_user, user_row, users
 from accounts.tokens import NewToken, make_token, withdraw_token
 from core.errors import NotFound, UserError
+from core.keyset import Order
 from core.pages import Undo, carried_out, done, login_user, or_404, page_of, say, show_error
 from core.roles import is_cluster_admin, require_cluster_admin, role_of
 
@@ -28,6 +30,7 @@ __all__ = [
     "account_password",
     "account_token_make",
     "account_token_withdraw",
+    "device",
     "one_time_link",
     "user_activate",
     "user_deactivate",
@@ -68,9 +71,11 @@ def account_password(request: HttpRequest) -> HttpResponse:
 @require_POST
 def account_token_make(request: HttpRequest) -> HttpResponse:
     form = TokenForm(request.POST)
-    made = carried_out(
-        request, form, lambda: make_token(login_user(request), form.cleaned_data["name"], form.expires_at())
-    )
+
+    def make() -> NewToken:
+        return make_token(login_user(request), form.cleaned_data["name"], form.expires_at(), form.given_scope())
+
+    made = carried_out(request, form, make)
     # Not after a redirect: the token would have to lie somewhere in between.
     return _account_page(request, made=made) if made else _account_page(request, token_form=form)
 
@@ -79,6 +84,26 @@ def account_token_make(request: HttpRequest) -> HttpResponse:
 def account_token_withdraw(request: HttpRequest, token_id: int) -> HttpResponse:
     _withdraw_token(request, login_user(request), token_id)
     return redirect("account")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def device(request: HttpRequest) -> HttpResponse:
+    """Confirm or refuse a program's request for a token, by its code."""
+    form = DeviceForm(request.POST or (request.GET if "code" in request.GET else None))
+    context: dict[str, Any] = {"section": "account", "crumbs": [("Your account", "/account/"), ("Log-in", None)]}
+    if not form.is_valid():
+        return render(request, "accounts/device.html", {**context, "form": form}, status=400 if form.errors else 200)
+    try:
+        grant = devices.find(request, form.cleaned_data["code"])
+        if request.method == "POST" and (given := request.POST.get("answer", "")) in ("yes", "no"):
+            devices.answer(grant, login_user(request), confirmed=given == "yes")
+            return render(request, "accounts/device.html", {**context, "grant": grant, "answer": given})
+    except UserError as error:
+        form.add_error("code", error.message)
+        return render(request, "accounts/device.html", {**context, "form": form}, status=error.status)
+    opens = SCOPES[grant.scope]
+    context |= {"form": form, "grant": grant, "opens": opens, "days": devices.TOKEN_DAYS}
+    return render(request, "accounts/device.html", context)
 
 
 @never_cache
@@ -108,12 +133,12 @@ def one_time_link(request: HttpRequest, link_id: int, secret: str) -> HttpRespon
 def user_list(request: HttpRequest) -> HttpResponse:
     require_cluster_admin(request.user)
     search = request.GET.get("search", "").replace("\0", "")[:150]
-    page = page_of(request, users(search))
+    page = page_of(request, users(search), Order("username"))
     context = {
         "section": "users",
         "crumbs": [("Users", None)],
         "page": page,
-        "rows": [user_row(user) for user in page],
+        "rows": [user_row(user) for user in page.rows],
         "search": search,
     }
     return render(request, "accounts/users.html", context)

@@ -21,8 +21,6 @@ from tests.waiting import wait_until
 REPEATS = 9
 PAGES = {"fair share": "/fair-share/", "overview": "/", "list of jobs": "/jobs/"}
 PRIORITIES = (1000, 2500, 5000, 5000, 10000)
-#: Trainings that one request names.
-MOST_AT_ONCE = 200
 PATIENCE_SECONDS = 900.0
 
 
@@ -56,8 +54,7 @@ def measure(stack: RunningStack, api: httpx.Client, jobs: int) -> list[Result]:
         results.append(result(name, "ms", times))
         results.append(result(f"{name}: rows of tables", "", [text.count("<tr")]))
     begun = time.monotonic()
-    for at in range(0, jobs, MOST_AT_ONCE):
-        stop(api, numbers[at : at + MOST_AT_ONCE])
+    stop(api, numbers)
     answered = time.monotonic() - begun
     wait_until(lambda: not api.get("jobs/?state=active").json()["results"], "all are over", PATIENCE_SECONDS)
     over = time.monotonic() - begun

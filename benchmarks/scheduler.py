@@ -8,7 +8,9 @@ as many run as fit and the others wait. The ratio is to the next smaller size in
 and slots that cost ten times as much are linear.
 
 `10 groups` is the same jobs in ten instance groups with quotas and weights on one resource group; its ratio is to the
-one group of the same size.
+one group of the same size. `overlapping` is the largest size with a resource group for each instance group: of ten,
+each host is in half of them, at random; of a hundred in a chain, in one, or in one and the next; of a hundred in pairs,
+in two at random.
 
 Jobs ask for up to 1 to 32 GPUs with priorities from a fixed seed, 1.5 times as many in all as there are; a tenth needs
 at least 4 at once. Times are the processor's, a cycle's without the garbage collector, as in the scheduler. A preview
@@ -17,6 +19,7 @@ is measured without its queries here, and by `benchmarks.previews` with them.
 
 import random
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from benchmarks.results import Result, arguments, result, show
@@ -36,6 +39,9 @@ GROUPS = 10
 WAITING = (100, 400, 1_000, 4_000)
 PREVIEWED = (20, 400)
 
+#: The resource groups of a host, by its place among all (from 0 to 1).
+Offer = Callable[[random.Random, float, Sequence[str]], tuple[str, ...]]
+
 
 def main() -> None:
     options = arguments(__doc__ or "").parse_args()
@@ -48,7 +54,7 @@ def main() -> None:
                 name = f"{policy}, {kind}: {jobs:,} jobs on {slots:,}"
                 found.append(result(name, "ms", times, "the size before", former.get(kind, ())))
                 former[kind] = times
-    found += shared() + queue() + previews()
+    found += shared() + overlapping() + queue() + previews()
     show(found, options.json)
 
 
@@ -64,9 +70,21 @@ def shared() -> list[Result]:
     return found
 
 
+def overlapping() -> list[Result]:
+    """Between instance groups that share only some of their slots; see `scheduling.flow`."""
+    jobs, slots = SIZES[-1]
+    alone, found = cycles("fairshare", jobs, slots), []
+    for groups, how, offer in OVERLAPS:
+        first = offered(divided(many_jobs("fairshare", jobs, slots), groups), offer)
+        for kind, snapshot in after_some(first).items():
+            times, former = measured(snapshot, REPEATS), measured(alone[kind], REPEATS)
+            found.append(result(f"{groups} overlapping {how}, {kind}", "ms", times, "one group", former))
+    return found
+
+
 def queue() -> list[Result]:
     """Nearly everybody waits: the sentences say for whom."""
-    found, former = [], []
+    found, former = list[Result](), list[float]()
     for waiting in WAITING:
         times = measured(cycles("fairshare", waiting, 8)["steady"], REPEATS)
         found.append(result(f"fairshare: {waiting:,} wait for 8", "ms", times, "the size before", former))
@@ -106,6 +124,10 @@ def cycles(policy: PolicyName, jobs: int, slots: int, groups: int = 1) -> dict[s
     first = many_jobs(policy, jobs, slots)
     if groups > 1:
         first = divided(first, groups)
+    return after_some(first)
+
+
+def after_some(first: Snapshot) -> dict[str, Snapshot]:
     cluster = SimulatedCluster(first)
     for _ in range(3):
         cluster.cycle()
@@ -139,6 +161,37 @@ def divided(snapshot: Snapshot, groups: int) -> Snapshot:
     parts = tuple(replace(whole, name=name, quota=quota, weight=1 + number % 3) for number, name in enumerate(names))
     jobs = tuple(replace(job, group=names[job.id % groups]) for job in snapshot.jobs)
     return replace(snapshot, groups=parts, jobs=jobs)
+
+
+def offered(snapshot: Snapshot, offer: Offer) -> Snapshot:
+    """Each instance group on a resource group of its own, which some of the hosts offer."""
+    names = [f"gpus-{number}" for number in range(len(snapshot.groups))]
+    groups = tuple(replace(one, resource_group=name) for one, name in zip(snapshot.groups, names, strict=True))
+    hosts = sorted({slot.ref.host for slot in snapshot.slots})
+    dice = random.Random(len(names))
+    offers = {host: offer(dice, number / len(hosts), names) for number, host in enumerate(hosts)}
+    slots = tuple(replace(slot, resource_groups=offers[slot.ref.host]) for slot in snapshot.slots)
+    return replace(snapshot, groups=groups, slots=slots)
+
+
+def _half(dice: random.Random, place: float, names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if dice.random() < 0.5) or (dice.choice(names),)
+
+
+def _chained(dice: random.Random, place: float, names: Sequence[str]) -> tuple[str, ...]:
+    first = int(place * len(names))
+    return tuple(names[first : first + dice.choice((1, 2))])
+
+
+def _two(dice: random.Random, place: float, names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(sorted(dice.sample(names, 2)))
+
+
+OVERLAPS: tuple[tuple[int, str, Offer], ...] = (
+    (10, "at random", _half),
+    (100, "in a chain", _chained),
+    (100, "in pairs", _two),
+)
 
 
 def _job(number: int, most: int, dice: random.Random) -> JobView:

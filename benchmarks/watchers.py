@@ -1,9 +1,10 @@
 """Many websocket clients in one process, for `benchmarks.websockets`. They report when an event reached all of them.
 
-    python -m benchmarks.watchers PORT COUNT COOKIE
+    python -m benchmarks.watchers PORT COUNT COOKIE AT_ONCE
 
-Writes "connected" once all are, and then a line of JSON per event: the milliseconds from its `sent` to each client. The
-clients are as thin as can be, for they share the machine with what is measured.
+Writes "connected SECONDS" once the server has answered what all subscribe to, and then a line of JSON per event: the
+milliseconds from its `sent` to each client. The clients are as thin as can be, for they share the machine with what is
+measured.
 """
 
 import asyncio
@@ -19,7 +20,6 @@ import time
 import uvloop
 
 SENT = re.compile(rb'"sent": ([0-9.]+)')
-AT_ONCE = 50
 TEXT, PING, PONG = 1, 9, 10
 #: In place of a frame's length: the two bytes that follow say it.
 LONGER = 126
@@ -30,7 +30,9 @@ class Watcher(asyncio.Protocol):
     def __init__(self, handshake: bytes, arrivals: "Arrivals") -> None:
         self.handshake = handshake
         self.arrivals = arrivals
-        self.open: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        #: Until the server has answered the first subscription.
+        self.heard: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.is_open = False
         self.head = self.rest = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -38,19 +40,21 @@ class Watcher(asyncio.Protocol):
         self.transport.write(self.handshake)
 
     def data_received(self, data: bytes) -> None:
-        if not self.open.done():
+        if not self.is_open:
             self.head += data
             if b"\r\n\r\n" not in self.head:
                 return
             assert self.head.startswith(b"HTTP/1.1 101"), self.head[:200]
             self.transport.write(masked(SUBSCRIBE))
-            self.open.set_result(None)
+            self.is_open = True
             data = self.head.partition(b"\r\n\r\n")[2]
         self.rest += data
         while frame := self._next_frame():
             opcode, payload = frame
             if opcode == PING:
                 self.transport.write(masked(payload, PONG))
+            elif opcode == TEXT and not self.heard.done():
+                self.heard.set_result(None)
             for sent in SENT.findall(payload):
                 self.arrivals.add(sent)
 
@@ -108,22 +112,23 @@ def handshake(port: int, cookie: str) -> bytes:
     return "".join(f"{line}\r\n" for line in [*lines, ""]).encode()
 
 
-async def watch(port: int, count: int, cookie: str) -> None:
-    loop, arrivals, gate = asyncio.get_running_loop(), Arrivals(count), asyncio.Semaphore(AT_ONCE)
+async def watch(port: int, count: int, cookie: str, at_once: int) -> None:
+    loop, arrivals, gate = asyncio.get_running_loop(), Arrivals(count), asyncio.Semaphore(at_once)
+    begun = loop.time()
 
     async def connect() -> None:
         async with gate:
             _, watcher = await loop.create_connection(
                 lambda: Watcher(handshake(port, cookie), arrivals), "127.0.0.1", port
             )
-            await watcher.open
+            await watcher.heard
 
     await asyncio.gather(*(connect() for _ in range(count)))
-    print("connected", flush=True)
+    print("connected", loop.time() - begun, flush=True)
     await loop.run_in_executor(None, sys.stdin.read)  # until the benchmark closes it
     arrivals.over = True
 
 
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_NOFILE, (10_000, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    uvloop.run(watch(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]))
+    uvloop.run(watch(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])))

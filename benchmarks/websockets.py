@@ -1,14 +1,19 @@
 """Latency of an allocation event to 500 and 2,000 browsers of one web process, against a channel layer.
 
-    python -m benchmarks.websockets [--long] [--json FILE]
+    python -m benchmarks.websockets [--long] [--slow] [--json FILE]
 
 A real uvicorn serves the site with a database of its own, and another one the same clients by a consumer in a group of
 channels_redis (`plain_fanout.py`), over the same broker, in turns. An event goes out when the one before has come to
 all clients, at least 0.7 s later; its time counts from before it is written (to the database, ours) or sent (the
 competitor's) until a client has read it. Every client must get every event. "While 8 train" adds what trainings
 publish meanwhile, eight progress events a second. Publisher, web process and clients share this machine.
+
+--slow measures another thing, and nothing else: how long 200 browsers that come at once need to be heard, at the server
+of `manage.py up`, alone and beside 500 connections that send nothing, a head or a body byte by byte, or a head without
+end, and come again where they are closed; and the memory of the web process.
 """
 
+import itertools
 import json
 import os
 import resource
@@ -20,10 +25,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from benchmarks.results import Result, arguments, result, show
 from benchmarks.site import signed_in
@@ -31,6 +38,7 @@ from tests.journey.running_stack import ROOT, free_port
 from tests.waiting import wait_until
 
 CLIENTS = (500, 2000)
+SLOW_CLIENTS, SLOW_CONNECTIONS = 200, 500
 GAP_SECONDS = 0.7
 ARRIVAL_SECONDS = 60.0
 WARM_UP = 3
@@ -40,24 +48,113 @@ Send = Callable[[dict[str, Any]], None]
 
 
 def main() -> None:
-    options = arguments(__doc__ or "").parse_args()
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--slow", action="store_true", help="handshakes beside slow connections, and memory")
+    options = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_NOFILE, (10_000, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     events = 60 if options.long else 15
     with tempfile.TemporaryDirectory(prefix="tide") as folder, _broker(Path(folder)) as url:
         cookie = _prepare(Path(folder), url)
         results: list[Result] = []
-        for clients in CLIENTS:
+        if options.slow:
+            results = _beside_slow_ones(Path(folder), url, cookie, 15 if options.long else 5)
+        for clients in () if options.slow else CLIENTS:
             times = {}
             for side in ("plain", "ours"):
-                with _site(side, Path(folder), url) as port, _watchers(port, clients, cookie) as watchers:
+                with _site(side, Path(folder), url) as (port, _), _watchers(port, clients, cookie) as (watchers, _):
                     times[side] = _measure(watchers, SENDERS[side], events)
                     if side == "ours" and clients == CLIENTS[0]:
                         with _trainings():
                             busy = _measure(watchers, SENDERS[side], events)
             results += _rows(f"{clients} clients", times["ours"], times["plain"])
-        results += _rows(f"{CLIENTS[0]} clients while 8 train", busy)
+        if not options.slow:
+            results += _rows(f"{CLIENTS[0]} clients while 8 train", busy)
     print(f"load {os.getloadavg()[0]:.1f}", file=sys.stderr)
     show(results, options.json)
+
+
+def _beside_slow_ones(folder: Path, broker_url: str, cookie: str, rounds: int) -> list[Result]:
+    """Rows of seconds until all are heard, and of MiB, the web process new in each round."""
+    seconds: dict[str, list[float]] = {"alone": [], "beside slow ones": []}
+    memory: dict[str, list[float]] = {}
+    for _, kind in itertools.product(range(rounds), seconds):
+        with ExitStack() as stack:
+            port, web = stack.enter_context(_site("served", folder, broker_url))
+            page = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            page.sendall(b"GET /login/ HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")
+            assert page.recv(12) == b"HTTP/1.1 200", "the site is loaded"
+            if kind != "alone":
+                stack.enter_context(_slow_connections(port))
+            memory.setdefault(f"memory before, {kind}", []).append(_mebibytes(web))
+            watchers = stack.enter_context(_watchers(port, SLOW_CLIENTS, cookie, at_once=SLOW_CLIENTS))
+            seconds[kind].append(watchers[1])
+            memory.setdefault(f"with {SLOW_CLIENTS} websockets, {kind}", []).append(_mebibytes(web))
+    rows = [result(f"{SLOW_CLIENTS} handshakes, {kind}", "s", values) for kind, values in seconds.items()]
+    return [*rows, *(result(kind, "MiB", values) for kind, values in memory.items())]
+
+
+def _mebibytes(process: subprocess.Popen[bytes]) -> float:
+    return float(psutil.Process(process.pid).memory_info().rss) / 1024**2
+
+
+@contextmanager
+def _slow_connections(port: int) -> Iterator[None]:
+    """Keep so many open for as long as the body runs, which begins when all have been slow for 3 seconds."""
+    over = threading.Event()
+    begun = threading.Event()
+    thread = threading.Thread(target=_send_slowly, args=(port, begun, over))
+    thread.start()
+    try:
+        assert begun.wait(ARRIVAL_SECONDS)
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+#: What a slow connection begins with, and what it goes on with each second.
+SLOW_WAYS = (
+    (b"", b""),
+    (b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ", b"a"),
+    (b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n", b"".join(b"X-%d: a\r\n" % number for number in range(2000))),
+    (b"POST /login/ HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000000\r\n\r\n", b"a"),
+)
+
+
+def _send_slowly(port: int, begun: threading.Event, over: threading.Event) -> None:
+    connections: dict[int, socket.socket] = {}
+    for turn in itertools.count():
+        for number in range(SLOW_CONNECTIONS):
+            first, more = SLOW_WAYS[number % len(SLOW_WAYS)]
+            try:
+                if number not in connections:
+                    connections[number] = socket.create_connection(("127.0.0.1", port), timeout=5)
+                    connections[number].sendall(first)
+                    connections[number].setblocking(False)
+                elif _is_closed(connections[number]):
+                    connections.pop(number).close()
+                else:
+                    connections[number].send(more)
+            except OSError:  # closed, or it takes no more
+                if number in connections and _is_closed(connections[number]):
+                    connections.pop(number).close()
+        if turn == 3:
+            begun.set()
+        if over.wait(1):
+            break
+    for connection in connections.values():
+        connection.close()
+
+
+def _is_closed(connection: socket.socket) -> bool:
+    try:
+        while connection.recv(65536):
+            pass
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _rows(name: str, ours: list[float], plain: list[float] | None = None) -> list[Result]:
@@ -182,31 +279,33 @@ def _prepare(folder: Path, broker_url: str) -> str:
 
 
 @contextmanager
-def _site(side: str, folder: Path, broker_url: str) -> Iterator[int]:
+def _site(side: str, folder: Path, broker_url: str) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
     port = free_port()
-    application = {"ours": "webapp.asgi:application", "plain": "benchmarks.plain_fanout:application"}[side]
+    application = {"plain": "benchmarks.plain_fanout:application"}.get(side, "webapp.asgi:application")
     environment = dict(os.environ)
     if side == "plain":
         del environment["DJANGO_SETTINGS_MODULE"]
     command = [sys.executable, "-m", "uvicorn", application, "--port", str(port), "--log-level", "warning"]
+    if side == "served":
+        command = [sys.executable, "-m", "webapp.embedded.serve", "127.0.0.1", f"http:{port}"]
     with subprocess.Popen(command, cwd=ROOT, env=environment) as process:
         try:
             wait_until(lambda: _listens(port), "the web process listens")
-            yield port
+            yield port, process
         finally:
             process.kill()
 
 
 @contextmanager
-def _watchers(port: int, clients: int, cookie: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "benchmarks.watchers", str(port), str(clients), cookie]
+def _watchers(port: int, clients: int, cookie: str, at_once: int = 50) -> Iterator[tuple[subprocess.Popen[str], float]]:
+    """The process, and the seconds in which all of them were heard: `at_once` at a time."""
+    command = [sys.executable, "-m", "benchmarks.watchers", str(port), str(clients), cookie, str(at_once)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, cwd=ROOT, text=True, **pipes) as process:
         try:
-            assert _line(process) == "connected\n"
-            # The last of them have said what they subscribe to, but the server may not have heard it yet.
-            time.sleep(2)
-            yield process
+            word, seconds = _line(process).split()
+            assert word == "connected"
+            yield process, float(seconds)
         finally:
             process.kill()
 

@@ -12,10 +12,11 @@ from html import escape
 from typing import Any
 
 import plotly.graph_objects as go
+from plotly.io.json import to_json_plotly
 
 from core.time import iso
 
-__all__ = ["SEVERAL", "Band", "JobLook", "Step", "as_json", "fill_pattern", "job_look", "layout", "tide_figure"]
+__all__ = ["SEVERAL", "Band", "JobLook", "Step", "figure", "fill_pattern", "job_look", "tide_figure"]
 
 #: Okabe and Ito's hues and four more by lightness, ordered so that jobs submitted one after the other look different.
 _COLOURS = (
@@ -31,6 +32,17 @@ _TICK_FORMATS = [
     {"dtickrange": [None, 59_999], "value": "%H:%M:%S\n%b %-d"},
     {"dtickrange": [60_000, None], "value": "%H:%M\n%b %-d"},
 ]
+
+#: What all figures have.
+_LAYOUT = {
+    "margin": {"l": 52, "r": 16, "t": 8, "b": 44},
+    "paper_bgcolor": "rgba(0,0,0,0)",
+    "plot_bgcolor": "rgba(0,0,0,0)",
+    "font": {"size": 12},
+    "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
+    "showlegend": True,
+    "dragmode": False,
+}
 
 
 @dataclass(frozen=True)
@@ -70,13 +82,15 @@ class Band:
 
 
 def job_look(job: int) -> JobLook:
-    """The same for a job everywhere. Neighbours by number differ in all three, and those of one hue in the pattern."""
+    """The same for a job everywhere. Neighbours by number differ in all three, and those of one hue in the pattern.
+
+    312 in a row differ in letter or hue: 26 letters and 12 hues alone would meet again after 156.
+    """
     hue = job % len(_COLOURS)
     colour = _COLOURS[hue]
     ink = "#000000" if colour in _LIGHT else "#ffffff"
-    return JobLook(
-        hue, colour, ink, chr(ord("A") + (job - 1) % 26), (job + job // len(_COLOURS)) % len(_PATTERN_SHAPES)
-    )
+    letter = chr(ord("A") + (job - 1 + (job - 1) // 156) % 26)
+    return JobLook(hue, colour, ink, letter, (job + job // len(_COLOURS)) % len(_PATTERN_SHAPES))
 
 
 def tide_figure(
@@ -93,36 +107,46 @@ def tide_figure(
 
     capacities: the capacity as it was, where that is known; without them the line is that of now.
     """
-    figure = go.Figure(layout=layout())
-    figure.add_trace(_changing_trace(held))
-    if pool:
-        figure.add_trace(_free_trace())
     label = "GPUs in the pool" if pool else "Most that it may have"
-    figure.add_trace(_capacity_trace(capacity, label, capacities or ()))
-    figure.add_trace(_changes_trace())
-    figure.update_xaxes(type="date", title_text="Time of day", hoverformat="%H:%M:%S", tickformatstops=_TICK_FORMATS)
-    figure.update_yaxes(title_text="GPUs", rangemode="tozero", tick0=0, dtick=max(1, -(-capacity // 8)), zeroline=False)
-    figure.update_yaxes(range=[0, max(1, capacity) * 1.1])
-    meta = {"kind": "tide", "capacity": capacity, "has_past_capacity": capacities is not None, "pool": pool}
-    figure.update_layout(meta=meta, hovermode="closest")
-    values = as_json(figure)
+    traces = [
+        _changing_trace(held),
+        *([_free_trace()] if pool else []),
+        _capacity_trace(capacity, label, capacities or ()),
+        _changes_trace(),
+    ]
+    values = figure(
+        traces,
+        xaxis={
+            "type": "date",
+            "title": {"text": "Time of day"},
+            "hoverformat": "%H:%M:%S",
+            "tickformatstops": _TICK_FORMATS,
+        },
+        yaxis={
+            "title": {"text": "GPUs"},
+            "rangemode": "tozero",
+            "tick0": 0,
+            "dtick": max(1, -(-capacity // 8)),
+            "zeroline": False,
+            "range": [0, max(1, capacity) * 1.1],
+        },
+        meta={"kind": "tide", "capacity": capacity, "has_past_capacity": capacities is not None, "pool": pool},
+        hovermode="closest",
+    )
     # Plotly's checks take longer than all else on a page of many jobs; what a band is made of is checked once, below.
     values["data"] = [*map(_band_trace, bands), *values["data"]]
     return values
 
 
-def layout() -> go.Layout:
-    """The layout of all figures; the browser adds the theme's colours."""
-    return go.Layout(
-        template="none",
-        margin={"l": 52, "r": 16, "t": 8, "b": 44},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        font={"size": 12},
-        legend={"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
-        showlegend=True,
-        dragmode=False,
-    )
+def figure(traces: Sequence[go.Scatter], **looks: Any) -> dict[str, Any]:
+    """Return a figure as `json_script` takes it. looks: of its layout; the browser adds the theme's colours.
+
+    Plotly has checked each trace as it was made, and checks the layout here; a `go.Figure` would check all of it again.
+    """
+    layout = go.Layout(**{**_LAYOUT, **looks})
+    parts = {"data": [trace.to_plotly_json() for trace in traces], "layout": layout.to_plotly_json()}
+    values: dict[str, Any] = json.loads(to_json_plotly(parts))
+    return values
 
 
 def _band_trace(band: Band) -> dict[str, Any]:
@@ -205,10 +229,3 @@ def _changes_trace() -> go.Scatter:
         hovertemplate="%{text}<extra></extra>",
         showlegend=False,
     )
-
-
-def as_json(figure: go.Figure) -> dict[str, Any]:
-    """The figure after Plotly's own checks, as `json_script` takes it."""
-    values: dict[str, Any] = json.loads(figure.to_json())
-    del values["layout"]["template"]
-    return values

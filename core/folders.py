@@ -15,6 +15,7 @@ __all__ = [
     "FolderFacts",
     "Listing",
     "folder_facts",
+    "is_own",
     "listing",
     "regular_files",
     "resolve_under",
@@ -68,10 +69,20 @@ def resolve_under(text: str, roots: Sequence[Path], *, field: str = "path") -> P
     """The real path, which must lie below one of the roots; a relative one is taken from the first root."""
     allowed, path = _look_up(text, roots, below=True)
     if not allowed:
-        raise field_error(field, f"The path is outside the allowed folders: put it below {_named(roots)}.")
+        sentence = f"The path is outside the allowed folders: put it below {_named(roots)}."
+        raise field_error(field, sentence, code="outside")
     if path is None:
-        raise field_error(field, "There is nothing at this path: check the spelling.")
+        raise field_error(field, "There is nothing at this path: check the spelling.", code="missing")
     return path
+
+
+def is_own(text: str, roots: Sequence[Path]) -> bool:
+    """Whether the path leads into the folders that Tidepool keeps for itself below the first root."""
+    try:
+        path = Path(os.path.realpath(roots[0] / text))
+    except (OSError, ValueError):
+        return False
+    return any(path.is_relative_to(own) for own in _own(roots))
 
 
 def regular_files(folder: Path) -> Iterator[tuple[str, Path]]:
@@ -114,7 +125,7 @@ def listing(path: str, roots: Sequence[Path], *, after: str = "", page_size: int
     allowed, folder = _look_up(path, roots, below=False)
     if not allowed:
         raise field_error("path", f"This is outside the allowed folders: look below {_named(roots)}.")
-    if folder is None or not folder.is_dir():
+    if folder is None or not folder.is_dir() or is_own(str(folder), roots):
         raise field_error("path", "There is no such folder: it may have been moved. Go back and look again.")
     page = heapq.nsmallest(page_size + 1, _entries(folder, real_roots, after), key=lambda entry: entry.key)
     more = page[page_size - 1].key if len(page) > page_size else ""
@@ -122,11 +133,11 @@ def listing(path: str, roots: Sequence[Path], *, after: str = "", page_size: int
 
 
 def _entries(folder: Path, real_roots: Sequence[Path], after: str) -> Iterator[Entry]:
-    hidden = _OWN if folder == real_roots[0] else ()
+    hidden = [str(own) for own in _own(real_roots)]
     try:
         with os.scandir(folder) as found:
             for raw in found:
-                if raw.name.startswith(".") or raw.name in hidden or not raw.name.isprintable():
+                if raw.name.startswith(".") or raw.path in hidden or not raw.name.isprintable():
                     continue
                 entry = _entry(raw, real_roots)
                 if entry is not None and entry.key > after:
@@ -152,6 +163,10 @@ def _trail(folder: Path, real_roots: Sequence[Path]) -> list[tuple[str, str]]:
 
 def _real(roots: Sequence[Path]) -> list[Path]:
     return [Path(os.path.realpath(root)) for root in roots]
+
+
+def _own(roots: Sequence[Path]) -> list[Path]:
+    return _real([roots[0] / name for name in _OWN])
 
 
 def _named(roots: Sequence[Path]) -> str:

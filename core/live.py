@@ -7,7 +7,7 @@ that is down never fails a write. `hub.py` fans events out to browsers.
 import json
 import logging
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal
@@ -36,6 +36,7 @@ __all__ = [
     "jobs_topic_of",
     "merge",
     "publish",
+    "publish_all",
     "without_nan",
 ]
 
@@ -55,6 +56,8 @@ JOBS = "jobs"
 
 Kind = Literal["state", "append"]
 
+#: Events that a line of the log names.
+_MOST_NAMED = 3
 #: How many levels of keys a state event merges; below, a value replaces the old one. So
 #: `{"slots": {"host:0": {"job": 3}}}` changes one field of one slot, while a job's reason is replaced as a whole.
 #: Nothing is removed by a state event: what goes gets a state of its own.
@@ -88,20 +91,32 @@ def jobs_topic_of(user: int) -> str:
 
 def publish(topic: str, kind: Kind, data: dict[str, Any]) -> None:
     """Number the event in the caller's transaction and send it once that is committed."""
-    data = without_nan(data)
+    publish_all(kind, {topic: data})
+
+
+def publish_all(kind: Kind, news: Mapping[str, dict[str, Any]]) -> None:
+    """Publish one event for each of these topics, in as many queries as for one."""
+    if not news:
+        return
     with transaction.atomic():
-        event = Event(topic, _next_seq(topic), kind, data)
-        transaction.on_commit(partial(_send, event))
+        seqs = hold(*news)
+        # The rows stay locked until the commit: events of a topic are committed in the order of their numbers.
+        Topic.objects.filter(name__in=seqs).update(seq=F("seq") + 1)
+        events = [Event(topic, seqs[topic] + 1, kind, without_nan(data)) for topic, data in news.items()]
+        transaction.on_commit(partial(_send, events))
 
 
-def hold(*topics: str) -> None:
-    """Lock these topics until the caller's transaction ends, where it will lock other rows before it publishes."""
+def hold(*topics: str) -> dict[str, int]:
+    """Lock these topics until the caller's transaction ends, and return the newest number of each.
+
+    For those who will lock other rows before they publish.
+    """
     locked = Topic.objects.select_for_update().filter(name__in=topics).order_by("name")
-    known = set(locked.values_list("name", flat=True))
-    missing = [Topic(name=topic) for topic in topics if topic not in known]
-    if missing:
+    found = dict(locked.values_list("name", "seq"))
+    if missing := [Topic(name=topic) for topic in topics if topic not in found]:
         Topic.objects.bulk_create(missing, ignore_conflicts=True)
-        list(locked)
+        found = dict(locked.values_list("name", "seq"))
+    return found
 
 
 def current_seqs(topics: Iterable[str]) -> dict[str, int]:
@@ -138,16 +153,12 @@ def _merge(old: dict[str, Any], new: dict[str, Any], depth: int) -> dict[str, An
     return merged
 
 
-def _next_seq(topic: str) -> int:
-    # The row stays locked until the commit: events of a topic are committed in the order of their numbers.
-    if not Topic.objects.filter(name=topic).update(seq=F("seq") + 1):
-        Topic.objects.get_or_create(name=topic)
-        Topic.objects.filter(name=topic).update(seq=F("seq") + 1)
-    return Topic.objects.values_list("seq", flat=True).get(name=topic)
-
-
-def _send(event: Event) -> None:
+def _send(events: Sequence[Event]) -> None:
     try:
-        connect().publish(LIVE_CHANNEL, json.dumps(asdict(event), cls=DjangoJSONEncoder, allow_nan=False))
+        with connect().pipeline(transaction=False) as pipeline:
+            for event in events:
+                pipeline.publish(LIVE_CHANNEL, json.dumps(asdict(event), cls=DjangoJSONEncoder, allow_nan=False))
+            pipeline.execute()
     except (redis.RedisError, OSError) as error:
-        logger.warning("event %s of %s was not published, pages will fetch it: %s", event.seq, event.topic, error)
+        topics = ", ".join(f"{event.topic} {event.seq}" for event in events[:_MOST_NAMED])
+        logger.warning("%s events (%s) were not published, pages will fetch them: %s", len(events), topics, error)

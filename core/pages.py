@@ -10,12 +10,12 @@ from django.contrib import messages
 from django.contrib.auth.models import User
 from django.contrib.messages.storage.base import Message
 from django.core.exceptions import ValidationError
-from django.core.paginator import Page, Paginator
 from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest
 from django.utils.functional import SimpleLazyObject
 
 from core.errors import UserError
+from core.keyset import KeysetPage, Order, keyset_page
 from core.roles import may_change
 
 __all__ = [
@@ -38,9 +38,9 @@ Row = TypeVar("Row", bound=Model)
 Thing = TypeVar("Thing")
 
 
-def page_of(request: HttpRequest, rows: QuerySet[Row]) -> Page[Row]:
-    """The page that the address asks for; the nearest one where there is no such page."""
-    return Paginator(rows, PAGE_SIZE).get_page(request.GET.get("page"))
+def page_of(request: HttpRequest, rows: QuerySet[Row], order: Order) -> KeysetPage[Row]:
+    """The page of a list that the address asks for. UserError where the list has no such place."""
+    return keyset_page(rows, order, request.GET.dict(), PAGE_SIZE)
 
 
 def done(request: HttpRequest, action: Callable[[], object]) -> bool:

@@ -1,6 +1,6 @@
 """Rows that people register by name, with owner and numbered versions: datasets, models and their templates."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
@@ -45,9 +45,19 @@ def refuse_foreign(user: User, row: Owned | None, what: str) -> None:
 
 
 @transaction.atomic
-def store_version(owner: User, version: Any, rows: QuerySet[Any], name: str, what: str, **described: str) -> None:
-    """Store the next version of the row of this name, which is made where there is none, and described anew."""
-    row, _ = rows.update_or_create(name=name, defaults=described, create_defaults={"owner": owner, **described})
+def store_version(
+    owner: User,
+    version: Any,
+    rows: QuerySet[Any],
+    name: str,
+    what: str,
+    new: Mapping[str, str] | None = None,
+    /,
+    **described: str,
+) -> None:
+    """Store the next version of the row of this name, described anew; where there is none it is made, with `new`."""
+    first = {"owner": owner, **described, **(new or {})}
+    row, _ = rows.update_or_create(name=name, defaults=described, create_defaults=first)
     refuse_foreign(owner, row, what)
     version.number = (row.versions.aggregate(newest=Max("number"))["newest"] or 0) + 1
     row.versions.add(version, bulk=False)
@@ -67,4 +77,4 @@ def kept_if_used(refusal: Refusal) -> Iterator[None]:
     try:
         yield
     except ProtectedError as error:
-        raise Conflict(refusal(error.protected_objects)) from error
+        raise Conflict(refusal(error.protected_objects), code="in_use") from error

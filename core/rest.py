@@ -218,9 +218,9 @@ def signed_in(request: Request) -> User:
     return request.user
 
 
-def validated(serializer: type[serializers.BaseSerializer[Any]], data: Any) -> dict[str, Any]:
+def validated(serializer: type[serializers.BaseSerializer[Any]], data: Any, **context: Any) -> dict[str, Any]:
     """The values that `serializer` reads from `data`. Raises DRF's ValidationError for those that do not fit."""
-    given = serializer(data=data)
+    given = serializer(data=data, context=context)
     given.is_valid(raise_exception=True)
     return dict(given.validated_data)
 

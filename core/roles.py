@@ -7,6 +7,7 @@
 
 Viewers are members of Django's group "viewers", so that its own tools can make and unmake them, too. What a viewer
 sends is refused before any view is asked (`webapp/middleware.py` and `SignedIn`), so that none can forget it.
+So is what the scope of a token does not open (`core/scopes.py`).
 """
 
 from typing import Any, Protocol
@@ -18,10 +19,10 @@ from rest_framework.permissions import IsAuthenticated
 from rest_framework.request import Request
 
 from core.errors import NotAllowed
+from core.scopes import FULL, SAFE_METHODS, refuse_beyond_scope
 
 __all__ = [
     "OWN_MATTERS",
-    "SAFE_METHODS",
     "VIEWERS",
     "Asking",
     "Owned",
@@ -37,7 +38,6 @@ __all__ = [
 ]
 
 VIEWERS = "viewers"
-SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 #: (method, name of the address): all that a viewer may send. It concerns nobody but the sender.
 OWN_MATTERS = frozenset(
     {
@@ -49,6 +49,7 @@ OWN_MATTERS = frozenset(
         ("DELETE", "api:job-filter"),
         ("DELETE", "api:token"),
         ("DELETE", "api:my-token"),
+        ("DELETE", "api:my-current-token"),
         ("POST", "api:my-password"),
         ("POST", "account-password"),
         ("POST", "account-token-withdraw"),
@@ -75,11 +76,12 @@ class Role(TextChoices):
 
 
 class SignedIn(IsAuthenticated):
-    """Every endpoint asks for it: nobody without a log-in, nothing that viewers send."""
+    """Every endpoint asks for it: no strangers, nothing beyond a token's scope, nothing that viewers send."""
 
     def has_permission(self, request: Request, view: Any) -> bool:
         if not super().has_permission(request, view):
             return False
+        refuse_beyond_scope(getattr(request.auth, "scope", FULL), request._request)
         refuse_what_viewers_send(request.user, request._request)
         return True
 

@@ -62,7 +62,8 @@ def begin(owner: User, name: str, size_bytes: int) -> Upload:
             "size_bytes", f"The file must have 1 to {limit:,} bytes: pick its folder on the server instead."
         )
     if size_bytes > free:
-        raise field_error("size_bytes", f"The server has only {free:,} bytes left: ask an administrator to make room.")
+        sentence = f"The server has only {free:,} bytes left: ask an administrator to make room."
+        raise field_error("size_bytes", sentence, code="disk_full")
     if Upload.objects.filter(owner=owner).count() >= _MAX_OPEN:
         raise Conflict(f"You have {_MAX_OPEN} uploads that are not finished: finish or remove one.")
     upload = Upload(key=secrets.token_hex(16), owner=owner, name=name, size_bytes=size_bytes)

@@ -77,6 +77,8 @@ def version_live(version: DatasetVersion) -> dict[str, Any]:
 def datasets_live(ids: list[int]) -> dict[str, Any]:
     """The newest versions of these datasets; what is gone says so."""
     seq = current_seqs([DATASETS])[DATASETS]
-    found = {row.pk: version_live(row.latest[0]) for row in datasets().filter(pk__in=ids)}  # type: ignore[attr-defined]
+    storable = [number for number in ids if number < 2**63]
+    rows = datasets().filter(pk__in=storable)
+    found = {row.pk: version_live(row.latest[0]) for row in rows}  # type: ignore[attr-defined]
     state = {str(pk): found.get(pk, {"state": "DELETED"}) for pk in ids}
     return {"seq": seq, "state": state, "append": {}}

@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from core.archive import ARCHIVE_SUFFIXES
+from core.keyset import Order
 from core.models import Upload
 from core.pages import carried_out, done, login_user, or_404, page_of
 from core.roles import may_edit
@@ -62,12 +63,12 @@ _KINDS = {
 
 @require_safe
 def dataset_list(request: HttpRequest) -> HttpResponse:
-    page = page_of(request, datasets().order_by("name"))
+    page = page_of(request, datasets(), Order("name"))
     context = {
         "section": "datasets",
         "crumbs": [("Datasets", None)],
         "page": page,
-        "live": datasets_live([row.pk for row in page]),
+        "live": datasets_live([row.pk for row in page.rows]),
     }
     return render(request, "datasets/list.html", context)
 

@@ -4,34 +4,16 @@
 params, or a function of them where it has a plural or parts that may be missing.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
-from django.utils.translation import ngettext
+from core.time import duration
+from jobs.words import gpus, label, listed, plural
 
-__all__ = [
-    "ANOTHER_USERS_TRAINING",
-    "SENTENCES",
-    "capitalized",
-    "gpus",
-    "label",
-    "message",
-    "plural",
-    "text_of",
-    "trainings",
-    "tried",
-]
+__all__ = ["HOW_TO_REQUIRE", "SENTENCES", "message", "text_of", "tried"]
 
 Params = Mapping[str, Any]
-
-#: Shown in place of the name of a job that is somebody else's.
-ANOTHER_USERS_TRAINING = "another user's training"
-
-_WHO = {
-    "ending": "a training that is ending",
-    "itself": "this training itself",
-    "stranger": ANOTHER_USERS_TRAINING,
-}
 
 
 def message(key: str, **params: Any) -> dict[str, Any]:
@@ -46,41 +28,6 @@ def text_of(params: Params) -> str:
         return ""
     sentence = SENTENCES[params["message"]]
     return sentence.format_map(params) if isinstance(sentence, str) else sentence(params)
-
-
-# --- words -----------------------------------------------------------------------------------------------------------
-
-
-def plural(count: int, one: str, several: str, **params: Any) -> str:
-    """`one` or `several`, with `{count}` and the params filled in."""
-    return ngettext(one, several, count).format(count=count, **params)
-
-
-def gpus(count: int) -> str:
-    return plural(count, "{count} GPU", "{count} GPUs")
-
-
-def trainings(count: int) -> str:
-    return plural(count, "{count} training", "{count} trainings")
-
-
-def capitalized(text: str) -> str:
-    """With a capital at its beginning, and the rest as it is."""
-    return text[:1].upper() + text[1:]
-
-
-def label(entry: Params) -> str:
-    """How the reader may read of the job that `entry` is about; see `scheduling.explain.label`."""
-    return str(entry["name"]) if "name" in entry else _WHO[entry["who"]]
-
-
-def _listed(names: Sequence[str], noun: str) -> str:
-    """One or two different names in full, otherwise how many of which noun."""
-    if len(names) == 1:
-        return names[0]
-    if len(names) == 2 and names[0] != names[1]:
-        return f"{names[0]} and {names[1]}"
-    return f"{len(names)} {noun}"
 
 
 def _compared(params: Params) -> str:
@@ -113,39 +60,68 @@ def _share(rule: str | Callable[[Params], str]) -> Callable[[Params], str]:
     def sentence(params: Params) -> str:
         because = rule.format_map(params) if isinstance(rule, str) else rule(params)
         parts = [f"{params['target']} of {gpus(params['capacity'])}: {because}"]
+        if "fills" in params:
+            parts.append(_FILLS[params["fills"]].format(first=label(params["before_whom"])))
+        if "above_part" in params:
+            parts.append(f"its group's part is {params['above_part']}, and it has waited for as much as it needs")
         if "group_room" in params:
             parts.append(_group(params))
         if hosts := params.get("moving_off"):
-            parts.append(f"moves off {_listed(hosts, 'hosts')}")
+            parts.append(f"moves off {listed(hosts, 'hosts')}")
         if hosts := params.get("leaving"):
-            parts.append(f"leaves {_listed(hosts, 'hosts')} once other GPUs are free")
-        if params["missing"]:
-            givers = _givers(params)
-            parts.append(
-                plural(
-                    params["missing"],
-                    "{count} of them is being given back by {givers}",
-                    "{count} of them are being given back by {givers}",
-                    givers=givers,
-                )
-            )
+            parts.append(f"leaves {listed(hosts, 'hosts')} once other GPUs are free")
+        parts += _missing(params, "them")
         return f"{'; '.join(parts)}."
 
     return sentence
 
 
+#: By which rule it starts before the first in line -> what that means for both.
+_FILLS = {
+    "in_time": "it starts before {first}, as it is over before that one can start",
+    "beside": "it starts before {first}, which does not need these GPUs",
+    "gives_way": "it starts before {first}, and stops with a checkpoint once that one can start",
+}
+
+
 def _group(params: Params) -> str:
-    quota = f"quota of {params['group_quota']} and its " if "group_quota" in params else ""
+    terms = [f"its {key} of {params[f'group_{key}']}" for key in ("quota", "weight") if f"group_{key}" in params]
+    limited = "" if "group_weight" in params else ", as it borrows nothing"
+    # Whole parts are less than one apart from the exact ones.
+    less = ", less what other groups keep for now" if params["group_room"] + 1 <= params["group_deserved"] else ""
     return (
         f"its group has {params['group_room']} of {gpus(params['group_total'])}, "
-        f"by its {quota}weight of {params['group_weight']}"
+        f"by {' and '.join(terms)}{limited}{less}"
     )
+
+
+def _missing(params: Params, of: str) -> list[str]:
+    """What is being given back, and what others keep for now."""
+    returning = min(params["missing"], params.get("givers_slots", 0))
+    kept, parts = params["missing"] - returning, []
+    if returning:
+        is_coming = "is being given back by {givers}", "are being given back by {givers}"
+        one, several = (f"{{count}} of {{of}} {words}" for words in is_coming)
+        parts.append(plural(returning, one, several, of=of, givers=_givers(params)))
+    if kept:
+        parts.append(plural(kept, "{count} of {of} is not free yet", "{count} of {of} are not free yet", of=of))
+    return parts
 
 
 def _givers(params: Params) -> str:
     if params["givers_count"] > len(params["givers"]):
         return f"{params['givers_count']} trainings"
-    return _listed([label(giver) for giver in params["givers"]], "trainings")
+    return listed([label(giver) for giver in params["givers"]], "trainings")
+
+
+def _by_priority(params: Params) -> str:
+    # Rows of before name no figures of those that share by priority alone.
+    count, shared = params.get("sharing_count", params["others_count"]), params.get("shared", params["capacity"])
+    others = plural(count, "{count} other training", "{count} other trainings")
+    sentence = f"shared by priority with {others} ({params['priority']} of {params['total_priority']} in all)"
+    if shared == params["capacity"]:
+        return sentence
+    return f"{shared} of them are {sentence}; the rest have the least or the most that they can have"
 
 
 def _others(params: Params, one: str, several: str) -> str:
@@ -164,7 +140,7 @@ def _ahead(params: Params) -> str:
 
 
 def _pinned(params: Params) -> str:
-    hosts = _listed(params["hosts"], "hosts")
+    hosts = listed(params["hosts"], "hosts")
     why = "it runs on a fixed number of GPUs"
     if params["elastic"]:
         why = f"its minimum of {params['min_slots']} fits nowhere else"
@@ -180,22 +156,28 @@ def _pinned(params: Params) -> str:
 
 def _reclaimed(params: Params) -> str:
     why = _group(params) if "group_room" in params else "others of its group's GPUs are free for it"
-    return f"Stops for now and gives back {gpus(params['before'])}: other groups are entitled to them; {why}."
+    if "group_room" not in params or "group_weight" in params:
+        why = f"other groups are entitled to them; {why}"
+    return f"Stops for now and gives back {gpus(params['before'])}: {why}{_lost(params)}."
+
+
+def _lost(params: Params) -> str:
+    """What the stop costs. Rows of before do not say."""
+    if not params.get("continues", True):
+        return "; it will begin again from nothing, unless its script saves now"
+    minutes = params.get("loses_minutes", 0)
+    one = "; at most {count} GPU-minute of work since its last checkpoint is lost"
+    several = "; at most {count} GPU-minutes of work since its last checkpoint are lost"
+    return plural(minutes, one, several) if minutes else ""
 
 
 def _given_back(params: Params) -> str:
-    return plural(
-        params["missing"],
-        "Waits: {count} of {target} is being given back by {givers}.",
-        "Waits: {count} of {target} are being given back by {givers}.",
-        target=gpus(params["target"]),
-        givers=_givers(params),
-    )
+    return f"Waits: {'; '.join(_missing(params, gpus(params['target'])))}."
 
 
 def _too_large(params: Params) -> str:
     why = _group(params) if "group_room" in params else f"its group has {params['capacity']} to share now"
-    return f"Needs {gpus(params['min_slots'])} at once: {why}."
+    return f"Needs {gpus(params['min_slots'])} at once: {why}{_reserved(params)}."
 
 
 def _behind(params: Params) -> str:
@@ -210,7 +192,35 @@ def _in_line(params: Params) -> str:
     waits = plural(params["missing"], "Waits for {count} more GPU", "Waits for {count} more GPUs")
     whose = "are taken" if params["message"] == "in_line" else "are the least that other trainings need"
     group = f"; {_group(params)}" if "group_room" in params else ""
-    return f"{waits}: it needs {params['min_slots']}, and {params['taken']} of {params['capacity']} {whose}{group}."
+    needs = f"it needs {params['min_slots']}, and {params['taken']} of {params['capacity']} {whose}"
+    return f"{waits}: {needs}{group}{_reserved(params)}."
+
+
+def _reserved(params: Params) -> str:
+    if "reserved" not in params:
+        return ""
+    on = f" on {listed(params['reserved_hosts'], 'hosts')}" if "reserved_hosts" in params else ""
+    return f"; {gpus(params['reserved'])}{on} are reserved for it{_from(params)}"
+
+
+def _from(params: Params) -> str:
+    if "reserved_at" not in params:
+        return ", as others give them back"
+    at = datetime.fromtimestamp(params["reserved_at"], UTC)
+    return f" from {at:%d %b %H:%M} UTC at the latest"
+
+
+def _held_back_for(params: Params) -> str:
+    first, kept = label(params["first"]), gpus(params["reserved"])
+    return f"Waits: {first} came first and needs {kept} at once, which are kept for it{_from(params)}."
+
+
+def _gave_way(params: Params) -> str:
+    [first] = params["others"]
+    return (
+        f"Stops for now and gives back {gpus(params['before'])}: they are reserved for {label(first)}, which came "
+        f"first and needs {gpus(first['min_slots'])}."
+    )
 
 
 # --- what happens outside of plans -----------------------------------------------------------------------------------
@@ -256,6 +266,24 @@ def _processes(count: int, several: str = "have", one: str = "has") -> str:
     return plural(count, "{count} process {verb}", "{count} processes {verb}", verb=one if count == 1 else several)
 
 
+def _limit_near(params: Params) -> str:
+    limit, left = duration(params["max_seconds"]), duration(params["seconds"])
+    return f"It has held GPUs for nearly as long as it may ({limit}): in {left} {_stops_at_limit(params)}."
+
+
+def _limit_reached(params: Params) -> str:
+    return f"It has held GPUs for as long as it may ({duration(params['max_seconds'])}): {_stops_at_limit(params)}."
+
+
+def _stops_at_limit(params: Params) -> str:
+    if params["grace"] is None:
+        return "it stops after the step under way, with a checkpoint, and is held back"
+    return (
+        f"its script gets SIGTERM and {params['grace']} s to save, and is held back; what it has not saved in its "
+        "CHECKPOINT_DIR by then is lost"
+    )
+
+
 def _halt_timeout(params: Params) -> str:
     start = "the beginning, for it has no checkpoint"
     if params["step"] is not None:
@@ -283,8 +311,17 @@ def _restored(params: Params) -> str:
     return f"Training continues from {begins}."
 
 
+#: For a module that the cluster lacks.
+HOW_TO_REQUIRE = (
+    "Require what brings it: in Requirements, in a requirements.txt beside the script, or as dependencies in the "
+    "script itself (PEP 723)."
+)
+
+
 def _failed(params: Params) -> str:
-    return f"The script failed on {params['host']}: {params['error']}. {tried(params)}".strip()
+    lacks = HOW_TO_REQUIRE if params["error"].startswith("ModuleNotFoundError") else ""
+    said = f"The script failed on {params['host']}: {params['error']}."
+    return " ".join(filter(None, (said, lacks, tried(params))))
 
 
 def tried(params: Params) -> str:
@@ -314,9 +351,7 @@ SENTENCES: dict[str, str | Callable[[Params], str]] = {
     "fixed": _share("it runs on exactly {max_slots}"),
     "maximum": _share("the most it asks for is {max_slots}"),
     "alone": _share("all there are"),
-    "by_priority": _share(
-        "shared by priority with {others_count} other trainings ({priority} of {total_priority} in all)"
-    ),
+    "by_priority": _share(_by_priority),
     "compared": _share(_compared),
     "others_maximum": _share(
         lambda params: _others(
@@ -326,18 +361,25 @@ SENTENCES: dict[str, str | Callable[[Params], str]] = {
     "others_have": _share(
         lambda params: _others(params, "{other} has {slots}", "{count} other trainings have {slots}")
     ),
+    "others_limits": _share(
+        "{others_count} other trainings have {others_slots}, each the least or the most that it can have"
+    ),
     "floor": _share("the least it needs is {floor}"),
     "floor_of_other": _share(_of_other("the least {other} needs is {floor}")),
     "kept": _share("it keeps {floor}, as preemption is off"),
     "kept_of_other": _share(_of_other("{other} keeps {floor}, as preemption is off")),
+    "limited": _share("it keeps {floor} of the {before} that it had, as its group gives GPUs back"),
+    "below_minimum": _share("it keeps what it has, though it needs {min_slots}"),
     "ahead": _share(_ahead),
     "protected": _share("kept, as its group stops no training in its first {minimum_run_seconds} s"),
     "pinned": _pinned,
     # Of a plan, without slots.
     "reclaimed": _reclaimed,
     "stopped_by_priority": lambda params: (
-        f"Stops for now and gives back {gpus(params['before'])}: {_compared(params)}."
+        f"Stops for now and gives back {gpus(params['before'])}: {_compared(params)}{_lost(params)}."
     ),
+    "gave_way": _gave_way,
+    "held_back_for": _held_back_for,
     "closed": "Waits: its instance group {group} is stopped, and nothing starts there until it is started.",
     "given_back": _given_back,
     "too_large": _too_large,
@@ -350,6 +392,10 @@ SENTENCES: dict[str, str | Callable[[Params], str]] = {
     "cancelled": "Cancelled; all its processes have ended.",
     "cancelled_by": "Cancelled by {by}.",
     "cancelling": "{by} cancels it; its processes are told to end.",
+    "limit_near": _limit_near,
+    "limit_reached": _limit_reached,
+    "limit_held_back": "Stopped at its limit; resume it to let it continue, for as long again.",
+    "gang_limit_held_back": _gang_restart("Stopped at its limit; once it is resumed, {restart}."),
     "suspended": "{by} holds it back.",
     "suspended_with_grace": "{by} holds it back. Its script gets SIGTERM and {seconds} s to save.",
     "resumed": "{by} lets it continue.",
@@ -381,11 +427,22 @@ SENTENCES: dict[str, str | Callable[[Params], str]] = {
         f"What is left {params['minutes']:g} minutes after the first end is told to end, and killed. Are its results "
         "complete? Then stop it now: until then it holds its GPUs."
     ),
+    "ranks_may_stay": lambda params: (
+        f"{params['by']} lets the processes that stay after others have ended go on for {duration(params['seconds'])} "
+        "more, and the training with them: it holds its GPUs until then."
+    ),
     "ranks_overdue": lambda params: (
         f"{_processes(params['live'], 'were', 'was')} still there {params['minutes']:g} minutes after another one of "
         "the group had ended with exit code 0: what is left is told to end. What was written stays."
     ),
     "host_lost": "The host {host} does not report any more.",
+    "environment_building": lambda params: (
+        f"What it requires is installed on {params['host']}: {', '.join(params['requirements'].split())}."
+    ),
+    "environment_failed": (
+        "What it requires could not be installed on {host}: {error}. Its log says all; correct its requirements and "
+        "clone it."
+    ),
     "checkpoint_failed": (
         "No checkpoint could be written at step {step}: {error}. The training goes on, and older checkpoints stay."
     ),

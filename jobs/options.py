@@ -36,6 +36,8 @@ class Option:
     choices: Sequence[tuple[str, str]] = ()
     #: It is names with values, which are shown masked.
     is_variables: bool = False
+    #: It is a text of at most so many characters; 0: it is none.
+    most_characters: int = 0
     #: The meaning of None, as the end of a sentence.
     absent: str = ""
     #: First value on the Train page, where that is not the default.
@@ -49,6 +51,9 @@ class Option:
 
     @property
     def limit(self) -> str:
+        """Of a whole number; "" where the option is none."""
+        if self.is_variables or self.most_characters:
+            return ""
         return f"from {self.least} to {self.most}" if self.most < _MAX_INTEGER else f"of {self.least} or more"
 
     def help_with(self, absent: str) -> str:
@@ -94,6 +99,16 @@ class Options:
         least=1,
         most=MAX_PRIORITY,
         initial=5000,
+    )
+    max_seconds: int | None = _option(
+        "The most seconds",
+        "From a start on it holds GPUs so long at the most; then it stops with a checkpoint and is held back, until it "
+        "is resumed. A script that saves nothing begins anew. With a limit it may start before larger ones that wait.",
+        default=None,
+        label="Time limit",
+        unit="seconds",
+        least=10,
+        absent="without limit.",
     )
     exactness: str = _option(
         "The exactness",
@@ -150,6 +165,26 @@ class Options:
         most=1000,
         absent="as the script says, or 2.",
         is_launched=True,
+    )
+    log_pattern: str = _option(
+        "The pattern of its log",
+        "Of a script without a session: a regular expression (RE2) with named groups that reads its lines, such as "
+        "step (?P<step>\\d+): loss (?P<loss>\\S+). The groups step, total_steps, epoch, total_epochs and percent say "
+        "how far it is, name and value go together, each other one is a metric.",
+        default="",
+        label="Pattern of its log",
+        most_characters=500,
+        absent="lines are read in the usual ways.",
+    )
+    requirements: str = _option(
+        "The requirements",
+        "Packages beside those of the cluster, one per line, such as timm>=1.0. torch, numpy and tidepool stay as they "
+        "are.",
+        default="",
+        label="Requirements",
+        most_characters=10_000,
+        is_launched=True,
+        absent="those that the script states (PEP 723), or of a requirements.txt beside it.",
     )
     environment: Mapping[str, str] = _variables(
         "The environment variables",

@@ -19,6 +19,8 @@ class Verb(StrEnum):
     CHANGE = "change"
     #: Of the fewest GPUs, and of the GPUs of a job that is not elastic.
     CHANGE_START = "change_start"
+    #: For ranks that stay after others have ended.
+    WAIT = "wait"
 
 
 class Refusal(StrEnum):
@@ -28,6 +30,7 @@ class Refusal(StrEnum):
     NOT_SUSPENDED = "not_suspended"
     STARTED = "started"
     NOT_ELASTIC = "not_elastic"
+    NOBODY_STAYS = "nobody_stays"
 
 
 #: The verbs that have a button on a job's page.
@@ -40,6 +43,7 @@ _SENTENCES = {
     Refusal.NOT_SUSPENDED: "Only a suspended training can be resumed.",
     Refusal.STARTED: "It has started: suspend it before you change the GPUs that it starts with.",
     Refusal.NOT_ELASTIC: "It is not elastic: it starts with all of its GPUs, and has no minimum.",
+    Refusal.NOBODY_STAYS: "None of its processes stays after another one has ended: there is nothing to {verb} for.",
 }
 
 
@@ -68,6 +72,8 @@ def refusal(verb: Verb, state: str, after_stop: str = "") -> Refusal | None:
         return Refusal.SUSPENDED
     if verb == Verb.CHANGE_START and state not in WAITING:
         return Refusal.STARTED
+    if verb == Verb.WAIT and state != JobState.RUNNING:
+        return Refusal.NOBODY_STAYS
     return None
 
 

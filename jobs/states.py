@@ -47,16 +47,22 @@ JOB_TRANSITIONS: dict[tuple[JobState, JobState], str] = {
     (JobState.STARTING, JobState.RUNNING): "the coordinator reports its first generation",
     (JobState.STARTING, JobState.SUCCEEDED): "a script that ended well without a session",
     (JobState.STARTING, JobState.PENDING): "its ranks were lost before they trained",
-    (JobState.STARTING, JobState.PREEMPTING): "higher priority, the owner's hold, or a draining host",
+    (
+        JobState.STARTING,
+        JobState.PREEMPTING,
+    ): "higher priority, a reservation, its limit, the owner's hold, or a draining host",
     (JobState.STARTING, JobState.CANCELLING): "the owner cancels it",
     (JobState.STARTING, JobState.FAILED): "its script ended with an error",
     (JobState.RUNNING, JobState.SUCCEEDED): "training is finished and all its ranks are gone",
     (JobState.RUNNING, JobState.FAILED): "its script ended with an error",
     (JobState.RUNNING, JobState.PENDING): "every rank was lost: it continues from its last checkpoint",
-    (JobState.RUNNING, JobState.PREEMPTING): "higher priority, the owner's hold, or a draining host",
+    (
+        JobState.RUNNING,
+        JobState.PREEMPTING,
+    ): "higher priority, a reservation, its limit, the owner's hold, or a draining host",
     (JobState.RUNNING, JobState.CANCELLING): "the owner cancels it",
     (JobState.PREEMPTING, JobState.PENDING): "its slots are empty",
-    (JobState.PREEMPTING, JobState.SUSPENDED): "its slots are empty and its owner holds it back",
+    (JobState.PREEMPTING, JobState.SUSPENDED): "its slots are empty and its owner or its limit holds it back",
     (JobState.PREEMPTING, JobState.CANCELLING): "the owner cancels it meanwhile",
     (JobState.PREEMPTING, JobState.SUCCEEDED): "it finished before it was stopped",
     (JobState.PREEMPTING, JobState.FAILED): "its script ended with an error before it was stopped",
@@ -107,6 +113,8 @@ class Reason(StrEnum):
     RANK_LOST = "RANK_LOST"
     STACK_STOPPED = "STACK_STOPPED"
     LAUNCH_TIMEOUT = "LAUNCH_TIMEOUT"
+    ENVIRONMENT_BUILDING = "ENVIRONMENT_BUILDING"
+    ENVIRONMENT_FAILED = "ENVIRONMENT_FAILED"
     EXIT_NONZERO = "EXIT_NONZERO"
     OUT_OF_MEMORY = "OUT_OF_MEMORY"
     NO_PROGRESS = "NO_PROGRESS"

@@ -1,4 +1,5 @@
-"""What Celery calls: the one door through which executors report, and sums of usage. All changes are in actions."""
+"""What Celery calls: the one door through which executors report, and what is done now and then. All changes are in
+actions."""
 
 import logging
 from typing import Any
@@ -8,12 +9,13 @@ from django.utils import timezone
 from tidepool.protocol import ProtocolError, Report, from_json
 
 from core.text import storable
+from jobs.control import checkpoints
 from jobs.control.dispatch import send_sync
 from jobs.control.hosts import RETURNING, record_host, release_vacated
 from jobs.control.journals import store_entries
 from jobs.usage.recount import roll_up
 
-__all__ = ["ingest_report", "roll_up_usage"]
+__all__ = ["ingest_report", "note_saves", "roll_up_usage"]
 
 logger = logging.getLogger(__name__)
 
@@ -45,3 +47,9 @@ def ingest_report(values: dict[str, Any]) -> None:
 def roll_up_usage() -> None:
     """Add up the usage of the hours that are over. Called too often, or by several at once, it does nothing."""
     roll_up(timezone.now())
+
+
+@shared_task(name="jobs.tasks.note_saves", ignore_result=True)  # type: ignore[untyped-decorator]
+def note_saves() -> None:
+    """Note when scripts without a session have saved last. Called too often it does nothing."""
+    checkpoints.note_saves()

@@ -15,15 +15,16 @@ from django.utils import timezone
 from django.utils.translation import ngettext
 
 from core.archive import ARCHIVE_SUFFIXES
+from core.audit.entries import audit
 from core.errors import NotAllowed, field_error
-from core.folders import HASHED_BYTES, folder_facts
+from core.folders import HASHED_BYTES, folder_facts, is_own
 from core.parameters import Scalar, checked_parameters
 from core.registry import delete_named, refuse_foreign, store_version
 from core.roles import may_edit
 from core.sources import Source, new_upload_folder, obtained
 from core.text import checked_name
 from models_registry.code import COMPAT_MODULES, checked_entry_point, found_entry_point, inspect_code
-from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
+from models_registry.models import ModelTemplate, Readers, RegisteredModel, RegisteredModelVersion
 from models_registry.settings import checked_settings, told
 
 __all__ = [
@@ -32,7 +33,9 @@ __all__ = [
     "add_template",
     "delete_model",
     "delete_template",
+    "readers_of_training",
     "register",
+    "set_readers",
     "take_again",
     "take_script",
 ]
@@ -46,6 +49,8 @@ class TemplateAddition:
     source: Source
     entry_point: str = "main.py"
     framework: str = ModelTemplate.Framework.PYTORCH
+    #: One of `Readers`.
+    readers: str = Readers.EVERYBODY
     description: str = ""
 
 
@@ -67,6 +72,8 @@ class ModelRegistration:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     #: None: told from what the code imports.
     compat: list[str] | None = None
+    #: One of `Readers`. "": those that the model has; of a new one those of what it is made of, or everybody.
+    readers: str = ""
     description: str = ""
 
 
@@ -74,6 +81,8 @@ def add_template(owner: User, addition: TemplateAddition) -> ModelTemplate:
     """A new template. A name is given once."""
     name = checked_name(addition.name)
     _check_choice("framework", [addition.framework], ModelTemplate.Framework.values)
+    _check_choice("readers", [addition.readers], Readers.values)
+    _refuse_own_copies(addition.source)
     if ModelTemplate.objects.filter(name=name).exists():
         raise field_error("name", f"There is a template {name!r}: choose another name, or take its files again there.")
     with _kept_code(addition.source, addition.entry_point, compat=None, label=name) as code:
@@ -82,6 +91,7 @@ def add_template(owner: User, addition: TemplateAddition) -> ModelTemplate:
             description=addition.description,
             framework=addition.framework,
             owner=owner,
+            readers=addition.readers,
             taken_at=timezone.now(),
             **code.columns,
         )
@@ -135,11 +145,15 @@ def register(owner: User, registration: ModelRegistration, *, reuse: bool = Fals
     settings = checked_settings(registration.settings)
     _check_choice("framework", [registration.framework], RegisteredModelVersion.Framework.values)
     _check_choice("engine", list(filter(None, [registration.engine])), RegisteredModelVersion.Engine.values)
+    _check_choice("readers", list(filter(None, [registration.readers])), Readers.values)
     _check_choice("compat", registration.compat or [], sorted(COMPAT_MODULES))
     if registration.default_dataset:
         checked_name(registration.default_dataset, field="dataset")
     refuse_foreign(owner, RegisteredModel.objects.filter(name=name).first(), "model")
     source = registration.source
+    if isinstance(source, Source):
+        _refuse_own_copies(source)
+    readers = registration.readers or _readers_of(source)
     with _kept_code(source, registration.entry_point, compat=registration.compat, label=name) as code:
         version = RegisteredModelVersion(
             framework=registration.framework,
@@ -154,8 +168,11 @@ def register(owner: User, registration: ModelRegistration, *, reuse: bool = Fals
         version.parameters = {**_asked_for(version), **parameters}
         same = _same_as(version, name) if reuse else None
         if same is None:
-            models, words = RegisteredModel.objects.all(), registration.description
-            store_version(owner, version, models, name, "model", description=words)
+            described = {"description": registration.description}
+            if registration.readers:
+                described["readers"] = readers
+            models = RegisteredModel.objects.all()
+            store_version(owner, version, models, name, "model", {"readers": readers}, **described)
             return version
     _drop_unused([Path(version.copy)])
     return same
@@ -164,10 +181,28 @@ def register(owner: User, registration: ModelRegistration, *, reuse: bool = Fals
 def take_script(owner: User, source: Source, entry_point: str = "") -> RegisteredModelVersion:
     """Register a script, or a folder of them, as it is: what it is called and how it trains are told from it.
 
-    The same files again are the same version. Raises EntryPointWanted where a person has to say which script trains.
+    Only its owner reads a new model, as the training that the script is for. The same files again are the same version.
+    Raises EntryPointWanted where a person has to say which script trains.
     """
     name = _name_for(owner, Path(source.path or (source.upload.name if source.upload else "")))
-    return register(owner, ModelRegistration(name, source, entry_point, engine=""), reuse=True)
+    registration = ModelRegistration(name, source, entry_point, engine="", readers=readers_of_training(name))
+    return register(owner, registration, reuse=True)
+
+
+def readers_of_training(name: str) -> str:
+    """The `readers` of a model of this name whose files are handed over with a training: a new one is the owner's."""
+    return "" if RegisteredModel.objects.filter(name=name).exists() else Readers.OWNER
+
+
+@transaction.atomic
+def set_readers(row: RegisteredModel | ModelTemplate, readers: str, user: User) -> None:
+    """Let others read a model or template from now on. Trainings keep the code that they were submitted with."""
+    what = "model" if isinstance(row, RegisteredModel) else "template"
+    _refuse_others(user, row, what)
+    _check_choice("readers", [readers], Readers.values)
+    before, row.readers = {"readers": row.readers}, readers
+    row.save(update_fields=["readers"])
+    audit(user, "changed", kind=what, key=row.pk, name=row.name, before=before, after={"readers": readers})
 
 
 def _name_for(owner: User, path: Path) -> str:
@@ -196,6 +231,21 @@ def _asked_for(version: RegisteredModelVersion) -> dict[str, Scalar]:
     return {each.argument: each.given for each in told(version.settings, arguments) if each.argument}
 
 
+def _readers_of(source: Source | ModelTemplate | RegisteredModelVersion) -> str:
+    """Those of what the code comes from; files of one's own are for everybody."""
+    if isinstance(source, Source):
+        return Readers.EVERYBODY
+    return source.model.readers if isinstance(source, RegisteredModelVersion) else source.readers
+
+
+def _refuse_own_copies(source: Source) -> None:
+    """A path to what was taken over before would lead past `models_registry.permissions`."""
+    if source.path and is_own(source.path, site.TIDEPOOL_MODEL_ROOTS):
+        raise field_error(
+            "path", "Code of a model or template lies there already: clone the model, or name its template."
+        )
+
+
 @dataclass(frozen=True)
 class _Code:
     #: Of `KeptCode`.
@@ -216,14 +266,18 @@ def _kept_code(
         yield _looked_at(Path(source.path), source.folder, source.entry_point, compat, digest=source.digest)
         return
     with obtained(source, site.TIDEPOOL_MODEL_ROOTS, label=label, single=(".py",)) as folder:
-        if not folder.is_dir():
-            raise field_error("path", "The path is a file: name the folder that holds the model's code.")
-        script = checked_entry_point(folder, entry_point or found_entry_point(folder))
+        if folder.is_file() and folder.suffix != ".py":
+            raise field_error(
+                "path", "The path is a file: name the folder that holds the model's code, or one .py file."
+            )
+        if folder.is_dir():
+            entry_point = checked_entry_point(folder, entry_point or found_entry_point(folder))
         _check_size(folder)
         if source.upload is not None:
-            yield _looked_at(folder, folder, script, compat)
+            yield _looked_at(folder, folder, entry_point, compat)
             return
         with _copied(folder, label) as copy:
+            script = checked_entry_point(copy, entry_point or folder.name)
             yield _looked_at(folder, copy, script, compat)
 
 
@@ -244,8 +298,12 @@ def _check_size(folder: Path) -> None:
 def _copied(folder: Path, label: str) -> Iterator[Path]:
     copy = new_upload_folder(site.TIDEPOOL_MODEL_ROOTS, label)
     try:
-        # Links stay links: copying what they lead to could copy anything.
-        shutil.copytree(folder, copy, symlinks=True, ignore=_IGNORED)
+        if folder.is_file():
+            copy.mkdir(parents=True)
+            shutil.copy2(folder, copy)
+        else:
+            # Links stay links: copying what they lead to could copy anything.
+            shutil.copytree(folder, copy, symlinks=True, ignore=_IGNORED)
         yield copy
     except BaseException as error:
         shutil.rmtree(copy, ignore_errors=True)

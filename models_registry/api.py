@@ -1,5 +1,6 @@
 """`/api/v1/templates/` and `/api/v1/models/`."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from core.rest import (
     NumberedPages,
     ObjectField,
     ReferenceField,
+    StrictSerializer,
     found,
     signed_in,
     validated,
@@ -27,22 +29,36 @@ from core.sources import Source
 from models_registry import actions, queries
 from models_registry.actions import ModelRegistration, TemplateAddition
 from models_registry.code import inspect_code
-from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
+from models_registry.models import ModelTemplate, Readers, RegisteredModel, RegisteredModelVersion
 
 __all__ = ["FilesOutput", "urlpatterns"]
 
 
 class _FilesInput(SourceInput):
     path = serializers.CharField(
-        max_length=4096, default="", allow_blank=True, help_text="Below an allowed model root; instead of `file`."
+        max_length=4096,
+        default="",
+        allow_blank=True,
+        help_text="Below an allowed model root, a folder or one .py; instead of `file`.",
     )
     file = serializers.FileField(default=None, allow_null=True, help_text=".tar, .tar.gz, .zip or one .py file.")
+
+
+_READERS = (
+    "Who may read the code, train and clone it, beside its owner and administrators: everybody, group (members of an "
+    "instance group that the owner is a member of), owner."
+)
+
+
+class ReadersInput(StrictSerializer):
+    readers = serializers.ChoiceField(Readers.choices, help_text=_READERS)
 
 
 class TemplateInput(_FilesInput):
     name = serializers.CharField(max_length=10_000, trim_whitespace=False)
     framework = serializers.CharField(max_length=64, default=ModelTemplate.Framework.PYTORCH)
     entry_point = serializers.CharField(max_length=4096, default="main.py", help_text="The files must contain it.")
+    readers = serializers.ChoiceField(Readers.choices, default=Readers.EVERYBODY, help_text=_READERS)
     description = serializers.CharField(max_length=10_000, default="", allow_blank=True)
 
 
@@ -54,8 +70,8 @@ class TemplateOutput(serializers.ModelSerializer[ModelTemplate]):
     class Meta:
         model = ModelTemplate
         fields = [
-            "id", "name", "description", "framework", "owner", "path", "entry_point", "digest", "compat", "used",
-            "created_at", "taken_at",
+            "id", "name", "description", "framework", "owner", "readers", "path", "entry_point", "digest", "compat",
+            "used", "created_at", "taken_at",
         ]  # fmt: skip
 
 
@@ -64,7 +80,10 @@ class ModelInput(_FilesInput):
     template = ReferenceField(default=None, allow_null=True, help_text="Whose code it takes; instead of path or file.")
     framework = serializers.CharField(max_length=64, default=RegisteredModelVersion.Framework.PYTORCH)
     engine = serializers.ChoiceField(
-        RegisteredModelVersion.Engine.choices, default=RegisteredModelVersion.Engine.ELASTIC
+        RegisteredModelVersion.Engine.choices,
+        default=RegisteredModelVersion.Engine.ELASTIC,
+        allow_blank=True,
+        help_text="Empty: as its code trains.",
     )
     entry_point = serializers.CharField(
         max_length=4096, default="", allow_blank=True, help_text="Of path or file; a template has its own."
@@ -85,6 +104,11 @@ class ModelInput(_FilesInput):
         max_length=20,
         help_text="Compatibility modules; absent: told from what the code imports.",
     )
+    readers = serializers.ChoiceField(
+        Readers.choices,
+        default="",
+        help_text=f"{_READERS} Absent: as before; of a new model those of its template, or everybody.",
+    )
     description = serializers.CharField(max_length=10_000, default="", allow_blank=True)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -95,7 +119,7 @@ class ModelInput(_FilesInput):
                 raise field_error(
                     "template", "A template has its own files and entry point: leave path, file and both out."
                 )
-            values["source"] = queries.find_template(template)
+            values["source"] = queries.find_template(self.context["user"], template)
             if values["source"] is None:
                 raise field_error("template", f"There is no template {str(template)[:100]!a}: look it up in the list.")
         return {**values, "default_dataset": dataset}
@@ -126,7 +150,7 @@ class ModelOutput(serializers.ModelSerializer[RegisteredModel]):
 
     class Meta:
         model = RegisteredModel
-        fields = ["id", "name", "description", "owner", "created_at", "latest"]
+        fields = ["id", "name", "description", "owner", "readers", "created_at", "latest"]
 
     @extend_schema_field(ModelVersionOutput)
     def get_latest(self, model: Any) -> Any:
@@ -193,29 +217,42 @@ class ChangesOutput(serializers.Serializer[Any]):
 
 
 class TemplateList(ListAPIView[ModelTemplate]):
-    """All templates; POST adds one from files on the server or an upload."""
+    """All templates that the user may read; POST adds one from files on the server or an upload."""
 
-    queryset = queries.templates()
+    queryset = ModelTemplate.objects.none()
     serializer_class = TemplateOutput
     pagination_class = NamedPages
     parser_classes = PARSERS_WITH_FILES
+
+    def get_queryset(self) -> Any:
+        return queries.templates(self.request.user)
 
     @extend_schema(request=TemplateInput, responses={201: TemplateOutput})
     def post(self, request: Request) -> Response:
         addition = TemplateAddition(**validated(TemplateInput, request.data))
         template = actions.add_template(signed_in(request), addition)
-        return Response(_template_output(template.name), status=201)
+        return Response(_template_output(request, template.name), status=201)
 
 
 class TemplateView(ByReference, GenericAPIView[ModelTemplate]):
-    queryset = queries.templates()
+    queryset = ModelTemplate.objects.none()
     serializer_class: Any = TemplateOutput
     what = "template"
+
+    def get_queryset(self) -> Any:
+        return queries.templates(self.request.user)
 
 
 class TemplateDetail(TemplateView):
     def get(self, request: Request, reference: str) -> Response:
         return Response(TemplateOutput(self.get_object()).data)
+
+    @extend_schema(request=ReadersInput)
+    def patch(self, request: Request, reference: str) -> Response:
+        """Say who may read it. Models made of it keep their own readers."""
+        template, given = self.get_object(), validated(ReadersInput, request.data)
+        actions.set_readers(template, given["readers"], signed_in(request))
+        return Response(_template_output(request, template.name))
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, reference: str) -> Response:
@@ -229,7 +266,7 @@ class TemplateTakeAgain(TemplateView):
     def post(self, request: Request, reference: str) -> Response:
         """Take the files over as they are at its path now. Models made of it before keep theirs."""
         template = actions.take_again(self.get_object(), signed_in(request))
-        return Response(_template_output(template.name))
+        return Response(_template_output(request, template.name))
 
 
 class TemplateFiles(TemplateView):
@@ -242,22 +279,66 @@ class TemplateFiles(TemplateView):
 
 
 class ModelList(ListAPIView[RegisteredModel]):
-    """All models; POST registers one, or the next version of one's own."""
+    """All models that the user may read; POST registers one, or the next version of one's own."""
 
-    queryset = queries.models()
+    queryset = RegisteredModel.objects.none()
     serializer_class = ModelOutput
     pagination_class = NamedPages
     parser_classes = PARSERS_WITH_FILES
 
+    def get_queryset(self) -> Any:
+        return queries.models(self.request.user)
+
     @extend_schema(request=ModelInput, responses={201: RegisteredOutput})
     def post(self, request: Request) -> Response:
-        return _registered(request, ModelRegistration(**validated(ModelInput, request.data)))
+        values = validated(ModelInput, request.data, user=signed_in(request))
+        return _registered(request, ModelRegistration(**values))
+
+
+class ScriptInput(_FilesInput):
+    entry_point = serializers.CharField(
+        max_length=4096, default="", allow_blank=True, help_text="Which script trains; absent: the one that can be it."
+    )
+
+
+class ScriptOutput(serializers.Serializer[RegisteredModelVersion]):
+    model = serializers.CharField(source="model.name", help_text="To submit by.")
+    version = serializers.IntegerField(source="number")
+    entry_point = serializers.CharField()
+    engine = serializers.ChoiceField(RegisteredModelVersion.Engine.choices)
+    reads_data = serializers.BooleanField(source="declared.reads_data", help_text="Whether it wants a dataset.")
+    dataset = serializers.CharField(source="default_dataset")
+    warning = serializers.SerializerMethodField(help_text="What is wrong with it as far as reading it tells.")
+
+    @extend_schema_field({"type": "string", "nullable": True})
+    def get_warning(self, version: RegisteredModelVersion) -> str | None:
+        return inspect_code(version.folder, version.entry_point).warning
+
+
+class ScriptList(GenericAPIView[Any]):
+    serializer_class = ScriptOutput
+    parser_classes = PARSERS_WITH_FILES
+
+    @extend_schema(request=ScriptInput, responses={201: ScriptOutput})
+    def post(self, request: Request) -> Response:
+        """Take over a script, or a folder of them, to train from: what it is called and how it trains is told from it.
+
+        The same files again are the same version. Where several scripts may be what trains, the answer is 400 with the
+        code `entry_point`.
+        """
+        given = validated(ScriptInput, request.data)
+        source = replace(given["source"], unwrap=True)
+        version = actions.take_script(signed_in(request), source, entry_point=given["entry_point"])
+        return Response(ScriptOutput(version).data, status=201)
 
 
 class ModelView(ByReference, GenericAPIView[RegisteredModel]):
-    queryset = queries.models()
+    queryset = RegisteredModel.objects.none()
     serializer_class: Any = ModelOutput
     what = "model"
+
+    def get_queryset(self) -> Any:
+        return queries.models(self.request.user)
 
     def version(self, number: int | None) -> RegisteredModelVersion:
         """The newest one without a number."""
@@ -268,6 +349,13 @@ class ModelView(ByReference, GenericAPIView[RegisteredModel]):
 class ModelDetail(ModelView):
     def get(self, request: Request, reference: str) -> Response:
         return Response(ModelOutput(self.get_object()).data)
+
+    @extend_schema(request=ReadersInput)
+    def patch(self, request: Request, reference: str) -> Response:
+        """Say who may read and train it. Trainings that were submitted before go on."""
+        model, given = self.get_object(), validated(ReadersInput, request.data)
+        actions.set_readers(model, given["readers"], signed_in(request))
+        return Response(ModelOutput(queries.find_model(signed_in(request), model.name)).data)
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, reference: str) -> Response:
@@ -280,7 +368,7 @@ class ModelClone(ModelView):
     @extend_schema(request=CloneInput, responses={201: RegisteredOutput})
     def post(self, request: Request, reference: str) -> Response:
         """A model of one's own, with the code and the settings of the newest version."""
-        given, newest = validated(CloneInput, request.data), self.version(None)
+        newest, given = self.version(None), validated(CloneInput, request.data)
         registration = ModelRegistration(
             name=given["name"],
             source=newest,
@@ -301,7 +389,7 @@ class ModelVersionList(ListAPIView[RegisteredModelVersion]):
     pagination_class = NumberedPages
 
     def filter_queryset(self, queryset: Any) -> Any:
-        return queryset.filter(model=found(queries.find_model(self.kwargs["reference"]), "model"))
+        return queryset.filter(model=found(queries.find_model(self.request.user, self.kwargs["reference"]), "model"))
 
 
 class ModelChanges(ModelView):
@@ -328,13 +416,14 @@ class ModelFiles(ModelView):
         return _files(self.version(given["version"]).folder, given["file"])
 
 
-def _template_output(name: str) -> Any:
-    return TemplateOutput(queries.find_template(name)).data
+def _template_output(request: Request, name: str) -> Any:
+    return TemplateOutput(queries.find_template(request.user, name)).data
 
 
 def _registered(request: Request, registration: ModelRegistration) -> Response:
-    version = actions.register(signed_in(request), registration)
-    return Response(RegisteredOutput(queries.find_model(version.model.name)).data, status=201)
+    user = signed_in(request)
+    version = actions.register(user, registration)
+    return Response(RegisteredOutput(queries.find_model(user, version.model.name)).data, status=201)
 
 
 def _files(folder: Path, name: str) -> Response:
@@ -344,6 +433,7 @@ def _files(folder: Path, name: str) -> Response:
 
 
 urlpatterns = [
+    path("scripts/", ScriptList.as_view(), name="scripts"),
     path("templates/", TemplateList.as_view(), name="templates"),
     path("templates/<str:reference>/", TemplateDetail.as_view(), name="template"),
     path("templates/<str:reference>/take-again/", TemplateTakeAgain.as_view(), name="template-take-again"),

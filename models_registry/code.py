@@ -18,6 +18,7 @@ __all__ = [
     "EntryPointWanted",
     "checked_entry_point",
     "found_entry_point",
+    "imported_modules",
     "inspect_code",
 ]
 
@@ -175,6 +176,24 @@ def _engine_of(found: _Found) -> str:
     if by_library or found.names & _DISTRIBUTED_NAMES or found.words & _DISTRIBUTED_WORDS:
         return _Engine.FIXED
     return _Engine.SINGLE
+
+
+def imported_modules(folder: Path, entry_point: str) -> set[str]:
+    """The modules, by their first names, that the entry point and what it imports of the folder cannot do without.
+
+    Those that are imported where the script can go on without them (in a function, an `if` or a `try`) do not count.
+    """
+    trees = _trees(folder)
+    reached = _reached(entry_point, trees)
+    own = {part for name in trees for part in (*PurePosixPath(name).parts[:-1], PurePosixPath(name).stem)}
+    found: set[str] = set()
+    for name in reached:
+        for node in getattr(trees[name], "body", []):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+                found.add(node.module.split(".")[0])
+    return found - own
 
 
 # --- the files, and which of them import which ------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from django.forms import BoundField
 from core.parameters import ParametersField, parameters_as_text
 from models_registry.code import CodeFacts
 from models_registry.declared import Argument
-from models_registry.models import ModelTemplate, RegisteredModelVersion
+from models_registry.models import ModelTemplate, Readers, RegisteredModelVersion
 from models_registry.settings import SETTINGS, Setting, own_parameters, told
 
 __all__ = ["LocationForm", "ModelForm", "initial_of"]
@@ -23,6 +23,10 @@ _ENGINES = [
 _MORE = ("momentum", "weight_decay", "hidden_size")
 
 
+def _readers_field(help_text: str) -> forms.ChoiceField:
+    return forms.ChoiceField(label="Who may read the code", choices=Readers.choices, help_text=help_text)
+
+
 class LocationForm(forms.Form):
     """Add location: where code lies that models can be made of."""
 
@@ -30,13 +34,16 @@ class LocationForm(forms.Form):
     name = forms.CharField(max_length=1000, help_text="What the template is called in the list.")
     path = forms.CharField(
         required=False, max_length=4096,
-        help_text="The folder with the code, on the server. Leave it empty to upload instead.",
+        help_text="The folder with the code, or one .py file, on the server. Leave it empty to upload instead.",
     )  # fmt: skip
     file = forms.FileField(
         label="Or upload the code", required=False, help_text="A .zip or .tar.gz archive, or a single Python script."
     )
     entry_point = forms.CharField(
         initial="main.py", max_length=1000, help_text="The script that trains: the folder must contain it."
+    )
+    readers = _readers_field(
+        "Everybody, unless you choose. Who reads it may make models of it; administrators always may."
     )
     description = forms.CharField(required=False, max_length=10_000, widget=forms.Textarea(attrs={"rows": 3}))
 
@@ -51,6 +58,9 @@ class ModelForm(forms.Form):
         help_text="Elastic needs a script with a tidepool Session or a FabricModel. A plain script is stopped only as "
         "a whole, and goes on afterwards only if it saves to CHECKPOINT_DIR on SIGTERM.",
     )  # fmt: skip
+    readers = _readers_field(
+        "As of what it is made of, unless you choose. Who reads it may train and clone it; administrators always may."
+    )
     dataset = forms.CharField(
         label="Training dataset", required=False, max_length=1000,
         help_text="Filled in when somebody trains this model.",
@@ -91,6 +101,7 @@ def initial_of(version: RegisteredModelVersion, arguments: Sequence[Argument]) -
     own = own_parameters(version.parameters, version.settings, arguments)
     return {
         "description": version.model.description,
+        "readers": version.model.readers,
         "engine": version.engine,
         "dataset": version.default_dataset,
         "parameters": parameters_as_text(own),

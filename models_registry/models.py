@@ -8,7 +8,24 @@ from django.db import models
 from core.models import NamedRow
 from models_registry.declared import Declared
 
-__all__ = ["ModelTemplate", "RegisteredModel", "RegisteredModelVersion"]
+__all__ = ["ModelTemplate", "Readers", "RegisteredModel", "RegisteredModelVersion"]
+
+
+class Readers(models.TextChoices):
+    """Who may read the code beside its owner and administrators; see `models_registry.permissions`."""
+
+    EVERYBODY = "everybody", "Everybody"
+    GROUP = "group", "Members of the owner's instance groups"
+    OWNER = "owner", "Only the owner"
+
+
+class ReadRow(NamedRow):
+    """What has code, and whoever may read it."""
+
+    readers = models.CharField(max_length=16, choices=Readers, default=Readers.EVERYBODY)
+
+    class Meta(NamedRow.Meta):
+        abstract = True
 
 
 class KeptCode(models.Model):
@@ -46,7 +63,7 @@ class KeptCode(models.Model):
         return Declared.from_json(self.script)
 
 
-class ModelTemplate(NamedRow, KeptCode):
+class ModelTemplate(ReadRow, KeptCode):
     """Code by itself: models are made from it."""
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="model_templates")
@@ -54,7 +71,7 @@ class ModelTemplate(NamedRow, KeptCode):
     taken_at = models.DateTimeField()
 
 
-class RegisteredModel(NamedRow):
+class RegisteredModel(ReadRow):
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="registered_models")
 
 

@@ -2,6 +2,7 @@
 
 import difflib
 import filecmp
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -11,8 +12,10 @@ from django.db.models import Count, QuerySet
 
 from core.folders import regular_files
 from core.registry import with_latest
+from core.roles import Asking
 from core.text import by_reference
 from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
+from models_registry.permissions import readable
 
 __all__ = [
     "MAX_FILES",
@@ -36,6 +39,8 @@ __all__ = [
 _SHOWN_BYTES = 256 * 1024
 MAX_FILES = 500
 _MAX_LINES = 2000
+#: Of difflib at worst, for all files of a comparison: about a second. They grow with the cube of the lines.
+_MAX_STEPS = 300_000_000
 _CONTEXT = 3
 _KINDS: dict[str, Literal["added", "removed", "same", "place"]] = {
     "+": "added",
@@ -64,25 +69,26 @@ class Shown:
         return self.size_bytes > _SHOWN_BYTES
 
 
-def models() -> QuerySet[RegisteredModel]:
-    """All models with their owners; `latest` holds the newest version in a list of one."""
+def models(user: Asking) -> QuerySet[RegisteredModel]:
+    """Models that the user may read, with their owners; `latest` holds the newest version in a list of one."""
     versions = RegisteredModelVersion.objects.select_related("template")
-    return with_latest(RegisteredModel.objects.all(), versions, "model")
+    return with_latest(readable(RegisteredModel.objects.all(), user), versions, "model")
 
 
-def templates() -> QuerySet[ModelTemplate]:
-    """All templates with their owners; `used` is how many models were made of each."""
-    return ModelTemplate.objects.select_related("owner").annotate(used=Count("model_versions__model", distinct=True))
+def templates(user: Asking) -> QuerySet[ModelTemplate]:
+    """Templates that the user may read, with their owners; `used` is how many models were made of each."""
+    rows = readable(ModelTemplate.objects.all(), user).select_related("owner")
+    return rows.annotate(used=Count("model_versions__model", distinct=True))
 
 
-def find_model(reference: int | str) -> RegisteredModel | None:
+def find_model(user: Asking, reference: int | str) -> RegisteredModel | None:
     """By id or name."""
-    return by_reference(models(), reference)
+    return by_reference(models(user), reference)
 
 
-def find_template(reference: int | str) -> ModelTemplate | None:
+def find_template(user: Asking, reference: int | str) -> ModelTemplate | None:
     """By id or name."""
-    return by_reference(templates(), reference)
+    return by_reference(templates(user), reference)
 
 
 def versions(model: RegisteredModel) -> QuerySet[RegisteredModelVersion]:
@@ -158,7 +164,7 @@ class DiffLine:
 class FileChange:
     name: str
     kind: Literal["added", "removed", "changed"]
-    #: Empty for what is no text.
+    #: Empty for what is no text, and for what would take too long to compare.
     lines: list[DiffLine] = field(default_factory=list)
 
 
@@ -176,8 +182,31 @@ def changed_files(old: Path, new: Path) -> list[FileChange]:
     if old == new:
         return []
     before, after = dict(regular_files(old)), dict(regular_files(new))
-    changes = (_changed(name, before.get(name), after.get(name)) for name in sorted({*before, *after}))
-    return [change for change in changes if change is not None]
+    changes, steps = [], 0
+    for name in sorted({*before, *after}):
+        texts = _differing(before.get(name), after.get(name))
+        if texts is None:
+            continue
+        old_text, new_text = texts
+        lines = []
+        if old_text is not None and new_text is not None:
+            more = _steps(old_text.splitlines(), new_text.splitlines())
+            if steps + more <= _MAX_STEPS:
+                steps, lines = steps + more, line_changes(old_text, new_text)
+        kind: Any = "added" if name not in before else "removed" if name not in after else "changed"
+        changes.append(FileChange(name, kind, lines))
+    return changes
+
+
+def _steps(old: list[str], new: list[str]) -> int:
+    """Of difflib at worst: for each line that it matches it looks at all, and at all that are equal to them.
+
+    It leaves out lines that many are equal to: see `SequenceMatcher` on its automatic junk.
+    """
+    there = Counter(new)
+    popular = len(new) // 100 + 1 if len(new) >= 200 else len(new)
+    equal = sum(count * there[line] for line, count in Counter(old).items() if there[line] <= popular)
+    return min(len(old), len(new)) * (len(old) + equal)
 
 
 def line_changes(old: str, new: str) -> list[DiffLine]:
@@ -187,12 +216,12 @@ def line_changes(old: str, new: str) -> list[DiffLine]:
     return [DiffLine(_KINDS[line[:1]], line if line.startswith("@") else line[1:]) for line in shown]
 
 
-def _changed(name: str, old: Path | None, new: Path | None) -> FileChange | None:
+def _differing(old: Path | None, new: Path | None) -> tuple[str | None, str | None] | None:
+    """The texts of files that differ: "" of one that is not there, None of one that is no text."""
     if old is not None and new is not None and filecmp.cmp(old, new, shallow=False):
         return None
-    texts = [_read_text(file) if file is not None else "" for file in (old, new)]
-    lines = [] if texts[0] is None or texts[1] is None else line_changes(texts[0], texts[1])
-    return FileChange(name, "added" if old is None else "removed" if new is None else "changed", lines)
+    before, after = (_read_text(file) if file is not None else "" for file in (old, new))
+    return before, after
 
 
 def _facts(version: RegisteredModelVersion) -> dict[str, Any]:

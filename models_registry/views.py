@@ -10,15 +10,17 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from core.keyset import Order
 from core.pages import carried_out, done, login_user, or_404, page_of
 from core.roles import may_edit
 from core.sources import given_source
 from core.text import whole
+from core.time import parsed_moment
 from models_registry import actions
 from models_registry.actions import ModelRegistration, TemplateAddition
 from models_registry.code import CodeFacts, inspect_code
 from models_registry.forms import LocationForm, ModelForm, initial_of
-from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
+from models_registry.models import ModelTemplate, Readers, RegisteredModel, RegisteredModelVersion
 from models_registry.queries import (
     changed_files,
     changed_values,
@@ -40,11 +42,13 @@ __all__ = [
     "model_delete",
     "model_detail",
     "model_list",
+    "model_readers",
     "template_add",
     "template_choice",
     "template_delete",
     "template_detail",
     "template_list",
+    "template_readers",
     "template_take_again",
 ]
 
@@ -55,7 +59,7 @@ _KEEP = "keep"
 
 @require_safe
 def model_list(request: HttpRequest) -> HttpResponse:
-    page = page_of(request, models().order_by("name"))
+    page = page_of(request, models(request.user), Order("name"))
     context = {"section": "models", "crumbs": [("Models", None)], "page": page}
     return render(request, "models_registry/list.html", context)
 
@@ -63,7 +67,7 @@ def model_list(request: HttpRequest) -> HttpResponse:
 @require_safe
 def model_detail(request: HttpRequest, model_id: int) -> HttpResponse:
     """`?version=` shows an older one, `?file=` another file than the entry point."""
-    model = _model(model_id)
+    model = _model(request, model_id)
     history = list(versions(model))
     number = request.GET.get("version", "")
     shown = next((each for each in history if str(each.number) == number), history[0])
@@ -80,6 +84,8 @@ def model_detail(request: HttpRequest, model_id: int) -> HttpResponse:
         "files": code_files(shown.folder),
         "shown": shown_file(shown.folder, request.GET.get("file", shown.entry_point)),
         "may_change": may_edit(login_user(request), model),
+        "readers": Readers.choices,
+        "read_templates": set(templates(request.user).filter(model_versions__model=model).values_list("pk", flat=True)),
     }
     return render(request, "models_registry/detail.html", context)
 
@@ -87,10 +93,10 @@ def model_detail(request: HttpRequest, model_id: int) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def model_add(request: HttpRequest, template_id: int) -> HttpResponse:
     """Add model: of a template's code."""
-    template = _template(template_id)
+    template = _template(request, template_id)
     facts = inspect_code(template.folder, template.entry_point)
     engine = RegisteredModelVersion.Engine.ELASTIC if facts.elastic else RegisteredModelVersion.Engine.SINGLE
-    initial = {"description": template.description, "engine": engine}
+    initial = {"description": template.description, "engine": engine, "readers": template.readers}
     crumbs = [LIST_CRUMB, ("New model", "/models/new/"), (template.name, None)]
     return _model_form(request, template, facts, initial, crumbs=crumbs, title="Add model", button="Add")
 
@@ -98,7 +104,7 @@ def model_add(request: HttpRequest, template_id: int) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def model_clone(request: HttpRequest, model_id: int) -> HttpResponse:
     """A model of one's own with the newest version's code and settings."""
-    model = _model(model_id)
+    model = _model(request, model_id)
     [newest] = model.latest  # type: ignore[attr-defined]  # see queries.models
     facts = inspect_code(newest.folder, newest.entry_point)
     initial = {**initial_of(newest, facts.arguments), "name": f"{model.name}-copy"}
@@ -109,17 +115,17 @@ def model_clone(request: HttpRequest, model_id: int) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def model_change(request: HttpRequest, model_id: int) -> HttpResponse:
     """The next version: other settings, or the code of a template as it is now."""
-    model = _model(model_id)
+    model = _model(request, model_id)
     if not may_edit(login_user(request), model):
         messages.error(request, f"{model.name} belongs to {model.owner.get_username()}: clone it to change it.")
         return redirect("models:detail", model.pk)
     [newest] = model.latest  # type: ignore[attr-defined]  # see queries.models
     chosen = whole(request.POST.get("code", _KEEP))
-    source = templates().filter(pk=chosen).first() if chosen else None
+    source = templates(request.user).filter(pk=chosen).first() if chosen else None
     code = source or newest
     facts = inspect_code(code.folder, code.entry_point)
     initial = {**initial_of(newest, facts.arguments), "name": model.name, "code": _KEEP}
-    known = ((str(each.pk), f"Template {each.name}") for each in templates().order_by("name"))
+    known = ((str(each.pk), f"Template {each.name}") for each in templates(request.user).order_by("name"))
     codes = [(_KEEP, f"As in version {newest.number}"), *known]
     crumbs = [LIST_CRUMB, (model.name, f"/models/{model.pk}/"), ("New version", None)]
     words = {"title": f"New version of {model.name}", "button": "Add version"}
@@ -161,6 +167,7 @@ def _registration(form: ModelForm, code: ModelTemplate | RegisteredModelVersion)
         default_dataset=values["dataset"],
         settings=form.chosen_settings(),
         parameters=values["parameters"],
+        readers=values["readers"],
         description=values["description"],
     )
 
@@ -168,7 +175,7 @@ def _registration(form: ModelForm, code: ModelTemplate | RegisteredModelVersion)
 @require_safe
 def model_compare(request: HttpRequest, model_id: int) -> HttpResponse:
     """Differences from version `old` to version `new`; without them, those of the newest one."""
-    model = _model(model_id)
+    model = _model(request, model_id)
     history = list(versions(model))
     new = _version_of(request, "new", model) or history[0]
     old = _version_of(request, "old", model) or (history[1] if len(history) > 1 else new)
@@ -186,8 +193,13 @@ def model_compare(request: HttpRequest, model_id: int) -> HttpResponse:
 
 
 @require_POST
+def model_readers(request: HttpRequest, model_id: int) -> HttpResponse:
+    return _readers_set(request, _model(request, model_id), "models:detail")
+
+
+@require_POST
 def model_delete(request: HttpRequest, model_id: int) -> HttpResponse:
-    model = _model(model_id)
+    model = _model(request, model_id)
     if not done(request, lambda: actions.delete_model(model, login_user(request))):
         return redirect("models:detail", model_id)
     messages.success(request, f"The model {model.name} is deleted.")
@@ -196,7 +208,7 @@ def model_delete(request: HttpRequest, model_id: int) -> HttpResponse:
 
 @require_safe
 def template_list(request: HttpRequest) -> HttpResponse:
-    page = page_of(request, templates().order_by("name"))
+    page = page_of(request, templates(request.user), Order("name"))
     context = {"section": "models", "crumbs": [LIST_CRUMB, ("Templates", None)], "page": page}
     return render(request, "models_registry/templates.html", context)
 
@@ -206,7 +218,7 @@ def template_choice(request: HttpRequest) -> HttpResponse:
     """New: which template, or a new location. `Next` comes back with the number of the chosen one."""
     if (chosen := whole(request.GET.get("template", ""))) is not None:
         return redirect("models:add", chosen)
-    page = page_of(request, templates().order_by("-taken_at"))
+    page = page_of(request, templates(request.user), Order("taken_at", descending=True, parse=parsed_moment))
     context = {"section": "models", "crumbs": [LIST_CRUMB, ("New model", None)], "page": page}
     return render(request, "models_registry/new.html", context)
 
@@ -234,7 +246,7 @@ def template_add(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def template_detail(request: HttpRequest, template_id: int) -> HttpResponse:
-    template = _template(template_id)
+    template = _template(request, template_id)
     context = {
         "section": "models",
         "crumbs": [LIST_CRUMB, _TEMPLATES_CRUMB, (template.name, None)],
@@ -245,33 +257,45 @@ def template_detail(request: HttpRequest, template_id: int) -> HttpResponse:
         "changed": has_changed(template),
         "from_path": template.path != template.copy,
         "may_change": may_edit(login_user(request), template),
+        "readers": Readers.choices,
     }
     return render(request, "models_registry/template.html", context)
 
 
 @require_POST
 def template_take_again(request: HttpRequest, template_id: int) -> HttpResponse:
-    template = _template(template_id)
+    template = _template(request, template_id)
     if done(request, lambda: actions.take_again(template, login_user(request))):
         messages.success(request, "The files are taken over as they are now. Models made before keep theirs.")
     return redirect("models:template", template.pk)
 
 
 @require_POST
+def template_readers(request: HttpRequest, template_id: int) -> HttpResponse:
+    return _readers_set(request, _template(request, template_id), "models:template")
+
+
+@require_POST
 def template_delete(request: HttpRequest, template_id: int) -> HttpResponse:
-    template = _template(template_id)
+    template = _template(request, template_id)
     if not done(request, lambda: actions.delete_template(template, login_user(request))):
         return redirect("models:template", template_id)
     messages.success(request, f"The template {template.name} is deleted. The folder that it came from stays.")
     return redirect("models:templates")
 
 
-def _template(template_id: int) -> ModelTemplate:
-    return or_404(templates().filter(pk=template_id).first())
+def _readers_set(request: HttpRequest, row: RegisteredModel | ModelTemplate, page: str) -> HttpResponse:
+    if done(request, lambda: actions.set_readers(row, request.POST.get("readers", ""), login_user(request))):
+        messages.success(request, "Saved. Trainings keep the code that they were submitted with.")
+    return redirect(page, row.pk)
 
 
-def _model(model_id: int) -> RegisteredModel:
-    return or_404(models().filter(pk=model_id).first())
+def _template(request: HttpRequest, template_id: int) -> ModelTemplate:
+    return or_404(templates(request.user).filter(pk=template_id).first())
+
+
+def _model(request: HttpRequest, model_id: int) -> RegisteredModel:
+    return or_404(models(request.user).filter(pk=model_id).first())
 
 
 def _version_of(request: HttpRequest, name: str, model: RegisteredModel) -> RegisteredModelVersion | None:

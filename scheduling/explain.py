@@ -6,13 +6,17 @@ owner. Params hold all that the sentence needs, names as they are now: a rewordi
 
 from collections.abc import Iterable, Mapping
 from itertools import islice
+from math import ceil, floor
 from typing import Any
 
-from scheduling.division import Decision
+from scheduling.backfill import Reservation
+from scheduling.division import Decision, gives_way
 from scheduling.group_summary import GroupSummary, OtherGroups, Served, summarize
 from scheduling.placement import Placed
 from scheduling.plan import Explanation, PlanReason
 from scheduling.policies import Demand
+from scheduling.pool import Pool
+from scheduling.reserved import reserved_slots
 from scheduling.snapshot import JobView
 
 __all__ = ["explain", "label"]
@@ -43,6 +47,8 @@ def label(reader: JobView, other: JobView | None) -> dict[str, str]:
 
 def _explain(summary: GroupSummary, job: int) -> Explanation:
     decision, place = summary.decision, summary.places.get(job)
+    if job in decision.reclaimed:
+        return _reclaimed(decision, summary.views[job])
     if place is not None:
         case = _Case(summary, decision.demands[place])
         if case.placed.target == 0:
@@ -50,7 +56,7 @@ def _explain(summary: GroupSummary, job: int) -> Explanation:
         return _share(case) if case.demand.running or case.placed.claim else _awaiting(case)
     if job in decision.pinned:
         return _pinned(summary.views[job], decision)
-    return _closed(decision) if job in decision.closed else _reclaimed(decision, job)
+    return _held_back(summary, job) if job in decision.held_back else _closed(decision)
 
 
 def _because(code: PlanReason, message: str, **figures: Any) -> Explanation:
@@ -96,6 +102,18 @@ class _Case:
         return next((demand for demand in self.summary.first_served if demand.id != self.demand.id), None)
 
     @property
+    def filling(self) -> str:
+        """The rule by which it starts before the first that waits, or ""."""
+        reservation = self.decision.reservation
+        return reservation.filling.get(self.demand.id, "") if reservation else ""
+
+    @property
+    def first_waiting(self) -> Demand | None:
+        """Who has the reservation."""
+        reservation = self.decision.reservation
+        return self.decision.demands[self.summary.places[reservation.job]] if reservation else None
+
+    @property
     def preemption(self) -> bool:
         """Whether this group's policy may take slots from running jobs."""
         return self.decision.pool.group.preemption and self.decision.pool.group.policy != "fifo"
@@ -135,6 +153,11 @@ def _share(case: _Case) -> Explanation:
         "max_slots": demand.max_slots,
         **figures,
     }
+    if rule := case.filling:
+        assert case.first_waiting is not None
+        params |= {"before_whom": case.labelled(case.first_waiting), "fills": rule}
+    if demand.id in case.decision.above_part and (entitlement := case.decision.entitlement):
+        params["above_part"] = floor(entitlement.deserved)
     if placed.target < demand.max_slots:
         params |= _group_figures(case.decision)
     if moving_off:
@@ -149,7 +172,7 @@ def _share(case: _Case) -> Explanation:
 def _code(case: _Case, moving_off: list[str]) -> PlanReason:
     target, before = case.placed.target, case.before
     if not case.demand.running:
-        return PlanReason.GRANTED
+        return PlanReason.BACKFILLED if case.filling else PlanReason.GRANTED
     if target < before and before > case.demand.max_slots == target:
         return PlanReason.LIMIT_CHANGED
     if moving_off:
@@ -172,10 +195,13 @@ def _group_figures(decision: Decision) -> Params:
     figures = {
         "group_room": entitlement.room,
         "group_total": entitlement.total,
-        "group_weight": entitlement.weight,
         "group_deserved": round(float(entitlement.deserved), 2),
     }
-    return figures if entitlement.quota is None else {**figures, "group_quota": entitlement.quota}
+    if entitlement.quota is not None:
+        figures["group_quota"] = entitlement.quota
+    if entitlement.quota is None or entitlement.borrows:
+        figures["group_weight"] = entitlement.weight
+    return figures
 
 
 _Rule = tuple[str, Params]
@@ -187,30 +213,29 @@ def _rule(case: _Case) -> _Rule:
         return "protected", {"minimum_run_seconds": case.decision.pool.group.minimum_run_seconds}
     if case.placed.target == case.demand.max_slots:
         return "maximum" if case.me.elastic else "fixed", {}
-    if case.first_other is None and (case.is_fair_share or case.summary.ahead_of(case.demand) is None):
+    ahead = None if case.is_fair_share and case.preemption else case.summary.ahead_of(case.demand)
+    if ahead is not None:
+        return "ahead", {"others": [case.labelled(ahead)]}
+    if case.first_other is None:
         return "alone", {}
     return _fair_share_rule(case) if case.is_fair_share else _in_order_rule(case)
 
 
 def _fair_share_rule(case: _Case) -> _Rule:
-    others, first = case.others, case.first_other
+    others, first, division = case.others, case.first_other, case.decision.division
     assert first is not None
-    total = case.me.priority + others.priority
-
-    def at_floor(demand: Demand) -> bool:
-        share = case.share(demand)
-        return share == case.summary.floors[demand.id] and share * total > demand.priority * case.decision.capacity
-
+    assert division is not None
     if others.at_maximum == others.count:
         return "others_maximum", _counted(case)
-    if at_floor(case.demand):
-        return _floor(case, case.demand)
-    if others.count > 1:
-        return "by_priority", {"total_priority": total, **_counted(case)}
-    if at_floor(first):
-        rule, figures = _floor(case, first)
-        return f"{rule}_of_other", figures
-    return "compared", {"others": [case.labelled(first)]}
+    if case.demand.id not in division.by_priority:
+        return _floor(case)
+    sharing = len(division.by_priority) - 1
+    if not sharing:
+        return _floor_of_others(case, first)
+    if others.count == 1:
+        return "compared", {"others": [case.labelled(first)]}
+    figures = {"sharing_count": sharing, "shared": division.shared, "total_priority": division.priority}
+    return "by_priority", {**figures, **_counted(case)}
 
 
 def _counted(case: _Case) -> Params:
@@ -220,15 +245,28 @@ def _counted(case: _Case) -> Params:
     return {**figures, "others": [case.labelled(first)]} if first and others.count == 1 else figures
 
 
-def _floor(case: _Case, demand: Demand) -> _Rule:
-    is_minimum = case.preemption or case.share(demand) == demand.min_slots
-    return "floor" if is_minimum else "kept", {**_counted(case), "floor": case.share(demand)}
+def _floor(case: _Case) -> _Rule:
+    """It has more than its priority alone would give it, and cannot have less."""
+    demand, figures = case.demand, {**_counted(case), "floor": case.mine}
+    if case.mine == demand.limit != demand.held:
+        return "limited", figures
+    if case.mine < demand.min_slots:
+        return "below_minimum", figures
+    return "floor" if case.mine == demand.min_slots else "kept", figures
+
+
+def _floor_of_others(case: _Case, first: Demand) -> _Rule:
+    """All the others have their least or their most."""
+    figures, share = _counted(case), case.share(first)
+    if case.others.count > 1:
+        return "others_limits", figures
+    if share == first.min_slots:
+        return "floor_of_other", {**figures, "floor": share}
+    return "others_have" if case.preemption else "kept_of_other", {**figures, "floor": share}
 
 
 def _in_order_rule(case: _Case) -> _Rule:
-    ahead, first = case.summary.ahead_of(case.demand), case.first_other
-    if ahead is not None:
-        return "ahead", {"others": [case.labelled(ahead)]}
+    first = case.first_other
     assert first is not None
     if case.preemption and first.priority > case.me.priority:
         return "compared", {"others": [case.labelled(first)]}
@@ -243,10 +281,31 @@ def _pinned(me: JobView, decision: Decision) -> Explanation:
     return _because(PlanReason.UNCHANGED, "pinned", **figures, hosts=hosts, elastic=me.elastic)
 
 
-def _reclaimed(decision: Decision, job: int) -> Explanation:
+def _reclaimed(decision: Decision, me: JobView) -> Explanation:
     """Other groups have a right to its slots, and its own group keeps too few for it."""
-    before = len(decision.pool.held.get(job, ())) + len(decision.pool.away.get(job, ()))
-    return _because(PlanReason.RECLAIMED_BY_OWNER, "reclaimed", target=0, before=before, **_group_figures(decision))
+    before = len(decision.pool.held.get(me.id, ())) + len(decision.pool.away.get(me.id, ()))
+    figures = {"target": 0, "before": before, **_lost(decision.pool, me, before), **_group_figures(decision)}
+    return _because(PlanReason.RECLAIMED_BY_OWNER, "reclaimed", **figures)
+
+
+def _lost(pool: Pool, me: JobView, slots: int) -> Params:
+    """What a stop costs."""
+    return {"loses_minutes": ceil(me.loses(slots, pool.at) / 60), "continues": me.continues}
+
+
+def _held_back(summary: GroupSummary, job: int) -> Explanation:
+    """A job that came first, of any group, has a reservation of what they share."""
+    reservation, me = summary.decision.shared_reservation, summary.views[job]
+    assert reservation is not None
+    first = summary.views[reservation.job]
+    figures = {"min_slots": me.min_slots, "reserved": reservation.slots, **_at(reservation)}
+    return _because(
+        PlanReason.WAITING_FOR_SLOTS, "held_back_for", **figures, first={"job": first.id, **label(me, first)}
+    )
+
+
+def _at(reservation: Reservation) -> Params:
+    return {} if reservation.at is None else {"reserved_at": ceil(reservation.at)}
 
 
 def _closed(decision: Decision) -> Explanation:
@@ -257,9 +316,13 @@ def _closed(decision: Decision) -> Explanation:
 
 
 def _stopped(case: _Case) -> Explanation:
+    figures = {"target": 0, "before": case.before, "priority": case.me.priority}
+    if (place := case.summary.places.get(case.demand.gives_way_to or 0)) is not None:
+        first = case.decision.demands[place]
+        return _because(PlanReason.GAVE_WAY, "gave_way", **figures, others=[case.labelled(first)])
     higher = case.first_other  # the policy serves by priority, and nothing else stops a job
     assert higher is not None
-    figures = {"target": 0, "before": case.before, "priority": case.me.priority}
+    figures |= _lost(case.decision.pool, case.me, case.before)
     others = [case.labelled(higher)]
     return _because(PlanReason.PREEMPTED_BY_PRIORITY, "stopped_by_priority", **figures, others=others)
 
@@ -276,7 +339,10 @@ def _waiting(case: _Case) -> Explanation:
     need, capacity = case.demand.min_slots, case.decision.capacity
     if need > capacity:
         code = _waits_for_group(case) or PlanReason.GANG_TOO_LARGE_NOW
-        return _because(code, "too_large", min_slots=need, capacity=capacity, **_group_figures(case.decision))
+        figures = {"min_slots": need, "capacity": capacity, **_group_figures(case.decision)}
+        if (kept := case.decision.shared_reservation) and kept.job == case.demand.id:
+            figures |= {"reserved": kept.slots, **_at(kept)}
+        return _because(code, "too_large", **figures)
     ahead = case.summary.ahead_of(case.demand)
     return _in_line(case) if ahead is None else _behind(case, ahead)
 
@@ -299,18 +365,34 @@ def _behind(case: _Case, ahead: Demand) -> Explanation:
 
 def _in_line(case: _Case) -> Explanation:
     """It is the next to start: `taken` slots are out of its reach, and what remains is less than its minimum."""
-    capacity, need, first = case.decision.capacity, case.demand.min_slots, case.first_other
+    need, first = case.demand.min_slots, case.first_other
     by_priority = case.decision.pool.group.policy == "priority" and case.preemption
-    if case.is_fair_share:
-        taken = case.summary.floors_slots
+    if (division := case.decision.division) and case.preemption:
+        # Who gives way keeps nothing from it.
+        taken = sum(
+            floor
+            for job, floor in division.floors.items()
+            if not gives_way(case.decision, case.decision.demands[case.summary.places[job]])
+        )
     else:
         taken = case.summary.firm[case.me.priority] if by_priority else case.others.slots
+    # More than the capacity only while no job may be stopped.
+    capacity = max(case.decision.capacity, taken)
     message = "in_line_for_minimums" if case.is_fair_share and case.preemption else "in_line"
     figures = {"missing": need - (capacity - taken), "min_slots": need, "taken": taken, "capacity": capacity}
     code = _waits_for_group(case) or PlanReason.WAITING_FOR_SLOTS
     if by_priority and first is not None and first.priority > case.me.priority:
         code = PlanReason.BEHIND_HIGHER_PRIORITY
-    return _because(code, message, **figures, **_group_figures(case.decision))
+    return _because(code, message, **figures, **_group_figures(case.decision), **_reserved(case))
+
+
+def _reserved(case: _Case) -> Params:
+    """What it is to have, and when at the latest; empty where nobody can say when."""
+    reservation = case.decision.reservation
+    if reservation is None or reservation.job != case.demand.id or reservation.at is None:
+        return {}
+    hosts = sorted({ref.host for ref in reserved_slots(case.decision, case.summary.placed)})
+    return {"reserved": reservation.slots, "reserved_at": ceil(reservation.at), "reserved_hosts": hosts}
 
 
 def _givers(case: _Case) -> Params:

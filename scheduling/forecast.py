@@ -6,11 +6,17 @@ many ends that a preview would keep its reader waiting, the answer is that nobod
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
+from math import ceil, inf
 
 from scheduling.division import Decision
 from scheduling.policies import Demand, shares_of
+from scheduling.snapshot import JobView, Snapshot
 
-__all__ = ["Forecast", "Place", "Span", "Work", "forecast", "places"]
+__all__ = ["Forecast", "Place", "Span", "Work", "forecast", "informed", "places"]
+
+#: One earlier training says nothing of how far the next one may be from it.
+_MARGIN = 1.25
 
 #: Demands that are decided about in one play.
 _MAX_DECIDED = 40_000
@@ -59,6 +65,27 @@ class Place:
     start: Span | None
 
 
+def informed(snapshot: Snapshot, works: Mapping[int, Work], at: float) -> Snapshot:
+    """The snapshot with what is forecast of its jobs, where that is sooner than their limits.
+
+    `works`: what is left at `at` (Unix seconds) of jobs that run, as far as they tell by themselves, and all of jobs
+    that wait. The most that is told counts, on the least that a job trains on, and `_MARGIN` times of that, in whole
+    minutes: what changes with each step would change reasons each second.
+    """
+    return replace(snapshot, jobs=tuple(_informed(job, works.get(job.id), at) for job in snapshot.jobs))
+
+
+def _informed(job: JobView, work: Work | None, at: float) -> JobView:
+    if work is None:
+        return job
+    minutes = ceil(_MARGIN / work.rate(job.min_slots, quick=False) / 60)
+    lasts = min(60.0 * minutes, inf if job.lasts is None else job.lasts)
+    if job.state == "PENDING":
+        return replace(job, lasts=lasts)
+    ends_at = 60.0 * ceil((at + 60 * minutes) / 60)
+    return replace(job, ends_at=min(ends_at, inf if job.ends_at is None else job.ends_at))
+
+
 def forecast(decision: Decision, job: int, works: Mapping[int, Work]) -> Forecast:
     """`works` lacks the jobs of which nobody knows how long they take: they are taken to go on for good."""
     quick, slow = _play(decision, works, quick=True, until=job), _play(decision, works, quick=False, until=job)
@@ -101,7 +128,7 @@ def _play(decision: Decision, works: Mapping[int, Work], *, quick: bool, until: 
         if played.ends:
             demands = line.next_demands()
             work += len(demands)
-            shares = shares_of(decision.pool.group, demands, decision.capacity)
+            shares = shares_of(decision.pool.group, demands, decision.capacity, now=line.began + now)
         for job, share in shares.items():
             if share:
                 played.starts.setdefault(job, now)
@@ -115,7 +142,7 @@ def _play(decision: Decision, works: Mapping[int, Work], *, quick: bool, until: 
             break
         for i, rate in rates.items():
             left[i] = max(0.0, left[i] - rate * seconds)
-        line.serve(shares, first)
+        line.serve(shares, first, now - seconds)
     else:
         played.is_cut = True
     return played
@@ -137,43 +164,56 @@ class _Line:
     """The jobs that have not ended, in the order in which they are served."""
 
     def __init__(self, decision: Decision) -> None:
+        #: Unix seconds.
+        self.began = decision.pool.at
         self._capacity = decision.capacity
+        #: Under priority with preemption lower ones take what a higher one leaves, so each priority has its own line.
         self._by_level = decision.pool.group.policy == "priority" and decision.pool.group.preemption
         self._order = {demand.id: place for place, demand in enumerate(decision.demands)}
         self._running = {demand.id: demand for demand in decision.demands if demand.running}
-        self._waiting = {demand.id: demand for demand in decision.demands if not demand.running}
+        self._waiting: dict[int, dict[int, Demand]] = {}
+        for demand in decision.demands:
+            if not demand.running and self._fits(demand):
+                self._level(demand)[demand.id] = demand
 
-    def serve(self, shares: Mapping[int, int], ended: int) -> None:
-        """After an end each of the others has what it was given; who was stopped waits again, in its place."""
-        touched = {**self._running, **{job: self._waiting[job] for job in shares if job in self._waiting}}
-        is_stopped = any(not shares.get(job) for job in self._running)
-        for job, demand in touched.items():
-            self._running.pop(job, None)
-            self._waiting.pop(job, None)
-            if job != ended:
-                now = _served(demand, shares.get(job, 0))
-                (self._running if now.running else self._waiting)[job] = now
-        if is_stopped:
-            self._waiting = dict(sorted(self._waiting.items(), key=lambda item: self._order[item[0]]))
+    def serve(self, shares: Mapping[int, int], ended: int, at: float) -> None:
+        """After an end each of the others has what it was given; who was stopped waits again, in its place.
+
+        `at`: seconds from the beginning, when the shares began to count.
+        """
+        for level in self._waiting.values():
+            for job in shares.keys() & level.keys():
+                self._running[job] = level.pop(job)
+        self._running.pop(ended, None)
+        for job, demand in list(self._running.items()):
+            self._running[job] = _served(demand, shares.get(job, 0), self.began + at)
+            if not shares.get(job):
+                self._wait_again(self._running.pop(job))
 
     def next_demands(self) -> list[Demand]:
-        """Each job that starts takes a slot: more than there are slots cannot start at once. Under priority with
-        preemption that holds for each priority, because lower ones take what a higher one leaves."""
+        """Each job that starts takes a slot: more than there are slots cannot start at once."""
         found = list(self._running.values())
-        levels: dict[int, int] = {}
-        for demand in self._waiting.values():
-            level = demand.priority if self._by_level else 0
-            if demand.min_slots > self._capacity:
-                continue
-            levels[level] = levels.get(level, 0) + 1
-            if levels[level] <= self._capacity + 1:
-                found.append(demand)
-            elif not self._by_level:
-                break
+        for level in self._waiting.values():
+            found += islice(level.values(), self._capacity + 1)
         return sorted(found, key=lambda demand: self._order[demand.id])
 
+    def _level(self, demand: Demand) -> dict[int, Demand]:
+        return self._waiting.setdefault(demand.priority if self._by_level else 0, {})
 
-def _served(demand: Demand, share: int) -> Demand:
+    def _fits(self, demand: Demand) -> bool:
+        return demand.min_slots <= self._capacity
+
+    def _wait_again(self, demand: Demand) -> None:
+        if not self._fits(demand):
+            return
+        level = self._level(demand)
+        level[demand.id] = demand
+        in_order = sorted(level.items(), key=lambda item: self._order[item[0]])
+        level.clear()
+        level.update(in_order)
+
+
+def _served(demand: Demand, share: int, now: float) -> Demand:
     if demand.held == share and demand.running == (share > 0):
         return demand
-    return replace(demand, running=share > 0, held=share)
+    return replace(demand, running=share > 0, held=share, ends_at=demand.ends(now) if share else None)

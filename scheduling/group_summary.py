@@ -6,7 +6,7 @@ from itertools import chain
 
 from scheduling.division import Decision
 from scheduling.placement import Placed, handed_over
-from scheduling.policies import Demand, floors
+from scheduling.policies import Demand
 from scheduling.snapshot import JobView
 
 __all__ = ["GroupSummary", "OtherGroups", "Served", "summarize"]
@@ -17,8 +17,7 @@ class Served:
     """Jobs that the policy gives slots."""
 
     count: int
-    #: Sums: of their priorities, and of what they get.
-    priority: int
+    #: What they get together.
     slots: int
     #: How many of them get the most that they ask for.
     at_maximum: int
@@ -26,7 +25,6 @@ class Served:
     def without(self, demand: Demand, share: int) -> "Served":
         return Served(
             self.count - 1,
-            self.priority - demand.priority,
             self.slots - share,
             self.at_maximum - (share == demand.max_slots),
         )
@@ -50,15 +48,13 @@ class GroupSummary:
     served: Served
     #: The first two of them, in the order in which they are served.
     first_served: tuple[Demand, ...]
-    #: Under fair share, the least that each job gets which takes part; see `policies.floors`.
-    floors: Mapping[int, int]
-    floors_slots: int
     #: Holder -> how many slots, useful to this group, it is giving back from this cycle on.
     givers: Mapping[int, int]
     givers_slots: int
     #: Free slots that nobody claims in this cycle: too few for a job that waits.
     free_left: int
-    #: Priority -> slots of all jobs of this priority or a higher one, where they are served by priority.
+    #: Priority -> slots of all jobs of this priority or a higher one, where they are served by priority, and the least
+    #: of protected ones below it.
     firm: Mapping[int, int]
     #: The first job of each line of `_line` that waits though it would fit, with its place among the demands.
     first_waiting: Mapping[int, tuple[int, Demand]]
@@ -72,25 +68,19 @@ class GroupSummary:
 
 
 def summarize(decision: Decision, placed: Mapping[int, Placed], others: OtherGroups) -> GroupSummary:
-    demands, shares, group = decision.demands, decision.shares, decision.pool.group
+    demands, shares = decision.demands, decision.shares
     served = [(demand, shares[demand.id]) for demand in demands if demand.id in shares]
     givers = _givers(decision, placed, others.foreign)
-    least: Mapping[int, int] = {}
-    if group.policy == "fairshare":
-        least = floors(demands, decision.capacity, preemption=group.preemption)
     return GroupSummary(
         decision=decision,
         placed=placed,
         views=others.views,
         served=Served(
             len(served),
-            sum(demand.priority for demand, _ in served),
             sum(share for _, share in served),
             sum(share == demand.max_slots for demand, share in served),
         ),
         first_served=tuple(demand for demand, _ in served[:2]),
-        floors=least,
-        floors_slots=sum(least.values()),
         givers=givers,
         givers_slots=sum(givers.values()),
         free_left=decision.pool.free_count - sum(len(slots.claim) for slots in placed.values()),
@@ -109,9 +99,9 @@ def _givers(decision: Decision, placed: Mapping[int, Placed], foreign: Mapping[i
 
 
 def _firm(decision: Decision) -> dict[int, int]:
-    firm, total = {}, 0
+    firm, total = {}, sum(demand.least for demand in decision.demands if demand.protected)
     for demand in decision.demands:
-        total += decision.shares.get(demand.id, 0)
+        total += decision.shares.get(demand.id, 0) - (demand.least if demand.protected else 0)
         firm[demand.priority] = total
     return firm
 

@@ -1,19 +1,15 @@
 """Which slots: a job on as few hosts as possible, and hosts left whole for others. Ties by (host, index)."""
 
-from bisect import bisect_left, insort
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
-from itertools import groupby
-from operator import attrgetter
 
 from scheduling.division import Decision
+from scheduling.packing import SlotsByHost, by_host, pack
 from scheduling.policies import Demand
 from scheduling.pool import ByJob, Pool
 from scheduling.snapshot import SlotRef
 
-__all__ = ["Placed", "SlotsByHost", "by_host", "choose_kept", "handed_over", "place"]
+__all__ = ["Placed", "choose_kept", "handed_over", "place"]
 
 
 @dataclass(slots=True)
@@ -26,6 +22,10 @@ class Placed:
     vacate: tuple[SlotRef, ...]
     #: Of `kept`: on hosts that take nothing new; given back as soon as others can be claimed instead.
     leaving: tuple[SlotRef, ...] = ()
+    #: It starts now on slots reserved for this job, for which it is stopped again; None: it does not.
+    gives_way_to: int | None = None
+    #: It starts now by a reservation, on more than its group's part.
+    above_part: bool = False
 
     @property
     def missing(self) -> int:
@@ -42,19 +42,32 @@ def place(decision: Decision) -> dict[int, Placed]:
     """Slots for every job of the group, in the order in which they are served."""
     pool = decision.pool
     placed: dict[int, Placed] = {}
-    for job in (*sorted(decision.pinned), *sorted(decision.reclaimed | decision.closed)):
+    for job in (*sorted(decision.pinned), *sorted(decision.reclaimed | decision.closed | decision.held_back)):
         slots, stays = tuple(sorted(pool.held.get(job, ()) + pool.away.get(job, ()))), job in decision.pinned
         placed[job] = Placed(len(slots), slots, (), ()) if stays else Placed(0, (), (), vacate=slots)
-    free = SlotsByHost(pool.free)
-    for demand in decision.demands:
-        target = decision.shares.get(demand.id, 0)
-        kept = choose_kept(pool.held.get(demand.id, ()), target)
-        wanted = min(target - len(kept), len(free))
-        if not demand.running and wanted < demand.min_slots:
-            wanted = 0
-        claim = free.take(wanted, beside=kept)
-        placed[demand.id] = _leave(pool, demand, target, kept=kept, claim=claim)
+    free, served = SlotsByHost(pool.free), [demand for demand in decision.demands if demand.id not in placed]
+    targets = {demand.id: decision.shares.get(demand.id, 0) for demand in served}
+    kept = {demand.id: choose_kept(pool.held.get(demand.id, ()), targets[demand.id]) for demand in served}
+    wanted, spare = dict[int, int](), len(free)
+    for demand in served:
+        count = min(targets[demand.id] - len(kept[demand.id]), spare)
+        if count > 0 and (demand.running or count >= demand.min_slots):
+            wanted[demand.id] = count
+            spare -= count
+    claims = pack(wanted, kept, free)
+    for demand in served:
+        job = demand.id
+        placed[job] = _leave(pool, demand, targets[job], kept=kept[job], claim=claims.get(job, []))
+    _mark_by_reservation(decision, placed)
     return placed
+
+
+def _mark_by_reservation(decision: Decision, placed: Mapping[int, Placed]) -> None:
+    for job in decision.above_part:
+        placed[job].above_part = bool(placed[job].claim)
+    if decision.reservation is not None:
+        for job, rule in decision.reservation.filling.items():
+            placed[job].gives_way_to = decision.reservation.job if rule == "gives_way" else None
 
 
 def _leave(pool: Pool, demand: Demand, target: int, *, kept: tuple[SlotRef, ...], claim: list[SlotRef]) -> Placed:
@@ -82,77 +95,3 @@ def handed_over(held: ByJob, placed: Mapping[int, Placed]) -> dict[int, list[Slo
 def choose_kept(held: tuple[SlotRef, ...], count: int) -> tuple[SlotRef, ...]:
     """The `count` slots that a shrinking job keeps, so that the hosts it leaves are left whole. `held` is in order."""
     return held if count >= len(held) else tuple(sorted(SlotsByHost(by_host(held)).take(count)))
-
-
-_HOST = attrgetter("host")
-
-
-def by_host(refs: Iterable[SlotRef]) -> dict[str, tuple[SlotRef, ...]]:
-    return {host: tuple(there) for host, there in groupby(sorted(refs), key=_HOST)}
-
-
-class SlotsByHost:
-    """What is taken is gone. Hosts are found by their size: taking costs the same however many there are."""
-
-    def __init__(self, slots: Mapping[str, tuple[SlotRef, ...]]) -> None:
-        """`slots` of each host in order; see `by_host`."""
-        self._slots = dict(slots)
-        self._count = sum(map(len, self._slots.values()))
-        #: Size -> heap of hosts. A host that has become smaller since stays where it was, until it comes to the top.
-        self._hosts: dict[int, list[str]] = defaultdict(list)
-        for host, there in self._slots.items():
-            self._hosts[len(there)].append(host)
-        for hosts in self._hosts.values():
-            heapify(hosts)
-        self._sizes = sorted(self._hosts)
-
-    def __len__(self) -> int:
-        return self._count
-
-    def take(self, count: int, beside: Iterable[SlotRef] = ()) -> list[SlotRef]:
-        """Up to `count` slots: on the hosts of `beside`, then on as few others as possible."""
-        if count <= 0 or not self._count:
-            return []
-        own_hosts = {ref.host for ref in beside}
-        near = self._take_on(own_hosts, count)
-        return near + self._take_anywhere(count - len(near))
-
-    def _take_on(self, hosts: Iterable[str], count: int) -> list[SlotRef]:
-        free = {host: self._slots[host] for host in hosts if self._slots.get(host)}
-        if not free:
-            return []
-        chosen = SlotsByHost(free)._take_anywhere(count)
-        for host, taken in Counter(ref.host for ref in chosen).items():
-            self._remove(host, taken)
-        return chosen
-
-    def _take_anywhere(self, count: int) -> list[SlotRef]:
-        chosen: list[SlotRef] = []
-        while self._count and len(chosen) < count:
-            left = count - len(chosen)
-            host = self._best_host(left)
-            chosen += self._slots[host][:left]
-            self._remove(host, left)
-        return chosen
-
-    def _best_host(self, count: int) -> str:
-        while True:
-            position = bisect_left(self._sizes, count)
-            size = self._sizes[position] if position < len(self._sizes) else self._sizes[-1]
-            hosts = self._hosts[size]
-            while hosts and len(self._slots[hosts[0]]) != size:
-                heappop(hosts)
-            if hosts:
-                return hosts[0]
-            del self._hosts[size]
-            self._sizes.remove(size)
-
-    def _remove(self, host: str, count: int) -> None:
-        before = self._slots[host]
-        self._slots[host] = after = before[count:]
-        self._count -= len(before) - len(after)
-        if not after:
-            return
-        if len(after) not in self._hosts:
-            insort(self._sizes, len(after))
-        heappush(self._hosts[len(after)], host)

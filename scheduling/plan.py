@@ -18,9 +18,11 @@ class PlanReason(StrEnum):
     GANG_TOO_LARGE_NOW = "GANG_TOO_LARGE_NOW"
     BEHIND_HIGHER_PRIORITY = "BEHIND_HIGHER_PRIORITY"
     GRANTED = "GRANTED"
+    BACKFILLED = "BACKFILLED"
     GREW_INTO_FREE_SLOTS = "GREW_INTO_FREE_SLOTS"
     SHRUNK_FOR_FAIR_SHARE = "SHRUNK_FOR_FAIR_SHARE"
     PREEMPTED_BY_PRIORITY = "PREEMPTED_BY_PRIORITY"
+    GAVE_WAY = "GAVE_WAY"
     RECLAIMED_BY_OWNER = "RECLAIMED_BY_OWNER"
     REBALANCED = "REBALANCED"
     UNCHANGED = "UNCHANGED"
@@ -48,6 +50,12 @@ class JobPlan:
     #: Stop the job and put it back into the queue (only ever under the priority policy with preemption).
     preempt: bool
     reason: Explanation
+    #: It starts now on slots reserved for this job, for which it is stopped again; None: it does not.
+    gives_way_to: int | None = None
+    #: It starts now by a reservation, on more than its group's part, and keeps it.
+    above_part: bool = False
+    #: Of a job that has a reservation: slots that it is to have, as far as it is known which.
+    reserved: tuple[SlotRef, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from scheduling.entitlement import SlotClass
 from scheduling.policies import Demand, by_priority, by_submission
 from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 
-__all__ = ["ByJob", "Pool", "SlotIndex", "confine", "index_slots", "sharing_groups"]
+__all__ = ["ByJob", "Pool", "SlotIndex", "as_left", "confined", "index_slots", "sharing_groups"]
 
 _BY_REF = attrgetter("ref")
 _BY_ID = attrgetter("id")
@@ -49,6 +49,10 @@ class Pool:
     displaced: Mapping[int, int] = field(default_factory=dict)
     #: How many slots of each class it may have, where groups share only some of theirs. None: any that is open to it.
     allotted: Mapping[SlotClass, int] | None = None
+    #: Where that is said: jobs that are stopped whatever slots they hold, so nobody else has to leave in their place.
+    stopped: frozenset[int] = frozenset()
+    #: The moment of the snapshot, in Unix seconds.
+    at: float = 0.0
 
     @property
     def capacity(self) -> int:
@@ -78,7 +82,12 @@ class Pool:
             least = most = kept if running else job.max_slots
         elif job.id in self.displaced:
             kept += self.displaced[job.id]
-        return Demand(job.id, job.priority, job.submitted_at, least, most, running, kept, job.id in self.protected)
+        is_protected, may_give_way = job.id in self.protected, job.elastic and not self.group.minimum_run_seconds
+        return Demand(
+            job.id, job.priority, job.submitted_at, least, most, running, kept, is_protected,
+            None, job.lasts, job.ends_at, job.gives_way_to, may_give_way,
+            job.loses(len(held) + len(away), self.at), job.continues,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -95,22 +104,28 @@ class SlotIndex:
     coming: Mapping[SlotClass, ByJob]
     #: Slots in service of each class, whoever holds them, but for those whose holder is out of place there.
     sizes: Mapping[SlotClass, int]
-    #: Of each slot that may be claimed. Empty where there is one class alone.
+    #: Of each slot in service; of one that a job keeps in place, its own resource group alone. Empty where there is one
+    #: class alone.
     classes: Mapping[SlotRef, SlotClass]
     members: Mapping[str, tuple[JobView, ...]]
+    #: Group -> how many slots of each class its jobs hold.
+    held_in: Mapping[str, Mapping[SlotClass, int]]
+    #: Resource group -> classes of its slots.
+    offers: Mapping[str, Sequence[SlotClass]]
 
-    def open_to(self, group: GroupView) -> list[SlotClass]:
-        return [offered for offered in self.sizes if group.resource_group in offered]
+    def open_to(self, group: GroupView) -> Sequence[SlotClass]:
+        return self.offers.get(group.resource_group, ())
 
-    def held_in(self, group: GroupView) -> Mapping[SlotClass, int]:
-        """How many slots of each class its jobs hold."""
-        return _by_class(self.held.get(group.name, {}), self.classes, self.sizes)
+    def classes_of(self, refs: Collection[SlotRef]) -> Counter[SlotClass]:
+        """How many of these slots in service are of each class."""
+        return Counter(_by_class({0: tuple(refs)}, self.classes, self.sizes))
 
     def pool(self, group: GroupView) -> Pool:
         """A holder that is not among the snapshot's jobs is ending: what it holds is coming, to every group that may
         use it; so is what a job has been told to give back."""
         open_to = self.open_to(group)
         return Pool(
+            at=self.snapshot.at,
             group=group,
             jobs=self.members[group.name],
             free=_joined([self.free[offered] for offered in open_to if offered in self.free]),
@@ -120,22 +135,26 @@ class SlotIndex:
             protected=self._protected(group),
         )
 
+    def beside_free(self) -> "SlotIndex":
+        """The same without what is free or coming: all that counts for how many slots each job gets."""
+        return replace(self, free={}, coming={})
+
     def without(self, counted_on: Set[SlotRef]) -> "SlotIndex":
         """What is left of what is free and coming, if some groups count on these slots."""
-        hosts = {ref.host for ref in counted_on}
-        return replace(
-            self,
-            free={offered: _less(free, hosts, counted_on) for offered, free in self.free.items()},
-            coming={offered: _less(coming, coming.keys(), counted_on) for offered, coming in self.coming.items()},
-        )
+        taken: dict[SlotClass, set[SlotRef]] = defaultdict(set)
+        for ref in counted_on if self.classes else ():
+            taken[self.classes[ref]].add(ref)
+        free, coming = dict(self.free), dict(self.coming)
+        for offered, refs in (taken if self.classes else dict.fromkeys(self.sizes, counted_on)).items():
+            free[offered] = _less(free.get(offered, {}), {ref.host for ref in refs}, refs)
+            coming[offered] = _less(coming.get(offered, {}), coming.get(offered, {}).keys(), refs)
+        return replace(self, free=free, coming=coming)
 
     def _protected(self, group: GroupView) -> frozenset[int]:
         if not group.minimum_run_seconds:
             return frozenset()
         since = self.snapshot.at - group.minimum_run_seconds
-        return frozenset(
-            job.id for job in self.members[group.name] if job.started_at is not None and job.started_at > since
-        )
+        return frozenset(job.id for job in self.members[group.name] if _is_protected(job, since))
 
 
 def index_slots(snapshot: Snapshot) -> SlotIndex:
@@ -144,19 +163,25 @@ def index_slots(snapshot: Snapshot) -> SlotIndex:
         members[job.group].append(job)
     unknown = members.keys() - {group.name for group in snapshot.groups}
     assert not unknown, f"jobs of groups that the snapshot lacks: {sorted(unknown)}"
-    counted = (one for one in snapshot.groups if one.name in members or (one.quota and not one.lends))
+    counted = (one for one in snapshot.groups if one.name in members or (one.quota and one.keeps_quota))
     groups = tuple(sorted(counted, key=_BY_NAME))
     relevant = frozenset(group.resource_group for group in groups)
     class_of = {names: relevant.intersection(names) for names in {slot.resource_groups for slot in snapshot.slots}}
     shelves = _shelved(snapshot, groups, class_of)
     found = sorted(set(class_of.values()), key=sorted)
+    kept = _kept_in_place(snapshot, groups, shelves.held)
+    found = sorted({*found, *kept.values()}, key=sorted)
     classes: dict[SlotRef, SlotClass] = {}
     if len(found) > 1:
-        classes = {slot.ref: class_of[slot.resource_groups] for slot in snapshot.slots if slot.claimable}
+        classes = {slot.ref: class_of[slot.resource_groups] for slot in snapshot.slots if slot.claimable} | kept
     sizes = {offered: _count(shelves.free[offered]) + _count(shelves.coming[offered]) for offered in found if offered}
-    for held in shelves.held.values():
-        for offered, count in _by_class(held, classes, found).items():
-            sizes[offered] += count
+    held_in = {name: _by_class(held, classes, found) for name, held in shelves.held.items()}
+    for offered, count in chain.from_iterable(counts.items() for counts in held_in.values()):
+        sizes[offered] += count
+    offers: dict[str, list[SlotClass]] = defaultdict(list)
+    for offered in sizes:
+        for name in offered:
+            offers[name].append(offered)
     return SlotIndex(
         snapshot=snapshot,
         groups=groups,
@@ -167,14 +192,35 @@ def index_slots(snapshot: Snapshot) -> SlotIndex:
         sizes=sizes,
         classes=classes,
         members={group.name: tuple(members[group.name]) for group in groups},
+        held_in=held_in,
+        offers=offers,
     )
+
+
+def _kept_in_place(
+    snapshot: Snapshot, groups: Iterable[GroupView], held: Mapping[str, ByJob]
+) -> dict[SlotRef, SlotClass]:
+    """Slots of jobs of fixed size that are still protected: they neither move nor stop, so only their own resource
+    group can count on them, whoever else offers them."""
+    since = {group.name: snapshot.at - group.minimum_run_seconds for group in groups if group.minimum_run_seconds}
+    home_of = {group.name: frozenset({group.resource_group}) for group in groups}
+    return {
+        ref: home_of[job.group]
+        for job in snapshot.jobs
+        if job.group in since and not job.elastic and _is_protected(job, since[job.group])
+        for ref in held.get(job.group, {}).get(job.id, ())
+    }
+
+
+def _is_protected(job: JobView, since: float) -> bool:
+    return job.started_at is not None and job.started_at > since
 
 
 def _by_class(slots: ByJob, classes: Mapping[SlotRef, SlotClass], found: Iterable[SlotClass]) -> dict[SlotClass, int]:
     """How many slots of each class these are. `classes` is empty where only one is found."""
     if not classes:
         return {offered: _count(slots) for offered in found}
-    return Counter(classes[ref] for refs in slots.values() for ref in refs)
+    return Counter(map(classes.__getitem__, chain.from_iterable(slots.values())))
 
 
 @dataclass
@@ -238,48 +284,90 @@ def sharing_groups(groups: Iterable[GroupView], offers: Collection[SlotClass]) -
         left = [group for group in left if group.resource_group not in names]
 
 
-def confine(pool: Pool, classes: Mapping[SlotRef, SlotClass]) -> Pool:
-    """The pool with no more slots of any class than are allotted to it; what is held beyond that is to be left."""
-    assert pool.allotted is not None
-    left = Counter(pool.allotted)
-    left.subtract(_by_class(pool.held, classes, pool.allotted))
+def confined(index: SlotIndex, group: GroupView, allotted: Mapping[SlotClass, int], stopped: frozenset[int]) -> Pool:
+    """The group's pool with no more slots of any class than are allotted to it; what is held beyond that is to be left.
 
-    def taken(refs: Iterable[SlotRef]) -> Refs:
-        result = []
-        for ref in refs:
-            if left[classes[ref]] > 0:
-                left[classes[ref]] -= 1
-                result.append(ref)
-        return tuple(result)
-
-    displaced = _displaced(pool, {offered: -count for offered, count in left.items() if count < 0}, classes)
-    free = {host: some for host, refs in pool.free.items() if (some := taken(refs))}
-    coming = {holder: some for holder, refs in pool.coming.items() if (some := taken(refs))}
+    `stopped`: see `Pool`.
+    """
+    pool = replace(index.beside_free().pool(group), allotted=allotted, stopped=stopped)
+    ending = {job: pool.held[job] for job in stopped & pool.held.keys()}
+    staying = Counter(index.held_in.get(group.name, {})) - Counter(_by_class(ending, index.classes, allotted))
+    excess = staying - Counter(allotted)
+    displaced = _displaced(pool, excess, index.classes, stopped)
     elastic = {job.id for job in pool.jobs if job.elastic}
     moving = {job: frozenset(refs) for job, refs in displaced.items() if job in elastic}
-    staying = _less(pool.held, moving.keys(), frozenset().union(*moving.values()))
+    held = _less(pool.held, moving.keys(), frozenset().union(*moving.values()))
     away = dict(pool.away)
     for job, refs in moving.items():
         away[job] = tuple(sorted(refs.union(away.get(job, ()))))
     counts = {job: len(refs) for job, refs in displaced.items()}
-    return replace(pool, free=free, coming=coming, held=staying, away=away, displaced=counts)
+    return as_left(index, replace(pool, held=held, away=away, displaced=counts))
+
+
+def as_left(index: SlotIndex, pool: Pool) -> Pool:
+    """The same pool with what is free and coming in `index`, as far as that is allotted to it."""
+    group = pool.group
+    if pool.allotted is None:
+        return index.pool(group)
+    free, coming, held_in = [], [], index.held_in.get(group.name, {})
+    for offered in index.open_to(group):
+        left = pool.allotted.get(offered, 0) - held_in.get(offered, 0)
+        free.append(_first(index.free.get(offered, {}), left))
+        coming.append(_first(dict(sorted(index.coming.get(offered, {}).items())), left - _count(free[-1])))
+    return replace(pool, free=_joined(free), coming=_joined(coming))
+
+
+def _first(slots: Mapping[Key, Refs], count: int) -> dict[Key, Refs]:
+    """The first `count` of them."""
+    found: dict[Key, Refs] = {}
+    for key, refs in slots.items():
+        if count <= 0:
+            break
+        found[key] = refs[:count]
+        count -= len(refs)
+    return found
 
 
 def _displaced(
-    pool: Pool, excess: dict[SlotClass, int], classes: Mapping[SlotRef, SlotClass]
-) -> dict[int, list[SlotRef]]:
-    """Job -> which of its slots it shall leave: of elastic jobs first, and the newest ones of the lowest priority."""
-    found: dict[int, list[SlotRef]] = {}
+    pool: Pool, excess: Counter[SlotClass], classes: Mapping[SlotRef, SlotClass], stopped: Set[int]
+) -> dict[int, tuple[SlotRef, ...]]:
+    """Job -> which of its slots it shall leave: of elastic jobs first, and the newest ones of the lowest priority; then
+    of fixed size, which stop for it, the cheapest as in `policies.cheapest_first`."""
+    found: dict[int, tuple[SlotRef, ...]] = {}
     if not excess:
         return found
-    for job in sorted(pool.jobs, key=lambda job: (not job.elastic, job.priority, -job.submitted_at, -job.id)):
-        if not job.elastic and job.id in pool.protected:
-            continue
-        for ref in reversed(pool.held.get(job.id, ())):
-            if excess.get(classes[ref], 0) > 0:
-                excess[classes[ref]] -= 1
-                found.setdefault(job.id, []).append(ref)
-    return found
+    left = Counter(excess)
+    line = sorted(pool.jobs, key=lambda job: (job.priority, -job.submitted_at, -job.id))
+    able = [job for job in line if job.id in pool.held and job.id not in stopped]
+    for job in (job for job in able if job.elastic):
+        leaves = []
+        for ref in reversed(pool.held[job.id]):
+            if left[classes[ref]] > 0:
+                left[classes[ref]] -= 1
+                leaves.append(ref)
+        if leaves:
+            found[job.id] = tuple(leaves)
+    stopping = [job for job in able if not job.elastic and job.id not in pool.protected]
+    stopping.sort(key=lambda job: (not job.continues, job.loses(len(pool.held[job.id]), pool.at)))
+    fixed = {job.id: pool.held[job.id] for job in stopping}
+    return found | _needed({job: Counter(classes[ref] for ref in refs) for job, refs in fixed.items()}, +left, fixed)
+
+
+def _needed(
+    fixed: Mapping[int, Counter[SlotClass]], excess: Counter[SlotClass], held: Mapping[int, Refs]
+) -> dict[int, Refs]:
+    """Jobs of fixed size that make room for `excess`, in this order, but for those without which there is room."""
+    chosen: list[int] = []
+    left = Counter(excess)
+    for job, counts in fixed.items():
+        if any(left[offered] > 0 for offered in counts):
+            chosen.append(job)
+            left.subtract(counts)
+    for job in reversed(chosen.copy()):
+        if all(left[offered] + count <= 0 for offered, count in fixed[job].items() if offered in excess):
+            chosen.remove(job)
+            left.update(fixed[job])
+    return {job: held[job] for job in chosen}
 
 
 def _count(slots: Mapping[Any, Refs]) -> int:
@@ -289,8 +377,10 @@ def _count(slots: Mapping[Any, Refs]) -> int:
 def _joined(parts: Sequence[Mapping[Key, Refs]]) -> Mapping[Key, Refs]:
     if len(parts) == 1:
         return parts[0]
-    keys = sorted({key for part in parts for key in part})
-    return {key: tuple(sorted(chain.from_iterable(part.get(key, ()) for part in parts))) for key in keys}
+    found: dict[Key, list[Refs]] = defaultdict(list)
+    for key, refs in chain.from_iterable(part.items() for part in parts):
+        found[key].append(refs)
+    return {key: tuple(sorted(chain(*found[key]))) if len(found[key]) > 1 else found[key][0] for key in sorted(found)}
 
 
 def _less(slots: Mapping[Key, Refs], where: Set[Key], taken: Set[SlotRef]) -> dict[Key, Refs]:

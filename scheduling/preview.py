@@ -109,7 +109,7 @@ def after_cycle(snapshot: Snapshot, placed: Mapping[int, Placed | JobPlan]) -> S
     return replace(
         snapshot,
         slots=tuple(_slot_after(slot, known, claims, vacated) for slot in snapshot.slots),
-        jobs=tuple(_job_after(view, placed.get(view.id)) for view in snapshot.jobs),
+        jobs=tuple(_job_after(view, placed.get(view.id), snapshot.at) for view in snapshot.jobs),
     )
 
 
@@ -121,10 +121,17 @@ def _slot_after(slot: SlotView, known: set[int], claims: dict[SlotRef, int], vac
     return replace(slot, vacating=True) if slot.ref in vacated else slot
 
 
-def _job_after(view: JobView, placed: Placed | JobPlan | None) -> JobView:
+def _job_after(view: JobView, placed: Placed | JobPlan | None, now: float) -> JobView:
     if placed is None or not (placed.preempt or placed.claim):
         return view
-    return replace(view, state="PENDING" if placed.preempt else "RUNNING")
+    if placed.preempt:
+        return replace(view, state="PENDING", ends_at=None, gives_way_to=None, above_part=False)
+    if view.state != "PENDING":
+        return replace(view, state="RUNNING")
+    ends_at = None if view.lasts is None else now + view.lasts
+    return replace(
+        view, state="RUNNING", ends_at=ends_at, gives_way_to=placed.gives_way_to, above_part=placed.above_part
+    )
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from scheduling.explain import explain
 from scheduling.group_summary import OtherGroups
 from scheduling.placement import Placed, handed_over, place
 from scheduling.plan import Explanation, JobPlan, Plan
-from scheduling.pool import Pool, SlotIndex, confine, index_slots
+from scheduling.pool import Pool, SlotIndex, as_left, index_slots
+from scheduling.reserved import reserved_slots
 from scheduling.snapshot import JobView, SlotRef, Snapshot
 
 __all__ = ["CycleResult", "decided", "schedule"]
@@ -55,7 +56,7 @@ class CycleResult:
     def line(self, job: int) -> JobPlan:
         """The job's line of the plan."""
         decision, placed = next(group for group in self.groups if job in group[1])
-        return _line(job, placed[job], explain(decision, placed, self.others(decision), [job])[job])
+        return _line(decision, placed, job, explain(decision, placed, self.others(decision), [job])[job])
 
     def others(self, decision: Decision) -> OtherGroups:
         """What the group's sentences may say of other groups: what comes from them."""
@@ -75,7 +76,7 @@ def schedule(snapshot: Snapshot) -> Plan:
     lines: list[JobPlan] = []
     for decision, placed in result.groups:
         reasons = explain(decision, placed, result.others(decision), placed)
-        lines += [_line(job, slots, reasons[job]) for job, slots in placed.items()]
+        lines += [_line(decision, placed, job, reasons[job]) for job in placed]
     return Plan(jobs=tuple(sorted(lines, key=_BY_JOB)))
 
 
@@ -98,7 +99,7 @@ def _place_in_turn(index: SlotIndex, decisions: Mapping[str, Decision]) -> Itera
     for name in sorted(decisions, key=lambda name: (_has_its_part(decisions[name]), name)):
         decision = decisions[name]
         if left is not index:
-            decision = replace(decision, pool=_less(left, decision.pool))
+            decision = replace(decision, pool=as_left(left, decision.pool))
         placed = place(decision)
         yield decision, placed
         if decision.entitlement is not None and (counted_on := _counted_on(decision.pool, placed)):
@@ -110,13 +111,8 @@ def _has_its_part(decision: Decision) -> bool:
     return entitlement is not None and entitlement.held >= entitlement.deserved
 
 
-def _less(left: SlotIndex, pool: Pool) -> Pool:
-    """The same pool with what groups before this one have left."""
-    less = left.pool(pool.group)
-    return less if pool.allotted is None else confine(replace(less, allotted=pool.allotted), left.classes)
-
-
-def _line(job: int, placed: Placed, reason: Explanation) -> JobPlan:
+def _line(decision: Decision, found: Mapping[int, Placed], job: int, reason: Explanation) -> JobPlan:
+    placed, reservation = found[job], decision.reservation
     return JobPlan(
         job=job,
         target=placed.target,
@@ -125,6 +121,9 @@ def _line(job: int, placed: Placed, reason: Explanation) -> JobPlan:
         vacate=placed.vacate,
         preempt=placed.preempt,
         reason=reason,
+        gives_way_to=placed.gives_way_to,
+        above_part=placed.above_part,
+        reserved=reserved_slots(decision, found) if reservation and reservation.job == job else (),
     )
 
 

@@ -54,6 +54,16 @@ class GroupView:
     #: False: nothing that waits in it starts.
     started: bool = True
 
+    @property
+    def keeps_quota(self) -> bool:
+        """What it leaves of its quota stays free. A stopped group lends it in any case: nothing could start there."""
+        return self.started and not self.lends
+
+    @property
+    def is_limited(self) -> bool:
+        """It never has more than its quota, even alone."""
+        return self.quota is not None and not self.borrows
+
 
 @dataclass(frozen=True)
 class JobView:
@@ -73,6 +83,23 @@ class JobView:
     owner: int | None = None
     #: Unix seconds: since when it has held slots without being stopped. None: it waits, or nothing hangs on it.
     started_at: float | None = None
+    #: Seconds that it holds slots at the most from a start on, by its limit or by forecast. None: nobody knows.
+    lasts: float | None = None
+    #: Unix seconds: until when it holds slots at the most, if it holds any. None: nobody knows.
+    ends_at: float | None = None
+    #: The job before it in line that waits, for which it is stopped: it was started on slots reserved for that one.
+    gives_way_to: int | None = None
+    #: It was started by a reservation on more than its group's part: what it needs counts as the group's to its end.
+    above_part: bool = False
+    #: Unix seconds: since when it has computed what is in no checkpoint, on average over the slots that it holds. None:
+    #: it would lose nothing. Decides only who is stopped where somebody has to be, so equal snapshots may differ in it.
+    unsaved_since: float | None = field(default=None, compare=False)
+    #: False: stopped, it begins from nothing; a script of fixed size that has not shown that it can be resumed.
+    continues: bool = field(default=True, compare=False)
+
+    def loses(self, slots: int, at: float) -> float:
+        """GPU-seconds of work that are lost if it is stopped now, of `slots` slots that it holds."""
+        return 0.0 if self.unsaved_since is None else slots * max(0.0, at - self.unsaved_since)
 
 
 @dataclass(frozen=True)

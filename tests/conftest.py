@@ -10,10 +10,14 @@ import hypothesis
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.core.handlers.base import BaseHandler
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.test import Client
 from rest_framework.test import APIClient
 
 from accounts.hashing import verifying
+from tests.described import refuse_what_is_not_described
 from tests.factories import UserFactory
 from tests.runtime.process_tree import running_forkserver
 from tests.scene import Scene, build_scene
@@ -60,6 +64,21 @@ def home(tmp_path: Path, settings: Any) -> Path:
 def _nobody_has_failed_to_log_in() -> None:
     """All tests have one address."""
     verifying.forget()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _every_answer_is_described() -> Iterator[None]:
+    """Of the API, to any client that asks in the test's own process."""
+    asked = BaseHandler.get_response
+
+    def get_response(handler: BaseHandler, request: HttpRequest) -> HttpResponseBase:
+        response = asked(handler, request)
+        refuse_what_is_not_described(request, response)
+        return response
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BaseHandler, "get_response", get_response)
+        yield
 
 
 @pytest.fixture(scope="session")

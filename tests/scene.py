@@ -266,8 +266,12 @@ def _done(common: dict, at: datetime) -> Job:
 
 
 def _failed(common: dict, at: datetime) -> Job:
+    """Of what the model was before: a script that knows nothing of sessions."""
+    model = RegisteredModelVersionFactory(
+        model=common["model"].model, number=0, engine=RegisteredModelVersion.Engine.SINGLE
+    )
     job = JobFactory(
-        **common,
+        **{**common, "model": model},
         name="digits-resume",
         state=JobState.FAILED,
         attempt=1,

@@ -21,6 +21,7 @@ PAGES: dict[str, Callable[[Scene], list[str]]] = {
     "jobs:train": lambda scene: ["/jobs/new/"],
     "jobs:detail": lambda scene: [f"/jobs/{job.pk}/" for job in (scene.first, scene.failed, scene.waiting, scene.done)],
     "jobs:file": lambda scene: [f"/jobs/{scene.done.pk}/file/?path=scores.csv"],
+    "jobs:log-pattern": lambda scene: [f"/jobs/{scene.failed.pk}/log-pattern/"],
     "jobs:validate": lambda scene: [f"/jobs/{scene.done.pk}/validate/"],
     "datasets:list": lambda scene: ["/datasets/"],
     "datasets:new": lambda scene: ["/datasets/new/", "/datasets/new/?kind=images"],
@@ -44,6 +45,8 @@ PAGES: dict[str, Callable[[Scene], list[str]]] = {
     "groups:deployment": lambda scene: [f"/instance-groups/{scene.first.instance_group_id}/deployment/"],
     "fair-share": lambda scene: ["/fair-share/"],
     "account": lambda scene: ["/account/"],
+    "connect": lambda scene: ["/account/connect/"],
+    "device": lambda scene: ["/device/"],
     # Only who is not logged in sees these: tests/browser/test_accessibility.py looks at them by themselves.
     "one-time-link": lambda scene: [],
     "login": lambda scene: [],
@@ -92,6 +95,8 @@ NOT_PAGES = {
     "jobs:act": "takes a form",
     "models:delete": "takes a form",
     "models:delete-template": "takes a form",
+    "models:readers": "takes a form",
+    "models:template-readers": "takes a form",
     "models:take-again": "takes a form",
     "resource_groups:preview-new": "JSON",
     "resource_groups:preview": "JSON",
@@ -120,6 +125,7 @@ NOT_PAGES = {
     "healthz": "JSON",
     "metrics": "for Prometheus",
     "dlicmd": "a program",
+    "client-wheel": "a program",
 }
 
 

@@ -25,7 +25,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 )
 #: Floors within jobs/, by the second part of a module's name.
 JOBS_FLOORS: tuple[tuple[str, ...], ...] = (
-    ("states",),
+    ("states", "words"),
     ("permissions", "messages"),
     ("models",),
     ("options",),
@@ -51,8 +51,11 @@ PACKAGES = {
 }
 OUR_NAMES = {name for names in PACKAGES.values() for name in names}
 
-#: The modules that read settings from the environment: one for the web part, the executor, and a rank.
-READS_ENVIRONMENT = {"webapp/settings.py", "workers/executor/config.py", "runtime/tidepool/env.py"}
+#: The modules that read settings from the environment: one for the web part, the executor, a rank, and the client.
+READS_ENVIRONMENT = {
+    *("webapp/settings.py", "workers/executor/config.py"),
+    *("runtime/tidepool/env.py", "runtime/tidepool/client/config.py"),
+}
 #: Modules that only make the environment of other processes.
 HANDS_ENVIRONMENT_ON = {
     "webapp/embedded/specs.py": "to the children of `up`",
@@ -171,7 +174,12 @@ def test_scheduling_is_pure() -> None:
 
 def test_executor_knows_neither_django_nor_torch() -> None:
     files = files_below("workers/executor/")
-    assert offenders(files, {"celery", "kombu", "msgspec", "psutil", "pynvml", "tidepool", "workers"}) == {}
+    assert (
+        offenders(
+            files, {"celery", "kombu", "msgspec", "packaging", "psutil", "pynvml", "re2", "tidepool", "uv", "workers"}
+        )
+        == {}
+    )
     for file in files:
         ours = {name for name in imports_of(file) if name.startswith("workers")}
         assert all(name.startswith("workers.executor") for name in ours), relative(file)
@@ -181,9 +189,22 @@ def test_executor_knows_neither_django_nor_torch() -> None:
 def test_runtime_stands_alone() -> None:
     small_libraries = {"msgspec", "numpy", "safetensors", "tidepool"}
     torch_files = files_below("runtime/tidepool/torch/")
-    plain_files = [file for file in files_below("runtime/tidepool/") if file not in torch_files]
+    client_files = files_below("runtime/tidepool/client/", "runtime/tidepool/cli/")
+    plain_files = [file for file in files_below("runtime/tidepool/") if file not in [*torch_files, *client_files]]
+    assert offenders(client_files, {"click", "httpx", "pandas", "rich", "tidepool"}) == {}
     assert offenders(torch_files, small_libraries | {"torch"}) == {}
     assert offenders(plain_files, small_libraries | {"psutil", "setproctitle"}) == {}
+
+
+def test_the_client_is_a_room_of_its_own() -> None:
+    """It works where nothing else of the runtime can be imported; what trains does not know it."""
+    rooms = ("tidepool.client", "tidepool.cli")
+    for file in files_below("runtime/tidepool/"):
+        ours = {name for name in imports_of(file) if name.startswith("tidepool.")}
+        if module_name(file).startswith(rooms):
+            assert all(name.startswith((*rooms, "tidepool.version")) for name in ours), relative(file)
+        elif module_name(file) not in ("tidepool", "tidepool.__main__"):
+            assert not any(name.startswith(rooms) for name in ours), relative(file)
 
 
 def test_compatibility_modules_import_only_the_runtime() -> None:
@@ -192,6 +213,8 @@ def test_compatibility_modules_import_only_the_runtime() -> None:
 
 
 def test_importing_the_runtime_does_not_load_torch() -> None:
+    code = "import sys, tidepool; sys.exit('httpx' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=ROOT / "runtime")
     code = "import sys, tidepool, tidepool.protocol, tidepool.env; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=ROOT / "runtime")
 

@@ -86,14 +86,24 @@ def test_everything_that_is_required_is_pinned() -> None:
 
 
 def test_the_runtime_requires_what_it_imports() -> None:
-    """It is installed by requirements.txt, and by itself where scripts are written."""
+    """By itself, where people work, it is the client; what trains has the extra `torch`."""
     project = tomllib.loads((ROOT / "runtime/pyproject.toml").read_text())["project"]
-    modules = {path.stem for path in (ROOT / "runtime/tidepool").iterdir()} | {"tidepool", "torch"}
-    imported = set()
-    for file in (ROOT / "runtime/tidepool").rglob("*.py"):
-        for line in re.findall(r"^\s*(?:import|from) (\w+)", file.read_text(), re.MULTILINE):
-            imported.add(line)
-    assert imported - sys.stdlib_module_names - modules == set(project["dependencies"])
+    extras = project["optional-dependencies"]
+    folder = ROOT / "runtime/tidepool"
+    modules = {path.stem for path in folder.iterdir()} | {"tidepool"}
+    imported: dict[bool, set[str]] = {True: set(), False: set()}
+    for file in folder.rglob("*.py"):
+        is_client = file.relative_to(folder).parts[0] in ("client", "cli")
+        imported[is_client] |= set(re.findall(r"^\s*(?:import|from) (\w+)", file.read_text(), re.MULTILINE))
+
+    def foreign(names: set[str]) -> set[str]:
+        return names - sys.stdlib_module_names - modules
+
+    def required(lines: list[str]) -> set[str]:
+        return {re.split(r"[=<>]", line)[0] for line in lines}
+
+    assert foreign(imported[True]) == required(project["dependencies"]) | required(extras["data"])
+    assert foreign(imported[False]) | {"torch"} == required(extras["torch"])
 
 
 def test_links_between_documents_lead_somewhere() -> None:

@@ -5,7 +5,10 @@ they are collected, or after the folder has changed, they are served from the fo
 """
 
 import hashlib
+import os
 from pathlib import Path
+
+from webapp import bundles
 
 __all__ = ["is_collected", "note_collected"]
 
@@ -23,10 +26,10 @@ def note_collected(root: Path, source: Path) -> None:
 
 
 def _fingerprint(folder: Path) -> str:
-    """Of names, sizes and times of change: it is asked at the start of each process."""
+    """Of names, sizes and times of change, also of what bundles them: it is asked at the start of each process."""
     seen = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
+    for path in [*sorted(folder.rglob("*")), Path(bundles.__file__)]:
         if path.is_file():
             status = path.stat()
-            seen.update(f"{path.relative_to(folder)}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+            seen.update(f"{os.path.relpath(path, folder)}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
     return seen.hexdigest()

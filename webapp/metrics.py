@@ -29,6 +29,7 @@ from rest_framework.request import Request
 from accounts.authentication import BearerToken
 from core.broker import connect
 from core.roles import Role, role_of
+from core.scopes import job_of
 from jobs.control.snapshots import snapshot
 from jobs.models import AllocationPoint, InstanceGroup, Job, JobEvent, SchedulerLease, SlotClaim
 from jobs.states import JobState
@@ -313,5 +314,7 @@ def _may_read(request: HttpRequest) -> bool:
     try:
         found = BearerToken().authenticate(Request(request))
     except APIException:
+        return False
+    if found is not None and job_of(found[1].scope) is not None:
         return False
     return role_of(found[0] if found else request.user) == Role.CLUSTER_ADMIN

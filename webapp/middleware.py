@@ -9,17 +9,23 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonRespons
 from django.shortcuts import resolve_url
 from whitenoise.middleware import WhiteNoiseMiddleware
 
-from core.errors import NotAllowed, TooMany
+from core.errors import NotAllowed, TooMany, UserError
 from core.origins import is_own_origin
-from core.roles import SAFE_METHODS, SignedIn, refuse_what_viewers_send
+from core.roles import SignedIn, refuse_what_viewers_send
+from core.scopes import SAFE_METHODS
 from webapp.views import refused
 
 __all__ = ["PUBLIC_NAMES", "PUBLIC_PATHS", "LoginRequired", "OwnOrigin", "StaticFiles"]
 
-#: Everything else needs a log-in. (Static files are answered before it.) The last two ask for tokens of their own.
-PUBLIC_PATHS = frozenset({"/login/", "/healthz", "/ui/tools/dlicmd.py", "/api/v1/join/", "/metrics"})
-#: The same by the names of addresses. Who follows a one-time link has no password yet.
-PUBLIC_NAMES = frozenset({"one-time-link"})
+#: Everything else needs a log-in. (Static files are answered before it.) Some ask for tokens of their own.
+PUBLIC_PATHS = frozenset(
+    {
+        *("/login/", "/healthz", "/ui/tools/dlicmd.py", "/metrics"),
+        *("/api/v1/join/", "/api/v1/device/", "/api/v1/device/token/"),
+    }
+)
+#: The same by the names of addresses. Who follows a one-time link has no password yet, and pip has none.
+PUBLIC_NAMES = frozenset({"one-time-link", "client-wheel"})
 
 
 _FOREIGN = (
@@ -92,8 +98,10 @@ class LoginRequired:
         return None
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponseBase | None:
-        """Show what a page's view refuses by `core.roles`, or what the log-in has no room for."""
-        return refused(request, exception) if isinstance(exception, (NotAllowed, TooMany)) else None
+        """Show what a page's view refuses: by `core.roles`, for want of room, or for an address that does not fit."""
+        if isinstance(exception, (NotAllowed, TooMany)) or type(exception) is UserError:
+            return refused(request, exception)
+        return None
 
 
 def _asks_itself(view: Callable[..., Any]) -> bool:

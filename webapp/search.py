@@ -42,7 +42,7 @@ def find(user: User, text: str) -> list[Hit]:
         )
         for job in visible_jobs(user).filter(wanted | number).order_by("-id")[:HITS]
     ]
-    for kind, rows in (("dataset", datasets()), ("model", models())):
+    for kind, rows in (("dataset", datasets()), ("model", models(user))):
         hits += [
             Hit(kind, row.pk, row.name, f"Owner {row.owner.username}", reverse(f"{kind}s:detail", args=[row.pk]))
             for row in rows.filter(wanted).order_by("-id")[:HITS]

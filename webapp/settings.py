@@ -217,7 +217,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PARSER_CLASSES": ["core.rest.StrictJSONParser", "rest_framework.parsers.FormParser"],
     "DEFAULT_RENDERER_CLASSES": ["core.rest.StrictJSONRenderer"],
     "DEFAULT_PAGINATION_CLASS": "core.rest.Pages",
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "core.schema.Described",
     # The schema says what an address takes; what OPTIONS would say of a view is guessed from it, and it need not fit.
     "DEFAULT_METADATA_CLASS": None,
     "EXCEPTION_HANDLER": "core.rest.error_response",

@@ -10,6 +10,7 @@ from jobs.pages.usage import views as usage_views
 from webapp import views
 from webapp.health import healthz
 from webapp.metrics import metrics
+from webapp.wheel import client_wheel, connect
 from wmla.service import dlicmd
 
 urlpatterns: list[URLPattern | URLResolver] = [
@@ -36,6 +37,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("fair-share/", group_views.fair_share, name="fair-share"),
     path("healthz", healthz, name="healthz"),
     path("metrics", metrics, name="metrics"),
+    path("account/connect/", connect, name="connect"),
+    path("ui/tools/<str:wheel>.whl", client_wheel, name="client-wheel"),
     path("ui/tools/dlicmd.py", dlicmd, name="dlicmd"),
     path("api/", include("webapp.api")),
     path("", include(("wmla.urls", "wmla"))),

@@ -5,7 +5,7 @@ from django.shortcuts import render
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from core.errors import NotAllowed, TooMany
+from core.errors import TooMany, UserError
 from core.live import CLUSTER, GROUPS, current_seqs, job_of_topic
 from core.pages import login_user
 from jobs.insight.trace import WINDOWS, cluster_trace, window_to_see
@@ -77,7 +77,7 @@ def permission_denied(request: HttpRequest, exception: Exception) -> HttpRespons
     return _refusal(request, 403, "permission_denied", "You may not do this: ask its owner or an administrator.")
 
 
-def refused(request: HttpRequest, error: NotAllowed | TooMany) -> HttpResponseBase:
+def refused(request: HttpRequest, error: UserError) -> HttpResponseBase:
     """Answer with a refusal in its own words."""
     answer = _refusal(request, error.status, error.code, error.message, refusal=error.message)
     if isinstance(error, TooMany):

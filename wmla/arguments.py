@@ -14,6 +14,7 @@ from typing import Any
 
 from core.errors import UserError
 from core.text import is_storable
+from jobs.actions.checks import is_own_variable
 
 __all__ = [
     "MAX_ARGS",
@@ -41,11 +42,11 @@ _OTHER_OPTIONS = re.compile(
     r"|accelerators|lsf-gpu-syntax|debug-level)"
 )
 _FLAGS = frozenset({"--exclusive"})
+_COMMAND = "--user-cmd"
 #: What counts of the nodes of a `hardwareSpec`.
 _HARDWARE = frozenset({"num_nodes", "gpu"})
 #: Ways to submit that there are not here -> what to do instead.
 _REFUSED = {
-    "--user-cmd": "name a script with --model-main.",
     "--pbmodel-name": "upload the model's files, and name its script with --model-main.",
     "--pbmodel-cmd": "upload the model's files, and name its script with --model-main.",
 }
@@ -71,10 +72,12 @@ class Arguments:
     instance_group: str = ""
     app_name: str = ""
     priority: int | None = None
-    #: Variables of the script's environment.
+    #: Variables of the script's environment that the cluster does not set itself.
     environment: dict[str, str] = field(default_factory=dict)
     #: Names of files that clients send beside the model, and that nothing reads here.
     unread_files: set[str] = field(default_factory=set)
+    #: What follows `--` is a command, and no arguments of a script.
+    is_command: bool = False
     #: What is the script's own.
     script: list[str] = field(default_factory=list)
     #: Options that change nothing here.
@@ -90,12 +93,15 @@ def parse_arguments(text: str) -> Arguments:
         word = words[position]
         position += 1
         if word == "--":
+            _check_command(found, words[position:])
             found.script += words[position:]
             break
         name, equals, value = word.partition("=")
         if name in _REFUSED:
             raise UserError(f"{name} is not supported here: {_REFUSED[name]}")
-        if name in _FLAGS:
+        if word == _COMMAND:
+            found.is_command = True
+        elif name in _FLAGS:
             found.without_effect.append(name)
         elif name in _TEXTS or name in _READERS or _OTHER_OPTIONS.fullmatch(name):
             if not equals:
@@ -109,6 +115,8 @@ def parse_arguments(text: str) -> Arguments:
                 found.without_effect.append(name)
         else:
             found.script.append(word)
+    else:
+        _check_command(found, [])
     found.data_path = found.data_source or found.data_path
     return found
 
@@ -157,7 +165,10 @@ def script_words(
 
     declared: long options that the script declares, without dashes. refuses_unknown: it ends at any other one. In the
     time of `--edt-options` the number came as `--numWorker` in any case; scripts of Cloud Pak get what they declare.
+    A command is left as it is.
     """
+    if given.is_command:
+        return given.script
     expects = given.has_edt_options and is_on_prem and not refuses_unknown
     numbers = {}
     if given.max_workers is not None and (expects or "numWorker" in declared):
@@ -184,6 +195,17 @@ def _value(name: str, words: list[str], position: int) -> str:
     if position >= len(words) or words[position].startswith("--"):
         raise UserError(f"{name} has no value in args: write {name} and its value.")
     return words[position]
+
+
+def _check_command(found: Arguments, command: list[str]) -> None:
+    if not found.is_command:
+        return
+    if not command or not command[0]:
+        raise UserError(f"{_COMMAND} has no command: write it behind --, as the last of args.")
+    if found.script:
+        raise UserError(
+            f"{found.script[0][:100]!a} is no option, and stands before the -- of {_COMMAND}: leave it out."
+        )
 
 
 def _inside(name: str, value: str) -> str:
@@ -255,7 +277,10 @@ def _read_variable(found: Arguments, name: str, value: str) -> None:
         raise UserError(f"{name} is {value[:100]!a}: write it as NAME=value.")
     if variable.startswith(_OWN_VARIABLES):
         raise UserError(f"{name} {variable[:100]} is one of the cluster's own variables: choose another name.")
-    found.environment[variable] = text
+    if is_own_variable(variable):
+        found.without_effect.append(f"{name} {variable}")
+    else:
+        found.environment[variable] = text
 
 
 def _read_environment_file(found: Arguments, name: str, value: str) -> None:

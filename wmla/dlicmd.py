@@ -407,15 +407,17 @@ def exec_start(call: Call) -> int:
         arguments += ["--model-dir", Path(folder).resolve().name]
     if main:
         arguments += ["--model-main", main if folder else Path(main).name]
+    if options.user_cmd:
+        arguments.append("--user-cmd")
     arguments += [*unmarked(options.others), *(["--", *unmarked(options.script)] if options.script else [])]
     query = {"args": " ".join(shlex.quote(argument) for argument in arguments)}
     if options.ig:
         query["sigName"] = options.ig
     say("Copying files and directories ...")
     with tempfile.TemporaryFile() as content:
-        name = packed(folder, main, content)
+        name = packed(folder, main, content, is_command=options.user_cmd)
         say(f"Content size: {_size(content.tell())}")
-        body = form_with_file(name, content)
+        body = form_with_file(name, content) if name else None
         with call.server.ask("POST", f"{BASE}/execs/", query, body) as answer:
             started = _parsed(answer.read(), call.server.address)
     if not isinstance(started, dict) or "id" not in started:
@@ -438,9 +440,14 @@ def unmarked(words: Sequence[str]) -> list[str]:
     return [word.replace(QUOTE, "") for word in found]
 
 
-def packed(folder: str | None, main: str | None, into: IO[bytes]) -> str:
-    """Write the upload, the folder as compressed <name>.modelDir.tar or the one script, and return its file name."""
+def packed(folder: str | None, main: str | None, into: IO[bytes], *, is_command: bool) -> str:
+    """Write the upload, the folder as compressed <name>.modelDir.tar or the one script, and return its file name.
+
+    A command may need no file at all: "".
+    """
     if not folder:
+        if is_command and not main:
+            return ""
         if not main or not Path(main).is_file():
             raise Misuse("Say what shall train: --model-dir FOLDER --model-main SCRIPT, or --model-main FILE.py alone.")
         with open(main, "rb") as script:
@@ -449,9 +456,9 @@ def packed(folder: str | None, main: str | None, into: IO[bytes]) -> str:
     top = Path(folder).resolve()
     if not top.is_dir():
         raise Misuse(f"--model-dir {folder} is no folder.")
-    if not main:
+    if not main and not is_command:
         raise Misuse(f"Say which script of {folder} is run: --model-main SCRIPT.")
-    if not (top / main).is_file():
+    if main and not (top / main).is_file():
         raise Misuse(f"--model-main {main} is not in {folder}: name it relative to that folder.")
     # Links are followed to files, so that what arrives is plain.
     with tarfile.open(fileobj=into, mode="w:gz", dereference=True) as archive:
@@ -726,7 +733,7 @@ ABSENT = {
     "exec-deploy": _NO_SERVING,
 }
 #: Ways to say what shall train that there are not here.
-ABSENT_OPTIONS = ("--user-cmd", "--pbmodel-name", "--pbmodel-cmd")
+ABSENT_OPTIONS = ("--pbmodel-name", "--pbmodel-cmd")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -763,6 +770,9 @@ def parser() -> argparse.ArgumentParser:
     )
     training.add_argument("--model-dir", metavar="FOLDER", help="packed and sent, without links to folders")
     training.add_argument("--model-main", metavar="SCRIPT", help="what is run, relative to that folder")
+    training.add_argument(
+        "--user-cmd", action="store_true", help="run what stands behind -- as a command, once on each GPU"
+    )
     training.add_argument("--ig", metavar="GROUP", help="the instance group; without it, the server chooses")
     applications = made.add_argument_group("options of --app-get-all and --app-history-get-all")
     applications.add_argument("--app-search-start", metavar="N", type=int, default=0, help="leave out so many (0)")
@@ -838,6 +848,8 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     _refuse_misspelt(others)
     if others and options.command != "exec-start":
         raise Misuse(f"There is no option {others[0]}: see dlicmd.py -h.")
+    if options.user_cmd and not options.script:
+        raise Misuse("--user-cmd runs the command behind --, and there is none: ... --user-cmd -- torchrun train.py")
     return options
 
 

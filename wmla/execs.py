@@ -150,8 +150,7 @@ class Execs(WmlaView):
     def delete(self, request: Request) -> HttpResponse:
         """Stop and delete all of the user's trainings."""
         user = signed_in(request)
-        for number in wmla_jobs(user).filter(owner=user).order_by("id").values_list("pk", flat=True):
-            hide(number, user.get_username())
+        hide(list(wmla_jobs(user).filter(owner=user).values_list("pk", flat=True)), user.get_username())
         return HttpResponse(status=204)
 
 
@@ -171,7 +170,7 @@ class Exec(ExecView):
     @extend_schema(operation_id="execs_delete", responses=_DELETED)
     def delete(self, request: Request, exec_id: str) -> HttpResponse:
         """Stop the training and list it here no more; what it used stays on record."""
-        hide(self.job().pk, signed_in(request).get_username())
+        hide([self.job().pk], signed_in(request).get_username())
         return HttpResponse(status=204)
 
 

@@ -7,14 +7,13 @@ from django.conf import settings
 from tidepool.wmla import COMPAT, DRIVER
 
 from jobs.models import Job
-from wmla.arguments import accepted_arguments
 from wmla.lookup import identities, submitted
 
 __all__ = ["launch_environment"]
 
 
 def launch_environment(job: Job) -> dict[str, str]:
-    """Return the variables, those of `--msd-env` too; none for other scripts. Needs the job's owner, model, dataset."""
+    """Return the variables; none for other scripts. Needs the job's owner, model, dataset."""
     if COMPAT not in job.model.compat:
         return {}
     ids, names, path = (
@@ -26,7 +25,6 @@ def launch_environment(job: Job) -> dict[str, str]:
     data = next((str(root) for root in settings.TIDEPOOL_DATA_ROOTS if Path(path).is_relative_to(root)), path)
     below = os.path.relpath(path, data)
     return {
-        **accepted_arguments(job.submitted_args).environment,
         DRIVER: ids.driver_id(names),
         "DLI_EXECID": ids.exec_id(names),
         "DLI_DATA_FS": data,

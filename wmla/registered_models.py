@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, NoReturn
 
+from django.contrib.auth.models import User
 from django.db.models import QuerySet
 from django.http import HttpResponse, StreamingHttpResponse
 from django.urls import URLPattern
@@ -140,8 +141,8 @@ def _newest(model: RegisteredModel) -> RegisteredModelVersion:
 class Models(WmlaView):
     @extend_schema(parameters=LIST_PARAMETERS, responses=WmlaModelOutput(many=True))
     def get(self, request: Request) -> Response:
-        """List all models, by name."""
-        rows = part_asked_for(request, queries.models().order_by("name"))
+        """List the models that the user may read, by name."""
+        rows = part_asked_for(request, queries.models(signed_in(request)).order_by("name"))
         return Response(WmlaModelOutput(rows, many=True).data)
 
     @extend_schema(request=WmlaModelInput, responses={201: WmlaModelOutput})
@@ -149,9 +150,10 @@ class Models(WmlaView):
         body = json_body(request)
         values = validated(WmlaModelInput, body)
         _check(request, values, body)
-        if RegisteredModel.objects.filter(name=values["name"]).exists():
+        user = signed_in(request)
+        if queries.models(user).filter(name=values["name"]).exists():
             raise Conflict(f"There is a model {shown_text(values['name'])} already: PUT changes it.")
-        template = _template(values["templatename"])
+        template = _template(user, values["templatename"])
         registration = actions.ModelRegistration(
             name=values["name"],
             source=template,
@@ -161,8 +163,8 @@ class Models(WmlaView):
             settings=_settings_of(values["hyperparameter"], values["batchsize"]),
             description=values["description"] or "",
         )
-        version = actions.register(signed_in(request), registration)
-        return Response(WmlaModelOutput(_found(version.model.name)).data, status=201)
+        version = actions.register(user, registration)
+        return Response(WmlaModelOutput(_found(user, version.model.name)).data, status=201)
 
 
 class ModelView(WmlaView):
@@ -178,7 +180,7 @@ class ModelView(WmlaView):
 
     @cached_property
     def model(self) -> RegisteredModel:
-        return _found(self.kwargs["model"])
+        return _found(signed_in(self.request), self.kwargs["model"])
 
     @property
     def newest(self) -> RegisteredModelVersion:
@@ -193,7 +195,7 @@ class Model(ModelView):
     @extend_schema(request=WmlaModelChange, responses=WmlaModelOutput)
     def put(self, request: Request, model: str) -> Response:
         """Make the next version; started trainings keep theirs. Absent fields stay as they are."""
-        row, newest = self.model, self.newest
+        user, row, newest = signed_in(request), self.model, self.newest
         body = json_body(request)
         values = validated(WmlaModelChange, body)
         _check(request, values, body)
@@ -205,7 +207,7 @@ class Model(ModelView):
             settings = {name: value for name, value in settings.items() if name == "batch_size"}
         registration = actions.ModelRegistration(
             name=row.name,
-            source=_template(values["templatename"]) if values.get("templatename") else newest,
+            source=_template(user, values["templatename"]) if values.get("templatename") else newest,
             framework=newest.framework,
             engine=_engine(values["accelerator"]) if "accelerator" in values else newest.engine,
             default_dataset=newest.default_dataset if values.get("dataset") is None else values["dataset"],
@@ -213,8 +215,8 @@ class Model(ModelView):
             parameters=own_parameters(newest.parameters, newest.settings, arguments),
             description=row.description if values.get("description") is None else values["description"],
         )
-        version = actions.register(signed_in(request), registration)
-        return Response(WmlaModelOutput(_found(version.model.name)).data)
+        version = actions.register(user, registration)
+        return Response(WmlaModelOutput(_found(user, version.model.name)).data)
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, model: str) -> HttpResponse:
@@ -262,13 +264,13 @@ class ModelWeights(ModelView):
         raise NotFound(f"Model {name} has no weights of its own: GET /models/{name}/trainings/<name>/weightfile.")
 
 
-def _found(name: str) -> RegisteredModel:
-    return listed(queries.find_model(name), "Model", name, "/models")
+def _found(user: User, name: str) -> RegisteredModel:
+    return listed(queries.find_model(user, name), "Model", name, "/models")
 
 
-def _template(name: str) -> ModelTemplate:
+def _template(user: User, name: str) -> ModelTemplate:
     try:
-        return template_named(name)
+        return template_named(user, name)
     except NotFound as error:
         raise field_error("templatename", error.message) from error
 

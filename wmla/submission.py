@@ -4,6 +4,7 @@
 actions as the pages and `/api/v1/`.
 """
 
+import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.db.models import Q
+from tidepool.command import COMMAND_FILE, COMMAND_SOURCE
 
 from core.errors import UserError
 from core.sources import Source, Upload
@@ -24,7 +26,7 @@ from jobs.control.transition import Why, record
 from jobs.messages import message
 from jobs.models import InstanceGroup, Job
 from jobs.states import Reason
-from models_registry.actions import ModelRegistration, register
+from models_registry.actions import ModelRegistration, readers_of_training, register
 from models_registry.code import inspect_code
 from models_registry.models import RegisteredModel, RegisteredModelVersion
 from wmla.arguments import Arguments, add_hardware, folder_of, parse_arguments, script_words
@@ -103,6 +105,11 @@ def prepare(user: User, sig_name: str, args: str, form: Form = Form()) -> Prepar
     if form.hardware is not None:
         add_hardware(given, form.hardware)
     framework = framework_named(given.framework)
+    if given.is_command and framework.is_elastic:
+        raise UserError(
+            f"--user-cmd cannot be resized while it trains, as {framework.name} would: write --exec-start distPyTorch, "
+            "or PyTorch for one GPU, or name an elastic script by --model-main."
+        )
     if sig_name and given.instance_group and sig_name != given.instance_group:
         raise UserError(f"sigName is {sig_name[:100]!a}, but --ig names another instance group: keep one of them.")
     name = sig_name or given.instance_group
@@ -131,6 +138,8 @@ def prepare(user: User, sig_name: str, args: str, form: Form = Form()) -> Prepar
 def submit(user: User, prepared: Prepared, files: Sequence[Upload]) -> Job:
     """Queue the job. Raises UserError with what does not fit of the files or the data."""
     files = [file for file in files if PurePosixPath(file.name).name not in prepared.given.unread_files]
+    if prepared.given.is_command:
+        files.append(Upload(COMMAND_FILE, io.BytesIO(COMMAND_SOURCE.encode())))
     if not files:
         raise UserError("No model was sent: send it as a multipart part named file, a .modelDir.tar or one .py.")
     dataset = _dataset(user, prepared.given)
@@ -151,6 +160,7 @@ def submit(user: User, prepared: Prepared, files: Sequence[Upload]) -> Job:
         max_slots=prepared.max_slots,
         priority=prepared.given.priority,
         arguments=words,
+        environment=prepared.given.environment,
         dialect=prepared.dialect,
         submitted_args=prepared.args,
     )
@@ -179,13 +189,15 @@ def _model(user: User, prepared: Prepared, files: Sequence[Upload]) -> Registere
     single = first.name if first.name.endswith(".py") and not more else ""
     # Of one script WMLA's command line sends the file, and names it with the folders that it has over there.
     script = single if PurePosixPath(given.model_main).name in ("", single) else given.model_main
-    script = script or _DEFAULT_SCRIPT
+    script = COMMAND_FILE if given.is_command else script or _DEFAULT_SCRIPT
+    name = _model_name(user, given.model_dir or _stem(first.name))
     registration = ModelRegistration(
-        name=_model_name(user, given.model_dir or _stem(first.name)),
+        name=name,
         source=Source(upload=_named_as_archive(first), more=more, unwrap=not single),
         entry_point=script,
         engine=prepared.framework.engine,
         compat=_COMPAT,
+        readers=readers_of_training(name),
         description="Submitted by a client of WMLA's.",
     )
     return register(user, registration, reuse=True)

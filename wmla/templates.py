@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from django.contrib.auth.models import User
 from django.http import HttpResponse, StreamingHttpResponse
 from django.urls import URLPattern
 from drf_spectacular.types import OpenApiTypes
@@ -70,8 +71,8 @@ class Templates(WmlaView):
         parameters=[OpenApiParameter("framework", str), *LIST_PARAMETERS], responses=WmlaTemplateOutput(many=True)
     )
     def get(self, request: Request) -> Response:
-        """List all templates by name, or those of one framework."""
-        rows = queries.templates().order_by("name")
+        """List the templates that the user may read by name, or those of one framework."""
+        rows = queries.templates(signed_in(request)).order_by("name")
         if framework := request.query_params.get("framework", ""):
             rows = rows.filter(framework__iexact=framework.replace("\0", ""))
         return Response(WmlaTemplateOutput(part_asked_for(request, rows), many=True).data)
@@ -87,12 +88,12 @@ class Templates(WmlaView):
 class Template(WmlaView):
     @extend_schema(responses=WmlaTemplateOutput)
     def get(self, request: Request, template: str) -> Response:
-        return Response(WmlaTemplateOutput(template_named(template)).data)
+        return Response(WmlaTemplateOutput(template_named(signed_in(request), template)).data)
 
     @extend_schema(request=WmlaTemplateChange, responses=WmlaTemplateOutput)
     def put(self, request: Request, template: str) -> Response:
         """Take the files again, as they are at its path now. Models made from it keep theirs."""
-        row = template_named(template)
+        row = template_named(signed_in(request), template)
         given = validated(WmlaTemplateChange, json_body(request))
         for name, value in given.items():
             if value not in (None, "", getattr(row, name)):
@@ -102,24 +103,26 @@ class Template(WmlaView):
     @extend_schema(responses={204: None})
     def delete(self, request: Request, template: str) -> HttpResponse:
         """Delete the template. Refused (409) if a model was made from it."""
-        actions.delete_template(template_named(template), signed_in(request))
+        actions.delete_template(template_named(signed_in(request), template), signed_in(request))
         return HttpResponse(status=204)
 
 
 class TemplateFiles(WmlaView):
     @extend_schema(responses=WmlaFileOutput(many=True))
     def get(self, request: Request, template: str) -> Response:
-        return Response(WmlaFileOutput(queries.code_files(template_named(template).folder), many=True).data)
+        return Response(
+            WmlaFileOutput(queries.code_files(template_named(signed_in(request), template).folder), many=True).data
+        )
 
 
 class TemplateFile(WmlaView):
     @extend_schema(responses={(200, "text/plain"): OpenApiTypes.BINARY})
     def get(self, request: Request, template: str, file: str) -> StreamingHttpResponse:
-        return code_file(request, template_named(template).folder, file)
+        return code_file(request, template_named(signed_in(request), template).folder, file)
 
 
-def template_named(name: str) -> ModelTemplate:
-    return listed(queries.find_template(name), "Model template", name, "/modeltemplates")
+def template_named(user: User, name: str) -> ModelTemplate:
+    return listed(queries.find_template(user, name), "Model template", name, "/modeltemplates")
 
 
 def code_file(request: Request, folder: Path, name: str) -> StreamingHttpResponse:

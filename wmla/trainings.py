@@ -142,7 +142,7 @@ class Training(ModelView):
     @extend_schema(responses={204: None})
     def delete(self, request: Request, model: str, training: str) -> HttpResponse:
         """Stop it if it is not over, and list it here no more. Tidepool's own pages keep it."""
-        hide(self.named(training).pk, signed_in(request).get_username())
+        hide([self.named(training).pk], signed_in(request).get_username())
         return HttpResponse(status=204)
 
 
@@ -220,14 +220,14 @@ class ModelValidations(ValidationView):
     @extend_schema(request=WmlaValidationInput, responses={201: WmlaValidationOutput})
     def post(self, request: Request, model: str) -> Response:
         """Queue a run on one GPU that measures the weights a training left."""
-        values = validated(WmlaValidationInput, json_body(request))
+        there, values = self.validations(), validated(WmlaValidationInput, json_body(request))
         for metric in values["metrics"] or []:
             if metric not in _METRICS:
                 raise field_error(
                     "metrics", f"{shown_text(metric)} is not measured here: there are {', '.join(_METRICS)}."
                 )
         name = checked_name(values["valName"], field="valName")
-        if self.validations().filter(job__name=name).exists():
+        if there.filter(job__name=name).exists():
             raise Conflict(f"There is a validation {name} already: choose another name.")
         asked = actions.ValidationRequest(name=name)
         validation = actions.validate(self.named(values["trainName"]), asked, signed_in(request))
@@ -242,7 +242,7 @@ class ModelValidation(ValidationView):
     @extend_schema(responses={204: None})
     def delete(self, request: Request, model: str, validation: str) -> HttpResponse:
         """Stop it if it is not over, and list it here no more. Tidepool's own pages keep it."""
-        hide(self.validation().job_id, signed_in(request).get_username())
+        hide([self.validation().job_id], signed_in(request).get_username())
         return HttpResponse(status=204)
 
 

@@ -90,6 +90,8 @@ class WmlaView(APIView):
     parser_classes = PARSERS_WITH_FILES
     renderer_classes = [StrictJSONRenderer]
     content_negotiation_class = _AnyAnswer
+    #: See `core.schema`.
+    refuses_in_text = True
 
     def get_exception_handler(self) -> Callable[[Exception, dict[str, Any]], HttpResponse | None]:
         return _text_error

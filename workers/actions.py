@@ -69,7 +69,8 @@ def _change_host(name: str, actor: Actor, verb: str, done: str, *, old: Host.Sta
     is_changed = write_host_states(Host.objects.filter(name=name, state=old), new)
     host = Host.objects.get(name=name)
     if not is_changed:
-        raise Conflict(f"The host {name} is {host.state}: only one that is {old} can be told to {verb}.")
+        sentence = f"The host {name} is {host.state}: only one that is {old} can be told to {verb}."
+        raise Conflict(sentence, code="stale_host")
     audit(actor, done, kind="host", key=host.pk, name=name, before={"state": old}, after={"state": new})
 
 
@@ -100,7 +101,7 @@ def restore_host(name: str, actor: Actor) -> None:
     hold(CLUSTER)
     host = Host.objects.get(name=name)
     if host.removed_at is None:
-        raise Conflict(f"The host {name} is there: it has come back already.")
+        raise Conflict(f"The host {name} is there: it has come back already.", code="stale_host")
     state = Host.State.DRAINING if host.removed_boot else Host.State.OFFLINE
     write_host_states(Host.objects.filter(pk=host.pk), state, removed_at=None, removed_boot="")
     audit(actor, "restored", kind="host", key=host.pk, name=name, after={"state": state})
@@ -109,14 +110,16 @@ def restore_host(name: str, actor: Actor) -> None:
 def refuse_removal(host: Host) -> None:
     """Conflict, with what to do first, while it is in service or trainings hold GPUs of it."""
     if host.removed_at is not None:
-        raise Conflict(f"The host {host.name} is removed already.")
+        raise Conflict(f"The host {host.name} is removed already.", code="stale_host")
     held = held_slots(host)
     if held:
         gpus = ngettext("1 GPU of it is", f"{held} GPUs of it are", held)
         what = "wait until they have moved off or finished" if host.state == Host.State.DRAINING else "drain it first"
-        raise Conflict(f"The host {host.name} cannot be removed: {gpus} held by trainings; {what}, or stop them.")
+        sentence = f"The host {host.name} cannot be removed: {gpus} held by trainings; {what}, or stop them."
+        raise Conflict(sentence, code="in_use")
     if host.state == Host.State.ONLINE:
-        raise Conflict(f"The host {host.name} is in service: drain it first, and remove it once nothing runs there.")
+        sentence = f"The host {host.name} is in service: drain it first, and remove it once nothing runs there."
+        raise Conflict(sentence, code="in_service")
 
 
 @transaction.atomic
@@ -185,7 +188,8 @@ def create_resource_group(spec: ResourceGroupSpec, actor: Actor) -> ResourceGrou
     spec, members = _checked(spec)
     group, is_new = ResourceGroup.objects.get_or_create(name=spec.name, defaults=_columns(spec))
     if not is_new:
-        raise Conflict(f"There is a resource group {spec.name!r} already.", fields={"name": ["This name is taken."]})
+        sentence = f"There is a resource group {spec.name!r} already."
+        raise Conflict(sentence, code="name_taken", fields={"name": ["This name is taken."]})
     group.hosts.set(members)
     audit(actor, "created", kind=_GROUP, key=group.pk, name=group.name, after=_told(spec))
     return group
@@ -202,7 +206,8 @@ def change_resource_group(
     group = ResourceGroup.objects.select_for_update().get(pk=group.pk)
     before = spec_of(group)
     if expected is not None and before != expected:
-        raise Conflict(f"The resource group {group.name} was changed again since: look at it, and change it there.")
+        sentence = f"The resource group {group.name} was changed again since: look at it, and change it there."
+        raise Conflict(sentence, code="stale_group")
     spec, members = _checked(replace(spec, name=before.name, kind=before.kind))
     ResourceGroup.objects.filter(pk=group.pk).update(**_columns(spec))
     group.hosts.set(members)
@@ -220,7 +225,8 @@ def delete_resource_group(group: ResourceGroup, actor: Actor) -> ResourceGroupSp
     except ProtectedError as error:
         users = ", ".join(sorted(map(str, error.protected_objects)))
         raise Conflict(
-            f"The resource group {group.name} is used by the instance group {users}: give that one another first."
+            f"The resource group {group.name} is used by the instance group {users}: give that one another first.",
+            code="in_use",
         ) from None
     audit(actor, "deleted", kind=_GROUP, key=key, name=before.name, before=_told(before))
     return before

@@ -173,6 +173,16 @@ class ResourceGroupOutput(serializers.ModelSerializer[ResourceGroup]):
         fields = ["id", "name", "description", "kind", "slot_rule", "selection", "requirement", "hosts", "created_at"]
 
 
+class ResourceGroupDetailOutput(ResourceGroupOutput):
+    capacity = serializers.SerializerMethodField(help_text="GPUs that it offers now.")
+
+    class Meta(ResourceGroupOutput.Meta):
+        fields = [*ResourceGroupOutput.Meta.fields, "capacity"]
+
+    def get_capacity(self, group: ResourceGroup) -> int:
+        return queries.capacity(group)
+
+
 class ResourceGroupList(ListAPIView[ResourceGroup]):
     serializer_class = ResourceGroupOutput
     pagination_class = NamedPages
@@ -189,7 +199,7 @@ class ResourceGroupList(ListAPIView[ResourceGroup]):
 
 
 class ResourceGroupDetail(RetrieveAPIView[ResourceGroup]):
-    serializer_class = ResourceGroupOutput
+    serializer_class = ResourceGroupDetailOutput
 
     def get_object(self) -> Any:
         return found(queries.find_resource_group(self.kwargs["reference"]), "resource group")
@@ -204,7 +214,7 @@ class ResourceGroupDetail(RetrieveAPIView[ResourceGroup]):
         actions.change_resource_group(
             group, replace(actions.spec_of(group), **given.validated_data), signed_in(request)
         )
-        return Response(ResourceGroupOutput(queries.find_resource_group(group.pk)).data)
+        return Response(ResourceGroupDetailOutput(queries.find_resource_group(group.pk)).data)
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, reference: str) -> Response:
@@ -254,6 +264,7 @@ class JoinTokenList(ListAPIView[JoinToken]):
 
     serializer_class = JoinTokenOutput
     pagination_class = Pages
+    refuses_with = (403,)
 
     def get_queryset(self) -> Any:
         require_cluster_admin(signed_in(self.request))

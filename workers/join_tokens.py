@@ -121,6 +121,7 @@ def _refuse_name_in_use(host: str) -> None:
     if Host.objects.exclude(state=Host.State.OFFLINE).filter(name=host, last_report_at__gt=since).exists():
         raise Conflict(
             f"A host {host} reports already: choose another name, or stop its executor first.",
+            code="name_taken",
             fields={"host": ["This name is taken."]},
         )
 

@@ -33,6 +33,7 @@ class AuditList(ListAPIView[AuditEntry]):
     serializer_class = AuditOutput
     queryset = AuditEntry.objects.all()
     pagination_class = Pages
+    refuses_with = (403,)
     filter_backends = [Filters]
     filterset_class = AuditFilter
 
@@ -47,6 +48,7 @@ class AuditList(ListAPIView[AuditEntry]):
 class AuditExport(GenericAPIView[AuditEntry]):
     queryset = AuditEntry.objects.all()
     pagination_class = None
+    refuses_with = (403,)
     filter_backends = [Filters]
     filterset_class = AuditFilter
 

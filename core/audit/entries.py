@@ -6,7 +6,8 @@ and never a secret: an entry is read by every administrator, for as long as the 
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
@@ -17,9 +18,19 @@ from django.utils import timezone
 from core.models import AuditEntry
 from core.text import storable
 
-__all__ = ["audit"]
+__all__ = ["Audited", "audit", "audit_all"]
 
 _SECRET = re.compile(r"password|token|digest|secret")
+
+
+@dataclass(frozen=True)
+class Audited:
+    """What was changed: such as a host, by its id and by what people call it; see `audit`."""
+
+    key: object
+    name: str
+    before: Mapping[str, Any] | None = None
+    after: Mapping[str, Any] | None = None
 
 
 def audit(
@@ -39,25 +50,28 @@ def audit(
     before, after: field -> value, as JSON can carry it; one of them alone tells of what was made, or removed. Where
     both are given and equal nothing is recorded; where neither is, the verb says all.
     """
+    audit_all(actor, verb, kind, [Audited(key, name, before, after)])
+
+
+def audit_all(actor: AbstractBaseUser | str, verb: str, kind: str, changed: Iterable[Audited]) -> None:
+    """Like `audit`, one entry for each that was changed, in as many queries as for one."""
     assert transaction.get_connection().in_atomic_block, "record it in the transaction of the change"
-    old, new = _plain(before), _plain(after)
+    who, now = actor if isinstance(actor, str) else actor.get_username(), timezone.now()
+    entries = [AuditEntry(at=now, actor=who, verb=verb, kind=kind, **row) for one in changed if (row := _columns(one))]
+    AuditEntry.objects.bulk_create(entries)
+
+
+def _columns(one: Audited) -> dict[str, Any]:
+    """The entry's columns about what was changed; empty where nothing was."""
+    old, new = _plain(one.before), _plain(one.after)
     assert not any(_SECRET.search(field) for field in (*old, *new)), "secrets are not recorded"
-    if before is not None and after is not None:
+    if one.before is not None and one.after is not None:
         missing = object()
         changed = {field for field in {**old, **new} if old.get(field, missing) != new.get(field, missing)}
         if not changed:
-            return
+            return {}
         old, new = ({field: row[field] for field in row if field in changed} for row in (old, new))
-    AuditEntry.objects.create(
-        at=timezone.now(),
-        actor=actor if isinstance(actor, str) else actor.get_username(),
-        verb=verb,
-        kind=kind,
-        key=str(key),
-        name=storable(name)[:255],
-        before=old,
-        after=new,
-    )
+    return {"key": str(one.key), "name": storable(one.name)[:255], "before": old, "after": new}
 
 
 def _plain(values: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Changes that owners and administrators ask for. Pages, the API and WMLA's addresses call these, and nothing else.
 
 submission.py, checks.py   submit, clone, validate, and what can be wrong with it
-owner.py                   cancel, suspend, resume, change, undo; also of many jobs
+owner.py                   cancel, suspend, resume, wait, change, undo; also of many jobs
 groups.py                  instance groups
 saved_filters.py           names for filters of the list
 
@@ -9,7 +9,7 @@ Changes that the system makes by itself are in `jobs.control`.
 """
 
 from jobs.actions.checks import InvalidSubmission
-from jobs.actions.owner import JobChange, cancel, change_job, resume, suspend, undo_changes
+from jobs.actions.owner import JobChange, cancel, change_job, resume, suspend, undo_changes, wait_for_ranks
 from jobs.actions.submission import Submission, ValidationRequest, clone, submit, validate
 
 __all__ = [
@@ -25,4 +25,5 @@ __all__ = [
     "suspend",
     "undo_changes",
     "validate",
+    "wait_for_ranks",
 ]

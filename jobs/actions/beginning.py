@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from django.contrib.auth.models import User
 from safetensors import SafetensorError, safe_open
+from tidepool.unlinked import open_below
 
 from core.errors import UserError
 from core.models import Upload
@@ -40,8 +41,10 @@ _FINAL_WEIGHTS = Path("model") / "train" / "model_epoch_final.pth"
 
 @dataclass(frozen=True)
 class Beginning:
-    #: A checkpoint's folder, or a file of weights.
-    source: Path
+    #: A folder, and below it a checkpoint's folder or a file of weights. What a script has written is below its job's
+    #: folder, so that no link on the way leads out of it.
+    top: Path
+    name: str
     kind: Job.StartsFrom
     #: Where it comes from: a checkpoint, a job, or a job's weights as one of its checkpoints has them.
     checkpoint: Checkpoint | None = None
@@ -72,7 +75,7 @@ def find_beginning(
         return None
     if checkpoint is not None:
         found = find_checkpoint(problems, field, checkpoint, user)
-        return None if found is None else Beginning(_folder(found), Job.StartsFrom.CHECKPOINT, found)
+        return None if found is None else _of_checkpoint(found, Job.StartsFrom.CHECKPOINT)
     if not isinstance(weights, Mapping):
         return _weights_of(problems, weights, user)
     if weights.keys() == {"upload"}:
@@ -81,7 +84,7 @@ def find_beginning(
         problems.add(field, WEIGHTS_WANTED)
         return None
     found = find_checkpoint(problems, field, weights["checkpoint"], user)
-    return None if found is None else Beginning(_folder(found), Job.StartsFrom.WEIGHTS, found, found.job)
+    return None if found is None else _of_checkpoint(found, Job.StartsFrom.WEIGHTS, job=found.job)
 
 
 def beginning_again(job: Job) -> Beginning | None:
@@ -89,30 +92,35 @@ def beginning_again(job: Job) -> Beginning | None:
     if job.starts_from == Job.StartsFrom.NOTHING:
         return None
     kind = Job.StartsFrom(job.starts_from)
-    return Beginning(job_folder(job).initial(), kind, job.initial_checkpoint, job.initial_job, job.initial_file)
-
-
-def final_weights(job: Job) -> Path | None:
-    """Return the file of a finished training's weights; None unless there is such a file inside the job's folder."""
     folder = job_folder(job)
-    path = folder.attempt(job.run.completed_attempt) / _FINAL_WEIGHTS
-    inside = path.is_file() and not path.is_symlink() and path.resolve().is_relative_to(folder.path.resolve())
-    return path if job.run.completed_attempt and inside else None
+    name = folder.initial().relative_to(folder.path).as_posix()
+    return Beginning(folder.path, name, kind, job.initial_checkpoint, job.initial_job, job.initial_file)
+
+
+def final_weights(job: Job) -> str | None:
+    """Return the file of a finished training's weights, below the job's folder; None where there is none."""
+    folder = job_folder(job)
+    name = f"{folder.attempt(job.run.completed_attempt).name}/{_FINAL_WEIGHTS}"
+    descriptor = open_below(folder.path, name.split("/")) if job.run.completed_attempt else None
+    if descriptor is None:
+        return None
+    os.close(descriptor)
+    return name
 
 
 def bring(beginning: Beginning, folder: Path) -> None:
     """Link the files into a job's folder that is being made. Raises InvalidSubmission where that is not possible."""
-    source = beginning.source
+    top, name = beginning.top, beginning.name
     try:
         (folder / INITIAL).mkdir()
-        if source.is_dir():
-            target = folder / INITIAL / source.name
+        if (top / name).is_dir():
+            target = folder / INITIAL / Path(name).name
             target.mkdir()
-            for name in ("state.safetensors", "state.json"):
-                _link(source / name, target / name)
+            for part in ("state.safetensors", "state.json"):
+                _link(top, f"{name}/{part}", target / part)
         else:
             is_safe = beginning.file_name.lower().endswith(".safetensors")
-            _link(source, folder / INITIAL / ("weights.safetensors" if is_safe else "weights.pth"))
+            _link(top, name, folder / INITIAL / ("weights.safetensors" if is_safe else "weights.pth"))
     except OSError as error:
         field = "checkpoint" if beginning.kind == Job.StartsFrom.CHECKPOINT else "initial_weights"
         sentence = f"Its files cannot be taken over ({error.strerror or error}): pick another one."
@@ -127,10 +135,10 @@ def _weights_of(problems: Problems, job_id: int | None, user: User) -> Beginning
         return None
     final = final_weights(job)
     if final is not None:
-        return Beginning(final, Job.StartsFrom.WEIGHTS, job=job)
+        return Beginning(job_folder(job).path, final, Job.StartsFrom.WEIGHTS, job=job)
     for checkpoint in job.checkpoints.usable():
-        if (path := _folder(checkpoint)).is_dir():
-            return Beginning(path, Job.StartsFrom.WEIGHTS, job=job)
+        if (job_folder(job).path / checkpoint.path).is_dir():
+            return Beginning(job_folder(job).path, checkpoint.path, Job.StartsFrom.WEIGHTS, job=job)
     problems.add("initial_weights", f"Job {job_id} has no weights: it left neither a result nor a checkpoint.")
     return None
 
@@ -150,7 +158,7 @@ def _uploaded(problems: Problems, upload_id: Any, user: User) -> Beginning | Non
     if problem := _problem_of(upload):
         problems.add(field, problem)
         return None
-    return Beginning(path, Job.StartsFrom.WEIGHTS, file_name=upload.name)
+    return Beginning(path.parent, path.name, Job.StartsFrom.WEIGHTS, file_name=upload.name)
 
 
 def _problem_of(upload: Upload) -> str:
@@ -174,14 +182,18 @@ def _problem_of(upload: Upload) -> str:
     return f"{upload.name} is no file of torch.save: save the model's state_dict() with it and upload that."
 
 
-def _folder(checkpoint: Checkpoint) -> Path:
-    return job_folder(checkpoint.job).path / checkpoint.path
+def _of_checkpoint(checkpoint: Checkpoint, kind: Job.StartsFrom, *, job: Job | None = None) -> Beginning:
+    return Beginning(job_folder(checkpoint.job).path, checkpoint.path, kind, checkpoint, job)
 
 
-def _link(source: Path, target: Path) -> None:
-    if source.is_symlink():
-        raise OSError(f"{source.name} is a link")
-    try:
-        os.link(source, target, follow_symlinks=False)
-    except OSError:  # another file system, or one without links
-        shutil.copyfile(source, target, follow_symlinks=False)
+def _link(top: Path, name: str, target: Path) -> None:
+    """Give the very file that was opened, by no link on the way, the other name."""
+    descriptor = open_below(top, name.split("/"))
+    if descriptor is None:
+        raise OSError(f"{Path(name).name} is gone, or a link")
+    with os.fdopen(descriptor, "rb") as stream:
+        try:
+            os.link(f"/proc/self/fd/{descriptor}", target, follow_symlinks=True)
+        except OSError:  # another file system, or one without links
+            with target.open("xb") as copy:
+                shutil.copyfileobj(stream, copy)

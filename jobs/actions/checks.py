@@ -17,7 +17,9 @@ from jobs.files.folder import job_folder
 from jobs.models import Checkpoint, InstanceGroup, Job
 from jobs.options import OPTIONS
 from models_registry.models import RegisteredModel, RegisteredModelVersion
+from models_registry.permissions import readable
 from models_registry.settings import checked_settings, settings_in
+from workers.executor.curves.pattern import PatternError, compiled
 from workers.queries import capacity
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "check_enough_virtual_ranks",
     "check_environment",
     "check_exactness",
+    "check_log_pattern",
     "check_parameters",
     "check_priority",
     "check_range",
@@ -36,6 +39,7 @@ __all__ = [
     "find_dataset",
     "find_group",
     "find_model",
+    "is_own_variable",
     "misfits_of",
 ]
 
@@ -48,7 +52,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 #: What a rank is told by its environment: another value would break it.
 _OUR_VARIABLES = frozenset(
     {
-        *("DATA_DIR", "RESULT_DIR", "LOG_DIR", "CHECKPOINT_DIR", "SAVED_MODEL_DIR", "PYTHONPATH"),
+        *("DATA_DIR", "RESULT_DIR", "LOG_DIR", "CHECKPOINT_DIR", "SAVED_MODEL_DIR"),
         *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
         *("GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
     }
@@ -94,11 +98,13 @@ class Problems:
             raise InvalidSubmission(self.fields)
 
 
-def find_model(problems: Problems, reference: int | str | RegisteredModelVersion) -> RegisteredModelVersion | None:
-    """Find the newest version of the named model; a version stands for itself."""
+def find_model(
+    problems: Problems, reference: int | str | RegisteredModelVersion, user: User
+) -> RegisteredModelVersion | None:
+    """Find the newest version of the named model, which the user may read; a version stands for itself."""
     if isinstance(reference, RegisteredModelVersion):
         return reference
-    model = by_reference(RegisteredModel.objects.all(), reference)
+    model = by_reference(readable(RegisteredModel.objects.all(), user), reference)
     version = model.versions.select_related("model").order_by("-number").first() if model else None
     if version is None:
         problems.add("model", f"There is no model {_shown(reference)}: register it, or pick one of the list.")
@@ -270,6 +276,11 @@ def misfits_of(parameters: Mapping[str, Any], model: RegisteredModelVersion | No
     return found
 
 
+def is_own_variable(name: str) -> bool:
+    """Return whether the cluster sets the variable for each process, or would be broken by another value."""
+    return name in _OUR_VARIABLES or name.startswith(_OUR_PREFIXES)
+
+
 def check_environment(problems: Problems, environment: Any) -> None:
     if not isinstance(environment, Mapping):
         problems.add("environment", 'Give the variables as an object, such as {"WANDB_MODE": "offline"}.')
@@ -279,7 +290,7 @@ def check_environment(problems: Problems, environment: Any) -> None:
     for name, value in environment.items():
         if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
             problems.add("environment", f"{_shown(name)} is no name of a variable: use letters, digits and '_'.")
-        elif name in _OUR_VARIABLES or name.startswith(_OUR_PREFIXES):
+        elif is_own_variable(name):
             problems.add("environment", f"{name} is set by Tidepool for each process: leave it out.")
         elif not isinstance(value, str) or len(value) > _MAX_VARIABLE_TEXT or not is_storable(value):
             problems.add(
@@ -296,6 +307,16 @@ def check_arguments(problems: Problems, arguments: Sequence[Any]) -> None:
         )
     elif not all(map(is_storable, arguments)):
         problems.add("arguments", "An argument has a NUL or half a character: no process can be given that.")
+
+
+def check_log_pattern(problems: Problems, pattern: Any, field: str = "log_pattern") -> None:
+    try:
+        if not isinstance(pattern, str):
+            raise PatternError("Give the pattern as a text.")
+        if pattern:
+            compiled(pattern)
+    except PatternError as error:
+        problems.add(field, str(error))
 
 
 def check_code(problems: Problems, model: RegisteredModelVersion) -> None:

@@ -13,10 +13,10 @@ from core.live import GROUPS, publish
 from core.roles import require_cluster_admin
 from jobs.actions.checks import Problems
 from jobs.control.dispatch import wake_scheduler
-from jobs.messages import trainings
 from jobs.models import InstanceGroup
 from jobs.queries.group_terms import LINKS, TERMS, Term, changed_terms, terms_of
 from jobs.queries.groups import changeable_terms, deployment
+from jobs.words import trainings
 from workers.models import ResourceGroup
 from workers.queries import find_resource_group
 
@@ -132,7 +132,7 @@ def create_instance_group(spec: InstanceGroupSpec, actor: User | str, *, start: 
                 group = InstanceGroup.objects.create(name=name, state=state, template=template, **columns)
         except IntegrityError:
             sentence = f"There is an instance group “{name}” already: take another name."
-            raise Conflict(sentence, fields={"name": [sentence]}) from None
+            raise Conflict(sentence, code="name_taken", fields={"name": [sentence]}) from None
         for link, users in links.items():
             getattr(group, link).set(users)
         audit(actor, "created", **_about(group), after={**terms_of(group), "state": group.state})
@@ -255,7 +255,8 @@ def delete_instance_group(group_id: int, actor: User) -> InstanceGroup:
     group = _lock(group_id)
     if count := group.jobs.count():
         raise Conflict(
-            f"{group.name} has {trainings(count)}, over or not, and stays for their record: stop it instead."
+            f"{group.name} has {trainings(count)}, over or not, and stays for their record: stop it instead.",
+            code="in_use",
         )
     audit(actor, "deleted", **_about(group), before=terms_of(group))
     publish(GROUPS, "state", {str(group.pk): None})

@@ -1,28 +1,36 @@
 """What owners and administrators ask of many jobs at once: cancel, change the priority, undo that.
 
-One that refuses does not hold up the others. They share a transaction, so that hosts and scheduler hear of all of
-them together, and nobody waits for a commit per job.
+One that refuses does not hold up the others. They share one transaction and its queries, however many they are: hosts
+and scheduler hear of all of them at once, and nothing is started that the same request is about to stop.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from django.contrib.auth.models import User
 from django.db import transaction
 
 from core.errors import UserError, field_error
 from jobs.actions.checks import Problems, check_priority
-from jobs.actions.owner import JobChange, cancel_locked, change_locked, undo_locked
-from jobs.control.lifecycle import stop_ranks
+from jobs.actions.owner import (
+    CheckedChange,
+    JobChange,
+    cancel_locked,
+    change_locked,
+    check_change,
+    check_undo,
+    may_be_stopped,
+)
 from jobs.control.transition import lock_jobs
 from jobs.models import Job, JobEvent
-from jobs.queries.jobs import unknown_job, visible_jobs
+from jobs.queries.jobs import changes_of, unknown_job, visible_jobs
 
 __all__ = ["MAX_JOBS", "Outcome", "RefusedJob", "cancel_many", "change_priority_of_many", "undo_many"]
 
 MAX_JOBS = 1000
-#: Jobs that share a transaction: reports of the hosts and the scheduler wait for no more than these.
-_BATCH = 100
+
+Checked = TypeVar("Checked")
 
 
 @dataclass(frozen=True)
@@ -41,71 +49,71 @@ class Outcome:
     #: Of those done: the events by which it can be undone.
     changes: dict[int, list[int]] = field(default_factory=dict)
 
-    def refuse(self, number: int, name: str, error: UserError) -> None:
-        self.refused.append(RefusedJob(number, name, error.message, error.code))
 
-
+@transaction.atomic
 def cancel_many(jobs: Sequence[int], user: User) -> Outcome:
     """Stop those of these jobs for good that the user may see and that are not over."""
-    stopping: list[Job] = []
-
-    def stop(job: Job) -> list[JobEvent]:
-        if cancel_locked(job, user.get_username()):
-            stopping.append(job)
-        return []
-
-    def stop_their_ranks() -> None:
-        stop_ranks(stopping)
-        stopping.clear()
-
-    return _each(jobs, user, stop, stop_their_ranks)
+    chosen = _lock(jobs, user)
+    stopping = chosen.allowed(lambda job: job if may_be_stopped(job) else None)
+    cancel_locked([job for job in stopping if job], user.get_username())
+    return chosen.outcome
 
 
+@transaction.atomic
 def change_priority_of_many(jobs: Sequence[int], priority: int, user: User) -> Outcome:
     problems = Problems()
     check_priority(problems, priority)
     problems.raise_if_any()
-    return _each(jobs, user, lambda job: change_locked(job, JobChange(priority=priority), user.get_username()))
+    chosen, wanted = _lock(jobs, user), JobChange(priority=priority)
+    changes = chosen.allowed(lambda job: CheckedChange(job, check_change(job, wanted)))
+    return chosen.changed(change_locked(changes, user.get_username()))
 
 
+@transaction.atomic
 def undo_many(changes: Mapping[int, Sequence[int]], user: User) -> Outcome:
     """Undo what these events changed: all of it for each job, or nothing if it has been changed again since."""
-    return _each(list(changes), user, lambda job: undo_locked(job, changes[job.pk], user.get_username()))
+    chosen = _lock(list(changes), user)
+    told = changes_of(chosen.jobs.values())
+    undone = chosen.allowed(lambda job: check_undo(job, changes[job.pk], told[job.pk]))
+    return chosen.changed(change_locked(undone, user.get_username()))
 
 
-def _each(
-    jobs: Sequence[int],
-    user: User,
-    act: Callable[[Job], list[JobEvent]],
-    finally_: Callable[[], None] = lambda: None,
-) -> Outcome:
-    """Act on each job; call `finally_` at the end of each transaction."""
-    if not jobs:
+@dataclass(frozen=True)
+class _Chosen:
+    """The jobs that were asked for, locked."""
+
+    numbers: Sequence[int]
+    #: By number; without those that the user may not see.
+    jobs: Mapping[int, Job]
+    outcome: Outcome = field(default_factory=Outcome)
+
+    def allowed(self, check: Callable[[Job], Checked]) -> list[Checked]:
+        """Check each job, and return what the check does for those that it does not refuse."""
+        found = []
+        for number in self.numbers:
+            job = self.jobs.get(number)
+            try:
+                if job is None:
+                    raise unknown_job(number)
+                found.append(check(job))
+            except UserError as error:
+                refused = RefusedJob(number, job.name if job else "", error.message, error.code)
+                self.outcome.refused.append(refused)
+            else:
+                self.outcome.done.append(number)
+        return found
+
+    def changed(self, events: Iterable[JobEvent]) -> Outcome:
+        for event in events:
+            self.outcome.changes.setdefault(event.job_id, []).append(event.seq)
+        return self.outcome
+
+
+def _lock(numbers: Sequence[int], user: User) -> _Chosen:
+    if not numbers:
         raise field_error("jobs", "Choose at least one training.")
-    if len(jobs) > MAX_JOBS:
-        raise field_error("jobs", f"Choose at most {MAX_JOBS:,} trainings at once, not {len(jobs):,}.")
-    outcome, numbers = Outcome(), list(dict.fromkeys(jobs))
-    for at in range(0, len(numbers), _BATCH):
-        with transaction.atomic():
-            _batch(numbers[at : at + _BATCH], user, act, outcome)
-            finally_()
-    return outcome
-
-
-def _batch(numbers: Sequence[int], user: User, act: Callable[[Job], list[JobEvent]], outcome: Outcome) -> None:
+    if len(numbers) > MAX_JOBS:
+        raise field_error("jobs", f"Choose at most {MAX_JOBS:,} trainings at once, not {len(numbers):,}.")
     visible = visible_jobs(user).select_related(None).filter(pk__in=numbers)
     jobs = {job.pk: job for job in lock_jobs(visible.values_list("pk", flat=True))}
-    for number in numbers:
-        job = jobs.get(number)
-        if job is None:
-            outcome.refuse(number, "", unknown_job(number))
-            continue
-        try:
-            with transaction.atomic():
-                events = act(job)
-        except UserError as error:
-            outcome.refuse(number, job.name, error)
-            continue
-        outcome.done.append(number)
-        if events:
-            outcome.changes[number] = [event.seq for event in events]
+    return _Chosen(list(dict.fromkeys(numbers)), jobs)

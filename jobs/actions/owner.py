@@ -1,22 +1,36 @@
-"""What owners and administrators ask of a job: cancel, suspend, resume, hide, change, undo.
+"""What owners and administrators ask of a job: cancel, suspend, resume, hide, wait for its ranks, change, undo.
 
-`cancel_locked`, `change_locked` and `undo_locked` do so to a job that the caller has locked.
+To cancel, change and undo are two steps: a check of one job, and an act on any number of checked and locked jobs, which
+`jobs.actions.many` takes as well.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, TypeAlias
 
 from django.db import transaction
 from django.utils import timezone
 
-from core.audit.entries import audit
-from core.errors import NotFound
+from core.audit.entries import Audited, audit_all
+from core.errors import NotFound, field_error
 from jobs.actions.checks import Problems, check_enough_virtual_ranks, check_priority, check_slots
 from jobs.control.dispatch import wake_scheduler
 from jobs.control.ending import finish
-from jobs.control.lifecycle import preempt, stop_ranks
-from jobs.control.transition import StaleJob, Why, change, lock_job, record, transition
+from jobs.control.gangs import put_off
+from jobs.control.lifecycle import HALT_SECONDS, preempt, stop_ranks
+from jobs.control.transition import (
+    StaleJob,
+    Why,
+    change,
+    change_all,
+    lock_job,
+    lock_jobs,
+    record,
+    record_all,
+    transition,
+    transition_all,
+)
 from jobs.messages import message
 from jobs.models import Job, JobEvent
 from jobs.permissions import Refusal, Refused, Verb, refusal
@@ -24,21 +38,26 @@ from jobs.queries.jobs import changes_of
 from jobs.states import TERMINAL, TRAINING, UNDOABLE, WAITING, JobState, Reason, reason_of
 
 __all__ = [
+    "CheckedChange",
     "JobChange",
     "cancel",
     "cancel_locked",
     "change_job",
     "change_locked",
     "check_change",
+    "check_undo",
     "hide",
+    "may_be_stopped",
     "resume",
     "suspend",
     "undo_changes",
-    "undo_locked",
+    "wait_for_ranks",
 ]
 
-#: The longest step, and writing of a checkpoint, that its owner waits for.
-_HALT_SECONDS = 60.0
+#: Of columns, by name.
+Values: TypeAlias = Mapping[str, Any]
+
+_MAX_WAIT_MINUTES = 7 * 24 * 60
 
 
 @dataclass(frozen=True)
@@ -51,44 +70,56 @@ class JobChange:
     min_slots: int | None = None
 
 
+@dataclass(frozen=True)
+class CheckedChange:
+    """A change that the state of its job allows."""
+
+    job: Job
+    #: New values, of those that differ.
+    columns: Values
+    #: Column -> number of the event that this undoes.
+    undoes: Mapping[str, int] = field(default_factory=dict)
+
+
 @transaction.atomic
 def cancel(job_id: int, actor: str) -> Job:
     """Stop the job for good. Cancelling it again while it stops, or once it is cancelled, changes nothing."""
     job = lock_job(job_id)
-    if cancel_locked(job, actor):
-        stop_ranks([job])
+    if may_be_stopped(job):
+        cancel_locked([job], actor)
     return job
 
 
-@transaction.atomic
-def cancel_locked(job: Job, actor: str) -> bool:
-    """Like `cancel`; True if the caller has to stop the job's ranks."""
+def may_be_stopped(job: Job) -> bool:
+    """False for one that is being stopped or cancelled already. Raises Refused for any other that is over."""
     if job.state in (JobState.CANCELLING, JobState.CANCELLED):
         return False
     _refuse(job, Verb.CANCEL)
-    _audit_for_another(job, actor, "cancelled")
-    if job.state in WAITING:
-        finish(job, JobState.CANCELLED, Why(Reason.CANCELLED_BY_USER, message("cancelled_by", by=actor), actor))
-        return False
-    why = Why(Reason.CANCELLED_BY_USER, message("cancelling", by=actor), actor)
-    transition(job, JobState.CANCELLING, why, target_slots=0, halt_until=None)
     return True
 
 
 @transaction.atomic
-def hide(job_id: int, actor: str) -> Job:
-    """Delete the job as WMLA's clients mean it: stop it, and hide it from them. Repeating this changes nothing."""
-    job = lock_job(job_id)
-    if job.hidden_at is not None:
-        return job
-    if job.state not in TERMINAL:
-        job = cancel(job_id, actor)
-    else:
-        _audit_for_another(job, actor, "deleted")
-    change(job, hidden_at=timezone.now())
-    reason = reason_of(job.reason_code) if job.state in (*TERMINAL, JobState.CANCELLING) else Reason.CANCELLED_BY_USER
-    record(job, Why(reason, message("hidden", by=actor), actor))
-    return job
+def cancel_locked(jobs: Sequence[Job], actor: str) -> None:
+    """Stop these jobs for good, of which `may_be_stopped` is true. Those that wait are over at once."""
+    _audit_for_others(jobs, actor, "cancelled")
+    waiting = [job for job in jobs if job.state in WAITING]
+    holding = [job for job in jobs if job.state not in WAITING]
+    finish(waiting, JobState.CANCELLED, Why(Reason.CANCELLED_BY_USER, message("cancelled_by", by=actor), actor))
+    why = Why(Reason.CANCELLED_BY_USER, message("cancelling", by=actor), actor)
+    transition_all(holding, JobState.CANCELLING, why, target_slots=0, halt_until=None)
+    stop_ranks(holding)
+
+
+@transaction.atomic
+def hide(numbers: Iterable[int], actor: str) -> None:
+    """Delete the jobs as WMLA's clients mean it: stop them, and hide them there. Repeating this changes nothing."""
+    jobs = [job for job in lock_jobs(numbers) if job.hidden_at is None]
+    over = [job for job in jobs if job.state in TERMINAL]
+    cancel_locked([job for job in jobs if job not in over and may_be_stopped(job)], actor)
+    _audit_for_others(over, actor, "deleted")
+    now = timezone.now()
+    change_all([(job, {"hidden_at": now}) for job in jobs])
+    record_all([(job, Why(reason_of(job.reason_code), message("hidden", by=actor), actor)) for job in jobs])
 
 
 @transaction.atomic
@@ -98,7 +129,7 @@ def suspend(job_id: int, actor: str) -> Job:
     if job.state == JobState.SUSPENDED:
         return job
     _refuse(job, Verb.SUSPEND)
-    _audit_for_another(job, actor, "suspended")
+    _audit_for_others([job], actor, "suspended")
     params = message("suspended", by=actor)
     if not job.elastic and job.state in TRAINING:
         params = message("suspended_with_grace", by=actor, seconds=job.instance_group.reclaim_grace_seconds)
@@ -109,7 +140,7 @@ def suspend(job_id: int, actor: str) -> Job:
         change(job, why, after_stop=JobState.SUSPENDED)
         record(job, why)
     else:
-        preempt(job, why, after_stop=JobState.SUSPENDED, within_seconds=_HALT_SECONDS)
+        preempt(job, why, after_stop=JobState.SUSPENDED, within_seconds=HALT_SECONDS)
     return job
 
 
@@ -124,20 +155,29 @@ def resume(job_id: int, actor: str) -> Job:
     else:
         change(job, why, after_stop=JobState.PENDING)
         record(job, why)
-    _audit_for_another(job, actor, "resumed")
+    _audit_for_others([job], actor, "resumed")
     wake_scheduler()
+    return job
+
+
+@transaction.atomic
+def wait_for_ranks(job_id: int, actor: str, minutes: int) -> Job:
+    """Let ranks that stay after others have ended with 0 go on for so many minutes from now, at least."""
+    if not 1 <= minutes <= _MAX_WAIT_MINUTES:
+        raise field_error("minutes", f"Wait for 1 to {_MAX_WAIT_MINUTES} minutes, which is a week.")
+    job = lock_job(job_id)
+    _refuse(job, Verb.WAIT)
+    if not put_off(job, timedelta(minutes=minutes), timezone.now(), actor):
+        raise Refused(Verb.WAIT, Refusal.NOBODY_STAYS)
+    _audit_for_others([job], actor, "extended")
     return job
 
 
 @transaction.atomic
 def change_job(job_id: int, wanted: JobChange, actor: str) -> list[JobEvent]:
     """Change all of it or nothing; return the events. A job that is not elastic keeps its GPUs while it holds any."""
-    return change_locked(lock_job(job_id), wanted, actor)
-
-
-def change_locked(job: Job, wanted: JobChange, actor: str) -> list[JobEvent]:
-    """Like `change_job`."""
-    return _change(job, check_change(job, wanted), actor)
+    job = lock_job(job_id)
+    return change_locked([CheckedChange(job, check_change(job, wanted))], actor)
 
 
 def check_change(job: Job, wanted: JobChange) -> dict[str, Any]:
@@ -181,12 +221,13 @@ def undo_changes(job_id: int, seqs: Sequence[int], actor: str) -> list[JobEvent]
 
     Raises StaleJob for what has been changed again since.
     """
-    return undo_locked(lock_job(job_id), seqs, actor)
+    job = lock_job(job_id)
+    return change_locked([check_undo(job, seqs, changes_of([job])[job.pk])], actor)
 
 
-def undo_locked(job: Job, seqs: Iterable[int], actor: str) -> list[JobEvent]:
-    """Like `undo_changes`."""
-    changes = {event.seq: event for event in changes_of(job)}
+def check_undo(job: Job, seqs: Iterable[int], told: Sequence[JobEvent]) -> CheckedChange:
+    """Return the change that undoes these events. told: all changes of the job. Raises like `undo_changes`."""
+    changes = {event.seq: event for event in told}
     undone: dict[str, JobEvent] = {}
     for seq in seqs:
         event = changes.get(seq)
@@ -199,27 +240,32 @@ def undo_locked(job: Job, seqs: Iterable[int], actor: str) -> list[JobEvent]:
             raise StaleJob(f"It has been changed again since{by}, to {getattr(job, column)}: change it by hand.")
         undone[column] = event
     wanted = JobChange(**{column: event.detail["old"] for column, event in undone.items()})
-    return _change(job, check_change(job, wanted), actor, {column: event.seq for column, event in undone.items()})
+    return CheckedChange(job, check_change(job, wanted), {column: event.seq for column, event in undone.items()})
 
 
-def _change(job: Job, changes: Mapping[str, Any], actor: str, undoes: Mapping[str, int] = {}) -> list[JobEvent]:
+@transaction.atomic
+def change_locked(changes: Iterable[CheckedChange], actor: str) -> list[JobEvent]:
+    """Carry out the changes of jobs that the caller has locked; return the events."""
+    changes = [one for one in changes if one.columns]
     if not changes:
         return []
-    columns = [column for column in UNDOABLE if column in changes]
-    before = {column: getattr(job, column) for column in columns}
+    values = {one.job.pk: ({name: getattr(one.job, name) for name in one.columns}, one.columns) for one in changes}
+    told = [(one.job, why) for one in changes for why in _whys(one, actor)]
     # The reason that the job shows stays: it says why it has what it has, until the scheduler has decided again.
-    change(job, **changes)
-    _audit_for_another(job, actor, "changed", before=before, after={column: changes[column] for column in columns})
-    events = []
-    for column in columns:
-        if column == "min_slots" and not job.elastic:
-            continue  # it goes with the maximum, and is no change of its own
-        params = message("changed", by=actor, field=column, old=before[column], new=changes[column])
-        if column in undoes:
-            params["undoes"] = undoes[column]
-        events.append(record(job, Why(UNDOABLE[column], params, actor)))
+    change_all([(one.job, one.columns) for one in changes])
+    _audit_for_others([one.job for one in changes], actor, "changed", values)
     wake_scheduler()
-    return events
+    return record_all(told)
+
+
+def _whys(one: CheckedChange, actor: str) -> Iterator[Why]:
+    for column in UNDOABLE:
+        if column not in one.columns or (column == "min_slots" and not one.job.elastic):
+            continue  # of a job that is not elastic, the minimum goes with the maximum and is no change of its own
+        params = message("changed", by=actor, field=column, old=getattr(one.job, column), new=one.columns[column])
+        if column in one.undoes:
+            params["undoes"] = one.undoes[column]
+        yield Why(UNDOABLE[column], params, actor)
 
 
 def _refuse(job: Job, verb: Verb) -> None:
@@ -227,7 +273,12 @@ def _refuse(job: Job, verb: Verb) -> None:
         raise Refused(verb, why)
 
 
-def _audit_for_another(job: Job, actor: str, verb: str, **values: Mapping[str, Any]) -> None:
-    """Write an audit entry besides the job's history, unless `actor`, a user's name, is its owner."""
-    if actor != job.owner.get_username():
-        audit(actor, verb, kind="job", key=job.pk, name=job.name, **values)
+def _audit_for_others(
+    jobs: Iterable[Job], actor: str, verb: str, values: Mapping[int, tuple[Values, Values]] = {}
+) -> None:
+    """Write an audit entry besides the history of each job that `actor`, a user's name, does not own.
+
+    values: those before and after, by job.
+    """
+    others = [job for job in jobs if actor != job.owner.get_username()]
+    audit_all(actor, verb, "job", [Audited(job.pk, job.name, *values.get(job.pk, ())) for job in others])

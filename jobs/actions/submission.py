@@ -21,6 +21,7 @@ from jobs.actions.checks import (
     check_code,
     check_environment,
     check_exactness,
+    check_log_pattern,
     check_parameters,
     check_priority,
     check_range,
@@ -29,6 +30,7 @@ from jobs.actions.checks import (
     find_group,
     find_model,
 )
+from jobs.actions.requirements import find_requirements
 from jobs.control.dispatch import wake_scheduler
 from jobs.control.transition import Why, publish_in_cluster, record
 from jobs.files.folder import job_folder, stage
@@ -54,7 +56,16 @@ __all__ = [
 
 _ELASTIC = RegisteredModelVersion.Engine.ELASTIC
 #: Options whose limits depend on others, with checks of their own.
-_CHECKED_TOGETHER = {"min_slots", "max_slots", "priority", "exactness", "virtual_ranks", "environment"}
+_CHECKED_TOGETHER = {
+    "min_slots",
+    "max_slots",
+    "priority",
+    "exactness",
+    "virtual_ranks",
+    "environment",
+    "log_pattern",
+    "requirements",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,13 +117,21 @@ def submit(submission: Submission, owner: User, then: Callable[[Job], object] = 
     return _create(check(submission, owner), then)
 
 
-def clone(job: Job, owner: User, given: Submission | None = None, *, begins_again: bool = True) -> Job:
+def clone(
+    job: Job,
+    owner: User,
+    given: Submission | None = None,
+    *,
+    begins_again: bool = True,
+    then: Callable[[Job], object] = lambda job: None,
+) -> Job:
     """Queue the same training again, with the code as it was submitted.
 
     given: with these changes; a dataset that stays is the same version. begins_again: from what that one began with.
+    then: what else is stored with the new job.
     """
     wanted = check_clone(job, owner, given, begins_again=begins_again)
-    return _create(wanted, lambda copy: None)
+    return _create(wanted, then)
 
 
 def check_clone(job: Job, owner: User, given: Submission | None = None, *, begins_again: bool = True) -> Checked:
@@ -144,18 +163,20 @@ def _check_again(
 
     dataset: the version; None: the newest of the one that is given. beginning: in place of one that is given.
     """
+    # Its version by itself: the owner has its code, whoever may read the model by now.
+    given = replace(given, model=job.model)
     checked = check(given if dataset is None else replace(given, dataset=dataset), owner)
     begins = checked.beginning if beginning is None else beginning
-    # Its args hold the variables that a client of WMLA's gave its script.
+    # Its args name the framework that a client of WMLA's knows it by.
     again = replace(checked.given, submitted_args=job.submitted_args)
-    return replace(checked, model=job.model, code=job_folder(job).code, beginning=begins, given=again)
+    return replace(checked, code=job_folder(job).code, beginning=begins, given=again)
 
 
 def check(given: Submission, owner: User) -> Checked:
     """Check a submission. Raises InvalidSubmission with a sentence for every field that does not fit."""
     problems = Problems()
     name = problems.checked_name(given.name)
-    model = find_model(problems, given.model)
+    model = find_model(problems, given.model, owner)
     dataset = find_dataset(problems, given.dataset, model)
     group = find_group(problems, given.instance_group, owner)
     if model is not None and model.engine != _ELASTIC:
@@ -167,6 +188,7 @@ def check(given: Submission, owner: User) -> Checked:
     check_parameters(problems, given.parameters, model)
     check_arguments(problems, given.arguments)
     check_environment(problems, given.environment)
+    check_log_pattern(problems, given.log_pattern)
     check_exactness(problems, given.exactness, given.virtual_ranks, given.max_slots, model)
     for option in OPTIONS:
         if option not in _CHECKED_TOGETHER:
@@ -176,6 +198,8 @@ def check(given: Submission, owner: User) -> Checked:
     )
     if model is not None:
         check_code(problems, model)
+        found = find_requirements(problems, given.requirements, model.folder, model.entry_point)
+        given = replace(given, requirements=found)
     problems.raise_if_any()
     assert model is not None
     assert group is not None
@@ -230,7 +254,7 @@ def _insert(checked: Checked) -> Job:
     )
     job.run = JobRun.objects.create(job=job)
     record(job, why, old="")
-    publish_in_cluster(job, as_json(JobStateOutput, job))
+    publish_in_cluster({job.pk: as_json(JobStateOutput, job)})
     for topic in (live.JOBS, live.jobs_topic_of(job.owner_id)):
         live.publish(topic, "append", {"jobs": [job.pk]})
     wake_scheduler()
@@ -267,6 +291,7 @@ def validate(trained: Job, request: ValidationRequest, owner: User) -> Validatio
         arguments=trained.arguments,
         seed=trained.seed,
         effective_batch_size=trained.effective_batch_size,
+        requirements=trained.requirements,
         checkpoint_seconds=0,
         initial_weights=trained.pk,
     )

@@ -51,7 +51,8 @@ class EtaOutput(serializers.Serializer[Eta]):
 
 
 class FileOutput(serializers.Serializer[Any]):
-    path = serializers.CharField()
+    path = serializers.CharField(help_text="To download it by; also its name in the zip file of the result.")
+    attempt = serializers.IntegerField(allow_null=True, help_text="Null: in the folder that all attempts share.")
     size_bytes = serializers.IntegerField()
     modified_at = serializers.DateTimeField()
 
@@ -81,7 +82,7 @@ class JobEta(JobView):
 
 
 class JobFiles(JobView, ListAPIView[Any]):
-    """List what the run has written in RESULT_DIR, LOG_DIR and its working folder. Logs are below `logs/files/`."""
+    """List what each attempt has written, in RESULT_DIR, LOG_DIR and the working folder. Logs: `logs/files/`."""
 
     serializer_class = FileOutput
     pagination_class = ListPages

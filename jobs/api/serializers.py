@@ -113,6 +113,10 @@ def _field_of(option: Option) -> serializers.Field[Any, Any, Any, Any]:
     shown: dict[str, Any] = {"label": option.label or None, "help_text": option.help_with("Absent")}
     if option.is_variables:
         return ObjectField(default=dict, **shown)
+    if option.most_characters:
+        return serializers.CharField(
+            default="", allow_blank=True, trim_whitespace=False, max_length=option.most_characters, **shown
+        )
     if not option.is_required:
         shown |= {"default": option.default, "allow_null": option.default is None}
     return serializers.ChoiceField(option.choices, **shown) if option.choices else serializers.IntegerField(**shown)
@@ -129,6 +133,10 @@ class JobChangeInput(StrictSerializer):
                 "Give priority, max_slots or min_slots: nothing else of a job can be changed."
             )
         return attrs
+
+
+class JobWaitInput(StrictSerializer):
+    minutes = serializers.IntegerField(help_text="From now on; at most a week.")
 
 
 class SpanOutput(serializers.Serializer[Any]):
@@ -152,6 +160,10 @@ class PreviewOutput(serializers.Serializer[Any]):
     then = ReasonOutput(allow_null=True, help_text="Once others have given GPUs back, where it waits for that.")
     others = EffectOutput(many=True, help_text="Who gets more or fewer GPUs; who loses most comes first.")
     others_text = serializers.CharField()
+    missing = serializers.ListField(
+        child=serializers.CharField(), help_text="Modules that the script imports and the cluster does not have."
+    )
+    missing_text = serializers.CharField()
     start = SpanOutput(allow_null=True, help_text="null: nobody can say.")
     start_text = serializers.CharField()
     end = SpanOutput(allow_null=True)

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from jobs.api import bulk, cluster, groups, insights, logs, usage, validation_views, views
+from jobs.api import bulk, cluster, curves, groups, insights, logs, usage, validation_views, views
 
 urlpatterns = [
     path("cluster/", cluster.Cluster.as_view(), name="cluster"),
@@ -16,6 +16,7 @@ urlpatterns = [
     path("jobs/<int:job>/cancel/", views.JobCancel.as_view(), name="job-cancel"),
     path("jobs/<int:job>/suspend/", views.JobSuspend.as_view(), name="job-suspend"),
     path("jobs/<int:job>/resume/", views.JobResume.as_view(), name="job-resume"),
+    path("jobs/<int:job>/wait/", views.JobWait.as_view(), name="job-wait"),
     path("jobs/<int:job>/clone/", views.JobClone.as_view(), name="job-clone"),
     path("jobs/<int:job>/preview/", views.JobChangePreview.as_view(), name="job-change-preview"),
     path("jobs/<int:job>/events/<int:seq>/undo/", views.JobUndo.as_view(), name="job-undo"),
@@ -41,6 +42,8 @@ urlpatterns = [
         views.JobCheckpointDownload.as_view(),
         name="job-checkpoint-download",
     ),
+    path("jobs/<int:job>/log-pattern/", curves.JobLogPattern.as_view(), name="job-log-pattern"),
+    path("jobs/<int:job>/log-pattern/try/", curves.JobLogPatternTrial.as_view(), name="job-log-pattern-try"),
     path("jobs/<int:job>/validations/", validation_views.JobValidations.as_view(), name="job-validations"),
     path("models/<str:reference>/validations/", validation_views.ModelValidations.as_view(), name="model-validations"),
     path("models/<str:reference>/trainings/", validation_views.ModelTrainings.as_view(), name="model-trainings"),

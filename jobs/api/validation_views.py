@@ -112,7 +112,9 @@ class ModelValidations(ListAPIView[Validation]):
     queryset = Validation.objects.none()
 
     def get_queryset(self) -> Any:
-        return validations_of_model(self.request.user, found(find_model(self.kwargs["reference"]), "model"))
+        return validations_of_model(
+            self.request.user, found(find_model(self.request.user, self.kwargs["reference"]), "model")
+        )
 
 
 class ModelTrainings(ListAPIView[Job]):
@@ -123,5 +125,5 @@ class ModelTrainings(ListAPIView[Job]):
     queryset = Job.objects.none()
 
     def get_queryset(self) -> Any:
-        model = found(find_model(self.kwargs["reference"]), "model")
+        model = found(find_model(self.request.user, self.kwargs["reference"]), "model")
         return queries.visible_jobs(self.request.user).filter(model__model=model, validation=None)

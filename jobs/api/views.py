@@ -5,7 +5,7 @@ from typing import Any
 
 from django.http import StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.generics import GenericAPIView, ListAPIView, RetrieveAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -14,6 +14,7 @@ from rest_framework.serializers import BaseSerializer
 from core.downloads import file_response
 from core.rest import Filters, ListPages, Pages, found, keyset_answer, page_size_of, signed_in, validated
 from jobs import actions
+from jobs.actions.once import HEADER, once
 from jobs.api import serializers
 from jobs.files.result import checkpoint_chunks, result_name, zip_chunks
 from jobs.insight.advisor import job_advice
@@ -44,7 +45,13 @@ __all__ = [
     "JobSuspend",
     "JobUndo",
     "JobView",
+    "JobWait",
 ]
+
+
+_KEY = OpenApiParameter(
+    HEADER, str, OpenApiParameter.HEADER, description="8 to 128 characters, random for each request."
+)
 
 
 class JobList(ListAPIView[Job]):
@@ -62,11 +69,22 @@ class JobList(ListAPIView[Job]):
         rows = [as_json(serializers.JobInLine, job) for job in with_places(page.rows)]
         return Response(keyset_answer(request, page, rows))
 
-    @extend_schema(request=serializers.JobInput, responses={201: serializers.JobInLine})
+    @extend_schema(request=serializers.JobInput, responses={201: serializers.JobInLine}, parameters=[_KEY])
     def post(self, request: Request) -> Response:
-        given = validated(serializers.JobInput, request.data)
-        [job] = with_places([actions.submit(actions.Submission(**given), signed_in(request))])
-        return Response(serializers.JobInLine(job).data, status=201)
+        """Submit one. With the header `Idempotency-Key` a request that is sent again makes no second one."""
+        given, user = validated(serializers.JobInput, request.data), signed_in(request)
+        made, is_new = once(
+            user,
+            request.headers.get(HEADER),
+            {"submit": request.data},
+            lambda then: actions.submit(actions.Submission(**given), user, then),
+        )
+        [job] = with_places([made])
+        return Response(serializers.JobInLine(job).data, status=201, headers=_sent_again(is_new))
+
+
+def _sent_again(is_new: bool) -> dict[str, str]:
+    return {} if is_new else {"Idempotency-Replayed": "true"}
 
 
 class JobView(GenericAPIView[Any]):
@@ -145,12 +163,25 @@ class JobResume(JobCommand):
     command = staticmethod(actions.resume)
 
 
-class JobClone(JobView):
-    @extend_schema(request=None, responses={201: JobOutput})
+class JobWait(JobView):
+    @extend_schema(request=serializers.JobWaitInput, responses=JobOutput)
     def post(self, request: Request, job: int) -> Response:
-        """Submit the same training again, with the code as it was then."""
-        copy = actions.clone(self.get_object(), signed_in(request))
-        return Response(JobOutput(copy).data, status=201)
+        """Put off the end of processes that stay after others of the group have ended with 0."""
+        minutes = validated(serializers.JobWaitInput, request.data)["minutes"]
+        self.get_object()
+        actions.wait_for_ranks(job, signed_in(request).get_username(), minutes)
+        return Response(JobOutput(self.get_object()).data)
+
+
+class JobClone(JobView):
+    @extend_schema(request=None, responses={201: JobOutput}, parameters=[_KEY])
+    def post(self, request: Request, job: int) -> Response:
+        """Submit the same training again, with the code as it was then; with `Idempotency-Key` once."""
+        row, user = self.get_object(), signed_in(request)
+        copy, is_new = once(
+            user, request.headers.get(HEADER), {"clone": job}, lambda then: actions.clone(row, user, then=then)
+        )
+        return Response(JobOutput(copy).data, status=201, headers=_sent_again(is_new))
 
 
 class JobAllocation(JobView, ListAPIView[Any]):

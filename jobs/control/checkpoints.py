@@ -26,7 +26,8 @@ from jobs.control.transition import Why, change, lock_job, record
 from jobs.files.folder import JobFolder, job_folder
 from jobs.messages import message
 from jobs.models import Checkpoint, InstanceGroup, Job, Rank
-from jobs.states import WAITING, RankState, Reason
+from jobs.states import WAITING, JobState, RankState, Reason
+from models_registry.models import RegisteredModelVersion
 
 __all__ = [
     "carry_checkpoints",
@@ -34,6 +35,7 @@ __all__ = [
     "has_saved_since",
     "is_resumable",
     "look_for_newer_checkpoints",
+    "note_saves",
     "restore",
     "stop_words",
     "store",
@@ -41,6 +43,7 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
+_ELASTIC = RegisteredModelVersion.Engine.ELASTIC
 _ATTEMPT = re.compile(r"attempt-(\d{1,9})")
 _JOB = re.compile(r"(\d{1,15})(\..*)?")
 #: In CHECKPOINT_DIR: what is there is enough to go on from.
@@ -54,6 +57,7 @@ def store(job: Job, written: CheckpointPublished) -> None:
         raise ValueError(f"{written.path} is no checkpoint of this attempt")
     _store(job, job.run.attempt, path, written)
     _make_room(job)
+    _note_newest(job)
 
 
 def restore(job: Job, restored: Restored) -> None:
@@ -64,6 +68,7 @@ def restore(job: Job, restored: Restored) -> None:
         job.checkpoints.filter(path=path).update(problem=each.why[:500])
     job.metrics.filter(step__gt=restored.step).delete()
     change(job, step=restored.step, epoch=restored.epoch)
+    _note_newest(job)
     unusable = [each.why for each in restored.unusable]
     params = message("restored", step=restored.step, from_nothing=not restored.used, unusable=unusable)
     record(job, Why(Reason.RESTORED, params, "executor"))
@@ -77,6 +82,11 @@ def _store(job: Job, attempt: int, path: str, written: CheckpointPublished) -> b
         attempt=attempt, step=written.step, defaults={**columns, "path": path, "created_at": at}
     )
     return is_new
+
+
+def _note_newest(job: Job) -> None:
+    newest = job.checkpoints.usable().first()
+    change(job, saved_at=newest.created_at if newest else None)
 
 
 def _make_room(job: Job) -> None:
@@ -119,6 +129,7 @@ def look_for_newer_checkpoints(job: Job) -> None:
     for checkpoint in job.checkpoints.all():
         if not (folder.path / checkpoint.path).is_dir():
             checkpoint.delete()
+    _note_newest(job)
 
 
 @transaction.atomic
@@ -132,6 +143,8 @@ def _catch_up(job_id: int) -> bool:
     if is_behind:
         logger.warning("job=%s attempt=%s: its folder knows of %s", job.pk, job.run.attempt, newest)
         change(job, attempt=newest)
+    if found:
+        _note_newest(job)
     return is_behind or found > 0
 
 
@@ -207,6 +220,26 @@ def carry_checkpoints(job: Job, attempt: int) -> None:
     old = _checkpoint_dir(job)
     if old.is_dir() and any(old.iterdir()):
         old.rename(job_folder(job).attempt(attempt) / "checkpoint")
+
+
+def note_saves() -> None:
+    """Note when scripts without a session that run have saved last. Call it about twice a minute."""
+    running = Job.objects.filter(state=JobState.RUNNING, checkpoints=None).exclude(model__engine=_ELASTIC)
+    for job in running.select_related("run", "owner").order_by("pk"):
+        saved_at = _saved_at(job)
+        if saved_at != job.run.saved_at:
+            with transaction.atomic():
+                locked = lock_job(job.pk)
+                if (locked.state, locked.run.attempt) == (job.state, job.run.attempt):
+                    change(locked, saved_at=saved_at)
+
+
+def _saved_at(job: Job) -> datetime | None:
+    """When the newest file was written from which a script without a session can go on."""
+    if not is_resumable(job):
+        return None
+    written = [path.lstat().st_mtime for path in _checkpoint_dir(job).rglob("*") if path.name != MARKER]
+    return datetime.fromtimestamp(max(written), UTC) if written else None
 
 
 def has_saved_since(job: Job, unix_seconds: float) -> bool:

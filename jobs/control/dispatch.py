@@ -41,6 +41,7 @@ __all__ = [
     "launch_spec",
     "register_launch_environment",
     "resend_outstanding",
+    "send_note_saves",
     "send_roll_up",
     "send_sync",
     "wake_scheduler",
@@ -71,6 +72,11 @@ def send_sync(host: str, acknowledged: Mapping[str, int] | None = None) -> None:
 def send_roll_up() -> None:
     """Have the control worker add up the usage of what is over."""
     _send("jobs.tasks.roll_up_usage", [], settings.CELERY_TASK_DEFAULT_QUEUE, "the request to add up usage")
+
+
+def send_note_saves() -> None:
+    """Have the control worker look what scripts without a session have saved."""
+    _send("jobs.tasks.note_saves", [], settings.CELERY_TASK_DEFAULT_QUEUE, "the request to look for what was saved")
 
 
 def _send(task: str, args: list[Any], queue: str, what: str) -> None:
@@ -152,6 +158,8 @@ def _desired_job(job: Job, claims: list[SlotClaim], host: str) -> DesiredJob:
         stop=stop,
         grace_seconds=float(job.instance_group.reclaim_grace_seconds),
         halt=halt,
+        log_pattern=job.log_pattern,
+        log_pattern_revision=job.log_pattern_revision,
     )
 
 

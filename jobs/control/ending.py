@@ -4,7 +4,7 @@
 end a job. Used by jobs.control, by actions of owners, and when the stack starts and stops.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
@@ -16,8 +16,8 @@ from jobs.control.checkpoints import has_saved_since, is_resumable
 from jobs.control.dispatch import wake_scheduler
 from jobs.control.generations import end_generations
 from jobs.control.lifecycle import open_claims, preempt, raise_revisions, release_claims, stop_ranks
-from jobs.control.outcome import Facts, Failure, RankEnd, judge
-from jobs.control.transition import Why, change, lock_job, record, transition
+from jobs.control.outcome import ENVIRONMENT_FAILED, Facts, Failure, RankEnd, judge
+from jobs.control.transition import Why, change, lock_job, record, transition_all
 from jobs.files.validation_runs import keep_result, validation_of
 from jobs.messages import message
 from jobs.models import Generation, Job, Journal, Rank, SlotClaim
@@ -31,7 +31,6 @@ from jobs.states import (
     Reason,
     reason_of,
 )
-from scheduling.plan import PlanReason
 from workers.actions import write_host_states
 from workers.models import Host
 from workers.queries import clock_corrections
@@ -51,11 +50,11 @@ def judge_job(job_id: int) -> None:
     why = Why(verdict.reason, verdict.params, "executor")
     match verdict.state:
         case JobState.SUCCEEDED:
-            finish(job, verdict.state, why, progress=1.0)
+            finish([job], verdict.state, why, progress=1.0)
         case JobState.FAILED:
-            finish(job, verdict.state, why, error=verdict.error)
+            finish([job], verdict.state, why, error=verdict.error)
         case JobState.CANCELLED:
-            finish(job, verdict.state, why)
+            finish([job], verdict.state, why)
         case JobState.PENDING if job.state != JobState.PREEMPTING:
             failure = {"failure": asdict(verdict.failure), "error": verdict.error} if verdict.failure else {}
             requeue(job, why, fruitless_starts=verdict.fruitless_starts, **failure)
@@ -83,9 +82,12 @@ def _facts(job: Job) -> Facts:
         ended = [rank for rank in ended if rank.member_id in members]
     # A run that validates begins anew each time: what it had measured brings it no further.
     trains = validation_of(job) is None
-    step = max([job.run.step, *map(_step_of, ended)]) if trains else 0
+    # Steps that were read in the log of a plain script are its own count: nothing is judged by them.
+    counts = trains and (job.elastic or _has_session_steps(job))
+    step = max([job.run.step, *map(_step_of, ended)]) if counts else 0
     given_up = job.run.given_up
-    reclaimed = PlanReason.RECLAIMED_BY_OWNER
+    is_unbuilt = (given_up.get("error") or {}).get("kind") == ENVIRONMENT_FAILED
+    gave_up = _end(given_up["host"], given_up) if given_up.get("attempt") == job.run.attempt else None
     return Facts(
         state=JobState(job.state),
         completed=completed,
@@ -100,22 +102,27 @@ def _facts(job: Job) -> Facts:
         min_slots=job.min_slots,
         step=step,
         previous=Failure(**job.run.failure) if job.run.failure else None,
-        given_up=_end(given_up["host"], given_up) if given_up.get("attempt") == job.run.attempt else None,
+        given_up=None if is_unbuilt else gave_up,
+        unbuilt=gave_up if is_unbuilt else None,
         halting=job.run.halt_until is not None,
         after_stop=JobState(job.run.after_stop or JobState.PENDING),
         gang=not job.elastic,
         resumable=not job.elastic and is_resumable(job),
-        stopped_for=reclaimed if job.reason_code == reclaimed else PlanReason.PREEMPTED_BY_PRIORITY,
+        stopped_for=reason_of(job.reason_code),
     )
 
 
 def _made_progress(job: Job, ranks: Collection[Rank]) -> bool:
     """A step of a session; of a script that has none, a file in its CHECKPOINT_DIR."""
-    if Journal.objects.filter(name=f"{job.pk}.{job.run.attempt}.metrics", number__gt=0).exists():
+    if _has_session_steps(job):
         return True
     corrections = clock_corrections(rank.host for rank in ranks)
     began = min((rank.started_at + corrections.get(rank.host, 0.0) for rank in ranks), default=0.0)
     return not job.elastic and has_saved_since(job, began)
+
+
+def _has_session_steps(job: Job) -> bool:
+    return Journal.objects.filter(name=f"{job.pk}.{job.run.attempt}.metrics", number__gt=0).exists()
 
 
 def _ends(ranks: Collection[Rank]) -> tuple[RankEnd, ...]:
@@ -137,21 +144,21 @@ def _step_of(rank: Rank) -> int:
 
 
 @transaction.atomic
-def finish(job: Job, new: JobState, why: Why, **changes: Any) -> None:
-    """Let the job be over. What still runs of it is ended."""
+def finish(jobs: Sequence[Job], new: JobState, why: Why, **changes: Any) -> None:
+    """Let the jobs be over. What still runs of them is ended."""
     if new == JobState.SUCCEEDED:
-        keep_result(job)
-    held_slots = job.state in HOLDING
-    _leave(job, new, why, finished_at=timezone.now(), **changes)
-    if held_slots:
-        stop_ranks([job])
+        for job in jobs:
+            keep_result(job)
+    held_slots = [job for job in jobs if job.state in HOLDING]
+    _leave(jobs, new, why, finished_at=timezone.now(), **changes)
+    stop_ranks(held_slots)
     wake_scheduler()
 
 
 @transaction.atomic
 def requeue(job: Job, why: Why, **changes: Any) -> None:
     """Every rank was lost: the job waits for slots and continues under its next attempt."""
-    _leave(job, JobState.PENDING, why, **changes)
+    _leave([job], JobState.PENDING, why, **changes)
     stop_ranks([job])
     wake_scheduler()
 
@@ -174,26 +181,40 @@ def requeue_interrupted() -> int:
 def _interrupt(job: Job, why: Why) -> bool:
     """What a job becomes now that all its processes are gone; True if it waits for slots again."""
     if job.state == JobState.CANCELLING:
-        finish(job, JobState.CANCELLED, Why(Reason.CANCELLED_BY_USER, message("cancelled"), why.actor))
+        finish([job], JobState.CANCELLED, Why(Reason.CANCELLED_BY_USER, message("cancelled"), why.actor))
         return False
     if job.state == JobState.PREEMPTING and job.run.after_stop == JobState.SUSPENDED:
         _leave_preempting(job, JobState.SUSPENDED, message("stack_stopped_held_back"))
         return False
     if not job.elastic:
         why = replace(why, params=message("stack_stopped_gang", resumable=is_resumable(job)))
-    _leave(job, JobState.PENDING, why)
+    _leave([job], JobState.PENDING, why)
     return True
 
 
 def _leave_preempting(job: Job, new: JobState, params: dict[str, Any]) -> None:
     """The reason stays what it was stopped for, with another sentence."""
-    _leave(job, new, Why(reason_of(job.reason_code), {**job.reason_params, **params}, "executor"))
+    _leave([job], new, Why(reason_of(job.reason_code), {**job.reason_params, **params}, "executor"))
     wake_scheduler()
 
 
-def _leave(job: Job, new: JobState, why: Why, **changes: Any) -> None:
-    end_generations(job, why, timezone.now())
-    transition(job, new, why, slots=0, target_slots=0, after_stop="", halt_until=None, **changes)
+def _leave(jobs: Sequence[Job], new: JobState, why: Why, **changes: Any) -> None:
+    for job in jobs:
+        if job.state in HOLDING:
+            end_generations(job, why, timezone.now())
+    transition_all(
+        jobs,
+        new,
+        why,
+        slots=0,
+        target_slots=0,
+        after_stop="",
+        halt_until=None,
+        ends_at=None,
+        gives_way_to=None,
+        above_part=False,
+        **changes,
+    )
 
 
 def end_halt(job: Job) -> None:

@@ -1,16 +1,18 @@
 """Fixed-size scripts whose ranks do not act as one: some stay after others have ended, or they never form a group.
 
 From outside, a rank that hangs in its destructors looks like one that works. But ranks of a process group end together:
-where one has ended with 0 and another stays, the owner is told, and the rest is ended after a deadline. Ranks that
-never form a group are copies of one script, each of which may take its own time: they are only told about.
+where one has ended with 0 and another stays, the owner is told, and the rest is ended after a deadline, which the owner
+may put off. Ranks that never form a group are copies of one script, each of which may take its own time: they are only
+told about.
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from django.conf import settings
 from django.db import transaction
+from tidepool.command import COMMAND_FILE
 
 from jobs.control.ending import finish
 from jobs.control.transition import Why, lock_job, record
@@ -19,7 +21,7 @@ from jobs.models import Job, JobEvent, Rank
 from jobs.states import LIVE_RANKS, JobState, RankState, Reason
 from models_registry.models import RegisteredModelVersion
 
-__all__ = ["GangFacts", "gang_notice", "seen_in", "watch_gangs"]
+__all__ = ["GangFacts", "GangNotice", "gang_notice", "put_off", "seen_in", "watch_gangs"]
 
 Seen = Literal["copies", "ranks_stay", "ranks_overdue"]
 
@@ -40,14 +42,31 @@ class GangFacts:
     ended_at: tuple[float, ...]
     #: Of its last rank.
     started_at: float
+    #: Unix seconds until when ranks that stay were let go on; 0.0: nobody has asked for that.
+    may_stay_until: float = 0.0
+
+    def stay_until(self, patience_seconds: float) -> float | None:
+        """Unix seconds after which ranks that stay are ended; None where none stays."""
+        if not (self.live and self.grouped and self.ended_at):
+            return None
+        return max(min(self.ended_at) + patience_seconds, self.may_stay_until)
+
+
+@dataclass(frozen=True)
+class GangNotice:
+    text: str = ""
+    #: When ranks that stay are ended; None: nothing is.
+    ends_at: datetime | None = None
 
 
 def seen_in(facts: GangFacts, now: float, patience_seconds: float) -> Seen | None:
     if not facts.live:
         return None
     if facts.grouped:
-        stays = now - min(facts.ended_at, default=now)
-        return "ranks_overdue" if stays >= patience_seconds else "ranks_stay" if stays >= _SKEW_SECONDS else None
+        until = facts.stay_until(patience_seconds)
+        if until is None or now - min(facts.ended_at) < _SKEW_SECONDS:
+            return None
+        return "ranks_overdue" if now >= until else "ranks_stay"
     return "copies" if now - facts.started_at >= _GROUP_SECONDS else None
 
 
@@ -56,18 +75,35 @@ def watch_gangs(now: datetime) -> None:
     fixed = Job.objects.filter(
         state=JobState.RUNNING, finished_at=None, max_slots__gt=1, model__engine=RegisteredModelVersion.Engine.FIXED
     )
-    for job in fixed.select_related("run").order_by("pk"):
+    # Of a command nobody sees what its processes form.
+    for job in fixed.exclude(model__entry_point=COMMAND_FILE).select_related("run").order_by("pk"):
         seen = seen_in(_facts(job), now.timestamp(), settings.TIDEPOOL_STRAGGLER_SECONDS)
         if seen == "ranks_overdue" or (seen is not None and _notice_of(job, seen) is None):
             _act(job.pk, now)
 
 
-def gang_notice(job: Job) -> str:
-    """What is to be said about its ranks while it runs; "" for nothing."""
+def gang_notice(job: Job) -> GangNotice:
+    """What is to be said about its ranks while it runs."""
     if job.elastic or job.state != JobState.RUNNING:
-        return ""
-    notices = filter(None, (_notice_of(job, key) for key in ("ranks_stay", "copies")))
-    return next((event.text for event in notices), "")
+        return GangNotice()
+    if event := _notice_of(job, "ranks_may_stay") or _notice_of(job, "ranks_stay"):
+        until = _facts(job).stay_until(settings.TIDEPOOL_STRAGGLER_SECONDS)
+        return GangNotice(event.text, None if until is None else datetime.fromtimestamp(until, UTC))
+    event = _notice_of(job, "copies")
+    return GangNotice(event.text if event else "")
+
+
+def put_off(job: Job, span: timedelta, now: datetime, actor: str) -> bool:
+    """Let ranks that stay go on for `span` from now at least; False where none stays. The caller has locked the job."""
+    facts = _facts(job)
+    present = facts.stay_until(settings.TIDEPOOL_STRAGGLER_SECONDS)
+    if present is None:
+        return False
+    until, seconds = (now + span).timestamp(), span.total_seconds()
+    if until > present:
+        params = message("ranks_may_stay", by=actor, attempt=job.run.attempt, seconds=seconds, until=until)
+        record(job, Why(Reason.NO_PROGRESS, params, actor))
+    return True
 
 
 @transaction.atomic
@@ -78,26 +114,30 @@ def _act(job_id: int, now: datetime) -> None:
     if job.state != JobState.RUNNING or seen is None:
         return
     figures: dict[str, Any] = {"attempt": job.run.attempt, "live": facts.live, "ended": len(facts.ended_at)}
-    params = message(seen, **figures, minutes=round(settings.TIDEPOOL_STRAGGLER_SECONDS / 60, 1))
+    until = facts.stay_until(settings.TIDEPOOL_STRAGGLER_SECONDS)
+    minutes = 0.0 if until is None else round((until - min(facts.ended_at)) / 60, 1)
+    params = message(seen, **figures, minutes=minutes)
     why = Why(Reason.NO_PROGRESS, params, "scheduler")
     if seen == "ranks_overdue":
         error = {"kind": "RanksStayed", "message": text_of(params), "traceback": ""}
-        finish(job, JobState.FAILED, why, error=error)
+        finish([job], JobState.FAILED, why, error=error)
     elif _notice_of(job, seen) is None:
         record(job, why)
 
 
 def _notice_of(job: Job, key: str) -> JobEvent | None:
     told = JobEvent.objects.filter(job=job, reason=Reason.NO_PROGRESS)
-    return told.filter(detail__message=key, detail__attempt=job.run.attempt).first()
+    return told.filter(detail__message=key, detail__attempt=job.run.attempt).order_by("seq").last()
 
 
 def _facts(job: Job) -> GangFacts:
     ranks = list(Rank.objects.filter(job=job, attempt=job.run.attempt))
     ended = [rank.exit for rank in ranks if rank.state == RankState.EXITED and rank.exit.get("code") == 0]
+    asked = _notice_of(job, "ranks_may_stay") if ended else None
     return GangFacts(
         live=sum(rank.state in LIVE_RANKS for rank in ranks),
         grouped=any(rank.grouped for rank in ranks),
         ended_at=tuple(float(seen["at"]) for seen in ended if seen.get("at")),
         started_at=max((rank.started_at for rank in ranks), default=0.0),
+        may_stay_until=asked.detail["until"] if asked else 0.0,
     )

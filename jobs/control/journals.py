@@ -14,16 +14,18 @@ from types import NoneType
 from typing import Any, NamedTuple, TypeVar
 
 from django.db import transaction
+from msgspec import structs
 from tidepool import protocol
 from tidepool.endings import error_words
-from tidepool.protocol import JournalEntry, ProtocolError, RecordedStep, Report, StepRecord, from_json
+from tidepool.protocol import JournalEntry, ObservedStep, ProtocolError, RecordedStep, Report, StepRecord, from_json
 
 from core import live
 from core.time import iso
 from jobs.control import checkpoints, generations
 from jobs.control.ending import end_halt, judge_job
 from jobs.control.generations import close_generations
-from jobs.control.outcome import reason_of
+from jobs.control.observed import observed_columns, observed_points
+from jobs.control.outcome import ENVIRONMENT_FAILED, reason_of
 from jobs.control.standing import AttemptKey, JournalName, Place, misplaced, parse_name, places_of
 from jobs.control.transition import Why, change, lock_job, record
 from jobs.files.validation_runs import validation_of
@@ -35,7 +37,7 @@ __all__ = ["store_entries", "store_steps"]
 
 logger = logging.getLogger(__name__)
 
-Step = TypeVar("Step", StepRecord, RecordedStep)
+Step = TypeVar("Step", StepRecord, RecordedStep, ObservedStep)
 
 #: Every other key of a step's record is a metric.
 _FIXED_KEYS = frozenset(StepRecord.__struct_fields__)
@@ -83,6 +85,8 @@ def _store_for_attempt(
             store_steps(job, [entry.data for entry in fresh])
         elif name.writer == "recorded":
             _store_recorded(job, [entry.data for entry in fresh])
+        elif name.writer == "observed":
+            _store_observed(job, [entry.data for entry in fresh])
         else:
             _store(job, fresh, source)
             is_judged = True
@@ -133,6 +137,10 @@ def _store_entry(job: Job, entry: protocol.Entry, host: str) -> None:
             _tell(job, Reason.RANK_LOST, "rank_stuck", **figures)
         case protocol.RankFailed():
             _rank_failed(job, entry)
+        case protocol.EnvironmentBuilding():
+            _tell(job, Reason.ENVIRONMENT_BUILDING, "environment_building", host=host, requirements=entry.requirements)
+        case protocol.EnvironmentFailed():
+            _not_built(job, entry, host)
         case protocol.AttemptFailed():
             _give_up(job, entry)
         case protocol.GenerationPlanned():
@@ -196,6 +204,16 @@ def _give_up(job: Job, failed: protocol.AttemptFailed) -> None:
     change(job, given_up=given_up, step=max(job.run.step, failed.step or 0))
 
 
+def _not_built(job: Job, failed: protocol.EnvironmentFailed, host: str) -> None:
+    lines = failed.why.strip().splitlines() or ["no reason was given"]
+    error = {
+        "kind": ENVIRONMENT_FAILED,
+        "message": lines[-1].strip().removeprefix("cause: ").removeprefix("error: "),
+        "traceback": failed.why,
+    }
+    change(job, given_up={"host": host, "code": 1, "error": error, "attempt": job.run.attempt})
+
+
 @transaction.atomic
 def store_steps(job: Job, records: Sequence[dict[str, Any]]) -> None:
     """Store the records of consecutive steps."""
@@ -230,6 +248,23 @@ def _store_recorded(job: Job, records: Sequence[dict[str, Any]]) -> None:
     if points:
         _store_points(job, list(points.values()))
         change(job, final_metrics={**job.run.final_metrics, **_newest(points.values())})
+
+
+def _store_observed(job: Job, records: Sequence[dict[str, Any]]) -> None:
+    """Store what a plain script prints and writes, but for what was read by a pattern that is no more its owner's."""
+    parsed = [step for values in records if values and (step := _parse(job, values, ObservedStep)) is not None]
+    steps = [step for step in parsed if step.kind != "log" or step.revision == job.log_pattern_revision]
+    if not steps:
+        return
+    points, sources = observed_points(job, [_within_limits(step) for step in steps])
+    _store_points(job, points)
+    metrics = {**job.run.final_metrics, **_newest(points)}
+    change(job, curve_sources=sources, final_metrics=metrics, **observed_columns(job, steps))
+
+
+def _within_limits(step: ObservedStep) -> ObservedStep:
+    names = [name for name in step.metrics if 0 < len(name) <= _MAX_METRIC_NAME_LENGTH][:_MAX_METRICS_PER_STEP]
+    return structs.replace(step, metrics={name: _finite(step.metrics[name]) for name in names})
 
 
 def _newest(points: Iterable[MetricPoint]) -> dict[str, float | None]:

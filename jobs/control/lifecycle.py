@@ -13,7 +13,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from core import live
-from jobs.control.checkpoints import carry_checkpoints, look_for_newer_checkpoints
+from jobs.control.checkpoints import carry_checkpoints, is_resumable, look_for_newer_checkpoints
 from jobs.control.dispatch import send_sync, wake_scheduler
 from jobs.control.generations import add_point
 from jobs.control.transition import Why, change, publish_slots, record, transition
@@ -23,6 +23,7 @@ from jobs.states import TRAINING, JobState
 from workers.models import Host, Slot
 
 __all__ = [
+    "HALT_SECONDS",
     "ClaimLost",
     "hosts_of",
     "keep_lead",
@@ -36,8 +37,20 @@ __all__ = [
 ]
 
 
+#: The longest step, and writing of a checkpoint, that is waited for where nobody else waits for the slots.
+HALT_SECONDS = 60.0
+
+
 @transaction.atomic
-def start(job: Job, slots: Sequence[Slot], target: int, why: Why) -> None:
+def start(
+    job: Job,
+    slots: Sequence[Slot],
+    target: int,
+    why: Why,
+    *,
+    gives_way_to: int | None = None,
+    above_part: bool = False,
+) -> None:
     """Begin the job's next attempt on free `slots`, in rank order. Raises ClaimLost if one is not free any more."""
     attempt = job.run.attempt + 1
     now = timezone.now()
@@ -47,6 +60,8 @@ def start(job: Job, slots: Sequence[Slot], target: int, why: Why) -> None:
     if resumed is None and job.starts_from == Job.StartsFrom.CHECKPOINT:
         resumed = job.initial_checkpoint
     first_start = job.started_at is None
+    # A plain script that continues by itself goes on behind the curves that it has drawn.
+    continues = not job.elastic and resumed is None and not first_start and is_resumable(job)
     job_folder(job).start_attempt(attempt)
     carry_checkpoints(job, attempt)
     transition(
@@ -61,11 +76,16 @@ def start(job: Job, slots: Sequence[Slot], target: int, why: Why) -> None:
         first_max_slots=job.run.first_max_slots or job.max_slots,
         lead_host=claims[0].slot.host.name,
         started_at=job.started_at or now,
+        ends_at=None if job.max_seconds is None else now + timedelta(seconds=job.max_seconds),
+        warned=False,
+        gives_way_to=gives_way_to,
+        above_part=above_part,
         step=resumed.step if resumed else 0,
         epoch=resumed.epoch if resumed else 0,
         error={},
     )
-    job.metrics.filter(step__gt=job.run.step).delete()
+    if not continues:
+        job.metrics.filter(step__gt=job.run.step).delete()
     if first_start:
         add_point(job, why, at=now, slots=0)
     raise_revisions(hosts_of(claims))
@@ -174,10 +194,10 @@ def _vacate_claims(claims: Sequence[SlotClaim], revisions: Mapping[int, int]) ->
     `revisions` are those of the desired states that say so, by host id.
     """
     now = timezone.now()
-    for claim in claims:
-        if claim.vacating_at is None:
-            claim.vacating_at, claim.vacate_revision = now, revisions[claim.slot.host_id]
-            claim.save(update_fields=["vacating_at", "vacate_revision"])
+    kept = [claim for claim in claims if claim.vacating_at is None]
+    for claim in kept:
+        claim.vacating_at, claim.vacate_revision = now, revisions[claim.slot.host_id]
+    SlotClaim.objects.bulk_update(kept, ["vacating_at", "vacate_revision"])
     _publish_claims(claims, None, vacating=True)
 
 

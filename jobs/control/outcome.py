@@ -9,8 +9,20 @@ from jobs.messages import message, text_of, tried
 from jobs.states import AnyReason, JobState, Reason
 from scheduling.plan import PlanReason
 
-__all__ = ["MAX_ERROR_RESTARTS", "MAX_FRUITLESS_STARTS", "Facts", "Failure", "RankEnd", "Verdict", "judge", "reason_of"]
+__all__ = [
+    "ENVIRONMENT_FAILED",
+    "MAX_ERROR_RESTARTS",
+    "MAX_FRUITLESS_STARTS",
+    "Facts",
+    "Failure",
+    "RankEnd",
+    "Verdict",
+    "judge",
+    "reason_of",
+]
 
+#: Kind of the error of a job whose requirements could not be installed.
+ENVIRONMENT_FAILED = "RequirementsNotInstalled"
 #: Attempts lost in a row without a step, after which a job is given up.
 MAX_FRUITLESS_STARTS = 3
 #: Attempts that may end by errors of the script, though each got further than the one before.
@@ -96,13 +108,15 @@ class Facts:
     previous: Failure | None = None
     #: The coordinator saw the same error end two ranks at the same step.
     given_up: RankEnd | None = None
+    #: What it requires could not be installed on a host.
+    unbuilt: RankEnd | None = None
     #: While PREEMPTING: what it becomes once its slots are empty.
     after_stop: JobState = JobState.PENDING
     #: Its script is not elastic: its ranks begin and end together.
     gang: bool = False
     #: Of a gang: its next start continues from CHECKPOINT_DIR.
     resumable: bool = False
-    #: Why it is being stopped, where the scheduler does that.
+    #: While PREEMPTING: why it is being stopped.
     stopped_for: AnyReason = PlanReason.PREEMPTED_BY_PRIORITY
 
 
@@ -119,6 +133,9 @@ class Verdict:
 
 def judge(facts: Facts) -> Verdict | None:
     """What becomes of the job now, or None while it goes on."""
+    if facts.unbuilt is not None and facts.state in (JobState.STARTING, JobState.RUNNING):
+        error, reason, seen = _described(facts.unbuilt)
+        return Verdict(JobState.FAILED, reason, message("environment_failed", **seen), error)
     match facts.state:
         case JobState.STARTING | JobState.RUNNING if facts.gang:
             return _judge_gang(facts)
@@ -171,13 +188,16 @@ def _judge_preempted(facts: Facts) -> Verdict | None:
     if facts.open_claims or facts.halting:
         return None
     kind, params = ("gang_", {"resumable": facts.resumable}) if facts.gang else ("", {})
+    if facts.after_stop == JobState.SUSPENDED and facts.stopped_for == Reason.TIME_LIMIT:
+        return Verdict(JobState.SUSPENDED, Reason.TIME_LIMIT, message(f"{kind}limit_held_back", **params))
     if facts.after_stop == JobState.SUSPENDED:
         return Verdict(JobState.SUSPENDED, Reason.SUSPENDED_BY_USER, message(f"{kind}held_back", **params))
     return Verdict(JobState.PENDING, facts.stopped_for, message(f"{kind}stopped", **params))
 
 
 def _success(facts: Facts) -> Verdict:
-    is_early = facts.stepped and not facts.completed
+    # What a gang has done beyond its checkpoints' files is known only where a session reports its steps.
+    is_early = facts.stepped and facts.step > 0 and not facts.completed
     params = message("ended_early", step=facts.step) if is_early else message("complete")
     return Verdict(JobState.SUCCEEDED, Reason.COMPLETED, params)
 
@@ -223,6 +243,8 @@ def _described(end: RankEnd) -> tuple[dict[str, str], Reason, dict[str, Any]]:
 
 def reason_of(kind: str) -> Reason:
     """`kind`: of an error that ended a rank."""
+    if kind == ENVIRONMENT_FAILED:
+        return Reason.ENVIRONMENT_FAILED
     if kind == LAUNCH_TIMEOUT:
         return Reason.LAUNCH_TIMEOUT
     return Reason.OUT_OF_MEMORY if kind in _OUT_OF_MEMORY else Reason.EXIT_NONZERO

@@ -7,17 +7,20 @@ written in one transaction, and only while its epoch holds.
 import logging
 import os
 import socket
-from collections.abc import Mapping, Sequence
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import transaction
+from django.db import DatabaseError, connection, transaction
 from django.db.models import F, Q, QuerySet
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
 
 from jobs.control.lifecycle import ClaimLost, preempt, resize, start
-from jobs.control.transition import StaleJob, Why, change, lock_job
+from jobs.control.transition import StaleJob, Why, change_all, lock_jobs
 from jobs.models import Job, SchedulerLease, SlotClaim
 from jobs.states import TRAINING, JobState
 from scheduling.plan import JobPlan, Plan, PlanReason
@@ -29,6 +32,8 @@ __all__ = ["Leadership", "LeadershipLost", "apply"]
 logger = logging.getLogger(__name__)
 
 LEASE_SECONDS = 3.0
+#: How often the leader renews its lease beside a cycle, which may take longer than the lease.
+RENEW_SECONDS = LEASE_SECONDS / 3
 
 
 class Leadership:
@@ -54,6 +59,38 @@ class Leadership:
         if self.epoch is None:
             self.epoch = self._take_over()
         return self.epoch
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Renew the lease from a thread of its own for as long as the block takes, unless another one leads by then.
+
+        A cycle that never ends keeps the lead too: that the process is stuck shows in `still_alive`.
+        """
+        over = threading.Event()
+        renewing = threading.Thread(target=self._renew_until, args=(over, self.epoch), name="lease", daemon=True)
+        renewing.start()
+        try:
+            yield
+        finally:
+            over.set()
+            renewing.join()
+
+    def _renew_until(self, over: threading.Event, epoch: int) -> None:
+        try:
+            while not over.wait(RENEW_SECONDS):
+                if not self._renewed(epoch):
+                    return
+        finally:
+            connection.close()
+
+    def _renewed(self, epoch: int) -> bool:
+        try:
+            return bool(self._mine(epoch).update(expires_at=_expiry()))
+        except DatabaseError as error:
+            # The plan is written only if the lease still has its epoch: who could not renew it may lose it, no more.
+            logger.warning("epoch=%s the lease was not renewed, it is tried again: %s", epoch, error)
+            connection.close()
+            return True
 
     def resign(self) -> None:
         """Let another one lead at once."""
@@ -91,17 +128,27 @@ def apply(plan: Plan, epoch: int) -> list[int]:
         raise LeadershipLost(f"epoch {epoch} is over")
     lines = _changing(plan)
     # All at once and in order of id: whoever locks jobs one by one in this order never waits for us in a circle.
-    list(Job.objects.select_for_update().filter(pk__in=[line.job for line in lines]).order_by("pk"))
-    slots = _slots(lines)
-    changed = []
+    jobs = {job.pk: job for job in lock_jobs(line.job for line in lines)}
+    slots, kept = _slots(lines), _kept(lines)
+    moved, told = list[int](), list[tuple[Job, dict[str, Any]]]()
     for line in lines:
+        job = jobs[line.job]
+        claim = [slots[ref] for ref in line.claim if ref in slots]
+        vacate = [slots[ref] for ref in line.vacate if ref in kept[job.pk]]
+        if _moves_nothing(job, line, claim, vacate):
+            told.append((job, _news(line, job)))
+            continue
         try:
             with transaction.atomic():
-                if _apply_line(line, slots):
-                    changed.append(line.job)
+                if _move(job, line, claim, vacate):
+                    moved.append(job.pk)
         except (StaleJob, ClaimLost) as error:
-            logger.info("job=%s keeps what it has: %s", line.job, error)
-    return changed
+            logger.info("job=%s keeps what it has: %s", job.pk, error)
+    told = [(job, columns) for job, columns in told if columns]
+    change_all(told)
+    if lines:  # nobody could renew it meanwhile: its row was locked
+        SchedulerLease.objects.update(expires_at=_expiry())
+    return sorted([*moved, *(job.pk for job, _ in told)])
 
 
 def _changing(plan: Plan) -> list[JobPlan]:
@@ -121,52 +168,44 @@ def _explains_anew(line: JobPlan, job: Job) -> bool:
     return reason.code != PlanReason.UNCHANGED and (reason.code, reason.params) != (job.reason_code, job.reason_params)
 
 
-def _apply_line(line: JobPlan, slots: Mapping[SlotRef, Slot]) -> bool:
-    job = lock_job(line.job)
-    why = Why(line.reason.code, line.reason.params, "scheduler")
+def _moves_nothing(job: Job, line: JobPlan, claim: Sequence[Slot], vacate: Sequence[Slot]) -> bool:
+    """Whether the line only says anew what the job shall have, and why."""
     if job.state == JobState.PENDING:
-        return _apply_to_waiting(job, line, why, slots)
-    if job.state not in TRAINING:
-        return False
-    if line.preempt:
-        preempt(job, why)
-        return True
-    claim, vacate = _found(line.claim, slots), _found(_not_yet_vacating(job, line.vacate), slots)
-    if claim or vacate:
-        resize(job, claim, vacate, line.target, why)
-        return True
-    return _explain(job, line, why)
+        return len(claim) < job.min_slots or len(claim) < len(line.claim)
+    return job.state in TRAINING and not (line.preempt or claim or vacate)
 
 
-def _apply_to_waiting(job: Job, line: JobPlan, why: Why, slots: Mapping[SlotRef, Slot]) -> bool:
-    claim = _found(line.claim, slots)
-    if len(claim) < job.min_slots or len(claim) < len(line.claim):
-        return _explain(job, line, why)
-    if SlotClaim.objects.open().filter(job=job).exists():
-        # Processes of its former life are still ending.
+def _news(line: JobPlan, job: Job) -> dict[str, Any]:
+    columns = _why(line).columns if _explains_anew(line, job) else {}
+    return columns if job.run.target_slots == line.target else {**columns, "target_slots": line.target}
+
+
+def _move(job: Job, line: JobPlan, claim: Sequence[Slot], vacate: Sequence[Slot]) -> bool:
+    """Start, resize or stop the job; False where it is left as it is."""
+    if job.state == JobState.PENDING:
+        if SlotClaim.objects.open().filter(job=job).exists():
+            return False  # processes of its former life are still ending
+        start(job, claim, line.target, _why(line), gives_way_to=line.gives_way_to, above_part=line.above_part)
+    elif job.state not in TRAINING:
         return False
-    start(job, claim, line.target, why)
+    elif line.preempt:
+        preempt(job, _why(line))
+    else:
+        resize(job, claim, vacate, line.target, _why(line))
     return True
 
 
-def _explain(job: Job, line: JobPlan, why: Why) -> bool:
-    shown = why if _explains_anew(line, job) else None
-    if shown is None and job.run.target_slots == line.target:
-        return False
-    change(job, shown, target_slots=line.target)
-    return True
+def _why(line: JobPlan) -> Why:
+    return Why(line.reason.code, line.reason.params, "scheduler")
 
 
-def _not_yet_vacating(job: Job, refs: Sequence[SlotRef]) -> list[SlotRef]:
-    if not refs:
-        return []
-    held = SlotClaim.objects.kept().filter(job=job)
-    kept = {SlotRef(*pair) for pair in held.values_list("slot__host__name", "slot__index")}
-    return [ref for ref in refs if ref in kept]
-
-
-def _found(refs: Sequence[SlotRef], slots: Mapping[SlotRef, Slot]) -> list[Slot]:
-    return [slots[ref] for ref in refs if ref in slots]
+def _kept(lines: Sequence[JobPlan]) -> dict[int, set[SlotRef]]:
+    """Job -> the slots that it holds and has not been told to give back; of the lines that vacate any."""
+    held = SlotClaim.objects.kept().filter(job__in=[line.job for line in lines if line.vacate]).order_by()
+    kept: dict[int, set[SlotRef]] = defaultdict(set)
+    for job, host, index in held.values_list("job", "slot__host__name", "slot__index"):
+        kept[job].add(SlotRef(host, index))
+    return kept
 
 
 def _slots(lines: Sequence[JobPlan]) -> dict[SlotRef, Slot]:

@@ -1,11 +1,9 @@
 """Snapshot for the scheduler, read in a fixed number of queries. Called by its process, previews and metrics."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, cast, get_args
-
-from django.db.models import Exists, Min, OuterRef
 
 from jobs.models import InstanceGroup, Job, SlotClaim
 from jobs.states import ACTIVE, JobState
@@ -16,10 +14,13 @@ from workers.offers import Offer, offer_of
 
 __all__ = ["group_view", "snapshot"]
 
+#: Slot, job, since when it is being given back, since when it is held.
+_Claim = tuple[int, int, datetime | None, datetime]
 _ELASTIC = RegisteredModelVersion.Engine.ELASTIC
 _JOB_VIEW = (
     "pk", "name", "instance_group__name", "state", "priority", "submitted_at", "min_slots", "max_slots",
-    "model__engine", "owner",
+    "model__engine", "owner", "max_seconds", "run__ends_at", "run__gives_way_to", "run__above_part",
+    "run__saved_at",
 )  # fmt: skip
 
 
@@ -29,12 +30,13 @@ def snapshot(now: datetime, cycle: int = 0, *, instead: Mapping[int, Offer] | No
     instead: id of a resource group -> what it would offer, for previews.
     """
     groups = InstanceGroup.objects.select_related("resource_group").order_by("name")
+    claims = list(SlotClaim.objects.open().order_by().values_list("slot", "job", "vacating_at", "claimed_at"))
     return Snapshot(
         at=now.timestamp(),
         cycle=cycle,
         groups=tuple(group_view(group) for group in groups),
-        slots=_slot_views(instead or {}),
-        jobs=_job_views(_starts() if any(group.minimum_run_seconds for group in groups) else {}),
+        slots=_slot_views(claims, instead or {}),
+        jobs=_job_views(claims, {group.name for group in groups if group.minimum_run_seconds}),
     )
 
 
@@ -55,12 +57,11 @@ def group_view(group: InstanceGroup) -> GroupView:
     )
 
 
-def _slot_views(instead: Mapping[int, Offer]) -> tuple[SlotView, ...]:
+def _slot_views(open_claims: Iterable[_Claim], instead: Mapping[int, Offer]) -> tuple[SlotView, ...]:
     # Values, not models: there are very many slots and jobs, and each cycle reads them all.
     hosts = list(Host.objects.all())
     offers = _offers(hosts, instead)
-    open_claims = SlotClaim.objects.open().order_by()
-    claims = {slot: (job, at is not None) for slot, job, at in open_claims.values_list("slot", "job", "vacating_at")}
+    claims = {slot: (job, vacating_at is not None) for slot, job, vacating_at, _ in open_claims}
     by_host = {host.pk: (host.name, host.state, offers[host.name]) for host in hosts}
     views = []
     for pk, host, index in Slot.objects.order_by().values_list("pk", "host", "index"):
@@ -87,25 +88,45 @@ def _offers(hosts: Iterable[Host], instead: Mapping[int, Offer]) -> dict[str, li
     return offers
 
 
-def _starts() -> dict[int, datetime]:
-    """Job -> when it began to hold slots; one that has moved since, with the first of those that it still has."""
-    running = SlotClaim.objects.open().filter(job__instance_group__minimum_run_seconds__gt=0)
-    return dict(running.order_by().values_list("job").annotate(Min("claimed_at")))
-
-
-def _job_views(starts: Mapping[int, datetime]) -> tuple[JobView, ...]:
-    # A job that waits while processes of its former life still end cannot start yet.
-    ending = SlotClaim.objects.open().filter(job=OuterRef("pk"))
-    jobs = Job.objects.filter(state__in=sorted(ACTIVE), finished_at__isnull=True).annotate(holds=Exists(ending))
-    rows = jobs.order_by("pk").values_list("holds", *_JOB_VIEW)
-    return tuple(
-        _job_view(*row, starts.get(row[0])) for holds, *row in rows if not (row[3] == JobState.PENDING and holds)
-    )
+def _job_views(open_claims: Iterable[_Claim], with_minimum_run: Collection[str]) -> tuple[JobView, ...]:
+    """`with_minimum_run`: groups that stop nobody too early."""
+    held, kept = defaultdict[int, list[datetime]](list), defaultdict[int, list[datetime]](list)
+    for _, job, vacating_at, claimed_at in open_claims:
+        held[job].append(claimed_at)
+        if vacating_at is None:
+            kept[job].append(claimed_at)
+    jobs = Job.objects.filter(state__in=sorted(ACTIVE), finished_at__isnull=True)
+    rows = jobs.order_by("pk").values_list(*_JOB_VIEW)
+    views = []
+    for row in rows:
+        pk, group, state = row[0], row[2], row[3]
+        # A job that waits while processes of its former life still end cannot start yet.
+        if state == JobState.PENDING and pk in held:
+            continue
+        # One that has moved since began with the first of the slots that it still has.
+        start = min(held[pk]) if pk in held and group in with_minimum_run else None
+        views.append(_job_view(*row, start, kept.get(pk, ())))
+    return tuple(views)
 
 
 def _job_view(*row: Any) -> JobView:
-    pk, name, group, state, priority, submitted_at, least, most, engine, owner, start = row
+    (
+        pk, name, group, state, priority, submitted_at, least, most, engine, owner, lasts, end, gives_way_to, above,
+        saved_at, start, claimed,
+    ) = row  # fmt: skip
     return JobView(
         pk, name, group, state, priority, submitted_at.timestamp(), least, most, engine == _ELASTIC, owner,
-        start and start.timestamp(),
+        start and start.timestamp(), lasts, end and end.timestamp(), gives_way_to, above,
+        _unsaved_since(claimed, saved_at), engine == _ELASTIC or saved_at is not None,
     )  # fmt: skip
+
+
+def _unsaved_since(claimed: Collection[datetime], saved_at: datetime | None) -> float | None:
+    """Unix seconds. Each slot since it is held, or since the checkpoint if that is newer; None: none is held.
+
+    Slots that were given back since the checkpoint do not count: they are few, and no cycle has to look for them.
+    """
+    if not claimed:
+        return None
+    since = claimed if saved_at is None else [max(at, saved_at) for at in claimed]
+    return sum(at.timestamp() for at in since) / len(since)

@@ -15,7 +15,7 @@ from jobs.models import SlotClaim
 __all__ = ["AttemptKey", "JournalName", "Place", "misplaced", "parse_name", "places_of"]
 
 #: <job>.<attempt>.<writer>, without leading zeros: two names of one journal would have it stored twice.
-_NAME = re.compile(r"([1-9][0-9]{0,17})\.([1-9][0-9]{0,8})\.(?:(coordinator|metrics|recorded)|shim\.(.+))")
+_NAME = re.compile(r"([1-9][0-9]{0,17})\.([1-9][0-9]{0,8})\.(?:(coordinator|metrics|recorded|observed)|shim\.(.+))")
 
 
 class AttemptKey(NamedTuple):
@@ -25,7 +25,7 @@ class AttemptKey(NamedTuple):
 
 class JournalName(NamedTuple):
     attempt: AttemptKey
-    #: "shim", "coordinator", "metrics" or "recorded".
+    #: "shim", "coordinator", "metrics", "recorded" or "observed".
     writer: str
     text: str
 

@@ -3,7 +3,8 @@
 Every module that changes a job calls these; nothing else saves one.
 """
 
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,12 +22,15 @@ __all__ = [
     "StaleJob",
     "Why",
     "change",
+    "change_all",
     "lock_job",
     "lock_jobs",
     "publish_in_cluster",
     "publish_slots",
     "record",
+    "record_all",
     "transition",
+    "transition_all",
 ]
 
 _RUN_COLUMNS = frozenset(field.name for field in JobRun._meta.get_fields()) - {"job"}
@@ -79,43 +83,77 @@ def transition(job: Job, new: JobState, why: Why, *, explains: bool = True, **ch
 
     Unless `explains` is False, `why` becomes the reason that the job shows.
     """
-    old = JobState(job.state)
-    if (old, new) not in JOB_TRANSITIONS:
-        raise StaleJob(f"Job {job.pk} is {old} and cannot become {new}: look at its page for what happened.")
-    _update(job, {**changes, **(why.columns if explains else {}), "state": new})
-    record(job, why, old=old)
+    transition_all([job], new, why, explains=explains, **changes)
+
+
+@transaction.atomic
+def transition_all(jobs: Sequence[Job], new: JobState, why: Why, *, explains: bool = True, **changes: Any) -> None:
+    """Like `transition`, for all of these jobs in as many queries as for one."""
+    old = {job.pk: JobState(job.state) for job in jobs}
+    for number, state in old.items():
+        if (state, new) not in JOB_TRANSITIONS:
+            raise StaleJob(f"Job {number} is {state} and cannot become {new}: look at its page for what happened.")
+    columns = {**changes, **(why.columns if explains else {}), "state": new}
+    _update([(job, columns) for job in jobs])
+    record_all([(job, why) for job in jobs], old)
 
 
 @transaction.atomic
 def change(job: Job, why: Why | None = None, **changes: Any) -> None:
     """Change columns of a job that stays in its state; `why` becomes its reason. Writes no event: see `record`."""
-    _update(job, {**changes, **(why.columns if why else {})})
+    _update([(job, {**changes, **(why.columns if why else {})})])
+
+
+@transaction.atomic
+def change_all(wanted: Sequence[tuple[Job, Mapping[str, Any]]]) -> None:
+    """Like `change`, for all of these jobs, each with new values of the same columns."""
+    _update(wanted)
 
 
 @transaction.atomic
 def record(job: Job, why: Why, *, old: str | None = None) -> JobEvent:
     """Append an event. The caller holds the job's lock, so that numbers have neither gaps nor repeats."""
-    newest = JobEvent.objects.filter(job=job).aggregate(seq=Max("seq"))["seq"] or 0
-    event = JobEvent.objects.create(
-        job=job,
-        seq=newest + 1,
-        old=job.state if old is None else old,
-        new=job.state,
-        reason=why.reason,
-        detail={**why.params, "target_revision": job.run.target_revision},
-        actor=why.actor,
-        at=timezone.now(),
-    )
-    live.publish(live.job_topic(job.pk), "append", {"events": [as_json(EventOutput, event)]})
+    [event] = record_all([(job, why)], {} if old is None else {job.pk: old})
     return event
 
 
 @transaction.atomic
-def publish_in_cluster(job: Job, news: dict[str, Any]) -> None:
-    """Tell everybody what they may know of a job's news."""
-    shown = {name: news[name] for name in _CLUSTER_FIELDS if name in news}
+def record_all(told: Sequence[tuple[Job, Why]], old: Mapping[int, str] = {}) -> list[JobEvent]:
+    """Like `record`, all of these in this order; a job may have several. `old`: the state before, by job."""
+    known = JobEvent.objects.filter(job__in={job.pk for job, _ in told}).order_by()
+    newest = Counter(dict(known.values_list("job").annotate(Max("seq"))))
+    events, now = list[JobEvent](), timezone.now()
+    for job, why in told:
+        newest[job.pk] += 1
+        events.append(
+            JobEvent(
+                job=job,
+                seq=newest[job.pk],
+                old=old.get(job.pk, job.state),
+                new=job.state,
+                reason=why.reason,
+                detail={**why.params, "target_revision": job.run.target_revision},
+                actor=why.actor,
+                at=now,
+            )
+        )
+    JobEvent.objects.bulk_create(events)
+    news: dict[str, dict[str, Any]] = {}
+    for event in events:
+        news.setdefault(live.job_topic(event.job_id), {"events": []})["events"].append(as_json(EventOutput, event))
+    live.publish_all("append", news)
+    return events
+
+
+def publish_in_cluster(news: Mapping[int, dict[str, Any]]) -> None:
+    """Tell everybody what they may know of the news of jobs, by their numbers."""
+    shown = {
+        str(number): known
+        for number, of_job in news.items()
+        if (known := {name: of_job[name] for name in _CLUSTER_FIELDS if name in of_job})
+    }
     if shown:
-        live.publish(live.CLUSTER, "state", {"jobs": {str(job.pk): shown}})
+        live.publish(live.CLUSTER, "state", {"jobs": shown})
 
 
 def publish_slots(news: dict[str, dict[str, Any]]) -> None:
@@ -124,25 +162,37 @@ def publish_slots(news: dict[str, dict[str, Any]]) -> None:
         live.publish(live.CLUSTER, "state", {"slots": news})
 
 
-def _update(job: Job, changes: dict[str, Any]) -> None:
+def _update(wanted: Sequence[tuple[Job, Mapping[str, Any]]]) -> None:
     """Write each change to the row that has the column, if the job is still in the state that it was read in."""
-    before = as_json(JobStateOutput, job)
-    of_run = {name: changes[name] for name in _RUN_COLUMNS & changes.keys()}
-    of_job = {name: changes[name] for name in changes.keys() - _RUN_COLUMNS}
-    # The run first: its condition is the state before.
-    if of_run:
-        _one(job, JobRun.objects.filter(job=job, job__state=job.state).update(**of_run))
-    if of_job:
-        _one(job, Job.objects.filter(pk=job.pk, state=job.state).update(**of_job))
-    for row, columns in ((job.run, of_run), (job, of_job)):
-        for name, value in columns.items():
-            setattr(row, name, value)
-    news = {name: value for name, value in as_json(JobStateOutput, job).items() if value != before[name]}
-    if news:
-        live.publish(live.job_topic(job.pk), "state", news)
-        publish_in_cluster(job, news)
+    before = {job.pk: as_json(JobStateOutput, job) for job, _ in wanted}
+    by_state: dict[str, list[Job]] = defaultdict(list)
+    for job, changes in wanted:
+        by_state[job.state].append(job)
+        for name, value in changes.items():
+            setattr(job.run if name in _RUN_COLUMNS else job, name, value)
+    columns = {name for _, changes in wanted for name in changes}
+    for state, jobs in by_state.items():
+        # The run first: its condition is the state before.
+        runs = [job.run for job in jobs]
+        for rows, objects, names in (
+            (JobRun.objects.filter(job__state=state), runs, columns & _RUN_COLUMNS),
+            (Job.objects.filter(state=state), jobs, columns - _RUN_COLUMNS),
+        ):
+            if names and _write(rows, objects, names) != len(jobs):
+                numbers = ", ".join(str(job.pk) for job in jobs)
+                raise StaleJob(f"Job {numbers} is not {state} any more: load it again.")
+    news = {}
+    for job, _ in wanted:
+        after = as_json(JobStateOutput, job)
+        if changed := {name: value for name, value in after.items() if value != before[job.pk][name]}:
+            news[job.pk] = changed
+    live.publish_all("state", {live.job_topic(number): changed for number, changed in news.items()})
+    publish_in_cluster(news)
 
 
-def _one(job: Job, updated: int) -> None:
-    if updated != 1:
-        raise StaleJob(f"Job {job.pk} is not {job.state} any more: load it again.")
+def _write(rows: QuerySet[Any], objects: Sequence[Job | JobRun], columns: Set[str]) -> int:
+    """Write these columns of the objects; returns how many of them are among `rows`."""
+    values = [{name: getattr(one, name) for name in columns} for one in objects]
+    if all(same == values[0] for same in values):
+        return rows.filter(pk__in=[one.pk for one in objects]).update(**values[0])
+    return rows.bulk_update(objects, sorted(columns))

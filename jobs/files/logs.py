@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from django.db.models import QuerySet
+from tidepool.unlinked import open_below
 
 from core.errors import NotFound
-from jobs.files.folder import job_folder, open_below
+from jobs.files.folder import job_folder
 from jobs.models import Generation, Job, Rank
 from jobs.states import GenerationState
 
@@ -35,6 +36,9 @@ _CHUNK = 256 * 1024
 
 #: States of generations that have trained.
 _BEGUN = (GenerationState.ACTIVE, GenerationState.SUPERSEDED, GenerationState.ENDED)
+
+#: Before the name of a host: the log of what was installed there for the job, beside those of its ranks.
+_ENVIRONMENT = "environment@"
 
 Stream = Literal["stdout", "stderr"]
 STREAMS: tuple[Stream, ...] = get_args(Stream)
@@ -102,6 +106,13 @@ def read_log(job: Job, rank: str, stream: Stream, after: int | None) -> LogPiece
 
 def log_list(job: Job, *, attempt: int | None = None, rank: str = "", stream: str = "") -> list[Log]:
     """The logs of a job, by attempt and rank; of one attempt, rank (id, or number now) or stream alone."""
+    installed = [
+        log
+        for log in _environment_logs(job)
+        if attempt in (None, log.attempt) and rank in ("", log.member_id) and stream in ("", log.stream)
+    ]
+    if rank.startswith(_ENVIRONMENT):
+        return installed
     rows = Rank.objects.filter(job=job).order_by("attempt", "id")
     if attempt is not None:
         rows = rows.filter(attempt=attempt)
@@ -109,15 +120,30 @@ def log_list(job: Job, *, attempt: int | None = None, rank: str = "", stream: st
         found = _find_rank(job, rank, attempt)
         rows = rows.filter(pk=found.pk) if found else rows.none()
     streams = [name for name in STREAMS if stream in ("", name)]
-    return [log_of(job, row, name) for row in rows for name in streams]
+    return [*installed, *(log_of(job, row, name) for row in rows for name in streams)]
 
 
 def find_log(job: Job, *, attempt: int | None, rank: str, stream: Stream) -> Log:
-    """Exactly one: of the rank with this id or number, or of rank 0."""
+    """Exactly one: of the rank with this id or number, of rank 0, or of what was installed on a host."""
+    installed = log_list(job, attempt=attempt, rank=rank, stream=stream) if rank.startswith(_ENVIRONMENT) else []
+    if installed:
+        return installed[-1]
     row = _find_rank(job, rank, attempt)
     if row is None:
         raise NotFound("The job has no rank yet: wait until it has started.")
     return log_of(job, row, stream)
+
+
+def _environment_logs(job: Job) -> list[Log]:
+    """The log of each installation of what the job requires."""
+    folder = job_folder(job)
+    found = []
+    for attempt in range(1, job.run.attempt + 1):
+        for path in sorted((folder.attempt(attempt) / "log").glob(f"{_ENVIRONMENT}*/stdout")):
+            name = path.parent.name
+            host = name.removeprefix(_ENVIRONMENT)
+            found.append(Log(attempt, name, host, "stdout", None, 0, has_ended=False, path=path, inside=folder.path))
+    return found
 
 
 def first_rank_logs(job: Job, stream: Stream) -> list[Log]:
@@ -190,7 +216,8 @@ def first_written(job: Job) -> dict[str, str] | None:
     """Which log is worth opening first: of rank 0, else of any rank of this attempt, a stream that has content."""
     first = _find_rank(job, "")
     if first is None:
-        return None
+        installed = _environment_logs(job)
+        return {"rank": installed[-1].member_id, "stream": "stdout"} if installed else None
     others = Rank.objects.filter(job=job, attempt=first.attempt).exclude(pk=first.pk).order_by("id")
     for row in (first, *others):
         for stream in STREAMS:

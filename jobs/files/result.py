@@ -12,9 +12,11 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO
 
+from tidepool.unlinked import open_below, open_regular
+
 from core.errors import NotFound
 from core.sized_zip import SizedZip, ZipEntry, ZipSink
-from jobs.files.folder import JobFolder, job_folder, open_below, open_regular
+from jobs.files.folder import job_folder
 from jobs.models import Checkpoint, Job
 from models_registry import queries as registry
 from models_registry.queries import CodeFile, Shown
@@ -38,10 +40,14 @@ __all__ = [
 _CHUNK = 256 * 1024
 _CODE = "_submitted_code"
 MAX_FILES = 1_000
-#: Tidepool's own files in an attempt's folder, which is RESULT_DIR: nobody's results.
-_OURS = re.compile(r"journal|coordinator\.json|launch\.[^/]*\.json")
+#: Tidepool's own files in an attempt's folder, which is RESULT_DIR: nobody's results. They hold the values of the
+#: job's variables, also while they are written under another name.
+_OURS = re.compile(r"journal|\.?(coordinator|launch\.[^/]*)\.json(\.new)?")
 #: What it writes below LOG_DIR; logs have a page of their own.
 _OUR_LOGS = re.compile(r"log/[^/]*\.err|log/[^/]*/(stdout|stderr|error\.json|fatal)")
+
+#: First part of the path of a result that an attempt wrote. The newest attempt's have none, unless they look like it.
+_ATTEMPT = re.compile(r"attempt-([1-9][0-9]{0,8})")
 
 #: Names at the top of a folder, or a test of them.
 _Names = tuple[str, ...] | Callable[[str], bool]
@@ -53,26 +59,42 @@ def result_name(job: Job) -> str:
     return f"{safe[:80].strip('-') or 'job'}-{job.pk}.zip"
 
 
+@dataclass(frozen=True)
+class _Source:
+    top: Path
+    names: _Names
+    #: From the path below `top` to that among the results.
+    name_of: Callable[[str], str] = lambda name: name
+
+
 def zip_chunks(job: Job) -> Iterator[bytes]:
-    """Zip the files that the current attempt wrote, and the folder of the code. Links are left out."""
-    return _zipped(_sources(job))
+    """Zip the files that each attempt wrote, and the folder of the code. Links are left out."""
+    former = [_written_in(job, number) for number in range(job.run.attempt - 1, 0, -1)]
+    return _zipped([*_sources(job), *(source for source in former if source.top.is_dir())])
 
 
 def sized_zip(job: Job) -> SizedZip:
-    """The same, not compressed: its size is known before it is sent."""
+    """The same of the newest attempt, not compressed: its size is known before it is sent."""
     return SizedZip(
-        ZipEntry(name, descriptor, partial(_open_below, top, name, names, even_hidden=True))
-        for top, names in _sources(job)
-        for name, descriptor in _open_files(top, names)
+        ZipEntry(name, descriptor, partial(_open_below, source.top, name, source.names, even_hidden=True))
+        for source in _sources(job)
+        for name, descriptor in _open_files(source.top, source.names)
     )
 
 
-def _sources(job: Job) -> list[tuple[Path, _Names]]:
-    folder = job_folder(job)
-    current = folder.attempt(job.run.attempt)
-    if not job.run.attempt or not current.is_dir():
+def _sources(job: Job) -> list[_Source]:
+    newest = _written_in(job, job.run.attempt)
+    if not job.run.attempt or not newest.top.is_dir():
         raise NotFound("The job has no results yet: wait until it has started.")
-    return [(current, _is_theirs), (folder.path, (_CODE,))]
+    return [newest, _Source(job_folder(job).path, (_CODE,))]
+
+
+def _written_in(job: Job, number: int) -> _Source:
+    def name_of(name: str) -> str:
+        is_plain = number == job.run.attempt and not _ATTEMPT.fullmatch(name.partition("/")[0])
+        return name if is_plain else f"attempt-{number}/{name}"
+
+    return _Source(job_folder(job).attempt(number), _is_theirs, name_of)
 
 
 def _is_theirs(name: str) -> bool:
@@ -87,7 +109,7 @@ def checkpoint_chunks(checkpoint: Checkpoint) -> Iterator[bytes]:
     path = job_folder(checkpoint.job).path / checkpoint.path
     if not path.is_dir():
         raise NotFound("The files of this checkpoint are gone: a newer one has taken its place.")
-    return _zipped([(path.parent, (path.name,))])
+    return _zipped([_Source(path.parent, (path.name,))])
 
 
 def log_chunks(job: Job) -> Iterator[bytes]:
@@ -97,50 +119,53 @@ def log_chunks(job: Job) -> Iterator[bytes]:
     present = [attempt for attempt in attempts if (attempt / "log").is_dir()]
     if not present:
         raise NotFound("The job has no logs yet: wait until it has started.")
-    return _zipped([(attempt, ("log",)) for attempt in present], with_folder=True)
+    return _zipped([_Source(attempt, ("log",), partial("{}/{}".format, attempt.name)) for attempt in present])
 
 
 @dataclass(frozen=True)
 class ResultFile:
-    #: Below the folder of the current attempt, or with `_submitted_code/` before it, below the job's.
+    #: Below the folder of the newest attempt; below the job's with `attempt-<n>/` or `_submitted_code/` before it.
     path: str
+    #: The one that wrote it; None: it lies in the working folder, which all attempts share.
+    attempt: int | None
+    #: The folder as the script knows it, and the path below.
+    place: str
+    shown_path: str
     size_bytes: int
     modified_at: datetime
 
-    @property
-    def place(self) -> str:
-        """The folder as the script knows it."""
-        return {_CODE: "working folder", "log": "LOG_DIR"}.get(self.path.partition("/")[0], "RESULT_DIR")
-
-    @property
-    def shown_path(self) -> str:
-        """Below that folder."""
-        parts = self.path.split("/")
-        return "/".join(parts[{"RESULT_DIR": 0}.get(self.place, 2) :])
-
 
 def result_files(job: Job) -> list[ResultFile]:
-    """Files that the run has written so far: in RESULT_DIR, LOG_DIR and its working folder; the first of very many."""
-    folder = job_folder(job)
-    current = folder.attempt(job.run.attempt)
-    if not job.run.attempt or not current.is_dir():
-        return []
-    return [
-        ResultFile(name, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
-        for name, status in islice(chain(_results(current), _written_beside(folder)), MAX_FILES)
-    ]
+    """Files that the run has written so far, the first of very many.
+
+    In RESULT_DIR and LOG_DIR of the newest attempt, its working folder, and then those of former attempts.
+    """
+    former = (_results(job, number) for number in range(job.run.attempt - 1, 0, -1))
+    return list(islice(chain(_results(job, job.run.attempt), _written_beside(job), *former), MAX_FILES))
 
 
-def _results(current: Path) -> Iterator[tuple[str, os.stat_result]]:
-    return ((name, status) for name, status in _statuses(current, _is_theirs) if not _OUR_LOGS.fullmatch(name))
+def _results(job: Job, attempt: int) -> Iterator[ResultFile]:
+    source = _written_in(job, attempt)
+    for name, status in _statuses(source.top, source.names) if source.top.is_dir() else ():
+        if not _OUR_LOGS.fullmatch(name):
+            folder, _, below = name.partition("/")
+            is_log = folder == "log" and "/" in below
+            place, shown = ("LOG_DIR", below.partition("/")[2]) if is_log else ("RESULT_DIR", name)
+            yield _result(source.name_of(name), attempt, place, shown, status)
 
 
-def _written_beside(folder: JobFolder) -> Iterator[tuple[str, os.stat_result]]:
+def _written_beside(job: Job) -> Iterator[ResultFile]:
     """Files that the run has written into the folder of its code, which its script starts in."""
+    folder = job_folder(job)
     before = f"{_CODE}/{folder.code_name}/"
-    for name, status in _statuses(folder.path, (_CODE,)):
-        if not folder.is_submitted(name.removeprefix(before), status):
-            yield name, status
+    for name, status in _statuses(folder.path, (_CODE,)) if job.run.attempt and folder.path.is_dir() else ():
+        shown = name.removeprefix(before)
+        if not folder.is_submitted(shown, status):
+            yield _result(name, None, "working folder", shown, status)
+
+
+def _result(path: str, attempt: int | None, place: str, shown: str, status: os.stat_result) -> ResultFile:
+    return ResultFile(path, attempt, place, shown, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
 
 
 def file_chunks(job: Job, path: str) -> Iterator[bytes]:
@@ -150,16 +175,18 @@ def file_chunks(job: Job, path: str) -> Iterator[bytes]:
 
 def open_result(job: Job, path: str) -> int:
     """The descriptor of one of `result_files`, to be closed. Raises NotFound for everything else."""
-    folder = job_folder(job)
-    top, names = (folder.path, (_CODE,)) if path.startswith(f"{_CODE}/") else (_current(job, folder), _is_theirs)
-    descriptor = _open_below(top, path, names)
+    first, _, below = path.partition("/")
+    attempt = _ATTEMPT.fullmatch(first)
+    if attempt is not None and int(attempt[1]) <= job.run.attempt:
+        source = _written_in(job, int(attempt[1]))
+    elif first == _CODE:
+        source, below = _Source(job_folder(job).path, (_CODE,)), path
+    else:
+        source, below = _written_in(job, job.run.attempt), path
+    descriptor = _open_below(source.top, below, source.names)
     if descriptor is None:
         raise NotFound("There is no such file among the results: it may have been replaced by a newer one.")
     return descriptor
-
-
-def _current(job: Job, folder: JobFolder) -> Path:
-    return folder.attempt(job.run.attempt)
 
 
 def code_files(job: Job) -> list[CodeFile]:
@@ -219,14 +246,12 @@ def _open_below(top: Path, path: str, names: _Names, *, even_hidden: bool = Fals
     return open_below(top, path.split("/"))
 
 
-def _zipped(sources: list[tuple[Path, _Names]], *, with_folder: bool = False) -> Iterator[bytes]:
-    """`with_folder`: in the zip file, names begin with that of their source's folder."""
+def _zipped(sources: list[_Source]) -> Iterator[bytes]:
     sink = ZipSink()
     with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:  # type: ignore[call-overload]
-        for top, names in sources:
-            prefix = f"{top.name}/" if with_folder else ""
-            for name, descriptor in _open_files(top, names):
-                with os.fdopen(descriptor, "rb") as stream, _entry(archive, prefix + name, descriptor) as target:
+        for source in sources:
+            for name, descriptor in _open_files(source.top, source.names):
+                with os.fdopen(descriptor, "rb") as stream, _entry(archive, source.name_of(name), descriptor) as target:
                     while chunk := stream.read(_CHUNK):
                         target.write(chunk)
                         yield sink.take()

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
+from tidepool.unlinked import open_regular
 
-from jobs.files.folder import job_folder, open_regular
+from jobs.files.folder import job_folder
 from jobs.models import Job, Validation
 from models_registry.code import inspect_code
 from models_registry.models import RegisteredModelVersion

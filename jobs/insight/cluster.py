@@ -12,9 +12,9 @@ from core.live import CLUSTER, current_seqs
 from core.roles import Asking, is_cluster_admin
 from core.templatetags.tidepool import decimal_size, lasting
 from core.time import iso
-from jobs.messages import ANOTHER_USERS_TRAINING
 from jobs.models import Job, SlotClaim
 from jobs.usage.holding import trains
+from jobs.words import ANOTHER_USERS_TRAINING
 from workers.models import Host, Slot
 from workers.queries import slots
 

@@ -18,7 +18,7 @@ from typing import Any
 import plotly.graph_objects as go
 from django.utils.text import slugify
 
-from core.charts import as_json, job_look, layout
+from core.charts import figure, job_look
 from core.live import job_topic
 from core.time import iso
 from jobs.insight.curves import held_out_part, metric_label
@@ -217,10 +217,10 @@ def comparison_figures(quantities: Sequence[Quantity]) -> list[dict[str, Any]]:
 
 
 def _figure(quantity: Quantity, number: int, dashes: Mapping[int, str]) -> dict[str, Any]:
-    figure = go.Figure([_trace(line, quantity, dashes[line.job]) for line in quantity.lines], layout=layout())
     is_count = quantity.is_stepped or quantity.title == "Samples / s"
-    figure.update_layout(
-        margin={"l": 44, "b": 36},
+    return figure(
+        [_trace(line, quantity, dashes[line.job]) for line in quantity.lines],
+        margin={"l": 44, "r": 16, "t": 8, "b": 36},
         xaxis={"zeroline": False, "nticks": 6, "showspikes": True, "spikemode": "across"},
         yaxis={"zeroline": False, "nticks": 5, "rangemode": "tozero" if is_count else "normal"},
         hovermode="x unified",
@@ -237,7 +237,6 @@ def _figure(quantity: Quantity, number: int, dashes: Mapping[int, str]) -> dict[
             and not any(held_out_part(name)[0] for name in quantity.names),
         },
     )
-    return as_json(figure)
 
 
 def _dashes(jobs: set[int]) -> dict[int, str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from core.charts import as_json, layout
+from core.charts import figure
 from jobs.models import Job
 from jobs.queries.metrics import Curve, thinned_points
 
@@ -95,13 +95,14 @@ def rows_of(names: Iterable[str]) -> tuple[list[Row], list[str]]:
 def curves_figure(curves: Mapping[str, Curve], url: str, samples_per_step: int | None = None) -> dict[str, Any]:
     """`url`: where the browser finds the figure anew, when a metric comes that this one does not have."""
     rows, left_out = rows_of(curves)
-    figure = go.Figure(layout=layout())
-    for number, row in enumerate(rows, start=1):
-        for place, (name, label) in enumerate(row.lines.items()):
-            trace = _trace(name, label, curves[name], number, place)
-            # A line that is alone is named by the title of its row.
-            figure.add_trace(trace.update(showlegend=len(row.lines) > 1))
-    figure.update_layout(
+    traces = [
+        # A line that is alone is named by the title of its row.
+        _trace(name, label, curves[name], number, place).update(showlegend=len(row.lines) > 1)
+        for number, row in enumerate(rows, start=1)
+        for place, (name, label) in enumerate(row.lines.items())
+    ]
+    return figure(
+        traces,
         annotations=[_row_title(row.title, number) for number, row in enumerate(rows, start=1)],
         xaxis={"zeroline": False, "anchor": "y", "showspikes": True, "spikemode": "across"},
         hovermode="x unified",
@@ -117,7 +118,6 @@ def curves_figure(curves: Mapping[str, Curve], url: str, samples_per_step: int |
             _axis_name("yaxis", number): _y_axis(is_low=row.key in _WEIGHTS) for number, row in enumerate(rows, start=1)
         },
     )
-    return as_json(figure)
 
 
 def _row_look(row: Row) -> dict[str, Any]:

@@ -10,9 +10,10 @@ from django.db.models import Q
 
 from jobs.models import AllocationPoint, Job
 from jobs.states import ACTIVE, JobState
-from scheduling.forecast import Work
+from scheduling.forecast import Work, informed
+from scheduling.snapshot import Snapshot
 
-__all__ = ["Length", "NewTraining", "lengths"]
+__all__ = ["Length", "NewTraining", "lengths", "with_lengths"]
 
 #: Of each model and dataset; older ones say less about the code as it is now.
 _MAX_EARLIER = 5
@@ -64,6 +65,16 @@ def lengths(trainings: Mapping[int, NewTraining], now: datetime) -> dict[int, Le
         if pk not in found and validation is None
     }
     return found | _by_earlier(asked | dict(trainings), now)
+
+
+def with_lengths(seen: Snapshot, known: Mapping[int, Length], at: datetime) -> Snapshot:
+    """The snapshot with what is known of its jobs at that moment.
+
+    Of one that runs only what it tells by itself counts: earlier ones do not say how much of it is left.
+    """
+    waiting = {job.id for job in seen.jobs if job.state == "PENDING"}
+    works = {number: length.work for number, length in known.items() if number in waiting or not length.earlier}
+    return informed(seen, works, at.timestamp())
 
 
 def _as_training(

@@ -9,8 +9,8 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from jobs.control.snapshots import snapshot
-from jobs.messages import ANOTHER_USERS_TRAINING, plural
 from jobs.queries.jobs import visible_jobs
+from jobs.words import ANOTHER_USERS_TRAINING, plural
 from scheduling.preview import Fate, compare, with_priority, without_jobs
 
 __all__ = ["Effect", "effects_of", "effects_sentence", "if_over", "if_priority"]

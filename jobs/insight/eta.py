@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from jobs.files.validation_runs import validation_of
-from jobs.messages import gpus
 from jobs.models import AllocationPoint, Job, MetricPoint
 from jobs.states import JobState
+from jobs.words import gpus
 
 __all__ = ["LEAST_STEPS", "Change", "Eta", "StepTime", "eta", "time_left"]
 

@@ -1,26 +1,29 @@
 """Contents of the fair-share page: parts of groups and trainings, loans, and who waits for whom, as one may see it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Final
 
 from django.utils import timezone
 
+from core.pages import PAGE_SIZE
 from core.roles import Asking
 from jobs.control.snapshots import snapshot
-from jobs.messages import ANOTHER_USERS_TRAINING, capitalized, gpus, plural, text_of, trainings
+from jobs.messages import text_of
 from jobs.models import Job
 from jobs.queries.groups import visible_groups
 from jobs.queries.jobs import visible_jobs
+from jobs.words import ANOTHER_USERS_TRAINING, capitalized, gpus, plural, trainings
 from scheduling.fair_share import FairShare, GroupShare, JobShare, PendingReclaim, fair_share
 
 __all__ = ["FairSharePage", "GroupLine", "JobLine", "fair_share_page"]
 
 
 _ANOTHER_GROUP: Final = "another instance group"
-#: Of more trainings, and of more that wait, only the number is said.
-_MOST_JOBS: Final = 100
+#: Of more that wait, only the number is said.
 _MOST_WAITING: Final = 30
+#: The names of more trainings are read with those of all others that are not over.
+_MOST_NAMED: Final = 100
 
 
 @dataclass(frozen=True)
@@ -79,16 +82,16 @@ def fair_share_page(user: Asking) -> FairSharePage:
     found = fair_share(snapshot(timezone.now()))
     seen = _Seen(user, found)
     totals = {share.group.name: pool.total for pool in found.sharing_pools for share in pool.groups}
+    first = sorted(found.jobs, key=lambda share: (-share.held, -share.deserved, -share.priority, share.job))[:PAGE_SIZE]
     lines = [
         JobLine(
-            **(asdict(share) | {"group": seen.group(share.group)}),
+            **{**vars(share), "group": seen.group(share.group)},
             name=seen.jobs.get(share.job, ANOTHER_USERS_TRAINING),
             visible=share.job in seen.jobs,
             total=totals[share.group],
         )
-        for share in found.jobs
+        for share in first
     ]
-    lines.sort(key=lambda line: (-line.held, -line.deserved, -line.priority, line.job))
     pools = [
         SharingPoolLine(
             pool.resource_groups,
@@ -98,8 +101,7 @@ def fair_share_page(user: Asking) -> FairSharePage:
         )
         for pool in found.sharing_pools
     ]
-    more = max(0, len(lines) - _MOST_JOBS)
-    return FairSharePage(tuple(pools), tuple(_waiting(found, seen)), tuple(lines[:_MOST_JOBS]), more)
+    return FairSharePage(tuple(pools), tuple(_waiting(found, seen)), tuple(lines), len(found.jobs) - len(lines))
 
 
 class _Seen:
@@ -109,7 +111,7 @@ class _Seen:
         self.groups: dict[str, int] = dict(visible_groups(user).values_list("name", "pk"))
         numbers = [share.job for share in found.jobs]
         mine = visible_jobs(user).select_related(None).filter(finished_at__isnull=True).order_by()
-        rows = mine.filter(pk__in=numbers) if len(numbers) <= _MOST_JOBS else mine
+        rows = mine.filter(pk__in=numbers) if len(numbers) <= _MOST_NAMED else mine
         self.jobs: dict[int, str] = dict(rows.values_list("pk", "name"))
 
     def group(self, name: str) -> str:

@@ -11,9 +11,9 @@ from django.utils import timezone
 from jobs.actions.groups import check_change
 from jobs.control.snapshots import group_view, snapshot
 from jobs.insight.effects import Effect, effects_of, effects_sentence
-from jobs.messages import gpus, plural
 from jobs.models import InstanceGroup
 from jobs.queries.group_terms import LINKS, changed_terms, terms_of
+from jobs.words import gpus, plural
 from scheduling.preview import Comparison, compare, with_group
 from workers.models import ResourceGroup
 from workers.queries import capacity

@@ -9,8 +9,8 @@ from django.utils import timezone
 
 from jobs.control.snapshots import snapshot
 from jobs.insight.cluster import STATUSES, cluster_live
-from jobs.messages import gpus, plural
 from jobs.models import Job
+from jobs.words import gpus, plural
 from scheduling.preview import Move, moves, without_host
 from workers.actions import refuse_removal
 from workers.models import Host, ResourceGroup, Slot

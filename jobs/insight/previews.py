@@ -8,13 +8,15 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from jobs.actions.owner import JobChange, check_change
+from jobs.actions.requirements import missing_modules, missing_words
 from jobs.actions.submission import Checked, Submission, check
 from jobs.control.snapshots import snapshot
-from jobs.insight.durations import NewTraining, lengths
-from jobs.messages import ANOTHER_USERS_TRAINING, capitalized, gpus, plural, text_of
+from jobs.insight.durations import NewTraining, lengths, with_lengths
+from jobs.messages import text_of
 from jobs.models import Job
 from jobs.queries.jobs import visible_jobs
 from jobs.states import ACTIVE, JobState
+from jobs.words import ANOTHER_USERS_TRAINING, capitalized, gpus, plural
 from scheduling.forecast import Forecast, Span, forecast
 from scheduling.plan import Explanation
 from scheduling.preview import Preview, preview, with_changes, with_job
@@ -28,6 +30,8 @@ _MAX_NAMED = 3
 #: A span whose ends lie closer together is one moment.
 _CLOSE = 1.15
 _AT_ONCE_SECONDS = 1.0
+#: Of a training that has been submitted.
+_NOTHING_MISSING: Mapping[str, Any] = {"missing": [], "missing_text": ""}
 
 
 def preview_submission(submission: Submission, user: User) -> dict[str, Any]:
@@ -42,7 +46,9 @@ def preview_checked(checked: Checked, user: User) -> dict[str, Any]:
     view = _view(checked, without, now)
     parameters = {**checked.model.parameters, **checked.given.parameters}
     new = NewTraining(checked.model.model_id, checked.dataset.dataset_id if checked.dataset else None, parameters)
-    return _answer(without, with_job(without, view), view.id, {view.id: new}, user, now)
+    lacks = missing_modules(checked.code, checked.model.entry_point, checked.given.requirements)
+    answer = _answer(without, with_job(without, view), view.id, {view.id: new}, user, now)
+    return answer | {"missing": lacks, "missing_text": missing_words(lacks)}
 
 
 def preview_change(job: Job, wanted: JobChange, user: User) -> dict[str, Any]:
@@ -68,6 +74,7 @@ def _view(checked: Checked, without: Snapshot, now: datetime) -> JobView:
         max_slots=checked.given.max_slots,
         elastic=checked.elastic,
         owner=checked.owner.pk,
+        lasts=checked.given.max_seconds,
     )
 
 
@@ -75,9 +82,9 @@ def _answer(
     without: Snapshot, with_it: Snapshot, job: int, new: Mapping[int, NewTraining], user: User, now: datetime
 ) -> dict[str, Any]:
     """The difference that a change of the snapshot makes. new: what the job is, where it is not submitted yet."""
-    seen = preview(without, with_it, job)
-    others = _others(seen, user)
     known = lengths(new, now)
+    seen = preview(with_lengths(without, known, now), with_lengths(with_it, known, now), job)
+    others = _others(seen, user)
     times = forecast(seen.decision, job, {number: length.work for number, length in known.items()})
     told_by = known[job].earlier if job in known else None
     return {
@@ -92,6 +99,7 @@ def _answer(
         "start_text": _start_text(seen, times),
         "end": _span(times.end),
         "end_text": _end_text(times, told_by),
+        **_NOTHING_MISSING,
     }
 
 
@@ -110,6 +118,7 @@ def _not_now(job: Job) -> dict[str, Any]:
         "start_text": f"It holds no GPUs now: the change counts once it {waits}.",
         "end": None,
         "end_text": "",
+        **_NOTHING_MISSING,
     }
 
 

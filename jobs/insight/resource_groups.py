@@ -9,9 +9,9 @@ from django.utils import timezone
 
 from jobs.control.snapshots import snapshot
 from jobs.insight.hosts import becomes
-from jobs.messages import gpus
 from jobs.models import InstanceGroup
 from jobs.queries.groups import visible_groups
+from jobs.words import gpus
 from scheduling.preview import lost_slots, moves
 from workers.members import Member, members, overlaps, totals
 from workers.models import Host, ResourceGroup

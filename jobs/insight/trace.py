@@ -9,12 +9,13 @@ from django.db.models import F
 
 from core.charts import Band, Step
 from core.roles import Asking, is_cluster_admin
-from jobs.messages import ANOTHER_USERS_TRAINING, text_of
+from jobs.messages import text_of
 from jobs.models import AllocationPoint
 from jobs.queries.jobs import held_before, visible_jobs
 from jobs.usage.claims import first_held
 from jobs.usage.holding import held_since
 from jobs.usage.intervals import MINUTE, to_ms
+from jobs.words import ANOTHER_USERS_TRAINING
 from workers.models import Host, Slot
 from workers.queries import capacity_since
 

@@ -8,10 +8,11 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from jobs.control.snapshots import snapshot
-from jobs.messages import gpus, label
+from jobs.insight.durations import lengths, with_lengths
 from jobs.models import Job
 from jobs.queries.jobs import visible_jobs
 from jobs.states import ACTIVE
+from jobs.words import gpus, label
 from scheduling.remedies import Remedy, remedies
 
 __all__ = ["Term", "remedy_text", "terms", "why"]
@@ -22,6 +23,8 @@ _NAMES = {
     "min_slots": "The least that it asks for",
     "max_slots": "The most that it asks for",
     "priority": "Its priority",
+    "shared": "GPUs divided by priority alone",
+    "sharing_count": "Other trainings that share these",
     "total_priority": "The priorities of all that share, together",
     "others_count": "Other trainings that have some",
     "others_slots": "GPUs that they have together",
@@ -53,7 +56,8 @@ def why(job: Job, user: User) -> dict[str, Any]:
     """The sentence, its arithmetic, and what the scheduler would decide if something were otherwise."""
     rows, found = terms(job.reason_params), []
     if job.state in ACTIVE:
-        now = snapshot(timezone.now())
+        at = timezone.now()
+        now = with_lengths(snapshot(at), lengths({}, at), at)
         is_decided = any(view.id == job.pk for view in now.jobs)
         found = list(remedies(now, job.pk)) if is_decided else []
     numbers = [row.job for row in rows if row.job is not None]
@@ -96,7 +100,7 @@ def terms(params: Mapping[str, Any]) -> list[Term]:
 
 def _share(params: Mapping[str, Any]) -> Term | None:
     """The part by priority alone; whole GPUs, least and most of each job come after that."""
-    capacity, mine = params.get("capacity"), params.get("priority")
+    capacity, mine = params.get("shared", params.get("capacity")), params.get("priority")
     others = params.get("others", ())
     total = params.get("total_priority") or (mine and others and mine + sum(other["priority"] for other in others))
     if params.get("message") not in {"by_priority", "compared"} or not (capacity and mine and total):

@@ -37,6 +37,103 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="UsageName",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=128, unique=True)),
+            ],
+        ),
+        migrations.CreateModel(
+            name="GpuPrice",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("gpu_model", models.CharField(max_length=128)),
+                ("valid_from", models.DateField()),
+                ("per_hour", models.DecimalField(decimal_places=4, max_digits=12)),
+            ],
+            options={
+                "ordering": ["gpu_model", "valid_from"],
+                "constraints": [
+                    models.UniqueConstraint(fields=("gpu_model", "valid_from"), name="gpu_price_once_per_day"),
+                    models.CheckConstraint(condition=models.Q(("per_hour__gte", 0)), name="gpu_price_not_negative"),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="InstanceGroup",
+            fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=64, unique=True)),
+                ("description", models.CharField(blank=True, default="", max_length=200)),
+                ("template", models.CharField(blank=True, default="", max_length=64)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[("REGISTERED", "Registered"), ("STARTED", "Started"), ("STOPPED", "Stopped")],
+                        default="STARTED",
+                        max_length=16,
+                    ),
+                ),
+                ("revision", models.PositiveIntegerField(default=1)),
+                (
+                    "policy",
+                    models.CharField(
+                        choices=[("fifo", "Fifo"), ("priority", "Priority"), ("fairshare", "Fairshare")],
+                        default="fairshare",
+                        max_length=16,
+                    ),
+                ),
+                ("preemption", models.BooleanField(default=False)),
+                ("reclaim_grace_seconds", models.PositiveIntegerField(default=10)),
+                ("minimum_run_seconds", models.PositiveIntegerField(default=0)),
+                ("default_priority", models.PositiveIntegerField(default=5000)),
+                ("lowest_priority", models.PositiveIntegerField(default=1)),
+                ("highest_priority", models.PositiveIntegerField(default=10000)),
+                ("quota", models.PositiveIntegerField(blank=True, null=True)),
+                ("weight", models.PositiveIntegerField(default=1)),
+                ("borrows", models.BooleanField(default=True)),
+                ("lends", models.BooleanField(default=True)),
+                ("execution_user", models.CharField(blank=True, default="", max_length=64)),
+                ("deployment_directory", models.CharField(blank=True, default="", max_length=4096)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "admins",
+                    models.ManyToManyField(blank=True, related_name="administered_groups", to=settings.AUTH_USER_MODEL),
+                ),
+                (
+                    "members",
+                    models.ManyToManyField(blank=True, related_name="instance_groups", to=settings.AUTH_USER_MODEL),
+                ),
+                (
+                    "resource_group",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="instance_groups",
+                        to="workers.resourcegroup",
+                    ),
+                ),
+            ],
+            options={
+                "ordering": ["name"],
+                "constraints": [
+                    models.CheckConstraint(condition=models.Q(("weight__gte", 1)), name="instance_group_weight"),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("lowest_priority__gte", 1),
+                            ("default_priority__gte", models.F("lowest_priority")),
+                            ("highest_priority__gte", models.F("default_priority")),
+                            ("highest_priority__lte", 10000),
+                        ),
+                        name="instance_group_priorities_in_order",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("state__in", ["REGISTERED", "STARTED", "STOPPED"])),
+                        name="instance_group_state",
+                    ),
+                ],
+            },
+        ),
+        migrations.CreateModel(
             name="Job",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
@@ -169,90 +266,215 @@ class Migration(migrations.Migration):
                         to="jobs.job",
                     ),
                 ),
+                (
+                    "instance_group",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="jobs",
+                        to="jobs.instancegroup",
+                    ),
+                ),
+                (
+                    "model",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="jobs",
+                        to="models_registry.registeredmodelversion",
+                    ),
+                ),
+                (
+                    "owner",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="jobs",
+                        to=settings.AUTH_USER_MODEL,
+                    ),
+                ),
             ],
             options={
                 "ordering": ["-id"],
-            },
-        ),
-        migrations.CreateModel(
-            name="UsageName",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("name", models.CharField(max_length=128, unique=True)),
-            ],
-        ),
-        migrations.CreateModel(
-            name="GpuPrice",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("gpu_model", models.CharField(max_length=128)),
-                ("valid_from", models.DateField()),
-                ("per_hour", models.DecimalField(decimal_places=4, max_digits=12)),
-            ],
-            options={
-                "ordering": ["gpu_model", "valid_from"],
-                "constraints": [
-                    models.UniqueConstraint(fields=("gpu_model", "valid_from"), name="gpu_price_once_per_day"),
-                    models.CheckConstraint(condition=models.Q(("per_hour__gte", 0)), name="gpu_price_not_negative"),
+                "indexes": [
+                    models.Index(
+                        fields=[
+                            "-submitted_at",
+                            "-id",
+                            "owner",
+                            "state",
+                            "model",
+                            "dataset",
+                            "instance_group",
+                            "finished_at",
+                            "name_folded",
+                            "priority",
+                        ],
+                        name="job_by_submission",
+                    ),
+                    models.Index(
+                        fields=[
+                            "owner",
+                            "-submitted_at",
+                            "-id",
+                            "state",
+                            "model",
+                            "dataset",
+                            "instance_group",
+                            "finished_at",
+                            "name_folded",
+                            "priority",
+                        ],
+                        name="job_by_owner",
+                    ),
+                    models.Index(
+                        fields=[
+                            "state",
+                            "-submitted_at",
+                            "-id",
+                            "owner",
+                            "model",
+                            "dataset",
+                            "instance_group",
+                            "finished_at",
+                            "name_folded",
+                            "priority",
+                        ],
+                        name="job_by_state",
+                    ),
+                    models.Index(
+                        fields=[
+                            "model",
+                            "-submitted_at",
+                            "-id",
+                            "owner",
+                            "state",
+                            "dataset",
+                            "instance_group",
+                            "finished_at",
+                            "name_folded",
+                            "priority",
+                        ],
+                        name="job_by_model",
+                    ),
+                    models.Index(
+                        fields=[
+                            "dataset",
+                            "-submitted_at",
+                            "-id",
+                            "owner",
+                            "state",
+                            "model",
+                            "instance_group",
+                            "finished_at",
+                            "name_folded",
+                            "priority",
+                        ],
+                        name="job_by_dataset",
+                    ),
+                    models.Index(
+                        fields=[
+                            "name_folded",
+                            "id",
+                            "owner",
+                            "state",
+                            "model",
+                            "dataset",
+                            "instance_group",
+                            "submitted_at",
+                            "finished_at",
+                            "priority",
+                        ],
+                        name="job_by_name",
+                    ),
+                    models.Index(
+                        fields=[
+                            "-priority",
+                            "-id",
+                            "owner",
+                            "state",
+                            "model",
+                            "dataset",
+                            "instance_group",
+                            "submitted_at",
+                            "finished_at",
+                            "name_folded",
+                        ],
+                        name="job_by_priority",
+                    ),
+                    models.Index(
+                        condition=models.Q(("finished_at__isnull", False)),
+                        fields=[
+                            "-finished_at",
+                            "-id",
+                            "owner",
+                            "state",
+                            "model",
+                            "dataset",
+                            "instance_group",
+                            "submitted_at",
+                            "name_folded",
+                            "priority",
+                        ],
+                        name="job_by_end",
+                    ),
+                    models.Index(
+                        condition=models.Q(("finished_at__isnull", True)),
+                        fields=[
+                            "-submitted_at",
+                            "-id",
+                            "owner",
+                            "state",
+                            "model",
+                            "dataset",
+                            "instance_group",
+                            "finished_at",
+                            "name_folded",
+                            "priority",
+                        ],
+                        name="job_not_over",
+                    ),
                 ],
-            },
-        ),
-        migrations.CreateModel(
-            name="InstanceGroup",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("name", models.CharField(max_length=64, unique=True)),
-                ("description", models.CharField(blank=True, default="", max_length=200)),
-                ("template", models.CharField(blank=True, default="", max_length=64)),
-                (
-                    "state",
-                    models.CharField(
-                        choices=[("REGISTERED", "Registered"), ("STARTED", "Started"), ("STOPPED", "Stopped")],
-                        default="STARTED",
-                        max_length=16,
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("min_slots__gte", 1), ("max_slots__gte", models.F("min_slots"))),
+                        name="job_slots_in_order",
                     ),
-                ),
-                ("revision", models.PositiveIntegerField(default=1)),
-                (
-                    "policy",
-                    models.CharField(
-                        choices=[("fifo", "Fifo"), ("priority", "Priority"), ("fairshare", "Fairshare")],
-                        default="fairshare",
-                        max_length=16,
+                    models.CheckConstraint(
+                        condition=models.Q(("priority__gte", 1), ("priority__lte", 10000)), name="job_priority_range"
                     ),
-                ),
-                ("preemption", models.BooleanField(default=False)),
-                ("reclaim_grace_seconds", models.PositiveIntegerField(default=10)),
-                ("minimum_run_seconds", models.PositiveIntegerField(default=0)),
-                ("default_priority", models.PositiveIntegerField(default=5000)),
-                ("lowest_priority", models.PositiveIntegerField(default=1)),
-                ("highest_priority", models.PositiveIntegerField(default=10000)),
-                ("quota", models.PositiveIntegerField(blank=True, null=True)),
-                ("weight", models.PositiveIntegerField(default=1)),
-                ("borrows", models.BooleanField(default=True)),
-                ("lends", models.BooleanField(default=True)),
-                ("execution_user", models.CharField(blank=True, default="", max_length=64)),
-                ("deployment_directory", models.CharField(blank=True, default="", max_length=4096)),
-                ("created_at", models.DateTimeField(auto_now_add=True)),
-                (
-                    "admins",
-                    models.ManyToManyField(blank=True, related_name="administered_groups", to=settings.AUTH_USER_MODEL),
-                ),
-                (
-                    "members",
-                    models.ManyToManyField(blank=True, related_name="instance_groups", to=settings.AUTH_USER_MODEL),
-                ),
-                (
-                    "resource_group",
-                    models.ForeignKey(
-                        on_delete=django.db.models.deletion.PROTECT,
-                        related_name="instance_groups",
-                        to="workers.resourcegroup",
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(
+                                ("finished_at__isnull", False),
+                                (
+                                    "state__in",
+                                    [
+                                        jobs.states.JobState["CANCELLED"],
+                                        jobs.states.JobState["FAILED"],
+                                        jobs.states.JobState["SUCCEEDED"],
+                                    ],
+                                ),
+                            ),
+                            models.Q(
+                                models.Q(
+                                    (
+                                        "state__in",
+                                        [
+                                            jobs.states.JobState["CANCELLED"],
+                                            jobs.states.JobState["FAILED"],
+                                            jobs.states.JobState["SUCCEEDED"],
+                                        ],
+                                    ),
+                                    _negated=True,
+                                ),
+                                ("finished_at__isnull", True),
+                            ),
+                            _connector="OR",
+                        ),
+                        name="job_finished_iff_terminal",
                     ),
-                ),
-            ],
-            options={
-                "ordering": ["name"],
+                ],
             },
         ),
         migrations.CreateModel(
@@ -288,36 +510,6 @@ class Migration(migrations.Migration):
                 ("error", models.JSONField(default=dict)),
             ],
         ),
-        migrations.AddField(
-            model_name="job",
-            name="instance_group",
-            field=models.ForeignKey(
-                db_index=False,
-                on_delete=django.db.models.deletion.PROTECT,
-                related_name="jobs",
-                to="jobs.instancegroup",
-            ),
-        ),
-        migrations.AddField(
-            model_name="job",
-            name="model",
-            field=models.ForeignKey(
-                db_index=False,
-                on_delete=django.db.models.deletion.PROTECT,
-                related_name="jobs",
-                to="models_registry.registeredmodelversion",
-            ),
-        ),
-        migrations.AddField(
-            model_name="job",
-            name="owner",
-            field=models.ForeignKey(
-                db_index=False,
-                on_delete=django.db.models.deletion.PROTECT,
-                related_name="jobs",
-                to=settings.AUTH_USER_MODEL,
-            ),
-        ),
         migrations.CreateModel(
             name="Generation",
             fields=[
@@ -352,14 +544,20 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["job", "attempt", "number"],
+                "constraints": [
+                    models.UniqueConstraint(fields=("job", "attempt", "number"), name="generation_once"),
+                    models.UniqueConstraint(
+                        condition=models.Q(("state", jobs.states.GenerationState["ACTIVE"])),
+                        fields=("job",),
+                        name="generation_one_active",
+                    ),
+                    models.UniqueConstraint(
+                        condition=models.Q(("state", jobs.states.GenerationState["FORMING"])),
+                        fields=("job",),
+                        name="generation_one_forming",
+                    ),
+                ],
             },
-        ),
-        migrations.AddField(
-            model_name="checkpoint",
-            name="job",
-            field=models.ForeignKey(
-                on_delete=django.db.models.deletion.CASCADE, related_name="checkpoints", to="jobs.job"
-            ),
         ),
         migrations.CreateModel(
             name="AllocationPoint",
@@ -420,6 +618,10 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["job", "at", "id"],
+                "indexes": [models.Index(fields=["at"], name="allocation_by_time")],
+                "constraints": [
+                    models.UniqueConstraint(fields=("job", "attempt", "generation", "slots"), name="allocation_once")
+                ],
             },
         ),
         migrations.CreateModel(
@@ -481,6 +683,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["job", "seq"],
+                "constraints": [models.UniqueConstraint(fields=("job", "seq"), name="job_event_once")],
             },
         ),
         migrations.CreateModel(
@@ -516,6 +719,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["job", "name", "step"],
+                "constraints": [models.UniqueConstraint(fields=("job", "name", "step"), name="metric_once_per_step")],
             },
         ),
         migrations.CreateModel(
@@ -554,6 +758,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["job", "attempt", "id"],
+                "constraints": [models.UniqueConstraint(fields=("job", "attempt", "member_id"), name="rank_once")],
             },
         ),
         migrations.CreateModel(
@@ -574,6 +779,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["owner", "name"],
+                "constraints": [models.UniqueConstraint(fields=("owner", "name"), name="saved_filter_named_once")],
             },
         ),
         migrations.CreateModel(
@@ -618,6 +824,18 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["id"],
+                "indexes": [
+                    models.Index(
+                        condition=models.Q(("released_at__isnull", True)), fields=["job"], name="open_claims_of_job"
+                    ),
+                    models.Index(fields=["claimed_at"], name="claims_by_start"),
+                    models.Index(fields=["released_at"], name="claims_by_end"),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("released_at__isnull", True)), fields=("slot",), name="slot_held_by_one_job"
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
@@ -634,6 +852,10 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "indexes": [models.Index(fields=["at"], name="gpu_activity_by_time")],
+                "constraints": [models.UniqueConstraint(fields=("claim", "at"), name="gpu_activity_once")],
+            },
         ),
         migrations.CreateModel(
             name="UsageMark",
@@ -673,6 +895,14 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("hours", "dimension", "start_hour", "subject", "gpu_model"), name="usage_bucket_once"
+                    ),
+                    models.CheckConstraint(condition=models.Q(("hours__in", (1, 24))), name="usage_bucket_hour_or_day"),
+                ],
+            },
         ),
         migrations.CreateModel(
             name="Validation",
@@ -704,327 +934,15 @@ class Migration(migrations.Migration):
                 "ordering": ["-job_id"],
             },
         ),
-        migrations.AddConstraint(
-            model_name="instancegroup",
-            constraint=models.CheckConstraint(condition=models.Q(("weight__gte", 1)), name="instance_group_weight"),
-        ),
-        migrations.AddConstraint(
-            model_name="instancegroup",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    ("lowest_priority__gte", 1),
-                    ("default_priority__gte", models.F("lowest_priority")),
-                    ("highest_priority__gte", models.F("default_priority")),
-                    ("highest_priority__lte", 10000),
-                ),
-                name="instance_group_priorities_in_order",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="instancegroup",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("state__in", ["REGISTERED", "STARTED", "STOPPED"])), name="instance_group_state"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="job",
-            index=models.Index(
-                fields=[
-                    "-submitted_at",
-                    "-id",
-                    "owner",
-                    "state",
-                    "model",
-                    "dataset",
-                    "instance_group",
-                    "finished_at",
-                    "name_folded",
-                    "priority",
-                ],
-                name="job_by_submission",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="job",
-            index=models.Index(
-                fields=[
-                    "owner",
-                    "-submitted_at",
-                    "-id",
-                    "state",
-                    "model",
-                    "dataset",
-                    "instance_group",
-                    "finished_at",
-                    "name_folded",
-                    "priority",
-                ],
-                name="job_by_owner",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="job",
-            index=models.Index(
-                fields=[
-                    "state",
-                    "-submitted_at",
-                    "-id",
-                    "owner",
-                    "model",
-                    "dataset",
-                    "instance_group",
-                    "finished_at",
-                    "name_folded",
-                    "priority",
-                ],
-                name="job_by_state",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="job",
-            index=models.Index(
-                fields=[
-                    "model",
-                    "-submitted_at",
-                    "-id",
-                    "owner",
-                    "state",
-                    "dataset",
-                    "instance_group",
-                    "finished_at",
-                    "name_folded",
-                    "priority",
-                ],
-                name="job_by_model",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="job",
-            index=models.Index(
-                fields=[
-                    "dataset",
-                    "-submitted_at",
-                    "-id",
-                    "owner",
-                    "state",
-                    "model",
-                    "instance_group",
-                    "finished_at",
-                    "name_folded",
-                    "priority",
-                ],
-                name="job_by_dataset",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="job",
-            index=models.Index(
-                fields=[
-                    "name_folded",
-                    "id",
-                    "owner",
-                    "state",
-                    "model",
-                    "dataset",
-                    "instance_group",
-                    "submitted_at",
-                    "finished_at",
-                    "priority",
-                ],
-                name="job_by_name",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="job",
-            index=models.Index(
-                fields=[
-                    "-priority",
-                    "-id",
-                    "owner",
-                    "state",
-                    "model",
-                    "dataset",
-                    "instance_group",
-                    "submitted_at",
-                    "finished_at",
-                    "name_folded",
-                ],
-                name="job_by_priority",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="job",
-            index=models.Index(
-                condition=models.Q(("finished_at__isnull", False)),
-                fields=[
-                    "-finished_at",
-                    "-id",
-                    "owner",
-                    "state",
-                    "model",
-                    "dataset",
-                    "instance_group",
-                    "submitted_at",
-                    "name_folded",
-                    "priority",
-                ],
-                name="job_by_end",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="job",
-            index=models.Index(
-                condition=models.Q(("finished_at__isnull", True)),
-                fields=[
-                    "-submitted_at",
-                    "-id",
-                    "owner",
-                    "state",
-                    "model",
-                    "dataset",
-                    "instance_group",
-                    "finished_at",
-                    "name_folded",
-                    "priority",
-                ],
-                name="job_not_over",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="job",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("min_slots__gte", 1), ("max_slots__gte", models.F("min_slots"))),
-                name="job_slots_in_order",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="job",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("priority__gte", 1), ("priority__lte", 10000)), name="job_priority_range"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="job",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
-                    models.Q(
-                        ("finished_at__isnull", False),
-                        (
-                            "state__in",
-                            [
-                                jobs.states.JobState["CANCELLED"],
-                                jobs.states.JobState["FAILED"],
-                                jobs.states.JobState["SUCCEEDED"],
-                            ],
-                        ),
-                    ),
-                    models.Q(
-                        models.Q(
-                            (
-                                "state__in",
-                                [
-                                    jobs.states.JobState["CANCELLED"],
-                                    jobs.states.JobState["FAILED"],
-                                    jobs.states.JobState["SUCCEEDED"],
-                                ],
-                            ),
-                            _negated=True,
-                        ),
-                        ("finished_at__isnull", True),
-                    ),
-                    _connector="OR",
-                ),
-                name="job_finished_iff_terminal",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="generation",
-            constraint=models.UniqueConstraint(fields=("job", "attempt", "number"), name="generation_once"),
-        ),
-        migrations.AddConstraint(
-            model_name="generation",
-            constraint=models.UniqueConstraint(
-                condition=models.Q(("state", jobs.states.GenerationState["ACTIVE"])),
-                fields=("job",),
-                name="generation_one_active",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="generation",
-            constraint=models.UniqueConstraint(
-                condition=models.Q(("state", jobs.states.GenerationState["FORMING"])),
-                fields=("job",),
-                name="generation_one_forming",
+        migrations.AddField(
+            model_name="checkpoint",
+            name="job",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE, related_name="checkpoints", to="jobs.job"
             ),
         ),
         migrations.AddConstraint(
             model_name="checkpoint",
             constraint=models.UniqueConstraint(fields=("job", "attempt", "step"), name="checkpoint_once"),
-        ),
-        migrations.AddIndex(
-            model_name="allocationpoint",
-            index=models.Index(fields=["at"], name="allocation_by_time"),
-        ),
-        migrations.AddConstraint(
-            model_name="allocationpoint",
-            constraint=models.UniqueConstraint(
-                fields=("job", "attempt", "generation", "slots"), name="allocation_once"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="jobevent",
-            constraint=models.UniqueConstraint(fields=("job", "seq"), name="job_event_once"),
-        ),
-        migrations.AddConstraint(
-            model_name="metricpoint",
-            constraint=models.UniqueConstraint(fields=("job", "name", "step"), name="metric_once_per_step"),
-        ),
-        migrations.AddConstraint(
-            model_name="rank",
-            constraint=models.UniqueConstraint(fields=("job", "attempt", "member_id"), name="rank_once"),
-        ),
-        migrations.AddConstraint(
-            model_name="savedfilter",
-            constraint=models.UniqueConstraint(fields=("owner", "name"), name="saved_filter_named_once"),
-        ),
-        migrations.AddIndex(
-            model_name="slotclaim",
-            index=models.Index(
-                condition=models.Q(("released_at__isnull", True)), fields=["job"], name="open_claims_of_job"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="slotclaim",
-            index=models.Index(fields=["claimed_at"], name="claims_by_start"),
-        ),
-        migrations.AddIndex(
-            model_name="slotclaim",
-            index=models.Index(fields=["released_at"], name="claims_by_end"),
-        ),
-        migrations.AddConstraint(
-            model_name="slotclaim",
-            constraint=models.UniqueConstraint(
-                condition=models.Q(("released_at__isnull", True)), fields=("slot",), name="slot_held_by_one_job"
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="gpuactivity",
-            index=models.Index(fields=["at"], name="gpu_activity_by_time"),
-        ),
-        migrations.AddConstraint(
-            model_name="gpuactivity",
-            constraint=models.UniqueConstraint(fields=("claim", "at"), name="gpu_activity_once"),
-        ),
-        migrations.AddConstraint(
-            model_name="usagebucket",
-            constraint=models.UniqueConstraint(
-                fields=("hours", "dimension", "start_hour", "subject", "gpu_model"), name="usage_bucket_once"
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="usagebucket",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("hours__in", (1, 24))), name="usage_bucket_hour_or_day"
-            ),
         ),
     ]

@@ -10,6 +10,7 @@ from jobs.models.runs import (
     Rank,
     SchedulerLease,
     SlotClaim,
+    SubmissionKey,
     Validation,
 )
 from jobs.models.usage import GpuActivity, GpuPrice, UsageBucket, UsageMark, UsageName
@@ -30,6 +31,7 @@ __all__ = [
     "SavedFilter",
     "SchedulerLease",
     "SlotClaim",
+    "SubmissionKey",
     "UsageBucket",
     "UsageMark",
     "UsageName",

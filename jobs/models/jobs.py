@@ -138,6 +138,8 @@ class Job(models.Model):
     min_slots = models.PositiveIntegerField(default=1)
     max_slots = models.PositiveIntegerField()
     priority = models.PositiveIntegerField(default=5000, validators=[MinValueValidator(1), MaxValueValidator(10000)])
+    #: How long it may hold slots from a start on; None: without limit.
+    max_seconds = models.PositiveIntegerField(null=True, blank=True)
     parameters = models.JSONField(default=dict)
     #: Variables of its ranks' environment, by name.
     environment = models.JSONField(default=dict)
@@ -158,6 +160,12 @@ class Job(models.Model):
     checkpoint_seconds = models.PositiveIntegerField(null=True, blank=True)
     #: How many of them are kept; None: the script decides.
     checkpoints_kept = models.PositiveIntegerField(null=True, blank=True)
+    #: What it requires beside the cluster's packages, one requirement (PEP 508) per line.
+    requirements = models.TextField(blank=True, default="")
+    #: A regular expression by which the logs of a plain script are read; "": in the usual ways. Its owner may change
+    #: it: how often that was done tells what was read by which.
+    log_pattern = models.CharField(max_length=500, blank=True, default="")
+    log_pattern_revision = models.PositiveIntegerField(default=0)
     #: What its first attempt begins with; the files are linked into its folder, see jobs/actions/beginning.py.
     starts_from = models.CharField(max_length=16, choices=StartsFrom, default=StartsFrom.NOTHING)
     #: Whose weights it begins with, and the checkpoint that they are from if one was named; or which it continues.
@@ -198,6 +206,7 @@ class Job(models.Model):
                 condition=Q(min_slots__gte=1) & Q(max_slots__gte=F("min_slots")), name="job_slots_in_order"
             ),
             models.CheckConstraint(condition=Q(priority__gte=1) & Q(priority__lte=10000), name="job_priority_range"),
+            models.CheckConstraint(condition=Q(max_seconds=None) | Q(max_seconds__gte=10), name="job_max_seconds"),
             models.CheckConstraint(
                 condition=Q(state__in=sorted(TERMINAL), finished_at__isnull=False)
                 | (~Q(state__in=sorted(TERMINAL)) & Q(finished_at__isnull=True)),
@@ -216,6 +225,11 @@ class Job(models.Model):
     def dataset_name(self) -> str:
         """ "" for none."""
         return self.dataset.dataset.name if self.dataset else ""
+
+    @property
+    def is_near_limit(self) -> bool:
+        """It stops soon, by its `max_seconds`, and its owner was told so."""
+        return self.run.warned and self.run.ends_at is not None
 
     @property
     def elastic(self) -> bool:
@@ -257,13 +271,25 @@ class JobRun(models.Model):
     given_up = models.JSONField(default=dict)
     #: What the owner wants once its slots are empty: PENDING or SUSPENDED (only while PREEMPTING).
     after_stop = models.CharField(max_length=16, blank=True, default="")
+    #: Until when the attempt may hold slots, by the job's `max_seconds`; whether its owner was told that this is near.
+    ends_at = models.DateTimeField(null=True, blank=True)
+    warned = models.BooleanField(default=False)
+    #: Number of the job on whose reserved slots it was started, and for which it is stopped.
+    gives_way_to = models.PositiveBigIntegerField(null=True, blank=True)
+    #: It was started by a reservation on more than its group's part, and keeps it to its end.
+    above_part = models.BooleanField(default=False)
 
     step = models.PositiveBigIntegerField(default=0)
     epoch = models.PositiveIntegerField(default=0)
     #: 0..1, None while unknown.
     progress = models.FloatField(null=True, blank=True)
+    #: When that was written from which its next start would continue, as far as known: its newest usable checkpoint, or
+    #: the newest file in the CHECKPOINT_DIR of a script that can be resumed. None: it would begin from nothing.
+    saved_at = models.DateTimeField(null=True, blank=True)
     #: Name -> last value, e.g. {"loss": 0.03, "accuracy": 97.2}. Percent for accuracies.
     final_metrics = models.JSONField(default=dict)
+    #: Of a plain script: name of a metric -> {"kind", "where"} of what gives it, see `tidepool.protocol.ObservedStep`.
+    curve_sources = models.JSONField(default=dict)
     #: {"kind", "message", "traceback"} of what ended it, maybe "tried": a sentence about its attempts. Or {}.
     error = models.JSONField(default=dict)
 

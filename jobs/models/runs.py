@@ -2,6 +2,7 @@
 
 from typing import Self
 
+from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
@@ -20,8 +21,22 @@ __all__ = [
     "Rank",
     "SchedulerLease",
     "SlotClaim",
+    "SubmissionKey",
     "Validation",
 ]
+
+
+class SubmissionKey(models.Model):
+    """What a client sent with a submission, so that the same request makes no second job."""
+
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    key = models.CharField(max_length=128)
+    #: sha256 of the request.
+    digest = models.CharField(max_length=64)
+    job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="submission_key")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["owner", "key"], name="one_job_of_a_submission_key")]
 
 
 class ClaimQuerySet(models.QuerySet["SlotClaim"]):

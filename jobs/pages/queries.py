@@ -14,6 +14,7 @@ from jobs.models import InstanceGroup, Job
 from jobs.queries.jobs import visible_jobs
 from jobs.states import HOLDING, JobState
 from models_registry.models import RegisteredModel
+from models_registry.permissions import readable
 from workers.models import Host
 
 __all__ = ["ActiveJob", "ClusterPage", "cluster_page", "job_or_404", "jobs_using", "models_proposing", "usable_groups"]
@@ -76,9 +77,10 @@ def jobs_using(user: Asking, **version: Any) -> list[Job]:
     return list(visible_jobs(user).filter(pk__in=keys).order_by("-submitted_at", "-id"))
 
 
-def models_proposing(dataset: str) -> QuerySet[RegisteredModel]:
-    """Return the models that have this dataset as their default."""
-    return RegisteredModel.objects.filter(versions__default_dataset=dataset).distinct().order_by("name")[:20]
+def models_proposing(user: Asking, dataset: str) -> QuerySet[RegisteredModel]:
+    """Return the models that have this dataset as their default, as far as the user may read them."""
+    models = readable(RegisteredModel.objects.all(), user)
+    return models.filter(versions__default_dataset=dataset).distinct().order_by("name")[:20]
 
 
 def cluster_page(user: Asking) -> ClusterPage:

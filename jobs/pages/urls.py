@@ -1,7 +1,7 @@
 from django.urls import path, re_path
 
 from jobs.pages.compare import views as compare
-from jobs.pages.job import files
+from jobs.pages.job import curves, files
 from jobs.pages.job import views as job
 from jobs.pages.list import views as list_views
 from jobs.pages.train import views as train
@@ -25,6 +25,7 @@ urlpatterns = [
     path("<int:job_id>/", job.job_detail, name="detail"),
     path("<int:job_id>/live.json", job.job_detail_live, name="live"),
     path("<int:job_id>/curves.json", job.job_curves, name="curves"),
+    path("<int:job_id>/log-pattern/", curves.job_log_pattern, name="log-pattern"),
     path("<int:job_id>/file/", files.job_file, name="file"),
     path("<int:job_id>/picture/", files.job_picture, name="picture"),
     path("<int:job_id>/change/", job.job_change, name="change"),
@@ -32,9 +33,9 @@ urlpatterns = [
     path("<int:job_id>/undo/", train.job_undo, name="undo"),
     path("<int:job_id>/validate/", validation.job_validate, name="validate"),
     re_path(
-        r"^(?P<job_id>\d{1,18})/(?P<part>advice|facts|failure|notice|place|ranks|results|slots|validations|why)/$",
+        r"^(?P<job_id>\d{1,18})/(?P<part>advice|facts|failure|notice|place|ranks|results|slots|sources|validations|why)/$",
         job.job_part,
         name="part",
     ),
-    re_path(r"^(?P<job_id>\d{1,18})/(?P<action>cancel|suspend|resume)/$", job.job_act, name="act"),
+    re_path(r"^(?P<job_id>\d{1,18})/(?P<action>cancel|suspend|resume|wait)/$", job.job_act, name="act"),
 ]

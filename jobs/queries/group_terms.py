@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from django.db import models
 
-from jobs.messages import gpus
 from jobs.models import InstanceGroup
 from jobs.options import MAX_PRIORITY
+from jobs.words import gpus
 
 __all__ = ["LINKS", "OF_GROUP_ADMINS", "TERMS", "Term", "changed_terms", "in_words", "terms_of"]
 

@@ -1,5 +1,6 @@
 """Queries about jobs of pages, the API and the scheduler. Nothing here writes."""
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from django.db.models import OuterRef, Q, QuerySet, Subquery
@@ -77,14 +78,18 @@ def event_list(job: Job) -> QuerySet[JobEvent]:
     return JobEvent.objects.filter(job=job).order_by("seq")
 
 
-def changes_of(job: Job) -> QuerySet[JobEvent]:
-    """The events that changed something and can be undone, the oldest first."""
-    return JobEvent.objects.filter(job=job, reason__in=UNDOABLE.values(), detail__has_key="old").order_by("seq")
+def changes_of(jobs: Iterable[Job]) -> dict[int, list[JobEvent]]:
+    """Return job -> the events that changed something and can be undone, the oldest first."""
+    found: dict[int, list[JobEvent]] = {job.pk: [] for job in jobs}
+    changes = JobEvent.objects.filter(job__in=found, reason__in=UNDOABLE.values(), detail__has_key="old")
+    for event in changes.order_by("seq"):
+        found[event.job_id].append(event)
+    return found
 
 
 def undoable_changes(job: Job) -> list[JobEvent]:
     """The newest change of its priority and of its GPUs, where that is what it has now."""
-    newest = {event.detail["field"]: event for event in changes_of(job)}
+    newest = {event.detail["field"]: event for event in changes_of([job])[job.pk]}
     if refusal(Verb.CHANGE_START, job.state):
         newest.pop("min_slots", None)
     return [event for field, event in newest.items() if event.detail["new"] == getattr(job, field)]

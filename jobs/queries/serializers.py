@@ -113,6 +113,11 @@ class JobStateOutput(serializers.Serializer[Job]):
     epoch = serializers.IntegerField(source="run.epoch")
     progress = serializers.FloatField(source="run.progress", allow_null=True)
     final_metrics = ObjectField(source="run.final_metrics")
+    curve_sources = ObjectField(
+        source="run.curve_sources",
+        help_text="Of a script without a session: metric -> `{kind, where}` of what gives it; kind is log, csv or "
+        "tensorboard, where the stream or the file.",
+    )
     error = JobErrorField(source="run.error", allow_null=True)
     started_at = Moment(allow_null=True)
     finished_at = Moment(allow_null=True)
@@ -121,6 +126,13 @@ class JobStateOutput(serializers.Serializer[Job]):
 class JobOutput(_JobNames, JobStateOutput):
     exactness = serializers.ChoiceField(Job.Exactness.choices)
     virtual_ranks = serializers.IntegerField(allow_null=True, help_text="Parts of each step in `bitwise`.")
+    log_pattern = serializers.CharField(help_text="By which its log is read; empty: in the usual ways.")
+    max_seconds = serializers.IntegerField(
+        allow_null=True, help_text="How long it holds GPUs at the most from a start."
+    )
+    ends_at = Moment(
+        source="run.ends_at", allow_null=True, help_text="When it stops by its limit, if it holds GPUs and has one."
+    )
     submitted_at = Moment()
     environment = serializers.SerializerMethodField(help_text="Names of variables; values are masked.")
 

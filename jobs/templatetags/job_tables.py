@@ -18,8 +18,9 @@ register = template.Library()
 def used_by(context: dict[str, Any], **version: Any) -> dict[str, Any]:
     """The viewer's jobs with this dataset or model: `{% used_by dataset=dataset %}`."""
     [(kind, row)] = version.items()
-    models = models_proposing(row.name) if kind == "dataset" else []
-    return {"jobs": jobs_using(context["request"].user, **version), "kind": kind, "models": models}
+    user = context["request"].user
+    models = models_proposing(user, row.name) if kind == "dataset" else []
+    return {"jobs": jobs_using(user, **version), "kind": kind, "models": models}
 
 
 _MAX_SHOWN = 50

@@ -6,7 +6,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from core.charts import SEVERAL, JobLook, as_json, fill_pattern, job_look, layout
+from core.charts import SEVERAL, JobLook, figure, fill_pattern, job_look
 from core.time import iso
 from jobs.usage.intervals import moment
 from jobs.usage.query import Asked
@@ -64,22 +64,22 @@ def _figure(
     traces: Sequence[dict[str, Any]], edges: Sequence[str], capacity: Sequence[float], kind: str
 ) -> dict[str, Any]:
     first = next((place for place, height in enumerate(capacity) if height), len(capacity))
-    figure = go.Figure(layout=layout())
-    figure.add_trace(
-        go.Scatter(
-            x=list(edges),
-            y=_stepped([None] * first + list(capacity[first:])),  # a gap where its history has not begun
-            name="GPUs in the pool",
-            meta={"kind": "capacity"},
-            mode="lines",
-            line={"width": 1.5, "dash": "dot", "color": "#868e96", "shape": "hv"},
-            hovertemplate=_HOVER,
-        )
+    pool = go.Scatter(
+        x=list(edges),
+        y=_stepped([None] * first + list(capacity[first:])),  # a gap where its history has not begun
+        name="GPUs in the pool",
+        meta={"kind": "capacity"},
+        mode="lines",
+        line={"width": 1.5, "dash": "dot", "color": "#868e96", "shape": "hv"},
+        hovertemplate=_HOVER,
     )
-    figure.update_xaxes(type="date", title_text="Time", hoverformat="%b %-d, %Y %H:%M:%S")
-    figure.update_yaxes(title_text="GPUs", rangemode="tozero", zeroline=False, nticks=6)
-    figure.update_layout(hovermode="x unified", meta={"kind": kind})
-    values = as_json(figure)
+    values = figure(
+        [pool],
+        xaxis={"type": "date", "title": {"text": "Time"}, "hoverformat": "%b %-d, %Y %H:%M:%S"},
+        yaxis={"title": {"text": "GPUs"}, "rangemode": "tozero", "zeroline": False, "nticks": 6},
+        hovermode="x unified",
+        meta={"kind": kind},
+    )
     # Plotly's checks take longer than all else; what an area is made of does not change.
     values["data"] = [*traces, *values["data"]]
     return values

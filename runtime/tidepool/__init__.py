@@ -1,3 +1,72 @@
-"""Tidepool's runtime: what training scripts and executors share. Importing it never imports torch."""
+"""Tidepool: the client of a cluster, and what training scripts and executors share.
 
-__version__ = "0.1.0"
+    import tidepool
+
+    job = tidepool.submit("train.py", "--epochs", "5")
+    for line in job.logs(follow=True):
+        print(line)
+
+Names below are loaded when they are first used: importing this loads neither torch nor httpx.
+"""
+
+from importlib import import_module
+
+from tidepool.version import VERSION
+
+__version__ = VERSION
+
+#: As of `typing`, whose import takes longer than all of this: type checkers know the name.
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from tidepool.client.api import Client
+    from tidepool.client.default import datasets, job, jobs, models, submit
+    from tidepool.client.errors import (
+        Conflict,
+        InvalidRequest,
+        JobFailed,
+        MissingPackage,
+        NotAllowed,
+        NotFound,
+        NotLoggedIn,
+        TidepoolError,
+        Unreachable,
+    )
+    from tidepool.client.training import Job
+
+__all__ = [
+    "Client",
+    "Conflict",
+    "InvalidRequest",
+    "Job",
+    "JobFailed",
+    "MissingPackage",
+    "NotAllowed",
+    "NotFound",
+    "NotLoggedIn",
+    "TidepoolError",
+    "Unreachable",
+    "datasets",
+    "job",
+    "jobs",
+    "models",
+    "submit",
+]
+
+#: Names that the errors' module does not have -> the module below `tidepool.client` that does.
+_MODULES = {
+    "Client": "api",
+    "Job": "training",
+    **dict.fromkeys(("datasets", "job", "jobs", "models", "submit"), "default"),
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'tidepool' has no attribute {name!r}")
+    found: object = getattr(import_module(f"tidepool.client.{_MODULES.get(name, 'errors')}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

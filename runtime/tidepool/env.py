@@ -6,6 +6,7 @@ The shim writes these variables before it runs the script. Off the cluster none 
 
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from tidepool.protocol import LaunchSpec, from_json
 __all__ = [
     "RankContext",
     "ask_for_reproducible_kernels",
+    "command_environment",
     "data_folder",
     "fault_spec",
     "log_folder",
@@ -26,6 +28,7 @@ __all__ = [
     "result_folder",
     "share_fabric_home",
     "share_faults",
+    "site_of",
     "take_nccl_errors",
     "training_id",
 ]
@@ -81,6 +84,11 @@ def rank_environment(context: RankContext, launch_file: Path) -> dict[str, str]:
     }
 
 
+def site_of(environment: Path) -> Path:
+    """Where a virtual environment's packages are."""
+    return environment / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+
+
 def rank_context() -> RankContext | None:
     """This process's place in a job, or None off the cluster."""
     launch_file = os.environ.get("TIDEPOOL_LAUNCH")
@@ -96,6 +104,21 @@ def rank_context() -> RankContext | None:
         launch=from_json(LaunchSpec, json.loads(Path(launch_file).read_text())),
         target_revision=int(os.environ["TIDEPOOL_TARGET_REVISION"]),
     )
+
+
+def command_environment() -> dict[str, str]:
+    """Variables of a command that runs in this rank's place: a node of one device, whichever rank of its host it is.
+
+    `python` and `torchrun` are those of this process. Scripts for WMLA start `torchrun` by the names of WMLA's.
+    """
+    values, number = dict(os.environ), int(os.environ.get("LOCAL_RANK", "0"))
+    rank, size = values.get("RANK", "0"), values.get("WORLD_SIZE", "1")
+    if "RANK" in values:
+        values |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": rank, "GROUP_WORLD_SIZE": size}
+        if values.get("CUDA_VISIBLE_DEVICES"):
+            values["CUDA_VISIBLE_DEVICES"] = values["CUDA_VISIBLE_DEVICES"].split(",")[number]
+    values["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), values.get("PATH", os.defpath)])
+    return values | {"NODE_RANK": rank, "WMLA_NWORKER": size, "WMLA_WORKER_NDEVICE": "1"}
 
 
 def data_folder() -> Path:

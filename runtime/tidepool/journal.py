@@ -49,10 +49,11 @@ def read_journal(path: Path) -> list[Entry]:
     return [entry for line in lines if (entry := entry_from_json(line["kind"], line["data"]))]
 
 
-def replace_file(path: Path, text: str) -> None:
-    """Write `text` aside and give it its name: nobody ever sees a part of it."""
+def replace_file(path: Path, text: str, *, mode: int = 0o666) -> None:
+    """Write `text` aside and give it its name: nobody ever sees a part of it. mode: before the umask."""
     unfinished = path.with_name(f".{path.name}.new")
-    unfinished.write_text(text)
+    with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w") as file:
+        file.write(text)
     unfinished.rename(path)
 
 

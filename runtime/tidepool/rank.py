@@ -9,6 +9,7 @@ import json
 import os
 import runpy
 import signal
+import site
 import socket
 import sys
 import threading
@@ -22,7 +23,7 @@ from typing import NoReturn
 
 from tidepool import procfs, wmla
 from tidepool.endings import ERROR_FILE, FATAL_FILE
-from tidepool.env import RankContext, rank_environment
+from tidepool.env import RankContext, rank_environment, site_of
 from tidepool.gang import take_place
 from tidepool.journal import replace_file
 from tidepool.nics import interface_variables, interfaces
@@ -64,6 +65,8 @@ class RankStart:
     #: None: there are no GPUs; hide those that the machine may have.
     slots_per_gpu: int | None
     shim_pid: int
+    #: Folder of the virtual environment with what the job requires; "": it requires nothing.
+    environment: str = ""
 
 
 def inherited_environment(environment: dict[str, str]) -> dict[str, str]:
@@ -82,7 +85,8 @@ def run_rank(start: RankStart, link: socket.socket) -> NoReturn:
         _set_environment(start)
         procfs.set_title(start.context.title())
         threading.Thread(target=_end_with_shim, args=(link,), name="shim-watch", daemon=True).start()
-        _enter_code_folder(start.context)
+        required = _enter_environment(start.environment)
+        _enter_code_folder(start.context, required)
         if start.context.launch.engine != "elastic":
             os.environ.update(take_place(start.context, slots_per_gpu=start.slots_per_gpu))
             if wmla.COMPAT in start.context.launch.compat and os.environ.get("RANK", "0") == "0":
@@ -160,7 +164,24 @@ def _tell_of_group(link: socket.socket) -> None:
         time.sleep(_GROUP_LOOK_SECONDS)
 
 
-def _enter_code_folder(context: RankContext) -> None:
+def _enter_environment(environment: str) -> list[str]:
+    """Be a process of the virtual environment, as are those that it starts; return the folders of its packages."""
+    if not environment:
+        return []
+    folder, own = Path(environment), Path(sys.executable).parent
+    os.environ["VIRTUAL_ENV"] = environment
+    os.environ["PATH"] = os.pathsep.join([str(folder / "bin"), str(own), os.environ.get("PATH", os.defpath)])
+    sys.executable = str(folder / "bin" / "python")
+    if "multiprocessing.spawn" in sys.modules:
+        sys.modules["multiprocessing.spawn"].set_executable(sys.executable)
+    before = set(sys.path)
+    site.addsitedir(str(site_of(folder)))
+    added = [entry for entry in sys.path if entry not in before]
+    sys.path[:] = [entry for entry in sys.path if entry in before]
+    return added
+
+
+def _enter_code_folder(context: RankContext, required: list[str]) -> None:
     script = _script(context)
     os.chdir(context.launch.code_folder)
     sys.argv = [str(script), *context.launch.arguments]
@@ -171,7 +192,7 @@ def _enter_code_folder(context: RankContext) -> None:
         if script.parent != Path(context.launch.code_folder):  # the model's own modules come before ours of that name
             compat.insert(0, context.launch.code_folder)
     installed = [entry for entry in sys.path if Path(entry).resolve() != _RUNTIME_ROOT]
-    sys.path[:] = [str(script.parent), *compat, *_asked_for(context), *installed, str(_RUNTIME_ROOT)]
+    sys.path[:] = [str(script.parent), *compat, *_asked_for(context), *required, *installed, str(_RUNTIME_ROOT)]
     if "numpy" in sys.modules:  # the fork copied its generator: without this all ranks draw the same numbers
         sys.modules["numpy"].random.seed()
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["RECORDED_FILE", "RecordedMetrics"]
+__all__ = ["RECORDED_FILE", "RecordedMetrics", "shown"]
 
 #: In the attempt's folder: leads to the file of rank 0.
 RECORDED_FILE = "evaluation-metrics.txt"
@@ -77,11 +77,12 @@ def _metrics(group: str, values: Mapping[str, Mapping[str, str]]) -> dict[str, f
         except ValueError:  # a text, which no curve can show
             continue
         prefix = "" if group == _TRAINING or name.startswith(f"{group}_") else f"{group}_"
-        found[f"{prefix}{name}"] = _shown(name, value)
+        found[f"{prefix}{name}"] = shown(name, value)
     return found
 
 
-def _shown(name: str, value: float) -> float | None:
+def shown(name: str, value: float) -> float | None:
+    """A metric as charts draw it: what is not finite is None, an accuracy in percent. One of 1 or less is a share."""
     if not math.isfinite(value):
         return None
-    return 100 * value if name == "accuracy" and 0 <= value <= 1 else value
+    return 100 * value if name.endswith("accuracy") and 0 <= value <= 1 else value

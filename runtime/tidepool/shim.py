@@ -98,7 +98,8 @@ class Shim:
         self._recall()
         self._journal = Journal(journal_path(spec))
         self._launch_file = Path(spec.launch.folder) / f"launch.{spec.host}.json"
-        replace_file(self._launch_file, json.dumps(to_json(spec.launch)))
+        # It holds the values of the job's variables, and others may look into RESULT_DIR.
+        replace_file(self._launch_file, json.dumps(to_json(spec.launch)), mode=0o600)
         self._wakeup, self._selector = self._listen()
         self._subscribers = Subscribers(listener, self._selector, lambda: encode(self._status()), self._receive_desired)
         self._lead = ShimLink(Path(spec.launch.folder), self._selector, self._join_message, self._receive_command)
@@ -269,7 +270,8 @@ class Shim:
             spec.job, spec.attempt, member_id, spec.host, slot, spec.address, spec.launch, self._desired.target_revision
         )
         slots_per_gpu = None if spec.virtual else spec.slots_per_gpu
-        return RankStart(context, self._launch_file, f"{rank_mark(spec)}.{member_id}", slots_per_gpu, self._pid)
+        mark = f"{rank_mark(spec)}.{member_id}"
+        return RankStart(context, self._launch_file, mark, slots_per_gpu, self._pid, spec.environment)
 
     def _receive_progress(self, rank: RankProcess) -> None:
         """Read a byte: the script has begun, could train, or has formed a group. No byte: its side is closed."""

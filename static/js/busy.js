@@ -39,6 +39,11 @@ function onSubmit(event) {
   form.setAttribute("aria-busy", "true");
 }
 
+//: Whether the answer to a form is about to replace this page.
+export function isLeaving() {
+  return document.querySelector("form[aria-busy]") !== null;
+}
+
 //: Back in the history: the browser shows the page as it was left.
 function onPageShow() {
   for (const form of document.querySelectorAll("form[aria-busy]")) {

@@ -3,9 +3,6 @@
 import { asText, Figure, localTime, MAX_POINTS } from "./figure.js";
 import { clock, pauseInWords, wrapped } from "./words.js";
 
-export { MetricsChart, sizesOf } from "./curves.js";
-export { readJson } from "./figure.js";
-
 const MOVE_MS = 1_000;
 const MAX_BANDS = 7;
 //: Changes that the keyboard reaches; the table has all.

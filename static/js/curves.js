@@ -2,7 +2,7 @@
 
 import { Choices } from "./choices.js";
 import { asText, Figure, localTime, mayName, placeEnds, seenOn, themeColour } from "./figure.js";
-import { addPoint, asLine, constantRange, epochsOf, nearest, smoothed } from "./lines.js";
+import { addPoint, asLine, constantRange, epochsOf, nearest, notOnLogAxis, smoothed } from "./lines.js";
 import { atMostEvery, fetchJson } from "./live.js";
 import { clock, pauseInWords, wrapped } from "./words.js";
 
@@ -305,7 +305,11 @@ export class MetricsChart extends Figure {
     this.showZoom();
     placeEnds(this.panel.querySelector(".chart-ends"), this.canvas, this.ends());
     const every = Math.max(1, ...[...this.lines.values()].map((line) => line.every));
-    const parts = [every > 1 ? `Shown: one step in ${every}.` : "", this.leftOut.size ? `Not drawn: ${[...this.leftOut].join(", ")}.` : ""];
+    const parts = [
+      every > 1 ? `Shown: one step in ${every}.` : "",
+      this.leftOut.size ? `Not drawn: ${[...this.leftOut].join(", ")}.` : "",
+      notOnLogAxis(this.drawnLines.filter(({ trace }) => this.logRows.has(trace.yaxis) && !this.takenAway.has(trace.meta.metric))),
+    ];
     this.note.textContent = parts.filter(Boolean).join(" ");
   }
 

@@ -47,3 +47,10 @@ export function showProgress(root, progress) {
 export function press(buttons, name, value) {
   for (const button of buttons) button.setAttribute("aria-pressed", String(button.dataset[name] === value));
 }
+
+//: Where a key leads from place `at` (-1: none yet) of `count` in a row; undefined for keys that lead nowhere.
+export function placeAfter(key, at, count) {
+  if (["ArrowRight", "ArrowDown"].includes(key)) return (at + 1) % count;
+  if (["ArrowLeft", "ArrowUp"].includes(key)) return (Math.max(at, 0) + count - 1) % count;
+  return { Home: 0, End: count - 1 }[key];
+}

@@ -1,5 +1,5 @@
 // Picks a folder of the server, by pointer or by keyboard: <button data-browse="<id of the field>" data-what="training
-// folder"> in a form with `data-folders`. The server says what may be seen.
+// folder"> in a form with `data-folders`. The server says what may be seen. With `data-files=".py"`, also such a file.
 
 import { element } from "./dom.js";
 import { bytes } from "./words.js";
@@ -11,6 +11,7 @@ const more = dialog.querySelector("[data-more]");
 const pick = dialog.querySelector("[data-pick]");
 const folderIcon = dialog.querySelector("template");
 let address = "";
+let suffix = "";
 let target = null;
 let here = null;
 let asked = 0;
@@ -27,7 +28,11 @@ async function ask(path, after = "") {
 }
 
 function entryElement(entry) {
-  if (!entry.is_folder) return element("li", {}, element("span", { className: "file" }, entry.name, ` ${bytes(entry.size_bytes)}`));
+  if (!entry.is_folder) {
+    const words = [entry.name, ` ${bytes(entry.size_bytes)}`];
+    if (!suffix || !entry.name.endsWith(suffix)) return element("li", {}, element("span", { className: "file" }, ...words));
+    return element("li", {}, element("button", { type: "button", className: "file", click: () => take(entry.path) }, ...words));
+  }
   const icon = folderIcon.content.cloneNode(true);
   return element("li", {}, element("button", { type: "button", click: () => open(entry.path) }, icon, entry.name));
 }
@@ -123,22 +128,23 @@ function onKey(event) {
   else KEYS[event.key]();
 }
 
-function take() {
-  target.value = here.path;
+function take(path) {
+  target.value = path;
   target.dispatchEvent(new Event("change", { bubbles: true }));
   dialog.close();
 }
 
 dialog.addEventListener("keydown", onKey);
 more.addEventListener("click", showMore);
-pick.addEventListener("click", take);
+pick.addEventListener("click", () => take(here.path));
 for (const button of dialog.querySelectorAll("[data-close]")) button.addEventListener("click", () => dialog.close());
 dialog.addEventListener("close", () => target?.focus());
 
 //: Opens where the field points to, else at the root.
 async function browse(opener) {
   target = document.getElementById(opener.dataset.browse);
-  address = opener.form.dataset.folders;
+  address = opener.form.getAttribute("data-folders"); // a field named "dataset" hides the form's own
+  suffix = opener.dataset.files ?? "";
   dialog.querySelector("h2").textContent = `Pick the ${opener.dataset.what}`;
   dialog.showModal();
   if (!target.value || !(await open(target.value))) await open("");

@@ -1,9 +1,11 @@
-// What every page has: the theme menu, relative times, rows that are links, and tabs that can be shared.
+// What every page has: the theme menu, relative times, rows that are links, and what it imports.
 
 import "./ask.js";
 import "./busy.js";
 import { showHelp } from "./keys.js";
+import "./menus.js";
 import { showPalette } from "./palette.js";
+import "./tabs.js";
 import { exactTime, relativeTime } from "./words.js";
 
 const systemDark = matchMedia("(prefers-color-scheme: dark)");
@@ -37,15 +39,6 @@ function openRow(event) {
   else location.assign(row.dataset.href);
 }
 
-function openTabOfAddress() {
-  const tab =
-    location.hash &&
-    document.querySelector(
-      `[data-bs-toggle="tab"][href="${CSS.escape(location.hash)}"], [data-bs-toggle="tab"][data-bs-target="#${CSS.escape(location.hash.slice(1))}"]`,
-    );
-  if (tab) tab.click(); // as a person would: Tabler listens
-}
-
 //: What the server says on a new page is not heard by itself: a screen reader only hears what changes.
 function readNoticesAloud() {
   const words = [...document.querySelectorAll('[data-notice][role="status"]')].map((notice) => notice.firstChild.textContent);
@@ -66,14 +59,8 @@ document.getElementById("show-palette")?.addEventListener("click", showPalette);
 document.getElementById("show-help")?.addEventListener("click", showHelp);
 systemDark.addEventListener("change", applyTheme);
 document.addEventListener("click", openRow);
-document.addEventListener("shown.bs.tab", (event) => {
-  const target = event.target.dataset.bsTarget;
-  if (target) history.replaceState(null, "", target);
-});
-addEventListener("hashchange", openTabOfAddress);
 
 applyTheme();
 refreshTimes();
 setInterval(refreshTimes, 10_000);
-openTabOfAddress();
 readNoticesAloud();

@@ -1,6 +1,7 @@
 // Parts of a page that the server renders anew. Their `hx-get` says from where; idiomorph changes only what differs, so
 // that focus, selection, scrolling, and what a person has chosen or opened stay.
 
+import { isLeaving } from "./busy.js";
 import { refreshTimes } from "./frame.js";
 import { atMostEvery, isUrgent, live } from "./live.js";
 
@@ -59,9 +60,10 @@ export function followRows(part, renew) {
   follow();
 }
 
-//: What is asked for regularly is asked for only while it can be seen.
+//: What is asked for regularly is asked for only while it can be seen, and not once a form's answer replaces the page:
+//: what the form deletes has no part to show any more.
 document.addEventListener("htmx:beforeRequest", (event) => {
-  const isSeen = !document.hidden && (event.detail.requestConfig.triggeringEvent?.type === "fresh" || event.target.checkVisibility());
+  const isSeen = !isLeaving() && !document.hidden && (event.detail.requestConfig.triggeringEvent?.type === "fresh" || event.target.checkVisibility());
   if (!isSeen) event.preventDefault();
 });
 

@@ -63,7 +63,7 @@ function onKey(event) {
   if (event.altKey || event.isComposing) return;
   const name = nameOf(event);
   const hasControl = name.startsWith("Ctrl+");
-  if (!hasControl && (areKeysOff() || event.target.closest?.(FIELDS) || document.querySelector("dialog[open], .offcanvas.show, .dropdown-menu.show"))) return;
+  if (!hasControl && (areKeysOff() || event.target.closest?.(FIELDS) || document.querySelector("dialog[open], :popover-open"))) return;
   const declared = declaredKeys();
   for (const way of candidates(name, event.timeStamp)) {
     const found = declared.find(({ ways }) => ways.includes(way));

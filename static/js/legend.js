@@ -34,7 +34,7 @@ export function nameOf(trace) {
 }
 
 export function keyOf({ meta, name }) {
-  return String(meta?.job ?? meta?.metric ?? meta?.kind ?? name);
+  return String(meta?.job ?? meta?.metric ?? meta?.label ?? meta?.kind ?? name);
 }
 
 //: What `asText` of figure.js made of it.

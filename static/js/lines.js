@@ -65,6 +65,12 @@ export function constantRange(values) {
   return value && values.every((other) => Math.abs(other - value) <= 1e-6 * Math.abs(value)) ? { autorangeoptions: { include: [0, 2 * value] } } : {};
 }
 
+//: What a log axis cannot show of these lines, in words.
+export function notOnLogAxis(lines) {
+  const count = lines.flatMap(({ points }) => points).filter(({ value }) => value !== null && value <= 0).length;
+  return count ? `${count} ${count === 1 ? "value of 0 or less is" : "values of 0 or less are"} not shown on a log axis.` : "";
+}
+
 export function nearest(points, key, wanted) {
   let low = 0;
   let high = points.length - 1;

@@ -52,6 +52,7 @@ function showPreview(panel, seen) {
   setField(panel, "gpus-words", gpusWords(seen));
   setField(panel, "why", (seen.then ?? seen.reason)?.text ?? "");
   setField(panel, "others", seen.others_text);
+  setField(panel, "missing", seen.missing_text);
   setField(panel, "start", seen.start_text);
   setField(panel, "end", seen.end_text || "–");
 }

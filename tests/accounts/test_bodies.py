@@ -121,3 +121,20 @@ async def test_nobody_sends_more_than_an_upload_may_have(settings: Any) -> None:
     assert refused.sent[1]["body"].startswith(b"Error 413: A request may have at most 2097152 bytes. Send a large file")
     unannounced = await Exchange(2 * 1024**2 + 1, announces=False, **known).go()
     assert (unannounced.cut_off, unannounced.read, unannounced.status) == (True, 2 * 1024**2, 413)
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [
+        *((f"multipart/form-data; boundary=a; charset={name}", 400) for name in ("zlib", "undefined", "utf-16")),
+        ("text/plain; charset=zlib", 400),
+        ("text/plain; name*=nosuch''x", 400),
+        ("application/json; charset=UTF-8", 200),
+        ('text/html; charset="utf-8"', 200),
+        ("multipart/form-data; boundary=a", 200),
+        ("\xff", 200),
+    ],
+)
+async def test_what_no_browser_sends_a_form_in_is_refused_before_django_reads_it(kind: str, status: int) -> None:
+    """Python knows charsets that decode no text: Django failed at them, for whoever asked."""
+    assert (await Exchange(3, **{"content-type": kind}).go()).status == status

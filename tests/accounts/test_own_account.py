@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import IntegrityError
 from django.test import Client
 from django.utils import timezone
 
@@ -14,7 +15,7 @@ from accounts.models import ApiToken
 from accounts.tokens import make_token
 from core.models import AuditEntry
 from core.roles import viewers
-from tests.factories import PASSWORD
+from tests.factories import PASSWORD, JobFactory
 
 pytestmark = pytest.mark.django_db
 
@@ -36,7 +37,7 @@ class TestTokens:
     def test_a_token_is_shown_once(self, alice: User, open_as: OpenAs) -> None:
         browser = open_as(alice)
 
-        answer = browser.post("/account/tokens/", {"name": "nightly", "days": "90"})
+        answer = browser.post("/account/tokens/", {"name": "nightly", "days": "90", "scope": "read"})
 
         token = shown_token(answer.content.decode())
         assert answer["Cache-Control"] == "no-store"
@@ -44,6 +45,22 @@ class TestTokens:
         assert token not in browser.get("/account/").content.decode()
         assert timedelta(days=89) < ApiToken.objects.get().expires_at - timezone.now() < timedelta(days=91)
         assert AuditEntry.objects.get().name == "nightly of alice"
+        assert ApiToken.objects.get().scope == "read"
+
+    def test_one_training_of_ones_own(self, alice: User, bob: User, open_as: OpenAs) -> None:
+        mine, others = JobFactory(owner=alice), JobFactory(owner=bob)
+        sent = {"name": "watch", "days": "30", "scope": "job"}
+        browser = open_as(alice)
+
+        refused = [browser.post("/account/tokens/", {**sent, "job": job}) for job in ("", "0", others.pk)]
+        browser.post("/account/tokens/", {**sent, "job": mine.pk})
+
+        assert [answer.status_code for answer in refused] == [400, 400, 400]
+        assert ApiToken.objects.get().scope == f"job:{mine.pk}"
+
+    def test_a_scope_that_is_none_cannot_be_stored(self, alice: User) -> None:
+        with pytest.raises(IntegrityError):
+            ApiToken.objects.create(user=alice, name="odd", digest="0", scope="everything")
 
     def test_many_each_withdrawn_alone(self, alice: User, open_as: OpenAs) -> None:
         first, second = (make_token(alice, name, None).text for name in ("one", "two"))
@@ -56,7 +73,7 @@ class TestTokens:
     def test_a_name_that_cannot_be_one_is_kept_in_the_form(self, alice: User, open_as: OpenAs, name: str) -> None:
         make_token(alice, "taken", None)
 
-        answer = open_as(alice).post("/account/tokens/", {"name": name, "days": "30"})
+        answer = open_as(alice).post("/account/tokens/", {"name": name, "days": "30", "scope": "full"})
 
         assert answer.status_code == 400
         assert answer.context["token_form"].errors["name"]
@@ -103,18 +120,24 @@ class TestTokens:
     def test_by_the_api(self, alice: User, open_as: OpenAs) -> None:
         api, soon = open_as(alice), (timezone.now() + timedelta(days=3)).isoformat()
 
-        made = api.post("/api/v1/me/tokens/", {"name": "ci", "expires_at": soon}, "application/json")
+        made = api.post("/api/v1/me/tokens/", {"name": "ci", "expires_at": soon, "scope": "submit"}, "application/json")
 
         assert made.status_code == 201
         assert with_token(made.json()["token"]) == 200
         [listed] = api.get("/api/v1/me/tokens/").json()["results"]
-        assert listed["name"] == "ci"
+        assert (listed["name"], listed["scope"]) == ("ci", "submit")
         assert "token" not in listed
         assert api.delete(f"/api/v1/me/tokens/{listed['id']}/").status_code == 204
         assert with_token(made.json()["token"]) == 401
 
     @pytest.mark.parametrize(
-        "given", [{}, {"name": 3.5, "expires_at": "yesterday"}, {"name": "ci", "expires_at": "2020-01-01T00:00Z"}]
+        "given",
+        [
+            {},
+            {"name": 3.5, "expires_at": "yesterday"},
+            {"name": "ci", "expires_at": "2020-01-01T00:00Z"},
+            {"name": "x", "scope": "all"},
+        ],
     )
     def test_the_api_says_what_does_not_fit(self, alice: User, open_as: OpenAs, given: dict[str, object]) -> None:
         answer = open_as(alice).post("/api/v1/me/tokens/", given, "application/json")

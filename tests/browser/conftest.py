@@ -1,15 +1,9 @@
 """A real web process and broker over the test's database, and a browser that looks at them."""
 
 import os
-import shutil
-import socket
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.request import urlopen
 
 import pytest
 from django.conf import settings as django_settings
@@ -17,13 +11,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
-from tests.processes import database_url
+from tests.missing import leave_out
+from tests.processes import NO_CHROMIUM, broker, find_chromium, web_process
 from tests.scene import Scene, build_scene
-from tests.waiting import wait_until
-from webapp.embedded.broker import broker_command, find_broker, is_answering, socket_url
-
-#: Where Debian and others put it. Playwright's own download works as well.
-_CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
 #: How long a test waits for what shall appear: long, because a machine that runs the suite is busy.
 PATIENCE_MS = 60_000
@@ -41,62 +31,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
-    for name in _CHROMIUM:
-        if path := shutil.which(name):
-            return path
-    message = "Chromium is missing: install the Debian package chromium."
-    if os.environ.get("CI") == "true":
-        pytest.fail(message)
-    pytest.skip(message)
+    return find_chromium() or leave_out(NO_CHROMIUM)
 
 
 @pytest.fixture(scope="session")
 def broker_url() -> Iterator[str]:
-    # Not below pytest's own folder: the path of a unix socket may have 100 bytes.
-    with tempfile.TemporaryDirectory(prefix="tp-broker-") as folder:
-        path = Path(folder, "broker.sock")
-        command = broker_command(find_broker("auto"), path, Path(folder))
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT) as process:
-            try:
-                wait_until(lambda: is_answering(path), "the broker answers")
-                yield socket_url(path)
-            finally:
-                process.terminate()
+    with broker() as address:
+        yield address
 
 
 @pytest.fixture(scope="session")
 def site(broker_url: str, django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a web process that uses the test's database and broker."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    environment = {
-        **os.environ,
-        "DJANGO_SETTINGS_MODULE": "webapp.settings",
-        "TIDEPOOL_HOME": str(django_settings.TIDEPOOL_HOME),
-        "TIDEPOOL_BROKER_URL": broker_url,
-        "TIDEPOOL_EXECUTOR_BROKER_URL": django_settings.TIDEPOOL_EXECUTOR_BROKER_URL,
-        "TIDEPOOL_DATABASE_URL": database_url(),
-    }
-    command = [
-        sys.executable,
-        "-m",
-        "uvicorn",
-        "webapp.asgi:application",
-        "--port",
-        str(port),
-        "--log-level",
-        "warning",
-    ]
-    log = tmp_path_factory.mktemp("web") / "log"
-    with log.open("wb") as output, subprocess.Popen(command, env=environment, stdout=output, stderr=output) as process:
-        try:
-            wait_until(lambda: process.poll() is not None or _answers(f"http://127.0.0.1:{port}/login/"), "web is up")
-            assert process.poll() is None, log.read_text()
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.terminate()
-            print(log.read_text())
+    with web_process(broker_url, tmp_path_factory.mktemp("web") / "log") as address:
+        yield address
 
 
 # For this package only: while Playwright runs its event loop, asynchronous tests elsewhere cannot start theirs.
@@ -159,11 +107,3 @@ def log_in(page: Page, name: str) -> None:
     cookie = visitor.cookies[django_settings.SESSION_COOKIE_NAME]
     site = page.request.get("/healthz").url.removesuffix("/healthz")  # the context alone knows the address
     page.context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": site}])
-
-
-def _answers(address: str) -> bool:
-    try:
-        with urlopen(address, timeout=2) as response:
-            return bool(response.status == 200)
-    except OSError:
-        return False

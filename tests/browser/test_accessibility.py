@@ -1,4 +1,4 @@
-"""Every page in light, dark and narrow: nothing that axe finds against WCAG 2 A and AA, no overflow, a silent console.
+"""Every page in two looks: nothing that axe finds against WCAG 2 A and AA, no overflow, a silent console.
 
 TIDEPOOL_PICTURES=test-results/pages .venv/bin/python -m pytest tests/browser/test_accessibility.py
 also writes a picture of each look of each page into that folder.
@@ -24,12 +24,16 @@ from tests.scene import Scene, user_who_can_log_in
 from tests.sitemap import addresses, staff_addresses
 from workers.join_tokens import create_join_token
 
+#: For pictures.
+FOLDER = os.environ.get("TIDEPOOL_PICTURES")
 RULES = {
     "runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]},
     "resultTypes": ["violations"],
 }
-#: Name -> theme, width and height.
-LOOKS = {"light": ("light", 1440, 900), "dark": ("dark", 1440, 900), "narrow": ("light", 390, 844)}
+#: Name -> theme, width and height. Themes change colours and widths the layout: two looks show both of each.
+LOOKS = {"light": ("light", 1440, 900), "narrow dark": ("dark", 390, 844)}
+if FOLDER:
+    LOOKS |= {"dark": ("dark", 1440, 900), "narrow light": ("light", 390, 844)}
 #: Every chart that is shown is as wide as its place.
 FILLED = """() => [...document.querySelectorAll('.chart-canvas:not(.invisible)')]
     .filter(canvas => canvas.clientWidth && canvas.querySelector('.main-svg'))
@@ -77,9 +81,9 @@ def fits(page: Page, width: int) -> bool:
 
 
 def take_picture(page: Page, address: str, look: str) -> None:
-    if folder := os.environ.get("TIDEPOOL_PICTURES"):
+    if FOLDER:
         name = re.sub(r"\W+", "-", address).strip("-") or "overview"
-        page.screenshot(path=Path(folder, f"{name}.{look}.png"), animations="disabled", full_page=look == "narrow")
+        page.screenshot(path=Path(FOLDER, f"{name}.{look}.png"), animations="disabled", full_page="narrow" in look)
 
 
 def looks_of(page: Page, address: str) -> list[tuple[object, ...]]:
@@ -158,12 +162,12 @@ def test_what_is_shown_once(scene: Scene, context: BrowserContext, complaints: l
 def test_what_opens_above_a_page(page: Page, scene: Scene) -> None:
     page.goto(f"/jobs/{scene.first.pk}/")
     page.evaluate("import('/static/js/toasts.js').then(({say}) => say('Done.', { undo: async () => {} }))")
-    for theme in ("light", "dark"):
-        look_at(page, theme)
+    for look in LOOKS:
+        look_at(page, look)
         for opener in ("#show-palette", "#show-help", "[data-opens]"):
             page.evaluate("opener => document.querySelector(opener).click()", opener)
             expect(page.locator("dialog[open]")).to_be_visible()
-            take_picture(page, opener, theme)
+            take_picture(page, opener, look)
             assert violations(page) == []
             page.keyboard.press("Escape")
 

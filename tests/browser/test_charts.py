@@ -122,6 +122,21 @@ def test_curves_are_looked_at_in_the_way_that_one_chooses(page: Page, job: Job) 
     expect(page.get_by_role("button", name="Samples", exact=True)).to_have_attribute("aria-pressed", "true")
 
 
+def test_a_log_axis_says_what_it_cannot_show(page: Page, job: Job) -> None:
+    first = MetricPoint.objects.filter(job=job, name="loss").order_by("step").values_list("pk", flat=True)[:3]
+    MetricPoint.objects.filter(pk__in=list(first)).update(value=0)
+    page.reload()
+    note = page.locator("[data-chart=metrics] .chart-note")
+    page.get_by_role("button", name="Log", exact=True).click()
+    expect(note).to_have_text("3 values of 0 or less are not shown on a log axis.")
+    page.locator("[data-chart=metrics] .chart-legend").get_by_role("button", name="Training loss").click()
+    expect(note).to_have_text("")
+    page.locator("[data-chart=metrics] .chart-legend").get_by_role("button", name="Training loss").click()
+    expect(note).not_to_have_text("")
+    page.get_by_role("button", name="Linear", exact=True).click()
+    expect(note).to_have_text("")
+
+
 def test_the_loss_is_above_the_fold_and_the_cursor_reads_all_lines(page: Page, job: Job) -> None:
     box = page.evaluate(
         f"(() => {{ const {{ yaxis }} = {CURVES}._fullLayout; return [yaxis._offset, yaxis._length]; }})()"

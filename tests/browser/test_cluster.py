@@ -17,7 +17,7 @@ from jobs.models import AllocationPoint, SlotClaim
 from scheduling.plan import PlanReason
 from tests.scene import Scene, shares
 from workers.actions import retire_host
-from workers.models import CapacityPoint
+from workers.models import CapacityPoint, GpuReading
 
 TRACE = "[data-chart=cluster-trace]"
 
@@ -112,3 +112,14 @@ def test_many_changes_are_means_and_the_file_has_all(cluster: Page, scene: Scene
     lines = Path(download.value.path()).read_text().splitlines()
     assert len(lines) > 3000
     assert "'=1+1" in lines[1]
+
+
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (390, 844)])
+def test_tiles_show_the_whole_of_how_busy_a_gpu_is(page: Page, scene: Scene, width: int, height: int) -> None:
+    GpuReading.objects.update(utilisation_percent=100)
+    page.set_viewport_size({"width": width, "height": height})
+    for address in ("/", f"/jobs/{scene.first.pk}/"):
+        page.goto(address)
+        notes = page.locator(".slot-note:text-is('100 % busy')")
+        expect(notes.first).to_be_visible()
+        assert all(notes.evaluate_all("(notes) => notes.map((note) => note.scrollWidth <= note.clientWidth)"))

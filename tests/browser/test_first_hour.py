@@ -1,13 +1,21 @@
 """The first hour of a new user: a script is dropped and started; clicks are counted, and each look is looked at."""
 
+import os
+import re
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import BrowserContext, Locator, Page, expect
 
-from jobs.models import Job
+from jobs.models import InstanceGroup, Job
+from tests.browser.conftest import listen, log_in
 from tests.browser.test_accessibility import LOOKS, fits, look_at, take_picture, violations
-from tests.scene import Scene
+from tests.browser.test_datasets import check_all
+from tests.datasets.cifar_files import write_cifar
+from tests.scene import Scene, user_who_can_log_in
+from tests.test_architecture import ROOT
 
 SCRIPT = """
 import argparse
@@ -37,6 +45,17 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture
+def site_home() -> Iterator[Path]:
+    """That of the web process, with empty folders for data and models."""
+    home = Path(os.environ["TIDEPOOL_HOME"])
+    for name in ("data", "models"):
+        (home / name).mkdir(exist_ok=True)
+    yield home
+    for name in ("data", "models"):
+        shutil.rmtree(home / name)
+
+
 def test_a_plain_script_takes_four_clicks(page: Page, scene: Scene, folder: Path, complaints: list[str]) -> None:
     page.add_init_script(COUNT)
     page.goto("/")
@@ -53,6 +72,81 @@ def test_a_plain_script_takes_four_clicks(page: Page, scene: Scene, folder: Path
     assert clicks <= 4
     job = Job.objects.latest("pk")
     assert (job.dataset, job.max_slots, job.model.engine) == (None, 1, "single")
+    assert complaints == []
+
+
+def test_the_tutorial_takes_thirty_clicks(
+    scene: Scene, context: BrowserContext, site_home: Path, complaints: list[str]
+) -> None:
+    """From an empty home to two trainings that share its GPUs, by what is shortest here; IBM's way has more steps."""
+    user_who_can_log_in("carol", is_staff=True)
+    page = context.new_page()
+    listen(page, complaints)
+    page.add_init_script(COUNT)
+    log_in(page, "carol")
+    data = write_cifar(site_home / "data/cifar10")
+    shutil.copytree(ROOT / "examples/resnet-cifar", site_home / "models/resnet-cifar")
+    choices = 0
+
+    def choose(select: Locator, label: str) -> None:
+        """Two presses with a pointer: on the field, and on the choice."""
+        nonlocal choices
+        choices += 1
+        select.select_option(label=label)
+
+    def menu(name: str) -> None:
+        page.get_by_role("navigation", name="Main").get_by_role("link", name=name, exact=True).click()
+        page.get_by_role("heading", level=1, name=name, exact=True).wait_for()
+
+    page.goto("/")
+    menu("Resource groups")
+    page.get_by_role("link", name="Create a Resource Group").click()
+    page.get_by_label("Resource group name").fill("TutorialHosts")
+    page.get_by_role("button", name="Create", exact=True).click()
+    menu("Instance groups")
+    page.get_by_role("link", name="New", exact=True).click()
+    page.get_by_role("listitem").filter(has_text="dli-sig-template-2-2-0").get_by_role("link").click()
+    page.get_by_label("Instance group name").fill("elastic")
+    choose(page.get_by_label("Resource group", exact=False), "TutorialHosts")
+    page.get_by_role("button", name="Create and Deploy Instance Group").click()
+    expect(page.get_by_text("2 of 2 hosts are ready, with 8 GPUs.")).to_be_visible()
+    menu("Datasets")
+    page.get_by_role("link", name="New dataset").click()
+    page.get_by_role("link", name=re.compile("^Any")).click()
+    page.get_by_label("Dataset name").fill("cifar")
+    page.get_by_role("textbox", name=re.compile("^Training folder")).fill(str(data / "train_db"))
+    page.get_by_role("textbox", name=re.compile("^Testing folder")).fill(str(data / "test_db"))
+    page.get_by_role("button", name="Create", exact=True).click()
+    page.get_by_role("heading", level=1, name="cifar").wait_for()
+    check_all()
+
+    page.get_by_role("link", name="Train", exact=True).click()
+    page.get_by_label("Or a folder or a .py file on the server").fill("resnet-cifar")
+    page.keyboard.press("Enter")
+    expect(page.locator("#code [data-field=said]")).to_contain_text("elastic-main.py is version 1")
+    choose(page.locator("#id_dataset"), "cifar")
+    page.get_by_label("Name of the training").fill("T1")
+    page.get_by_role("button", name="Start training").click()
+    page.get_by_role("heading", level=1, name="T1").wait_for()
+    page.get_by_role("link", name="Clone training").click()
+    page.get_by_label("Name of the training").fill("T2")
+    page.get_by_role("button", name="Start training").click()
+    page.get_by_role("heading", level=1, name="T2").wait_for()
+    page.get_by_label("Priority").fill("10000")
+    page.get_by_role("button", name="Save changes").click()
+    expect(page.get_by_text("Changed: the scheduler decides again at once.").first).to_be_visible()
+    menu("Usage")
+    page.get_by_role("link", name="By job").click()
+    page.locator("[data-chart=usage-allocation]").get_by_role("button", name="Table").click()
+
+    assert int(page.evaluate("sessionStorage.clicks")) + 2 * choices <= 30
+    group = InstanceGroup.objects.get(name="elastic")
+    assert (group.policy, group.preemption) == ("fairshare", True)
+    first, second = Job.objects.filter(instance_group=group).order_by("pk")
+    assert [(job.name, job.model.engine, job.max_slots, job.priority) for job in (first, second)] == [
+        ("T1", "elastic", 8, 5000),
+        ("T2", "elastic", 8, 10_000),
+    ]
     assert complaints == []
 
 
@@ -86,7 +180,7 @@ def test_a_folder_is_asked_about_and_every_look_is_in_order(
     assert complaints == []
 
 
-def test_what_is_dropped_is_taken(page: Page, scene: Scene, complaints: list[str]) -> None:
+def test_what_is_dropped_or_picked_is_taken(page: Page, scene: Scene, site_home: Path, complaints: list[str]) -> None:
     page.goto("/jobs/new/")
     page.evaluate(
         """(text) => {
@@ -98,4 +192,18 @@ def test_what_is_dropped_is_taken(page: Page, scene: Scene, complaints: list[str
     )
     expect(page.locator("#code [data-field=said]")).to_contain_text("dropped.py is version 1 of your model dropped.")
     expect(page.get_by_label("Model").locator("option:checked")).to_have_text("dropped")
+    (site_home / "models/there.py").write_text(SCRIPT)
+    page.evaluate(
+        """() => {
+          const data = new DataTransfer();
+          data.setData("text/plain", "there.py");
+          document.getElementById("code").dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true }));
+        }""",
+    )
+    expect(page.locator("#code [data-field=said]")).to_contain_text("there.py is version 1 of your model there.")
+    (site_home / "models/picked.py").write_text(SCRIPT)
+    page.locator("#code-path").fill("")
+    page.get_by_role("button", name="Browse for the folder of the code").click()
+    page.get_by_role("dialog").get_by_role("button", name="picked.py").click()
+    expect(page.locator("#code [data-field=said]")).to_contain_text("picked.py is version 1 of your model picked.")
     assert complaints == []

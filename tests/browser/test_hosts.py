@@ -187,7 +187,7 @@ def test_a_machine_is_let_in_by_a_command_that_is_shown_once(carols: Page) -> No
     expect(carols.locator("#tokens tbody tr")).to_have_count(1)
     assert violations(carols) == []
     take_picture(carols, "/hosts/join made", "light")
-    look_at(carols, "narrow")
+    look_at(carols, "narrow dark")
     assert fits(carols, 390)
     take_picture(carols, "/hosts/join made", "narrow")
 

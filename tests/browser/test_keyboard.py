@@ -139,6 +139,27 @@ def test_the_drawer_takes_the_focus_and_gives_it_back(page: Page) -> None:
     expect(button).to_be_focused()
 
 
+def test_a_menu_is_walked_by_arrows_and_gives_the_focus_back(page: Page) -> None:
+    button = page.get_by_role("button", name="Account of alice")
+    button.focus()
+    page.keyboard.press("ArrowDown")
+    items = page.locator("#account-menu .menu-item")
+    expect(items.first).to_be_focused()
+    expect(page.locator("#account-menu")).to_be_visible()
+    page.keyboard.press("ArrowUp")
+    expect(items.last).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.locator("#account-menu")).to_be_hidden()
+    expect(button).to_be_focused()
+
+    for _ in range(3):
+        page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(button).to_be_focused()
+
+
 def test_moments_are_rendered_as_the_browser_would_say_them(page: Page) -> None:
     now = datetime(2026, 3, 1, 12, tzinfo=UTC)
     moments = [now - timedelta(seconds=s) for s in (0, 1.4, 2, 59, 60, 3_599, 7_200, 86_400, 200_000, -5, -90)]

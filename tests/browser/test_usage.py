@@ -63,6 +63,16 @@ def test_a_gpu_that_is_given_back_is_seen_at_the_right_edge(page: Page, query: s
     assert shown[-1] - shown[0] == pytest.approx(minutes * 60_000, rel=0.01), "the window that it began with"
 
 
+def test_each_holder_is_taken_away_by_itself(page: Page) -> None:
+    open_usage(page, "range=1h&by=job")
+    names = page.locator(f"{CHART} .chart-legend button")
+    for pressed in ("false", "true"):
+        names.get_by_text("T1 digits-cnn").click()
+        expect(names.filter(has_text="T1")).to_have_attribute("aria-pressed", pressed)
+        expect(names).to_have_text(["T2 digits-cnn", "T1 digits-cnn", "GPUs in the pool"])
+        expect(names.filter(has_text="T2")).to_have_attribute("aria-pressed", "true")
+
+
 def test_the_table_and_the_files_say_what_the_chart_draws(page: Page) -> None:
     open_usage(page, "range=1h&by=job")
     page.locator(CHART).get_by_role("button", name="Table").click()

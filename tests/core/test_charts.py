@@ -71,6 +71,11 @@ def test_jobs_of_one_colour_have_different_patterns(job: int) -> None:
     assert one.colour == later.colour
 
 
+def test_no_two_of_312_in_a_row_share_letter_and_colour() -> None:
+    looks = [job_look(job) for job in range(1, 313)]
+    assert len({(look.letter, look.colour) for look in looks}) == 312
+
+
 def test_style_sheet_has_the_same_colours() -> None:
     styled = dict(re.findall(r"\.job-(\d+) \{ --job: (#[0-9a-f]{6});", STYLES.read_text()))
 

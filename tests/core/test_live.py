@@ -2,22 +2,33 @@
 
 import json
 import math
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 import redis
-from django.db import transaction
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from core import live
 from core.models import Topic
 
 
 class RecordingBroker:
+    """Its pipelines, too."""
+
     def __init__(self) -> None:
         self.sent: list[dict] = []
+        self.round_trips = 0
+
+    def pipeline(self, transaction: bool) -> AbstractContextManager["RecordingBroker"]:
+        return nullcontext(self)
 
     def publish(self, channel: str, payload: str) -> None:
         assert channel == live.LIVE_CHANNEL
         self.sent.append(json.loads(payload))
+
+    def execute(self) -> None:
+        self.round_trips += 1
 
 
 @pytest.fixture
@@ -39,6 +50,24 @@ def test_numbers_each_topic_without_gaps(broker: RecordingBroker, django_capture
 
 
 @pytest.mark.django_db(transaction=True)
+def test_news_of_many_topics_cost_as_much_as_news_of_one(broker: RecordingBroker) -> None:
+    def cost(topics: int) -> int:
+        with CaptureQueriesContext(connection) as queries:
+            live.publish_all("state", {f"job.{number}": {"step": number} for number in range(topics)})
+        return len(queries)
+
+    live.publish_all("append", {"job.0": {}, "job.1": {}})
+    assert cost(2) == cost(1)
+    cost(60)  # most of them are new
+
+    sent = [(event["topic"], event["seq"]) for event in broker.sent]
+    assert sent[:5] == [("job.0", 1), ("job.1", 1), ("job.0", 2), ("job.1", 2), ("job.0", 3)]
+    assert sent[5:] == [("job.0", 4), ("job.1", 3), *((f"job.{number}", 1) for number in range(2, 60))]
+    assert live.current_seqs(["job.0", "job.1", "job.59"]) == {"job.0": 4, "job.1": 3, "job.59": 1}
+    assert broker.round_trips == 4
+
+
+@pytest.mark.django_db(transaction=True)
 def test_sends_only_what_was_committed(broker: RecordingBroker) -> None:
     with transaction.atomic():
         live.publish("job.1", "state", {"step": 1})
@@ -51,8 +80,8 @@ def test_sends_only_what_was_committed(broker: RecordingBroker) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_broker_that_is_down_does_not_fail_the_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Down:
-        def publish(self, channel: str, payload: str) -> None:
+    class Down(RecordingBroker):
+        def execute(self) -> None:
             raise redis.ConnectionError("connection refused")
 
     monkeypatch.setattr(live, "connect", Down)

@@ -164,7 +164,7 @@ def test_half_an_unpacked_archive_is_unpacked_again(alice, home, monkeypatch):
 
 def test_states_and_progress_are_published(waiting, django_capture_on_commit_callbacks, monkeypatch):
     sent = []
-    monkeypatch.setattr("core.live._send", sent.append)
+    monkeypatch.setattr("core.live._send", sent.extend)
     monkeypatch.setattr(control, "_TELL_SECONDS", 0)
     with django_capture_on_commit_callbacks(execute=True):
         turn()
@@ -244,11 +244,12 @@ def test_picked_folders_that_do_not_fit_leave_nothing(alice, home, picked, value
 
 def test_a_job_needs_a_ready_dataset(alice, waiting, submission):
     wanted = job_actions.Submission(**{**submission, "dataset": "large"})
-    with pytest.raises(InvalidSubmission, match="Version 1 of the dataset large waits for its check"):
+    with pytest.raises(InvalidSubmission) as refusal:
         job_actions.submit(wanted, alice)
+    assert list(refusal.value.fields) == ["dataset"]
     claim = claim_next(timezone.now())
     note_progress(claim, 0.4)
-    with pytest.raises(InvalidSubmission, match=r"is being checked \(40%\)"):
+    with pytest.raises(InvalidSubmission, match=r"\(40%\)"):
         job_actions.submit(wanted, alice)
     check(Claim(claim.version, claim.token))
     assert job_actions.submit(wanted, alice).dataset == waiting
@@ -290,10 +291,11 @@ def test_what_a_training_used_stays(alice, waiting):
     turn()
     JobFactory(dataset=waiting)
     second = register(alice, DatasetRegistration("large", Source(path=waiting.path)))
-    with pytest.raises(Conflict, match="large cannot be deleted: 1 training has used it"):
+    with pytest.raises(Conflict) as of_all:
         delete_dataset(alice, waiting.dataset)
-    with pytest.raises(Conflict, match="Version 1 of large cannot be deleted"):
+    with pytest.raises(Conflict) as of_version:
         delete_version(alice, waiting)
+    assert (of_all.value.code, of_version.value.code) == ("in_use", "in_use")
     delete_version(alice, second)
     with pytest.raises(Conflict, match="the only one"):
         delete_version(alice, waiting)
@@ -309,7 +311,7 @@ def test_only_owners_and_staff_change_a_dataset(alice, bob, carol, waiting):
         lambda user: delete_version(user, waiting),
         lambda user: check_again(user, waiting),
     ):
-        with pytest.raises(NotAllowed, match="Only the owner of large"):
+        with pytest.raises(NotAllowed):
             change(bob)
     delete_dataset(carol, waiting.dataset)
     assert not Dataset.objects.exists()

@@ -112,12 +112,11 @@ class LocalServices:
         here = [self._here(str(word), service) for word in words]
         program = {
             "python": [sys.executable],
-            "uvicorn": [sys.executable, "-m", "uvicorn"],
             "celery": [sys.executable, "-m", "celery"],
             # The same program under its older name, and where the image has its port and folder.
             "valkey-server": ["redis-server", "--port", str(self.broker_port), "--bind", "127.0.0.1"],
         }.get(here[0], here[:1])
-        changed = {"/data": str(self.state / "valkey"), "8000": str(self.web_port), "0.0.0.0": "127.0.0.1"}
+        changed = {"/data": str(self.state / "valkey"), "http:8000": f"http:{self.web_port}", "0.0.0.0": "127.0.0.1"}
         return [*program, *(changed.get(word, word) for word in here[1:])]
 
     def _check(self, service: str, test: list[str]) -> list[str]:

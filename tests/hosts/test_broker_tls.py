@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.hosts.machines import Machine, Network
+from tests.missing import leave_out
 from tests.waiting import wait_until
 
 # Chromium drops its requests when an interface comes or goes: not beside the browser tests.
@@ -79,7 +80,7 @@ def said(machine: Machine, network: Network, trusted: str, query: str = "") -> l
 
 def test_only_the_right_certificate_is_taken(machines: Callable[[int], Network]) -> None:
     if shutil.which("redis-server") is None or shutil.which("openssl") is None:
-        pytest.skip("redis-server or openssl is missing")
+        leave_out("redis-server or openssl is missing")
     network = machines(1)
     [machine] = network.machines
     certificate(network.shared, "right", network.here)

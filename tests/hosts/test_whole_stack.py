@@ -8,6 +8,7 @@ import pytest
 from tests.hosts.machines import ROOT, Network
 from tests.hosts.site import FAKETIME, Site, running_site
 from tests.journey.training import Training
+from tests.missing import leave_out
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.root, pytest.mark.long]
@@ -29,7 +30,7 @@ def hosts(site: Site) -> dict[str, dict[str, object]]:
 
 def test_hosts_with_wrong_clocks_are_named_and_train_plain_ddp_together(machines: Callable[[int], Network]) -> None:
     if not FAKETIME.exists():
-        pytest.skip("libfaketime is missing: sudo apt-get install libfaketime")
+        leave_out("libfaketime is missing: sudo apt-get install libfaketime")
     with running_site(machines(3)) as site:
         joined(site)
         wait_until(lambda: [host["state"] for host in hosts(site).values()] == ["ONLINE"] * 3, site.story)

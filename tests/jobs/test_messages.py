@@ -25,8 +25,9 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         "leaves h2 and h3 once other GPUs are free; 1 of them is being given back by T2.",
     ),
     "by_priority": (
-        {**SHARE, "others_count": 2, "total_priority": 20000},
-        "3 of 8 GPUs: shared by priority with 2 other trainings (5000 of 20000 in all).",
+        {**SHARE, "others_count": 2, "sharing_count": 1, "shared": 5, "total_priority": 10000},
+        "3 of 8 GPUs: 5 of them are shared by priority with 1 other training (5000 of 10000 in all); the rest have the "
+        "least or the most that they can have.",
     ),
     "compared": (
         {**SHARE, "others": [STRANGER]},
@@ -36,6 +37,15 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         {**SHARE, "others_count": 2, "others_slots": 5},
         "3 of 8 GPUs: the most the 2 other trainings can use is 5.",
     ),
+    "others_limits": (
+        {**SHARE, "others_count": 2, "others_slots": 5},
+        "3 of 8 GPUs: 2 other trainings have 5, each the least or the most that it can have.",
+    ),
+    "limited": (
+        {**SHARE, "floor": 3, "before": 5},
+        "3 of 8 GPUs: it keeps 3 of the 5 that it had, as its group gives GPUs back.",
+    ),
+    "below_minimum": ({**SHARE, "min_slots": 4}, "3 of 8 GPUs: it keeps what it has, though it needs 4."),
     "others_have": ({**SHARE, "others_count": 1, "others_slots": 5, "others": [OTHER]}, "3 of 8 GPUs: T2 has 5."),
     "floor": ({**SHARE, "floor": 3}, "3 of 8 GPUs: the least it needs is 3."),
     "floor_of_other": ({**SHARE, "floor": 5, "others": [OTHER]}, "3 of 8 GPUs: the least T2 needs is 5."),
@@ -51,21 +61,31 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         "2 GPUs: stays, though 3 hosts take nothing new, because its minimum of 2 fits nowhere else.",
     ),
     "reclaimed": (
-        {"before": 1},
+        {"before": 1, "continues": False, "loses_minutes": 9},
         "Stops for now and gives back 1 GPU: other groups are entitled to them; others of its group's GPUs are free "
-        "for it.",
+        "for it; it will begin again from nothing, unless its script saves now.",
     ),
     "stopped_by_priority": (
+        {"before": 2, "priority": 7000, "others": [OTHER], "continues": True, "loses_minutes": 9},
+        "Stops for now and gives back 2 GPUs: T2 has a higher priority than yours (10000 to 7000); at most 9 "
+        "GPU-minutes of work since its last checkpoint are lost.",
+    ),
+    "gave_way": (
         {"before": 2, "priority": 7000, "others": [OTHER]},
-        "Stops for now and gives back 2 GPUs: T2 has a higher priority than yours (10000 to 7000).",
+        "Stops for now and gives back 2 GPUs: they are reserved for T2, which came first and needs "
+        f"{OTHER['min_slots']} GPU{'s' * (OTHER['min_slots'] > 1)}.",
+    ),
+    "held_back_for": (
+        {"min_slots": 1, "reserved": 6, "reserved_at": 0, "first": OTHER},
+        "Waits: T2 came first and needs 6 GPUs at once, which are kept for it from 01 Jan 00:00 UTC at the latest.",
     ),
     "closed": (
         {"group": "vision"},
         "Waits: its instance group vision is stopped, and nothing starts there until it is started.",
     ),
     "given_back": (
-        {"missing": 2, "target": 4, **GIVERS, "givers_count": 9},
-        "Waits: 2 of 4 GPUs are being given back by 9 trainings.",
+        {"missing": 3, "target": 4, **GIVERS, "givers_count": 9, "givers_slots": 2},
+        "Waits: 2 of 4 GPUs are being given back by 9 trainings; 1 of 4 GPUs is not free yet.",
     ),
     "too_large": ({"min_slots": 5, "capacity": 4}, "Needs 5 GPUs at once: its group has 4 to share now."),
     "behind": ({"priority": 5000, "others": [OTHER]}, "Waits behind T2, which came first and needs 1 GPU."),
@@ -134,12 +154,26 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         "3 processes have ended with exit code 0, and 1 process stays. What is left 10 minutes after the first end is "
         "told to end, and killed. Are its results complete? Then stop it now: until then it holds its GPUs.",
     ),
+    "ranks_may_stay": (
+        {"by": "alice", "attempt": 1, "seconds": 3600.0, "until": 1.0},
+        "alice lets the processes that stay after others have ended go on for 1 h 0 min more, and the training with "
+        "them: it holds its GPUs until then.",
+    ),
     "ranks_overdue": (
         {"attempt": 1, "live": 2, "ended": 1, "minutes": 0.5},
         "2 processes were still there 0.5 minutes after another one of the group had ended with exit code 0: what is "
         "left is told to end. What was written stays.",
     ),
     "host_lost": ({"host": "a"}, "The host a does not report any more."),
+    "environment_building": (
+        {"host": "a", "requirements": "timm\nwandb>=1"},
+        "What it requires is installed on a: timm, wandb>=1.",
+    ),
+    "environment_failed": (
+        END,
+        "What it requires could not be installed on a: ValueError: bad. Its log says all; correct its requirements and "
+        "clone it.",
+    ),
     "checkpoint_failed": (
         {"step": 3, "error": "disk full"},
         "No checkpoint could be written at step 3: disk full. The training goes on, and older checkpoints stay.",
@@ -181,6 +215,22 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     "gang_lost_too_often": (
         {"signals": [9], "fruitless_starts": 3},
         "A rank was killed (signal 9), 3 times in a row without a new file in CHECKPOINT_DIR.",
+    ),
+    "limit_near": (
+        {"max_seconds": 3600, "seconds": 300, "grace": None},
+        "It has held GPUs for nearly as long as it may (1 h 0 min): in 5 min 0 s it stops after the step under way, "
+        "with a checkpoint, and is held back.",
+    ),
+    "limit_reached": (
+        {"max_seconds": 3600, "grace": 10},
+        "It has held GPUs for as long as it may (1 h 0 min): its script gets SIGTERM and 10 s to save, and is held "
+        "back; what it has not saved in its CHECKPOINT_DIR by then is lost.",
+    ),
+    "limit_held_back": ({}, "Stopped at its limit; resume it to let it continue, for as long again."),
+    "gang_limit_held_back": (
+        {"resumable": True},
+        "Stopped at its limit; once it is resumed, it continues from its CHECKPOINT_DIR, as far as its script reads "
+        "that.",
     ),
     "held_back": ({}, "Held back; resume it to let it continue."),
     "gang_held_back": (

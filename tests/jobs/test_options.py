@@ -19,12 +19,15 @@ OTHERS: dict[str, Any] = {
     "min_slots": 2,
     "max_slots": 3,
     "priority": 1234,
+    "max_seconds": 3600,
     "exactness": "bitwise",
     "virtual_ranks": 5,
     "effective_batch_size": 96,
     "seed": 7,
     "checkpoint_seconds": 11,
     "checkpoints_kept": 4,
+    "requirements": "numpy\nsafetensors",
+    "log_pattern": r"loss (?P<loss>\S+)",
     "environment": {"WANDB_MODE": "offline"},
 }
 
@@ -81,9 +84,7 @@ def test_the_launch_has_what_the_runtime_uses(job: Job) -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(
-    "name", [name for name, option in OPTIONS.items() if not option.choices and not option.is_variables]
-)
+@pytest.mark.parametrize("name", [name for name, option in OPTIONS.items() if option.limit and not option.choices])
 def test_the_limits_of_the_option_hold(name: str, submit: Submit) -> None:
     option = OPTIONS[name]
     for value in (option.least - 1, option.most + 1, True, "1"):

@@ -24,6 +24,7 @@ from torch import nn
 from tests.journey.observer import Observer
 from tests.journey.running_stack import ROOT, RunningStack
 from tests.journey.training import RECORDER, Training, register_recorder
+from tests.runtime.lab import OFF_CLUSTER
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.journey
@@ -96,13 +97,7 @@ def test_made_each_step_once(resized: Training, digits: Path) -> None:
 def differences(training: Training, digits: Path, folder: Path, *arguments: str) -> dict[str, float]:
     """From one rank that was never interrupted: the same script, off the cluster. The largest one of each tensor."""
     out = folder / "weights.pth"
-    environment = {
-        "PATH": "/usr/bin:/bin",
-        "PYTHONPATH": str(ROOT / "runtime"),
-        "DATA_DIR": str(digits),
-        "LOG_DIR": str(folder),
-        "OMP_NUM_THREADS": "1",  # as ranks have
-    }
+    environment = {**OFF_CLUSTER, "DATA_DIR": str(digits), "LOG_DIR": str(folder)}
     command = [sys.executable, str(RECORDER / "train.py"), *arguments, "--out", str(out)]
     subprocess.run(command, check=True, env=environment, timeout=200)
     alone = torch.load(out, weights_only=True)
@@ -232,6 +227,7 @@ class PlainJob:
         return {rank["rank"]: rank["pid"] for rank in ranks if rank["rank"] is not None}
 
 
+@pytest.mark.long
 def test_a_plain_ddp_script_is_stopped_continued_and_never_resized(stack: RunningStack) -> None:
     with stack.api() as api:
         job = PlainJob(api, stack.home)

@@ -24,7 +24,7 @@ from tests.journey.running_stack import RunningStack, free_port
 from tests.journey.training import Training, register_recorder
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.journey
+pytestmark = [pytest.mark.journey, pytest.mark.long]
 
 HOSTS = ("gpu-host-1", "gpu-host-2")
 SIZE = 4
@@ -184,7 +184,6 @@ def test_nobody_misses_a_part_that_is_killed(
     assert_they_stayed(stack, training, before)
 
 
-@pytest.mark.long
 def test_training_goes_on_while_the_whole_control_plane_is_down(
     stack: RunningStack, training: Training, before: dict[str, Marked]
 ) -> None:
@@ -213,7 +212,7 @@ def test_a_coordinator_that_is_killed_is_replaced(
 
 @pytest.mark.parametrize(
     "victims",
-    [pytest.param([1], marks=pytest.mark.long), pytest.param([0], marks=pytest.mark.long), [0, 2]],
+    [[1], [0], [0, 2]],
     ids=["a rank", "rank 0", "two at once"],
 )
 def test_survivors_go_on_and_a_replacement_joins(
@@ -227,7 +226,6 @@ def test_survivors_go_on_and_a_replacement_joins(
     assert_they_stayed(stack, training, {member_id: one for member_id, one in before.items() if one not in killed})
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("host", HOSTS)
 def test_a_shim_takes_only_its_own_ranks_with_it(
     stack: RunningStack, training: Training, before: dict[str, Marked], host: str
@@ -239,7 +237,6 @@ def test_a_shim_takes_only_its_own_ranks_with_it(
     assert_they_stayed(stack, training, {member_id: one for member_id, one in before.items() if one.host != host})
 
 
-@pytest.mark.long
 def test_a_lost_host_takes_only_its_own_ranks_with_it(
     stack: RunningStack, training: Training, before: dict[str, Marked]
 ) -> None:

@@ -126,8 +126,11 @@ def test_the_brokers_password_stands_in_private_files_alone(first: RunningStack,
         with suppress(FileNotFoundError, ProcessLookupError):
             said = [Path(f"/proc/{process.pid}/{name}").read_bytes() for name in ("cmdline", "environ")]
             assert password not in b"".join(said), process
-    files = [path for path in first.home.rglob("*") if path.is_file() and "results" not in path.parts]
-    holders = [path for path in files if password in path.read_bytes()]
+    holders = []
+    for path in first.home.rglob("*"):
+        with suppress(FileNotFoundError):  # an executor's next journal takes the place of the last
+            if path.is_file() and "results" not in path.parts and password in path.read_bytes():
+                holders.append(path)
     assert sorted(path.name for path in holders) == ["broker-url", "server.conf"]
     private = [*holders, first.home / "tidepool.sqlite3", first.home / "tidepool.sqlite3-wal"]
     assert {path.stat().st_mode & 0o777 for path in private} == {0o600}
@@ -257,24 +260,6 @@ def test_a_home_that_cannot_be_written_is_refused() -> None:
     refused = manage(Path("/proc/tidepool"), "up")
     assert refused.returncode == 1
     assert "set TIDEPOOL_HOME to a folder" in refused.stderr
-    assert "Traceback" not in refused.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--port", "0"], "'0' is not a whole number from 1 to 65535"),
-        (["--hosts", "none"], "'none' is not a whole number from 1 to 16"),
-        (["--slots-per-host", "-1"], "is not a whole number from 1 to 16"),
-        (["--broker", "rabbitmq"], "invalid choice: 'rabbitmq'"),
-        (["--address", "0.0.0.0"], "set TIDEPOOL_ALLOWED_HOSTS"),
-        (["--address", "example.org"], "is not an IP address"),
-    ],
-)
-def test_senseless_options_are_refused_with_a_sentence(tmp_path: Path, arguments: list[str], sentence: str) -> None:
-    refused = manage(tmp_path, "up", *arguments)
-    assert refused.returncode in (1, 2)
-    assert sentence in refused.stderr
     assert "Traceback" not in refused.stderr
 
 

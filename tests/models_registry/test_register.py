@@ -52,6 +52,14 @@ def test_folders_are_passed_only_where_the_script_declares_them(alice, folder):
     assert (version.compat, version.folder_arguments) == (["wmla"], ["train_dir", "weights"])
 
 
+def test_by_the_path_of_one_script(alice, folder):
+    version = _register(alice, source=Source(path="cnn/net.py"), entry_point="")
+    assert (version.path, version.entry_point) == (str(folder / "net.py"), "net.py")
+    assert [path.name for path in version.folder.iterdir()] == ["net.py"]
+    uploaded = Source(upload=Upload("net.py", io.BytesIO(b"import torch\n")))
+    assert _register(alice, source=uploaded, entry_point="net.py").digest == version.digest
+
+
 def test_by_upload_of_one_script(alice, home):
     version = _register(alice, source=Source(upload=Upload("train.py", io.BytesIO(b"x = 1"))), entry_point="train.py")
     assert _text(version) == "x = 1"
@@ -112,7 +120,8 @@ def test_versions_and_owners(alice, bob, carol, folder):
         ({"parameters": {"--x": 1}}, "parameters"),
         ({"default_dataset": "x" * 256}, "dataset"),
         ({"default_dataset": "a\0b"}, "dataset"),
-        ({"source": Source(path="cnn/main.py")}, "path"),
+        ({"source": Source(path="cnn/notes.txt")}, "path"),
+        ({"source": Source(path="cnn/net.py")}, "entry_point"),
         ({"source": Source(path="/etc")}, "path"),
         ({"entry_point": "missing.py"}, "entry_point"),
         ({"entry_point": "."}, "entry_point"),
@@ -126,6 +135,7 @@ def test_what_does_not_fit_leaves_nothing(alice, folder, changes, field):
     other = folder.parent / "cnn-2"
     other.mkdir(exist_ok=True)
     (other / "main.py").write_text("")
+    (folder / "notes.txt").write_text("no code")
     (folder / "escape.py").unlink(missing_ok=True)
     (folder / "escape.py").symlink_to("/etc/passwd")
     with pytest.raises(UserError) as caught:

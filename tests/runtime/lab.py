@@ -34,6 +34,8 @@ from tests.waiting import PATIENCE_SECONDS, wait_until
 
 SCRIPTS = Path(__file__).parent / "scripts"
 RUNTIME = Path(__file__).parents[2] / "runtime"
+#: Of a script that plain python runs, off any cluster; with one thread, as ranks have.
+OFF_CLUSTER = {"PYTHONPATH": str(RUNTIME), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
 #: Of each lab its own: a shim ends whatever has its mark.
 _MARKS = (f"lab-{os.getpid()}-{number}" for number in itertools.count())
 

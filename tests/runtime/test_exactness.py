@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from tests.runtime.bits import different
-from tests.runtime.lab import RUNTIME, SCRIPTS, Lab
+from tests.runtime.lab import OFF_CLUSTER, SCRIPTS, Lab
 from tests.waiting import wait_until
 
 VIRTUAL_RANKS = 4
@@ -22,14 +22,13 @@ STEPS_PER_EPOCH = 6  # 159 samples in batches of 30: the last one has 9, fewer t
 @contextmanager
 def alone(out: Path, *arguments: str) -> Iterator[Callable[[], dict[str, Any]]]:
     """Plain python runs the script, off any cluster: one rank, never interrupted. Yields what it saves, once asked."""
-    environment = {"PYTHONPATH": str(RUNTIME), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(SCRIPTS / "cnn.py"), *arguments, "--out", str(out)]
 
     def saved() -> dict[str, Any]:
         assert process.wait(timeout=150) == 0
         return dict(torch.load(out, weights_only=True))
 
-    with subprocess.Popen(command, env=environment) as process:
+    with subprocess.Popen(command, env=OFF_CLUSTER) as process:
         try:
             yield saved
         finally:

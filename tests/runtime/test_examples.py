@@ -14,7 +14,7 @@ from tidepool.torch import Session
 from torch.nn.functional import cross_entropy
 
 from datasets.digits import write_digits
-from tests.runtime.lab import RUNTIME, Lab
+from tests.runtime.lab import OFF_CLUSTER, RUNTIME, Lab
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -29,7 +29,7 @@ def digits(tmp_path: Path) -> Path:
     ("script", "arguments"), [("native-minimal/train.py", []), ("native-digits/train.py", ["--epochs", "1"])]
 )
 def test_it_runs_off_the_cluster(digits: Path, script: str, arguments: list[str]) -> None:
-    environment = {"PYTHONPATH": str(RUNTIME), "DATA_DIR": str(digits), "EPOCHS": "1", "PATH": "/usr/bin:/bin"}
+    environment = {**OFF_CLUSTER, "DATA_DIR": str(digits), "EPOCHS": "1"}
     command = [sys.executable, str(EXAMPLES / script), *arguments]
     ended = subprocess.run(command, check=True, env=environment, timeout=100, capture_output=True, text=True)
     assert "minimal" in script or "Epoch 1: " in ended.stdout

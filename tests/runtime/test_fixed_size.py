@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
+from tidepool.command import COMMAND_FILE, COMMAND_SOURCE
 
 from jobs.control.outcome import RankEnd
-from tests.runtime.lab import Lab
+from tests.runtime.lab import SCRIPTS, Lab
 from tests.waiting import wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ddp-digits"
@@ -103,6 +104,65 @@ def test_what_a_script_needs_for_saving_is_left_to_it(make_fixed: Callable[..., 
     assert (lab.folder / "checkpoint" / "child").read_text() == "lives", "SIGTERM is for the script alone"
     [end] = lab.exits().values()
     assert (end["code"], end["stopped"]) == (0, True)
+
+
+@pytest.fixture
+def commanded(make_fixed: Callable[..., Lab], tmp_path: Path) -> Callable[..., Lab]:
+    """A lab whose script is a command: its words."""
+    code = tmp_path / "command"
+    code.mkdir()
+    (code / COMMAND_FILE).write_text(COMMAND_SOURCE)
+    shutil.copy(SCRIPTS / "gang.py", code)
+
+    def start(*words: str, **options: Any) -> Lab:
+        lab = make_fixed(COMMAND_FILE, *words, code_folder=str(code), **options)
+        lab.size(sum(lab.sizes.values()))
+        return lab
+
+    return start
+
+
+def test_a_command_is_run_on_each_slot_as_a_node_of_one_device(commanded: Callable[..., Lab]) -> None:
+    lab = commanded("sh", "-c", "exec python gang.py plain")
+    ranks = sorted(seen(lab).values(), key=lambda values: values["RANK"])
+    assert [end["code"] for end in lab.exits().values()] == [0, 0], lab.story()
+    expected = ("NODE_RANK", "WMLA_NWORKER", "WMLA_WORKER_NDEVICE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
+    assert [[values[name] for name in expected] for values in ranks] == [
+        ["0", "2", "1", "0", "1", "0"],
+        ["1", "2", "1", "0", "1", "1"],
+    ]
+    assert ranks[0]["PATH"].startswith(str(Path(sys.executable).parent))
+    assert ranks[0]["MASTER_PORT"] == ranks[1]["MASTER_PORT"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(["sh", "-c", "exit 7"], 7), (["sh", "-c", "kill -9 $$"], 137), (["no-such-command-here", "x"], 1)],
+)
+def test_a_rank_ends_as_its_command_ends(commanded: Callable[..., Lab], words: list[str], code: int) -> None:
+    lab = commanded(*words, sizes={"a": 1}, engine="single")
+    wait_until(lambda: lab.exits(), lab.story)
+    [end] = lab.exits().values()
+    assert (end["code"], end["by_script"]) == (code, True)
+
+
+def test_a_command_is_told_to_end_and_may_save(commanded: Callable[..., Lab]) -> None:
+    lab = commanded("python", "-u", "gang.py", "save", sizes={"a": 1}, engine="single")
+    wait_until(lambda: "ready" in printed(lab), lab.story)
+    lab.end(grace_seconds=60.0)
+    assert (lab.folder / "checkpoint" / "child").read_text() == "lives"
+    [end] = lab.exits().values()
+    assert (end["code"], end["stopped"]) == (0, True)
+
+
+@pytest.mark.long
+def test_torchrun_is_such_a_command(commanded: Callable[..., Lab]) -> None:
+    places = "--nnodes $WMLA_NWORKER --nproc-per-node $WMLA_WORKER_NDEVICE --node-rank $NODE_RANK"
+    address = "--master-addr $MASTER_ADDR --master-port $MASTER_PORT"
+    lab = commanded("bash", "-c", f"exec torchrun {places} {address} gang.py env")
+    ranks = sorted(seen(lab).values(), key=lambda values: values["RANK"])
+    assert [(values["RANK"], values["WORLD_SIZE"]) for values in ranks] == [("0", "2"), ("1", "2")]
+    assert [path.read_text() for path in lab.folder.glob("log/*/total")] == ["1.0", "1.0"], lab.story()
 
 
 def test_a_session_works_in_a_single_process(make_fixed: Callable[..., Lab]) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from tests.runtime.lab import RUNTIME, SCRIPTS, Lab
+from tests.runtime.lab import OFF_CLUSTER, SCRIPTS, Lab
 from tests.waiting import wait_until
 
 EPOCHS, SAMPLES, BATCH = 24, 290, 64
@@ -63,9 +63,8 @@ CASES = {
 def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
     """Weights of the same script run by plain python: one rank, never interrupted."""
     out = tmp_path_factory.mktemp("reference") / "weights.pth"
-    environment = {"PYTHONPATH": str(RUNTIME), "PATH": "/usr/bin:/bin"}
     command = [sys.executable, SCRIPTS / "mlp.py", *ARGUMENTS, "--out", str(out)]
-    subprocess.run(command, check=True, env=environment, timeout=100)
+    subprocess.run(command, check=True, env=OFF_CLUSTER, timeout=100)
     return torch.load(out, weights_only=True)
 
 

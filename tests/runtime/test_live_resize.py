@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.runtime.lab import RUNTIME, SCRIPTS, Lab
+from tests.runtime.lab import OFF_CLUSTER, SCRIPTS, Lab
 from tests.waiting import wait_until
 
 EPOCHS, SAMPLES = 4, 1030
@@ -24,8 +24,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tenso
     """Weights of the same script run by plain python, off any cluster: one rank, never interrupted."""
     out = tmp_path_factory.mktemp("reference") / "weights.pth"
     arguments = [*ARGUMENTS[:4], "--out", str(out)]
-    environment = {"PYTHONPATH": str(RUNTIME), "PATH": "/usr/bin:/bin"}
-    subprocess.run([sys.executable, SCRIPTS / "mlp.py", *arguments], check=True, env=environment, timeout=100)
+    subprocess.run([sys.executable, SCRIPTS / "mlp.py", *arguments], check=True, env=OFF_CLUSTER, timeout=100)
     return torch.load(out, weights_only=True)
 
 

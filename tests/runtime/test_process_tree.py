@@ -136,6 +136,8 @@ def test_rank_sees_its_place(keep: Keep) -> None:
     assert facts["path"][1].endswith("runtime/compat/wmla")
     assert facts["environment"]["EXTRA"] == "yes"
     assert facts["environment"]["CUDA_VISIBLE_DEVICES"] == ""
+    [launch] = Path(job.spec.launch.folder).glob("launch.*.json")
+    assert launch.stat().st_mode & 0o777 == 0o600, "it holds the variables' values"
 
 
 def test_rank_sees_the_gpu_that_its_slot_is_a_part_of(keep: Keep) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.runtime.lab import RUNTIME, SCRIPTS, Lab
+from tests.missing import leave_out
+from tests.runtime.lab import OFF_CLUSTER, SCRIPTS, Lab
 from tests.runtime.test_script_features import assert_equal
 from tests.waiting import wait_until
 
@@ -27,7 +28,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the script leaves when plain python runs it, off any cluster."""
     out = tmp_path_factory.mktemp("alone") / "result.pth"
     command = [sys.executable, SCRIPTS / "everything.py", *ARGUMENTS, "--out", out]
-    subprocess.run(command, check=True, env={"PYTHONPATH": str(RUNTIME), "PATH": "/usr/bin:/bin"}, timeout=100)
+    subprocess.run(command, check=True, env=OFF_CLUSTER, timeout=100)
     return out
 
 
@@ -89,13 +90,14 @@ def test_rank_0_dies_with_the_sums_before_its_optimizers_have_stepped(
     assert_all_ended_as(alone, lab, lab.active()["world_size"])
 
 
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_a_compiled_model_through_resizes_and_a_death(
     make_lab: Callable[..., Lab], tmp_path: Path, backend: str
 ) -> None:
     """`aot_eager` only traces; `inductor`, the default, also generates code, for which it needs a C++ compiler."""
     if backend == "inductor" and not shutil.which("g++"):
-        pytest.skip("no g++ on this machine")
+        leave_out("no g++ on this machine")
     arguments = ["--epochs", "6", "--samples", "1030", "--no-evaluation"]
     slowly = ["--step-seconds", "0.2", "--compile", backend]
     cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "compiled")}
@@ -111,7 +113,7 @@ def test_a_compiled_model_through_resizes_and_a_death(
 
     out = tmp_path / "plain.pth"
     command = [sys.executable, SCRIPTS / "mlp.py", *arguments, "--out", out]
-    subprocess.run(command, check=True, env={"PYTHONPATH": str(RUNTIME), "PATH": "/usr/bin:/bin"}, timeout=100)
+    subprocess.run(command, check=True, env=OFF_CLUSTER, timeout=100)
     weights = torch.load(lab.folder / "model/train/model_epoch_final.pth", weights_only=True)
     assert_equal(weights, torch.load(out, weights_only=True), 2e-5)
     assert [record["step"] for record in lab.steps()] == list(range(1, 6 * 17 + 1))

@@ -21,7 +21,7 @@ from torch import nn
 
 from benchmarks.soak import STEPS_PER_EPOCH, STEPS_PER_KILL, soak
 from datasets.digits import write_digits
-from tests.runtime.lab import RUNTIME, SCRIPTS, Lab
+from tests.runtime.lab import OFF_CLUSTER, SCRIPTS, Lab
 from tests.runtime.test_live_resize import SAMPLES
 from tests.waiting import wait_until
 
@@ -34,6 +34,7 @@ EPOCHS = 40 * KILLS // 20
 PLACES = [(host, slot) for host in "ab" for slot in range(4)]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600 + 12 * KILLS)
 def test_random_targets_deaths_and_stops(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
     dice = random.Random(SEED)
@@ -91,9 +92,8 @@ def place_of(member_id: str) -> tuple[str, int]:
 
 
 def train_undisturbed(arguments: list[str], out: Path) -> dict[str, torch.Tensor]:
-    environment = {"PYTHONPATH": str(RUNTIME), "PATH": "/usr/bin:/bin"}
     command = [sys.executable, SCRIPTS / "mlp.py", *arguments, "--out", str(out)]
-    subprocess.run(command, check=True, env=environment, timeout=100 + EPOCHS)
+    subprocess.run(command, check=True, env=OFF_CLUSTER, timeout=100 + EPOCHS)
     return torch.load(out, weights_only=True)
 
 
@@ -107,6 +107,7 @@ def loss(weights: dict[str, torch.Tensor]) -> float:
     return float(nn.functional.cross_entropy(model(inputs), labels).detach())
 
 
+@pytest.mark.long
 def test_in_bitwise_a_training_with_many_deaths_is_the_undisturbed_one_to_the_bit(
     forkserver: Path, tmp_path: Path
 ) -> None:

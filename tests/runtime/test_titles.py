@@ -10,6 +10,9 @@ from tidepool import procfs
 from tests.runtime.lab import Lab
 from tests.waiting import wait_until
 
+#: It trains for as long as it is looked at.
+SLOWLY = ["--step-seconds", "0.2"]
+
 
 def titles(lab: Lab) -> list[str]:
     """Of the ranks that live, sorted."""
@@ -28,7 +31,7 @@ def title(pid: int) -> str:
 
 
 def test_ranks_show_their_place_and_the_next_one_after_a_resize(make_lab: Callable[..., Lab]) -> None:
-    lab = make_lab("mlp.py", owner="alice")
+    lab = make_lab("mlp.py", arguments=SLOWLY, owner="alice")
     for size in (1, 3, 2):
         lab.size(size)
         lab.wait_for_size(size)
@@ -39,7 +42,7 @@ def test_ranks_show_their_place_and_the_next_one_after_a_resize(make_lab: Callab
 
 
 def test_titles_leave_marks_and_environments_alone(make_lab: Callable[..., Lab]) -> None:
-    lab = make_lab("mlp.py", owner="x" * 500)
+    lab = make_lab("mlp.py", arguments=SLOWLY, owner="x" * 500)
     lab.size(2)
     lab.wait_for_size(2)
     ranks = {rank["pid"] for rank in lab.started().values()}
@@ -52,7 +55,7 @@ def test_titles_leave_marks_and_environments_alone(make_lab: Callable[..., Lab])
 
 
 def test_the_processes_around_the_ranks_are_named(make_lab: Callable[..., Lab], forkserver: Path) -> None:
-    lab = make_lab("mlp.py")
+    lab = make_lab("mlp.py", arguments=SLOWLY)
     lab.size(1)
     lab.wait_for_size(1)
     shim = psutil.Process(lab.shims["a"]["pid"])

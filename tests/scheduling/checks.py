@@ -19,6 +19,7 @@ def check_plan(snapshot: Snapshot, plan: Plan) -> None:
         assert not line.preempt or _may_stop(snapshot, plan, view, line)
         assert group_of(snapshot, view).started or held(snapshot, view) or not line.target
     _check_capacity(snapshot, plan)
+    _check_quotas(snapshot, plan)
     if len(snapshot.groups) == 1:
         _check_nothing_idle(snapshot, plan)
 
@@ -105,8 +106,11 @@ def _may_stop(snapshot: Snapshot, plan: Plan, job: JobView, line: JobPlan) -> bo
     if protected(snapshot, job):
         return False
     if taken_back(line):
-        return len(snapshot.groups) > 1
+        return len(snapshot.groups) > 1 or group.is_limited
     gets = {line.job for line in plan.jobs if line.target}
+    if line.reason.code == PlanReason.GAVE_WAY:
+        assert job.elastic
+        return job.gives_way_to in gets
     higher = [j for j in snapshot.jobs if j.group == job.group and j.priority > job.priority and j.id in gets]
     return group.policy == "priority" and group.preemption and bool(higher)
 
@@ -117,17 +121,42 @@ def _check_capacity(snapshot: Snapshot, plan: Plan) -> None:
     assert sum(line.target for line in plan.jobs if line.job not in staying) <= len(in_service)
 
 
+def _check_quotas(snapshot: Snapshot, plan: Plan) -> None:
+    """Who may not borrow has no more than its quota, but for jobs that can be neither stopped nor moved."""
+    staying = pinned(snapshot, plan)
+    for group in snapshot.groups:
+        members = [line for line in plan.jobs if job_of(snapshot, line).group == group.name]
+        unmoved = [line.job in staying or protected(snapshot, job_of(snapshot, line)) for line in members]
+        if group.quota is not None and group.is_limited and not any(unmoved):
+            assert sum(line.target for line in members) <= group.quota
+
+
 def _check_nothing_idle(snapshot: Snapshot, plan: Plan) -> None:
     [group] = snapshot.groups
+    if group.is_limited:
+        return
     staying = pinned(snapshot, plan)
     usable = [s for s in snapshot.slots if offered(s, group) and (s.held_by not in staying or s.vacating)]
     served = [line for line in plan.jobs if line.target and line.job not in staying]
     if group.policy == "fairshare":
-        asked = sum(most(snapshot, job_of(snapshot, line)) for line in served)
+        behind = set() if group.preemption else _behind_who_waits(snapshot, plan, len(usable))
+        for line in served:
+            view = job_of(snapshot, line)
+            assert line.job not in behind or line.target <= max(len(held(snapshot, view)), view.min_slots)
+        asked = sum(line.target if line.job in behind else most(snapshot, job_of(snapshot, line)) for line in served)
         assert sum(line.target for line in served) == min(len(usable), asked)
     claimed = {ref for line in plan.jobs for ref in line.claim}
     if {slot.ref for slot in usable if slot.held_by is None} - claimed:
         assert all(len(line.slots) == line.target for line in served if line.slots)
+
+
+def _behind_who_waits(snapshot: Snapshot, plan: Plan, room: int) -> set[int]:
+    """Jobs behind the first that waits and would fit."""
+    line = sorted(snapshot.jobs, key=lambda job: (-job.priority, job.submitted_at, job.id))
+    gets = {line.job for line in plan.jobs if line.target}
+    started = {group.name for group in snapshot.groups if group.started}
+    able = [n for n, job in enumerate(line) if job.id not in gets and job.min_slots <= room and job.group in started]
+    return {job.id for job in line[able[0] :]} if able else set()
 
 
 def most(snapshot: Snapshot, job: JobView) -> int:

@@ -68,4 +68,7 @@ def _job(draw: st.DrawFn, number: int, group: GroupView, slots: tuple[SlotView, 
         elastic=elastic,
         owner=draw(st.sampled_from([1, 2])),
         started_at=draw(st.sampled_from([10.0, 90.0])) if held else None,
+        lasts=draw(st.sampled_from([None, 20.0, 100.0])),
+        ends_at=draw(st.sampled_from([None, 90.0, 150.0, 300.0])) if held else None,
+        gives_way_to=draw(st.sampled_from([None, None, 1, 2, 3])) if held and elastic else None,
     )

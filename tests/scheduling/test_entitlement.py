@@ -29,6 +29,8 @@ def asks(name: str, wants: int = 100, **terms: object) -> Claimant:
         pytest.param([asks("a", quota=2, borrows=False), asks("b", 3)], "2 3", id="no more than the quota"),
         pytest.param([asks("a", borrows=False), asks("b", 3)], "5 3", id="without a quota there is nothing to borrow"),
         pytest.param([asks("a", quota=12), asks("b", quota=4)], "6 2", id="quotas beyond what there is"),
+        pytest.param([asks("a", 4, quota=8), asks("b", 8, quota=8)], "4 4", id="asking for more of it gains nothing"),
+        pytest.param([asks("a", 0, quota=8, lends=False), asks("b", 5, quota=8)], "3 5", id="the own before reserves"),
         pytest.param([asks("a", quota=12), asks("b")], "8 0", id="a quota beyond what there is leaves nothing"),
         pytest.param([asks("a"), asks("b"), asks("c")], "8/3 8/3 8/3", id="exactly"),
         pytest.param([asks("a", quota=0, weight=1), asks("b", quota=0, weight=7)], "1 7", id="quotas of nothing"),
@@ -115,10 +117,19 @@ def test_nobody_can_have_more_without_one_having_less_that_has_no_more_for_its_w
 
 def _has_no_more(other: Claimant, one: Claimant, parts: Mapping[str, Fraction]) -> bool:
     """`other` is owed what it has, measured against `one` who wants more."""
-    if parts[one.name] < one.owned:  # quotas divide what is too little for them
-        return parts[other.name] <= other.owned and parts[other.name] * one.owned <= parts[one.name] * other.owned
+    own, others_own = min(one.quota or 0, one.wants), min(other.quota or 0, other.wants)
+    if parts[one.name] < own:  # quotas divide what is too little for them
+        return parts[other.name] <= others_own and _no_more(parts[other.name], other, parts[one.name], one)
+    if parts[one.name] < one.owned:  # then reserves
+        spare = parts[other.name] - others_own
+        return parts[other.name] <= other.owned and (spare <= 0 or _no_more(spare, other, parts[one.name] - own, one))
     mine, theirs = parts[one.name] - one.owned, parts[other.name] - other.owned
     return theirs * one.weight <= mine * other.weight
+
+
+def _no_more(theirs: Fraction, other: Claimant, mine: Fraction, one: Claimant) -> bool:
+    """For its quota."""
+    return theirs * (one.quota or 0) <= mine * (other.quota or 0)
 
 
 @settings(deadline=None)

@@ -1,6 +1,7 @@
 """Where jobs are put."""
 
-from scheduling.placement import SlotsByHost, by_host, choose_kept
+from scheduling.packing import SlotsByHost, by_host
+from scheduling.placement import choose_kept
 from scheduling.snapshot import SlotRef, Snapshot
 from tests.scheduling.cluster import SimulatedCluster, group, hold, job, lines, running, slots
 

@@ -3,13 +3,13 @@
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 from jobs.messages import text_of
-from jobs.states import Reason
 from scheduling.plan import JobPlan, Plan, PlanReason
 from scheduling.schedule import schedule
 from scheduling.snapshot import JobView, SlotView, Snapshot
@@ -20,7 +20,7 @@ from tests.scheduling.strategies import snapshots
 
 def sentence(
     number: int, held: tuple[SlotView, ...], *jobs: JobView, policy: Policy = "fairshare", preemption: bool = True
-) -> tuple[Reason, str]:
+) -> tuple[PlanReason, str]:
     snapshot = Snapshot(0.0, (group(policy, preemption=preemption),), held, jobs)
     reason = lines(schedule(snapshot))[number].reason
     return reason.code, text_of(reason.params)
@@ -150,6 +150,10 @@ def _numbers(value: Any) -> Iterator[int]:
 
 def _check_every_number_is_a_param(snapshot: Snapshot, line: JobPlan) -> None:
     text = re.sub(r"\b[Th]\d+\b|\d+ times", "", text_for(line))
+    for moment in re.findall(r"from (.*) UTC at the latest", text):
+        at = datetime.fromtimestamp(line.reason.params["reserved_at"], UTC)
+        assert moment == f"{at:%d %b %H:%M}"
+        text = text.replace(moment, "")
     assert {int(number) for number in re.findall(r"\d+", text)} <= set(_numbers(line.reason.params))
     assert text_for(line).endswith(".")
 
@@ -192,7 +196,7 @@ def _check_code(snapshot: Snapshot, line: JobPlan) -> None:
         assert code == PlanReason.UNCHANGED
     elif not before:
         starts = (
-            {PlanReason.GRANTED}
+            {PlanReason.GRANTED, PlanReason.BACKFILLED}
             if line.claim
             else {
                 PlanReason.WAITING_FOR_SLOTS,
@@ -204,7 +208,7 @@ def _check_code(snapshot: Snapshot, line: JobPlan) -> None:
         )
         assert code in starts
     elif line.preempt:
-        assert code in {PlanReason.PREEMPTED_BY_PRIORITY, PlanReason.RECLAIMED_BY_OWNER}
+        assert code in {PlanReason.PREEMPTED_BY_PRIORITY, PlanReason.RECLAIMED_BY_OWNER, PlanReason.GAVE_WAY}
     elif line.target > before:
         assert code in {PlanReason.GREW_INTO_FREE_SLOTS, PlanReason.REBALANCED}
     else:
@@ -227,7 +231,7 @@ def _capacity(snapshot: Snapshot, plan: Plan) -> int:
 
 def _check_sentence(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
     params, text, job = line.reason.params, text_for(line), job_of(snapshot, line)
-    if len(snapshot.groups) == 1 and "capacity" in params:
+    if len(snapshot.groups) == 1 and not snapshot.groups[0].is_limited and "capacity" in params:
         assert params["capacity"] == _capacity(snapshot, plan)
     if match := re.match(r"(\d+) of (\d+) GPUs?: ", text):
         assert (int(match[1]), int(match[2])) == (line.target, params["capacity"])
@@ -240,11 +244,13 @@ def _check_sentence(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
         assert line.preempt
         assert int(re.findall(r"gives back (\d+)", text)[0]) == len(line.vacate) == len(held(snapshot, job))
         _check_group(snapshot, plan, line)
+    elif params["message"] == "held_back_for":
+        first = next(view for view in snapshot.jobs if view.id == params["first"]["job"])
+        assert (first.min_slots, lines(plan)[first.id].target) == (params["reserved"], 0)
     elif text.startswith("Waits: "):
-        missing, target = map(int, re.findall(r"\d+", text)[:2])
-        assert (target, missing) == (line.target, target - params["free"])
+        assert params["missing"] == line.target - params["free"]
         assert params["free"] < job.min_slots <= line.target
-        assert 0 < missing <= params["givers_slots"]
+        _check_missing(line)
     elif match := re.match(r"Waits for (\d+) more GPUs?: it needs (\d+), and (\d+) of (\d+) are", text):
         missing, need, taken, capacity = map(int, match.groups())
         assert missing == need - (capacity - taken) > 0
@@ -269,14 +275,16 @@ def _check_sentence(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
 def _check_group(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
     """What is said of its group beside others: its own terms, and no more than it then has."""
     match = re.search(
-        r"its group has (\d+) of (\d+) GPUs?, by its (?:quota of (\d+) and its )?weight of (\d+)",
+        r"its group has (\d+) of (\d+) GPUs?, "
+        r"by its (?:quota of (\d+)(?: and its |, as it ))?(weight of (\d+)|borrows nothing)",
         text_for(line),
     )
     params, group = line.reason.params, group_of(snapshot, job_of(snapshot, line))
     assert bool(match) == ("group_room" in params)
     if match:
         quota = None if match[3] is None else int(match[3])
-        assert (quota, int(match[4])) == (group.quota, group.weight)
+        assert quota == group.quota
+        assert match[5] is None if group.is_limited else int(match[5]) == group.weight
         assert (int(match[1]), int(match[2])) == (params["group_room"], params["group_total"])
         members = [other for other in plan.jobs if job_of(snapshot, other).group == group.name]
         assert sum(other.target for other in members if other.job not in pinned(snapshot, plan)) <= params["group_room"]
@@ -291,7 +299,7 @@ def _others(snapshot: Snapshot, plan: Plan, line: JobPlan) -> list[JobView]:
 
 
 def _check_why(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
-    params, text, job = line.reason.params, text_for(line), job_of(snapshot, line)
+    params, job = line.reason.params, job_of(snapshot, line)
     rule, others = params["message"], _others(snapshot, plan, line)
     sum_of_others = sum(lines(plan)[other.id].target for other in others)
     if "others_count" in params:
@@ -305,13 +313,26 @@ def _check_why(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
     elif rule == "alone":
         assert line.target == params["capacity"]
     elif rule == "by_priority":
-        assert params["total_priority"] == job.priority + sum(other.priority for other in others)
-        assert f"with {len(others)} other trainings ({job.priority} of {params['total_priority']} in all)" in text
+        assert abs(line.target - params["shared"] * job.priority / params["total_priority"]) < 1
+        assert 0 < params["sharing_count"] <= len(others) >= 2
+        assert params["total_priority"] <= job.priority + sum(other.priority for other in others)
+        if params["shared"] == params["capacity"]:
+            assert params["sharing_count"] == len(others)
         assert line.target + sum_of_others == params["capacity"]
     elif rule == "others_maximum":
         assert sum_of_others == sum(most(snapshot, other) for other in others)
         assert line.target + sum_of_others == params["capacity"]
+    elif rule == "limited":
+        assert line.target == params["floor"] < params["before"]
+        assert line.reason.code in {PlanReason.RECLAIMED_BY_OWNER, PlanReason.REBALANCED}
+    elif rule == "below_minimum":
+        assert line.target < job.min_slots
+    elif rule == "others_limits":
+        assert len(others) > 1
+        assert line.target + sum_of_others == params["capacity"]
     elif rule.startswith(("floor", "kept")):
+        if rule == "floor":
+            assert line.target == job.min_slots
         assert params["floor"] in {line.target, sum_of_others}
         assert line.target + sum_of_others == params["capacity"]
     elif rule == "compared" and group_of(snapshot, job).policy == "fairshare":
@@ -322,8 +343,16 @@ def _check_why(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
         assert params["others"][0]["slots"] == 0
     if "missing" in params:
         assert params["missing"] == line.target - len(line.slots)
-        assert ("being given back" in text) == (params["missing"] > 0)
-        assert params["missing"] <= params.get("givers_slots", 0)
+        _check_missing(line)
+
+
+def _check_missing(line: JobPlan) -> None:
+    """What is being given back and what is not, together, is what it lacks."""
+    params, text = line.reason.params, text_for(line)
+    returning = re.findall(r"(\d+) of (?:them|\d+ GPUs?) (?:is|are) being given back", text)
+    kept = re.findall(r"(\d+) of (?:them|\d+ GPUs?) (?:is|are) not free yet", text)
+    assert sum(map(int, returning + kept)) == params["missing"]
+    assert sum(map(int, returning)) <= params.get("givers_slots", 0)
 
 
 @pytest.mark.parametrize(

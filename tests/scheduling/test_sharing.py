@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from math import floor
 
 import pytest
+from hypothesis import settings
 
 from scheduling.division import decide
 from scheduling.entitlement import Claimant, whole
@@ -18,7 +19,6 @@ from tests.scheduling.checks import check_plan
 from tests.scheduling.cluster import SimulatedCluster, group, hold, job, lines, running, slots, text_for
 from tests.scheduling.test_reasons import check_reasons
 
-WORKLOADS = 1_000
 FULL = hold(slots(4, 4), {"h1:0-3": 1, "h2:0-3": 1})
 
 
@@ -244,7 +244,7 @@ def held_by_groups(snapshot: Snapshot) -> Counter[str]:
 def test_random_workloads_come_to_rest_and_everybody_has_its_due(kind: Kind) -> None:
     """Within a few cycles each group has at least its part rounded down, or all that it can make use of; and then it
     stays so: a cycle at rest moves nothing."""
-    seeds = range(WORKLOADS)
+    seeds = range(2 * settings().max_examples)  # a thousand where hypothesis explores, too
     for seed in seeds:
         snapshot = workload(seed, kind)
         plan = schedule(snapshot)

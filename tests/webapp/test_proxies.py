@@ -79,19 +79,13 @@ def test_guessing_is_counted_by_address_whatever_the_headers_say(alice):
 
 def test_our_servers_leave_the_headers_to_the_site():
     """uvicorn by itself believes every process of its machine."""
-    config = serve._config(None)
-    assert config.proxy_headers is False
+    assert serve._config(None).proxy_headers is False
     compose = yaml.safe_load((Path(project.BASE_DIR) / "docker-compose.yml").read_text())
-    assert "--no-proxy-headers" in compose["services"]["web"]["command"]
+    assert compose["services"]["web"]["command"][:3] == ["python", "-m", serve.__name__]
 
 
 def test_what_a_websocket_may_send_has_a_limit():
-    config = serve._config(None)
-    compose = yaml.safe_load((Path(project.BASE_DIR) / "docker-compose.yml").read_text())
-    command = compose["services"]["web"]["command"]
-    assert (config.ws_max_size, config.ws_max_queue) == (16_384, 8)
-    assert command[command.index("--ws-max-size") + 1] == "16384"
-    assert command[command.index("--ws-max-queue") + 1] == "8"
+    assert serve._config(None).ws_max_size == 16_384
 
 
 @pytest.mark.parametrize("text", ["[" * 15_000, '{"a":' * 3_000, "nonsense", None])

@@ -182,7 +182,10 @@ def test_names_and_numbers_of_the_submission() -> None:
         ("--pbmodel-cmd x", "not supported"),
         ("--note _QUOTE_two words", "check its quotes"),
         ("--msd-priority high", "whole number"),
-        ("--user-cmd -- ls", "not supported"),
+        ("--user-cmd", "has no command"),
+        ("--user-cmd --", "has no command"),
+        ("--user-cmd -- ''", "has no command"),
+        ("--user-cmd ls -- -l", "before the -- of --user-cmd"),
         ("--lr 'unclosed", "check its quotes"),
         ("--lr \\", "check its quotes"),
         ("--lr \0", "NUL"),
@@ -238,6 +241,12 @@ def test_scripts_of_cloud_pak_get_what_they_declare() -> None:
         *("--numWorker", "2"),
         *("--gpuPerWorker", "1"),
     ]
+
+
+def test_a_command_is_left_as_it_is() -> None:
+    text = "--exec-start distPyTorch --numWorker 4 --user-cmd -- bash run.sh --numWorker 2 -- x"
+    assert words(text, "numWorker") == ["bash", "run.sh", "--numWorker", "2", "--", "x"]
+    assert words("--edt-options maxWorkers=4 --user-cmd -- ls") == ["ls"]
 
 
 def test_a_number_of_the_scripts_own_stays() -> None:

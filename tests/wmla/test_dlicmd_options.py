@@ -33,7 +33,8 @@ def test_help_teaches_with_examples(command: Command) -> None:
         (["--status", "--rest-host", "h", "--rest-port", "-2"], "invalid _port value"),
         (["--status", "--rest-host", "h", "--debug-level", "loud"], "invalid choice"),
         (["--app-analyze", "-1"], "--app-analyze"),
-        (["--exec-start", "edtPyTorch", "--user-cmd", "--", "ls"], "--user-cmd is not supported here: send a script"),
+        (["--exec-start", "PyTorch", "--user-cmd"], "--user-cmd runs the command behind --"),
+        (["--exec-start", "PyTorch", "--user-cmd", "--"], "--user-cmd runs the command behind --"),
         (["--exec-start", "PyTorch", "--pbmodel-name", "AlexNet"], "--pbmodel-name is not supported here"),
         (["--exec-start", "PyTorch", "--pbmodel-cmd=x"], "--pbmodel-cmd is not supported here"),
     ],
@@ -95,6 +96,22 @@ def test_wmlas_other_options_reach_the_server_as_they_are(
     logged_on("--exec-start", "PyTorch", "--model-main", "mnist/train.py", *words, "--exclusive")
     [args] = server.asked[-1].query["args"]
     assert args == " ".join(["--exec-start PyTorch --model-main train.py", *words, "--exclusive"])
+
+
+def test_a_command_is_sent_with_a_folder_a_script_or_nothing(
+    logged_on: Command, server: RecordedServer, model: Path
+) -> None:
+    command = ["--numWorker", "4", "--user-cmd", "--", "bash", "run.sh", "train.py", "--lr", "0.1"]
+    for sent, named in (
+        (["--model-dir", "mnist"], "--model-dir mnist "),
+        (["--model-main", "mnist/train.py"], "--model-main train.py "),
+        ([], ""),
+    ):
+        logged_on("--exec-start", "distPyTorch", *sent, *command)
+        request = server.asked[-1]
+        words = f"--exec-start distPyTorch {named}--user-cmd --numWorker 4 -- bash run.sh train.py --lr 0.1"
+        assert request.query["args"] == [words]
+        assert bool(request.body) is bool(sent)
 
 
 def test_words_between_marks_are_one(logged_on: Command, server: RecordedServer, model: Path) -> None:

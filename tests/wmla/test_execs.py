@@ -11,7 +11,9 @@ import pandas
 import pytest
 from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from core.roles import viewers
@@ -22,6 +24,7 @@ from jobs.control.transition import Why
 from jobs.files.folder import job_folder
 from jobs.messages import message
 from jobs.models import InstanceGroup, Job, JobEvent
+from jobs.options import MASK
 from jobs.states import JobState, Reason
 from models_registry.models import RegisteredModel, RegisteredModelVersion
 from tests.factories import InstanceGroupFactory, JobFactory, host_with_slots
@@ -273,7 +276,7 @@ class TestGet:
         address = f"{DLI}/execs/wmla-{cloud_pak.pk}"
         assert "events" not in alice_client.get(address).json()
         what = message("failed", host="a", code=1, signal=None, error="ValueError: no data", tried="", attempts=1)
-        finish(started(cloud_pak), JobState.FAILED, Why(Reason.EXIT_NONZERO, what, "executor"))
+        finish([started(cloud_pak)], JobState.FAILED, Why(Reason.EXIT_NONZERO, what, "executor"))
         given = alice_client.get(address).json()
         assert (given["state"], "ValueError: no data" in given["events"].splitlines()[-1]) == ("ERROR", True)
         assert pandas.DataFrame(given, index=[0]).shape == (1, len(FLAT) + 1)
@@ -413,6 +416,18 @@ class TestStopAndDelete:
         theirs.refresh_from_db()
         assert theirs.state == JobState.PENDING
 
+    def test_deleting_many_costs_no_more_than_deleting_few(self, alice_client: Client, on_prem: Job) -> None:
+        def cost(count: int) -> int:
+            jobs = JobFactory.create_batch(count, owner=on_prem.owner, instance_group=on_prem.instance_group)
+            with CaptureQueriesContext(connection) as queries:
+                assert alice_client.delete(f"{DLI}/execs").status_code == 204
+            gone = Job.objects.filter(pk__in=[job.pk for job in jobs]).exclude(hidden_at=None)
+            assert gone.filter(state=JobState.CANCELLED, finished_at__isnull=False).count() == count
+            return len(queries)
+
+        cost(1)  # topics are made
+        assert cost(40) == cost(4)
+
     def test_deploy_says_that_it_is_not_there(self, alice_client: Client, on_prem: Job) -> None:
         answer = alice_client.post(f"{DLI}/execs/wmla-{on_prem.pk}/deploy", "{}", content_type="application/json")
         assert (answer.status_code, "not supported" in text_of(answer)) == (400, True)
@@ -450,7 +465,22 @@ def test_its_ranks_get_the_variables_that_it_was_submitted_with(submit: Submit, 
     variables = launch_spec(job).environment
     assert (variables["HF_HOME"], variables["PYTHONPATH"]) == ("/tmp", "/extra")
     assert variables["DLI_EXECID"].startswith("alice-"), "what it finds its results by is the cluster's"
+    assert "Without effect here: --msd-env DLI_EXECID." in [event.text for event in job.events.all()]
     assert launch_spec(actions.clone(job, alice)).environment["HF_HOME"] == "/tmp"
+
+
+def test_the_train_page_shows_its_variables_for_a_clone_and_lets_them_be_changed(
+    alice_client: Client, submit: Submit, alice: User
+) -> None:
+    job = job_behind(submit(ARGS + " --msd-env HF_HOME=/tmp --msd-env MODE=old"), alice)
+    form = alice_client.get(f"/jobs/new/?clone={job.pk}").context["form"]
+    assert form["environment"].value().splitlines() == [f"HF_HOME = {MASK}", f"MODE = {MASK}"]
+    values = {field.html_name: field.value() for field in form if field.value() is not None}
+    changed = alice_client.post("/jobs/new/", {**values, "environment": f"HF_HOME = {MASK}\nMODE = new"})
+    assert changed.status_code == 302, changed.context["form"].errors
+    copy = Job.objects.latest("pk")
+    environment = launch_spec(copy).environment
+    assert (environment["HF_HOME"], environment["MODE"]) == ("/tmp", "new")
 
 
 def test_the_arguments_are_on_its_page(alice_client: Client, submit: Submit, alice: User) -> None:

@@ -124,7 +124,7 @@ def test_it_is_found_by_every_id_that_it_has(alice_client: Client, job: Job, thr
 
 
 def test_what_a_client_deleted_is_in_neither_list(alice_client: Client, three: list[Job]) -> None:
-    hide(three[1].pk, "alice")
+    hide([three[1].pk], "alice")
     assert names(alice_client) == ["cat", "bee"]
     assert [found["name"] for found in alice_client.get(ENGINE).json()] == ["cat", "bee"]
     assert alice_client.get(f"{ENGINE}/wmla-{three[1].pk}").status_code == 404

@@ -79,8 +79,9 @@ def test_a_name_that_no_host_can_have_costs_no_use(carol, host):
 def test_a_name_that_reports_is_taken_until_that_host_is_silent(carol):
     token, _ = create_join_token(carol)
     HostFactory(name="gpu-1", last_report_at=timezone.now())
-    with pytest.raises(Conflict, match="gpu-1 reports already"):
+    with pytest.raises(Conflict) as refusal:
         redeem(token, "gpu-1")
+    assert refusal.value.code == "name_taken"
     Host.objects.update(last_report_at=timezone.now() - timedelta(hours=1))
     redeem(token, "gpu-1")
 

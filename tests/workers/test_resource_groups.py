@@ -134,15 +134,17 @@ def test_what_somebody_else_changed_since_is_not_undone():
     group = create_resource_group(ResourceGroupSpec("gpus"), "carol")
     before = change_resource_group(group, ResourceGroupSpec("gpus", "2"), "carol")
     change_resource_group(group, ResourceGroupSpec("gpus", "3"), "dave")
-    with pytest.raises(Conflict, match="changed again"):
+    with pytest.raises(Conflict) as refusal:
         change_resource_group(group, before, "carol", expected=ResourceGroupSpec("gpus", "2"))
+    assert refusal.value.code == "stale_group"
     assert ResourceGroup.objects.get().slot_rule == "3"
 
 
 def test_a_group_in_use_is_not_deleted():
     group = InstanceGroupFactory(name="sig-elastic", resource_group__name="gpus").resource_group
-    with pytest.raises(Conflict, match="used by the instance group sig-elastic"):
+    with pytest.raises(Conflict) as refusal:
         delete_resource_group(group, "carol")
+    assert refusal.value.code == "in_use"
     assert ResourceGroup.objects.exists()
 
 

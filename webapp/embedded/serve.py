@@ -1,9 +1,10 @@
-"""The site of the embedded stack: one process that answers on any number of ports, in the clear and by TLS.
+"""The site, for `up` and docker-compose.yml: one process that answers on any number of ports, in the clear and by TLS.
 
 `python -m webapp.embedded.serve 127.0.0.1 http:8000 https:8643 --certificate FILE`
 """
 
 import asyncio
+import resource
 import signal
 import socket
 from argparse import ArgumentParser
@@ -12,11 +13,14 @@ from contextlib import contextmanager
 
 import uvicorn
 
+from webapp.embedded.connections import LimitedHttp, LimitedWebsocket
 from webapp.embedded.ports import Listener, parse_listener
 
-__all__ = ["main"]
+__all__ = ["main", "raise_open_files"]
 
 
+#: Connections and files, where the system allows so many: usual limits of 1024 are for programs that serve nobody.
+OPEN_FILES = 65_536
 #: Of what a browser sends at once.
 WEBSOCKET_BYTES = 16 * 1024
 
@@ -36,6 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--certificate", help="PEM file with key and certificate, for https")
     chosen = parser.parse_args(arguments)
     listeners: list[Listener] = chosen.listeners
+    raise_open_files()
     # All at once, before the first one answers: whoever sees one port can use the others.
     plain = [_socket(chosen.address, listener.port) for listener in listeners if not listener.is_tls]
     by_tls = [_socket(chosen.address, listener.port) for listener in listeners if listener.is_tls]
@@ -44,6 +49,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         servers.append((_Server(_config(chosen.certificate)), by_tls))
     with asyncio.Runner(loop_factory=servers[0][0].config.get_loop_factory()) as runner:
         runner.run(_serve(servers))
+
+
+def raise_open_files() -> None:
+    """Let this process open as many files as the system allows, up to `OPEN_FILES`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
 
 
 async def _serve(servers: list[tuple[_Server, list[socket.socket]]]) -> None:
@@ -64,10 +76,13 @@ def _config(certificate: str | None) -> uvicorn.Config:
         lifespan="off",
         access_log=False,
         server_header=False,
+        http=LimitedHttp,
+        ws=LimitedWebsocket,
+        # A frame is encoded once for all browsers, and would be compressed for each of them.
+        ws_per_message_deflate=False,
         proxy_headers=False,  # webapp/proxies.py
         # What browsers send by a websocket are short questions; a few of them may wait.
         ws_max_size=WEBSOCKET_BYTES,
-        ws_max_queue=8,
         timeout_graceful_shutdown=2,
         ssl_certfile=certificate,
     )

@@ -13,6 +13,7 @@ from tidepool.procfs import set_title
 from tidepool.protocol import ProtocolError, Report, Sync, from_json, to_json
 
 from workers.executor.config import ConfigError, executor_config
+from workers.executor.curves.observer import CurveObserver
 from workers.executor.journals import Journals
 from workers.executor.log_keeper import LogKeeper
 from workers.executor.place import placed
@@ -62,7 +63,8 @@ class SupervisorStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery h
         super().__init__(parent, **options)
         config = placed(executor_config())
         self._title = f"tidepool executor {config.host}"
-        journals = Journals(config.host, config.run_folder / "journals.json")
+        self._curves = CurveObserver(config.run_folder / "curves")
+        journals = Journals(config.host, config.run_folder / "journals.json", curves=self._curves)
         sender = _ReportSender(parent.app)
         self._journals = journals
         clock = steady_clock()
@@ -78,10 +80,12 @@ class SupervisorStep(bootsteps.StartStopStep):  # type: ignore[misc]  # Celery h
         self._supervisor.start()
         self._reporter.start()
         self._log_keeper.start()
+        self._curves.start()
 
     def stop(self, parent: Any) -> None:
         self._supervisor.detach()
         self._log_keeper.leave()
+        self._curves.leave()
         self._reporter.leave()
 
     terminate = stop

@@ -3,8 +3,10 @@
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from tidepool.rank import inherited_environment
 
 from workers.executor.broker_url import verified
 
@@ -12,6 +14,15 @@ __all__ = ["ConfigError", "ExecutorConfig", "executor_config"]
 
 #: Each process on a GPU takes a few hundred megabytes of its memory before it has trained anything.
 _MOST_SLOTS_PER_GPU = 16
+
+
+#: Proxies and certificates of a machine.
+_INSTALLER = frozenset(
+    {
+        *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+        *("SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO"),
+    }
+)
 
 
 class ConfigError(ValueError):
@@ -37,6 +48,13 @@ class ExecutorConfig:
     interface: str = ""
     #: On this machine's own disk; None: in the home.
     run: Path | None = None
+    #: Of uv, which installs what trainings require: uv's own variables, and those of proxies and certificates.
+    installer_environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def environments_folder(self) -> Path:
+        """What trainings require, installed; shared by all executors of this machine and home."""
+        return (self.run or self.home / "run") / ".environments"
 
     @property
     def run_folder(self) -> Path:
@@ -65,7 +83,14 @@ def executor_config(environment: Mapping[str, str] = os.environ) -> ExecutorConf
         alive_file=Path(alive_file) if alive_file else None,
         interface=environment.get("TIDEPOOL_INTERFACE", "").strip(),
         run=Path(run).resolve() if run else None,
+        installer_environment=_installer_environment(environment),
     )
+
+
+def _installer_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """No secret of ours: what is installed may run code of its own."""
+    given = {name: value for name, value in environment.items() if name.startswith("UV_") or name in _INSTALLER}
+    return inherited_environment(dict(environment)) | given
 
 
 def _broker_url(environment: Mapping[str, str]) -> str:

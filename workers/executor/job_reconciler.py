@@ -20,6 +20,8 @@ from tidepool.journal import Journal, read_journal
 from tidepool.protocol import (
     DesiredJob,
     DesiredMembership,
+    EnvironmentBuilding,
+    EnvironmentFailed,
     Finished,
     Halted,
     Lost,
@@ -35,6 +37,7 @@ from tidepool.protocol import (
 from tidepool.shim import journal_path
 
 from workers.executor.config import ExecutorConfig
+from workers.executor.environments.keeper import Environments, Ready
 from workers.executor.forkserver import Forkserver, ForkserverError
 
 __all__ = ["JobReconciler"]
@@ -110,7 +113,9 @@ class _Link:
 
 
 class JobReconciler:
-    def __init__(self, config: ExecutorConfig, forkserver: Forkserver, desired: DesiredJob) -> None:
+    def __init__(
+        self, config: ExecutorConfig, forkserver: Forkserver, environments: Environments, desired: DesiredJob
+    ) -> None:
         self.desired = desired
         #: Ranks as last known. Those of a shim that is silent or being cleared away are assumed to live.
         self.ranks: list[RankStatus] = []
@@ -118,12 +123,15 @@ class JobReconciler:
         self.observed = False
         self._config = config
         self._forkserver = forkserver
+        self._environments = environments
         self._mark = f"{config.mark}.{desired.job}.{desired.attempt}"
         self._shim_socket = self._socket("shim")
         self._coordinator_socket = self._socket("coordinator")
         self._shim: _Link | None = None
         self._coordinator: _Link | None = None
         self._cleared = False
+        #: Kinds of entries on the job's environment that the journal has.
+        self._told: set[type] = set()
         self._shim_backoff = _Backoff()
         self._coordinator_backoff = _Backoff()
         self._coordinator_kill_at: float | None = None
@@ -164,6 +172,7 @@ class JobReconciler:
             each.close()
 
     def forget(self) -> None:
+        self._environments.release(self._key)
         self._shim_socket.unlink(missing_ok=True)
         self._coordinator_socket.unlink(missing_ok=True)
 
@@ -215,9 +224,12 @@ class JobReconciler:
         return bool(self.desired.wanted) and not self.desired.stop and time.monotonic() >= self._shim_backoff.until
 
     def _start_shim(self) -> None:
+        ready = self._environment()
+        if ready is None:
+            return
         self._shim_backoff.add(time.monotonic())
         try:
-            pid = self._forkserver.fork_shim(self._spec(), self._shim_socket)
+            pid = self._forkserver.fork_shim(self._spec(ready.folder), self._shim_socket)
         except ForkserverError as error:
             logger.warning("job=%s attempt=%s: no shim: %s", *self._key, error)
             return
@@ -225,11 +237,34 @@ class JobReconciler:
         self._cleared = False
         self._shim = _Link.connect(self._shim_socket)
 
-    def _spec(self) -> ShimSpec:
+    def _environment(self) -> Ready | None:
+        """That of the job; None while it is being built, or where it cannot be: the journal says so once."""
+        requirements, folder = self.desired.launch.requirements, Path(self.desired.launch.folder)
+        log = folder / "log" / f"environment@{self._config.host}" / "stdout"
+        answer = self._environments.ask(self._key, requirements, log)
+        if isinstance(answer, Ready):
+            return answer
+        if answer is None:
+            self._tell_once(EnvironmentBuilding(requirements, at=time.time()))
+        else:
+            self._tell_once(EnvironmentFailed(answer.why, at=time.time()))
+        return None
+
+    def _tell_once(self, entry: EnvironmentBuilding | EnvironmentFailed) -> None:
+        if type(entry) in self._told:
+            return
+        journal = journal_path(self._spec())
+        if not any(type(each) is type(entry) for each in read_journal(journal)):
+            writer = Journal(journal)
+            writer.append(entry)
+            writer.close()
+        self._told.add(type(entry))
+
+    def _spec(self, environment: str = "") -> ShimSpec:
         config, desired = self._config, self.desired
         virtual = config.virtual_slots is not None
         place = (config.host, config.address, config.mark, virtual)
-        return ShimSpec(desired.job, desired.attempt, *place, desired.launch, config.slots_per_gpu)
+        return ShimSpec(desired.job, desired.attempt, *place, desired.launch, config.slots_per_gpu, environment)
 
     # --- the coordinator ---
 

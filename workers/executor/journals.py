@@ -11,10 +11,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from tidepool.protocol import DesiredJob, JournalEntry
 from tidepool.recorded import RECORDED_FILE, RecordedMetrics
 
+from workers.executor.curves.observer import CurveObserver
 from workers.executor.records import JobKey, load_json, save_json
 
 __all__ = ["JournalTail", "Journals"]
@@ -35,6 +37,7 @@ class JournalTail:
         self.path = path
         self.acknowledged = acknowledged
         self._bare = name.endswith(".metrics")
+        self._observed = name.endswith(".observed")
         self._recorded = RecordedMetrics() if name.endswith(".recorded") else None
         self._clock = clock
         self._offset = 0
@@ -105,6 +108,8 @@ class JournalTail:
     def _parsed(self, line: bytes) -> JournalEntry:
         if self._recorded:
             return JournalEntry(self.name, self._read, "recorded", self._recorded.point(line))
+        if self._observed:
+            return JournalEntry(self.name, self._read, "observed", _whole(line))
         values = json.loads(line)
         kind, data = ("step", values) if self._bare else (values["kind"], values["data"])
         return JournalEntry(self.name, self._read, kind, data)
@@ -113,9 +118,12 @@ class JournalTail:
 class Journals:
     """All journals of this host. Thread-safe: the supervisor adds journals and acknowledges, the reporter takes."""
 
-    def __init__(self, host: str, file: Path, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, host: str, file: Path, clock: Callable[[], float] = time.monotonic, curves: CurveObserver | None = None
+    ) -> None:
         self._host = host
         self._file = file
+        self._curves = curves or CurveObserver(file.parent / "curves")
         self._clock = clock
         self._guard = threading.Lock()
         self._tails: dict[str, JournalTail] = {}
@@ -124,6 +132,7 @@ class Journals:
 
     def recall(self) -> None:
         """Continue where an earlier executor ended."""
+        self._curves.recall()
         with self._guard:
             for name, (path, acknowledged) in load_json(self._file).items():
                 self._tails[name] = JournalTail(name, Path(path), acknowledged, self._clock)
@@ -136,6 +145,8 @@ class Journals:
             paths[f"{prefix}.metrics"] = folder / "metrics.jsonl"
             if desired.launch.engine != "elastic":
                 paths[f"{prefix}.recorded"] = folder / RECORDED_FILE
+                paths[f"{prefix}.observed"] = self._curves.path((desired.job, desired.attempt))
+                self._curves.watch(desired)
         with self._guard:
             self._released.discard((desired.job, desired.attempt))
             new = {name: JournalTail(name, path, 0, self._clock) for name, path in paths.items()}
@@ -144,6 +155,7 @@ class Journals:
                 self._save()
 
     def release(self, job: JobKey) -> None:
+        self._curves.release(job)
         with self._guard:
             self._released.add(job)
 
@@ -161,7 +173,7 @@ class Journals:
     def urgent_news(self) -> bool:
         """Whether there are entries other than metrics to send."""
         with self._guard:
-            return any(not tail.name.endswith((".metrics", ".recorded")) for tail in self._with_news())
+            return any(not tail.name.endswith((".metrics", ".recorded", ".observed")) for tail in self._with_news())
 
     def news(self) -> bool:
         with self._guard:
@@ -195,13 +207,27 @@ class Journals:
         return found
 
     def _forget_read_out(self) -> bool:
-        gone = [name for name, tail in self._tails.items() if _job_of(name) in self._released and tail.done()]
+        gone = [name for name, tail in self._tails.items() if self._is_over(_job_of(name)) and tail.done()]
         for name in gone:
             del self._tails[name]
+            if name.endswith(".observed"):
+                self._curves.forget(_job_of(name))
         return bool(gone)
+
+    def _is_over(self, job: JobKey) -> bool:
+        return job in self._released and not self._curves.watches(job)
 
     def _save(self) -> None:
         save_json(self._file, {name: [str(tail.path), tail.acknowledged] for name, tail in self._tails.items()})
+
+
+def _whole(line: bytes) -> dict[str, Any]:
+    """Nothing for a line of which a killed executor wrote only a part."""
+    try:
+        values: dict[str, Any] = json.loads(line)
+    except ValueError:
+        return {}
+    return values
 
 
 def _job_of(name: str) -> JobKey:

@@ -11,8 +11,9 @@ import stat
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
-__all__ = ["LogKeeper", "log_limit", "trim"]
+__all__ = ["KEPT_HEAD_BYTES", "LogKeeper", "Shortened", "log_limit", "shortened_by", "trim"]
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +24,8 @@ MOST_BYTES = 64 * MIB
 LEAST_BYTES = MIB
 #: Of the limit: what stays of the beginning, and of the end. The rest is room until the next time.
 _HEAD, _TAIL = 1 / 8, 3 / 8
+#: Whoever reads so much of a log's beginning knows whether its middle is left out.
+KEPT_HEAD_BYTES = int(MOST_BYTES * _HEAD) + 200
 _EVERY_SECONDS = 1.0
 _NAMES = "attempt-*/log/*/std???"
 _NOTICE = b"[tidepool: %d bytes are left out here: a log keeps its beginning and its end]\n"
@@ -66,6 +69,20 @@ def log_limit(count: int) -> int:
     return max(LEAST_BYTES, min(MOST_BYTES, JOB_BYTES // max(1, count)))
 
 
+class Shortened(NamedTuple):
+    """Where a shortened log says so, and how many bytes it lacks there."""
+
+    start: int
+    end: int
+    left_out: int
+
+
+def shortened_by(data: bytes) -> Shortened | None:
+    """data: the beginning of a log. None: it is whole so far."""
+    found = _NOTICE_PATTERN.search(data)
+    return Shortened(found.start(), found.end(), int(found[1])) if found else None
+
+
 def trim(path: Path, limit: int) -> bool:
     """Leave out the middle of a log that has more bytes than `limit`."""
     try:
@@ -98,8 +115,8 @@ def _shorten(log: int, size: int, limit: int) -> None:
 def _head_of(log: int, most: int) -> tuple[int, int]:
     """Where the beginning ends, and what an earlier time has left out, less the length of what it says there."""
     data = os.pread(log, most + 200, 0)
-    if found := _NOTICE_PATTERN.search(data):
-        return found.start(), int(found[1]) - len(found[0])
+    if found := shortened_by(data):
+        return found.start, found.left_out - (found.end - found.start)
     return data.rfind(b"\n", 0, most) + 1 or most, 0
 
 

@@ -22,6 +22,7 @@ from tidepool import procfs
 from tidepool.protocol import DesiredJob, RankStatus, Sync
 
 from workers.executor.config import ExecutorConfig
+from workers.executor.environments.keeper import Environments
 from workers.executor.forkserver import Forkserver
 from workers.executor.job_reconciler import JobReconciler
 from workers.executor.journals import Journals
@@ -58,6 +59,7 @@ class Supervisor:
         self._changed = changed
         self._clock = clock
         self._forkserver = Forkserver(config.run_folder, config.lifeline_fd)
+        self._environments = Environments(config.environments_folder, config.installer_environment)
         self._records = Records()
         self._jobs: dict[JobKey, JobReconciler] = {}
         self._applied_revision = 0
@@ -210,7 +212,7 @@ class Supervisor:
         job = self._jobs.get(key)
         self._journals.follow(desired)
         if job is None:
-            self._jobs[key] = JobReconciler(self._config, self._forkserver, desired)
+            self._jobs[key] = JobReconciler(self._config, self._forkserver, self._environments, desired)
         elif desired.target_revision >= job.desired.target_revision:
             job.desired = desired
 

@@ -115,6 +115,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "ordering": ["host__name", "index"],
+                "constraints": [models.UniqueConstraint(fields=("host", "index"), name="slot_once_per_host")],
             },
         ),
         migrations.CreateModel(
@@ -160,9 +161,5 @@ class Migration(migrations.Migration):
                     models.Index(fields=["at"], name="capacity_by_time"),
                 ],
             },
-        ),
-        migrations.AddConstraint(
-            model_name="slot",
-            constraint=models.UniqueConstraint(fields=("host", "index"), name="slot_once_per_host"),
         ),
     ]

@@ -3,7 +3,8 @@
 import logging
 import threading
 import time
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any
 
 import redis
@@ -13,13 +14,16 @@ from django.utils import timezone
 from tidepool.backoff import Backoff
 
 from core.process import still_alive, stop_at_signals, without_collector
-from jobs.control.dispatch import WakeUps, resend_outstanding, send_roll_up
+from jobs.control.dispatch import WakeUps, resend_outstanding, send_note_saves, send_roll_up
 from jobs.control.ending import give_up_halts
 from jobs.control.gangs import watch_gangs
 from jobs.control.hosts import reap_lost_hosts
+from jobs.control.limits import enforce_limits
 from jobs.control.plans import Leadership, LeadershipLost, apply
 from jobs.control.snapshots import snapshot
+from jobs.insight.durations import Length, lengths, with_lengths
 from scheduling.schedule import schedule
+from scheduling.snapshot import Snapshot
 
 __all__ = ["Command", "Scheduler"]
 
@@ -28,6 +32,9 @@ logger = logging.getLogger(__name__)
 CYCLE_SECONDS = 1.0
 RESEND_SECONDS = 2.0
 ROLL_UP_SECONDS = 60.0
+#: How long trainings take is asked again after so long.
+FORECAST_AGE = timedelta(seconds=30)
+NOTE_SAVES_SECONDS = 30.0
 
 
 class Command(BaseCommand):
@@ -44,8 +51,11 @@ class Scheduler:
         self._wake_ups = WakeUps()
         self._well_since: datetime | None = None
         self._cycle = 0
+        self._forecasts: Mapping[int, Length] = {}
+        self._forecast_at: datetime | None = None
         self._resent_at = 0.0
         self._rolled_up_at = -ROLL_UP_SECONDS
+        self._saves_noted_at = -NOTE_SAVES_SECONDS
         self._backoff = Backoff(first_seconds=CYCLE_SECONDS, longest_seconds=30.0)
 
     def run(self) -> None:
@@ -66,17 +76,22 @@ class Scheduler:
 
     def cycle(self) -> None:
         """One cycle, if this process leads."""
-        begun = time.monotonic()
         epoch = self._leadership.renew()
         if epoch is None:
             self._well_since = None
             return
         self._cycle += 1
+        with self._leadership.held():
+            self._lead(epoch)
+
+    def _lead(self, epoch: int) -> None:
+        begun = time.monotonic()
         now = timezone.now()
         self._well_since = reap_lost_hosts(self._well_since, now)
         give_up_halts(now)
         watch_gangs(now)
-        plan = schedule(snapshot(now, self._cycle))
+        enforce_limits(now)
+        plan = schedule(self._with_forecasts(snapshot(now, self._cycle), now))
         try:
             apply(plan, epoch)
         except LeadershipLost as error:
@@ -89,6 +104,17 @@ class Scheduler:
         if time.monotonic() - self._rolled_up_at >= ROLL_UP_SECONDS:
             self._rolled_up_at = time.monotonic()
             send_roll_up()
+        if time.monotonic() - self._saves_noted_at >= NOTE_SAVES_SECONDS:
+            self._saves_noted_at = time.monotonic()
+            send_note_saves()
+
+    def _with_forecasts(self, seen: Snapshot, now: datetime) -> Snapshot:
+        """What is forecast of the jobs decides only who starts before whom: nobody looks while nobody waits."""
+        if all(job.state != "PENDING" for job in seen.jobs):
+            return seen
+        if self._forecast_at is None or not timedelta(0) <= now - self._forecast_at < FORECAST_AGE:
+            self._forecasts, self._forecast_at = lengths({}, now), now
+        return with_lengths(seen, self._forecasts, self._forecast_at)
 
     def _wait(self) -> None:
         if self._backoff.pause_seconds:

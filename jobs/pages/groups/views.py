@@ -9,6 +9,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from core.errors import NotFound
+from core.keyset import Order
 from core.live import CLUSTER, GROUPS, current_seqs
 from core.pages import done, login_user, page_of
 from jobs.actions.groups import delete_instance_group, find_preset, start_instance_group, stop_instance_group
@@ -41,8 +42,9 @@ _ACTIONS: dict[str, tuple[Callable[[int, User], InstanceGroup], str]] = {
 @require_safe
 def group_list(request: HttpRequest) -> HttpResponse:
     context = {"section": "groups", "crumbs": [("Instance groups", None)], "seqs": current_seqs(_TOPICS)}
-    page = page_of(request, visible_groups(request.user).prefetch_related("resource_group__hosts").order_by("name"))
-    return render(request, "jobs/groups/list.html", {**context, "page": page, "rows": groups_now(page)})
+    groups = visible_groups(request.user).prefetch_related("resource_group__hosts")
+    page = page_of(request, groups, Order("name"))
+    return render(request, "jobs/groups/list.html", {**context, "page": page, "rows": groups_now(page.rows)})
 
 
 @require_safe

@@ -10,7 +10,6 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.utils import timezone
 from django.views.decorators.http import require_POST, require_safe
 
 from core.charts import Band, Step, tide_figure
@@ -28,10 +27,11 @@ from jobs.files.validation_runs import validation_of
 from jobs.insight.advisor import job_advice
 from jobs.insight.cluster import slots_of_job
 from jobs.insight.curves import curves_figure, thinned_metrics
-from jobs.insight.line import place_text, places_of
+from jobs.insight.line import place_text, with_places
 from jobs.insight.why import why
 from jobs.models import Checkpoint, Job
 from jobs.options import masked
+from jobs.pages.job.curves import sources_of
 from jobs.pages.queries import job_or_404
 from jobs.pages.train.forms import ChangeForm
 from jobs.pages.train.views import say_changed
@@ -39,7 +39,7 @@ from jobs.permissions import refusals_by_state
 from jobs.queries.jobs import allocation_series, event_list, rank_list, undoable_changes
 from jobs.queries.metrics import Curve, metric_points_as_json
 from jobs.queries.serializers import AllocationOutput, EventOutput, JobOutput, RankOutput, as_json
-from models_registry.queries import versions
+from models_registry.queries import models, versions
 
 __all__ = ["job_act", "job_change", "job_curves", "job_detail", "job_detail_live", "job_live", "job_part"]
 
@@ -58,18 +58,22 @@ JOB_TABS = (
 )
 
 #: What buttons of a job's page do, and what is said when it is done.
-_ACTIONS: dict[str, tuple[Callable[[int, str], Job], str]] = {
+_ACTIONS: dict[str, tuple[Callable[..., Job], str]] = {
     "cancel": (actions.cancel, "The training is being stopped."),
     "suspend": (actions.suspend, "The training stops after the step under way: its GPUs go to others."),
     "resume": (actions.resume, "The training waits for GPUs again."),
+    "wait": (actions.wait_for_ranks, "Its processes may go on: the notice says until when."),
 }
 
+#: Minutes that one may let processes go on that stay after others have ended.
+_WAITS = ((10, "10 minutes"), (60, "an hour"), (360, "6 hours"), (1440, "a day"), (10_080, "a week"))
 _MAX_RANKS = 500
 _MAX_CHECKPOINTS = 100
 _NO_STEP = "No step is done yet. Loss and accuracy appear after the first one."
 _NO_STEP_OVER = "It did no step, so there is no loss or accuracy."
 #: Of a script that is not elastic: a single process may have a session.
-_NO_METRICS = "Its script reports no steps, so there is nothing to draw: what it prints is in its log."
+_NO_METRICS = "Nothing that its script prints or writes gives a curve yet: what it prints is in its log."
+_NO_METRICS_OVER = "Nothing that its script printed or wrote gave a curve: what it printed is in its log."
 _NO_SPEED = "Nothing is measured yet. How many samples it measures in a second appears here."
 _NO_SPEED_OVER = "It did not measure any sample, so there is no speed to draw."
 
@@ -120,7 +124,9 @@ def job_change(request: HttpRequest, job_id: int) -> HttpResponse:
 def job_act(request: HttpRequest, job_id: int, action: str) -> HttpResponse:
     job = job_or_404(request.user, job_id)
     act, sentence = _ACTIONS[action]
-    if done(request, lambda: act(job.pk, request.user.get_username())):
+    minutes = request.POST.get("minutes", "")
+    values = [int(minutes) if minutes.isdecimal() and len(minutes) < 9 else 0] if action == "wait" else []
+    if done(request, lambda: act(job.pk, request.user.get_username(), *values)):
         messages.success(request, sentence)
     return redirect("jobs:detail", job.pk)
 
@@ -172,6 +178,7 @@ def _job_page(request: HttpRequest, job: Job, form: ChangeForm) -> HttpResponse:
         "environment": parameters_as_text(masked(job.environment)),
         "tide": tide_figure([Band(job.pk, job.name, steps)], job.max_slots, pool=False),
         "advice": job_advice(job, curves),
+        **sources_of(job),
         **_ranks(job),
         "slots": slots_of_job(login_user(request), job),
         **_place(job),
@@ -181,9 +188,11 @@ def _job_page(request: HttpRequest, job: Job, form: ChangeForm) -> HttpResponse:
         "files": code_files(job),
         "shown": shown_code(job, request.GET.get("file", job.model.entry_point)),
         "newest": versions(job.model.model)[0].number,
+        **_facts(job, login_user(request)),
     }
     if not job.elastic:
         context["notice"] = gang_notice(job)
+        context["waits"] = _WAITS
         context["stop_words"] = stop_words(job.instance_group, resumable=is_resumable(job))
     return render(request, "jobs/job/page.html", context)
 
@@ -203,8 +212,14 @@ def _ranks(job: Job) -> dict[str, Any]:
     return {"ranks": ranks[:_MAX_RANKS], "rank_count": len(ranks), "has_virtual_gpus": is_virtual}
 
 
+def _facts(job: Job, user: User) -> dict[str, Any]:
+    """Whether its model may still be looked at: the training keeps its copy of the code in any case."""
+    return {"reads_model": models(user).filter(pk=job.model.model_id).exists()}
+
+
 def _place(job: Job) -> dict[str, Any]:
-    return {"place": place_text(places_of([job], timezone.now()).get(job.pk))}
+    [placed] = with_places([job])
+    return {"place": place_text(placed)}
 
 
 def _results(job: Job) -> dict[str, Any]:
@@ -214,20 +229,21 @@ def _results(job: Job) -> dict[str, Any]:
 #: Parts of a job's page that are fetched while somebody looks at them, and what each shows.
 _PARTS: dict[str, Callable[[Job, User], dict[str, Any]]] = {
     "advice": lambda job, _: {"advice": job_advice(job)},
-    "facts": lambda job, _: {},
+    "facts": _facts,
     "failure": lambda job, _: {},
     "notice": lambda job, _: {"notice": gang_notice(job)},
     "place": lambda job, _: _place(job),
     "ranks": lambda job, _: _ranks(job),
     "results": lambda job, _: _results(job),
     "slots": lambda job, user: {"slots": slots_of_job(user, job)},
+    "sources": lambda job, _: sources_of(job),
     "validations": lambda job, _: {},
     "why": why,
 }
 
 
 def _words_of_no_metrics(job: Job) -> dict[str, str]:
-    now, over = (_NO_STEP, _NO_STEP_OVER) if job.elastic else (_NO_METRICS, _NO_METRICS)
+    now, over = (_NO_STEP, _NO_STEP_OVER) if job.elastic else (_NO_METRICS, _NO_METRICS_OVER)
     if validation_of(job) is not None:
         now, over = _NO_SPEED, _NO_SPEED_OVER
     return {"no_metrics": now, "no_metrics_over": over}

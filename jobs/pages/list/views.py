@@ -27,14 +27,15 @@ from jobs.actions.many import MAX_JOBS
 from jobs.actions.saved_filters import forget_filter, save_filter
 from jobs.insight.effects import if_over, if_priority
 from jobs.insight.line import with_places
-from jobs.messages import plural, trainings
 from jobs.models import Checkpoint, InstanceGroup, Job, SavedFilter
 from jobs.permissions import Verb, refusal
 from jobs.queries.columns import FACTS, OF_ONE, USUAL, extra_columns, joined_columns, names_of, value_of
 from jobs.queries.jobs import visible_jobs
 from jobs.queries.listing import ACTIVE, FINISHED, JobFilter, job_page_of, jobs_topic, list_keys, state_counts
 from jobs.states import TERMINAL, JobState
+from jobs.words import plural, trainings
 from models_registry.models import RegisteredModel
+from models_registry.permissions import readable
 
 __all__ = [
     "forget_job_filter",
@@ -377,7 +378,7 @@ def _names(user: User, given: dict[str, str]) -> list[dict[str, Any]]:
     users = User.objects.order_by("username").values_list("username", flat=True)
     rows = {
         "owner": users if is_cluster_admin(user) else None,
-        "model": RegisteredModel.objects.order_by("name").values_list("name", flat=True),
+        "model": readable(RegisteredModel.objects.all(), user).order_by("name").values_list("name", flat=True),
         "dataset": Dataset.objects.order_by("name").values_list("name", flat=True),
         "instance_group": InstanceGroup.objects.order_by("name").values_list("name", flat=True),
     }

@@ -18,13 +18,15 @@ from models_registry.models import RegisteredModel, RegisteredModelVersion
 __all__ = ["ON_PAGE", "ChangeForm", "TrainForm", "VariablesField"]
 
 _PARAMETER = "parameter."
+#: Texts with more characters than this have several lines.
+_LINE = 1000
 _ELASTIC, _SINGLE = RegisteredModelVersion.Engine.ELASTIC, RegisteredModelVersion.Engine.SINGLE
 
 
 #: Options that the page asks for.
 ON_PAGE = [option for option in OPTIONS.values() if option.label]
 #: Those that jobs/train.html places by name; others follow under "More options".
-_PLACED = {"min_slots", "max_slots", "priority", "exactness", "virtual_ranks", "environment"}
+_PLACED = {"min_slots", "max_slots", "priority", "exactness", "virtual_ranks", "environment", "requirements"}
 
 
 class WordsField(forms.CharField):
@@ -45,7 +47,7 @@ class VariablesField(ParametersField):
 
 
 class TrainForm(forms.Form):
-    model = forms.ModelChoiceField(RegisteredModel.objects.order_by("name"), empty_label="Pick a model")
+    model = forms.ModelChoiceField(RegisteredModel.objects.none(), empty_label="Pick a model")
     dataset = forms.ModelChoiceField(
         Dataset.objects.order_by("name"), required=False, empty_label="None: its script reads none"
     )
@@ -85,7 +87,9 @@ class TrainForm(forms.Form):
         start_from = self.fields["start_from"]
         assert isinstance(start_from, forms.ChoiceField)
         start_from.choices = [("", "Nothing: it learns everything itself"), *beginnings]
-        field = self.fields["instance_group"]
+        model, field = self.fields["model"], self.fields["instance_group"]
+        assert isinstance(model, forms.ModelChoiceField)
+        model.queryset = RegisteredModel.objects.filter(pk__in=versions).order_by("name")
         assert isinstance(field, forms.ModelChoiceField)
         field.queryset = InstanceGroup.objects.filter(pk__in=[group.pk for group in groups])
         if groups:
@@ -103,7 +107,10 @@ class TrainForm(forms.Form):
     @property
     def has_odd_values(self) -> bool:
         """Whether something is written, or wrong, in the fields for what is rare."""
-        return any(self[name].value() or self[name].errors for name in ("parameters", "arguments", "environment"))
+        return any(
+            self[name].value() or self[name].errors
+            for name in ("parameters", "arguments", "requirements", "environment")
+        )
 
     @property
     def typed_parameters(self) -> dict[str, dict[str, str]]:
@@ -138,6 +145,11 @@ def _field_of(option: Option) -> forms.Field:
     shown: dict[str, Any] = {"label": option.label, "help_text": option.help_with("Empty"), "initial": initial}
     if option.is_variables:
         return VariablesField(required=False, **shown | {"initial": ""})
+    if option.most_characters:
+        attributes = {"spellcheck": "false", "autocomplete": "off", "class": "font-monospace"}
+        is_long = option.most_characters > _LINE
+        widget = forms.Textarea(attributes | {"rows": 2}) if is_long else forms.TextInput(attributes)
+        return forms.CharField(required=False, max_length=option.most_characters, widget=widget, **shown)
     if option.choices:
         return forms.ChoiceField(choices=option.choices, **shown)
     return forms.IntegerField(required=initial is not None, **shown)

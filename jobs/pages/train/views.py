@@ -148,7 +148,7 @@ def _preview(form: TrainForm | ChangeForm, answer: Callable[[], dict[str, Any]])
 
 
 def _opened(request: HttpRequest, values: QueryDict) -> _Opened:
-    newest: Iterable[Any] = models()
+    newest: Iterable[Any] = models(request.user)
     versions = {str(model.pk): model.latest[0] for model in newest if model.latest}
     number = values.get("clone", "")
     job = job_or_404(request.user, int(number)) if number.isdecimal() and len(number) < 19 else None

@@ -4,7 +4,7 @@ On disk an entry is `{"number": 3, "kind": "rank_joined", "data": {...}}`; `kind
 `metrics.jsonl` are bare: a line is the data of a `StepRecord`, and every other key of it is a metric.
 """
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -17,6 +17,8 @@ __all__ = [
     "CheckpointFailed",
     "CheckpointPublished",
     "Entry",
+    "EnvironmentBuilding",
+    "EnvironmentFailed",
     "Finished",
     "GenerationAbandoned",
     "GenerationActive",
@@ -24,6 +26,7 @@ __all__ = [
     "Halted",
     "Lost",
     "NoProgress",
+    "ObservedStep",
     "RankExited",
     "RankFailed",
     "RankGrouped",
@@ -73,6 +76,21 @@ class RankExited(Entry, frozen=True, tag="rank_exited"):
     error: dict[str, Any] | None = None
     #: Its shim had told it to end.
     stopped: bool = False
+
+
+# --- executor, in the shim's journal, before there is a shim ----------------------------------------------------------
+
+
+class EnvironmentBuilding(Entry, frozen=True, tag="environment_building"):
+    #: One requirement per line.
+    requirements: str
+
+
+class EnvironmentFailed(Entry, frozen=True, tag="environment_failed"):
+    """What the job requires could not be installed; it is not tried again."""
+
+    #: What the installer said last.
+    why: str
 
 
 # --- coordinator (`plans.jsonl`) -------------------------------------------------------------------------------------
@@ -221,6 +239,25 @@ class RecordedStep(msgspec.Struct, frozen=True):
 
     step: Count
     at: Seconds
+
+
+# --- scripts that know nothing of us (what an executor has read of them, see `workers.executor.curves`) ---------------
+
+
+class ObservedStep(msgspec.Struct, frozen=True):
+    """What a source of a plain script says of a step."""
+
+    step: Count
+    at: Seconds
+    kind: Literal["log", "csv", "tensorboard"]
+    #: The stream of rank 0, or the file relative to the folder that it is in.
+    where: Annotated[str, msgspec.Meta(max_length=200)]
+    metrics: dict[str, float | None] = {}
+    epoch: Count = 0
+    #: Of the whole training, as far as the log tells; None: it does not.
+    progress: float | None = None
+    #: Number of the pattern that the logs are read by.
+    revision: Count = 0
 
 
 _KINDS = [cls for base in (Entry, _Failure) for cls in base.__subclasses__() if cls is not _Failure]

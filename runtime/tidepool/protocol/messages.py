@@ -100,6 +100,8 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     settings: dict[str, Any] = {}
     #: Name of the job's owner, for the titles of its ranks.
     owner: str = ""
+    #: One requirement (PEP 508) per line, beside what the cluster has.
+    requirements: str = ""
 
 
 class DesiredJob(msgspec.Struct, frozen=True):
@@ -123,6 +125,9 @@ class DesiredJob(msgspec.Struct, frozen=True):
     grace_seconds: float = 10.0
     #: The training shall stop by itself after a step, with a checkpoint of it. `members` are who it has now.
     halt: bool = False
+    #: By which its owner has the logs of a plain script read, and how often that was changed; "": the usual ways.
+    log_pattern: str = ""
+    log_pattern_revision: int = 0
 
 
 class Sync(msgspec.Struct, frozen=True):
@@ -350,6 +355,8 @@ class ShimSpec(msgspec.Struct, frozen=True):
     launch: LaunchSpec
     #: Slots that share a real GPU: slot s is on GPU s // slots_per_gpu.
     slots_per_gpu: int = 1
+    #: Folder on this host of the virtual environment with what the job requires; "": it requires nothing.
+    environment: str = ""
     version: Literal[1] = PROTOCOL_VERSION
 
 
@@ -418,13 +425,13 @@ class HostFacts(msgspec.Struct, frozen=True):
 
 
 class JournalEntry(msgspec.Struct, frozen=True):
-    #: `<job>.<attempt>.shim.<host>`, `<job>.<attempt>.coordinator` or `<job>.<attempt>.metrics`.
+    #: `<job>.<attempt>.shim.<host>`, `<job>.<attempt>.` and `coordinator`, `metrics`, `recorded` or `observed`.
     journal: str
     #: Position in the journal, from 1.
     number: Count
-    #: shim: rank_started, rank_exited. coordinator: rank_joined, generation_planned, generation_active,
-    #: generation_abandoned, rank_stuck, rank_failed, failed, no_progress, restored, checkpoint, checkpoint_failed,
-    #: lost, halted, finished. metrics: step.
+    #: shim: rank_started, rank_exited, rank_grouped, environment_building, environment_failed. coordinator:
+    #: rank_joined, generation_planned, generation_active, generation_abandoned, rank_stuck, rank_failed, failed,
+    #: no_progress, restored, checkpoint, checkpoint_failed, lost, halted, finished. metrics: step.
     kind: Name
     data: dict[str, Any]
 

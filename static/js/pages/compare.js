@@ -4,8 +4,8 @@
 import { Choices } from "../choices.js";
 import { Figure, mayName, placeEnds, readJson, seenOn, themeColour } from "../figure.js";
 import { refresher } from "../fresh.js";
-import { showLegend } from "../legend.js";
-import { addPoint, asLine, constantRange, epochsOf, smoothed } from "../lines.js";
+import { keyOf, showLegend } from "../legend.js";
+import { addPoint, asLine, constantRange, epochsOf, notOnLogAxis, smoothed } from "../lines.js";
 import { atMostEvery, fetchJson, live } from "../live.js";
 import { isOver } from "../words.js";
 
@@ -191,6 +191,8 @@ class Comparison extends Figure {
         return last < 0 ? [] : [{ axis: "y", x: x[last], value: y[last], text: name[0], colour: line.color }];
       });
     placeEnds(this.panel.querySelector(".chart-ends"), this.canvas, mayName([page.jobs.length]) ? ends : []);
+    const seen = this.drawnLines().filter(({ trace }) => !takenAway.has(keyOf(trace)));
+    this.panel.querySelector(".chart-note").textContent = this.isLog ? notOnLogAxis(seen) : "";
   }
 
   //: Where one looks at in one chart, one looks at in all. A canvas hears once it was drawn.

@@ -1,5 +1,6 @@
 // The list of datasets and the page of one: fetched whenever a check goes on or ends.
 
+import { isLeaving } from "../busy.js";
 import { readJson } from "../figure.js";
 import { refresher } from "../fresh.js";
 import { live } from "../live.js";
@@ -7,14 +8,10 @@ import { live } from "../live.js";
 const part = document.querySelector('[hx-trigger="fresh"]');
 const { seq, state } = readJson("live-datasets");
 const soon = refresher(part);
-let isLeaving = false;
 
 //: Who deletes it here is on the way to the list already, where a sentence about it is shown once.
-addEventListener("submit", () => {
-  isLeaving = true;
-});
 part.addEventListener("htmx:responseError", ({ detail }) => {
-  if (detail.xhr.status === 404 && !isLeaving) location.assign("/datasets/");
+  if (detail.xhr.status === 404 && !isLeaving()) location.assign("/datasets/");
 });
 
 live.watch({

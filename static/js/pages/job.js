@@ -1,7 +1,9 @@
 // One job's page. Each part of it is a module in job/ with `start(page, root)`, which answers with what it wants to
 // hear: showState(state, news), append(news), showSnapshot(snapshot). This module listens and hands on.
 
-import { MetricsChart, readJson, sizesOf, TideChart } from "../charts.js";
+import { TideChart } from "../charts.js";
+import { MetricsChart, sizesOf } from "../curves.js";
+import { readJson } from "../figure.js";
 import { refreshTimes } from "../frame.js";
 import { CALM_MS, renewer } from "../fresh.js";
 import { isUrgent, live } from "../live.js";
@@ -142,7 +144,9 @@ const topic = live.watch({
 
 //: Who opens a shared address of a tab wants to see that tab.
 function scrollToTab() {
-  const isOpened = [...root.querySelectorAll(".job-tabs [data-bs-target]")].some((tab, place) => place > 0 && tab.dataset.bsTarget === location.hash);
+  const isOpened = [...root.querySelectorAll(".job-tabs [role=tab]")].some(
+    (tab, place) => place > 0 && `#${tab.getAttribute("aria-controls")}` === location.hash,
+  );
   if (isOpened) root.querySelector(".job-tabs").scrollIntoView({ block: "start" });
 }
 

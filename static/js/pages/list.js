@@ -5,6 +5,7 @@ import { readJson } from "../figure.js";
 import { refresh, refresher } from "../fresh.js";
 import { isUrgent, live } from "../live.js";
 import { duration } from "../words.js";
+import "./list/bulk.js";
 
 const SOON_MS = 500;
 const SPREAD_MS = 200;

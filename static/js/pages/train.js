@@ -167,6 +167,12 @@ async function sendCode(values) {
   }
 }
 
+//: A folder or a script of the server.
+function sendPath(path) {
+  document.getElementById("code-path").value = path;
+  sendCode({ path });
+}
+
 //: One file as it is, several packed into one. `files`: [path, File].
 async function sendFiles(files, name) {
   if (!files.length) return say("", "There is no file in it: drop a script, or the folder that holds it.");
@@ -198,9 +204,11 @@ async function filesBelow(entry, path) {
 async function onDrop(event) {
   event.preventDefault();
   code.classList.remove("is-over");
+  const text = event.dataTransfer.getData("text/plain").trim();
   // Before anything is waited for: the list is empty afterwards.
   const entries = [...event.dataTransfer.items].map((item) => item.webkitGetAsEntry()).filter(Boolean);
   const plain = entries.length ? [] : [...event.dataTransfer.files].map((file) => [file.name, file]);
+  if (!entries.length && !plain.length && text) return sendPath(text);
   const files = [...plain, ...(await Promise.all(entries.map((entry) => filesBelow(entry, entry.name)))).flat()];
   await sendFiles(files, entries.length === 1 ? entries[0].name : "scripts");
 }
@@ -226,7 +234,7 @@ if (code) {
     target.value = "";
   });
   const path = document.getElementById("code-path");
-  path.addEventListener("change", () => path.value.trim() && sendCode({ path: path.value.trim() }));
+  path.addEventListener("change", () => path.value.trim() && sendPath(path.value.trim()));
   path.addEventListener("keydown", (event) => {
     if (event.key !== "Enter") return;
     event.preventDefault(); // it would start the training

@@ -206,7 +206,7 @@ def test_neither_a_running_training_nor_a_validation_is_validated(submit: Submit
     assert "It still trains" in why_not_validated(submit())
     run = actions.validate(trained, ValidationRequest(), alice).job
     assert "This run has validated" in why_not_validated(run)
-    with pytest.raises(Conflict, match="validate that one again"):
+    with pytest.raises(Conflict):
         actions.clone(run, alice)
 
 

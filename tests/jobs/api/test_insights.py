@@ -101,7 +101,7 @@ def test_the_minimum_of_a_job_that_waits_can_be_lowered(alice_api, alices_job):
     event = JobEvent.objects.filter(job=alices_job).last()
     assert event is not None
     assert (event.reason, event.actor) == (PlanReason.LIMIT_CHANGED, "alice")
-    assert event.text == "alice changes its GPUs from at least 4 to at least 2."
+    assert (event.detail["field"], event.detail["old"], event.detail["new"]) == ("min_slots", 4, 2)
 
 
 @pytest.mark.parametrize("least", [0, 5, -1, "x"])

@@ -16,7 +16,7 @@ NAME = "gpu-host-1"
 
 @pytest.fixture
 def begin() -> datetime:
-    """Later than what the cluster has reported."""
+    """Later than what the cluster has reported, by half an hour also on a clock that is half an hour behind."""
     return timezone.now() + timedelta(hours=1)
 
 
@@ -29,7 +29,7 @@ def take(
     return Host.objects.get(name=NAME)
 
 
-@pytest.mark.parametrize("ahead", [-3600.0, -40.0, 0.0, 40.0, 3600.0])
+@pytest.mark.parametrize("ahead", [-1800.0, -40.0, 0.0, 40.0, 3600.0])
 def test_a_host_is_in_service_whatever_its_clock_says_and_its_page_warns(
     cluster: Cluster, begin: datetime, ahead: float
 ) -> None:

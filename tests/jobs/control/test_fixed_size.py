@@ -14,6 +14,7 @@ from jobs.control.dispatch import build_sync, launch_spec
 from jobs.control.ending import requeue_interrupted
 from jobs.control.hosts import reap_lost_hosts
 from jobs.files.folder import job_folder
+from jobs.messages import message
 from jobs.models import Checkpoint, InstanceGroup, Job, Rank
 from jobs.permissions import Refusal, Refused
 from jobs.states import JobState, Reason
@@ -88,7 +89,7 @@ def test_a_killed_rank_ends_the_others_and_all_start_again(cluster: Cluster, sub
     host.end(last.slot, signal=9)
     host.send()
     assert (fresh(job).state, fresh(job).reason_code) == (JobState.PENDING, Reason.RANK_LOST)
-    assert "starts again from nothing" in fresh(job).reason_text
+    assert (fresh(job).reason_params["message"], fresh(job).reason_params["resumable"]) == ("gang_lost", False)
     assert fresh(job).run.fruitless_starts == 0, "it had saved something"
     assert all(desired.stop for desired in build_sync(host.name).jobs)
     cluster.settle()
@@ -119,10 +120,11 @@ def test_exit_0_after_sigterm_hands_the_checkpoints_on(cluster: Cluster, submit:
     (checkpoints(job) / "half.pt").write_text("what it had written")
     former = checkpoints(job)
     actions.suspend(job.pk, "alice")
-    assert "SIGTERM and 10 s to save" in fresh(job).reason_text
+    asked = fresh(job).reason_params
+    assert (asked["message"], asked["seconds"]) == ("suspended_with_grace", 10)
     cluster.settle()
-    words = "it continues from its CHECKPOINT_DIR" if saves else "it starts again from nothing"
-    assert words in fresh(job).reason_text
+    held = fresh(job).reason_params
+    assert (held["message"], held["resumable"]) == ("gang_held_back", saves)
     assert is_resumable(fresh(job)) is saves
 
     actions.resume(job.pk, "alice")
@@ -228,7 +230,7 @@ def test_when_the_stack_stops_it_says_how_it_goes_on(cluster: Cluster, submit: S
     job = started(cluster, submit(max_slots=2))
     requeue_interrupted()
     assert (fresh(job).state, fresh(job).reason_code) == (JobState.PENDING, Reason.STACK_STOPPED)
-    assert "it starts again from nothing" in fresh(job).reason_text
+    assert fresh(job).reason_params == message("stack_stopped_gang", resumable=False)
 
 
 def test_a_checkpoint_of_ours_is_refused(cluster: Cluster, submit: Submit) -> None:
@@ -247,8 +249,8 @@ def test_the_words_beforehand_follow_the_policy(group: InstanceGroup) -> None:
     assert stop_words(group).startswith("A training of higher priority may stop it;")
     group.policy = InstanceGroup.Policy.FAIRSHARE
     assert stop_words(group).startswith("What it has it keeps;")
-    assert "starts again from nothing" in stop_words(group)
-    assert "starts again from nothing" not in stop_words(group, resumable=True)
+    assert "from nothing" in stop_words(group)
+    assert "from nothing" not in stop_words(group, resumable=True)
 
 
 def test_what_was_saved_counts_also_where_the_hosts_clock_is_an_hour_ahead(cluster: Cluster, submit: Submit) -> None:

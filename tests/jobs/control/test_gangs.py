@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from jobs import actions
 from jobs.control.checkpoints import is_resumable
-from jobs.control.gangs import GangFacts, gang_notice, seen_in, watch_gangs
+from jobs.control.gangs import GangFacts, GangNotice, gang_notice, seen_in, watch_gangs
 from jobs.models import Job, Rank
 from jobs.states import JobState, Reason
 from models_registry.models import RegisteredModelVersion
@@ -30,6 +30,9 @@ COPIES = replace(FACTS, grouped=False)
         (replace(STAYS, ended_at=(100.0, 650.0)), 699.0, "ranks_stay"),
         (STAYS, 700.0, "ranks_overdue"),
         (replace(STAYS, live=0), 700.0, None),
+        (replace(STAYS, may_stay_until=900.0), 899.0, "ranks_stay"),
+        (replace(STAYS, may_stay_until=900.0), 900.0, "ranks_overdue"),
+        (replace(STAYS, may_stay_until=200.0), 699.0, "ranks_stay"),
         (COPIES, 59.0, None),
         (COPIES, 60.0, "copies"),
         (replace(COPIES, live=1, ended_at=(100.0,)), 9999.0, "copies"),
@@ -86,27 +89,65 @@ def test_ranks_that_stay_are_told_about_and_ended(cluster: Cluster, job: Job) ->
     for seconds in (30, 60):
         watch_gangs(at + timedelta(seconds=seconds))
     assert (told(job), fresh(job).state) == (["ranks_stay"], JobState.RUNNING)
-    assert gang_notice(fresh(job)).startswith("1 process has ended with exit code 0, and 3 processes stay.")
+    shown = job.events.get(detail__message="ranks_stay")
+    assert (shown.detail["ended"], shown.detail["live"]) == (1, 3)
+    assert gang_notice(fresh(job)).text == shown.text
     watch_gangs(at + timedelta(seconds=601))
     assert (told(job), fresh(job).state) == (["ranks_stay", "ranks_overdue"], JobState.FAILED)
     assert fresh(job).run.error["kind"] == "RanksStayed"
-    assert gang_notice(fresh(job)) == ""
+    assert gang_notice(fresh(job)) == GangNotice()
     cluster.settle()
     assert cluster.ranks(job) == []
+
+
+def test_the_owner_lets_ranks_that_stay_go_on(cluster: Cluster, job: Job, alice_client: Client) -> None:
+    address, page = f"/api/v1/jobs/{job.pk}/wait/", f"/jobs/{job.pk}/"
+    group(job)
+    refused = alice_client.post(address, {"minutes": 60}, content_type="application/json")
+    assert (refused.status_code, refused.json()["code"]) == (409, "stale_job"), "nobody stays"
+    end_one(cluster, job)
+    [ended] = Rank.objects.filter(job=job, state="EXITED")
+    at = datetime.fromtimestamp(ended.exit["at"], UTC)
+    watch_gangs(at + timedelta(seconds=30))
+    shown = alice_client.get(page).content
+    assert b'data-opens="wait-dialog"' in shown
+    assert b'id="wait-dialog"' in shown
+    for minutes in (0, -1, 10_081, "x", None):
+        assert alice_client.post(address, {"minutes": minutes}, content_type="application/json").status_code == 400
+
+    before = timezone.now()
+    assert alice_client.post(address, {"minutes": 600}, content_type="application/json").status_code == 200
+    ends_at = gang_notice(fresh(job)).ends_at
+    assert ends_at is not None
+    assert timedelta(0) <= ends_at - before - timedelta(minutes=600) < timedelta(minutes=1)
+    watch_gangs(ends_at - timedelta(seconds=1))
+    assert fresh(job).state == JobState.RUNNING
+
+    assert alice_client.post(f"{page}wait/", {"minutes": "10080"}).status_code == 302
+    last = gang_notice(fresh(job)).ends_at
+    assert last is not None
+    assert alice_client.post(f"{page}wait/", {"minutes": "10"}).status_code == 302
+    assert gang_notice(fresh(job)).ends_at == last, "it is put off, never brought forward"
+    watch_gangs(last)
+    assert fresh(job).state == JobState.FAILED
+    over = alice_client.post(address, {"minutes": 60}, content_type="application/json")
+    assert (over.status_code, over.json()["code"]) == (409, "stale_job")
 
 
 def test_copies_are_told_about_and_live(cluster: Cluster, job: Job, alice_client: Client) -> None:
     end_one(cluster, job)
     later()
     assert (told(job), fresh(job).state) == (["copies"], JobState.RUNNING)
-    assert "3 copies of the script" in alice_client.get(f"/jobs/{job.pk}/").content.decode()
-    assert "3 copies of the script" in alice_client.get(f"/jobs/{job.pk}/notice/").content.decode()
+    notice = gang_notice(fresh(job)).text
+    assert notice
+    assert notice in alice_client.get(f"/jobs/{job.pk}/").content.decode()
+    assert notice in alice_client.get(f"/jobs/{job.pk}/notice/").content.decode()
 
 
 def test_a_group_that_is_whole_is_left_alone(cluster: Cluster, job: Job, alice_client: Client) -> None:
     group(job)
     later()
-    assert (told(job), fresh(job).state, gang_notice(fresh(job))) == ([], JobState.RUNNING, "")
+    assert (told(job), fresh(job).state, gang_notice(fresh(job)).text) == ([], JobState.RUNNING, "")
 
 
 def test_nothing_is_promised_where_nothing_was_saved(cluster: Cluster, job: Job) -> None:
@@ -117,5 +158,5 @@ def test_nothing_is_promised_where_nothing_was_saved(cluster: Cluster, job: Job)
     cluster.settle()
     assert fresh(job).state == JobState.SUSPENDED
     assert not is_resumable(fresh(job))
-    assert "it starts again from nothing" in fresh(job).reason_text
-    assert "its working folder stays" in fresh(job).reason_text
+    held = fresh(job).reason_params
+    assert (held["message"], held["resumable"]) == ("gang_held_back", False)

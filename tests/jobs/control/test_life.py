@@ -12,7 +12,7 @@ from jobs.control.ending import give_up_halts, requeue_interrupted
 from jobs.control.lifecycle import open_claims, resize
 from jobs.control.transition import Why
 from jobs.files.folder import job_folder
-from jobs.messages import message
+from jobs.messages import message, tried
 from jobs.models import AllocationPoint, Job, JobEvent, MetricPoint, Rank, SlotClaim
 from jobs.states import JobState, RankState, Reason
 from scheduling.plan import PlanReason
@@ -137,7 +137,7 @@ def test_an_error_that_ends_all_ranks_is_tried_once_more_and_then_fails_the_job(
     fail_everywhere(cluster, job, ERROR)
     waiting = fresh(job)
     assert (waiting.state, waiting.reason_code) == (JobState.PENDING, Reason.EXIT_NONZERO)
-    assert "no such layer. It starts again" in waiting.reason_text
+    assert waiting.reason_params["message"] == "failed_once"
     assert waiting.run.error == ERROR
 
     cluster.settle()
@@ -146,7 +146,8 @@ def test_an_error_that_ends_all_ranks_is_tried_once_more_and_then_fails_the_job(
     fail_everywhere(cluster, job, ERROR)
     failed = fresh(job)
     assert (failed.state, failed.reason_code) == (JobState.FAILED, Reason.EXIT_NONZERO)
-    assert failed.run.error == {**ERROR, "tried": "Tried 2 times: the same error, and no step after step 1."}
+    assert failed.run.error == {**ERROR, "tried": tried(failed.reason_params)}
+    assert failed.reason_params["tried"] == "same_error"
     cluster.settle()
     assert cluster.ranks(job) == []
     assert open_slots(job) == 0
@@ -204,7 +205,7 @@ def test_an_error_that_comes_again_at_its_step_fails_the_job(cluster: Cluster, s
     cluster.report()
     failed = fresh(job)
     assert (failed.state, failed.reason_code) == (JobState.FAILED, Reason.EXIT_NONZERO)
-    assert failed.run.error["tried"] == "The same error came twice after step 4, in two ranks."
+    assert failed.reason_params["tried"] == "twice_in_two_ranks"
     assert failed.run.error["traceback"] == "Traceback ..."
     cluster.settle()
     assert open_slots(job) == 0
@@ -277,7 +278,7 @@ def test_a_checkpoint_that_cannot_be_used_is_named_and_not_tried_again(cluster: 
 
     lead.write(again, "coordinator", "checkpoint_failed", step=8, epoch=0, error="No space left on device")
     cluster.report()
-    assert "No space left on device. The training goes on" in job.events.get(reason=Reason.CHECKPOINT_FAILED).text
+    assert job.events.get(reason=Reason.CHECKPOINT_FAILED).detail["error"] == "No space left on device"
 
 
 def test_checkpoints_of_former_attempts_make_room_for_new_ones(cluster: Cluster, submit: Submit) -> None:
@@ -403,7 +404,7 @@ def test_a_suspended_job_stops_by_itself_and_continues_after_that_step(cluster: 
     cluster.report()
     assert fresh(job).state == JobState.SUSPENDED
     told = job.events.get(reason=Reason.HALTED)
-    assert told.text == "Stopped after step 12, with a checkpoint of it: no step is lost, and it will continue there."
+    assert (told.detail["message"], told.detail["step"]) == ("halted", 12)
     assert all(not build_sync(name).jobs for name in cluster.hosts), "its shims end"
 
     actions.resume(job.pk, "alice")
@@ -418,8 +419,7 @@ def test_a_job_that_does_not_stop_by_itself_is_ended(cluster: Cluster, submit: S
     give_up_halts(timezone.now() + timedelta(seconds=30))
     assert not job.events.filter(reason=Reason.HALT_TIMEOUT).exists(), "it has a minute"
     give_up_halts(timezone.now() + timedelta(seconds=61))
-    text = job.events.get(reason=Reason.HALT_TIMEOUT).text
-    assert text.endswith("It will continue from the beginning, for it has no checkpoint.")
+    assert job.events.get(reason=Reason.HALT_TIMEOUT).detail["step"] is None, "it has no checkpoint"
     assert {desired.stop for name in cluster.hosts for desired in build_sync(name).jobs} == {True}
     cluster.settle()
     assert fresh(job).state == JobState.SUSPENDED

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from jobs.control.outcome import MAX_ERROR_RESTARTS, Facts, Failure, RankEnd, judge
-from jobs.messages import text_of
+from jobs.messages import message, tried
 from jobs.states import JobState, Reason
 from scheduling.plan import PlanReason
 
@@ -198,6 +198,14 @@ def test_verdict_on_a_gang(case: str) -> None:
     assert (verdict and (verdict.state, verdict.reason)) == expected
 
 
+@pytest.mark.parametrize(("step", "key"), [(0, "complete"), (7, "ended_early")])
+def test_a_gang_ended_early_only_if_its_steps_are_known(step: int, key: str) -> None:
+    """Files in CHECKPOINT_DIR count as steps for the error policy, and say nothing about its end."""
+    verdict = judge(replace(FACTS, gang=True, stepped=True, step=step, ends=(OK, OK)))
+    assert verdict is not None
+    assert verdict.params["message"] == key
+
+
 def test_the_first_error_of_a_gang_is_shown() -> None:
     verdict = judge(replace(FACTS, gang=True, ends=(LOST_PEER, LATE_ERROR)))
     assert verdict is not None
@@ -215,25 +223,23 @@ def test_an_attempt_that_failed_says_so_and_what_follows() -> None:
     verdict = judge(replace(FACTS, ends=(BROKEN,), step=7))
     assert verdict is not None
     assert verdict.error == ERROR
-    assert (
-        text_of(verdict.params)
-        == "The script failed on b: ValueError: bad shape. It starts again from its last checkpoint."
-    )
+    assert verdict.params["message"] == "failed_once"
+    assert (verdict.params["host"], verdict.params["error"]) == ("b", "ValueError: bad shape")
     assert verdict.failure == replace(ONCE, restarts=1)
 
 
 def test_a_failure_carries_the_scripts_own_error_and_how_often_it_was_tried() -> None:
     verdict = judge(replace(FACTS, ends=(BROKEN,), step=7, previous=ONCE))
     assert verdict is not None
-    tried = "Tried 2 times: the same error, and no step after step 7."
-    assert verdict.error == {**ERROR, "tried": tried}
-    assert text_of(verdict.params) == f"The script failed on b: ValueError: bad shape. {tried}"
+    assert (verdict.params["message"], verdict.params["tried"]) == ("failed", "same_error")
+    assert (verdict.params["attempts"], verdict.params["step"]) == (2, 7)
+    assert verdict.error == {**ERROR, "tried": tried(verdict.params)}
 
 
 def test_a_script_that_ends_early_on_all_ranks_succeeds_and_it_is_said() -> None:
     verdict = judge(replace(FACTS, ends=(OK, OK), step=12))
     assert verdict is not None
-    assert text_of(verdict.params) == "The script ended by itself on all ranks after step 12, before its last epoch."
+    assert verdict.params == message("ended_early", step=12)
 
 
 def test_an_exit_code_without_an_exception_is_said() -> None:
@@ -252,4 +258,4 @@ def test_only_starts_without_a_step_count(stepped: bool, before: int, after: int
 def test_a_script_that_ended_itself_is_quoted() -> None:
     verdict = judge(replace(FACTS, ends=(USAGE,)))
     assert verdict is not None
-    assert text_of(verdict.params) == "The script failed on b: x.py: error: no --hiden."
+    assert (verdict.params["message"], verdict.params["error"]) == ("failed", "x.py: error: no --hiden")

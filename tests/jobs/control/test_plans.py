@@ -1,8 +1,11 @@
 """A plan is written whole and by the leader only, and gives nobody what somebody else holds."""
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from core.live import current_seqs, job_topic
 from jobs import actions
 from jobs.control.plans import LeadershipLost, apply
 from jobs.control.snapshots import snapshot
@@ -75,6 +78,19 @@ def test_a_start_claims_in_rank_order(cluster: Cluster, submit: Submit) -> None:
     assert event.detail == {**shares(2, "maximum"), "target_revision": 1}
 
 
+def test_a_start_on_reserved_slots_knows_to_whom_it_gives_way(cluster: Cluster, submit: Submit) -> None:
+    first, job = submit(name="first"), submit()
+    apply(Plan((line(job, "gpu-host-1:0", gives_way_to=first.pk, above_part=True),)), 1)
+    [view] = [view for view in snapshot(timezone.now()).jobs if view.id == job.pk]
+    assert (view.gives_way_to, view.above_part) == (first.pk, True)
+    stops = Explanation(PlanReason.GAVE_WAY, {"message": "closed", "group": "g"})
+    [held] = refs("gpu-host-1:0")
+    apply(Plan((line(job, slots=(), target=0, vacate=(held,), preempt=True, reason=stops),)), 1)
+    cluster.settle()
+    job = Job.objects.get(pk=job.pk)
+    assert (job.state, job.reason_code, job.run.gives_way_to) == (JobState.PENDING, PlanReason.GAVE_WAY, None)
+
+
 def test_a_lost_race_leaves_the_job_as_it_was(cluster: Cluster, submit: Submit) -> None:
     job, other = submit(), submit(name="T2")
     SlotClaimFactory(slot=Slot.objects.get(host__name="gpu-host-1", index=1), job=JobFactory())
@@ -133,6 +149,26 @@ def test_a_waiting_job_says_why(cluster: Cluster, submit: Submit) -> None:
     assert waits.state == JobState.PENDING
     assert waits.reason_code != Reason.SUBMITTED
     assert waits.reason_text
+
+
+def test_what_is_told_to_many_that_wait_costs_no_more_than_to_few(cluster: Cluster, submit: Submit) -> None:
+    first = submit(max_slots=8, min_slots=8, priority=9000)
+    cluster.turn()
+
+    def cost(waiting: int) -> int:
+        for _ in range(waiting):
+            JobFactory(instance_group=first.instance_group, max_slots=8, min_slots=8, priority=100)
+        with CaptureQueriesContext(connection) as queries:
+            changed = cluster.cycle()
+        assert len(changed) >= waiting
+        return len(queries)
+
+    cost(2)  # topics are made
+    assert cost(20) == cost(60)
+    waiting = Job.objects.filter(state=JobState.PENDING)
+    assert {job.reason_code for job in waiting} == {PlanReason.WAITING_FOR_SLOTS}
+    assert len({str(job.reason_params) for job in waiting}) > 1
+    assert all(current_seqs([job_topic(job.pk) for job in waiting]).values())
 
 
 def test_shrinking_marks_slots_and_raises_the_hosts_desired(cluster: Cluster, submit: Submit) -> None:

@@ -1,23 +1,29 @@
 """The loop: who leads, what it reads, and that it survives."""
 
 import threading
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
+from django.db.models import F
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from jobs.control import plans
 from jobs.control.plans import Leadership
 from jobs.control.snapshots import snapshot
 from jobs.management.commands import run_scheduler
 from jobs.management.commands.run_scheduler import Scheduler
-from jobs.models import Job, SchedulerLease
+from jobs.models import AllocationPoint, Job, JobRun, SchedulerLease
 from jobs.states import JobState
+from scheduling.plan import Plan
+from scheduling.schedule import schedule
 from scheduling.snapshot import Snapshot
 from tests.factories import ResourceGroupFactory
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
+from tests.waiting import wait_until
 from workers.models import ResourceGroup
 
 pytestmark = pytest.mark.django_db
@@ -105,6 +111,23 @@ def test_a_turn_starts_a_job(cluster: Cluster, submit: Submit) -> None:
     assert Job.objects.get(pk=job.pk).state == JobState.STARTING
 
 
+def test_forecasts_say_who_is_over_in_time(cluster: Cluster, submit: Submit) -> None:
+    """Half of it took 5 minutes: 1.25 times as long again is 7 whole minutes."""
+    first = submit(min_slots=4, max_slots=4)
+    cluster.turn()
+    Job.objects.filter(pk=first.pk).update(state=JobState.RUNNING)
+    JobRun.objects.filter(job=first).update(progress=0.5)
+    AllocationPoint.objects.filter(job=first).delete()
+    since = timezone.now() - timedelta(seconds=300)
+    AllocationPoint.objects.create(job=first, at=since, slots=4, attempt=1, generation=1, reason_code="X")
+    submit(name="all", min_slots=8, max_slots=8)
+    short, long = (submit(name=f"{n} s", min_slots=1, max_slots=1, max_seconds=n) for n in (360, 3600))
+    SchedulerLease.objects.all().delete()
+    Scheduler(threading.Event()).cycle()
+    assert Job.objects.get(pk=short.pk).reason_params["fills"] == "in_time"
+    assert Job.objects.get(pk=long.pk).reason_params.get("fills") != "in_time"
+
+
 def test_who_does_not_lead_decides_nothing(cluster: Cluster, submit: Submit) -> None:
     job = submit()
     Leadership("another").renew()
@@ -135,3 +158,72 @@ def test_the_loop_goes_on_after_an_error_and_resigns_at_the_end(
         "cycle=2 failed; the next one tries again",
     ]
     assert Leadership("next").renew() == 2
+
+
+def lease_left() -> bool:
+    return SchedulerLease.objects.filter(expires_at__gt=Now()).exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_lead_is_kept_for_as_long_as_a_cycle_takes(
+    cluster: Cluster, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cycle goes on only once its lease, which has run out in the meantime, was renewed beside it."""
+    job = submit()
+    SchedulerLease.objects.all().delete()
+    monkeypatch.setattr(plans, "RENEW_SECONDS", 0.01)
+    rivals = []
+
+    def slow(seen: Snapshot) -> Plan:
+        SchedulerLease.objects.update(expires_at=Now())
+        wait_until(lease_left, "the renewed lease", seconds=30)
+        rivals.append(Leadership("rival").renew())
+        return schedule(seen)
+
+    monkeypatch.setattr(run_scheduler, "schedule", slow)
+    Scheduler(threading.Event()).cycle()
+    assert rivals == [None]
+    assert Job.objects.get(pk=job.pk).state == JobState.STARTING
+
+
+@pytest.mark.django_db(transaction=True)
+def test_who_lost_the_lead_during_a_cycle_writes_nothing_and_renews_nothing(
+    cluster: Cluster, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = submit()
+    SchedulerLease.objects.all().delete()
+    monkeypatch.setattr(plans, "RENEW_SECONDS", 0.01)
+
+    def slow(seen: Snapshot) -> Plan:
+        SchedulerLease.objects.update(epoch=F("epoch") + 1, holder="rival", expires_at=Now())
+        wait_until(lambda: not renewing(), "the end of the renewals", seconds=30)
+        return schedule(seen)
+
+    monkeypatch.setattr(run_scheduler, "schedule", slow)
+    Scheduler(threading.Event()).cycle()
+    assert not lease_left()
+    assert SchedulerLease.objects.get().holder == "rival"
+    assert Job.objects.get(pk=job.pk).state == JobState.PENDING
+
+
+def renewing() -> bool:
+    return any(thread.name == "lease" for thread in threading.enumerate())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_lease_is_renewed_beside_the_cycle_only() -> None:
+    leader = Leadership("a")
+    leader.renew()
+    with leader.held():
+        assert renewing()
+    assert not renewing()
+
+
+def test_a_plan_that_took_long_to_write_leaves_a_whole_lease(cluster: Cluster, submit: Submit) -> None:
+    """Nobody else could renew it meanwhile: the row was locked."""
+    submit()
+    plan = schedule(snapshot(timezone.now()))
+    epoch = Leadership("next").renew() or SchedulerLease.objects.get().epoch
+    SchedulerLease.objects.update(expires_at=Now())
+    assert plans.apply(plan, epoch)
+    assert lease_left()

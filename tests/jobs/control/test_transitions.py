@@ -68,7 +68,7 @@ def test_a_stale_end_releases_nothing(cluster: Cluster, submit: Submit) -> None:
     seen = Job.objects.get(pk=job.pk)
     actions.cancel(job.pk, "alice")
     with pytest.raises(StaleJob):
-        finish(seen, JobState.SUCCEEDED, WHY, progress=1.0)
+        finish([seen], JobState.SUCCEEDED, WHY, progress=1.0)
     assert Job.objects.get(pk=job.pk).state == JobState.CANCELLING
 
 

@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from django.test import Client
 
 from jobs import actions
 from jobs.files.folder import job_folder
-from jobs.files.result import result_files
+from jobs.files.result import result_files, sized_zip
 from jobs.models import Job
 from tests.factories import set_job
 from tests.jobs.conftest import Submit
@@ -30,7 +31,8 @@ def run(submit: Submit) -> Job:
     for name in ("stdout", "stderr", "error.json", "fatal"):
         (log / name).write_text("ours")
     (log / "events.tfevents").write_bytes(b"\0\1")
-    for name in ("coordinator.json", "launch.gpu-host-1.json", "journal/shim.jsonl", "log/shim.h.err"):
+    ours = ("coordinator.json", "launch.gpu-host-1.json", ".launch.gpu-host-2.json.new", "journal/shim.jsonl")
+    for name in (*ours, "log/shim.h.err"):
         (current / name).write_text("ours, with s3cr3ts")
     (current / "scores.csv").write_text("epoch,loss\n1,0.5\n")
     (current / "plots").mkdir()
@@ -69,10 +71,77 @@ def test_each_is_in_the_zip_and_downloaded_by_itself(run: Job, alice_api: Client
     assert len(listed) == 5
     assert {file["path"] for file in listed} <= names
     assert below(run, "main.py") in names
-    assert not {name for name in names if name.startswith(("launch.", "coordinator.", "journal"))}
+    assert not {name for name in names if name.startswith(("launch.", ".launch.", "coordinator.", "journal"))}
+    whole = b"".join(sized_zip(run).chunks())
+    assert not [name for name in zipfile.ZipFile(io.BytesIO(whole)).namelist() if "launch." in name]
     for file in listed:
         got = alice_api.get(f"/api/v1/jobs/{run.pk}/files/download/", {"path": file["path"]})
         assert len(b"".join(got.streaming_content)) == file["size_bytes"]
+
+
+@pytest.fixture
+def continued(run: Job) -> Job:
+    """The same after two more attempts; the second has left nothing, the third a folder with a former one's name."""
+    set_job(run, attempt=3)
+    folder = job_folder(run)
+    current = folder.start_attempt(3)
+    (current / "scores.csv").write_text("epoch,loss\n2,0.25\n")
+    (current / "attempt-1").mkdir()
+    (current / "attempt-1/scores.csv").write_text("its own")
+    return Job.objects.get(pk=run.pk)
+
+
+def test_files_of_former_attempts_are_listed_behind_with_a_name_of_their_own(continued: Job) -> None:
+    rows = [(file.attempt, file.place, file.shown_path, file.path) for file in result_files(continued)]
+    assert rows == [
+        (3, "RESULT_DIR", "scores.csv", "scores.csv"),
+        (3, "RESULT_DIR", "attempt-1/scores.csv", "attempt-3/attempt-1/scores.csv"),
+        (None, "working folder", "notes.txt", below(continued, "notes.txt")),
+        (None, "working folder", "out/weights.bin", below(continued, "out/weights.bin")),
+        (1, "RESULT_DIR", "scores.csv", "attempt-1/scores.csv"),
+        (1, "LOG_DIR", "events.tfevents", "attempt-1/log/h.0.1.h/events.tfevents"),
+        (1, "RESULT_DIR", "plots/a.png", "attempt-1/plots/a.png"),
+    ]
+
+
+def test_where_the_folder_is_gone_nothing_is_listed(continued: Job, alice_client: Client) -> None:
+    shutil.rmtree(job_folder(continued).path)
+    assert result_files(continued) == []
+    assert alice_client.get(f"/jobs/{continued.pk}/results/").status_code == 200
+
+
+def test_files_of_former_attempts_are_previewed_downloaded_and_in_the_zip(
+    continued: Job, alice_api: Client, alice_client: Client
+) -> None:
+    answer = alice_api.get(f"/api/v1/jobs/{continued.pk}/result/")
+    whole = zipfile.ZipFile(io.BytesIO(b"".join(answer.streaming_content)))
+    listed = alice_api.get(f"/api/v1/jobs/{continued.pk}/files/").json()["results"]
+    for file in listed:
+        got = alice_api.get(f"/api/v1/jobs/{continued.pk}/files/download/", {"path": file["path"]})
+        content = b"".join(got.streaming_content)
+        assert whole.read(file["path"]) == content
+        assert len(content) == file["size_bytes"]
+        assert alice_client.get(f"/jobs/{continued.pk}/file/", {"path": file["path"]}).status_code == 200
+    former = alice_client.get(f"/jobs/{continued.pk}/file/", {"path": "attempt-1/scores.csv"}).content
+    assert b"<td>0.5</td>" in former
+    picture = alice_client.get(f"/jobs/{continued.pk}/picture/", {"path": "attempt-1/plots/a.png"})
+    assert b"".join(picture.streaming_content) == PNG
+    page = alice_client.get(f"/jobs/{continued.pk}/results/").content
+    assert page.count(b'scope="rowgroup"') == 3
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("attempt-1/launch.gpu-host-1.json", "attempt-1/journal/shim.jsonl", "attempt-4/scores.csv", "attempt-1"),
+        *("attempt-1/", "attempt-0/scores.csv", "attempt-1/../attempt-1/scores.csv", "attempt-01/scores.csv"),
+    ],
+)
+def test_nothing_else_of_a_former_attempt_is_given_out(continued: Job, alice_api: Client, path: str) -> None:
+    (job_folder(continued).path / "attempt-4").mkdir()
+    (job_folder(continued).path / "attempt-4/scores.csv").write_text("of a database that is gone")
+    answer = alice_api.get(f"/api/v1/jobs/{continued.pk}/files/download/", {"path": path})
+    assert answer.status_code in (400, 404)
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,6 @@ def test_the_preview_of_a_change_is_what_the_scheduler_then_does(cluster: Cluste
     seen = preview_change(second, JobChange(priority=10_000), alice)
     assert (seen["before_slots"], seen["target_slots"]) == (4, 5)
     assert seen["others_text"] == "t1 shrinks from 4 to 3 GPUs."
-    assert seen["start_text"] == "It trains on while this changes."
 
     change_job(second.pk, JobChange(priority=10_000), "alice")
     cycle()
@@ -82,7 +81,7 @@ def test_trainings_of_others_are_not_named(
     submit()
     cluster.turn()
     seen = preview_submission(Submission(**given), bob)
-    assert seen["others_text"] == "Another user's training shrinks from 8 to 4 GPUs."
+    assert [(one["slots"], one["target_slots"], one["visible"]) for one in seen["others"]] == [(8, 4, False)]
     assert "T1" not in repr(seen)
     assert preview_submission(Submission(**given), carol)["others"][0]["name"] == "T1"
 

@@ -14,6 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from jobs.actions.groups import PRESETS
 from jobs.models import InstanceGroup
 from tests.factories import InstanceGroupFactory, JobFactory, ResourceGroupFactory, UserFactory, host_with_slots
+from tests.notices import levels
 from tests.scene import Scene
 from workers.models import Host
 
@@ -65,7 +66,9 @@ def test_every_template_is_offered_and_opens_its_form(scene: Scene, carols: Clie
 
 def test_a_template_of_wmla_opens_the_form_and_an_unknown_one_the_choice(scene: Scene, carols: Client) -> None:
     assert "Create and Deploy Instance Group" in text(carols.get(f"{LIST}new/?template=dli-sig-template-2-2-0"))
-    assert "There is no template “tensorflow”" in text(carols.get(f"{LIST}new/?template=tensorflow"))
+    choice = text(carols.get(f"{LIST}new/?template=tensorflow"))
+    assert 'role="alert"' in choice
+    assert "?template=priority" in choice
 
 
 def test_create_and_deploy_leads_over_the_deployment_to_the_group(carols: Client, scene: Scene, values: dict) -> None:
@@ -77,7 +80,7 @@ def test_create_and_deploy_leads_over_the_deployment_to_the_group(carols: Client
     assert set(group.members.values_list("username", flat=True)) == {"alice", "bob"}
 
     page = text(carols.get(response["Location"]))
-    assert "2 of 2 hosts are ready, with 8 GPUs." in page
+    assert page.count('data-label="Ready">Yes<') == 2
     assert "Continue to Instance Group" in page
 
 
@@ -85,13 +88,13 @@ def test_hosts_that_cannot_be_reached_are_named(carols: Client, scene: Scene, va
     Host.objects.update(state=Host.State.LOST)
     page = carols.post(f"{LIST}new/", {**values, "template": "priority", "deploy": "yes"}, follow=True)
     assert InstanceGroup.objects.get(name="sig-2").state == "REGISTERED"
-    assert "0 of 2 hosts are ready" in text(page)
-    assert "It has not been heard of for a while" in text(page)
+    assert text(page).count('data-label="Ready">It has not been heard of') == 2
 
 
 def test_created_only_it_says_what_is_missing(carols: Client, scene: Scene, values: dict) -> None:
     page = text(carols.post(f"{LIST}new/", {**values, "template": "priority"}, follow=True))
     assert "sig-2 is registered. It takes trainings once it is started." in page
+    assert InstanceGroup.objects.get(name="sig-2").state == "REGISTERED"
 
 
 def test_pasted_parameters_go_before_the_fields(carols: Client, scene: Scene, values: dict) -> None:
@@ -134,7 +137,6 @@ def test_a_change_says_what_it_changed_and_is_taken_back(carols: Client, group: 
     page = carols.post(f"{LIST}{group.pk}/change/", {**values, "quota": "4", "policy": "fifo"}, follow=True)
     group.refresh_from_db()
     assert (group.quota, group.policy) == (4, "fifo")
-    assert "policy from fair share to first come, first served" in text(page)
     assert "quota from no quota to 4 GPUs" in text(page)
 
     [message] = page.context["messages"]
@@ -142,8 +144,10 @@ def test_a_change_says_what_it_changed_and_is_taken_back(carols: Client, group: 
     undone = carols.post(address, fields, follow=True)
     group.refresh_from_db()
     assert (group.quota, group.policy) == (None, "fairshare")
-    assert "It is as it was before" in text(undone)
-    assert "It has been changed again since" in text(carols.post(address, fields, follow=True))
+    assert levels(undone) == ["success"]
+    assert levels(carols.post(address, fields, follow=True)) == ["error"]
+    group.refresh_from_db()
+    assert group.revision == 3
 
 
 def test_what_was_changed_meanwhile_is_a_conflict_and_the_typed_stays(
@@ -152,7 +156,6 @@ def test_what_was_changed_meanwhile_is_a_conflict_and_the_typed_stays(
     InstanceGroup.objects.filter(pk=group.pk).update(weight=7, revision=2)
     page = carols.post(f"{LIST}{group.pk}/change/", {**values, "quota": "4", "revision": "1"})
     assert page.status_code == 409
-    assert "has been changed since you opened this form" in text(page)
     assert "Weight: now 7, here 1" in text(page)
     assert "Quota: now no quota, here 4 GPUs" in text(page)
     assert 'name="quota" value="4"' in page.content.decode()
@@ -192,7 +195,7 @@ def test_lines_of_parameters_are_read(carols: Client, scene: Scene) -> None:
     good = carols.post(f"{LIST}parameters.json", {"parameters": "spark.ego.enable.preemption=true\nJAVA_HOME=/usr"})
     assert good.json()["terms"] == {"preemption": "true"}
     assert good.json()["sentences"] == ["JAVA_HOME has no effect here: nothing here runs on Java."]
-    assert "There is no parameter 'X'" in carols.post(f"{LIST}parameters.json", {"parameters": "X=1"}).json()["error"]
+    assert list(carols.post(f"{LIST}parameters.json", {"parameters": "X=1"}).json()) == ["error"]
 
 
 @pytest.mark.parametrize("terms", ["", "[]", "{", '{"name": "x"}', '{"state": "STARTED"}', '{"quota": -1}'])
@@ -207,19 +210,20 @@ def test_an_undo_that_was_tampered_with_changes_nothing(carols: Client, group: I
 
 
 def test_stopped_it_is_not_offered_for_trainings(carols: Client, alices: Client, group: InstanceGroup) -> None:
-    page = text(carols.post(f"{LIST}{group.pk}/stop/", follow=True))
-    assert "sig-elastic is stopped: it takes no trainings. Those that run go on." in page
-    assert "Run Application" not in page
-    assert "ask an administrator to add you to one, or to start one" in text(alices.get("/jobs/new/"))
-    assert "is started: trainings may be submitted" in text(carols.post(f"{LIST}{group.pk}/start/", follow=True))
+    stopped = carols.post(f"{LIST}{group.pk}/stop/", follow=True)
+    assert levels(stopped) == ["success"]
+    assert "Run Application" not in text(stopped)
+    assert 'name="instance_group"' not in text(alices.get("/jobs/new/"))
+    assert levels(carols.post(f"{LIST}{group.pk}/start/", follow=True)) == ["success"]
+    assert 'name="instance_group"' in text(alices.get("/jobs/new/"))
 
 
 def test_with_trainings_it_is_not_deleted(carols: Client, group: InstanceGroup) -> None:
     assert "delete-dialog" not in carols.get(f"{LIST}{group.pk}/").content.decode()
-    page = text(carols.post(f"{LIST}{group.pk}/delete/", follow=True))
-    assert "and stays for their record: stop it instead" in page
+    assert levels(carols.post(f"{LIST}{group.pk}/delete/", follow=True)) == ["error"]
     empty = InstanceGroupFactory(name="empty")
-    assert "The instance group empty is deleted." in text(carols.post(f"{LIST}{empty.pk}/delete/", follow=True))
+    assert levels(carols.post(f"{LIST}{empty.pk}/delete/", follow=True)) == ["success"]
+    assert list(InstanceGroup.objects.all()) == [group]
 
 
 def test_the_train_form_begins_with_the_group_asked_for_and_tells_its_bounds(
@@ -240,7 +244,7 @@ def test_the_train_form_begins_with_the_group_asked_for_and_tells_its_bounds(
 def test_members_see_it_and_others_do_not(alices: Client, bobs: Client, scene: Scene, group: InstanceGroup) -> None:
     group.members.add(scene.alice)
     assert "sig-elastic" in text(alices.get(LIST))
-    assert "You may not use any instance group yet" in text(bobs.get(LIST))
+    assert "sig-elastic" not in text(bobs.get(LIST))
     for path in ("", "now/", "deployment/", "change/"):
         assert bobs.get(f"{LIST}{group.pk}/{path}").status_code == 404
     for path in ("stop/", "undo/", "change/preview/"):

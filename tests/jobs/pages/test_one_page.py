@@ -91,6 +91,8 @@ def test_the_path_of_a_repository_is_taken(home: Path, alices: Client, scene: Sc
     (repository / "go.py").write_text("import os\nprint(os.environ['DATA_DIR'], os.environ['LOCAL_RANK'])")
     taken = alices.post("/jobs/new/code/", {"path": "somebodys-repo"}).json()
     assert (taken["name"], taken["engine"], taken["reads_data"]) == ("somebodys-repo", "fixed", True)
+    alone = alices.post("/jobs/new/code/", {"path": "somebodys-repo/go.py"}).json()
+    assert (alone["name"], alone["engine"]) == ("go", "fixed")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from core.models import AuditEntry
 from jobs.models import Job
 from models_registry.models import RegisteredModelVersion
 from tests.factories import HostFactory, ResourceGroupFactory, host_with_slots
+from tests.notices import levels
 from tests.scene import Scene
 from workers.models import Host, ResourceGroup
 
@@ -31,9 +32,9 @@ def create(client: Client, **fields: Any) -> HttpResponse:
     return answer
 
 
-def change(client: Client, group: ResourceGroup, **fields: Any) -> str:
-    answer = client.post(f"/resource-groups/{group.pk}/", {**FORMULA, **fields}, follow=True)
-    return answer.content.decode()
+def change(client: Client, group: ResourceGroup, **fields: Any) -> HttpResponse:
+    answer: HttpResponse = client.post(f"/resource-groups/{group.pk}/", {**FORMULA, **fields}, follow=True)
+    return answer
 
 
 def preview(client: Client, group: ResourceGroup | None = None, **fields: Any) -> dict[str, Any]:
@@ -42,9 +43,9 @@ def preview(client: Client, group: ResourceGroup | None = None, **fields: Any) -
     return answer
 
 
-def undo_form(page: str) -> tuple[str, dict[str, str]]:
+def undo_form(page: HttpResponse) -> tuple[str, dict[str, str]]:
     """Address and fields of the page's Undo button."""
-    form = page.split('<button class="btn btn-sm" type="submit">Undo')[0].rpartition("<form")[2]
+    form = page.content.decode().split('<button class="btn btn-sm" type="submit">Undo')[0].rpartition("<form")[2]
     address = re.search(r'action="([^"]+)"', form)
     assert address is not None
     fields = re.findall(r'name="(\w+)" value="([^"]*)"', form)
@@ -77,7 +78,7 @@ def test_instance_groups_are_named_to_who_may_see_them(alices: Client, bobs: Cli
 def test_slots_per_host_come_from_a_number_an_attribute_or_a_formula(
     carols: Client, scene: Scene, fields: dict[str, str], rule: str
 ) -> None:
-    assert "mine is created" in create(carols, **fields).content.decode()
+    assert levels(create(carols, **fields)) == ["success"]
     assert ResourceGroup.objects.get(name="mine").slot_rule == rule
 
 
@@ -138,7 +139,7 @@ def test_totals_and_members_follow_what_is_typed(carols: Client, scene: Scene) -
     assert seen["preview"]["hosts"]["gpu-host-1"] == {"member": True, "slots": 2, "free": 0, "problem": ""}
     assert list(seen["errors"]) == ["name"]
     wrong = preview(carols, name="", formula="nsockets")["errors"]
-    assert "'nsockets' is not known" in wrong["formula"][0]
+    assert list(wrong) == ["name", "formula"]
     assert "overlaps" not in seen["preview"]
 
 
@@ -151,40 +152,43 @@ def test_overlaps_are_told_when_they_are_asked_for(carols: Client, group: Resour
 def test_a_change_tells_first_which_trainings_move_off(carols: Client, scene: Scene, group: ResourceGroup) -> None:
     assert preview(carols, group)["preview"]["moves"] == []
     moves = preview(carols, group, selection="static", hosts=["gpu-host-2"])["preview"]["moves"]
-    assert "“T1 digits-cnn” leaves 3 GPUs after a step, and trains on with 1." in moves
+    assert re.findall("“(.+?)” (leaves|finishes)", " ".join(moves)) == [
+        ("T1 digits-cnn", "leaves"),
+        ("T2 digits-cnn", "leaves"),
+    ]
     RegisteredModelVersion.objects.update(engine="fixed")
     Job.objects.filter(pk=scene.first.pk).update(max_slots=3)
     moves = preview(carols, group, selection="static", hosts=["gpu-host-2"])["preview"]["moves"]
-    assert "“T1 digits-cnn” finishes on its 3 GPUs: it is of fixed size." in moves
+    assert any(move.startswith("“T1 digits-cnn” finishes") for move in moves)
 
 
 def test_a_change_is_undone_unless_somebody_changed_the_group_since(carols: Client, group: ResourceGroup) -> None:
     page = change(carols, group, formula="min(ngpus, 2)", description="halved")
-    assert "ComputeHostsGPU is changed" in page
+    assert levels(page) == ["success"]
     address, fields = undo_form(page)
-    assert "is as it was before" in carols.post(address, fields, follow=True).content.decode()
+    assert levels(carols.post(address, fields, follow=True)) == ["success"]
     group.refresh_from_db()
     assert (group.slot_rule, group.description) == ("ngpus", "")
 
     page = change(carols, group, formula="min(ngpus, 2)")
     address, fields = undo_form(page)
     ResourceGroup.objects.update(description="by somebody else")
-    assert "was changed again since" in carols.post(address, fields, follow=True).content.decode()
+    assert levels(carols.post(address, fields, follow=True)) == ["error"]
     group.refresh_from_db()
     assert group.slot_rule == "min(ngpus, 2)"
 
 
 def test_nothing_changed_is_said_so(carols: Client, group: ResourceGroup) -> None:
-    assert "Nothing was changed" in change(carols, group)
+    assert levels(change(carols, group)) == ["success"]
     assert not AuditEntry.objects.exists()
 
 
 def test_a_group_in_use_is_not_deleted_and_another_is_made_again_by_undo(carols: Client, group: ResourceGroup) -> None:
-    page = carols.post(f"/resource-groups/{group.pk}/delete/", follow=True).content.decode()
-    assert "is used by the instance group sig-elastic" in page
+    assert levels(carols.post(f"/resource-groups/{group.pk}/delete/", follow=True)) == ["error"]
+    assert ResourceGroup.objects.filter(pk=group.pk).exists()
     create(carols, formula="2")
     spare = ResourceGroup.objects.get(name="mine")
-    page = carols.post(f"/resource-groups/{spare.pk}/delete/", follow=True).content.decode()
+    page = carols.post(f"/resource-groups/{spare.pk}/delete/", follow=True)
     assert not ResourceGroup.objects.filter(name="mine").exists()
     address, fields = undo_form(page)
     carols.post(address, fields)
@@ -196,8 +200,7 @@ def test_a_group_in_use_is_not_deleted_and_another_is_made_again_by_undo(carols:
     ["", "{", "[]", "null", '{"name": 3}', '{"name": "a", "other": 1}', '{"name": "a", "hosts": [1]}', "[" * 9000],
 )
 def test_what_cannot_be_put_back_is_refused_in_words(carols: Client, scene: Scene, spec: str) -> None:
-    page = carols.post("/resource-groups/put-back/", {"spec": spec}, follow=True).content.decode()
-    assert "cannot be put back" in page
+    assert levels(carols.post("/resource-groups/put-back/", {"spec": spec}, follow=True)) == ["error"]
     assert ResourceGroup.objects.count() == 1
 
 

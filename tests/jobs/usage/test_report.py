@@ -68,7 +68,7 @@ def by_key(found: Report) -> dict[int | str | None, int]:
     return {row.key: row.amount.held for row in found.rows}
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(1))
 def test_any_window_adds_up_to_its_claims_to_the_millisecond(slots: list[Slot], staff: User, seed: int) -> None:
     dice = random.Random(seed)
     make_claims(slots, make_jobs(), seed, days=60, mean_hours=20)

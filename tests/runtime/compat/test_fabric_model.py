@@ -11,7 +11,7 @@ import torch
 from fabric_model import FabricModel
 
 from datasets.digits import write_digits
-from tests.runtime.lab import RUNTIME, Lab
+from tests.runtime.lab import OFF_CLUSTER, RUNTIME, Lab
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "digits-cnn"
 
@@ -30,11 +30,8 @@ def example_on_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_the_example_runs_off_the_cluster(digits: Path) -> None:
-    environment = {
-        "PYTHONPATH": f"{RUNTIME}:{RUNTIME / 'compat' / 'wmla'}",
-        "DATA_DIR": str(digits),
-        "PATH": "/usr/bin:/bin",
-    }
+    modules = f"{RUNTIME}:{RUNTIME / 'compat' / 'wmla'}"
+    environment = {**OFF_CLUSTER, "PYTHONPATH": modules, "DATA_DIR": str(digits)}
     command = [sys.executable, str(EXAMPLE / "elastic-main.py"), "--epochs", "1"]
     subprocess.run(command, check=True, env=environment, timeout=100)
 

@@ -17,7 +17,7 @@ from tidepool.protocol import to_json
 from datasets.inspection.findings import ROLES
 from models_registry.settings import SETTINGS
 from tests.datasets.cifar_files import write_cifar
-from tests.runtime.lab import RUNTIME, Lab
+from tests.runtime.lab import OFF_CLUSTER, RUNTIME, Lab
 from tests.runtime.process_tree import launch_spec
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "resnet-cifar"
@@ -170,12 +170,8 @@ def example_on_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_the_example_runs_off_the_cluster(cifar: Path) -> None:
-    environment = {
-        "PYTHONPATH": f"{RUNTIME}:{RUNTIME / 'compat' / 'wmla'}",
-        "DATA_DIR": str(cifar),
-        "PATH": "/usr/bin:/bin",
-        "OMP_NUM_THREADS": "1",
-    }
+    modules = f"{RUNTIME}:{RUNTIME / 'compat' / 'wmla'}"
+    environment = {**OFF_CLUSTER, "PYTHONPATH": modules, "DATA_DIR": str(cifar)}
     command = [sys.executable, str(EXAMPLE / "elastic-main.py")]
     done = subprocess.run(command, check=True, env=environment, timeout=100, capture_output=True, text=True)
     assert done.stdout.count("Epoch ") == manager.DEFAULTS["epochs"]

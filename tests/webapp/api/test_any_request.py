@@ -19,7 +19,7 @@ from wmla.lookup import identities
 
 pytestmark = pytest.mark.django_db
 
-FEW, MANY = 500, 10_000
+FEW, MANY = 250, 10_000
 #: Without a broker the site is not well, and says so.
 NOT_WELL = 503
 SET_BY_CLIENT = frozenset({"content-length", "content-type", "host", "authorization"})

@@ -65,6 +65,8 @@ WRITES = {
     ],
     "/api/v1/gpu-prices/": ["gpu_model", "valid_from", "per_hour"],
     "/api/v1/users/": ["username", "role"],
+    "/api/v1/device/": ["machine", "scope"],
+    "/api/v1/scripts/": ["path", "file", "entry_point"],
 }
 
 #: As JSON text, so that everything a client can send is here.
@@ -116,6 +118,8 @@ def _good(address: str, submission: dict[str, Any], home) -> dict[str, Any]:
         "/api/v1/instance-groups/": {"name": "new", "resource_group": "ComputeHostsGPU"},
         "/api/v1/gpu-prices/": {"gpu_model": "NVIDIA H200", "valid_from": "2026-01-01", "per_hour": "2.50"},
         "/api/v1/users/": {"username": "erin"},
+        "/api/v1/device/": {"machine": "erin's laptop"},
+        "/api/v1/scripts/": {"path": str(home / "models/cnn"), "entry_point": "main.py"},
     }[address]
 
 
@@ -276,7 +280,9 @@ def test_every_address_that_takes_a_body_is_in_the_table():
         "clone",
         "preview",
         "undo",
+        "wait",
         "token",
+        "try",
         "tokens",
         "password",
         "reset-password",

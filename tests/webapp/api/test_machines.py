@@ -32,7 +32,7 @@ def test_a_host_on_which_something_runs_stays(carol_api: APIClient) -> None:
     host = host_with_slots("gpu-host-9", 1)
     SlotClaimFactory(slot=host.slots.get())
     answer = carol_api.delete(HOST)
-    assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
+    assert (answer.status_code, answer.json()["code"]) == (409, "in_use")
     assert "drain it first" in answer.json()["error"]
 
 

@@ -12,6 +12,7 @@ from core.sources import Source
 from datasets.actions import DatasetRegistration, register
 from datasets.models import DatasetVersion
 from jobs.models import Job
+from tests.missing import leave_out
 from tests.webapp.api.test_errors import BAD_VALUES, WRITES
 from webapp.health import missing_parts
 
@@ -21,7 +22,7 @@ pytestmark = [pytest.mark.services, pytest.mark.django_db]
 @pytest.fixture(autouse=True)
 def _services() -> None:
     if connection.vendor != "postgresql" or not settings.TIDEPOOL_BROKER_URL.startswith("redis://"):
-        pytest.skip("TIDEPOOL_DATABASE_URL and TIDEPOOL_BROKER_URL name no PostgreSQL and Redis")
+        leave_out("TIDEPOOL_DATABASE_URL and TIDEPOOL_BROKER_URL name no PostgreSQL and Redis")
 
 
 def test_the_broker_and_the_database_answer():

@@ -180,7 +180,7 @@ def test_what_a_stop_means_is_said_before(scene: Scene, alices: Client, engine: 
     assert "it starts again from nothing" in group["stopping"]
     page = alices.get(f"/jobs/{scene.first.pk}/").content.decode()
     assert "SIGTERM and 10 s: if it then exits with 0 and has saved in CHECKPOINT_DIR, it finds that later" in page
-    assert "Its script reports no steps" in page
+    assert "Nothing that its script prints or writes gives a curve yet" in page
 
 
 def test_an_elastic_training_is_not_told_about_signals(scene: Scene, alices: Client) -> None:

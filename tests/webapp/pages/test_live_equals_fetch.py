@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -71,9 +72,15 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
     events: list[Event] = []
 
     class Broker:
+        def pipeline(self, transaction: bool) -> AbstractContextManager["Broker"]:
+            return nullcontext(self)
+
         def publish(self, channel: str, payload: str) -> None:
-            if channel == live.LIVE_CHANNEL:
-                events.append(Event(**json.loads(payload)))
+            assert channel == live.LIVE_CHANNEL
+            events.append(Event(**json.loads(payload)))
+
+        def execute(self) -> None:
+            pass
 
     monkeypatch.setattr(live, "connect", Broker)
     return events

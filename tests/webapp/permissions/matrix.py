@@ -24,11 +24,13 @@ from jobs.actions.owner import JobChange, change_job
 from jobs.files.folder import job_folder
 from jobs.models import Checkpoint, InstanceGroup, Job, SavedFilter, Validation
 from jobs.models.usage import GpuPrice
+from models_registry.models import Readers
 from tests.factories import (
     DatasetVersionFactory,
     HostFactory,
     JobFactory,
     ModelTemplateFactory,
+    RegisteredModelFactory,
     RegisteredModelVersionFactory,
     ResourceGroupFactory,
     UserFactory,
@@ -153,6 +155,10 @@ def _values(scene: Scene, carol: User) -> dict[str, Any]:
     DatasetVersionFactory(dataset=dataset, number=2)
     template = ModelTemplateFactory(name="unused", owner=alice)
     model = RegisteredModelVersionFactory(model__owner=alice, model__name="unused", number=1).model
+    hidden = {"readers": Readers.OWNER, "owner": alice, "name": "kept"}
+    kept = RegisteredModelVersionFactory(
+        model=RegisteredModelFactory(**hidden), template=ModelTemplateFactory(**hidden), number=1
+    )
     upload = Upload.objects.create(key="u" * 32, owner=alice, name="a.zip", size_bytes=3)
     spare = ResourceGroupFactory(name="spare")
     price = GpuPrice.objects.create(gpu_model="H200", valid_from=timezone.now().date(), per_hour=2)
@@ -172,11 +178,11 @@ def _values(scene: Scene, carol: User) -> dict[str, Any]:
         created_at=timezone.now(),
     )
     ids, rank = identities(), scene.first.ranks.order_by("rank")[0]
-    kept = SavedFilter.objects.create(owner=alice, name="failed", parameters="state=FAILED")
+    saved = SavedFilter.objects.create(owner=alice, name="failed", parameters="state=FAILED")
     return {
         "job_id": scene.first.pk, "job": scene.first.pk, 
         "exec_id": f"wmla-{scene.first.pk}",
-        "second job": scene.second.pk, "seq": changed.seq, "checkpoint": checkpoint.pk, "filter_id": kept.pk,
+        "second job": scene.second.pk, "seq": changed.seq, "checkpoint": checkpoint.pk, "filter_id": saved.pk,
         "dataset_id": scene.dataset.dataset_id, "index": 0,
         "template_id": scene.model.template_id, "model_id": scene.model.model_id,
         "group_id": scene.first.instance_group_id, "upload": upload.pk,
@@ -192,6 +198,7 @@ def _values(scene: Scene, carol: User) -> dict[str, Any]:
         "models reference": "digits-cnn", "hosts reference": "gpu-host-1",
         "resource-groups reference": "ComputeHostsGPU", "instance-groups reference": "sig-elastic",
         "unused dataset": dataset.pk, "refused dataset": scene.refused.dataset_id,
+        "kept template": kept.template_id, "kept model": kept.model_id,
         "unused template": template.pk, "unused model": model.pk,
         "sig_id": ids.group_id(scene.first.instance_group_id), "application_id": ids.driver_id(submitted(scene.first)),
         "executor_id": ids.executor_id(rank.job_id, rank.attempt, rank.member_id, 0), "stream": "stdout",
@@ -227,14 +234,28 @@ def rule_like(route: Route) -> Rule:
     return next((rule_of(line) for line in lines if line in RULES), Rule(()))
 
 
-def outcome(world: World, route: Route, method: str, rule: Rule, role: str) -> str:
-    """Of one request, whose changes are undone."""
-    client = Client(raise_request_exception=False)
-    if role in world.sessions:
+def outcome(
+    world: World,
+    route: Route,
+    method: str,
+    rule: Rule,
+    role: str,
+    *,
+    by_cookie_alone: bool = False,
+    token: str = "",
+) -> str:
+    """Of one request, whose changes are undone. by_cookie_alone: as of a browser, without a form's token.
+
+    token: to send in place of a cookie.
+    """
+    client = Client(raise_request_exception=False, enforce_csrf_checks=by_cookie_alone)
+    if role in world.sessions and not token:
         client.cookies["tidepool_session"] = world.sessions[role]
     body = {name: world.named(value) for name, value in rule.body.items()}
     # What Conductor's addresses ask for beside the cookie.
     sent: dict[str, Any] = {"headers": {"X-CSRFToken": csrf_token_of(world.sessions.get(role, ""))}}
+    if token:
+        sent["headers"] = {"Authorization": f"Bearer {token}"}
     if route.is_api and method not in ("GET", "HEAD"):
         sent |= {"content_type": "application/json", "data": json.dumps(body)}
     elif method == "POST":

@@ -1,7 +1,7 @@
 // The top of a job's page: state, sentence, key figures, time left, and what can be asked of it now.
 
-import { readJson } from "../../charts.js";
 import { setField, showProgress, showState } from "../../dom.js";
+import { readJson } from "../../figure.js";
 import { atMostEvery, fetchJson } from "../../live.js";
 import { duration, isOver } from "../../words.js";
 

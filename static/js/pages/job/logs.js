@@ -34,7 +34,7 @@ class Logs {
     this.follow.addEventListener("click", () => this.setFollowing(!this.isFollowing));
     this.view.box.addEventListener("scroll", () => this.onScroll(), { passive: true });
     document.getElementById("log-tools").addEventListener("submit", (event) => event.preventDefault());
-    document.addEventListener("shown.bs.tab", () => this.open());
+    document.addEventListener("tidepool:tab", () => this.open());
     this.open();
   }
 
@@ -82,7 +82,7 @@ class Logs {
     const options = ranks.map(
       (log) => new Option(`${nameOf(log)}${log.number === null ? "" : ` (${log.rank})`}${log.has_ended ? ", ended" : ""}`, `${attempt}/${log.rank}`),
     );
-    if (ranks.length > 1) options.unshift(new Option(`All ${ranks.length} ranks`, `${attempt}/`));
+    if (ranks.length > 1) options.unshift(new Option(`All ${ranks.length}`, `${attempt}/`));
     return element("optgroup", { label: isOneOfMany ? `Attempt ${attempt}` : "Ranks" }, ...options);
   }
 

@@ -1,0 +1,109 @@
+"""Log-in of programs by a code: the program asks, a user confirms in a browser, the program fetches its token.
+
+After RFC 8628. The program holds one secret, the user types the other; only their sha256 are stored. The token itself
+is made when the program fetches it, so that it lies nowhere in between.
+"""
+
+import secrets
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.http import HttpRequest
+from django.utils import timezone
+
+from accounts.authentication import address_of
+from accounts.hashing import verifying
+from accounts.models import DeviceGrant
+from accounts.tokens import NewToken, digest_of, replace_token
+from core.errors import Conflict, NotFound, TooMany, field_error
+from core.scopes import checked_scope, job_of
+from core.text import checked_name
+
+__all__ = ["EXPIRES_AFTER", "POLL_SECONDS", "TOKEN_DAYS", "Asked", "answer", "ask", "fetch", "find"]
+
+EXPIRES_AFTER = timedelta(minutes=10)
+POLL_SECONDS = 2
+TOKEN_DAYS = 90
+#: Consonants and digits that nobody mistakes for others, and that make no words.
+_LETTERS = "BCDFGHJKLMNPQRSTVWXZ23456789"
+_HALF = 4
+#: Open requests of an address, and of all.
+_MOST_OF_ADDRESS, _MOST = 20, 1000
+_MAX_MACHINE = 40
+_GONE = "This code is over, or is none: ask for another one with `tidepool login`."
+
+
+@dataclass(frozen=True)
+class Asked:
+    #: What the program keeps to itself.
+    device: str
+    #: What the user types, such as `WXYZ-2345`.
+    code: str
+    expires_at: datetime
+
+
+@transaction.atomic
+def ask(request: HttpRequest, machine: str, scope: str) -> Asked:
+    """Open a request for a token. Raises UserError for a machine or scope that does not fit, TooMany."""
+    machine, scope = checked_name(machine, field="machine", limit=_MAX_MACHINE), checked_scope(scope)
+    if job_of(scope) is not None:
+        raise field_error(
+            "scope", "Ask for read, submit or full; a token of one training is made on your account page."
+        )
+    now, address = timezone.now(), address_of(request)[:64]
+    DeviceGrant.objects.filter(expires_at__lte=now).delete()
+    if DeviceGrant.objects.filter(address=address).count() >= _MOST_OF_ADDRESS or DeviceGrant.objects.count() >= _MOST:
+        raise TooMany("Too many programs wait for a log-in: confirm one, or wait a while.", retry_seconds=60)
+    device, code = secrets.token_urlsafe(32), "".join(secrets.choice(_LETTERS) for _ in range(2 * _HALF))
+    grant = DeviceGrant.objects.create(
+        device_digest=digest_of(device),
+        code_digest=digest_of(code),
+        machine=machine,
+        address=address,
+        scope=scope,
+        expires_at=now + EXPIRES_AFTER,
+    )
+    return Asked(device, f"{code[:_HALF]}-{code[_HALF:]}", grant.expires_at)
+
+
+def find(request: HttpRequest, code: str) -> DeviceGrant:
+    """The request with this code, as a user types it. Wrong ones count as wrong passwords.
+
+    Raises NotFound, TooMany.
+    """
+    typed = "".join(letter for letter in code.upper() if letter in _LETTERS)
+    address = address_of(request)
+    with verifying.turn(address):
+        grant = DeviceGrant.objects.filter(
+            code_digest=digest_of(typed), expires_at__gt=timezone.now(), user=None
+        ).first()
+    if grant is None:
+        verifying.count_failure(address)
+        raise NotFound(_GONE)
+    return grant
+
+
+def answer(grant: DeviceGrant, user: User, *, confirmed: bool) -> None:
+    """Confirm the request, or refuse it. Raises Conflict where it was answered in the meantime."""
+    open_one = DeviceGrant.objects.filter(pk=grant.pk, user=None, expires_at__gt=timezone.now())
+    changed = open_one.update(user=user) if confirmed else open_one.delete()[0]
+    if not changed:
+        raise Conflict(_GONE)
+
+
+@transaction.atomic
+def fetch(device: str) -> NewToken | None:
+    """The token, once; None while nobody has confirmed. Raises NotFound once it is refused, over or fetched."""
+    rows = DeviceGrant.objects.select_for_update(of=("self",)).select_related("user")
+    grant = rows.filter(device_digest=digest_of(device), expires_at__gt=timezone.now()).first()
+    if grant is None:
+        raise NotFound("Nobody confirmed this log-in, or somebody refused it: ask again with `tidepool login`.")
+    if grant.user is None:
+        return None
+    grant.delete()
+    if not grant.user.is_active:
+        raise NotFound("The account that confirmed this log-in is deactivated: ask an administrator.")
+    expires_at = timezone.now() + timedelta(days=TOKEN_DAYS)
+    return replace_token(grant.user, f"tidepool on {grant.machine}", expires_at, grant.scope)

@@ -1,0 +1,61 @@
+"""The API's own description: with each operation the statuses by which it refuses.
+
+They follow from its method and address. What a view refuses with besides, it says in `refuses_with`; whether in a line
+of text, in `refuses_in_text`. `tests/described.py` compares with what is answered.
+"""
+
+from http import HTTPStatus
+from typing import Any
+
+from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiResponse
+from uritemplate import variables
+
+from core.rest import ErrorSerializer
+from core.roles import SignedIn
+from core.scopes import SAFE_METHODS
+
+__all__ = ["Described"]
+
+_TEXT = "text/plain"
+_SENTENCES = {
+    400: "Something in the request does not fit; `fields` says where.",
+    401: "Nobody is logged in, or the password or token is wrong.",
+    403: "You must not do this, the token's scope does not open it, or a page of another site has sent it.",
+    404: "It does not exist, or you must not know; or there is no such `format`.",
+    406: "It does not come in the type that `Accept` asks for.",
+    409: "It would fit, but not in the state that things are in.",
+    413: "The body is larger than an upload may be.",
+    415: "The body has a type that is not taken here.",
+    429: "Too many wrong passwords, or too many log-ins at once: `Retry-After` says when to come again.",
+}
+
+
+class Described(AutoSchema):
+    def _get_response_bodies(self, direction: Any = "response") -> dict[str, Any]:
+        given = super()._get_response_bodies(direction)
+        refusals = {str(status): self._refusal(status) for status in self._refusals()}
+        return dict(sorted({**refusals, **given}.items()))
+
+    def _refusal(self, status: int) -> dict[str, Any]:
+        shape = OpenApiTypes.STR if self._in_text or status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE else ErrorSerializer
+        media = [_TEXT] if shape is OpenApiTypes.STR else None
+        said = OpenApiResponse(shape, _SENTENCES[status])
+        return self._get_response_for_code(said, str(status), media)  # type: ignore[no-untyped-call, no-any-return]
+
+    @property
+    def _in_text(self) -> bool:
+        """Whether the view says in a line of text what it refuses."""
+        return bool(getattr(self.view, "refuses_in_text", False))
+
+    def _refusals(self) -> set[int]:
+        changes = self.method not in SAFE_METHODS
+        found = {400} | ({403, 409} if changes else set()) | (set() if self._in_text else {404, 406})
+        found |= {404} if variables(self.path) else set()
+        found |= set(getattr(self.view, "refuses_with", ()))
+        if SignedIn in self.view.permission_classes:
+            found |= {401, 403, 429}
+        if changes and self.method != "DELETE":
+            found |= {413, 415}
+        return found

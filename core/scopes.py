@@ -1,0 +1,67 @@
+"""Scopes of API tokens: which addresses a token opens, of those that its user may use.
+
+    read     whatever is read
+    submit   and trainings, their datasets, models and files of the user's own: submit, change, stop, delete
+    full     all that the user may do, as by a password
+    job:412  that one training: read, change and stop it
+
+The role still decides about each row. Any token may say whose it is and end itself. Addresses of WMLA's are changed
+with `full` only. What is not named here is refused, so that a new address opens to `full` alone.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from django.http import HttpRequest
+
+from core.errors import NotAllowed, field_error
+
+__all__ = ["FULL", "READ", "SAFE_METHODS", "SUBMIT", "admits", "checked_scope", "job_of", "refuse_beyond_scope"]
+
+READ, SUBMIT, FULL = "read", "submit", "full"
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_JOB = re.compile(r"job:([1-9][0-9]{0,17})")
+#: (method, name of the address) that every token may send.
+_ITS_OWN = frozenset({("GET", "api:me"), ("GET", "api:my-current-token"), ("DELETE", "api:my-current-token")})
+#: Beginnings of the names of addresses to which `submit` may send anything.
+_OF_TRAININGS = ("api:job", "api:dataset", "api:model", "api:template", "api:script", "api:upload")
+#: What `job:412` may send; it makes no other training.
+_OF_A_JOB = frozenset(
+    f"api:job{name}"
+    for name in (
+        *("", "-cancel", "-suspend", "-resume", "-wait", "-change-preview", "-undo"),
+        *("-log-pattern", "-log-pattern-try"),
+    )
+)
+
+
+def checked_scope(text: str) -> str:
+    """The scope. Raises UserError for what is none."""
+    if text in (READ, SUBMIT, FULL) or _JOB.fullmatch(text):
+        return text
+    raise field_error("scope", "There is no such scope: use read, submit, full, or job:412 with a training's number.")
+
+
+def job_of(scope: str) -> int | None:
+    """The training that the scope is limited to; None: to none."""
+    found = _JOB.fullmatch(scope)
+    return int(found[1]) if found else None
+
+
+def admits(scope: str, method: str, name: str, values: Mapping[str, Any]) -> bool:
+    """Whether a token of this scope opens the address `name` with these `values` in it."""
+    is_read = method in SAFE_METHODS
+    if scope == FULL or (method, name) in _ITS_OWN:
+        return True
+    if (job := job_of(scope)) is not None:
+        return name.startswith("api:job") and values.get("job") == job and (is_read or name in _OF_A_JOB)
+    return is_read or (scope == SUBMIT and name.startswith(_OF_TRAININGS))
+
+
+def refuse_beyond_scope(scope: str, request: HttpRequest) -> None:
+    """Raises NotAllowed where a token of this scope does not open the address of the request."""
+    match = request.resolver_match
+    if not admits(scope, request.method or "", match.view_name if match else "", match.kwargs if match else {}):
+        advice = "make a token of a wider one on your account page"
+        raise NotAllowed(f"The token's scope is {scope}, which does not open this: {advice}.", code="scope")

@@ -1,0 +1,64 @@
+"""What owners ask of the curves of a plain script: that its logs are read by a pattern of theirs."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from django.db import transaction
+
+from core.audit.entries import Audited, audit_all
+from core.errors import Conflict
+from jobs.actions.checks import Problems, check_log_pattern
+from jobs.control.observed import set_log_pattern
+from jobs.control.transition import lock_job
+from jobs.files.logs import STREAMS, read_log
+from jobs.models import Job
+from jobs.states import TERMINAL
+from workers.executor.curves.lines import LineReader
+from workers.executor.curves.pattern import compiled
+from workers.executor.curves.sources import complete_lines
+
+__all__ = ["change_log_pattern", "try_log_pattern"]
+
+_SHOWN_LINES = 20
+
+
+@transaction.atomic
+def change_log_pattern(job_id: int, pattern: str, actor: str) -> Job:
+    """Have the logs read again by the pattern; "": in the usual ways. The curves that they gave begin anew."""
+    job = lock_job(job_id)
+    _check(job, pattern)
+    if job.state in TERMINAL:
+        raise Conflict("The training is over, and its log is read no more: clone it with this pattern.")
+    before = job.log_pattern
+    job = set_log_pattern(job_id, pattern)
+    if actor != job.owner.get_username() and pattern != before:
+        values = ({"log_pattern": before}, {"log_pattern": pattern})
+        audit_all(actor, "changed", "job", [Audited(job.pk, job.name, *values)])
+    return job
+
+
+def try_log_pattern(job: Job, pattern: str) -> list[dict[str, Any]]:
+    """What the pattern reads in the last lines of rank 0's logs: `{line, step, epoch, metrics}`, the newest last."""
+    _check(job, pattern)
+    found = [each for stream in STREAMS for each in _read(read_log(job, "", stream, None).text, pattern)]
+    return found[-_SHOWN_LINES:]
+
+
+def _read(text: str, pattern: str) -> Iterator[dict[str, Any]]:
+    reader, expression = LineReader(), compiled(pattern) if pattern else None
+    lines, _ = complete_lines(text.encode(), is_last=True, most=10_000)
+    for line in _last(lines):
+        if point := reader.point(line, expression):
+            yield {"line": line[:200], "step": point.step, "epoch": point.epoch, "metrics": point.metrics}
+
+
+def _last(lines: list[str]) -> Iterable[str]:
+    return lines[-200:]
+
+
+def _check(job: Job, pattern: str) -> None:
+    problems = Problems()
+    if job.elastic:
+        raise Conflict("Its script has a session, which reports its metrics: there is nothing to read in its log.")
+    check_log_pattern(problems, pattern, "pattern")
+    problems.raise_if_any()

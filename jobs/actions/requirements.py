@@ -1,0 +1,70 @@
+"""What a training requires beside the cluster's packages, and what its script imports that nobody provides.
+
+Hosts have the packages of the site's own environment: they are set up from the same requirements.
+"""
+
+import platform
+import sys
+from functools import cache
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+from jobs.actions.checks import Problems
+from jobs.messages import HOW_TO_REQUIRE
+from models_registry.code import COMPAT_MODULES, imported_modules
+from workers.executor.environments.requirements import RequirementsError, checked, conflict_with, installed, of_script
+
+__all__ = ["find_requirements", "missing_modules", "missing_words"]
+
+_MAX_BYTES = 256 * 1024
+_installed = cache(installed)
+
+
+def find_requirements(problems: Problems, given: object, folder: Path, entry_point: str) -> str:
+    """One requirement per line: those given, else the script's own (PEP 723), else those of a `requirements.txt`."""
+    try:
+        if not isinstance(given, str):
+            raise RequirementsError("Give the requirements as a text, one per line, such as timm>=1.0.")
+        lines = checked(given) if given.strip() else _of_folder(folder, entry_point)
+        if conflict := conflict_with(lines, _installed()):
+            raise RequirementsError(conflict)
+    except RequirementsError as error:
+        problems.add("requirements", str(error))
+        return ""
+    return "\n".join(lines)
+
+
+def missing_modules(folder: Path, entry_point: str, requirements: str) -> list[str]:
+    """Modules that the script imports and that the cluster lacks; none where it requires what may have them."""
+    if requirements:
+        return []
+    there = {*packages_distributions(), *sys.stdlib_module_names, "tidepool", *_compat_modules()}
+    return sorted(imported_modules(folder, entry_point) - there)
+
+
+def missing_words(modules: list[str]) -> str:
+    if not modules:
+        return ""
+    names = ", ".join(modules[:5]) + (" and others" if len(modules) > 5 else "")
+    return f"The script imports {names}, which the cluster does not have. {HOW_TO_REQUIRE}"
+
+
+def _compat_modules() -> set[str]:
+    return {module for modules in COMPAT_MODULES.values() for module in modules}
+
+
+def _of_folder(folder: Path, entry_point: str) -> list[str]:
+    script = folder / entry_point
+    stated = of_script(_read(script), platform.python_version()) if script.suffix == ".py" else None
+    if stated is not None:
+        return stated
+    files = [path / "requirements.txt" for path in (script.parent, folder)]
+    text = next((_read(file) for file in files if file.is_file()), "")
+    return checked(text)
+
+
+def _read(path: Path) -> str:
+    if path.is_symlink() or not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        return file.read(_MAX_BYTES).decode(errors="replace").replace("\r\n", "\n")

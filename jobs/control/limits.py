@@ -1,0 +1,48 @@
+"""Trainings that hold their GPUs as long as they may: their owner is told before, then they stop and are held back.
+
+The limit is the job's `max_seconds`, from the start of an attempt on. It is what the scheduler lets others count on, so
+it holds whatever the training does: an elastic one stops after a step and with a checkpoint, as if its owner suspended
+it; the script of any other gets SIGTERM and its group's grace.
+"""
+
+from datetime import datetime, timedelta
+
+from django.db import transaction
+
+from jobs.control.lifecycle import HALT_SECONDS, preempt
+from jobs.control.transition import Why, change, lock_job, record
+from jobs.messages import message
+from jobs.models import Job
+from jobs.states import TRAINING, JobState, Reason
+
+__all__ = ["WARNED_SECONDS", "enforce_limits", "warned_before"]
+
+#: The owner is told so long before, but not in the first nine tenths of the time.
+WARNED_SECONDS = 300
+
+
+def warned_before(max_seconds: int) -> timedelta:
+    return timedelta(seconds=min(WARNED_SECONDS, max_seconds / 10))
+
+
+def enforce_limits(now: datetime) -> None:
+    """Warn of limits that are near, and stop the jobs that have reached theirs. Call it about once per second."""
+    limited = Job.objects.filter(state__in=TRAINING, run__ends_at__lte=now + timedelta(seconds=WARNED_SECONDS))
+    for job_id in limited.order_by("pk").values_list("pk", flat=True):
+        with transaction.atomic():
+            _enforce(lock_job(job_id), now)
+
+
+def _enforce(job: Job, now: datetime) -> None:
+    ends_at, limit = job.run.ends_at, job.max_seconds
+    if job.state not in TRAINING or ends_at is None or limit is None:
+        return
+    grace = None if job.elastic else job.instance_group.reclaim_grace_seconds
+    if ends_at <= now:
+        why = Why(Reason.TIME_LIMIT, message("limit_reached", max_seconds=limit, grace=grace), "scheduler")
+        preempt(job, why, after_stop=JobState.SUSPENDED, within_seconds=HALT_SECONDS)
+    elif not job.run.warned and ends_at - warned_before(limit) <= now:
+        seconds = round((ends_at - now).total_seconds())
+        params = message("limit_near", max_seconds=limit, seconds=seconds, grace=grace)
+        change(job, warned=True)
+        record(job, Why(Reason.TIME_LIMIT, params, "scheduler"))

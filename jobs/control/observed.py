@@ -1,0 +1,82 @@
+"""What an executor has read of a plain script, stored: curves with their sources, and how far the script is.
+
+Called by `jobs.control.journals`, under the job's lock. A curve has one source: another one begins it anew.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db import transaction
+from tidepool.protocol import ObservedStep
+
+from jobs.control.lifecycle import hosts_of, open_claims, raise_revisions
+from jobs.control.transition import change, lock_job
+from jobs.models import Job, MetricPoint
+from jobs.states import TERMINAL
+
+__all__ = ["forget_logs", "observed_columns", "observed_points", "set_log_pattern"]
+
+#: Of a training. An executor names fewer; this is for one that does not.
+_MAX_CURVES = 300
+
+
+def observed_points(job: Job, steps: Iterable[ObservedStep]) -> tuple[list[MetricPoint], dict[str, Any]]:
+    """The points of these steps, the newest of each name and step, and the sources of all curves as they are then.
+
+    Curves that change their source lose the points that they had.
+    """
+    points: dict[tuple[str, int], MetricPoint] = {}
+    sources: dict[str, Any] = dict(job.run.curve_sources)
+    for step in steps:
+        source = {"kind": step.kind, "where": step.where}
+        at = datetime.fromtimestamp(step.at, UTC)
+        for name, value in step.metrics.items():
+            if name not in sources and len(sources) >= _MAX_CURVES:
+                continue
+            if sources.get(name) != source:
+                points = {key: point for key, point in points.items() if key[0] != name}
+                job.metrics.filter(name=name).delete()
+                sources[name] = source
+            point = MetricPoint(job=job, name=name, step=step.step, epoch=step.epoch, value=value, at=at)
+            points[name, step.step] = point
+    return list(points.values()), sources
+
+
+def observed_columns(job: Job, steps: Sequence[ObservedStep]) -> dict[str, Any]:
+    """How far the script is: what its log says, else its files."""
+    if job.state in TERMINAL:
+        return {}
+    logs = [step for step in steps if step.kind == "log"]
+    newest = (logs or steps)[-1]
+    columns: dict[str, Any] = {}
+    if logs or not any(source["kind"] == "log" for source in job.run.curve_sources.values()):
+        # One stream may count steps and the other only epochs.
+        columns = {"step": max(job.run.step, newest.step), "epoch": max(job.run.epoch, newest.epoch)}
+    return columns | ({"progress": _part(newest.progress)} if logs else {})
+
+
+def forget_logs(run_sources: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
+    """The curves that logs give, and the sources without them."""
+    names = [name for name, source in run_sources.items() if source["kind"] == "log"]
+    return names, {name: source for name, source in run_sources.items() if source["kind"] != "log"}
+
+
+@transaction.atomic
+def set_log_pattern(job_id: int, pattern: str) -> Job:
+    """Have the logs of a job that is not over read again by this pattern; "": in the usual ways."""
+    job = lock_job(job_id)
+    if pattern == job.log_pattern:
+        return job
+    names, sources = forget_logs(job.run.curve_sources)
+    job.metrics.filter(name__in=names).delete()
+    metrics = {name: value for name, value in job.run.final_metrics.items() if name not in names}
+    revision = job.log_pattern_revision + 1
+    change(job, log_pattern=pattern, log_pattern_revision=revision)
+    change(job, curve_sources=sources, final_metrics=metrics, progress=None, step=0, epoch=0)
+    raise_revisions(hosts_of(open_claims(job)))
+    return job
+
+
+def _part(progress: float | None) -> float | None:
+    return None if progress is None else min(max(progress, 0.0), 1.0)

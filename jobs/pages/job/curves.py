@@ -1,0 +1,51 @@
+"""Where the curves of a plain script come from, and the pattern by which its log is read."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods
+
+from core.errors import UserError
+from core.pages import login_user
+from jobs.actions.curves import change_log_pattern, try_log_pattern
+from jobs.models import Job
+from jobs.options import OPTIONS
+from jobs.pages.queries import job_or_404
+
+__all__ = ["job_log_pattern", "sources_of"]
+
+_LIST_CRUMB = ("Jobs", "/jobs/")
+_KINDS = {"log": "log", "csv": "CSV file", "tensorboard": "TensorBoard file"}
+
+
+def sources_of(job: Job) -> dict[str, Any]:
+    """Sources in the order of their kinds, each with its curves."""
+    curves: dict[tuple[str, str], list[str]] = {}
+    for name, source in sorted(job.run.curve_sources.items()):
+        curves.setdefault((source["kind"], source["where"]), []).append(name)
+    sources = [{"kind": _KINDS[kind], "where": where, "curves": names} for (kind, where), names in curves.items()]
+    return {"sources": sources, "pattern": job.log_pattern}
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def job_log_pattern(request: HttpRequest, job_id: int) -> HttpResponse:
+    """Show the pattern; by POST try another one on the last lines, or take it: `act` says which."""
+    job = job_or_404(request.user, job_id)
+    is_post = request.method == "POST"
+    pattern = request.POST.get("pattern", "").strip() if is_post else job.log_pattern
+    crumbs = [_LIST_CRUMB, (job.name, reverse("jobs:detail", args=[job.pk])), ("How the log is read", None)]
+    context: dict[str, Any] = {"section": "jobs", "crumbs": crumbs, "job": job, "pattern": pattern, "found": None}
+    context["help"] = OPTIONS["log_pattern"].help_with("Empty")
+    try:
+        if not is_post or request.POST.get("act") == "try":
+            context["found"] = try_log_pattern(job, pattern)
+        else:
+            change_log_pattern(job.pk, pattern, login_user(request).get_username())
+            messages.success(request, "The log is read again.")
+            return redirect("jobs:detail", job.pk)
+    except UserError as error:
+        context["problem"] = error.message
+    return render(request, "jobs/job/pattern.html", context, status=400 if "problem" in context else 200)

@@ -1,0 +1,105 @@
+"""login, logout, whoami."""
+
+import platform
+import sys
+import time
+from typing import Any
+
+import click
+
+from tidepool.cli.context import Context, facts, show_json
+from tidepool.client.api import Client
+from tidepool.client.config import DEFAULT, Profile, checked_url, config_file, profiles
+from tidepool.client.errors import NotFound, NotLoggedIn, TidepoolError
+from tidepool.client.http import Connection
+
+__all__ = ["login", "logout", "whoami"]
+
+
+@click.command()
+@click.argument("url")
+@click.option("--scope", default="submit", show_default=True, type=click.Choice(["read", "submit", "full"]),
+              help="What the token opens; `admin` needs full.")  # fmt: skip
+@click.option("--token-stdin", is_flag=True, help="Read a token from standard input, for CI.")
+@click.option("--ca-file", type=click.Path(exists=True, dir_okay=False), help="Certificates of the site's.")
+@click.option("--instance-group", default="", help="Taken by `run` and `submit` where they name none.")
+@click.pass_obj
+def login(context: Context, url: str, scope: str, token_stdin: bool, ca_file: str | None, instance_group: str) -> None:
+    """Log in to a site.
+
+    It shows a code and a page; you open the page in a browser where you are logged in, compare the code, and confirm.
+    The token is kept in ~/.config/tidepool/config.toml, readable by you alone, for 90 days.
+
+    \b
+    tidepool login https://gpus.example.org
+    tidepool login https://gpus.example.org --scope full     # for `tidepool admin`
+    echo "$TOKEN" | tidepool login https://gpus.example.org --token-stdin
+    tidepool --profile work login https://gpus.work.example.org
+    """
+    profile = Profile(checked_url(url), "", ca_file or "", instance_group)
+    token = read_line() if token_stdin else _by_code(profile, scope)
+    if not token:
+        raise click.UsageError('There is no token on standard input: echo "$TOKEN" | tidepool login URL --token-stdin')
+    kept = Profile(profile.url, token, profile.ca_file, instance_group)
+    connection = Connection(kept)
+    name = connection.get("me/")["username"]
+    profiles().keep(context.profile or DEFAULT, kept)
+    click.echo(f"Logged in as {name} at {kept.url}. The token is in {config_file()}.", err=True)
+
+
+def read_line() -> str:
+    return sys.stdin.readline().strip()
+
+
+def show_code(address: str, code: str) -> None:
+    click.echo(f"Open {address}\nand confirm the code {click.style(code, bold=True)}", err=True)
+
+
+def _by_code(profile: Profile, scope: str) -> str:
+    connection = Connection(profile)
+    machine = platform.node()[:40].replace("/", "-") or "a machine"
+    asked = connection.json("POST", "device/", json={"machine": machine, "scope": scope})
+    show_code(asked["address"], asked["code"])
+    while True:
+        time.sleep(asked["poll_seconds"])
+        try:
+            answer: dict[str, Any] | None = connection.json("POST", "device/token/", json={"device": asked["device"]})
+        except NotFound as error:
+            raise NotLoggedIn(error.message) from error
+        if answer is not None:
+            return str(answer["token"])
+
+
+@click.command()
+@click.pass_obj
+def logout(context: Context) -> None:
+    """Withdraw the token of the login, and forget it."""
+    name = context.profile or DEFAULT
+    kept = profiles().by_name.get(name)
+    if kept is None:
+        raise NotLoggedIn("Nobody is logged in: there is nothing to forget.")
+    try:
+        Connection(kept).json("DELETE", "me/tokens/current/")
+    except NotLoggedIn:
+        ended = "Its login was over already."
+    except TidepoolError as error:
+        raise TidepoolError(f"{error} The login stays: withdraw its token on your account page.") from error
+    else:
+        ended = "Its login is withdrawn."
+    profiles().keep(name, None)
+    click.echo(f"Logged out of {kept.url}. {ended}", err=True)
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
+@click.pass_obj
+def whoami(context: Context, as_json: bool) -> None:
+    """Show the user, the site and the token's scope."""
+    client: Client = context.client
+    user, token = client.whoami(), client.connection.get("me/tokens/current/")
+    values = {"user": user["username"], "role": user["role"], "site": client.url, "scope": token["scope"]}
+    values |= {"token ends": token["expires_at"]}
+    if as_json:
+        show_json(values)
+    else:
+        facts(values)

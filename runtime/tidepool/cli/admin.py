@@ -1,0 +1,113 @@
+"""admin: hosts, groups, users. The site refuses what a role or a token's scope does not allow."""
+
+from typing import Any
+
+import click
+
+from tidepool.cli.context import Context, columns, listing_options, show_json
+
+__all__ = ["admin"]
+
+
+@click.group()
+def admin() -> None:
+    """For administrators: hosts, instance groups, users. Needs a login with --scope full.
+
+    \b
+    tidepool login https://gpus.example.org --scope full
+    tidepool admin hosts
+    tidepool admin drain gpu-host-3
+    tidepool admin invite ada.lovelace
+    """
+
+
+@admin.command()
+@listing_options
+@click.pass_obj
+def hosts(context: Context, as_json: bool, quiet: bool) -> None:
+    """List the hosts."""
+    rows = context.client.hosts()
+    if not _is_told(rows, as_json, quiet, "name"):
+        columns(("NAME", "STATE", "GPUS", "CPUS", "ADDRESS", "LAST REPORT"),
+                [(row["name"], row["state"], len(row["slots"]), row["ncpus"], row["address"], row["last_report_at"])
+                 for row in rows], right=(2, 3))  # fmt: skip
+
+
+def _host_command(name: str, help: str) -> None:
+    @admin.command(name, help=help)
+    @click.argument("host")
+    @click.pass_obj
+    def command(context: Context, host: str) -> None:
+        row = context.client.connection.json("POST", f"hosts/{host}/{name}/")
+        click.echo(f"{row['name']}  {row['state']}")
+
+
+_host_command("drain", "Offer nothing new on a host: elastic trainings move off, others finish.")
+_host_command("resume", "Take a draining host back into service.")
+
+
+@admin.command()
+@listing_options
+@click.pass_obj
+def groups(context: Context, as_json: bool, quiet: bool) -> None:
+    """List the instance groups."""
+    rows = list(context.client.connection.rows("instance-groups/"))
+    if not _is_told(rows, as_json, quiet, "name"):
+        columns(("NAME", "STATE", "POLICY", "QUOTA", "PRIORITY", "MEMBERS"),
+                [(row["name"], row["state"], row["policy"], row["quota"], row["default_priority"],
+                  ", ".join(row["members"]) or "everybody") for row in rows], right=(3, 4))  # fmt: skip
+
+
+@admin.command()
+@click.argument("group")
+@click.argument("state", type=click.Choice(["start", "stop"]))
+@click.pass_obj
+def group(context: Context, group: str, state: str) -> None:
+    """Start or stop an instance group."""
+    row = context.client.connection.json("POST", f"instance-groups/{group}/{state}/")
+    click.echo(f"{row['name']}  {row['state']}")
+
+
+@admin.command()
+@click.option("--search", help="Part of a name.")
+@listing_options
+@click.pass_obj
+def users(context: Context, search: str | None, as_json: bool, quiet: bool) -> None:
+    """List the users."""
+    rows = list(context.client.connection.rows("users/", search=search))
+    if not _is_told(rows, as_json, quiet, "username"):
+        columns(("NAME", "ROLE", "STATE", "TOKENS", "LAST LOG-IN"),
+                [(row["username"], row["role"], row["state"], row["tokens"], row["last_login"]) for row in rows],
+                right=(3,))  # fmt: skip
+
+
+@admin.command()
+@click.argument("username")
+@click.option("--role", default="data_scientist", show_default=True,
+              type=click.Choice(["viewer", "data_scientist", "cluster_admin"]))  # fmt: skip
+@click.pass_obj
+def invite(context: Context, username: str, role: str) -> None:
+    """Invite somebody: prints the one-time link to hand on."""
+    made = context.client.connection.json("POST", "users/", json={"username": username, "role": role})
+    click.echo(made["link"])
+
+
+@admin.command()
+@click.argument("username")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def deactivate(context: Context, username: str, yes: bool) -> None:
+    """End a user's sessions, tokens and password at once. Trainings go on."""
+    if not yes:
+        click.confirm(f"Deactivate {username}?", abort=True, err=True)
+    row = context.client.connection.json("POST", f"users/{username}/deactivate/")
+    click.echo(f"{row['username']}  {row['state']}")
+
+
+def _is_told(rows: list[dict[str, Any]], as_json: bool, quiet: bool, name: str) -> bool:
+    if as_json:
+        show_json(rows)
+    elif quiet:
+        for row in rows:
+            click.echo(row[name])
+    return as_json or quiet

@@ -1,0 +1,136 @@
+"""cancel, suspend, resume, priority, scale, clone."""
+
+from collections.abc import Callable
+from functools import partial
+
+import click
+
+from tidepool.cli.context import Context, Exit, code_of, job_argument, show_json, state_colour
+from tidepool.cli.texts import as_json as job_as_json
+from tidepool.client.errors import TidepoolError
+from tidepool.client.rows import JobInfo
+from tidepool.client.training import Job
+
+__all__ = ["cancel", "clone", "priority", "resume", "scale", "suspend"]
+
+_jobs = partial(job_argument, many=True)
+_yes = click.option("--yes", "-y", is_flag=True, help="Do not ask, where there are several.")
+
+
+@click.command()
+@_jobs
+@_yes
+@click.pass_obj
+def cancel(context: Context, jobs: tuple[int, ...], yes: bool) -> int:
+    """Stop trainings for good. What they have left stays.
+
+    \b
+    tidepool cancel 412
+    tidepool cancel -y $(tidepool ps -q --state PENDING)
+    """
+    return _each(context, jobs, "Cancel", Job.cancel, yes)
+
+
+@click.command()
+@_jobs
+@_yes
+@click.pass_obj
+def suspend(context: Context, jobs: tuple[int, ...], yes: bool) -> int:
+    """Hold trainings back after their present step. They continue there.
+
+    \b
+    tidepool suspend 412
+    """
+    return _each(context, jobs, "Suspend", Job.suspend, yes)
+
+
+@click.command()
+@_jobs
+@_yes
+@click.pass_obj
+def resume(context: Context, jobs: tuple[int, ...], yes: bool) -> int:
+    """Let suspended trainings wait for GPUs again.
+
+    \b
+    tidepool resume 412
+    """
+    return _each(context, jobs, "Resume", Job.resume, yes)
+
+
+@click.command()
+@click.argument("arguments", nargs=-1, required=True, type=click.IntRange(min=1), metavar="JOB... PRIORITY")
+@_yes
+@click.pass_obj
+def priority(context: Context, arguments: tuple[int, ...], yes: bool) -> int:
+    """Change the priority of trainings: 1 to 10,000. Twice the priority means twice the GPUs, where both want them.
+
+    \b
+    tidepool priority 412 8000
+    tidepool priority 412 413 414 2000
+    """
+    *jobs, value = arguments
+    if not jobs:
+        raise click.UsageError("Give a training and its priority: tidepool priority 412 8000")
+    return _each(context, tuple(jobs), f"Give priority {value} to", lambda job: job.set_priority(value), yes)
+
+
+@click.command()
+@job_argument
+@click.option("--max", "max_slots", type=click.IntRange(min=1), metavar="GPUS", help="The most GPUs.")
+@click.option("--min", "min_slots", type=click.IntRange(min=1), metavar="GPUS", help="The fewest, of one that waits.")
+@click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
+@click.pass_obj
+def scale(context: Context, job: int, max_slots: int | None, min_slots: int | None, as_json: bool) -> None:
+    """Change the limits of a training's GPUs. An elastic one grows and shrinks while it trains.
+
+    \b
+    tidepool scale 412 --max 2
+    """
+    if max_slots is None and min_slots is None:
+        raise click.UsageError("Give --max or --min: tidepool scale 412 --max 4")
+    info = context.client.job(job).resize(max_slots=max_slots, min_slots=min_slots)
+    if as_json:
+        show_json(job_as_json(info))
+    else:
+        click.echo(f"Training {job} has {info.min_slots} to {info.max_slots} GPUs from now on.", err=True)
+
+
+@click.command()
+@job_argument
+@click.option("--key", help="Sent again with the same key, it makes no second one.")
+@click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
+@click.option("-q", "--quiet", is_flag=True, help="The number alone.")
+@click.pass_obj
+def clone(context: Context, job: int, key: str | None, as_json: bool, quiet: bool) -> None:
+    """Submit a training again, with the code as it was.
+
+    \b
+    tidepool clone 412
+    """
+    copy = context.client.job(job).clone(key=key)
+    if as_json:
+        show_json(job_as_json(copy.info))
+    elif quiet:
+        click.echo(copy.id)
+    else:
+        click.echo(f"Training {copy.id}, {copy.info.name}: {copy.url}", err=True)
+
+
+def _each(context: Context, jobs: tuple[int, ...], verb: str, act: Callable[[Job], JobInfo], yes: bool) -> int:
+    """One that refuses does not hold up the others; the exit code is that of the last one that did."""
+    numbers = list(dict.fromkeys(jobs))
+    if len(numbers) > 1 and not yes:
+        click.confirm(f"{verb} {len(numbers)} trainings: {', '.join(map(str, numbers))}?", abort=True, err=True)
+    code: int = Exit.DONE
+    for number in numbers:
+        try:
+            info = act(context.client.job(number))
+        except TidepoolError as error:
+            found = code_of(error) or Exit.REFUSED
+            if found in (Exit.NOT_LOGGED_IN, Exit.UNREACHABLE):
+                raise
+            click.echo(f"tidepool: {number}: {error}", err=True)
+            code = found
+        else:
+            click.echo(f"{number}  {state_colour(info.state)}  {info.reason.text}")
+    return code

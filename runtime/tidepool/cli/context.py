@@ -1,0 +1,120 @@
+"""What every command has: the client of the login, and how results are shown."""
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from tidepool.client.config import wants_colour
+
+if TYPE_CHECKING:
+    from tidepool.client.api import Client
+
+__all__ = ["Context", "Exit", "code_of", "columns", "job_argument", "listing_options", "show_json", "state_colour"]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_COLOURS = {
+    "RUNNING": "green", "STARTING": "green", "SUCCEEDED": "blue", "FAILED": "red", "CANCELLED": "bright_black",
+    "PENDING": "yellow", "SUSPENDED": "yellow", "PREEMPTING": "magenta", "CANCELLING": "magenta",
+}  # fmt: skip
+
+
+class Exit(IntEnum):
+    DONE = 0
+    JOB_FAILED = 1
+    USAGE = 2
+    NOT_LOGGED_IN = 3
+    NOT_FOUND = 4
+    REFUSED = 5
+    UNREACHABLE = 6
+    INTERRUPTED = 130
+
+
+def code_of(error: Exception) -> Exit | None:
+    """The exit code of an error of the client's; None: it is a mistake of ours."""
+    from tidepool.client import errors
+
+    codes: dict[type[Exception], Exit] = {
+        errors.NotLoggedIn: Exit.NOT_LOGGED_IN,
+        errors.NotFound: Exit.NOT_FOUND,
+        errors.NotAllowed: Exit.REFUSED,
+        errors.Conflict: Exit.REFUSED,
+        errors.InvalidRequest: Exit.USAGE,
+        errors.Unreachable: Exit.UNREACHABLE,
+        errors.JobFailed: Exit.JOB_FAILED,
+        errors.TidepoolError: Exit.REFUSED,
+    }
+    return next((code for kind, code in codes.items() if isinstance(error, kind)), None)
+
+
+class Context:
+    """Of one call of the program."""
+
+    def __init__(self, profile: str | None) -> None:
+        self.profile = profile
+        self._client: Client | None = None
+
+    @property
+    def client(self) -> "Client":
+        """Made when it is asked for: help and completion need none."""
+        if self._client is None:
+            from tidepool.client.api import Client
+
+            self._client = Client(profile=self.profile)
+        return self._client
+
+
+def listing_options(command: Command) -> Command:
+    """`--json` and `-q` of what prints rows."""
+    command = click.option("-q", "--quiet", is_flag=True, help="Numbers or names alone.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")(command)
+
+
+def job_argument(command: Command, *, many: bool = False) -> Command:
+    from tidepool.cli.completion import job_numbers
+
+    kind = {"nargs": -1, "required": True} if many else {}
+    name = "jobs" if many else "job"
+    return click.argument(name, type=click.IntRange(min=1), metavar="JOB" + ("..." if many else ""),
+                          shell_complete=job_numbers, **kind)(command)  # type: ignore[arg-type]  # fmt: skip
+
+
+def show_json(value: Any) -> None:
+    click.echo(json.dumps(value, default=str, indent=2, ensure_ascii=False))
+
+
+def state_colour(state: str) -> str:
+    return click.style(state, fg=_COLOURS.get(state)) if sys.stdout.isatty() and wants_colour() else state
+
+
+def columns(heads: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Iterable[int] = ()) -> None:
+    """Print rows below their heads, each column as wide as it needs. right: columns of numbers."""
+    texts = [list(heads), *([_text(cell) for cell in row] for row in rows)]
+    widths = [max(len(click.unstyle(row[place])) for row in texts) for place in range(len(heads))]
+    aligned = set(right)
+    is_shown = sys.stdout.isatty() and wants_colour()
+    for number, row in enumerate(texts):
+        cells = [_padded(cell, widths[place], place in aligned) for place, cell in enumerate(row)]
+        line = "  ".join(cells).rstrip()
+        click.echo(click.style(line, bold=True) if number == 0 and is_shown else line)
+
+
+def _padded(cell: str, width: int, is_right: bool) -> str:
+    blanks = " " * (width - len(click.unstyle(cell)))
+    return blanks + cell if is_right else cell + blanks
+
+
+def _text(cell: Any) -> str:
+    return "" if cell is None else str(cell).replace("\n", " ")
+
+
+def facts(values: Mapping[str, Any]) -> None:
+    """Print names with values, one a line."""
+    width = max(len(name) for name in values)
+    for name, value in values.items():
+        if value not in (None, ""):
+            click.echo(f"{name:<{width}}  {_text(value)}")

@@ -1,0 +1,159 @@
+"""datasets and models."""
+
+from dataclasses import asdict
+
+import click
+
+from tidepool.cli.completion import names_of
+from tidepool.cli.context import Context, columns, facts, listing_options, show_json
+from tidepool.cli.progress import bar
+from tidepool.cli.texts import size
+from tidepool.client.rows import Dataset, Model
+
+__all__ = ["datasets", "models"]
+
+
+@click.group()
+def datasets() -> None:
+    """List, add and delete datasets.
+
+    \b
+    tidepool datasets ls
+    tidepool datasets add digits ./digits.csv
+    tidepool datasets add images ./images/            # a folder, sent in pieces
+    tidepool datasets add scans --server /data/scans  # a folder on the server
+    """
+
+
+@datasets.command("ls")
+@listing_options
+@click.pass_obj
+def list_datasets(context: Context, as_json: bool, quiet: bool) -> None:
+    """List all datasets."""
+    rows = context.client.datasets()
+    if _is_told(rows, as_json, quiet):
+        return
+    columns(("NAME", "KIND", "OWNER", "VERSION", "STATE", "FILES", "SIZE"),
+            [(row.name, row.kind, row.owner, row.latest["number"], row.latest["state"], row.latest["file_count"],
+              size(row.latest["size_bytes"] or 0)) for row in rows], right=(3, 5, 6))  # fmt: skip
+
+
+@datasets.command("show")
+@click.argument("name", shell_complete=names_of("datasets"))
+@click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
+@click.pass_obj
+def show_dataset(context: Context, name: str, as_json: bool) -> None:
+    """Show one dataset."""
+    _show(context.client.dataset(name), as_json)
+
+
+@datasets.command("add")
+@click.argument("name")
+@click.argument("path", required=False, type=click.Path(exists=True))
+@click.option("--server", "server_path", metavar="PATH", help="A folder on the server, in place of a local path.")
+@click.option("--kind", help="Such as images or csv; told from the files unless given.")
+@click.option("--description", default="")
+@click.pass_obj
+def add_dataset(
+    context: Context, name: str, path: str | None, server_path: str | None, kind: str | None, description: str
+) -> None:
+    """Add a dataset, or the next version of one of yours, from a local file or folder or one on the server."""
+    with bar(name, is_shown=path is not None) as progress:
+        row = context.client.add_dataset(
+            name, path, server_path=server_path, kind=kind, description=description, progress=progress
+        )
+    click.echo(f"Dataset {row.name}, version {row.latest['number']}: {row.latest['state']}", err=True)
+
+
+@datasets.command("rm")
+@click.argument("name", shell_complete=names_of("datasets"))
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def delete_dataset(context: Context, name: str, yes: bool) -> None:
+    """Delete a dataset with all its versions. Refused while a training has used it."""
+    if not yes:
+        click.confirm(f"Delete the dataset {name} with all its versions?", abort=True, err=True)
+    context.client.delete_dataset(name)
+
+
+@click.group()
+def models() -> None:
+    """List, add and delete models.
+
+    \b
+    tidepool models ls
+    tidepool models add digits-cnn ./digits-cnn/ --entry-point main.py
+    tidepool run --model digits-cnn --dataset digits
+    """
+
+
+@models.command("ls")
+@listing_options
+@click.pass_obj
+def list_models(context: Context, as_json: bool, quiet: bool) -> None:
+    """List all models."""
+    rows = context.client.models()
+    if _is_told(rows, as_json, quiet):
+        return
+    columns(("NAME", "OWNER", "VERSION", "ENGINE", "ENTRY POINT", "DATASET"),
+            [(row.name, row.owner, row.latest["number"], row.latest["engine"], row.latest["entry_point"],
+              row.latest["dataset"]) for row in rows], right=(2,))  # fmt: skip
+
+
+@models.command("show")
+@click.argument("name", shell_complete=names_of("models"))
+@click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
+@click.pass_obj
+def show_model(context: Context, name: str, as_json: bool) -> None:
+    """Show one model."""
+    _show(context.client.model(name), as_json)
+
+
+@models.command("add")
+@click.argument("name")
+@click.argument("path", type=click.Path(exists=True))
+@click.option("--engine", type=click.Choice(["elastic", "fixed", "single"]), default="elastic", show_default=True,
+              help="How it trains.")  # fmt: skip
+@click.option("--entry-point", help="Which script of the folder trains.")
+@click.option("--dataset", help="Proposed when it is trained.", shell_complete=names_of("datasets"))
+@click.option("--description", default="")
+@click.pass_obj
+def add_model(
+    context: Context, name: str, path: str, engine: str, entry_point: str | None, dataset: str | None, description: str
+) -> None:
+    """Add a model, or the next version of one of yours, from a script or folder."""
+    given = {"engine": engine, "entry_point": entry_point, "dataset": dataset, "description": description}
+    row = context.client.add_model(name, path, **{name: value for name, value in given.items() if value})
+    click.echo(f"Model {row.name}, version {row.latest['number']}, {row.latest['engine']}", err=True)
+
+
+@models.command("rm")
+@click.argument("name", shell_complete=names_of("models"))
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.pass_obj
+def delete_model(context: Context, name: str, yes: bool) -> None:
+    """Delete a model with all its versions. Refused while a training was started with one."""
+    if not yes:
+        click.confirm(f"Delete the model {name} with all its versions?", abort=True, err=True)
+    context.client.delete_model(name)
+
+
+def _is_told(rows: list[Dataset] | list[Model], as_json: bool, quiet: bool) -> bool:
+    """Whether it is printed for programs, or there is nothing."""
+    if as_json:
+        show_json([{**asdict(row), "created_at": row.created_at.isoformat()} for row in rows])
+    elif quiet:
+        for row in rows:
+            click.echo(row.name)
+    elif not rows:
+        click.echo("There are none.", err=True)
+    return as_json or quiet or not rows
+
+
+def _show(row: Dataset | Model, as_json: bool) -> None:
+    values = {**asdict(row), "created_at": row.created_at.isoformat()}
+    if as_json:
+        show_json(values)
+        return
+    latest = values.pop("latest")
+    facts({**values, **{f"  {name}": value for name, value in latest.items() if not isinstance(value, dict | list)}})

@@ -1,0 +1,68 @@
+"""Follow a training's log to its end, saying why while it waits."""
+
+import sys
+
+import click
+
+from tidepool.cli.context import Exit
+from tidepool.client.errors import Unreachable
+from tidepool.client.rows import JobInfo
+from tidepool.client.training import Job
+
+__all__ = ["follow"]
+
+
+def follow(job: Job, *, may_cancel: bool = False, rank: str | None = None, stream: str = "stdout") -> int:
+    """Print its lines until it is over; the exit code is the training's.
+
+    may_cancel: Ctrl-C asks whether to cancel it; else it leaves it running.
+    """
+    try:
+        return _follow(job, rank, stream)
+    except KeyboardInterrupt:
+        if may_cancel and sys.stdin.isatty() and _wants_cancel(job):
+            job.cancel()
+            click.echo(f"Training {job.id} is being cancelled.", err=True)
+        else:
+            click.echo(f"Training {job.id} goes on. `tidepool logs -f {job.id}`", err=True)
+        return Exit.INTERRUPTED
+    except Unreachable as error:
+        click.echo(f"tidepool: {error}\nTraining {job.id} goes on all the same. `tidepool logs -f {job.id}`", err=True)
+        return Exit.UNREACHABLE
+
+
+def _follow(job: Job, rank: str | None, stream: str) -> int:
+    place: tuple[int, str] | None = None
+    told: set[str] = set()
+
+    def say_why(info: JobInfo) -> None:
+        if info.state in ("PENDING", "SUSPENDED") and info.reason.text not in told:
+            told.add(info.reason.text)
+            click.echo(f"{info.state.lower()}: {info.reason.text}", err=True)
+
+    for line in job.log_lines(follow=True, rank=rank, stream=stream, watch=say_why):
+        if place is not None and place != (line.attempt, line.member):
+            click.echo(f"--- attempt {line.attempt}, {line.member} ---", err=True)
+        place = (line.attempt, line.member)
+        click.echo(line.text)
+    return _said(job)
+
+
+def _said(job: Job) -> int:
+    info = job.info
+    if info.state == "SUCCEEDED":
+        figures = ", ".join(f"{name} {value:.4g}" for name, value in info.final_metrics.items() if value is not None)
+        click.echo(f"Training {job.id} succeeded.{f' {figures}' if figures else ''}", err=True)
+        return Exit.DONE
+    error = info.error or {}
+    if traceback := error.get("traceback"):
+        click.echo(traceback.rstrip(), err=True)
+    click.echo(f"Training {job.id} is {info.state.lower()}: {error.get('message') or info.reason.text}", err=True)
+    return Exit.JOB_FAILED
+
+
+def _wants_cancel(job: Job) -> bool:
+    try:
+        return click.confirm(f"\nCancel training {job.id}? (No leaves it running)", default=False, err=True)
+    except click.Abort:
+        return False

@@ -1,0 +1,118 @@
+"""ps, queue, gpus."""
+
+from typing import Any
+
+import click
+
+from tidepool.cli.context import Context, columns, listing_options, show_json, state_colour
+from tidepool.cli.texts import ago, as_json, expected, share, size
+from tidepool.client.rows import JobInfo
+
+__all__ = ["gpus", "ps", "queue"]
+
+_HEADS = ("ID", "NAME", "OWNER", "STATE", "GPUS", "STEP", "DONE", "PRIORITY", "AGE")
+
+
+@click.command()
+@click.option("--all", "-a", "everything", is_flag=True, help="Also what is over.")
+@click.option("--state", help="Of one state, such as FAILED.")
+@click.option("--owner", help="Of one user, for administrators.")
+@click.option("--search", help="Part of the name.")
+@click.option("--most", "-n", default=50, show_default=True, type=click.IntRange(min=1), help="At most so many.")
+@listing_options
+@click.pass_obj
+def ps(
+    context: Context, everything: bool, state: str | None, owner: str | None, search: str | None, most: int,
+    as_json: bool, quiet: bool,
+) -> None:  # fmt: skip
+    """List trainings that are not over, the newest first.
+
+    \b
+    tidepool ps
+    tidepool ps -a --search digits
+    tidepool ps --state FAILED -n 5 --json
+    tidepool cancel $(tidepool ps -q --state PENDING)
+    """
+    wanted = state.upper() if state else None if everything or search else "active"
+    rows = [job.info for job in context.client.jobs(state=wanted, owner=owner, search=search, most=most)]
+    if as_json:
+        show_json([_json(row) for row in rows])
+    elif quiet:
+        for row in rows:
+            click.echo(row.id)
+    elif rows:
+        columns(_HEADS, [_line(row) for row in rows], right=(0, 4, 5, 6, 7))
+    else:
+        click.echo("There are none. `tidepool ps -a` lists what is over, `tidepool run train.py` begins one.", err=True)
+
+
+_json = as_json
+
+
+def _line(row: JobInfo) -> tuple[Any, ...]:
+    gpus = str(row.slots) if row.slots == row.target_slots else f"{row.slots}>{row.target_slots}"
+    shown = gpus if not row.is_over else ""
+    return (
+        row.id, row.name, row.owner, state_colour(row.state), f"{shown}/{row.max_slots}" if shown else "",
+        row.step or "", share(row.progress), row.priority, ago(row.submitted_at),
+    )  # fmt: skip
+
+
+@click.command()
+@listing_options
+@click.pass_obj
+def queue(context: Context, as_json: bool, quiet: bool) -> None:
+    """List what waits, in the order of its place in line.
+
+    \b
+    tidepool queue
+    tidepool why $(tidepool queue -q | head -1)
+    """
+    rows = context.client.queue()
+    if as_json:
+        show_json([_json(row) for row in rows])
+    elif quiet:
+        for row in rows:
+            click.echo(row.id)
+    elif rows:
+        heads = ("PLACE", "ID", "NAME", "OWNER", "GROUP", "WANTS", "PRIORITY", "STARTS", "WHY")
+        lines = [
+            (row.queue_position, row.id, row.name, row.owner, row.instance_group,
+             f"{row.min_slots} to {row.max_slots}" if row.min_slots != row.max_slots else row.max_slots,
+             row.priority, expected(row.expected_start), row.reason.text)
+            for row in rows
+        ]  # fmt: skip
+        columns(heads, lines, right=(0, 1, 6))
+    else:
+        click.echo("Nothing waits.", err=True)
+
+
+@click.command()
+@listing_options
+@click.pass_obj
+def gpus(context: Context, as_json: bool, quiet: bool) -> None:
+    """List the GPUs, host by host, with who holds each and how busy it is.
+
+    \b
+    tidepool gpus
+    tidepool gpus --json | jq '.counts'
+    """
+    found = context.client.cluster()
+    if as_json:
+        show_json(found)
+        return
+    slots = [(host["host"], slot) for host in found["hosts"] for slot in host["slots"]]
+    if quiet:
+        for _, slot in slots:
+            click.echo(slot["key"])
+        return
+    columns(("GPU", "MODEL", "STATUS", "JOB", "NAME", "OWNER", "BUSY", "MEMORY"), [_slot(slot) for _, slot in slots],
+            right=(3, 6))  # fmt: skip
+    click.echo(f"{found['counts']['held']} of {len(slots)} GPUs are held.", err=True)
+
+
+def _slot(slot: dict[str, Any]) -> tuple[Any, ...]:
+    busy, used, total = slot["utilisation_percent"], slot["memory_used_bytes"], slot["memory_total_bytes"]
+    memory = "" if used is None else size(used) + (f" of {size(total)}" if total else "")
+    busy_text = "" if busy is None else f"{busy:.0f}%"
+    return slot["key"], slot["model"], slot["status"], slot["job"], slot["label"], slot["owner"], busy_text, memory

@@ -1,0 +1,86 @@
+"""results and checkpoints."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from tidepool.cli.context import Context, columns, job_argument, listing_options, show_json
+from tidepool.cli.progress import bar
+from tidepool.cli.texts import size
+
+__all__ = ["checkpoints", "results"]
+
+
+@click.group()
+def results() -> None:
+    """List and fetch what a training leaves: model, logs, metrics, checkpoints, its own files.
+
+    \b
+    tidepool results ls 412
+    tidepool results get 412 out/
+    tidepool results get 412 out/ scores.csv
+    """
+
+
+@results.command("ls")
+@job_argument
+@listing_options
+@click.pass_obj
+def ls(context: Context, job: int, as_json: bool, quiet: bool) -> None:
+    """List the files that a training has written."""
+    files = context.client.job(job).files()
+    if as_json:
+        show_json([{**asdict(file), "modified_at": file.modified_at.isoformat()} for file in files])
+    elif quiet:
+        for file in files:
+            click.echo(file.path)
+    elif files:
+        columns(("SIZE", "ATTEMPT", "PATH"), [(size(file.size_bytes), file.attempt, file.path) for file in files],
+                right=(0, 1))  # fmt: skip
+    else:
+        click.echo("It has written none yet.", err=True)
+
+
+@results.command()
+@job_argument
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("paths", nargs=-1)
+@click.option("--quiet", "-q", is_flag=True, help="The written paths alone.")
+@click.pass_obj
+def get(context: Context, job: int, folder: Path, paths: tuple[str, ...], quiet: bool) -> None:
+    """Download everything, or the given paths, into a folder, which is made."""
+    with bar(f"training {job}", is_shown=not quiet) as progress:
+        written = context.client.job(job).download(folder, paths or None, progress=progress)
+    if quiet:
+        for file in written:
+            click.echo(file)
+    else:
+        total = sum(file.stat().st_size for file in written)
+        click.echo(f"{len(written)} files, {size(total)}, in {folder}", err=True)
+
+
+@click.command()
+@job_argument
+@listing_options
+@click.pass_obj
+def checkpoints(context: Context, job: int, as_json: bool, quiet: bool) -> None:
+    """List the checkpoints of a training.
+
+    \b
+    tidepool checkpoints 412
+    tidepool submit --model digits-cnn --dataset digits --option checkpoint=$(tidepool checkpoints -q 412 | head -1)
+    """
+    points = context.client.job(job).checkpoints()
+    if as_json:
+        show_json([{**asdict(point), "created_at": point.created_at.isoformat()} for point in points])
+    elif quiet:
+        for point in points:
+            click.echo(point.id)
+    elif points:
+        columns(("ID", "ATTEMPT", "STEP", "EPOCH", "SIZE", "AT", "PROBLEM"),
+                [(point.id, point.attempt, point.step, point.epoch, size(point.size_bytes),
+                  f"{point.created_at:%Y-%m-%d %H:%M:%S}", point.problem) for point in points],
+                right=(0, 1, 2, 3, 4))  # fmt: skip
+    else:
+        click.echo("It has none yet.", err=True)

@@ -1,0 +1,173 @@
+"""run and submit."""
+
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tidepool.cli.completion import names_of
+from tidepool.cli.context import Context, Exit, facts, show_json
+from tidepool.cli.follow import follow
+from tidepool.cli.texts import as_json as job_as_json
+from tidepool.cli.texts import size
+from tidepool.client.api import Client, Submission
+from tidepool.client.errors import InvalidRequest
+from tidepool.client.pack import Package, package
+
+__all__ = ["run", "submit"]
+
+_SETTINGS = (
+    click.argument("what", required=False),
+    click.argument("arguments", nargs=-1, type=click.UNPROCESSED),
+    click.option("--model", help="A registered model, in place of a script.", shell_complete=names_of("models")),
+    click.option("--name", help="Of the training; told from the script and the time."),
+    click.option("--dataset", help="Needed where the script reads data.", shell_complete=names_of("datasets")),
+    click.option("--instance-group", "-g", help="The only one, or the login's.",
+                 shell_complete=names_of("instance-groups")),
+    click.option("--max", "max_slots", type=click.IntRange(min=1), metavar="GPUS", help="The most GPUs."),
+    click.option("--min", "min_slots", type=click.IntRange(min=1), metavar="GPUS", help="The fewest; else 1."),
+    click.option("--priority", type=click.IntRange(1, 10000), help="Twice the priority, twice the GPUs."),
+    click.option("--set", "parameters", multiple=True, metavar="NAME=VALUE", help="Reaches the script so."),
+    click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Of REST, such as seed=7."),
+    click.option("--entry-point", default="", help="Which script of the folder trains."),
+    click.option("--file", "-f", "file", type=click.Path(exists=True, dir_okay=False), metavar="JOB.toml",
+                 help="Take these from a file; what is typed goes before it."),
+    click.option("--key", help="Sent again with the same key, it makes no second training."),
+    click.option("--dry-run", is_flag=True, help="Say what would happen, and submit nothing."),
+    click.option("--json", "as_json", is_flag=True, help="JSON, for programs."),
+    click.option("--quiet", "-q", is_flag=True, help="The number alone."),
+)  # fmt: skip
+
+
+def _with_settings(command: Any) -> Any:
+    for option in reversed(_SETTINGS):
+        command = option(command)
+    return click.pass_obj(command)
+
+
+@click.command(context_settings={"ignore_unknown_options": False})
+@_with_settings
+def run(context: Context, **given: Any) -> int:
+    """Submit a script, a folder or a model, and follow its log to its end.
+
+    Of a script's folder the files are sent that git knows; without git the script and the modules beside it that it
+    imports. Words after -- are the script's. The exit code is 0 if the training succeeded, 1 if not. Ctrl-C asks
+    whether to cancel it or to leave it running.
+
+    \b
+    tidepool run train.py
+    tidepool run train.py --max 4 -- --epochs 5 --lr 0.1
+    tidepool run . --entry-point main.py --dataset digits
+    tidepool run --model digits-cnn --dataset digits --set epochs=2
+    tidepool run train.py --dry-run
+    """
+    return _submit(context.client, given, then_follow=True)
+
+
+@click.command()
+@click.option("--wait", is_flag=True, help="Return when it is over; the exit code is the training's.")
+@_with_settings
+def submit(context: Context, wait: bool, **given: Any) -> int:
+    """Submit a script, a folder or a model, and return at once.
+
+    \b
+    tidepool submit train.py -- --epochs 5
+    JOB=$(tidepool submit -q train.py) && tidepool logs -f $JOB
+    tidepool submit train.py --wait && tidepool results get $JOB out/
+    tidepool submit -f job.toml        # script = "train.py", max_slots = 4, [parameters] epochs = 5
+    """
+    return _submit(context.client, given, wait=wait)
+
+
+def _submit(client: Client, given: dict[str, Any], *, wait: bool = False, then_follow: bool = False) -> int:
+    is_quiet, as_json = given.pop("quiet"), given.pop("as_json")
+    dry_run, key = given.pop("dry_run"), given.pop("key")
+    planned = _planned(client, given, tell=not (is_quiet or as_json))
+    if dry_run:
+        return _preview(client, planned, as_json)
+    job = client.send(planned, key=key)
+    if as_json and not wait:
+        show_json(job_as_json(job.info))
+    elif is_quiet:
+        click.echo(job.id)
+    elif not as_json:
+        click.echo(f"Training {job.id}, {planned.name}: {job.url}", err=True)
+    if then_follow and not (as_json or is_quiet):
+        return follow(job, may_cancel=True)
+    if not (wait or then_follow):
+        return Exit.DONE
+    info = job.wait(check=False)
+    if as_json:
+        show_json(job_as_json(info))
+    return Exit.DONE if info.state == "SUCCEEDED" else Exit.JOB_FAILED
+
+
+def _planned(client: Client, given: dict[str, Any], *, tell: bool) -> Submission:
+    values = _from_file(given.pop("file")) | {name: value for name, value in given.items() if value}
+    what: str | Package | None = values.pop("what", None) or values.pop("script", None)
+    if what is not None:
+        what = code = package(str(what))
+        if tell:
+            click.echo(_size_words(code), err=True)
+    pairs = values.pop("parameters", {})
+    parameters = dict(_pair(each) for each in pairs) if isinstance(pairs, tuple) else pairs
+    options = dict(_pair(each) for each in values.pop("options", ()))
+    arguments = [str(word) for word in values.pop("arguments", ())]
+    return client.plan(what, *arguments, parameters=parameters, **values, **options)
+
+
+def _from_file(file: str | None) -> dict[str, Any]:
+    if file is None:
+        return {}
+    try:
+        values = tomllib.loads(Path(file).read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"{file} is no TOML ({error}): write lines such as max_slots = 4.") from error
+    known = {*(option.name for option in _parameters()), "script"}
+    unknown = sorted(set(values) - known - {"what", "file", "json", "quiet", "dry_run", "key", "options"})
+    options = tuple(f"{name}={values.pop(name)}" for name in unknown)
+    if script := values.get("script"):
+        values["script"] = str(Path(file).parent / script)
+    return values | ({"options": options} if options else {})
+
+
+def _parameters() -> list[click.Parameter]:
+    return run.params
+
+
+def _pair(text: str) -> tuple[str, Any]:
+    """A name with its value: a number, true, false, or text."""
+    import json
+
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise InvalidRequest(f"{text!r} is no NAME=VALUE: write it as epochs=5.")
+    try:
+        found = json.loads(value)
+    except ValueError:
+        found = value
+    return name, found if isinstance(found, str | int | float | bool) else value
+
+
+def _size_words(code: Package) -> str:
+    count = len(code.files)
+    files = "1 file" if count == 1 else f"{count} files"
+    return f"Sending {files}, {size(code.total_bytes)}, of {code.folder} ({code.chosen_by})"
+
+
+def _preview(client: Client, planned: Submission, as_json: bool) -> int:
+    found = client.preview(planned)
+    if as_json:
+        show_json(found)
+        return Exit.DONE
+    facts({
+        "would start": found.get("start_text"),
+        "GPUs": found.get("target_slots"),
+        "others": found.get("others_text"),
+        "would end": found.get("end_text"),
+    })  # fmt: skip
+    click.echo("Nothing was submitted.", err=True)
+    sys.stdout.flush()
+    return Exit.DONE

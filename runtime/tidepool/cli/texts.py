@@ -1,0 +1,53 @@
+"""Numbers and moments in words, and what a job is as JSON."""
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from tidepool.client.rows import JobInfo
+
+__all__ = ["ago", "as_json", "duration", "expected", "share", "size"]
+
+
+def size(count: float) -> str:
+    """Bytes, such as "12.3 MB"."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    raise AssertionError("GB is the last one")
+
+
+def duration(seconds: float) -> str:
+    """The two largest units, such as "3h 12m"."""
+    whole = max(0, int(seconds))
+    parts = [(whole // 86400, "d"), (whole // 3600 % 24, "h"), (whole // 60 % 60, "m"), (whole % 60, "s")]
+    first = next((place for place, (count, _) in enumerate(parts) if count), 3)
+    return " ".join(f"{count}{unit}" for count, unit in parts[first : first + 2] if count or first == 3)
+
+
+def ago(moment: datetime | None, now: datetime | None = None) -> str:
+    return "" if moment is None else duration(((now or datetime.now(UTC)) - moment).total_seconds())
+
+
+def share(progress: float | None) -> str:
+    return "" if progress is None else f"{100 * progress:.0f}%"
+
+
+def expected(start: Any, now: datetime | None = None) -> str:
+    """When a job that waits is expected to start."""
+    if not start:
+        return ""
+    now = now or datetime.now(UTC)
+
+    def until(text: str) -> str:
+        return duration((datetime.fromisoformat(text) - now).total_seconds())
+
+    earliest, latest = until(start["earliest"]), start["latest"]
+    return f"in {earliest}" if latest is None or until(latest) == earliest else f"in {earliest} to {until(latest)}"
+
+
+def as_json(info: JobInfo) -> dict[str, Any]:
+    """As REST gives it, less what the client does not read."""
+    values = asdict(info)
+    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()}

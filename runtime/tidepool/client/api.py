@@ -1,0 +1,318 @@
+"""A site, as its users see it."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from tidepool.client.config import resolve
+from tidepool.client.errors import Conflict, InvalidRequest, TidepoolError
+from tidepool.client.http import Connection, new_key
+from tidepool.client.rows import Dataset, JobInfo, Model, Script, of
+from tidepool.client.training import Job, Progress, info_of
+
+if TYPE_CHECKING:
+    from tidepool.client.pack import Package
+
+__all__ = ["Client", "Submission"]
+
+_TRIES_OF_A_PIECE = 8
+#: Kinds of files that a dataset may be as one file; others are packed.
+_DATA_SUFFIXES = (
+    *(".zip", ".tar.gz", ".tgz", ".tar"),
+    *(".csv", ".tsv", ".json", ".jsonl", ".npy", ".npz", ".parquet", ".txt"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Submission:
+    """A job as it is asked for; names or ids stand for things."""
+
+    name: str
+    model: str | int
+    instance_group: str | int
+    max_slots: int
+    min_slots: int = 1
+    dataset: str | int | None = None
+    priority: int | None = None
+    parameters: Mapping[str, Any]
+    arguments: Sequence[str]
+    #: Further options of the API, such as `seed` or `effective_batch_size`.
+    options: Mapping[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        values = asdict(self)
+        options = values.pop("options")
+        return {**{name: value for name, value in values.items() if value is not None}, **options}
+
+
+class Client:
+    """A connection to one site.
+
+    url and token: else `TIDEPOOL_URL` and `TIDEPOOL_TOKEN`, else what `tidepool login` has kept, by `profile`. Raises
+    NotLoggedIn where none is known.
+    """
+
+    def __init__(self, url: str | None = None, token: str | None = None, *, profile: str | None = None) -> None:
+        self.profile = resolve(url, token, profile)
+        self.connection = Connection(self.profile)
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.connection.close()
+
+    @property
+    def url(self) -> str:
+        return self.profile.url
+
+    def whoami(self) -> dict[str, Any]:
+        """`id, username, role` of the user."""
+        return dict(self.connection.get("me/"))
+
+    # --- jobs ---------------------------------------------------------------------------------------------------------
+
+    def job(self, number: int) -> Job:
+        """Of this number. It is asked for once something of it is wanted."""
+        return Job(self.connection, int(number))
+
+    def jobs(self, *, state: str | None = None, most: int | None = 100, **filters: Any) -> list[Job]:
+        """Jobs of the user, newest first; an administrator sees everybody's.
+
+        state: one of its states, `active` or `finished`. filters: `search, owner, model, dataset,
+        instance_group, sort`.
+        """
+        rows = self.connection.rows("jobs/", most=most, state=state, **filters)
+        return [Job(self.connection, row["id"], info_of(row)) for row in rows]
+
+    def submit(
+        self, what: "str | Path | Package | None" = None, *arguments: str, key: str | None = None, **given: Any
+    ) -> Job:
+        """Submit a script, a folder of them, or a registered model. See `plan` for what may be given.
+
+        key: sent with it, so that the site makes one job however often the request comes; a random one unless given. A
+        program that may be started again gives one of its own.
+        """
+        return self.send(self.plan(what, *arguments, **given), key=key)
+
+    def send(self, planned: Submission, *, key: str | None = None) -> Job:
+        """Submit what `plan` has made."""
+        values = self.connection.json("POST", "jobs/", json=planned.as_json(), key=key or new_key())
+        return Job(self.connection, values["id"], info_of(values))
+
+    def preview(self, planned: Submission) -> dict[str, Any]:
+        """What would happen if it were submitted now: `start_text`, `others_text` and more. Nothing is written."""
+        return dict(self.connection.json("POST", "jobs/preview/", json=planned.as_json()))
+
+    def plan(
+        self,
+        what: "str | Path | Package | None" = None,
+        *arguments: str,
+        model: str | int | None = None,
+        name: str | None = None,
+        dataset: str | int | None = None,
+        instance_group: str | int | None = None,
+        min_slots: int = 1,
+        max_slots: int | None = None,
+        priority: int | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        entry_point: str = "",
+        **options: Any,
+    ) -> Submission:
+        """Hand the code over, and fill in what was left out.
+
+        what: a script or folder, packed as `tidepool.client.pack` says; or `model`, one that is registered. arguments:
+        words for the script, as they are. instance_group: the only one, unless given. max_slots: 1 for a script of one
+        process, else all of the group. options: others of the API, such as `seed`. Raises InvalidRequest.
+        """
+        if (what is None) == (model is None):
+            raise InvalidRequest("Give a script or a folder, or the name of a registered model: one of them.")
+        taken = None if what is None else self.take_code(what, entry_point)
+        group = self._group(instance_group)
+        return Submission(
+            name=name or f"{taken.model if taken else model}-{time.strftime('%Y%m%d-%H%M%S')}",
+            model=taken.model if taken else model or "",
+            instance_group=group["name"],
+            dataset=dataset,
+            min_slots=min_slots,
+            max_slots=max_slots or max(min_slots, self._most_slots(taken, model, group)),
+            priority=priority,
+            parameters=dict(parameters or {}),
+            arguments=[str(word) for word in arguments],
+            options=options,
+        )
+
+    def take_code(self, what: "str | Path | Package", entry_point: str = "") -> Script:
+        """Hand over a script or folder; the same files again are the same version of the same model."""
+        from tidepool.client.pack import package
+
+        code = package(what) if isinstance(what, str | Path) else what
+        with _packed(code) as archive:
+            # Sent again it is the same version, so a lost answer costs nothing.
+            values = self.connection.json(
+                "POST",
+                "scripts/",
+                files={"file": (f"{code.name}.zip", archive, "application/zip")},
+                data={"entry_point": entry_point or code.entry_point},
+            )
+        return of(Script, values)
+
+    def _group(self, wanted: str | int | None) -> dict[str, Any]:
+        wanted = wanted or self.profile.instance_group or None
+        groups = list(self.connection.rows("instance-groups/"))
+        found = [group for group in groups if wanted is None or wanted in (group["name"], group["id"])]
+        if len(found) == 1:
+            return found[0]
+        names = ", ".join(group["name"] for group in groups)
+        if not groups:
+            raise InvalidRequest("There is no instance group that you may submit to: ask an administrator.")
+        if wanted is None:
+            raise InvalidRequest(f"Which instance group? There are {names}: give one of them as instance_group.")
+        raise InvalidRequest(f"There is no instance group {wanted!r}: there are {names}.")
+
+    def _most_slots(self, taken: Script | None, model: str | int | None, group: Mapping[str, Any]) -> int:
+        engine = taken.engine if taken else self.model(model or "").latest["engine"]
+        if engine == "single":
+            return 1
+        resources = self.connection.get(f"resource-groups/{group['resource_group']}/")
+        return int(resources.get("capacity") or 1)
+
+    # --- datasets and models ------------------------------------------------------------------------------------------
+
+    def datasets(self) -> list[Dataset]:
+        return [of(Dataset, row) for row in self.connection.rows("datasets/")]
+
+    def dataset(self, reference: str | int) -> Dataset:
+        return of(Dataset, self.connection.get(f"datasets/{reference}/"))
+
+    def add_dataset(
+        self,
+        name: str,
+        path: str | Path | None = None,
+        *,
+        server_path: str | None = None,
+        kind: str | None = None,
+        description: str = "",
+        progress: Progress | None = None,
+    ) -> Dataset:
+        """Register a dataset, or the next version of one's own: a local file or folder, or a path on the server.
+
+        A local one is sent in pieces: a lost connection costs one of them.
+        """
+        if (path is None) == (server_path is None):
+            raise InvalidRequest("Give a local file or folder, or a path on the server: one of them.")
+        given: dict[str, Any] = {"name": name, "description": description, **({"kind": kind} if kind else {})}
+        if path is None:
+            given["path"] = server_path
+        else:
+            given["upload"] = self.upload(path, progress=progress)
+        return of(Dataset, self.connection.json("POST", "datasets/", json=given))
+
+    def delete_dataset(self, reference: str | int) -> None:
+        self.connection.json("DELETE", f"datasets/{reference}/")
+
+    def models(self) -> list[Model]:
+        return [of(Model, row) for row in self.connection.rows("models/")]
+
+    def model(self, reference: str | int) -> Model:
+        return of(Model, self.connection.get(f"models/{reference}/"))
+
+    def add_model(self, name: str, path: str | Path, **given: Any) -> Model:
+        """Register a model, or the next version of one's own. given: `engine, entry_point, dataset, description …`."""
+        from tidepool.client.pack import package
+
+        code = package(path)
+        data = {"name": name, **given}
+        if code.entry_point:
+            data.setdefault("entry_point", code.entry_point)
+        with _packed(code) as archive:
+            files = {"file": (f"{code.name}.zip", archive, "application/zip")}
+            return of(Model, self.connection.json("POST", "models/", files=files, data=data))
+
+    def delete_model(self, reference: str | int) -> None:
+        self.connection.json("DELETE", f"models/{reference}/")
+
+    def upload(self, path: str | Path, *, progress: Progress | None = None) -> int:
+        """Send a file or a folder in pieces; the number of the finished upload."""
+        with _as_one_file(Path(path).expanduser()) as (name, file, size):
+            upload = self.connection.json("POST", "uploads/", json={"name": name, "size_bytes": size})
+            number, offset, piece = upload["id"], upload["offset"], upload["chunk_bytes"]
+            try:
+                while offset < size:
+                    file.seek(offset)
+                    offset = self._send_piece(number, offset, file.read(piece))
+                    if progress is not None:
+                        progress(offset, size)
+            except BaseException:
+                self.connection.json("DELETE", f"uploads/{number}/")
+                raise
+        return int(number)
+
+    def _send_piece(self, number: int, offset: int, piece: bytes) -> int:
+        """The offset behind it. Whether a piece whose answer was lost has arrived, the site knows."""
+        headers = {"Upload-Offset": str(offset), "Content-Type": "application/octet-stream"}
+        for left in reversed(range(_TRIES_OF_A_PIECE)):
+            try:
+                sent = self.connection.json("PATCH", f"uploads/{number}/", content=piece, headers=headers)
+            except (Conflict, TidepoolError) as error:
+                if isinstance(error, InvalidRequest) or not left:
+                    raise
+                there = int(self.connection.get(f"uploads/{number}/")["offset"])
+                if there != offset:
+                    return there
+                continue
+            return int(sent["offset"])
+        raise AssertionError("the last try returns or raises")
+
+    # --- the cluster --------------------------------------------------------------------------------------------------
+
+    def cluster(self) -> dict[str, Any]:
+        """`counts`, and `hosts` with their slots and who holds each."""
+        return dict(self.connection.get("cluster/"))
+
+    def hosts(self) -> list[dict[str, Any]]:
+        return list(self.connection.rows("hosts/"))
+
+    def queue(self) -> list[JobInfo]:
+        """The user's jobs that wait, in the order of their places."""
+        waiting = [job.info for job in self.jobs(state="PENDING", most=None)]
+        return sorted(waiting, key=lambda job: (job.instance_group, job.queue_position or 10**9, job.id))
+
+
+@contextmanager
+def _as_one_file(path: Path) -> Iterator[tuple[str, IO[bytes], int]]:
+    """Name, content and size of what is sent: the file, or the folder packed."""
+    if not path.exists():
+        raise InvalidRequest(f"There is no {path}: check the path.")
+    if path.is_file():
+        if not path.name.lower().endswith(_DATA_SUFFIXES):
+            raise InvalidRequest(f"{path} is no kind of data file that is taken: {', '.join(_DATA_SUFFIXES)}.")
+        with path.open("rb") as file:
+            yield path.name, file, path.stat().st_size
+        return
+    files = sorted(file.relative_to(path) for file in path.rglob("*") if file.is_file() and not file.is_symlink())
+    total = sum((path / file).stat().st_size for file in files)
+    from tidepool.client.pack import Package
+
+    with _packed(Package(path, tuple(files), total, "all of it", "")) as archive:
+        size = archive.seek(0, 2)
+        yield f"{path.resolve().name}.zip", archive, size
+
+
+@contextmanager
+def _packed(code: "Package") -> Iterator[IO[bytes]]:
+    """The archive, at its beginning. What packs is not loaded by those who only look."""
+    from tempfile import TemporaryFile
+
+    from tidepool.client.pack import write_zip
+
+    with TemporaryFile() as archive:
+        write_zip(code, archive)
+        archive.seek(0)
+        yield archive

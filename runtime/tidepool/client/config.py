@@ -1,0 +1,120 @@
+"""Which site, and by which token: an argument, the environment, or the file that `tidepool login` writes.
+
+The only module of the client that reads the environment. The file is `~/.config/tidepool/config.toml` (below
+`XDG_CONFIG_HOME` where that is set), readable by its owner alone.
+"""
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tidepool.client.errors import InvalidRequest, NotLoggedIn
+
+__all__ = [
+    "DEFAULT",
+    "Profile",
+    "Profiles",
+    "checked_url",
+    "completion_shell",
+    "config_file",
+    "profiles",
+    "resolve",
+    "wants_colour",
+]
+
+DEFAULT = "default"
+
+
+@dataclass(frozen=True)
+class Profile:
+    url: str
+    token: str
+    #: Certificates that sign the site's; "": those of the system.
+    ca_file: str = ""
+    #: Taken where a submission names none; "": the only one there is.
+    instance_group: str = ""
+
+
+@dataclass(frozen=True)
+class Profiles:
+    """What the file holds."""
+
+    by_name: Mapping[str, Profile]
+
+    def keep(self, name: str, profile: Profile | None) -> None:
+        """Write the file anew, with this profile in place of the one of that name; None: without it."""
+        kept = {**self.by_name, name: profile}
+        lines = ["# Written by `tidepool login`.\n"]
+        for each, values in sorted(kept.items()):
+            if values is not None:
+                lines.append(f"\n[profiles.{json.dumps(each, ensure_ascii=False)}]\n")
+                lines += [
+                    f"{key} = {json.dumps(value, ensure_ascii=False)}\n"
+                    for key, value in asdict(values).items()
+                    if value
+                ]
+        file = config_file()
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fresh = file.with_name(f".{file.name}.{os.getpid()}")
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
+            stream.writelines(lines)
+        fresh.replace(file)
+
+
+def config_file() -> Path:
+    home = os.environ.get("XDG_CONFIG_HOME")
+    return (Path(home) if home else Path.home() / ".config") / "tidepool" / "config.toml"
+
+
+def profiles() -> Profiles:
+    """Raises InvalidRequest where the file is no TOML of ours."""
+    file = config_file()
+    try:
+        found = tomllib.loads(file.read_text()).get("profiles", {})
+        known = Profile.__dataclass_fields__
+        rows = {
+            name: Profile(**{key: str(value) for key, value in row.items() if key in known})
+            for name, row in found.items()
+        }
+    except FileNotFoundError:
+        return Profiles({})
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, AttributeError, TypeError) as error:
+        raise InvalidRequest(f"{file} cannot be read ({error}): remove it and log in again.") from error
+    return Profiles(rows)
+
+
+def resolve(url: str | None, token: str | None, profile: str | None) -> Profile:
+    """The site and token to use. Raises NotLoggedIn where none is known."""
+    url, token = url or os.environ.get("TIDEPOOL_URL"), token or os.environ.get("TIDEPOOL_TOKEN")
+    if url and token:
+        return Profile(checked_url(url), token, ca_file=os.environ.get("TIDEPOOL_CA_FILE", ""))
+    name = profile or os.environ.get("TIDEPOOL_PROFILE") or DEFAULT
+    kept = profiles().by_name.get(name)
+    if kept is None:
+        missing = f" by the profile {name!r}" if name != DEFAULT else ""
+        raise NotLoggedIn(f"Not logged in{missing}. `tidepool login {url or 'https://…'}`")
+    if url and checked_url(url) != kept.url:
+        raise NotLoggedIn(f"Not logged in at {url}. `tidepool login {url}`")
+    return Profile(kept.url, token or kept.token, kept.ca_file, kept.instance_group)
+
+
+def checked_url(url: str) -> str:
+    """The site's address without a slash at its end. Raises InvalidRequest for what is none."""
+    parts = urlsplit(url if "://" in url else f"https://{url}")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidRequest(f"{url!r} is no address of a site: give it as https://tidepool.example.org.")
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+
+def wants_colour() -> bool:
+    """False where NO_COLOR is set (no-color.org), or the terminal has none."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def completion_shell() -> str:
+    """The name of the user's shell, such as "bash"."""
+    return Path(os.environ.get("SHELL", "")).name

@@ -1,0 +1,68 @@
+"""What can go wrong when speaking to a site. Each message says what to do."""
+
+from collections.abc import Mapping, Sequence
+
+__all__ = [
+    "Conflict",
+    "InvalidRequest",
+    "JobFailed",
+    "MissingPackage",
+    "NotAllowed",
+    "NotFound",
+    "NotLoggedIn",
+    "TidepoolError",
+    "Unreachable",
+]
+
+
+class TidepoolError(Exception):
+    """Base of all of them."""
+
+    def __init__(self, message: str, *, code: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        #: The site's word for it, such as "throttled".
+        self.code = code
+
+
+class NotLoggedIn(TidepoolError):
+    """No site or token is known, or the token is not valid any more."""
+
+
+class NotAllowed(TidepoolError):
+    """The user, or the scope of the token, may not do this."""
+
+
+class NotFound(TidepoolError):
+    """It does not exist, or the user must not know."""
+
+
+class InvalidRequest(TidepoolError):
+    """What was given does not fit. `fields` says where: name -> sentences."""
+
+    def __init__(self, message: str, *, code: str = "", fields: Mapping[str, Sequence[str]] | None = None) -> None:
+        super().__init__(message, code=code)
+        self.fields = {name: list(sentences) for name, sentences in (fields or {}).items()}
+
+
+class Conflict(TidepoolError):
+    """It would fit, but not in the state that things are in."""
+
+
+class Unreachable(TidepoolError):
+    """The site does not answer, or not as Tidepool does."""
+
+
+class MissingPackage(TidepoolError, ImportError):
+    """This call needs a package that is not installed."""
+
+
+class JobFailed(TidepoolError):
+    """The job that was waited for did not succeed."""
+
+    def __init__(self, message: str, *, job: int, state: str, traceback: str = "") -> None:
+        super().__init__(message, code=state)
+        self.job = job
+        self.state = state
+        #: Of the script, as its rank wrote it; "": there is none.
+        self.traceback = traceback

@@ -1,0 +1,197 @@
+"""Requests to the site: retried where that can do no harm, with errors by class.
+
+What only reads is sent again after a lost connection or a 5xx, and so is what carries an idempotency key. Anything else
+is sent again only where it cannot have arrived.
+"""
+
+import os
+import ssl
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from tidepool.client.config import Profile
+from tidepool.client.errors import (
+    Conflict,
+    InvalidRequest,
+    NotAllowed,
+    NotFound,
+    NotLoggedIn,
+    TidepoolError,
+    Unreachable,
+)
+from tidepool.version import VERSION
+
+# httpx would load rich and pygments for a command line of its own, which takes longer than httpx itself.
+_MAIN = "httpx._main"
+if "httpx" not in sys.modules:
+    sys.modules[_MAIN] = None  # type: ignore[assignment]  # so that importing it fails, which httpx provides for
+    import httpx
+
+    del sys.modules[_MAIN]
+else:
+    import httpx
+
+__all__ = ["Connection", "new_key"]
+
+#: Seconds that a request is tried again for, and the longest wait between two.
+TRIES_FOR = 20.0
+_LONGEST_WAIT = 4.0
+_TIMEOUT = httpx.Timeout(30.0, connect=5.0, write=120.0)
+_BUSY = frozenset({502, 503, 504})
+#: Nothing of such a request has arrived.
+_NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+_BY_STATUS: dict[int, type[TidepoolError]] = {401: NotLoggedIn, 403: NotAllowed, 404: NotFound, 409: Conflict}
+
+
+def new_key() -> str:
+    """An idempotency key that nobody else has."""
+    return os.urandom(16).hex()
+
+
+class Connection:
+    """To one site, by one token."""
+
+    def __init__(
+        self,
+        profile: Profile,
+        *,
+        tries_for: float = TRIES_FOR,
+        timeout: float | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self.url = profile.url
+        self._tries_for, self._sleep = tries_for, sleep
+        headers = {"User-Agent": f"tidepool/{VERSION}", "Accept": "application/json"}
+        if profile.token:
+            headers["Authorization"] = f"Bearer {profile.token}"
+        self._client = httpx.Client(
+            base_url=f"{profile.url}/api/v1/",
+            headers=headers,
+            timeout=timeout or _TIMEOUT,
+            verify=_certificates(profile),
+            transport=transport,
+        )
+
+    def close(self) -> None:
+        self._client.close()
+
+    def get(self, path: str, **params: Any) -> Any:
+        """JSON of an address below `/api/v1/`; parameters that are None are left out."""
+        return self.json("GET", path, params={name: value for name, value in params.items() if value is not None})
+
+    def rows(self, path: str, *, most: int | None = None, **params: Any) -> Iterator[dict[str, Any]]:
+        """The rows of a list, over all its pages; `most` of them."""
+        given = {"page_size": None if most is None else min(most, 1000), **params}
+        page, sent = self.get(path, **given), 0
+        while True:
+            rows = page["results"] if isinstance(page, dict) else page
+            for row in rows:
+                if most is not None and sent >= most:
+                    return
+                sent += 1
+                yield row
+            if not isinstance(page, dict) or not page.get("next") or sent == most:
+                return
+            page = self.json("GET", page["next"])
+
+    def json(self, method: str, path: str, **sent: Any) -> Any:
+        response = self.request(method, path, **sent)
+        if not response.content:
+            return None
+        try:
+            return response.json()
+        except ValueError:
+            raise Unreachable(f"{self.url} does not answer as Tidepool does: check the address.") from None
+
+    def request(self, method: str, path: str, *, key: str | None = None, **sent: Any) -> httpx.Response:
+        """key: an idempotency key, by which the site does it once however often it comes."""
+        headers: dict[str, str] = {**sent.pop("headers", {}), **({"Idempotency-Key": key} if key else {})}
+        may_repeat = method in ("GET", "HEAD") or key is not None
+        response = self._repeated(lambda: self._client.request(method, path, headers=headers, **sent), may_repeat)
+        raise_for(response)
+        return response
+
+    @contextmanager
+    def stream(self, path: str, params: Mapping[str, Any]) -> Iterator[httpx.Response]:
+        """A download, whose connection alone is tried again."""
+        request = self._client.build_request("GET", path, params=dict(params))
+        response = self._repeated(lambda: self._client.send(request, stream=True), may_repeat=True)
+        try:
+            if response.is_error:
+                response.read()
+            raise_for(response)
+            yield response
+        finally:
+            response.close()
+
+    def _repeated(self, send: Callable[[], httpx.Response], may_repeat: bool) -> httpx.Response:
+        ends, wait = time.monotonic() + self._tries_for, 0.25
+        while True:
+            problem: Exception | None = None
+            try:
+                response = send()
+                # 429: the site has refused it before it did anything.
+                if response.status_code != 429 and not (may_repeat and response.status_code in _BUSY):
+                    return response
+                pause = float(response.headers.get("Retry-After") or wait)
+            except httpx.TransportError as error:
+                if not (may_repeat or isinstance(error, _NEVER_SENT)):
+                    raise _unreachable(self.url, error, sent=True) from error
+                problem, pause = error, wait * (0.5 + os.urandom(1)[0] / 256)
+            if time.monotonic() + pause > ends:
+                if problem is not None:
+                    raise _unreachable(self.url, problem) from problem
+                return response
+            self._sleep(pause)
+            wait = min(2 * wait, _LONGEST_WAIT)
+
+
+def raise_for(response: httpx.Response) -> None:
+    """Raise the error that a refusal stands for."""
+    if response.is_success:
+        return
+    try:
+        said = response.json()
+        message, code, fields = str(said["error"]), str(said.get("code", "")), said.get("fields") or {}
+    except (ValueError, KeyError, TypeError):
+        message, code, fields = f"The site answered {response.status_code} {response.reason_phrase}.", "", {}
+    if response.is_redirect:
+        raise Unreachable(f"The site sends on to {response.headers.get('location')}: log in with that address.")
+    if response.status_code == 401:
+        raise NotLoggedIn(f"{message} `tidepool login`", code=code)
+    if kind := _BY_STATUS.get(response.status_code):
+        raise kind(message, code=code)
+    if response.is_client_error and response.status_code != 429:
+        raise InvalidRequest(message, code=code, fields=fields)
+    raise Unreachable(message, code=code)
+
+
+def _certificates(profile: Profile) -> ssl.SSLContext | bool:
+    if profile.url.startswith("http://"):
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody, and saves reading all certificates
+    if not profile.ca_file:
+        return True
+    try:
+        return ssl.create_default_context(cafile=profile.ca_file)
+    except OSError as error:
+        raise InvalidRequest(
+            f"The certificates in {profile.ca_file} cannot be read ({error}): check --ca-file."
+        ) from error
+
+
+def _unreachable(url: str, error: Exception, *, sent: bool = False) -> Unreachable:
+    words = str(error) or type(error).__name__
+    if "CERTIFICATE_VERIFY_FAILED" in words:
+        return Unreachable(
+            f"{url} shows a certificate that this machine does not know ({words}). If it is your site's own, fetch the "
+            "certificate that signs it from an administrator: `tidepool login --ca-file FILE`."
+        )
+    if sent:
+        return Unreachable(
+            f"The connection to {url} was lost, and it may have arrived ({words}): look before you repeat."
+        )
+    return Unreachable(f"{url} does not answer ({words}): check the address and the network.")

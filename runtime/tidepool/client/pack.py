@@ -1,0 +1,152 @@
+"""What of a local folder is sent: the files that git knows, or all but what nobody means.
+
+The archive is the same bytes for the same files, so that the site takes them for the same version.
+"""
+
+import ast
+import os
+import subprocess
+import zipfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from tidepool.client.errors import InvalidRequest
+
+__all__ = ["MAX_BYTES", "Package", "package", "write_zip"]
+
+#: Code above this is nearly always data by mistake.
+MAX_BYTES = 256 * 1024**2
+_LEFT_OUT = frozenset({"__pycache__", "node_modules", "venv", "env", "site-packages"})
+_SUFFIXES_LEFT_OUT = (".pyc", ".pyo", ".egg-info")
+_SAY_NOTHING = frozenset({"train", "main", "run", "__main__", "script", "finetune"})
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Package:
+    folder: Path
+    #: Paths below the folder, in order.
+    files: tuple[Path, ...]
+    total_bytes: int
+    #: By what the files were chosen, as the end of a sentence.
+    chosen_by: str
+    #: The script that was named; "": the site finds it.
+    entry_point: str
+
+    @property
+    def name(self) -> str:
+        """What the site calls the model by: the script, or the folder of one whose name says nothing."""
+        stem = Path(self.entry_point).stem
+        return stem if stem and stem not in _SAY_NOTHING else self.folder.name or "script"
+
+
+def package(path: str | Path) -> Package:
+    """Of a script, its folder as git knows it, or where git does not the script and what it imports beside it.
+
+    Of a folder, what git knows of it, or all but hidden files and environments. Raises InvalidRequest for a path that
+    is not there, for nothing to send, and for too much.
+    """
+    given = Path(path).expanduser()
+    if not given.exists():
+        raise InvalidRequest(f"There is no {given}: check the path.")
+    if given.is_file() and given.suffix != ".py":
+        raise InvalidRequest(f"{given} is no Python script: give a .py file or a folder.")
+    folder = (given if given.is_dir() else given.parent).resolve()
+    entry_point = "" if given.is_dir() else given.name
+    known = _known_to_git(folder)
+    if known is not None and (not entry_point or Path(entry_point) in known):
+        files, chosen_by = known, "what git knows"
+    elif entry_point:
+        files, chosen_by = _imported(folder, entry_point), "the script and what it imports beside it"
+    else:
+        files, chosen_by = sorted(_all_below(folder)), "all but hidden files and environments"
+    return _checked(Package(folder, tuple(files), _bytes_of(folder, files), chosen_by, entry_point))
+
+
+def write_zip(code: Package, target: IO[bytes]) -> None:
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in code.files:
+            entry = zipfile.ZipInfo(file.as_posix(), _EPOCH)
+            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+            with (code.folder / file).open("rb") as source, archive.open(entry, "w") as there:
+                while piece := source.read(1024**2):
+                    there.write(piece)
+
+
+def _checked(code: Package) -> Package:
+    if not code.files:
+        raise InvalidRequest(f"There is nothing to send in {code.folder}: give the folder of your script.")
+    if code.total_bytes > MAX_BYTES:
+        largest = max(code.files, key=lambda file: (code.folder / file).stat().st_size)
+        top = largest.parts[0]
+        raise InvalidRequest(
+            f"{code.folder} is {code.total_bytes / 1e6:.0f} MB, the largest part of it {top}. Register data as a "
+            f"dataset (`tidepool datasets add`), or leave it out by .gitignore."
+        )
+    return code
+
+
+def _bytes_of(folder: Path, files: Iterable[Path]) -> int:
+    return sum((folder / file).stat().st_size for file in files)
+
+
+def _known_to_git(folder: Path) -> list[Path] | None:
+    """Tracked and new files that git does not ignore; None: it is no working tree, or there is no git."""
+    command = ["git", "-C", str(folder), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        found = subprocess.run(command, capture_output=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if found.returncode:
+        return None
+    names = {os.fsdecode(name) for name in found.stdout.split(b"\0") if name}
+    # Deleted ones are tracked still; a link may lead out of the folder.
+    return sorted(Path(name) for name in names if _is_sent(folder / name)) or None
+
+
+def _is_sent(file: Path) -> bool:
+    return file.is_file() and not file.is_symlink()
+
+
+def _all_below(folder: Path) -> Iterable[Path]:
+    for place, folders, names in os.walk(folder):
+        folders[:] = [each for each in folders if _is_meant(each) and not (Path(place) / each / "pyvenv.cfg").exists()]
+        for name in names:
+            file = Path(place) / name
+            if _is_meant(name) and _is_sent(file):
+                yield file.relative_to(folder)
+
+
+def _is_meant(name: str) -> bool:
+    return not name.startswith(".") and name not in _LEFT_OUT and not name.endswith(_SUFFIXES_LEFT_OUT)
+
+
+def _imported(folder: Path, script: str) -> list[Path]:
+    """The script, and the modules and packages beside it that it imports, and those import."""
+    found: set[Path] = set()
+    waiting = [Path(script)]
+    while waiting:
+        file = waiting.pop()
+        if file in found or not _is_sent(folder / file):
+            continue
+        found.add(file)
+        for name in _imports_of(folder / file):
+            top = name.partition(".")[0]
+            if (folder / top).is_dir():
+                waiting += [Path(top) / inner for inner in _all_below(folder / top)]
+            else:
+                waiting.append(Path(f"{top}.py"))
+    return sorted(found)
+
+
+def _imports_of(file: Path) -> set[str]:
+    if file.suffix != ".py":
+        return set()
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):
+        return set()  # the site says what is wrong with it
+    plain = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    return plain | {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}

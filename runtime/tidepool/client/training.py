@@ -1,0 +1,301 @@
+"""A job of the cluster: what is asked of it, and what it leaves."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from tidepool.client.errors import JobFailed, MissingPackage, NotFound, TidepoolError
+from tidepool.client.http import Connection, new_key
+from tidepool.client.rows import (
+    Checkpoint,
+    Event,
+    JobInfo,
+    LogLine,
+    MetricPoint,
+    Reason,
+    Remedy,
+    ResultFile,
+    Term,
+    Why,
+    of,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd  # type: ignore[import-untyped]
+
+__all__ = ["Job", "info_of"]
+
+#: Seconds between two looks while something is followed: soon after news, later while there is none.
+_SOONEST, _LATEST = 0.2, 1.0
+#: Bytes of received parts, and how many are there in all; None: not known.
+Progress = Callable[[int, int | None], object]
+
+
+def info_of(values: dict[str, Any]) -> JobInfo:
+    return of(JobInfo, {**values, "reason": of(Reason, values["reason"])})
+
+
+class Job:
+    """A job, by its number. `info` is what it was when it was last asked for; `refresh()` asks again."""
+
+    def __init__(self, connection: Connection, number: int, info: JobInfo | None = None) -> None:
+        self._connection = connection
+        self.id = number
+        self._info = info
+
+    def __repr__(self) -> str:
+        shown = f" {self._info.name!r} {self._info.state}" if self._info else ""
+        return f"<tidepool.Job {self.id}{shown}>"
+
+    @property
+    def url(self) -> str:
+        """Of its page."""
+        return f"{self._connection.url}/jobs/{self.id}/"
+
+    @property
+    def info(self) -> JobInfo:
+        return self._info or self.refresh()
+
+    @property
+    def state(self) -> str:
+        """As of the last `refresh()`."""
+        return self.info.state
+
+    def refresh(self) -> JobInfo:
+        self._info = info_of(self._connection.get(self._path()))
+        return self._info
+
+    # --- what is asked of it ------------------------------------------------------------------------------------------
+
+    def cancel(self) -> JobInfo:
+        """Stop it for good. Repeating this changes nothing."""
+        return self._command("cancel")
+
+    def suspend(self) -> JobInfo:
+        """Hold it back; it continues where it was when it is resumed."""
+        return self._command("suspend")
+
+    def resume(self) -> JobInfo:
+        return self._command("resume")
+
+    def set_priority(self, priority: int) -> JobInfo:
+        """1 to 10,000: twice the priority means twice the GPUs, where both want them."""
+        return self._change(priority=priority)
+
+    def resize(self, *, max_slots: int | None = None, min_slots: int | None = None) -> JobInfo:
+        """Change its limits. An elastic job grows and shrinks while it trains; `min_slots` of one that waits."""
+        return self._change(max_slots=max_slots, min_slots=min_slots)
+
+    def clone(self, *, key: str | None = None) -> "Job":
+        """Submit it again, with the code as it was. key: see `Client.submit`."""
+        values = self._connection.json("POST", self._path("clone/"), key=key or new_key())
+        return Job(self._connection, values["id"], info_of(values))
+
+    def wait(self, timeout: float | None = None, *, check: bool = True) -> JobInfo:
+        """Wait until it is over. Raises TimeoutError after `timeout` seconds, JobFailed where it did not succeed.
+
+        check: whether to raise JobFailed.
+        """
+        ends, pause = None if timeout is None else time.monotonic() + timeout, _SOONEST
+        while not self.refresh().is_over:
+            if ends is not None and time.monotonic() + pause > ends:
+                raise TimeoutError(f"Job {self.id} is {self.info.state} after {timeout:g} s: {self.info.reason.text}")
+            time.sleep(pause)
+            pause = min(1.5 * pause, _LATEST)
+        if check:
+            self.raise_for_state()
+        return self.info
+
+    def raise_for_state(self) -> None:
+        """Raises JobFailed where it is over and did not succeed."""
+        info = self.info
+        if info.is_over and info.state != "SUCCEEDED":
+            error = info.error or {}
+            words = error.get("message") or info.reason.text
+            traceback = str(error.get("traceback") or "")
+            raise JobFailed(
+                f"Job {self.id} is {info.state}: {words}", job=self.id, state=info.state, traceback=traceback
+            )
+
+    # --- what is known of it ------------------------------------------------------------------------------------------
+
+    def why(self) -> Why:
+        """The reason for its GPUs, or for having none."""
+        found = self._connection.get(self._path("why/"))
+        terms = tuple(of(Term, row) for row in found["terms"])
+        return Why(found["text"], terms, tuple(of(Remedy, row) for row in found["remedies"]))
+
+    def events(self) -> list[Event]:
+        rows = self._connection.rows(self._path("events/"))
+        return [of(Event, {**row, "reason": of(Reason, row["reason"])}) for row in rows]
+
+    def allocation(self) -> list[dict[str, Any]]:
+        """The number of its GPUs over time: each point holds until the next."""
+        return list(self._connection.rows(self._path("allocation/")))
+
+    def ranks(self) -> list[dict[str, Any]]:
+        return list(self._connection.rows(self._path("ranks/")))
+
+    def points(self, names: Iterable[str] | None = None, *, every: int | None = None) -> list[MetricPoint]:
+        """Its metrics, point by point. every: each n-th step; None: few enough for a chart."""
+        wanted: list[str | None] = [None] if names is None else list(names)
+        rows = (row for name in wanted for row in self._connection.rows(self._path("metrics/"), name=name, every=every))
+        return [of(MetricPoint, row) for row in rows]
+
+    def metrics(self, names: Iterable[str] | None = None, *, every: int | None = None) -> "pd.DataFrame":
+        """Its metrics as a table: a row for each step, with `epoch` and a column for each metric.
+
+        Raises MissingPackage without pandas; `points()` needs none.
+        """
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise MissingPackage(
+                "job.metrics() makes a pandas DataFrame, and pandas is not installed: `pip install pandas`, or use "
+                "job.points()."
+            ) from error
+        points = self.points(names, every=every)
+        columns: dict[str, dict[int, float | None]] = {}
+        epochs: dict[int, int] = {}
+        for point in points:
+            columns.setdefault(point.name, {})[point.step] = point.value
+            epochs[point.step] = point.epoch
+        steps = pd.Index(sorted(epochs), name="step")
+        table = pd.DataFrame({"epoch": pd.Series(epochs, dtype="int64")}, index=steps)
+        for name, values in columns.items():
+            table[name] = pd.Series(values, dtype="float64")
+        return table
+
+    # --- logs ---------------------------------------------------------------------------------------------------------
+
+    def logs(self, *, follow: bool = False, rank: int | str | None = None, stream: str = "stdout") -> Iterator[str]:
+        """The lines of a rank's log, of rank 0 unless said. follow: until the job is over, whatever becomes of it."""
+        return (line.text for line in self.log_lines(follow=follow, rank=rank, stream=stream))
+
+    def log_lines(
+        self,
+        *,
+        follow: bool = False,
+        rank: int | str | None = None,
+        stream: str = "stdout",
+        watch: Callable[[JobInfo], object] = lambda info: None,
+    ) -> Iterator[LogLine]:
+        """The same, with the attempt and the member that wrote each. watch: is given each look at a
+        job that is followed.
+
+        A job that loses its rank 0, or begins another attempt, goes on in another log, from its beginning.
+        """
+        place: tuple[int, str] | None = None
+        after, pause = 0, _SOONEST
+        while True:
+            # Asked before the log is read: what was written before the end is read after it.
+            is_over = not follow or self.refresh().is_over
+            if follow:
+                watch(self.info)
+            newest = self._newest_log(rank, stream)
+            if newest is not None and newest != place:
+                if place is not None:
+                    yield from (line for _, line in self._read(place, stream, after, with_unfinished=True))
+                place, after = newest, 0
+            pause = min(1.1 * pause, _LATEST)
+            if place is not None:
+                for behind, line in self._read(place, stream, after, with_unfinished=is_over):
+                    after, pause = behind, _SOONEST
+                    yield line
+            if is_over:
+                return
+            time.sleep(pause)
+
+    def _newest_log(self, rank: int | str | None, stream: str) -> tuple[int, str] | None:
+        """Attempt and member; None while it has not started."""
+        try:
+            found = self._connection.get(self._path("logs/lines/"), rank=rank, stream=stream, before=0)
+        except NotFound:
+            self.refresh()  # raises where it is the job that is not there
+            return None
+        return found["attempt"], found["rank"]
+
+    def _read(
+        self, place: tuple[int, str], stream: str, after: int, *, with_unfinished: bool
+    ) -> Iterator[tuple[int, LogLine]]:
+        """Each line, after the place behind the piece that it came in, up to the present end of the log."""
+        attempt, member = place
+        while True:
+            found = self._connection.get(
+                self._path("logs/lines/"), attempt=attempt, rank=member, stream=stream, after=after
+            )
+            rest = [found["unfinished"]] if with_unfinished and found["unfinished"] else []
+            is_end = found["next"] == after or found["next"] >= found["size"] or bool(rest)
+            after = found["next"]
+            for line in [*found["lines"], *rest]:
+                yield after, LogLine("".join(span["text"] for span in line["spans"]), attempt, member)
+            if is_end:
+                return
+
+    # --- what it leaves -----------------------------------------------------------------------------------------------
+
+    def checkpoints(self) -> list[Checkpoint]:
+        return [of(Checkpoint, row) for row in self._connection.rows(self._path("checkpoints/"))]
+
+    def files(self) -> list[ResultFile]:
+        """What each attempt has written, in RESULT_DIR, LOG_DIR and the working folder."""
+        return [of(ResultFile, row) for row in self._connection.rows(self._path("files/"))]
+
+    def download(
+        self, folder: str | Path, paths: Iterable[str] | None = None, *, progress: Progress | None = None
+    ) -> list[Path]:
+        """Download its result into a folder, which is made: model, checkpoints, logs, metrics, code.
+
+        paths: of `files()`, in place of all. Returns the files that were written.
+        """
+        top = Path(folder)
+        top.mkdir(parents=True, exist_ok=True)
+        if paths is not None:
+            return [self._download_one(path, top, progress) for path in paths]
+        # Not loaded by those who only look.
+        from tempfile import TemporaryFile
+        from zipfile import ZipFile
+
+        with TemporaryFile() as archive:
+            self._fetch("result/", {}, archive, progress)
+            with ZipFile(archive) as files:
+                # `extract` takes no absolute names, and none that lead out of the folder.
+                return [Path(files.extract(entry, top)) for entry in files.infolist() if not entry.is_dir()]
+
+    def _download_one(self, path: str, top: Path, progress: Progress | None) -> Path:
+        target = (top / path.lstrip("/")).resolve()
+        if not target.is_relative_to(top.resolve()):
+            raise TidepoolError(f"{path!r} leads out of the folder: download it by another name.")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partly = target.with_name(f".{target.name}.part")
+        try:
+            with partly.open("wb") as file:
+                self._fetch("files/download/", {"path": path}, file, progress)
+            partly.replace(target)
+        finally:
+            partly.unlink(missing_ok=True)
+        return target
+
+    def _fetch(self, path: str, params: dict[str, Any], target: IO[bytes], progress: Progress | None) -> None:
+        with self._connection.stream(self._path(path), params) as response:
+            total = response.headers.get("Content-Length")
+            done = 0
+            for piece in response.iter_bytes():
+                target.write(piece)
+                done += len(piece)
+                if progress is not None:
+                    progress(done, int(total) if total else None)
+        target.flush()
+
+    def _path(self, more: str = "") -> str:
+        return f"jobs/{self.id}/{more}"
+
+    def _command(self, name: str) -> JobInfo:
+        self._info = info_of(self._connection.json("POST", self._path(f"{name}/")))
+        return self._info
+
+    def _change(self, **values: int | None) -> JobInfo:
+        given = {name: value for name, value in values.items() if value is not None}
+        self._info = info_of(self._connection.json("PATCH", self._path(), json=given))
+        return self._info

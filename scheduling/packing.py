@@ -1,0 +1,205 @@
+"""Which hosts: jobs that get slots in the same cycle, on as few hosts each as possible, however they are served.
+
+What counts is the number of pairs of a job and a host that it is new on. Most often each job finds one host that is
+enough, and serving one after the other is the best there is. Where it is not, few jobs and hosts are tried out: any
+best way can be had by giving again and again to one job what one host has, until that job or that host is done. (Give
+it less, and the rest comes from another pair; pairs of a best way form no circle, so there is always one at its end.)
+"""
+
+from bisect import bisect_left, insort
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import groupby
+from operator import attrgetter, itemgetter
+
+from scheduling.snapshot import SlotRef
+
+__all__ = ["SlotsByHost", "by_host", "pack"]
+
+#: So many jobs and hosts are tried out, in so many steps.
+_MAX_JOBS, _MAX_HOSTS, _MAX_STEPS = 8, 16, 500
+_HOST = attrgetter("host")
+
+#: Slots each; the largest first.
+Sizes = tuple[int, ...]
+#: From a job that lacks so many to a host that has so many.
+Pair = tuple[int, int]
+
+
+def by_host(refs: Iterable[SlotRef]) -> dict[str, tuple[SlotRef, ...]]:
+    return {host: tuple(there) for host, there in groupby(sorted(refs), key=_HOST)}
+
+
+def pack(
+    wanted: Mapping[int, int], kept: Mapping[int, tuple[SlotRef, ...]], free: "SlotsByHost"
+) -> dict[int, list[SlotRef]]:
+    """Job -> slots of `free`, which are gone then: as many as `wanted` says, in all no more than there are. On hosts of
+    its `kept` slots first, in the order of `wanted`."""
+    claims = {job: free.take_on({ref.host for ref in kept.get(job, ())}, count) for job, count in wanted.items()}
+    lacking = {job: count - len(claims[job]) for job, count in wanted.items() if count > len(claims[job])}
+    if 1 < len(lacking) <= _MAX_JOBS and free.host_count <= _MAX_HOSTS:
+        for job, host, count in _tried(lacking, free):
+            claims[job] += free.take_on({host}, count)
+            lacking[job] -= count
+        in_order = list(lacking.items())
+    else:
+        # Large ones first: small ones fit into what these leave.
+        in_order = sorted(lacking.items(), key=itemgetter(1), reverse=True)
+    for job, count in in_order:
+        claims[job] += free.take(count)
+    return claims
+
+
+def _tried(lacking: Mapping[int, int], free: "SlotsByHost") -> list[tuple[int, str, int]]:
+    """(job, host, slots) of a best way; empty if one after the other is as good, or that takes too many steps."""
+    wanted, there, result = dict(lacking), free.sizes, []
+    trial = SlotsByHost({host: tuple(SlotRef(host, index) for index in range(size)) for host, size in there.items()})
+    pairs = sum(len({ref.host for ref in trial.take(count)}) for count in lacking.values())
+    for lacks, has in _best_pairs(_sorted(wanted.values()), _sorted(there.values()), fewer_than=pairs):
+        job = next(one for one, count in wanted.items() if count == lacks)
+        host = min(one for one, count in there.items() if count == has)
+        result.append((job, host, min(lacks, has)))
+        wanted[job] -= min(lacks, has)
+        there[host] -= min(lacks, has)
+    return result
+
+
+def _sorted(counts: Iterable[int]) -> Sizes:
+    return tuple(sorted(filter(None, counts), reverse=True))
+
+
+def _best_pairs(wanted: Sizes, there: Sizes, *, fewer_than: int) -> Sequence[Pair]:
+    search = _Search()
+    for most in range(_least_pairs(wanted, there), fewer_than):
+        found = search.within(wanted, there, most)
+        if found is not None:
+            return found
+    return ()
+
+
+def _least_pairs(wanted: Sizes, there: Sizes) -> int:
+    """No way has fewer: what each job would need if the others were not there."""
+    total = 0
+    for lacks in wanted:
+        for has in there:
+            if lacks <= 0:
+                break
+            lacks -= has
+            total += 1
+    return total
+
+
+class _Search:
+    def __init__(self) -> None:
+        self._steps = 0
+        #: What was found to be impossible.
+        self._dead: set[tuple[Sizes, Sizes, int]] = set()
+
+    def within(self, wanted: Sizes, there: Sizes, most: int) -> tuple[Pair, ...] | None:
+        """At most so many pairs that serve everybody; () if that takes too many steps, None: there are none."""
+        if not wanted or self._steps >= _MAX_STEPS:
+            return ()
+        state = (wanted, there, most)
+        if state in self._dead or _least_pairs(wanted, there) > most:
+            return None
+        self._steps += 1
+        for lacks, has in _pairs(wanted, there):
+            given = min(lacks, has)
+            later = self.within(_without(wanted, lacks, given), _without(there, has, given), most - 1)
+            if later is not None:
+                return ((lacks, has), *later) if self._steps < _MAX_STEPS else ()
+        self._dead.add(state)
+        return None
+
+
+def _pairs(wanted: Sizes, there: Sizes) -> list[Pair]:
+    """A job and a host of the same size belong together: whatever else the host served fits where the job was."""
+    same = set(wanted).intersection(there)
+    if same:
+        return [(max(same), max(same))]
+    return [(lacks, has) for lacks in sorted(set(wanted), reverse=True) for has in sorted(set(there), reverse=True)]
+
+
+def _without(sizes: Sizes, size: int, given: int) -> Sizes:
+    left = list(sizes)
+    left.remove(size)
+    return _sorted([*left, size - given])
+
+
+class SlotsByHost:
+    """What is taken is gone. Hosts are found by their size: taking costs the same however many there are."""
+
+    def __init__(self, slots: Mapping[str, tuple[SlotRef, ...]]) -> None:
+        """`slots` of each host in order; see `by_host`."""
+        self._slots = dict(slots)
+        self._count = sum(map(len, self._slots.values()))
+        #: Size -> heap of hosts. A host that has become smaller since stays where it was, until it comes to the top.
+        self._hosts: dict[int, list[str]] = defaultdict(list)
+        for host, there in self._slots.items():
+            self._hosts[len(there)].append(host)
+        for hosts in self._hosts.values():
+            heapify(hosts)
+        self._sizes = sorted(self._hosts)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def take(self, count: int, beside: Iterable[SlotRef] = ()) -> list[SlotRef]:
+        """Up to `count` slots: on the hosts of `beside`, then on as few others as possible."""
+        if count <= 0 or not self._count:
+            return []
+        own_hosts = {ref.host for ref in beside}
+        near = self.take_on(own_hosts, count)
+        return near + self._take_anywhere(count - len(near))
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How many slots are left on each host that has any."""
+        return {host: len(there) for host, there in self._slots.items() if there}
+
+    @property
+    def host_count(self) -> int:
+        """How many hosts had any at first."""
+        return len(self._slots)
+
+    def take_on(self, hosts: Iterable[str], count: int) -> list[SlotRef]:
+        """Up to `count` slots on these hosts, on as few of them as possible."""
+        free = {host: self._slots[host] for host in hosts if self._slots.get(host)}
+        if count <= 0 or not free:
+            return []
+        chosen = SlotsByHost(free)._take_anywhere(count)
+        for host, taken in Counter(ref.host for ref in chosen).items():
+            self._remove(host, taken)
+        return chosen
+
+    def _take_anywhere(self, count: int) -> list[SlotRef]:
+        chosen: list[SlotRef] = []
+        while self._count and len(chosen) < count:
+            left = count - len(chosen)
+            host = self._best_host(left)
+            chosen += self._slots[host][:left]
+            self._remove(host, left)
+        return chosen
+
+    def _best_host(self, count: int) -> str:
+        while True:
+            position = bisect_left(self._sizes, count)
+            size = self._sizes[position] if position < len(self._sizes) else self._sizes[-1]
+            hosts = self._hosts[size]
+            while hosts and len(self._slots[hosts[0]]) != size:
+                heappop(hosts)
+            if hosts:
+                return hosts[0]
+            del self._hosts[size]
+            self._sizes.remove(size)
+
+    def _remove(self, host: str, count: int) -> None:
+        before = self._slots[host]
+        self._slots[host] = after = before[count:]
+        self._count -= len(before) - len(after)
+        if not after:
+            return
+        if len(after) not in self._hosts:
+            insort(self._sizes, len(after))
+        heappush(self._hosts[len(after)], host)

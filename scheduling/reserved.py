@@ -1,0 +1,41 @@
+"""Which slots a reservation is of, as far as it is known: for who reads it. Only their number decides anything."""
+
+from collections.abc import Iterator, Mapping
+from itertools import chain, islice
+
+from scheduling.division import Decision, gives_way
+from scheduling.placement import Placed
+from scheduling.snapshot import SlotRef
+
+__all__ = ["reserved_slots"]
+
+
+def reserved_slots(decision: Decision, placed: Mapping[int, Placed]) -> tuple[SlotRef, ...]:
+    """In order of (host, index). Empty where nobody can say when they are there."""
+    reservation = decision.reservation
+    if reservation is None or reservation.at is None:
+        return ()
+    pool = decision.pool
+    claimed = {ref for slots in placed.values() for ref in slots.claim}
+    free = (ref for refs in pool.free.values() for ref in refs if ref not in claimed)
+    coming = (ref for holder in sorted(pool.coming) for ref in pool.coming[holder])
+    found = chain(free, coming, _ending(decision, placed, reservation.at), _shrinking(decision, placed, reservation.at))
+    return tuple(sorted(islice(found, reservation.slots)))
+
+
+def _ending(decision: Decision, placed: Mapping[int, Placed], at: float) -> Iterator[SlotRef]:
+    """Of jobs that are over by then, those that end first before others."""
+    ends = {demand.id: demand.ends(decision.pool.at) for demand in decision.demands}
+    over = sorted((ends_at, job) for job, ends_at in ends.items() if ends_at is not None and ends_at <= at)
+    for _, job in over:
+        yield from placed[job].kept + placed[job].claim + placed[job].vacate
+
+
+def _shrinking(decision: Decision, placed: Mapping[int, Placed], at: float) -> Iterator[SlotRef]:
+    """Of the others what they have beyond their least, of the last in line before others; all of who gives way."""
+    for demand in reversed(decision.demands):
+        slots, ends_at = placed[demand.id], demand.ends(decision.pool.at)
+        if slots.target and (ends_at is None or ends_at > at):
+            stays = 0 if gives_way(decision, demand) else demand.min_slots
+            yield from (slots.kept + slots.claim)[stays:]
+            yield from slots.vacate

@@ -1,0 +1,163 @@
+// Many jobs at once: choose rows, then stop them or give them a priority.
+
+import { ask } from "../../ask.js";
+import { whileBusy } from "../../busy.js";
+import { element } from "../../dom.js";
+import { refresh } from "../../fresh.js";
+import { say } from "../../toasts.js";
+
+const results = document.getElementById("results");
+const bar = document.getElementById("bulk");
+const refused = document.getElementById("refused");
+const compare = document.getElementById("bulk-compare");
+//: As many as the page that compares takes.
+const COMPARED = { least: 2, most: 8 };
+const stop = document.getElementById("bulk-stop");
+const whole = document.getElementById("bulk-matching");
+//: Chosen are all that fit the filter, also those of other pages.
+let isMatching = false;
+
+function boxes() {
+  return [...results.querySelectorAll("#jobs tbody input[type=checkbox]")];
+}
+
+function chosen() {
+  return boxes()
+    .filter((box) => box.checked)
+    .map((box) => Number(box.value));
+}
+
+function trainings(count) {
+  return count === 1 ? "1 training" : `${count} trainings`;
+}
+
+//: How many fit the filter, as its states say it.
+function fitting() {
+  return Number(document.querySelector("#states ul")?.dataset.fitting ?? 0);
+}
+
+//: What questions are asked about.
+function meant() {
+  const parameters = new URLSearchParams(isMatching ? location.search : "");
+  for (const name of ["after", "before"]) parameters.delete(name);
+  parameters.set(isMatching ? "matching" : "jobs", isMatching ? "1" : chosen().join(","));
+  return parameters;
+}
+
+async function questionOf(address, more = {}) {
+  const parameters = meant();
+  for (const [name, value] of Object.entries(more)) parameters.set(name, value);
+  const response = await fetch(`${address}?${parameters}`, { headers: { Accept: "application/json" } });
+  const answer = await response.json();
+  if (!response.ok) throw new Error(answer.error);
+  return answer;
+}
+
+function show() {
+  const all = boxes();
+  const count = chosen().length;
+  isMatching &&= count > 0 && count === all.length;
+  bar.hidden = count === 0;
+  const said = isMatching ? `All ${trainings(fitting())} that fit are chosen` : `${trainings(count)} chosen`;
+  document.getElementById("bulk-count").textContent = count ? said : "";
+  whole.hidden = isMatching || count !== all.length || fitting() <= count;
+  whole.textContent = `Choose all ${fitting()} that fit`;
+  compare.disabled = isMatching || count < COMPARED.least || count > COMPARED.most;
+  compare.title = compare.disabled ? `Choose ${COMPARED.least} to ${COMPARED.most} trainings to compare their curves.` : "";
+  const head = document.getElementById("choose-all");
+  if (!head) return;
+  head.checked = count > 0 && count === all.length;
+  head.indeterminate = count > 0 && count < all.length;
+}
+
+function chooseAll(on) {
+  isMatching = false;
+  for (const box of boxes()) box.checked = on;
+  show();
+}
+
+async function send(body) {
+  const response = await fetch("/api/v1/jobs/bulk/", {
+    method: "POST",
+    headers: { "Content-Type": "application/json", Accept: "application/json", "X-CSRFToken": bar.elements.csrfmiddlewaretoken.value },
+    body: JSON.stringify(body),
+  });
+  const answer = await response.json();
+  if (!response.ok) throw new Error(answer.error);
+  return answer;
+}
+
+//: What did not happen stays on the page, in words, until the next action.
+function showRefused(what, answer) {
+  const items = answer.refused.map(({ job, name, error }) => element("li", {}, `${name ? `“${name}”` : `Job ${job}`}: ${error}`));
+  refused.hidden = items.length === 0;
+  refused.replaceChildren(element("strong", {}, `${trainings(items.length)} ${what}:`), element("ul", {}, ...items));
+}
+
+//: Takes back what was answered; those that were changed again since stay as they are, and are listed.
+async function undo(changes) {
+  const answer = await send({ action: "undo", changes });
+  showRefused("not changed back", answer);
+  refresh(results);
+  return answer.done.length
+    ? `${trainings(answer.done.length)} ${answer.done.length === 1 ? "has its" : "have their"} former priority again.`
+    : "None was changed back.";
+}
+
+async function act(button, body, done, not) {
+  try {
+    const answer = await whileBusy(button, () => send(body));
+    if (!answer) return;
+    if (answer.done.length) say(`${trainings(answer.done.length)} ${done}`, { undo: answer.changes.length ? () => undo(answer.changes) : null });
+    showRefused(not, answer);
+    chooseAll(false);
+    refresh(results);
+  } catch (error) {
+    say(error.message, { kind: "error" });
+  }
+}
+
+async function stopChosen() {
+  const asked = meant();
+  const question = await whileBusy(stop, () => questionOf(bar.dataset.stop));
+  if (!question) return;
+  if (question.jobs.length === 0) {
+    say(question.lost, { kind: "error" });
+    return;
+  }
+  // Of single ones also those that are over by now are sent: the answer says why they were not stopped.
+  const jobs = asked.has("jobs") ? asked.get("jobs").split(",").map(Number) : question.jobs;
+  if (await ask({ ...question, keep: "Keep training" })) await act(stop, { action: "cancel", jobs }, "being stopped.", "not stopped");
+}
+
+async function setPriority() {
+  const button = bar.querySelector("button[type=submit]");
+  const priority = bar.elements["bulk-priority"].valueAsNumber;
+  const question = await whileBusy(button, () => questionOf(bar.dataset.priority, { priority }));
+  if (!question) return;
+  const { jobs } = question;
+  if (jobs.length === 0) {
+    say(question.lost, { kind: "error" });
+    return;
+  }
+  if (await ask({ ...question, danger: false }))
+    await act(button, { action: "priority", jobs, priority }, `${jobs.length === 1 ? "has" : "have"} the priority ${priority} now.`, "kept the priority");
+}
+
+results.addEventListener("change", (event) => {
+  if (event.target.id === "choose-all") chooseAll(event.target.checked);
+  else show();
+});
+bar.addEventListener("submit", (event) => {
+  event.preventDefault();
+  setPriority().catch((error) => say(error.message, { kind: "error" }));
+});
+whole.addEventListener("click", () => {
+  isMatching = true;
+  show();
+});
+stop.addEventListener("click", () => stopChosen().catch((error) => say(error.message, { kind: "error" })));
+compare.addEventListener("click", () => location.assign(`${compare.dataset.compare}?jobs=${chosen().join(",")}`));
+document.getElementById("bulk-clear").addEventListener("click", () => chooseAll(false));
+document.getElementById("list").addEventListener("htmx:afterSwap", show);
+show();

@@ -1,0 +1,58 @@
+"""The client against the site itself, in this process: every request is one to the real views and their database."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from django.contrib.auth.models import User
+from django.core.handlers.wsgi import WSGIHandler
+from django.core.signals import request_finished, request_started
+from django.db import close_old_connections
+from tidepool.client import api
+from tidepool.client.api import Client
+from tidepool.client.http import Connection
+
+from accounts.tokens import make_token
+from tests.scene import Scene
+
+URL = "http://testserver"
+
+
+@pytest.fixture(autouse=True)
+def _no_login_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for name in ("URL", "TOKEN", "PROFILE", "CA_FILE"):
+        monkeypatch.delenv(f"TIDEPOOL_{name}", raising=False)
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    # A request would close the connection to the database, with the test's transaction.
+    for signal in (request_started, request_finished):
+        signal.disconnect(close_old_connections)
+    transport: Any = httpx.WSGITransport(app=WSGIHandler(), raise_app_exceptions=True)
+    monkeypatch.setattr(api, "Connection", partial(Connection, transport=transport, tries_for=0.0))
+    yield
+    for signal in (request_started, request_finished):
+        signal.connect(close_old_connections)
+
+
+@pytest.fixture
+def client_of(in_process: None) -> Iterator[Callable[..., Client]]:
+    made: list[Client] = []
+
+    def client(user: User, scope: str = "full") -> Client:
+        made.append(Client(URL, make_token(user, f"test-{len(made)}", None, scope).text))
+        return made[-1]
+
+    yield client
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def alices(scene: Scene, client_of: Callable[..., Client]) -> Client:
+    return client_of(scene.alice)

@@ -1,0 +1,286 @@
+"""The command line against the site's own views: what it prints for programs, and its exit codes."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import httpx
+import pytest
+from django.core.handlers.wsgi import WSGIHandler
+from tidepool.cli import account, follow
+from tidepool.cli.app import COMMANDS, cli, run
+from tidepool.cli.completion import job_numbers, names_of
+from tidepool.client.config import Profile, config_file, profiles
+from tidepool.client.http import Connection
+
+from accounts.models import ApiToken, DeviceGrant
+from accounts.tokens import make_token
+from jobs.models import Job
+from tests.client.conftest import URL
+from tests.scene import Scene
+from tests.test_architecture import ROOT
+
+pytestmark = pytest.mark.django_db
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def tidepool(capsys: pytest.CaptureFixture[str]) -> Call:
+    """Exit code, stdout and stderr of a call."""
+
+    def call(*words: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = run([str(word) for word in words])
+        return int(code), *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture
+def logged_in(scene: Scene, in_process: None) -> Scene:
+    profiles().keep("default", Profile(URL, make_token(scene.alice, "cli", None).text))
+    return scene
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    file = tmp_path / "hello.py"
+    file.write_text("print('hello')\n")
+    return file
+
+
+def test_without_a_login_it_says_so(tidepool: Call) -> None:
+    code, out, said = tidepool("ps")
+    assert (code, out) == (3, "")
+    assert "tidepool login" in said
+
+
+class TestLogin:
+    @pytest.fixture(autouse=True)
+    def _reaches_the_site(self, in_process: None, monkeypatch: pytest.MonkeyPatch) -> None:
+        transport: Any = httpx.WSGITransport(app=WSGIHandler())
+        monkeypatch.setattr(account, "Connection", partial(Connection, transport=transport, tries_for=0.0))
+
+    def test_by_a_code_that_is_confirmed_in_a_browser(
+        self, scene: Scene, tidepool: Call, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        shown: list[str] = []
+        monkeypatch.setattr(account, "show_code", lambda address, code: shown.extend([address, code]))
+        # While it waits, Alice confirms.
+        monkeypatch.setattr(account.time, "sleep", lambda seconds: DeviceGrant.objects.update(user=scene.alice))
+
+        assert tidepool("login", URL, "--scope", "read")[0] == 0
+
+        assert shown[1] in shown[0]
+        assert ApiToken.objects.get(user=scene.alice).scope == "read"
+        assert config_file().stat().st_mode & 0o777 == 0o600
+        assert json.loads(tidepool("whoami", "--json")[1])["user"] == "alice"
+        assert tidepool("cancel", scene.waiting.pk)[0] == 5
+
+    def test_by_a_token_on_stdin_and_out_again(
+        self, scene: Scene, tidepool: Call, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        token = make_token(scene.alice, "ci", None).text
+        monkeypatch.setattr(account, "read_line", lambda: token)
+        assert tidepool("login", URL, "--token-stdin")[0] == 0
+        assert tidepool("logout")[0] == 0
+        assert not ApiToken.objects.exists()
+        assert tidepool("ps")[0] == 3
+
+    def test_a_token_that_is_none_is_not_kept(self, tidepool: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(account, "read_line", lambda: "nonsense")
+        assert tidepool("login", URL, "--token-stdin")[0] == 3
+        assert not config_file().exists()
+
+
+class TestLists:
+    def test_ps(self, logged_in: Scene, tidepool: Call) -> None:
+        numbers = [logged_in.waiting.pk, logged_in.second.pk, logged_in.first.pk]
+        assert tidepool("ps", "-q")[1].split() == [str(number) for number in numbers]
+        rows = json.loads(tidepool("ps", "--json")[1])
+        assert [row["id"] for row in rows] == numbers
+        assert {"name", "state", "slots", "progress", "submitted_at"} <= set(rows[0])
+        assert tidepool("ps", "--state", "failed", "-q")[1].split() == [str(logged_in.failed.pk)]
+        assert "\x1b" not in tidepool("ps", "-a")[1]  # no terminal, no colour
+
+    def test_queue_and_gpus(self, logged_in: Scene, tidepool: Call) -> None:
+        assert tidepool("queue", "-q")[1].split() == [str(logged_in.waiting.pk)]
+        assert len(tidepool("gpus", "-q")[1].split()) == 8
+        assert json.loads(tidepool("gpus", "--json")[1])["counts"]["held"] == 8
+
+    def test_top_is_a_table_without_a_terminal(self, logged_in: Scene, tidepool: Call) -> None:
+        code, out, _ = tidepool("top")
+        assert code == 0
+        assert str(logged_in.first.pk) in out
+
+    @pytest.mark.parametrize("words", [("datasets", "ls"), ("models", "ls")])
+    def test_things(self, logged_in: Scene, tidepool: Call, words: tuple[str, str]) -> None:
+        names = tidepool(*words, "-q")[1].split()
+        assert [row["name"] for row in json.loads(tidepool(*words, "--json")[1])] == names
+        assert tidepool(words[0], "show", names[0])[0] == 0
+        assert tidepool(*words)[1].count("\n") == len(names) + 1
+
+
+class TestOne:
+    def test_shows(self, logged_in: Scene, tidepool: Call) -> None:
+        job = logged_in.first.pk
+        assert json.loads(tidepool("describe", job, "--json")[1])["id"] == job
+        assert tidepool("describe", logged_in.failed.pk)[1].count("FileNotFoundError") >= 1
+        assert json.loads(tidepool("why", logged_in.waiting.pk, "--json")[1])["text"]
+        assert json.loads(tidepool("events", job, "--json")[1])
+        assert tidepool("metrics", job, "loss", "--csv")[1].startswith("name,step,epoch,value,at\nloss,")
+        assert tidepool("metrics", job, "no-such")[0] == 4
+
+    def test_changes(self, logged_in: Scene, tidepool: Call) -> None:
+        job = logged_in.waiting.pk
+        assert tidepool("suspend", job)[0] == 0
+        assert tidepool("resume", job)[0] == 0
+        assert tidepool("priority", job, 6000)[0] == 0
+        assert tidepool("scale", job, "--max", 7, "--min", 2)[0] == 0
+        row = Job.objects.get(pk=job)
+        assert (row.state, row.priority, row.max_slots, row.min_slots) == ("PENDING", 6000, 7, 2)
+        assert tidepool("cancel", job)[0] == 0
+        assert tidepool("resume", job)[0] == 5
+
+    def test_one_that_refuses_does_not_hold_up_the_others(self, logged_in: Scene, tidepool: Call) -> None:
+        code, _, said = tidepool("cancel", "-y", logged_in.done.pk, logged_in.waiting.pk)
+        assert code == 5
+        assert str(logged_in.done.pk) in said
+        assert Job.objects.get(pk=logged_in.waiting.pk).state == "CANCELLED"
+
+    def test_of_several_it_asks(self, logged_in: Scene, tidepool: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("click.termui.visible_prompt_func", lambda prompt: "n")
+        assert tidepool("cancel", logged_in.first.pk, logged_in.waiting.pk)[0] == 130
+        assert Job.objects.get(pk=logged_in.waiting.pk).state == "PENDING"
+
+    def test_results(self, logged_in: Scene, tidepool: Call, tmp_path: Path) -> None:
+        job = logged_in.done.pk
+        assert "scores.csv" in tidepool("results", "ls", job, "-q")[1].split()
+        assert tidepool("results", "get", job, tmp_path / "out", "scores.csv")[0] == 0
+        assert (tmp_path / "out" / "scores.csv").exists()
+        assert tidepool("checkpoints", job, "--json")[1].strip() == "[]"
+
+
+class TestSubmit:
+    def test_a_script_with_its_words(self, logged_in: Scene, tidepool: Call, script: Path) -> None:
+        code, out, _ = tidepool("submit", "-q", script, "--name", "mine", "--", "--lr", "0.1")
+        row = Job.objects.get(pk=int(out))
+        assert (code, row.name, row.arguments, row.model.model.name) == (0, "mine", ["--lr", "0.1"], "hello")
+
+    def test_says_first_how_much_is_sent(self, logged_in: Scene, tidepool: Call, script: Path) -> None:
+        _, out, said = tidepool("submit", script)
+        assert out == ""
+        assert said.index("1 file, 15 B") < said.index("/jobs/")
+
+    def test_a_file_of_settings(self, logged_in: Scene, tidepool: Call, script: Path) -> None:
+        file = script.with_name("job.toml")
+        file.write_text('script = "hello.py"\nname = "filed"\nseed = 7\n[parameters]\nepochs = 2\n')
+        made = json.loads(tidepool("submit", "-f", file, "--json", "--name", "typed")[1])
+        row = Job.objects.get(pk=made["id"])
+        assert (row.name, row.seed, row.parameters) == ("typed", 7, {"epochs": 2})
+
+    def test_a_dry_run_submits_nothing(self, logged_in: Scene, tidepool: Call, script: Path) -> None:
+        before = Job.objects.count()
+        assert "start_text" in json.loads(tidepool("run", script, "--dry-run", "--json")[1])
+        assert tidepool("run", script, "--dry-run")[0] == 0
+        assert Job.objects.count() == before
+
+    def test_the_same_key_makes_one(self, logged_in: Scene, tidepool: Call, script: Path) -> None:
+        numbers = {tidepool("submit", "-q", script, "--key", "0123456789", "--name", "n")[1] for _ in range(2)}
+        assert len(numbers) == 1
+
+    @pytest.mark.parametrize(
+        ("words", "code"),
+        [
+            (("submit",), 2),
+            (("submit", "nowhere.py"), 2),
+            (("submit", "--model", "no-such", "--max", "1"), 2),
+            (("submit", "--model", "digits-cnn", "--set", "epochs"), 2),
+            (("describe", "1000000"), 4),
+            (("describe", "abc"), 2),
+            (("pss",), 2),
+            (("priority", "5"), 2),
+            (("scale", "5"), 2),
+            (("admin", "users"), 5),
+            (("datasets", "show", "no-such"), 4),
+        ],
+    )
+    def test_mistakes(self, logged_in: Scene, tidepool: Call, words: tuple[str, ...], code: int) -> None:
+        found, out, said = tidepool(*words)
+        assert (found, out) == (code, "")
+        assert said.strip()
+
+    def test_what_does_not_fit_is_said_for_each_field(self, logged_in: Scene, tidepool: Call, script: Path) -> None:
+        code, _, said = tidepool("submit", script, "--max", "99", "--option", "seed=-1")
+        assert code == 2
+        assert said.count("max_slots") + said.count("seed") >= 2
+
+
+class TestFollowing:
+    def test_ends_with_the_trainings_code(self, logged_in: Scene, tidepool: Call) -> None:
+        assert tidepool("logs", "-f", logged_in.done.pk)[0] == 0
+        code, _, said = tidepool("logs", "-f", logged_in.failed.pk)
+        assert code == 1
+        assert "FileNotFoundError" in said
+
+    def test_ctrl_c_leaves_it_running(self, logged_in: Scene, tidepool: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+        def interrupted(*_: object) -> int:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(follow, "_follow", interrupted)
+        code, _, said = tidepool("logs", "-f", logged_in.first.pk)
+        assert code == 130
+        assert f"tidepool logs -f {logged_in.first.pk}" in said
+        assert Job.objects.get(pk=logged_in.first.pk).state == "RUNNING"
+
+
+class TestCompletion:
+    @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+    def test_of_commands_in_each_shell(self, tidepool: Call, shell: str, tmp_path: Path) -> None:
+        """As the lines that the shell evaluates ask for it."""
+        assert "_TIDEPOOL_COMPLETE" in tidepool("completion", shell)[1]
+        asked = {"COMP_WORDS": "tidepool cl", "COMP_CWORD": "cl" if shell == "fish" else "1"}
+        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "runtime"), **asked}
+        environment |= {"_TIDEPOOL_COMPLETE": f"{shell}_complete", "XDG_CONFIG_HOME": str(tmp_path)}
+        found = subprocess.run(
+            [sys.executable, "-m", "tidepool"], env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert "clone" in found.stdout
+        assert "cancel" not in found.stdout
+
+    def test_of_numbers_and_names_which_are_kept_a_while(
+        self, logged_in: Scene, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        transport: Any = httpx.WSGITransport(app=WSGIHandler())
+        monkeypatch.setattr("tidepool.client.http.Connection", partial(Connection, transport=transport))
+        ctx, parameter = click.Context(cli), click.Argument(["job"])
+
+        found = [item.value for item in job_numbers(ctx, parameter, "")]
+        assert str(logged_in.first.pk) in found
+        Job.objects.filter(pk=logged_in.first.pk).update(name="renamed")
+        assert [item.value for item in job_numbers(ctx, parameter, str(logged_in.first.pk))] == [
+            str(logged_in.first.pk)
+        ]
+        assert [item.value for item in names_of("datasets")(ctx, parameter, "dig")] == ["digits"]
+
+    def test_without_a_login_it_offers_nothing(self) -> None:
+        assert job_numbers(click.Context(cli), click.Argument(["job"]), "") == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_each_command_has_an_example(tidepool: Call, name: str) -> None:
+    code, out, _ = tidepool(name, "--help")
+    assert code == 0
+    assert f"tidepool {name}" in out.replace("tidepool completion", f"tidepool {name}" if name == "completion" else "")
+
+
+def test_each_command_is_there() -> None:
+    ctx = click.Context(cli)
+    assert all(cli.get_command(ctx, name) is not None for name in COMMANDS)

@@ -1,0 +1,218 @@
+"""`import tidepool` against the site's own views."""
+
+import builtins
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import tidepool
+from tidepool.client.api import Client
+from tidepool.client.http import Connection
+
+from core import uploads
+from jobs.models import Checkpoint, Job
+from tests.scene import Scene
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    file = tmp_path / "hello" / "train.py"
+    file.parent.mkdir()
+    file.write_text("print('hello')\n")
+    return file
+
+
+def test_lists_jobs_and_reads_one(alices: Client, scene: Scene) -> None:
+    assert alices.whoami()["username"] == "alice"
+    assert [job.id for job in alices.jobs(state="active")] == [scene.waiting.pk, scene.second.pk, scene.first.pk]
+    assert [job.id for job in alices.jobs(most=1, state="active")] == [scene.waiting.pk]
+    info = alices.job(scene.first.pk).info
+    assert (info.name, info.state, info.is_over, info.slots) == (scene.first.name, "RUNNING", False, 3)
+    assert [job.id for job in alices.queue()] == [scene.waiting.pk]
+
+
+def test_submits_a_script(alices: Client, script: Path) -> None:
+    job = alices.submit(script, "--epochs", "5", name="mine", seed=7)
+    row = Job.objects.get(pk=job.id)
+    assert (row.name, row.arguments, row.max_slots, row.seed) == ("mine", ["--epochs", "5"], 1, 7)
+    assert (row.model.model.name, row.model.entry_point) == ("hello", "train.py")
+    assert job.state == "PENDING"
+
+
+def test_submits_a_model_on_all_gpus_of_the_group_unless_told(alices: Client) -> None:
+    assert alices.submit(model="digits-cnn", dataset="digits").info.max_slots == 8
+    assert alices.submit(model="digits-cnn", dataset="digits", max_slots=2, min_slots=2).info.max_slots == 2
+
+
+def test_a_key_makes_one_job(alices: Client, script: Path) -> None:
+    planned = alices.plan(script)
+    assert alices.send(planned, key="0123456789").id == alices.send(planned, key="0123456789").id
+
+
+def test_an_answer_that_is_lost_makes_no_second_job(alices: Client, script: Path) -> None:
+    """The site makes the job, and the connection is cut before the answer comes."""
+    planned, lost = alices.plan(script), []
+    inner = alices.connection._client._transport
+
+    class Cut(httpx.BaseTransport):
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            response = inner.handle_request(request)
+            if request.method == "POST" and not lost:
+                lost.append(request)
+                raise httpx.ReadError("cut")
+            return response
+
+    alices.connection = Connection(alices.profile, transport=Cut(), sleep=lambda seconds: None)
+    job = alices.send(planned)
+    assert lost
+    assert [row.pk for row in Job.objects.filter(name=planned.name)] == [job.id]
+
+
+def test_previews_without_writing(alices: Client, script: Path) -> None:
+    before = Job.objects.count()
+    assert alices.preview(alices.plan(script))["start_text"]
+    assert Job.objects.count() == before
+
+
+def test_commands(alices: Client, scene: Scene) -> None:
+    job = alices.job(scene.waiting.pk)
+    assert job.suspend().state == "SUSPENDED"
+    assert job.resume().state == "PENDING"
+    assert job.set_priority(6000).priority == 6000
+    assert (job.resize(max_slots=7, min_slots=2).max_slots, job.info.min_slots) == (7, 2)
+    assert job.cancel().state == "CANCELLED"
+    with pytest.raises(tidepool.JobFailed) as raised:
+        job.wait()
+    assert (raised.value.state, raised.value.job) == ("CANCELLED", job.id)
+    assert job.wait(check=False).is_over
+
+
+def test_a_clone_has_the_same_code(alices: Client, script: Path) -> None:
+    job = alices.submit(script, name="mine")
+    copy = job.clone()
+    assert (copy.id != job.id, copy.info.name) == (True, "mine")
+
+
+def test_waiting_has_an_end(alices: Client, scene: Scene) -> None:
+    with pytest.raises(TimeoutError):
+        alices.job(scene.first.pk).wait(timeout=0)
+
+
+def test_a_failed_one_says_the_scripts_traceback(alices: Client, scene: Scene) -> None:
+    with pytest.raises(tidepool.JobFailed) as raised:
+        alices.job(scene.failed.pk).wait()
+    assert "FileNotFoundError" in raised.value.traceback
+
+
+def test_metrics_as_a_table(alices: Client, scene: Scene) -> None:
+    table = alices.job(scene.first.pk).metrics(["loss", "accuracy"])
+    assert list(table.columns) == ["epoch", "loss", "accuracy"]
+    assert table.index.name == "step"
+    points = alices.job(scene.first.pk).points(["loss"])
+    assert [point.step for point in points] == list(table.index)
+
+
+def test_without_pandas_it_names_what_is_missing(alices: Client, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = builtins.__import__
+
+    def without(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name == "pandas":
+            raise ImportError(name)
+        return found(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(tidepool.MissingPackage):
+        alices.job(scene.first.pk).metrics()
+    assert alices.job(scene.first.pk).points(["loss"])
+
+
+def test_why_events_and_allocation(alices: Client, scene: Scene) -> None:
+    why = alices.job(scene.waiting.pk).why()
+    assert why.text
+    assert {term.name for term in why.terms}
+    job = alices.job(scene.first.pk)
+    assert job.events()[0].reason.code
+    assert job.allocation()[-1]["slots"] == 3
+    assert len(job.ranks()) >= 3
+
+
+def test_logs_of_one_that_is_over(alices: Client, scene: Scene) -> None:
+    lines = list(alices.job(scene.done.pk).logs())
+    assert list(alices.job(scene.done.pk).logs(follow=True)) == lines
+    assert list(alices.job(scene.waiting.pk).logs()) == []
+
+
+def test_results(alices: Client, scene: Scene, tmp_path: Path) -> None:
+    job = alices.job(scene.done.pk)
+    assert "scores.csv" in [file.path for file in job.files()]
+    seen: list[int] = []
+    [file] = job.download(tmp_path / "one", ["scores.csv"], progress=lambda done, total: seen.append(done))
+    assert file.read_bytes()
+    assert seen[-1] == file.stat().st_size
+    assert (tmp_path / "one" / "scores.csv") == file
+    everything = job.download(tmp_path / "all")
+    assert "scores.csv" in [path.name for path in everything]
+    point = {"attempt": 1, "step": 9, "epoch": 1, "path": "p", "size_bytes": 1, "sha256": "0"}
+    Checkpoint.objects.create(job=scene.done, created_at=scene.done.finished_at, **point)
+    assert [point.step for point in job.checkpoints()] == [9]
+
+
+def test_datasets_are_sent_in_pieces(alices: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "CHUNK_BYTES", 10)
+    table = tmp_path / "numbers.csv"
+    table.write_text("a,b\n" + "1,2\n" * 10)
+    seen: list[int] = []
+    made = alices.add_dataset("numbers", table, progress=lambda done, total: seen.append(done))
+    assert (made.name, made.latest["number"]) == ("numbers", 1)
+    assert seen == [10, 20, 30, 40, 44]
+    assert "numbers" in [row.name for row in alices.datasets()]
+    alices.delete_dataset("numbers")
+    with pytest.raises(tidepool.NotFound):
+        alices.dataset("numbers")
+
+
+def test_models(alices: Client, script: Path) -> None:
+    made = alices.add_model("hello", script, engine="single")
+    assert (made.latest["entry_point"], made.latest["engine"]) == ("train.py", "single")
+    assert "hello" in [row.name for row in alices.models()]
+    alices.delete_model("hello")
+
+
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    [
+        (lambda client: client.job(10**6).info, tidepool.NotFound),
+        (lambda client: client.submit(model="digits-cnn", max_slots=0, min_slots=0), tidepool.InvalidRequest),
+        (lambda client: client.submit(model="digits-cnn", instance_group="no"), tidepool.InvalidRequest),
+        (lambda client: client.submit(), tidepool.InvalidRequest),
+        (lambda client: client.submit("nowhere.py"), tidepool.InvalidRequest),
+    ],
+)
+def test_mistakes_have_their_class(alices: Client, call: Callable[[Client], Any], kind: type[Exception]) -> None:
+    with pytest.raises(kind):
+        call(alices)
+
+
+def test_a_token_of_a_narrow_scope_is_told(scene: Scene, client_of: Callable[..., Client]) -> None:
+    reader = client_of(scene.alice, "read")
+    assert reader.jobs()
+    with pytest.raises(tidepool.NotAllowed) as raised:
+        reader.job(scene.waiting.pk).cancel()
+    assert raised.value.code == "scope"
+
+
+def test_a_withdrawn_token_is_no_login(alices: Client) -> None:
+    alices.connection.json("DELETE", "me/tokens/current/")
+    with pytest.raises(tidepool.NotLoggedIn):
+        alices.jobs()
+
+
+def test_names_are_loaded_when_they_are_used() -> None:
+    assert set(tidepool.__all__) <= set(dir(tidepool))
+    assert all(getattr(tidepool, name) is not None for name in tidepool.__all__)
+    with pytest.raises(AttributeError):
+        _ = tidepool.nothing  # type: ignore[attr-defined]

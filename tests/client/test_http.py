@@ -1,0 +1,124 @@
+"""Which requests are sent again, and which error stands for which answer."""
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+from tidepool.client.config import Profile
+from tidepool.client.errors import (
+    Conflict,
+    InvalidRequest,
+    NotAllowed,
+    NotFound,
+    NotLoggedIn,
+    TidepoolError,
+    Unreachable,
+)
+from tidepool.client.http import Connection
+
+Answer = Callable[[httpx.Request], httpx.Response]
+
+
+class Site:
+    """Answers with what it was given, one after the other; exceptions are raised."""
+
+    def __init__(self, *answers: httpx.Response | Exception) -> None:
+        self.answers = list(answers)
+        self.seen: list[httpx.Request] = []
+        self.slept: list[float] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.seen.append(request)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def connection(self) -> Connection:
+        return Connection(
+            Profile("http://site", "secret"), sleep=self.slept.append, transport=httpx.MockTransport(self)
+        )
+
+
+OK = httpx.Response(200, json={"id": 1})
+LOST = httpx.ReadError("lost")
+REFUSED = httpx.ConnectError("refused")
+
+
+@pytest.mark.parametrize("first", [LOST, REFUSED, httpx.ReadTimeout("late"), httpx.Response(503), httpx.Response(502)])
+def test_what_reads_is_sent_again(first: httpx.Response | Exception) -> None:
+    site = Site(first, OK)
+    assert site.connection().get("jobs/1/") == {"id": 1}
+    assert len(site.slept) == 1
+
+
+@pytest.mark.parametrize("first", [LOST, httpx.ReadTimeout("late"), httpx.Response(503)])
+def test_a_submission_is_sent_again_with_the_same_key(first: httpx.Response | Exception) -> None:
+    site = Site(first, OK)
+    site.connection().json("POST", "jobs/", json={}, key="k" * 36)
+    assert [request.headers["Idempotency-Key"] for request in site.seen] == ["k" * 36] * 2
+
+
+def test_what_may_have_arrived_is_not_sent_again() -> None:
+    site = Site(LOST, OK)
+    with pytest.raises(Unreachable):
+        site.connection().json("POST", "jobs/1/resume/")
+    assert len(site.seen) == 1
+
+
+@pytest.mark.parametrize("first", [REFUSED, httpx.Response(429, headers={"Retry-After": "3"})])
+def test_what_cannot_have_been_done_is_sent_again(first: httpx.Response | Exception) -> None:
+    site = Site(first, OK)
+    site.connection().json("POST", "jobs/1/resume/")
+    assert len(site.seen) == 2
+    if isinstance(first, httpx.Response):
+        assert site.slept == [3.0]
+
+
+def test_it_gives_up() -> None:
+    site = Site(REFUSED)
+    connection = Connection(Profile("http://site", ""), tries_for=0.0, transport=httpx.MockTransport(site))
+    with pytest.raises(Unreachable):
+        connection.get("me/")
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, InvalidRequest),
+        (401, NotLoggedIn),
+        (403, NotAllowed),
+        (404, NotFound),
+        (409, Conflict),
+        (413, InvalidRequest),
+        (500, Unreachable),
+        (302, Unreachable),
+    ],
+)
+def test_each_refusal_has_its_class(status: int, kind: type[TidepoolError]) -> None:
+    body = {"error": "It does not fit.", "code": "odd", "fields": {"name": ["No."]}}
+    with pytest.raises(kind) as raised:
+        Site(httpx.Response(status, json=body)).connection().get("jobs/")
+    if status == 400:
+        assert isinstance(raised.value, InvalidRequest)
+        assert (raised.value.code, raised.value.fields) == ("odd", {"name": ["No."]})
+
+
+@pytest.mark.parametrize("status", [200, 404, 500])
+def test_another_site_is_told_by_its_answers(status: int) -> None:
+    with pytest.raises(TidepoolError):
+        Site(httpx.Response(status, text="<html>")).connection().get("jobs/")
+
+
+def test_lists_are_read_over_their_pages() -> None:
+    pages = [{"next": "http://site/api/v1/jobs/?after=2", "results": [1, 2]}, {"next": None, "results": [3]}]
+    site = Site(*(httpx.Response(200, json=page) for page in pages))
+    assert list(site.connection().rows("jobs/")) == [1, 2, 3]
+    assert list(Site(httpx.Response(200, json=pages[0])).connection().rows("jobs/", most=1)) == [1]
+
+
+def test_an_unknown_certificate_is_named_with_what_to_do() -> None:
+    site = Site(httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] self-signed certificate"))
+    connection = Connection(Profile("http://site", ""), tries_for=0.0, transport=httpx.MockTransport(site))
+    with pytest.raises(Unreachable, match="--ca-file"):
+        connection.get("me/")

@@ -1,0 +1,96 @@
+"""Which files of a folder are sent, and that the same ones are the same archive."""
+
+import io
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+from tidepool.client import pack
+from tidepool.client.errors import InvalidRequest
+from tidepool.client.pack import package, write_zip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    top = tmp_path / "project"
+    for name, text in {
+        "train.py": "import helper\nfrom parts.net import Net\nimport torch\n",
+        "helper.py": "import deeper\n",
+        "deeper.py": "",
+        "parts/net.py": "",
+        "parts/__init__.py": "",
+        "other.py": "",
+        "data.bin": "x" * 100,
+        ".env": "SECRET=1",
+        "venv/pyvenv.cfg": "",
+        "__pycache__/train.pyc": "",
+    }.items():
+        file = top / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return top
+
+
+def _git(folder: Path, *words: str) -> None:
+    subprocess.run(["git", "-C", str(folder), *words], check=True, capture_output=True)
+
+
+def _names(path: Path) -> set[str]:
+    return {file.as_posix() for file in package(path).files}
+
+
+def test_a_script_goes_with_what_it_imports(folder: Path) -> None:
+    assert _names(folder / "train.py") == {"train.py", "helper.py", "deeper.py", "parts/net.py", "parts/__init__.py"}
+    assert package(folder / "train.py").entry_point == "train.py"
+
+
+def test_a_folder_goes_without_what_nobody_means(folder: Path) -> None:
+    assert _names(folder) == {
+        *("train.py", "helper.py", "deeper.py", "other.py"),
+        *("parts/net.py", "parts/__init__.py", "data.bin"),
+    }
+
+
+def test_git_says_what_belongs_to_it(folder: Path) -> None:
+    (folder / ".gitignore").write_text("data.bin\nvenv\n__pycache__\n.env\n")
+    _git(folder, "init")
+    _git(folder, "add", "deeper.py")
+    (folder / "deeper.py").unlink()
+
+    for path in (folder, folder / "train.py"):
+        assert _names(path) == {
+            *(".gitignore", "train.py", "helper.py", "other.py"),
+            *("parts/net.py", "parts/__init__.py"),
+        }
+
+
+def test_a_script_that_git_ignores_goes_alone(folder: Path) -> None:
+    (folder / ".gitignore").write_text("train.py\n")
+    _git(folder, "init")
+    assert "other.py" not in _names(folder / "train.py")
+
+
+def test_links_do_not_lead_out(folder: Path) -> None:
+    (folder / "link.py").symlink_to("/etc/passwd")
+    assert "link.py" not in _names(folder)
+
+
+def test_the_same_files_are_the_same_archive(folder: Path) -> None:
+    first, second = io.BytesIO(), io.BytesIO()
+    write_zip(package(folder), first)
+    for file in folder.rglob("*.py"):
+        file.touch()
+    write_zip(package(folder), second)
+    assert first.getvalue() == second.getvalue()
+    assert zipfile.ZipFile(first).testzip() is None
+
+
+def test_what_cannot_be_sent_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "empty").mkdir()
+    for path in (folder / "no.py", folder / "data.bin", folder / "empty"):
+        with pytest.raises(InvalidRequest):
+            package(path)
+    monkeypatch.setattr(pack, "MAX_BYTES", 50)
+    with pytest.raises(InvalidRequest, match=r"data\.bin"):
+        package(folder)

@@ -1,0 +1,111 @@
+"""What a training requires is found, checked and kept; what nobody provides is named before it is submitted."""
+
+import json
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from jobs import actions
+from jobs.control.dispatch import launch_spec
+from jobs.files.folder import job_folder
+from jobs.files.tail import topic_log
+from jobs.models import Job
+from jobs.states import JobState
+from models_registry.models import RegisteredModelVersion
+from tests.jobs.cluster import Cluster
+from tests.jobs.conftest import Submit
+
+STATED = '# /// script\n# dependencies = ["stated"]\n# ///\nimport stated\n'
+
+
+@pytest.fixture
+def folder(db: None, code: RegisteredModelVersion) -> Path:
+    return Path(code.path)
+
+
+def test_the_option_counts_before_the_script_and_that_before_its_folder(submit: Submit, folder: Path) -> None:
+    (folder / "requirements.txt").write_text("listed>=1  # here\n")
+    assert submit().requirements == "listed>=1"
+    (folder / "main.py").write_text(STATED)
+    assert submit().requirements == "stated"
+    given = submit(requirements="given\n")
+    assert (given.requirements, launch_spec(given).requirements) == ("given", "given")
+    assert submit(requirements="# none").requirements == ""
+
+
+@pytest.mark.parametrize("requirements", ["torch==1.0", "--index-url x", "two words", 7])
+def test_requirements_that_cannot_be_met_are_refused(submit: Submit, requirements: object) -> None:
+    with pytest.raises(actions.InvalidSubmission) as refused:
+        submit(requirements=requirements)
+    assert list(refused.value.fields) == ["requirements"]
+
+
+def test_a_clone_requires_the_same(submit: Submit, alice: User) -> None:
+    assert actions.clone(submit(requirements="given"), alice).requirements == "given"
+
+
+@pytest.mark.parametrize(
+    ("source", "requirements", "missing"),
+    [
+        (
+            "import os, nowhere.part\nimport local\nfrom elsewhere import x\nimport torch, tidepool\n",
+            "",
+            ["elsewhere", "nowhere"],
+        ),
+        ("try:\n    import nowhere\nexcept ImportError:\n    pass\ndef f():\n    import elsewhere\n", "", []),
+        ("import nowhere\n", "brings-it", []),
+    ],
+)
+def test_modules_that_nobody_provides_are_named_beforehand(
+    cluster: Cluster, given: dict[str, object], folder: Path, alice: User, client: Client,
+    source: str, requirements: str, missing: list[str],
+) -> None:  # fmt: skip
+    (folder / "main.py").write_text(source)
+    (folder / "local.py").write_text("import json\n")
+    client.force_login(alice)
+    body = json.dumps({**given, "requirements": requirements})
+    answer = client.post("/api/v1/jobs/preview/", body, content_type="application/json")
+    assert (answer.status_code, answer.json()["missing"]) == (200, missing)
+
+
+@pytest.mark.parametrize("engine", ["single", "elastic"])
+def test_what_cannot_be_installed_ends_the_training(
+    cluster: Cluster, submit: Submit, code: RegisteredModelVersion, engine: str
+) -> None:
+    RegisteredModelVersion.objects.filter(pk=code.pk).update(engine=engine)
+    job = submit(max_slots=1, requirements="given")
+    cluster.turn()
+    job = Job.objects.get(pk=job.pk)
+    host = cluster.hosts[job.run.lead_host]
+    journal = f"shim.{host.name}"
+    host.write(job, journal, "environment_building", requirements="given")
+    cluster.report()
+    assert Job.objects.get(pk=job.pk).state == JobState.STARTING
+    host.write(job, journal, "environment_failed", why="error: No solution\n  cause: there is no given")
+    cluster.report()
+    after = Job.objects.get(pk=job.pk)
+    assert (after.state, after.reason_code) == (JobState.FAILED, "ENVIRONMENT_FAILED")
+    assert after.run.error["message"] == "there is no given"
+    codes = list(after.events.order_by("seq").values_list("reason", flat=True))
+    assert codes[-2:] == ["ENVIRONMENT_BUILDING", "ENVIRONMENT_FAILED"]
+
+
+def test_the_log_of_an_installation_stands_beside_those_of_ranks(
+    cluster: Cluster, submit: Submit, alice: User, client: Client
+) -> None:
+    job = submit(max_slots=1, requirements="given")
+    cluster.turn()
+    job = Job.objects.get(pk=job.pk)
+    folder = job_folder(job).attempt(1) / "log" / "environment@gpu-host-1"
+    folder.mkdir(parents=True)
+    (folder / "stdout").write_text("Installs given.\n")
+    client.force_login(alice)
+    logs = client.get(f"/api/v1/jobs/{job.pk}/logs/files/").json()["results"]
+    assert (logs[0]["rank"], logs[0]["stream"]) == ("environment@gpu-host-1", "stdout")
+    lines = client.get(f"/api/v1/jobs/{job.pk}/logs/lines/", {"rank": "environment@gpu-host-1"}).json()
+    assert lines["lines"][0]["spans"][0]["text"] == "Installs given."
+    found = topic_log(logs[0]["topic"])
+    assert found is not None
+    assert found.path == folder / "stdout"

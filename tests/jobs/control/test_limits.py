@@ -1,0 +1,117 @@
+"""A training with a limit: its owner is told before, then it stops with a checkpoint and is held back."""
+
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+
+from jobs import actions
+from jobs.control.limits import enforce_limits
+from jobs.control.snapshots import snapshot
+from jobs.models import Job
+from jobs.states import JobState, Reason
+from models_registry.models import RegisteredModelVersion
+from tests.jobs.cluster import Cluster
+from tests.jobs.conftest import Submit
+
+LIMIT = 1000
+
+
+def fresh(job: Job) -> Job:
+    return Job.objects.select_related("run").get(pk=job.pk)
+
+
+@pytest.fixture
+def job(cluster: Cluster, submit: Submit) -> Job:
+    job = submit(max_slots=4, max_seconds=LIMIT)
+    cluster.turn()
+    cluster.train(job)
+    return fresh(job)
+
+
+def told(job: Job) -> list[str]:
+    return [event.detail["message"] for event in job.events.filter(reason=Reason.TIME_LIMIT).order_by("seq")]
+
+
+def at(job: Job, seconds_left: float) -> None:
+    ends_at = job.run.ends_at
+    assert ends_at is not None
+    enforce_limits(ends_at - timedelta(seconds=seconds_left))
+
+
+def test_the_limit_counts_from_the_start(job: Job) -> None:
+    assert job.run.ends_at is not None
+    assert job.started_at is not None
+    assert job.run.ends_at - job.started_at == timedelta(seconds=LIMIT)
+    [view] = snapshot(job.started_at).jobs
+    assert (view.lasts, view.ends_at) == (LIMIT, job.run.ends_at.timestamp())
+
+
+def test_its_owner_is_told_once_before(job: Job, alice_client: Client) -> None:
+    at(job, 101)
+    assert told(job) == []
+    page = f"/jobs/{job.pk}/notice/"
+    assert " hidden " in alice_client.get(page).content.decode()
+    at(job, 100)
+    at(job, 50)
+    assert (told(job), fresh(job).state) == (["limit_near"], JobState.RUNNING)
+    shown = alice_client.get(page).content.decode()
+    assert " hidden " not in shown
+    assert f"({LIMIT} s): it stops" in shown
+
+
+def test_it_stops_with_a_checkpoint_and_goes_on_for_as_long_again(
+    cluster: Cluster, job: Job, alice_client: Client
+) -> None:
+    at(job, 0)
+    stopping = fresh(job)
+    assert (stopping.state, stopping.reason_code) == (JobState.PREEMPTING, Reason.TIME_LIMIT)
+    assert stopping.run.halt_until is not None, "it stops by itself, after a step"
+    cluster.settle()
+    held_back = fresh(job)
+    assert (held_back.state, held_back.reason_code) == (JobState.SUSPENDED, Reason.TIME_LIMIT)
+    assert held_back.reason_params["message"] == "limit_held_back"
+    assert held_back.run.ends_at is None
+    assert job.events.filter(reason=Reason.HALTED).exists()
+
+    assert alice_client.post(f"/api/v1/jobs/{job.pk}/resume/").status_code == 200
+    cluster.turn()
+    again = fresh(job)
+    assert (again.state, again.run.attempt, again.run.warned) == (JobState.STARTING, 2, False)
+    assert again.run.ends_at is not None
+    assert job.run.ends_at is not None
+    assert again.run.ends_at > job.run.ends_at
+    said = alice_client.get(f"/api/v1/jobs/{job.pk}/").json()
+    assert (said["max_seconds"], bool(said["ends_at"])) == (LIMIT, True)
+
+
+@pytest.mark.parametrize("saves", [True, False])
+def test_a_plain_script_gets_its_grace(
+    cluster: Cluster, submit: Submit, code: RegisteredModelVersion, *, saves: bool
+) -> None:
+    RegisteredModelVersion.objects.filter(pk=code.pk).update(engine="fixed")
+    job = submit(max_slots=4, max_seconds=LIMIT)
+    cluster.turn()
+    cluster.train(job, plain=True)
+    for host in cluster.hosts.values():
+        host.saves_when_stopped = saves
+    at(fresh(job), 0)
+    assert fresh(job).reason_params["grace"] == job.instance_group.reclaim_grace_seconds
+    cluster.settle()
+    held_back = fresh(job)
+    assert (held_back.state, held_back.reason_params["message"]) == (JobState.SUSPENDED, "gang_limit_held_back")
+    assert held_back.reason_params["resumable"] is False, "its CHECKPOINT_DIR is empty"
+
+
+def test_who_is_held_back_by_its_owner_meanwhile_says_so(cluster: Cluster, job: Job) -> None:
+    at(job, 0)
+    actions.suspend(job.pk, "alice")
+    cluster.settle()
+    assert fresh(job).reason_code == Reason.SUSPENDED_BY_USER
+
+
+def test_without_limit_nothing_ends(cluster: Cluster, submit: Submit) -> None:
+    job = submit(max_slots=4)
+    cluster.turn()
+    cluster.train(job)
+    assert fresh(job).run.ends_at is None

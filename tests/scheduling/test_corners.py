@@ -1,0 +1,156 @@
+"""Snapshots on which the scheduler was wrong once, found by random search. Each test reckons for itself what is due."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from scheduling.plan import JobPlan, PlanReason
+from scheduling.schedule import schedule
+from scheduling.snapshot import Snapshot
+from tests.scheduling.checks import check_plan, group_of, job_of
+from tests.scheduling.cluster import SimulatedCluster, group, hold, job, lines, running, slots, targets, text_for
+from tests.scheduling.test_reasons import check_reasons
+
+CASES = sorted((Path(__file__).parent / "cases").glob("*.json"))
+
+
+def load(name: str) -> Snapshot:
+    [path] = [path for path in CASES if path.stem.split("_")[0] == name]
+    return load_path(path)
+
+
+def load_path(path: Path) -> Snapshot:
+    return msgspec.json.decode(path.read_bytes(), type=Snapshot)
+
+
+# --- rules -----------------------------------------------------------------------------------------------------------
+
+
+def test_who_may_not_borrow_keeps_to_its_quota_beside_a_group_that_asks_for_nothing() -> None:
+    cluster = SimulatedCluster(load("V1"))
+    cluster.settle()
+    assert len(cluster.held(2)) == 2
+
+
+def test_who_may_not_borrow_keeps_to_its_quota_alone() -> None:
+    [line] = schedule(load("V1b")).jobs
+    assert (line.target, line.reason.code) == (0, PlanReason.OVER_QUOTA)
+
+
+def test_a_fixed_job_above_the_quota_of_a_group_that_may_not_borrow_does_not_start() -> None:
+    snapshot = load("V1c")
+    free = tuple(replace(slot, held_by=None) for slot in snapshot.slots)
+    alone = replace(snapshot, slots=free, jobs=(replace(snapshot.jobs[0], state="PENDING", started_at=None),))
+    [line] = schedule(alone).jobs
+    assert (line.target, line.reason.code) == (0, PlanReason.OVER_QUOTA)
+
+
+def test_a_group_that_does_not_lend_may_borrow() -> None:
+    assert len(lines(schedule(load("V2")))[1].claim) == 7
+
+
+def test_a_draining_slot_protects_nobody_from_a_higher_priority() -> None:
+    cluster = SimulatedCluster(load("V6"))
+    assert lines(cluster.cycle())[1].preempt
+    cluster.settle()
+    assert len(cluster.held(2)) == 2
+
+
+def test_a_stopped_group_lends_what_it_does_not_use() -> None:
+    assert targets(schedule(load("S1"))) == {1: 8}
+
+
+def test_growth_takes_nothing_that_the_first_in_line_waits_for() -> None:
+    cluster = SimulatedCluster(load("V5"))
+    cluster.settle()
+    assert len(cluster.held(1)) == 3
+    cluster.end(3)
+    cluster.settle()
+    assert (len(cluster.held(1)), len(cluster.held(4))) == (3, 5)
+
+
+def test_a_reserve_of_overcommitted_quotas_keeps_nobody_from_its_own() -> None:
+    """Both ask for less than their quotas; of 7 GPUs they need 5, and who keeps a reserve asks for nothing."""
+    assert targets(schedule(load("V3"))) == {1: 4, 3: 1}
+
+
+def test_equal_quotas_that_are_too_many_divide_equally_whatever_is_asked_for_beyond() -> None:
+    assert targets(schedule(load("V4"))) == {1: 4, 2: 4}
+
+
+def test_a_fixed_job_above_its_groups_part_starts_once_that_stops_nobody() -> None:
+    cluster = SimulatedCluster(load("S3"))
+    cluster.settle()
+    assert (len(cluster.held(1)), len(cluster.held(2))) == (2, 6)
+    assert not any(line.preempt for plan in cluster.plans for line in plan.jobs)
+    cluster.end(2)
+    cluster.settle()
+    assert len(cluster.held(1)) == 8
+
+
+# --- sentences -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_every_figure_of_every_sentence_is_what_it_is_called(path: Path) -> None:
+    snapshot = load_path(path)
+    plan = schedule(snapshot)
+    if path.stem.split("_")[0] not in {"E3", "E6"}:  # a fixed job, or one that runs, has less than it needs there
+        check_plan(snapshot, plan)
+        check_reasons(snapshot, plan)
+    for line in plan.jobs:
+        _check_figures(snapshot, line, [other for other in plan.jobs if other is not line])
+
+
+def _counts(params: dict[str, Any]) -> Iterator[float]:
+    for value in params.values():
+        if isinstance(value, list):
+            for entry in value:
+                yield from _counts(entry) if isinstance(entry, dict) else ()
+        elif isinstance(value, int | float):
+            yield value
+
+
+def _check_figures(snapshot: Snapshot, line: JobPlan, others: list[JobPlan]) -> None:
+    params, job = line.reason.params, job_of(snapshot, line)
+    group = group_of(snapshot, job)
+    rule = params["message"]
+    staying = {other.job for other in others if other.reason.params["message"] == "pinned"}
+    mates = sum(o.target for o in others if job_of(snapshot, o).group == job.group and o.job not in staying)
+    assert all(count >= 0 for count in _counts(params))
+    assert params.get("target", 0) <= params.get("capacity", line.target)
+    if "given back" in text_for(line):
+        assert params["givers"]
+        assert min(params["missing"], params["givers_slots"]) > 0
+    if rule in {"in_line", "in_line_for_minimums"}:
+        assert 0 < params["missing"] <= job.min_slots
+        assert params["missing"] == job.min_slots - (params["capacity"] - params["taken"])
+        if group.policy != "fairshare" or not group.preemption:
+            assert params["taken"] == mates
+    if rule == "by_priority":
+        exact = params["shared"] * job.priority / params["total_priority"]
+        assert abs(line.target - exact) < 1
+    if rule == "floor":
+        assert line.target == job.min_slots == params["floor"]
+    if rule == "kept":
+        assert line.target == params["before"]
+    if rule in {"alone", "others_have", "others_maximum", "others_limits"}:
+        assert line.target + mates == params["capacity"]
+    if "group_quota" in params and params["group_room"] < min(params["group_quota"], params["group_total"]):
+        assert params["group_deserved"] < params["group_quota"] or "keep for now" in text_for(line)
+
+
+def test_a_group_whose_jobs_stay_beyond_its_part_has_nothing_to_share_and_not_less() -> None:
+    """The only GPU in service is kept by a fixed job that finishes on a host that drains."""
+    free = slots(1, 1)
+    held = hold((free[0], replace(free[1], claimable=False)), {"h1:0": 4, "h2:0": 4})
+    fixed = [job(n, group="b", least=2, most=2, elastic=False) for n in (1, 4)]
+    groups = (group(name="b"), group(name="c", quota=1))
+    snapshot = Snapshot(0.0, groups, held, (fixed[0], running(fixed[1]), job(5, group="c")))
+    plan = schedule(snapshot)
+    check_reasons(snapshot, plan)
+    assert all(count >= 0 for line in plan.jobs for count in _counts(line.reason.params))

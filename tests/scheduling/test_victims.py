@@ -1,0 +1,126 @@
+"""Who gives back where somebody has to: elastic trainings shrink first, then those stop that lose least."""
+
+import random
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+
+from scheduling.plan import PlanReason
+from scheduling.policies import to_stop
+from scheduling.schedule import schedule
+from scheduling.snapshot import JobView, Snapshot
+from tests.scheduling.cluster import SimulatedCluster, group, hold, job, lines, running, slots, targets
+from tests.scheduling.test_policies import asks
+
+NOW = 1000.0
+GROUPS = (group(name="a", quota=4), group(name="b"))
+HALVES = hold(slots(4, 4), {"h1:0-3": 1, "h2:0-3": 2})
+
+
+def fixed(number: int, saved: float, *, size: int = 4, name: str = "b", **fields: object) -> JobView:
+    """It runs, and has saved `saved` seconds ago."""
+    view = job(number, group=name, least=size, most=size, elastic=False, unsaved_since=NOW - saved)
+    return running(replace(view, **fields))  # type: ignore[arg-type]
+
+
+def owner_comes(*jobs: JobView) -> Snapshot:
+    """Group a, which owns four of eight, asks for them; b's jobs 1 and 2 hold four each."""
+    return Snapshot(NOW, GROUPS, HALVES, (*jobs, job(9, group="a", least=4, most=4)))
+
+
+@pytest.mark.parametrize(("first", "second", "stopped"), [(10.0, 500.0, 1), (500.0, 10.0, 2), (10.0, 10.0, 2)])
+def test_who_loses_least_is_stopped(first: float, second: float, stopped: int) -> None:
+    plan = lines(schedule(owner_comes(fixed(1, first), fixed(2, second))))
+    assert {number for number, line in plan.items() if line.preempt} == {stopped}
+    assert plan[stopped].reason.code == PlanReason.RECLAIMED_BY_OWNER
+    lost = {1: first, 2: second}[stopped] * 4
+    assert plan[stopped].reason.params["loses_minutes"] - 1 < lost / 60 <= plan[stopped].reason.params["loses_minutes"]
+
+
+def test_many_slots_lose_more_in_the_same_time() -> None:
+    held = hold(slots(4, 4), {"h1:0-3": 1, "h2:0-1": 2, "h2:2-3": 3})
+    jobs = (fixed(1, 100.0), fixed(2, 150.0, size=2), fixed(3, 160.0, size=2))
+    groups = (group(name="a", quota=2), group(name="b"))
+    plan = schedule(Snapshot(NOW, groups, held, (*jobs, job(9, group="a", least=2, most=2))))
+    assert targets(plan) == {1: 4, 2: 0, 3: 2, 9: 2}
+
+
+def test_who_cannot_continue_is_stopped_last() -> None:
+    plan = lines(schedule(owner_comes(fixed(1, 9000.0), fixed(2, 0.0, continues=False))))
+    assert (plan[1].preempt, plan[2].preempt) == (True, False)
+    plan = lines(schedule(owner_comes(fixed(1, 9000.0, continues=False), fixed(2, 0.0, continues=False))))
+    assert (plan[2].preempt, plan[2].reason.params["continues"]) == (True, False)
+
+
+def test_of_equal_priorities_the_cheapest_gives_way_to_a_higher_one() -> None:
+    policy = (group("priority"),)
+    jobs = (fixed(1, 10.0, name="g"), fixed(2, 500.0, name="g"), job(9, 9000, least=4, most=4))
+    assert targets(schedule(Snapshot(NOW, policy, HALVES, jobs))) == {1: 0, 2: 4, 9: 4}
+
+
+def test_a_lower_priority_is_stopped_whatever_it_loses() -> None:
+    """Else it would be stopped a cycle later, by the one that was stopped in its place."""
+    policy = (group("priority"),)
+    jobs = (fixed(1, 10.0, name="g", priority=6000), fixed(2, 500.0, name="g"), job(9, 9000, least=4, most=4))
+    assert targets(schedule(Snapshot(NOW, policy, HALVES, jobs))) == {1: 4, 2: 0, 9: 4}
+    groups = (GROUPS[0], replace(GROUPS[1], policy="priority"))
+    plan = schedule(replace(owner_comes(fixed(1, 10.0, priority=6000), fixed(2, 500.0)), groups=groups))
+    assert targets(plan) == {1: 4, 2: 0, 9: 4}
+
+
+def test_a_moved_job_of_fixed_size_is_the_cheapest() -> None:
+    """Only two of h1's four are left for b, whose jobs can all use h2."""
+    offers = {"h1": ("r1", "r2"), "h2": ("r2",)}
+    places = tuple(replace(slot, resource_groups=offers[slot.ref.host]) for slot in slots(4, 4))
+    groups = (group(name="a", rg="r1", quota=2), group(name="b", rg="r2"))
+    jobs = (fixed(1, 900.0, size=2), fixed(2, 10.0, size=2), job(9, group="a", least=2, most=2))
+    plan = lines(schedule(Snapshot(NOW, groups, hold(places, {"h1:0-1": 1, "h1:2-3": 2}), jobs)))
+    assert (plan[1].preempt, plan[2].preempt) == (False, True)
+
+
+def test_who_is_stopped_keeps_its_place_in_line() -> None:
+    cluster = SimulatedCluster(owner_comes(fixed(1, 10.0), fixed(2, 500.0)))
+    cluster.submit(job(10, group="b", least=4, most=4))
+    cluster.settle()
+    assert [len(cluster.held(number)) for number in (1, 2, 9, 10)] == [0, 4, 4, 0]
+    cluster.end(9)
+    cluster.settle()
+    assert [len(cluster.held(number)) for number in (1, 2, 10)] == [4, 4, 0]
+
+
+def test_stops_are_needed_and_spare_who_cannot_continue() -> None:
+    """Against every set of jobs that would do."""
+    for seed in range(300):
+        dice = random.Random(seed)
+        ones = [
+            replace(
+                asks(number, least=dice.randint(1, 4), held=4),
+                loses=float(dice.randint(0, 5)),
+                continues=dice.random() < 0.6,
+                protected=dice.random() < 0.2,
+            )
+            for number in range(1, dice.randint(2, 7))
+        ]
+        excess, by_id = dice.randint(1, 8), {one.id: one for one in ones}
+        stopped = to_stop(group(), ones, excess)
+        able = [one.id for one in ones if not one.protected]
+        sets = [set(some) for count in range(len(able) + 1) for some in combinations(able, count)]
+        enough = [some for some in sets if sum(by_id[number].least for number in some) >= excess]
+        if not enough:
+            assert stopped == set(able)
+            continue
+        assert set(stopped) in enough
+        assert not any(some < stopped for some in enough)
+        # Nobody who begins from nothing, where others would do; of those others, the ones that lose least.
+        restarts = [some for some in enough if all(by_id[number].continues for number in some)]
+        assert not restarts or set(stopped) in restarts
+        spared = [one for one in ones if one.id in able and one.id not in stopped]
+        for one in stopped:
+            mine = by_id[one]
+            cheaper = [
+                other
+                for other in spared
+                if other.continues >= mine.continues and other.loses < mine.loses and other.least >= mine.least
+            ]
+            assert not cheaper, f"seed {seed}: {one} is stopped"

@@ -1,0 +1,142 @@
+"""An executor reads what a training's folders hold, once, whatever happens to it meanwhile."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tidepool.journal import Journal
+from tidepool.protocol import DesiredJob, GenerationPlanned, PlanMember
+
+from tests.runtime.process_tree import launch_spec
+from tests.workers.executor.curves import files
+from tests.workers.executor.embedded import desired_job
+from workers.executor.curves.observer import CurveObserver
+from workers.executor.journals import Journals
+
+KEY, NAME = (3, 1), "3.1.observed"
+
+
+class Training:
+    """A script's folders, and the executor that looks at them."""
+
+    def __init__(self, top: Path) -> None:
+        self.top = top
+        self.folder, self.code = top / "3" / "attempt-1", top / "3" / "_submitted_code" / "script"
+        self.log = self.folder / "log" / "host-a.0.1.host-a" / "stdout"
+        for folder in (self.log.parent, self.code):
+            folder.mkdir(parents=True)
+        (self.code / "given.csv").write_text("step,loss\n1,5\n")
+        (top / "3" / "code.json").write_text(json.dumps({"given.csv": [15, 0]}))
+        journal = Journal(self.folder / "plans.jsonl")
+        journal.append(GenerationPlanned(1, [PlanMember("host-a.0.1", "host-a", 0, holder=True)], 1, "start", at=1.0))
+        journal.close()
+        places = {"folder": str(self.folder), "code_folder": str(self.code)}
+        launch = msgspec.structs.replace(launch_spec(top, "", engine="single"), **places)
+        self.desired: DesiredJob = desired_job(launch, [0], lead=True)
+        self.start()
+
+    def start(self) -> None:
+        """A new executor, maybe after one that was killed."""
+        self.curves = CurveObserver(self.top / "run" / "curves", lambda: 9.0)
+        self.journals = Journals("host-a", self.top / "run" / "journals.json", curves=self.curves)
+        (self.top / "run").mkdir(exist_ok=True)
+        self.journals.recall()
+        self.journals.follow(self.desired)
+
+    def say(self, text: str) -> None:
+        with self.log.open("a") as file:
+            file.write(text)
+
+    def look(self) -> list[dict[str, Any]]:
+        self.curves.look()
+        self.journals.news()
+        return [entry.data for entry in self.journals.take(500) if entry.journal == NAME]
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> Training:
+    return Training(tmp_path)
+
+
+def curves_of(steps: list[dict[str, Any]]) -> list[tuple[str, int, dict[str, Any]]]:
+    return [(f"{step['kind']}:{step['where']}", step["step"], step.get("metrics", {})) for step in steps]
+
+
+def test_logs_and_files_of_a_training_are_read(training: Training) -> None:
+    training.say("epoch 1 loss 0.5\n")
+    (training.code / "runs").mkdir()
+    (training.code / "runs" / "events.out.tfevents.1").write_bytes(files.event(7, {"lr": files.scalar(0.5)}))
+    (training.folder / "metrics.csv").write_text("step,acc,val_accuracy\n3,1,0.5\n")
+    assert curves_of(training.look()) == [
+        ("log:stdout", 1, {"loss": 0.5}),
+        ("csv:metrics.csv", 3, {"acc": 1.0, "val_accuracy": 50.0}),
+        ("tensorboard:runs/events.out.tfevents.1", 7, {"lr": 0.5}),
+    ]
+    assert training.look() == []
+
+
+def test_a_file_takes_a_curve_over_from_the_log(training: Training) -> None:
+    training.say("epoch 1 loss 0.5\n")
+    training.look()
+    (training.folder / "a.csv").write_text("step,loss\n1,0.51\n")
+    (training.folder / "b.csv").write_text("step,loss\n1,0.52\n")
+    for _ in range(4):  # files that are new are searched for at every fourth look
+        found = training.look()
+    assert curves_of(found) == [("csv:a.csv", 1, {"loss": 0.51}), ("csv:b.csv", 1, {"b/loss": 0.52})]
+    training.say("epoch 2 loss 0.4\n")
+    assert curves_of(training.look()) == [("log:stdout", 2, {})]
+
+
+def test_an_executor_that_was_killed_goes_on(training: Training) -> None:
+    training.say("epoch 1 loss 0.5\n")
+    assert len(training.look()) == 1
+    training.journals.acknowledge({NAME: 1})
+    training.start()
+    training.say("epoch 2 loss 0.4\n")
+    assert curves_of(training.look()) == [("log:stdout", 2, {"loss": 0.4})]
+
+
+def test_half_a_line_that_a_killed_executor_left_says_nothing(training: Training) -> None:
+    training.say("epoch 1 loss 0.5\n")
+    training.curves.look()
+    with training.curves.path(KEY).open("a") as file:
+        file.write('{"step": 4, "at\n')
+    assert len(training.look()) == 2
+    training.say("epoch 2 loss 0.4\n")
+    assert curves_of(training.look()) == [("log:stdout", 2, {"loss": 0.4})]
+
+
+def test_what_a_short_script_leaves_is_read_before_it_is_forgotten(training: Training) -> None:
+    training.journals.release(KEY)
+    training.journals.acknowledge({NAME: 0})
+    training.say("epoch 1 loss 0.5\nepoch 2 loss 0.4")
+    assert [step for _, step, _ in curves_of(training.look())] == [1, 2]
+    assert not training.curves.watches(KEY)
+    training.journals.acknowledge({NAME: 2})
+    assert not training.curves.path(KEY).exists()
+    assert list((training.top / "run" / "curves").iterdir()) == []
+
+
+def test_another_pattern_reads_the_log_again(training: Training) -> None:
+    training.say("epoch 1 loss 0.5 R 7\n")
+    training.look()
+    changed = {"log_pattern": r"R (?P<reward>\d+)", "log_pattern_revision": 1}
+    training.desired = desired_job(training.desired.launch, [0], lead=True, **changed)
+    training.journals.follow(training.desired)
+    [step] = training.look()
+    assert (step["metrics"], step["revision"]) == ({"reward": 7.0}, 1)
+
+
+def test_links_are_not_followed(training: Training, tmp_path: Path) -> None:
+    (tmp_path / "secret.csv").write_text("step,loss\n1,2\n")
+    (training.code / "metrics.csv").symlink_to(tmp_path / "secret.csv")
+    (training.code / "runs").symlink_to(tmp_path, target_is_directory=True)
+    assert training.look() == []
+
+
+def test_a_script_with_a_session_speaks_for_itself(training: Training) -> None:
+    training.say("epoch 1 loss 0.5\n")
+    (training.folder / "metrics.jsonl").write_text("{}\n")
+    assert training.look() == []

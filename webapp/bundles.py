@@ -1,0 +1,84 @@
+"""The modules that a page loads together, made one file when static files are collected.
+
+The sources are small, and are served as they lie until then. A bundle has each module as a function, after those that
+it imports. Pages take what the frame has from the frame's bundle: each module runs once.
+"""
+
+import posixpath
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["FRAME", "Bundles", "bundled"]
+
+#: Every page has it, and at most one of the folder `pages`.
+FRAME = "js/frame.js"
+_PAGES = "js/pages/*.js"
+
+_IMPORT = re.compile(r'^import (?:\{([^}]*)\} from )?"(\.[^"]+)";\n', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const) (\w+))", re.MULTILINE)
+_NOT_READ = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Bundles:
+    #: What the bundles hold, by the path of the module that imports the rest.
+    texts: dict[str, str]
+    #: Paths of what is in bundles, and asked for by no page itself.
+    parts: frozenset[str]
+
+
+def bundled(folder: Path) -> Bundles:
+    """The bundles of a folder of static files. ValueError names the line that has no place in one."""
+    frame = _modules(folder, FRAME)
+    texts = {FRAME: f"{_as_functions(frame)}export {{ {', '.join(map(_name, frame))} }};\n"}
+    parts = set(frame)
+    for page in sorted(path.relative_to(folder).as_posix() for path in folder.glob(_PAGES)):
+        modules = _modules(folder, page)
+        own = {path: text for path, text in modules.items() if path not in frame}
+        taken = ", ".join(_name(path) for path in modules if path in frame)
+        address = posixpath.relpath(FRAME, posixpath.dirname(page))
+        texts[page] = (f'import {{ {taken} }} from "{address}";\n' if taken else "") + _as_functions(own)
+        parts |= modules.keys()
+    return Bundles(texts, frozenset(parts - texts.keys()))
+
+
+def _resolve(path: str, imported: str) -> str:
+    return posixpath.normpath(posixpath.join(posixpath.dirname(path), imported))
+
+
+def _modules(folder: Path, entry: str) -> dict[str, str]:
+    """The text of each module that `entry` needs, by its path: those that are imported come first."""
+    found: dict[str, str] = {}
+
+    def find(path: str, above: tuple[str, ...]) -> None:
+        if path in above:
+            raise ValueError(f"{path} imports itself: {' -> '.join((*above, path))}")
+        if path in found:
+            return
+        text = (folder / path).read_text()
+        for _, imported in _IMPORT.findall(text):
+            find(_resolve(path, imported), (*above, path))
+        found[path] = text
+
+    find(entry, ())
+    return found
+
+
+def _as_functions(modules: dict[str, str]) -> str:
+    return "".join(_as_function(path, text) for path, text in modules.items())
+
+
+def _as_function(path: str, text: str) -> str:
+    def take(match: re.Match[str]) -> str:
+        names, imported = match.groups()
+        return f"const {{{names.replace(' as ', ': ')}}} = {_name(_resolve(path, imported))};\n" if names else ""
+
+    body = _EXPORT.sub("", _IMPORT.sub(take, text))
+    if line := _NOT_READ.search(body):
+        raise ValueError(f"{path}: bundles know no such line: {line[0]}")
+    return f"const {_name(path)} = (() => {{\n{body}\nreturn {{ {', '.join(_EXPORT.findall(text))} }};\n}})();\n"
+
+
+def _name(path: str) -> str:
+    return "$" + re.sub(r"\W", "_", path.removeprefix("js/").removesuffix(".js"))
