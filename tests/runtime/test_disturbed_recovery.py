@@ -58,10 +58,13 @@ def test_a_coordinator_is_killed_before_it_has_seen_the_death(
 
 
 def test_a_coordinator_is_killed_while_the_survivors_agree(make_lab: Make, reference: dict[str, torch.Tensor]) -> None:
-    lab = begin(make_lab, {"a": 3}, "reduce@a.0.1:4:kill,agree@a.2.3:1:stop")
-    wait_until(lambda: is_stopped(lab, "a.2.3"), lab.story)
+    faults = "reduce@a.0.1:4:kill,agree@a.1.2:1:stop,agree@a.2.3:1:stop"
+    lab = begin(make_lab, {"a": 3}, faults)
+    for survivor in ("a.1.2", "a.2.3"):  # both: one that still builds its group needs the coordinator's store
+        wait_until(lambda survivor=survivor: is_stopped(lab, survivor), lab.story)  # type: ignore[misc]
     kill_coordinator(lab)
-    lab.kill("a.2.3", signal.SIGCONT)
+    for survivor in ("a.1.2", "a.2.3"):
+        lab.kill(survivor, signal.SIGCONT)
     lab.wait_for_steps(3)
     assert lab.active()["generation"] == 1, "they trained on with nobody to tell that to"
     lab.start_coordinator()
