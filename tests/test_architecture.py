@@ -15,7 +15,8 @@ APPS = ("core", "accounts", "datasets", "models_registry", "workers", "jobs", "w
 
 #: Floors of the house, from the ground up. A room imports rooms of lower floors, never of its own floor or above.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("tidepool", "scheduling"),
+    ("tidepool",),
+    ("scheduling",),
     ("core",),
     ("accounts",),
     ("datasets", "models_registry", "workers"),
@@ -66,6 +67,10 @@ HANDS_ENVIRONMENT_ON = {
 }
 #: Entry points that only set a default for Django.
 SETS_DJANGO_DEFAULT = {"manage.py", "webapp/asgi.py", "webapp/celery.py"}
+
+
+#: What the scheduler shares with the runtime: formulas, and no fit.
+GOODPUT = ("tidepool.goodput.curve", "tidepool.goodput.model")
 
 
 def source_files() -> list[Path]:
@@ -167,7 +172,9 @@ def test_no_circle_of_imports() -> None:
 
 def test_scheduling_is_pure() -> None:
     files = files_below("scheduling/")
-    assert offenders(files, {"numpy", "scipy", "scheduling"}) == {}
+    assert offenders(files, {"numpy", "scipy", "scheduling", "tidepool"}) == {}
+    of_the_runtime = {name for file in files for name in imports_of(file) if name.startswith("tidepool.")}
+    assert {name for name in of_the_runtime if not name.startswith(GOODPUT)} == set()
     impure = {"time", "random", "secrets", "logging", "os", "socket", "subprocess", "threading", "uuid"}
     assert {relative(file): sorted(top_names(file) & impure) for file in files if top_names(file) & impure} == {}
 
@@ -190,9 +197,15 @@ def test_runtime_stands_alone() -> None:
     small_libraries = {"msgspec", "numpy", "safetensors", "tidepool"}
     torch_files = files_below("runtime/tidepool/torch/")
     client_files = files_below("runtime/tidepool/client/", "runtime/tidepool/cli/")
-    plain_files = [file for file in files_below("runtime/tidepool/") if file not in [*torch_files, *client_files]]
+    goodput_files = files_below("runtime/tidepool/goodput/")
+    others = [*torch_files, *client_files, *goodput_files]
+    plain_files = [file for file in files_below("runtime/tidepool/") if file not in others]
     assert offenders(client_files, {"click", "httpx", "pandas", "rich", "tidepool"}) == {}
     assert offenders(torch_files, small_libraries | {"torch"}) == {}
+    assert offenders(goodput_files, {"numpy", "scipy", "tidepool"}) == {}
+    assert [relative(file) for file in goodput_files if "scipy" in top_names(file)] == [
+        "runtime/tidepool/goodput/fit.py"
+    ]
     assert offenders(plain_files, small_libraries | {"psutil", "setproctitle"}) == {}
 
 

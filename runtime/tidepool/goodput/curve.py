@@ -1,0 +1,101 @@
+"""The best batch and its goodput on many sizes at once: G* of `model`."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tidepool.goodput.model import Bounds, NoiseScale, Size, ThroughputParameters, gain
+
+__all__ = ["CANDIDATES", "Best", "Curve", "best", "curve"]
+
+#: How many batches are tried for each size, in geometric steps.
+CANDIDATES = 50
+
+_Floats = npt.NDArray[np.float64]
+_Integers = npt.NDArray[np.int64]
+
+
+class Best(NamedTuple):
+    """What one size does best."""
+
+    #: Steps at the job's own batch size per second; 0 where no batch fits the bounds.
+    goodput: float
+    #: M: samples of a step over all ranks.
+    batch: int
+    #: b: samples of a rank's largest micro-batch.
+    micro_batch: int
+    #: s: micro-batches of a step beside the last one.
+    accumulation: int
+
+
+class Curve(NamedTuple):
+    """Arrays of one entry per size; see `Best`."""
+
+    goodput: _Floats
+    batch: _Integers
+    micro_batch: _Integers
+    accumulation: _Integers
+
+    def at(self, position: int) -> Best:
+        return Best(
+            float(self.goodput[position]),
+            int(self.batch[position]),
+            int(self.micro_batch[position]),
+            int(self.accumulation[position]),
+        )
+
+
+def curve(parameters: ThroughputParameters, bounds: Bounds, noise: NoiseScale | None, sizes: Sequence[Size]) -> Curve:
+    """For each of `sizes`. Who may not change its batch, or whose noise nobody knows, keeps its own batch size."""
+    if noise is None:
+        bounds = replace(bounds, max_batch_size=None)
+    ranks = np.array([size.ranks for size in sizes], dtype=np.int64)[:, None]
+    batch = _candidates(bounds, ranks)
+    accumulation, is_allowed = _accumulation(bounds, ranks, batch)
+    micro = -(-batch // (ranks * (accumulation + 1)))
+    compute = np.asarray(parameters.compute_seconds(micro.astype(np.float64)))
+    total = np.array([parameters.sum_seconds(size) for size in sizes])[:, None]
+    seconds = accumulation * compute + parameters.step_seconds(compute, total)
+    worth = np.asarray(gain(noise, bounds.batch_size, batch.astype(np.float64)))
+    goodput = np.where(is_allowed, worth / np.maximum(seconds, 1e-12), 0.0)
+    # Of batches that are as good to nine digits, the smallest: the same on every machine.
+    found = np.argmax(goodput >= goodput.max(axis=1, keepdims=True) * (1 - 1e-9), axis=1)
+    rows = np.arange(len(found))
+    return Curve(goodput[rows, found], batch[rows, found], micro[rows, found], accumulation[rows, found])
+
+
+def best(parameters: ThroughputParameters, bounds: Bounds, noise: NoiseScale | None, size: Size) -> Best:
+    return curve(parameters, bounds, noise, [size]).at(0)
+
+
+def _candidates(bounds: Bounds, ranks: _Integers) -> _Integers:
+    """Rows of batches in rising order, one row per size."""
+    if bounds.max_batch_size is None:
+        return np.full_like(ranks, bounds.batch_size)
+    most = bounds.max_batch_size
+    least = np.minimum(np.maximum(bounds.batch_size, bounds.min_micro_batch * ranks), most)
+    steps = np.linspace(0.0, 1.0, CANDIDATES)
+    found = np.rint(least * (most / least) ** steps).astype(np.int64)
+    return np.clip(found, least, most)
+
+
+def _accumulation(bounds: Bounds, ranks: _Integers, batch: _Integers) -> tuple[_Integers, npt.NDArray[np.bool_]]:
+    """The fewest further micro-batches that fit a rank, and which batches the bounds allow.
+
+    One rank measures the noise only between micro-batches: with a larger batch than its own it has at least two.
+    """
+    per_rank = -(-batch // ranks)
+    needed = np.zeros_like(batch)
+    if bounds.max_micro_batch is not None:
+        needed = -(-per_rank // bounds.max_micro_batch) - 1
+    if bounds.is_adaptive:
+        needed = np.where((ranks == 1) & (batch > bounds.batch_size), np.maximum(needed, 1), needed)
+    is_allowed = np.ones_like(batch, dtype=bool)
+    if not bounds.accumulation:
+        is_allowed &= needed == 0
+    if bounds.is_adaptive:
+        is_allowed &= per_rank >= bounds.min_micro_batch
+    return needed, is_allowed
