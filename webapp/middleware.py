@@ -7,6 +7,7 @@ from django.conf import settings
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import resolve_url
+from tidepool.version import VERSION, VERSION_HEADER
 from whitenoise.middleware import WhiteNoiseMiddleware
 
 from core.errors import NotAllowed, TooMany, UserError
@@ -15,7 +16,7 @@ from core.roles import SignedIn, refuse_what_viewers_send
 from core.scopes import SAFE_METHODS
 from webapp.views import refused
 
-__all__ = ["PUBLIC_NAMES", "PUBLIC_PATHS", "LoginRequired", "OwnOrigin", "StaticFiles"]
+__all__ = ["PUBLIC_NAMES", "PUBLIC_PATHS", "LoginRequired", "OwnOrigin", "StaticFiles", "TellsVersion"]
 
 #: Everything else needs a log-in. (Static files are answered before it.) Some ask for tokens of their own.
 PUBLIC_PATHS = frozenset(
@@ -47,6 +48,19 @@ class StaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc]
         del response["Content-Type"]
         for name, value in found.headers:
             response[name] = value
+        return response
+
+
+class TellsVersion:
+    """Tells programs the site's version with each answer of the API, refusals too: the client says which wheel fits."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        response = self.get_response(request)
+        if request.path.startswith("/api/"):
+            response[VERSION_HEADER] = VERSION
         return response
 
 

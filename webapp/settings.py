@@ -89,6 +89,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "webapp.metrics.CountRequests",
+    "webapp.middleware.TellsVersion",
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
     "webapp.middleware.StaticFiles",

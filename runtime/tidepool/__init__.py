@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         NotLoggedIn,
         TidepoolError,
         Unreachable,
+        WrongVersion,
     )
     from tidepool.client.training import Job
 
@@ -46,6 +47,7 @@ __all__ = [
     "NotLoggedIn",
     "TidepoolError",
     "Unreachable",
+    "WrongVersion",
     "datasets",
     "job",
     "jobs",

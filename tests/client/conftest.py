@@ -11,14 +11,17 @@ from django.contrib.auth.models import User
 from django.core.handlers.wsgi import WSGIHandler
 from django.core.signals import request_finished, request_started
 from django.db import close_old_connections
+from tidepool.cli.app import run
 from tidepool.client import api
 from tidepool.client.api import Client
+from tidepool.client.config import Profile, profiles
 from tidepool.client.http import Connection
 
 from accounts.tokens import make_token
 from tests.scene import Scene
 
 URL = "http://testserver"
+Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(autouse=True)
@@ -56,3 +59,28 @@ def client_of(in_process: None) -> Iterator[Callable[..., Client]]:
 @pytest.fixture
 def alices(scene: Scene, client_of: Callable[..., Client]) -> Client:
     return client_of(scene.alice)
+
+
+@pytest.fixture
+def tidepool(capsys: pytest.CaptureFixture[str]) -> Call:
+    """Exit code, stdout and stderr of a call."""
+
+    def call(*words: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = run([str(word) for word in words])
+        return int(code), *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture
+def logged_in(scene: Scene, in_process: None) -> Scene:
+    profiles().keep("default", Profile(URL, make_token(scene.alice, "cli", None).text))
+    return scene
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    file = tmp_path / "hello.py"
+    file.write_text("print('hello')\n")
+    return file

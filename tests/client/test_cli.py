@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,46 +13,19 @@ import httpx
 import pytest
 from django.core.handlers.wsgi import WSGIHandler
 from tidepool.cli import account, follow
-from tidepool.cli.app import COMMANDS, cli, run
+from tidepool.cli.app import COMMANDS, cli
 from tidepool.cli.completion import job_numbers, names_of
-from tidepool.client.config import Profile, config_file, profiles
+from tidepool.client.config import config_file
 from tidepool.client.http import Connection
 
 from accounts.models import ApiToken, DeviceGrant
 from accounts.tokens import make_token
 from jobs.models import Job
-from tests.client.conftest import URL
+from tests.client.conftest import URL, Call
 from tests.scene import Scene
 from tests.test_architecture import ROOT
 
 pytestmark = pytest.mark.django_db
-
-Call = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def tidepool(capsys: pytest.CaptureFixture[str]) -> Call:
-    """Exit code, stdout and stderr of a call."""
-
-    def call(*words: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = run([str(word) for word in words])
-        return int(code), *capsys.readouterr()
-
-    return call
-
-
-@pytest.fixture
-def logged_in(scene: Scene, in_process: None) -> Scene:
-    profiles().keep("default", Profile(URL, make_token(scene.alice, "cli", None).text))
-    return scene
-
-
-@pytest.fixture
-def script(tmp_path: Path) -> Path:
-    file = tmp_path / "hello.py"
-    file.write_text("print('hello')\n")
-    return file
 
 
 def test_without_a_login_it_says_so(tidepool: Call) -> None:

@@ -13,8 +13,11 @@ from tidepool.client.errors import (
     NotLoggedIn,
     TidepoolError,
     Unreachable,
+    WrongVersion,
 )
 from tidepool.client.http import Connection
+from tidepool.client.skew import skew
+from tidepool.version import VERSION, VERSION_HEADER
 
 Answer = Callable[[httpx.Request], httpx.Response]
 
@@ -122,3 +125,35 @@ def test_an_unknown_certificate_is_named_with_what_to_do() -> None:
     connection = Connection(Profile("http://site", ""), tries_for=0.0, transport=httpx.MockTransport(site))
     with pytest.raises(Unreachable, match="--ca-file"):
         connection.get("me/")
+
+
+@pytest.mark.parametrize(
+    ("ours", "sites", "difference"),
+    [
+        ("0.2.0", "0.2.0", "none"),
+        ("0.2.0", "0.2.1", "slight"),
+        ("0.2.0", "0.3.7", "slight"),
+        ("0.3.0", "0.2.9", "slight"),
+        ("0.2.0", "0.4.0", "apart"),
+        ("0.4.0", "0.2.0", "apart"),
+        ("0.9.0", "0.10.0", "slight"),
+        ("0.9.0", "1.0.0", "apart"),
+        ("0.2.0", "of yesterday", "slight"),
+    ],
+)
+def test_how_far_two_versions_are_apart(ours: str, sites: str, difference: str) -> None:
+    assert skew(ours, sites) == difference
+
+
+def test_another_version_is_told_once_with_the_line_that_installs_it(caplog: pytest.LogCaptureFixture) -> None:
+    answer = httpx.Response(200, json={}, headers={VERSION_HEADER: f"{VERSION}.1"})
+    connection = Site(answer, answer).connection()
+    connection.get("me/")
+    connection.get("me/")
+    [said] = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert f"pip install http://site/ui/tools/tidepool_runtime-{VERSION}.1-py3-none-any.whl" in said
+
+
+def test_a_version_too_far_off_is_refused_even_where_the_site_refuses() -> None:
+    with pytest.raises(WrongVersion, match=r"tidepool_runtime-99\.0\.0"):
+        Site(httpx.Response(401, json={}, headers={VERSION_HEADER: "99.0.0"})).connection().get("me/")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from django.test import Client
-from tidepool.version import VERSION
+from tidepool.version import VERSION, VERSION_HEADER
 
 from tests.scene import Scene
 from webapp.wheel import WHEEL
@@ -81,3 +81,9 @@ def test_the_wheel_alone_is_enough(client: Client, tmp_path: Path) -> None:
 
 def test_the_account_leads_to_it(alices: Client, scene: Scene) -> None:
     assert b"/account/connect/" in alices.get("/account/").content
+
+
+def test_the_site_tells_its_version_even_to_strangers_whose_wheel_does_not_fit(client: Client) -> None:
+    answer = client.get("/api/v1/me/")
+    assert (answer.status_code, answer[VERSION_HEADER]) == (401, VERSION)
+    assert VERSION_HEADER not in client.get("/login/")

@@ -15,53 +15,58 @@ __all__ = ["cancel", "clone", "priority", "resume", "scale", "suspend"]
 
 _jobs = partial(job_argument, many=True)
 _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask, where there are several.")
+_json = click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
 
 
 @click.command()
 @_jobs
 @_yes
+@_json
 @click.pass_obj
-def cancel(context: Context, jobs: tuple[int, ...], yes: bool) -> int:
+def cancel(context: Context, jobs: tuple[int, ...], yes: bool, as_json: bool) -> int:
     """Stop trainings for good. What they have left stays.
 
     \b
     tidepool cancel 412
     tidepool cancel -y $(tidepool ps -q --state PENDING)
     """
-    return _each(context, jobs, "Cancel", Job.cancel, yes)
+    return _each(context, jobs, "Cancel", Job.cancel, yes, as_json)
 
 
 @click.command()
 @_jobs
 @_yes
+@_json
 @click.pass_obj
-def suspend(context: Context, jobs: tuple[int, ...], yes: bool) -> int:
+def suspend(context: Context, jobs: tuple[int, ...], yes: bool, as_json: bool) -> int:
     """Hold trainings back after their present step. They continue there.
 
     \b
     tidepool suspend 412
     """
-    return _each(context, jobs, "Suspend", Job.suspend, yes)
+    return _each(context, jobs, "Suspend", Job.suspend, yes, as_json)
 
 
 @click.command()
 @_jobs
 @_yes
+@_json
 @click.pass_obj
-def resume(context: Context, jobs: tuple[int, ...], yes: bool) -> int:
+def resume(context: Context, jobs: tuple[int, ...], yes: bool, as_json: bool) -> int:
     """Let suspended trainings wait for GPUs again.
 
     \b
     tidepool resume 412
     """
-    return _each(context, jobs, "Resume", Job.resume, yes)
+    return _each(context, jobs, "Resume", Job.resume, yes, as_json)
 
 
 @click.command()
 @click.argument("arguments", nargs=-1, required=True, type=click.IntRange(min=1), metavar="JOB... PRIORITY")
 @_yes
+@_json
 @click.pass_obj
-def priority(context: Context, arguments: tuple[int, ...], yes: bool) -> int:
+def priority(context: Context, arguments: tuple[int, ...], yes: bool, as_json: bool) -> int:
     """Change the priority of trainings: 1 to 10,000. Twice the priority means twice the GPUs, where both want them.
 
     \b
@@ -71,14 +76,14 @@ def priority(context: Context, arguments: tuple[int, ...], yes: bool) -> int:
     *jobs, value = arguments
     if not jobs:
         raise click.UsageError("Give a training and its priority: tidepool priority 412 8000")
-    return _each(context, tuple(jobs), f"Give priority {value} to", lambda job: job.set_priority(value), yes)
+    return _each(context, tuple(jobs), f"Give priority {value} to", lambda job: job.set_priority(value), yes, as_json)
 
 
 @click.command()
 @job_argument
 @click.option("--max", "max_slots", type=click.IntRange(min=1), metavar="GPUS", help="The most GPUs.")
 @click.option("--min", "min_slots", type=click.IntRange(min=1), metavar="GPUS", help="The fewest, of one that waits.")
-@click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
+@_json
 @click.pass_obj
 def scale(context: Context, job: int, max_slots: int | None, min_slots: int | None, as_json: bool) -> None:
     """Change the limits of a training's GPUs. An elastic one grows and shrinks while it trains.
@@ -98,7 +103,7 @@ def scale(context: Context, job: int, max_slots: int | None, min_slots: int | No
 @click.command()
 @job_argument
 @click.option("--key", help="Sent again with the same key, it makes no second one.")
-@click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
+@_json
 @click.option("-q", "--quiet", is_flag=True, help="The number alone.")
 @click.pass_obj
 def clone(context: Context, job: int, key: str | None, as_json: bool, quiet: bool) -> None:
@@ -116,12 +121,15 @@ def clone(context: Context, job: int, key: str | None, as_json: bool, quiet: boo
         click.echo(f"Training {copy.id}, {copy.info.name}: {copy.url}", err=True)
 
 
-def _each(context: Context, jobs: tuple[int, ...], verb: str, act: Callable[[Job], JobInfo], yes: bool) -> int:
+def _each(
+    context: Context, jobs: tuple[int, ...], verb: str, act: Callable[[Job], JobInfo], yes: bool, as_json: bool
+) -> int:
     """One that refuses does not hold up the others; the exit code is that of the last one that did."""
     numbers = list(dict.fromkeys(jobs))
     if len(numbers) > 1 and not yes:
         click.confirm(f"{verb} {len(numbers)} trainings: {', '.join(map(str, numbers))}?", abort=True, err=True)
     code: int = Exit.DONE
+    changed: list[JobInfo] = []
     for number in numbers:
         try:
             info = act(context.client.job(number))
@@ -132,5 +140,9 @@ def _each(context: Context, jobs: tuple[int, ...], verb: str, act: Callable[[Job
             click.echo(f"tidepool: {number}: {error}", err=True)
             code = found
         else:
-            click.echo(f"{number}  {state_colour(info.state)}  {info.reason.text}")
+            changed.append(info)
+            if not as_json:
+                click.echo(f"{number}  {state_colour(info.state)}  {info.reason.text}")
+    if as_json:
+        show_json([job_as_json(info) for info in changed])
     return code

@@ -1,6 +1,7 @@
 """datasets and models."""
 
 from dataclasses import asdict
+from typing import Any
 
 import click
 
@@ -11,6 +12,8 @@ from tidepool.cli.texts import size
 from tidepool.client.rows import Dataset, Model
 
 __all__ = ["datasets", "models"]
+
+_json = click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
 
 
 @click.group()
@@ -40,7 +43,7 @@ def list_datasets(context: Context, as_json: bool, quiet: bool) -> None:
 
 @datasets.command("show")
 @click.argument("name", shell_complete=names_of("datasets"))
-@click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
+@_json
 @click.pass_obj
 def show_dataset(context: Context, name: str, as_json: bool) -> None:
     """Show one dataset."""
@@ -53,16 +56,21 @@ def show_dataset(context: Context, name: str, as_json: bool) -> None:
 @click.option("--server", "server_path", metavar="PATH", help="A folder on the server, in place of a local path.")
 @click.option("--kind", help="Such as images or csv; told from the files unless given.")
 @click.option("--description", default="")
+@_json
 @click.pass_obj
 def add_dataset(
-    context: Context, name: str, path: str | None, server_path: str | None, kind: str | None, description: str
-) -> None:
+    context: Context, name: str, path: str | None, server_path: str | None, kind: str | None, description: str,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Add a dataset, or the next version of one of yours, from a local file or folder or one on the server."""
-    with bar(name, is_shown=path is not None) as progress:
+    with bar(name, is_shown=path is not None and not as_json) as progress:
         row = context.client.add_dataset(
             name, path, server_path=server_path, kind=kind, description=description, progress=progress
         )
-    click.echo(f"Dataset {row.name}, version {row.latest['number']}: {row.latest['state']}", err=True)
+    if as_json:
+        show_json(_values(row))
+    else:
+        click.echo(f"Dataset {row.name}, version {row.latest['number']}: {row.latest['state']}", err=True)
 
 
 @datasets.command("rm")
@@ -102,7 +110,7 @@ def list_models(context: Context, as_json: bool, quiet: bool) -> None:
 
 @models.command("show")
 @click.argument("name", shell_complete=names_of("models"))
-@click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
+@_json
 @click.pass_obj
 def show_model(context: Context, name: str, as_json: bool) -> None:
     """Show one model."""
@@ -117,14 +125,19 @@ def show_model(context: Context, name: str, as_json: bool) -> None:
 @click.option("--entry-point", help="Which script of the folder trains.")
 @click.option("--dataset", help="Proposed when it is trained.", shell_complete=names_of("datasets"))
 @click.option("--description", default="")
+@_json
 @click.pass_obj
 def add_model(
-    context: Context, name: str, path: str, engine: str, entry_point: str | None, dataset: str | None, description: str
-) -> None:
+    context: Context, name: str, path: str, engine: str, entry_point: str | None, dataset: str | None,
+    description: str, as_json: bool,
+) -> None:  # fmt: skip
     """Add a model, or the next version of one of yours, from a script or folder."""
     given = {"engine": engine, "entry_point": entry_point, "dataset": dataset, "description": description}
     row = context.client.add_model(name, path, **{name: value for name, value in given.items() if value})
-    click.echo(f"Model {row.name}, version {row.latest['number']}, {row.latest['engine']}", err=True)
+    if as_json:
+        show_json(_values(row))
+    else:
+        click.echo(f"Model {row.name}, version {row.latest['number']}, {row.latest['engine']}", err=True)
 
 
 @models.command("rm")
@@ -141,7 +154,7 @@ def delete_model(context: Context, name: str, yes: bool) -> None:
 def _is_told(rows: list[Dataset] | list[Model], as_json: bool, quiet: bool) -> bool:
     """Whether it is printed for programs, or there is nothing."""
     if as_json:
-        show_json([{**asdict(row), "created_at": row.created_at.isoformat()} for row in rows])
+        show_json([_values(row) for row in rows])
     elif quiet:
         for row in rows:
             click.echo(row.name)
@@ -151,9 +164,13 @@ def _is_told(rows: list[Dataset] | list[Model], as_json: bool, quiet: bool) -> b
 
 
 def _show(row: Dataset | Model, as_json: bool) -> None:
-    values = {**asdict(row), "created_at": row.created_at.isoformat()}
+    values = _values(row)
     if as_json:
         show_json(values)
         return
     latest = values.pop("latest")
     facts({**values, **{f"  {name}": value for name, value in latest.items() if not isinstance(value, dict | list)}})
+
+
+def _values(row: Dataset | Model) -> dict[str, Any]:
+    return {**asdict(row), "created_at": row.created_at.isoformat()}

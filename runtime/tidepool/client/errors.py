@@ -12,6 +12,7 @@ __all__ = [
     "NotLoggedIn",
     "TidepoolError",
     "Unreachable",
+    "WrongVersion",
 ]
 
 
@@ -51,6 +52,10 @@ class Conflict(TidepoolError):
 
 class Unreachable(TidepoolError):
     """The site does not answer, or not as Tidepool does."""
+
+
+class WrongVersion(TidepoolError):
+    """The client and the site are too far apart to understand each other."""
 
 
 class MissingPackage(TidepoolError, ImportError):

@@ -4,6 +4,7 @@ What only reads is sent again after a lost connection or a 5xx, and so is what c
 is sent again only where it cannot have arrived.
 """
 
+import logging
 import os
 import ssl
 import sys
@@ -21,8 +22,10 @@ from tidepool.client.errors import (
     NotLoggedIn,
     TidepoolError,
     Unreachable,
+    WrongVersion,
 )
-from tidepool.version import VERSION
+from tidepool.client.skew import advice, skew
+from tidepool.version import VERSION, VERSION_HEADER
 
 # httpx would load rich and pygments for a command line of its own, which takes longer than httpx itself.
 _MAIN = "httpx._main"
@@ -35,6 +38,8 @@ else:
     import httpx
 
 __all__ = ["Connection", "new_key"]
+
+logger = logging.getLogger(__name__)
 
 #: Seconds that a request is tried again for, and the longest wait between two.
 TRIES_FOR = 20.0
@@ -74,7 +79,9 @@ class Connection:
             timeout=timeout or _TIMEOUT,
             verify=_certificates(profile),
             transport=transport,
+            event_hooks={"response": [self._compare_versions]},
         )
+        self._is_skew_told = False
 
     def close(self) -> None:
         self._client.close()
@@ -127,6 +134,16 @@ class Connection:
             yield response
         finally:
             response.close()
+
+    def _compare_versions(self, response: httpx.Response) -> None:
+        """Warn once of another version. Raises WrongVersion where it is too far from ours."""
+        sites = response.headers.get(VERSION_HEADER, VERSION)
+        difference = skew(VERSION, sites)
+        if difference == "apart":
+            raise WrongVersion(f"{advice(VERSION, sites, self.url)} (they are too far apart to understand each other)")
+        if difference == "slight" and not self._is_skew_told:
+            self._is_skew_told = True
+            logger.warning("%s", advice(VERSION, sites, self.url))
 
     def _repeated(self, send: Callable[[], httpx.Response], may_repeat: bool) -> httpx.Response:
         ends, wait = time.monotonic() + self._tries_for, 0.25

@@ -1,0 +1,96 @@
+"""What commands print with --json: each command's output against the schema that its readers are given."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import jsonschema
+import pytest
+from django.contrib.auth.models import User
+from tidepool.cli.app import COMMANDS, cli
+from tidepool.client.config import Profile, profiles
+
+from accounts.tokens import make_token
+from jobs.models import Checkpoint
+from tests.client.conftest import URL, Call
+from tests.scene import Scene
+from tests.test_architecture import ROOT
+
+pytestmark = pytest.mark.django_db
+
+SCHEMA = json.loads((ROOT / "docs" / "user" / "cli.schema.json").read_text())
+
+
+def check(command: str, printed: str) -> Any:
+    """The value, which fits the command's schema."""
+    value = json.loads(printed)
+    jsonschema.validate(value, {**SCHEMA["properties"][command], "$defs": SCHEMA["$defs"]})
+    return value
+
+
+def commands(group: click.Group = cli, before: str = "") -> Iterator[tuple[str, click.Command]]:
+    ctx = click.Context(group)
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{before}{name} ")
+        else:
+            yield f"{before}{name}", command
+
+
+def test_each_command_with_json_declares_its_shape() -> None:
+    with_json = {name for name, command in commands() if any("--json" in each.opts for each in command.params)}
+    with_json |= {"run --dry-run", "submit --dry-run"}
+    assert with_json == set(SCHEMA["properties"])
+    assert {name.split()[0] for name in with_json} <= set(COMMANDS)
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+def test_what_looks(logged_in: Scene, tidepool: Call) -> None:
+    point = {"attempt": 1, "step": 9, "epoch": 1, "path": "p", "size_bytes": 1, "sha256": "0"}
+    Checkpoint.objects.create(job=logged_in.done, created_at=logged_in.done.finished_at, **point)
+    jobs = {
+        "describe": logged_in.failed,
+        "why": logged_in.waiting,
+        "events": logged_in.first,
+        "metrics": logged_in.first,
+        "results ls": logged_in.done,
+        "checkpoints": logged_in.done,
+    }
+    for command, job in jobs.items():
+        assert check(command, tidepool(*command.split(), job.pk, "--json")[1]), command
+    for command in ("whoami", "ps", "queue", "gpus", "datasets ls", "models ls"):
+        assert check(command, tidepool(*command.split(), "--json")[1]), command
+    check("datasets show", tidepool("datasets", "show", "digits", "--json")[1])
+    check("models show", tidepool("models", "show", "digits-cnn", "--json")[1])
+
+
+def test_what_submits_and_adds(logged_in: Scene, tidepool: Call, script: Path) -> None:
+    for command in ("run", "submit"):
+        check(f"{command} --dry-run", tidepool(command, script, "--dry-run", "--json")[1])
+    job = check("submit", tidepool("submit", script, "--json", "--name", "first")[1])
+    check("clone", tidepool("clone", job["id"], "--json")[1])
+    table = script.with_name("numbers.csv")
+    table.write_text("a,b\n1,2\n")
+    assert check("datasets add", tidepool("datasets", "add", "numbers", table, "--json")[1])["name"] == "numbers"
+    assert check("models add", tidepool("models", "add", "hello", script, "--engine", "single", "--json")[1])
+
+
+def test_what_changes_lists_what_it_changed(logged_in: Scene, tidepool: Call) -> None:
+    job = logged_in.waiting.pk
+    check("scale", tidepool("scale", job, "--max", 7, "--min", 2, "--json")[1])
+    for words in (("priority", job, 6000), ("suspend", job), ("resume", job)):
+        [row] = check(str(words[0]), tidepool(*words, "--json")[1])
+        assert row["id"] == job
+    code, out, said = tidepool("cancel", "-y", logged_in.done.pk, job, "--json")
+    assert (code, [row["state"] for row in check("cancel", out)]) == (5, ["CANCELLED"])
+    assert str(logged_in.done.pk) in said
+
+
+def test_what_administrators_see(logged_in: Scene, tidepool: Call, carol: User) -> None:
+    profiles().keep("default", Profile(URL, make_token(carol, "cli", None, "full").text))
+    for name in ("hosts", "groups", "users"):
+        assert check(f"admin {name}", tidepool("admin", name, "--json")[1])
