@@ -178,14 +178,16 @@ def register(owner: User, registration: ModelRegistration, *, reuse: bool = Fals
     return same
 
 
-def take_script(owner: User, source: Source, entry_point: str = "") -> RegisteredModelVersion:
+def take_script(owner: User, source: Source, entry_point: str = "", engine: str = "") -> RegisteredModelVersion:
     """Register a script, or a folder of them, as it is: what it is called and how it trains are told from it.
+
+    engine: how it trains, where the script does not say it itself.
 
     Only its owner reads a new model, as the training that the script is for. The same files again are the same version.
     Raises EntryPointWanted where a person has to say which script trains.
     """
     name = _name_for(owner, Path(source.path or (source.upload.name if source.upload else "")))
-    registration = ModelRegistration(name, source, entry_point, engine="", readers=readers_of_training(name))
+    registration = ModelRegistration(name, source, entry_point, engine=engine, readers=readers_of_training(name))
     return register(owner, registration, reuse=True)
 
 

@@ -299,6 +299,12 @@ class ScriptInput(_FilesInput):
     entry_point = serializers.CharField(
         max_length=4096, default="", allow_blank=True, help_text="Which script trains; absent: the one that can be it."
     )
+    engine = serializers.ChoiceField(
+        RegisteredModelVersion.Engine.choices,
+        default="",
+        allow_blank=True,
+        help_text="How it trains; absent or empty: told from it.",
+    )
 
 
 class ScriptOutput(serializers.Serializer[RegisteredModelVersion]):
@@ -328,7 +334,7 @@ class ScriptList(GenericAPIView[Any]):
         """
         given = validated(ScriptInput, request.data)
         source = replace(given["source"], unwrap=True)
-        version = actions.take_script(signed_in(request), source, entry_point=given["entry_point"])
+        version = actions.take_script(signed_in(request), source, given["entry_point"], given["engine"])
         return Response(ScriptOutput(version).data, status=201)
 
 

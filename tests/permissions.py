@@ -336,6 +336,7 @@ RULES: dict[str, Audience | Rule] = {
     "GET api:cluster": USERS,
     "GET api:cluster-trace": USERS,
     "GET api:cluster-trace-csv": USERS,
+    "GET api:software": USERS,
     # API: jobs
     "GET api:jobs": USERS,
     "POST api:jobs": CHANGERS,

@@ -200,13 +200,13 @@ def test_runtime_stands_alone() -> None:
     goodput_files = files_below("runtime/tidepool/goodput/")
     others = [*torch_files, *client_files, *goodput_files]
     plain_files = [file for file in files_below("runtime/tidepool/") if file not in others]
-    assert offenders(client_files, {"click", "httpx", "pandas", "rich", "tidepool"}) == {}
+    assert offenders(client_files, {"click", "cloudpickle", "httpx", "pandas", "rich", "tidepool"}) == {}
     assert offenders(torch_files, small_libraries | {"torch"}) == {}
     assert offenders(goodput_files, {"numpy", "scipy", "tidepool"}) == {}
     assert [relative(file) for file in goodput_files if "scipy" in top_names(file)] == [
         "runtime/tidepool/goodput/fit.py"
     ]
-    assert offenders(plain_files, small_libraries | {"psutil", "setproctitle"}) == {}
+    assert offenders(plain_files, small_libraries | {"cloudpickle", "psutil", "setproctitle"}) == {}
 
 
 def test_the_client_is_a_room_of_its_own() -> None:
@@ -215,9 +215,21 @@ def test_the_client_is_a_room_of_its_own() -> None:
     for file in files_below("runtime/tidepool/"):
         ours = {name for name in imports_of(file) if name.startswith("tidepool.")}
         if module_name(file).startswith(rooms):
-            assert all(name.startswith((*rooms, "tidepool.version")) for name in ours), relative(file)
+            shared = ("tidepool.version", "tidepool.parcel")
+            assert all(name.startswith((*rooms, *shared)) for name in ours), relative(file)
         elif module_name(file) not in ("tidepool", "tidepool.__main__"):
             assert not any(name.startswith(rooms) for name in ours), relative(file)
+
+
+def test_only_the_users_own_processes_unpickle() -> None:
+    """A pickle runs what its author wants: in the ranks it is the user's, and the client loads the user's values."""
+    loading = {
+        *("runtime/tidepool/function.py", "runtime/tidepool/client/calls.py", "runtime/tidepool/client/values.py"),
+        # Catches what torch raises of it.
+        "runtime/tidepool/torch/checkpoint.py",
+    }
+    picklers = {"pickle", "cloudpickle", "dill", "shelve", "joblib", "marshal"}
+    assert {relative(file) for file in source_files() if top_names(file) & picklers} == loading
 
 
 def test_compatibility_modules_import_only_the_runtime() -> None:

@@ -1,7 +1,9 @@
 """`/api/v1/cluster/` and `fair-share/`: every GPU now, the GPUs of each job over time, and who is entitled to them."""
 
+import platform
 from collections.abc import Iterator
 from datetime import timedelta
+from importlib.metadata import version
 from typing import Any
 
 from django.http import StreamingHttpResponse
@@ -22,8 +24,9 @@ from jobs.insight.cluster import STATUSES, cluster_live
 from jobs.insight.fair_share import fair_share_page
 from jobs.insight.trace import WINDOWS, Trace, all_changes, cluster_trace
 
-__all__ = ["Cluster", "ClusterTrace", "ClusterTraceCsv", "FairShare"]
+__all__ = ["Cluster", "ClusterTrace", "ClusterTraceCsv", "FairShare", "Software"]
 
+PACKAGES = ("cloudpickle", "torch", "numpy")
 CSV_HEAD = ("time", "job", "name", "gpus", "why", "pause_ms")
 
 
@@ -57,6 +60,11 @@ class ClusterHost(serializers.Serializer[Any]):
 class ClusterOutput(serializers.Serializer[Any]):
     counts = ObjectField(help_text="How many GPUs are `held`, how many of these are `training`, and of each status.")
     hosts = ClusterHost(many=True)
+
+
+class SoftwareOutput(serializers.Serializer[Any]):
+    python = serializers.CharField(help_text="Such as 3.11.7.")
+    packages = ObjectField(help_text="Versions of what a function travels with and meets there, by name.")
 
 
 class Moment(serializers.CharField):
@@ -164,3 +172,11 @@ class FairShare(GenericAPIView[Any]):
 
 def _minutes(request: Request) -> int:
     return int(validated(WindowQuery, request.query_params)["minutes"])
+
+
+class Software(APIView):
+    """What processes of trainings have: a function is sent by the same Python and cloudpickle."""
+
+    @extend_schema(responses=SoftwareOutput)
+    def get(self, request: Request) -> Response:
+        return Response({"python": platform.python_version(), "packages": {name: version(name) for name in PACKAGES}})

@@ -6,6 +6,7 @@ urlpatterns = [
     path("cluster/", cluster.Cluster.as_view(), name="cluster"),
     path("cluster/trace/", cluster.ClusterTrace.as_view(), name="cluster-trace"),
     path("cluster/trace.csv", cluster.ClusterTraceCsv.as_view(), name="cluster-trace-csv"),
+    path("software/", cluster.Software.as_view(), name="software"),
     path("jobs/", views.JobList.as_view(), name="jobs"),
     path("job-filters/", bulk.SavedFilterList.as_view(), name="job-filters"),
     path("job-filters/<int:filter_id>/", bulk.SavedFilterDetail.as_view(), name="job-filter"),

@@ -26,7 +26,7 @@ __all__ = [
     "oom_kills",
 ]
 
-#: In the rank's log folder: why its script ended, as `{"kind", "message", "traceback", "step"}`.
+#: In the rank's log folder: why its script ended, as `{"kind", "message", "traceback", "step", "rank"}`.
 ERROR_FILE = "error.json"
 #: In the rank's log folder: the stacks at a crash.
 FATAL_FILE = "fatal"

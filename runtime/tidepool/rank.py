@@ -29,7 +29,17 @@ from tidepool.journal import replace_file
 from tidepool.nics import interface_variables, interfaces
 from tidepool.slots import gpu_of
 
-__all__ = ["GROUPED", "READY", "RankStart", "could_train", "inherited_environment", "note_step", "run_rank"]
+__all__ = [
+    "GROUPED",
+    "READY",
+    "RankStart",
+    "could_train",
+    "inherited_environment",
+    "is_first",
+    "note_rank",
+    "note_step",
+    "run_rank",
+]
 
 #: The bytes a rank sends to its shim: when the user's script begins, and when it could join the training.
 RUNNING = b"R"
@@ -44,11 +54,15 @@ _ends: list[BaseException] = []
 _links: list[socket.socket] = []
 #: Steps that are completed; None: no training has begun here.
 _step: int | None = None
+#: Of a script with a session, in its present group.
+_rank: int | None = None
 #: Added to the niceness of ranks on virtual GPUs. They train on the processors that the control plane of a small
 #: installation runs on, would take all of them, and wait then for the answers that it has no time to give.
 _VIRTUAL_NICENESS = 5
 _GROUP_LOOK_SECONDS = 0.25
 _RUNTIME_ROOT = Path(__file__).resolve().parents[1]
+#: Its frames are ours, too: it calls a function that came in a training.
+_CALLER = str(_RUNTIME_ROOT / "tidepool" / "function.py")
 _INHERITED = {
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH"),
     *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTORCH_NVML_BASED_CUDA_CHECK", "TIDEPOOL_FAULT"),
@@ -244,13 +258,22 @@ def _story(error: BaseException) -> tuple[str, str]:
 
 
 def _user_frames(frames: TracebackType | None) -> TracebackType | None:
-    while frames is not None and frames.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>", runpy.__file__):
+    while frames is not None and _file(frames) in (__file__, "<frozen runpy>", runpy.__file__):
         frames = frames.tb_next
+    first = frames
+    while first is not None and _file(first) != _CALLER:
+        first = first.tb_next
+    while first is not None and _file(first) == _CALLER:
+        first = frames = first.tb_next
     return frames
 
 
+def _file(frames: TracebackType) -> str:
+    return frames.tb_frame.f_code.co_filename
+
+
 def _record_error(log_dir: Path, kind: str, message: str, text: str) -> None:
-    error = {"kind": kind, "message": message, "traceback": text, "step": _step}
+    error = {"kind": kind, "message": message, "traceback": text, "step": _step, "rank": _number()}
     replace_file(log_dir / ERROR_FILE, json.dumps(error))
 
 
@@ -270,3 +293,18 @@ def note_step(step: int) -> None:
     """`step` steps are completed: the record of this rank's end says so."""
     global _step
     _step = step
+
+
+def note_rank(rank: int) -> None:
+    """This process is so numbered in the group of its session."""
+    global _rank
+    _rank = rank
+
+
+def is_first() -> bool:
+    """Whether this process is rank 0: by its session, by torchrun's variables, or because it is the only one."""
+    return _number() == 0
+
+
+def _number() -> int:
+    return int(os.environ.get("RANK", "0")) if _rank is None else _rank

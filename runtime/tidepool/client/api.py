@@ -76,6 +76,10 @@ class Client:
         """`id, username, role` of the user."""
         return dict(self.connection.get("me/"))
 
+    def software(self) -> dict[str, Any]:
+        """What ranks have: `python`, and `packages` by name."""
+        return dict(self.connection.get("software/"))
+
     # --- jobs ---------------------------------------------------------------------------------------------------------
 
     def job(self, number: int) -> Job:
@@ -123,17 +127,19 @@ class Client:
         priority: int | None = None,
         parameters: Mapping[str, Any] | None = None,
         entry_point: str = "",
+        engine: str = "",
         **options: Any,
     ) -> Submission:
         """Hand the code over, and fill in what was left out.
 
         what: a script or folder, packed as `tidepool.client.pack` says; or `model`, one that is registered. arguments:
         words for the script, as they are. instance_group: the only one, unless given. max_slots: 1 for a script of one
-        process, else all of the group. options: others of the API, such as `seed`. Raises InvalidRequest.
+        process, else all of the group. engine: elastic, fixed or single, where the script does not say it. options:
+        others of the API, such as `seed`. Raises InvalidRequest.
         """
         if (what is None) == (model is None):
             raise InvalidRequest("Give a script or a folder, or the name of a registered model: one of them.")
-        taken = None if what is None else self.take_code(what, entry_point)
+        taken = None if what is None else self.take_code(what, entry_point, engine)
         group = self._group(instance_group)
         return Submission(
             name=name or f"{taken.model if taken else model}-{time.strftime('%Y%m%d-%H%M%S')}",
@@ -148,8 +154,11 @@ class Client:
             options=options,
         )
 
-    def take_code(self, what: "str | Path | Package", entry_point: str = "") -> Script:
-        """Hand over a script or folder; the same files again are the same version of the same model."""
+    def take_code(self, what: "str | Path | Package", entry_point: str = "", engine: str = "") -> Script:
+        """Hand over a script or folder; the same files again are the same version of the same model.
+
+        engine: how it trains; "": told from the script.
+        """
         from tidepool.client.pack import package
 
         code = package(what) if isinstance(what, str | Path) else what
@@ -159,7 +168,7 @@ class Client:
                 "POST",
                 "scripts/",
                 files={"file": (f"{code.name}.zip", archive, "application/zip")},
-                data={"entry_point": entry_point or code.entry_point},
+                data={"entry_point": entry_point or code.entry_point, "engine": engine},
             )
         return of(Script, values)
 

@@ -65,9 +65,15 @@ class MissingPackage(TidepoolError, ImportError):
 class JobFailed(TidepoolError):
     """The job that was waited for did not succeed."""
 
-    def __init__(self, message: str, *, job: int, state: str, traceback: str = "") -> None:
+    def __init__(
+        self, message: str, *, job: int, state: str, traceback: str = "", rank: int | None = None, kind: str = ""
+    ) -> None:
         super().__init__(message, code=state)
         self.job = job
         self.state = state
+        #: That failed; None: it was not one rank, or it is not known.
+        self.rank = rank
+        #: Of the script's exception, such as "ValueError"; "": there is none.
+        self.kind = kind
         #: Of the script, as its rank wrote it; "": there is none.
         self.traceback = traceback

@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from tidepool.client.errors import JobFailed, MissingPackage, NotFound, TidepoolError
+from tidepool.client.errors import JobFailed, MissingPackage, NotAllowed, NotFound, TidepoolError
 from tidepool.client.http import Connection, new_key
 from tidepool.client.rows import (
     Checkpoint,
@@ -233,6 +234,31 @@ class Job:
             if is_end:
                 return
 
+    def value(self, *, timeout: float | None = None, raw: bool = False) -> Any:
+        """What rank 0 of a submitted function returned, once it is over; None of a script.
+
+        Raises JobFailed with the traceback, TimeoutError after `timeout` seconds, and NotAllowed for what somebody else
+        has run: to unpickle is to run what its author wants. raw: the pickle's bytes, in place
+        of the object.
+        """
+        # Not loaded by those who only look.
+        from tidepool.client.values import failure_of, loaded, value_bytes
+
+        if self.wait(timeout, check=False).state != "SUCCEEDED":
+            raise failure_of(self.info, self.ranks() if self.info.error else ())
+        if not raw and self.info.owner != self._connection.get("me/")["username"]:
+            raise NotAllowed(
+                f"Job {self.id} is {self.info.owner}'s, and loading its value would run what {self.info.owner} wrote: "
+                "take the bytes by job.value(raw=True)."
+            )
+        content = value_bytes(self.id, self._content)
+        return content if raw or content is None else loaded(self.id, content)
+
+    def _content(self, path: str) -> bytes:
+        content = BytesIO()
+        self._fetch("files/download/", {"path": path}, content)
+        return content.getvalue()
+
     # --- what it leaves -----------------------------------------------------------------------------------------------
 
     def checkpoints(self) -> list[Checkpoint]:
@@ -277,7 +303,7 @@ class Job:
             partly.unlink(missing_ok=True)
         return target
 
-    def _fetch(self, path: str, params: dict[str, Any], target: IO[bytes], progress: Progress | None) -> None:
+    def _fetch(self, path: str, params: dict[str, Any], target: IO[bytes], progress: Progress | None = None) -> None:
         with self._connection.stream(self._path(path), params) as response:
             total = response.headers.get("Content-Length")
             done = 0

@@ -13,7 +13,7 @@ from tidepool.faults import fault
 from tidepool.gang import leave_gang
 from tidepool.procfs import end_at_once, set_title
 from tidepool.protocol import GenerationPlan, MemberMessage
-from tidepool.rank import could_train, note_step
+from tidepool.rank import could_train, note_rank, note_step
 from tidepool.torch.control import Control, Prepared
 from tidepool.torch.process_group import CommunicationError, Group
 from tidepool.torch.state import TrainingState
@@ -208,6 +208,7 @@ class Transitions:
         self._control.activate(group)
         self._group = group
         set_title(self._context.title(f" {group.rank} of {group.size}"))
+        note_rank(group.rank)
         self._holders = [rank for rank, member in enumerate(plan.members) if member.holder]
         self._begun_at = self.state.position.operation
         note_step(self.state.position.step)

@@ -37,3 +37,10 @@ def test_of_several_scripts_one_has_to_be_named(alice_api: APIClient, home: obje
 
 def test_nothing_is_no_script(alice_api: APIClient, home: object) -> None:
     assert alice_api.post("/api/v1/scripts/", {}).status_code == 400
+
+
+def test_how_it_trains_may_be_said(alice_api: APIClient, home: object) -> None:
+    given = {"file": SimpleUploadedFile("hi.py", PLAIN), "engine": "fixed"}
+    assert alice_api.post("/api/v1/scripts/", given).json()["engine"] == "fixed"
+    refused = alice_api.post("/api/v1/scripts/", {"file": SimpleUploadedFile("hi.py", PLAIN), "engine": "steam"})
+    assert (refused.status_code, list(refused.json()["fields"])) == (400, ["engine"])

@@ -1,0 +1,207 @@
+"""A function and its arguments as bytes that the ranks load: cloudpickle, with what is yours by value.
+
+By value travel the functions and classes of `__main__`, which is the notebook, and of modules below the working folder.
+Everything else the ranks import.
+"""
+
+import hashlib
+import inspect
+import io
+import linecache
+import platform
+import sys
+import sysconfig
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import cloudpickle
+
+from tidepool.client.errors import InvalidRequest
+from tidepool.client.pack import Package
+from tidepool.parcel import CALL_FACTS, CALL_FILE, ENTRY_FILE, ENTRY_SOURCE, CallFacts
+
+__all__ = ["MAX_CALL_BYTES", "Call", "as_package", "packed", "refuse_other_software"]
+
+MAX_CALL_BYTES = 64 * 1024**2
+_MAX_SOURCE_BYTES = 1024**2
+_RUNTIME = Path(__file__).resolve().parents[2]
+#: What a message calls the things that nobody can send.
+_THINGS: tuple[tuple[type | tuple[type, ...], str], ...] = (
+    (io.IOBase, "an open file"),
+    (types.GeneratorType, "a generator"),
+    (types.FrameType, "a frame"),
+)
+_BY_NAME = {"lock": "a lock", "RLock": "a lock", "socket": "an open connection", "Connection": "an open connection"}
+
+
+@dataclass(frozen=True)
+class Call:
+    content: bytes
+    facts: CallFacts
+
+
+def packed(function: Callable[..., Any], arguments: Sequence[Any] = (), keywords: Mapping[str, Any] = {}) -> Call:
+    """Pickle the call. Raises TypeError naming what of it cannot be sent, InvalidRequest for more than 64 MiB."""
+    name = getattr(function, "__name__", type(function).__name__)
+    with _own_modules_by_value():
+        try:
+            content = cloudpickle.dumps((function, tuple(arguments), dict(keywords)))
+        except Exception as error:  # whatever an object's own way of being pickled raises
+            raise TypeError(_why_not(name, function, arguments, keywords, error)) from None
+        if len(content) > MAX_CALL_BYTES:
+            raise InvalidRequest(_too_large(name, len(content), function, arguments, keywords))
+    facts = CallFacts(
+        name=name,
+        python=".".join(platform.python_version_tuple()[:2]),
+        cloudpickle=cloudpickle.__version__,
+        sha256=hashlib.sha256(content).hexdigest(),
+        sources=_sources(function),
+    )
+    return Call(content, facts)
+
+
+@contextmanager
+def as_package(call: Call) -> Iterator[Package]:
+    """The call as a folder with a script, as the site takes it."""
+    with TemporaryDirectory(prefix="tidepool-") as made:
+        folder = Path(made, Path(ENTRY_FILE).stem)
+        folder.mkdir()
+        (folder / ENTRY_FILE).write_text(ENTRY_SOURCE)
+        (folder / CALL_FACTS).write_text(call.facts.to_json())
+        (folder / CALL_FILE).write_bytes(call.content)
+        files = tuple(sorted(Path(name) for name in (ENTRY_FILE, CALL_FACTS, CALL_FILE)))
+        total = sum((folder / file).stat().st_size for file in files)
+        yield Package(folder, files, total, "the function", ENTRY_FILE)
+
+
+def refuse_other_software(call: Call, software: Mapping[str, Any]) -> None:
+    """Raises InvalidRequest where the cluster could not load it. software: of `software/`."""
+    there = ".".join(str(software["python"]).split(".")[:2])
+    if there != call.facts.python:
+        raise InvalidRequest(
+            f"This notebook runs Python {call.facts.python}, the cluster {there}: send a script, or use a {there} "
+            "kernel."
+        )
+    needed = software["packages"].get("cloudpickle")
+    if needed != call.facts.cloudpickle:
+        raise InvalidRequest(
+            f"This notebook has cloudpickle {call.facts.cloudpickle}, the cluster {needed}: "
+            f"`pip install cloudpickle=={needed}`, or send a script."
+        )
+
+
+# --- what travels by value --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _own_modules_by_value() -> Iterator[None]:
+    registered = set(cloudpickle.list_registry_pickle_by_value())
+    with ExitStack() as stack:
+        for module in list(sys.modules.values()):
+            if _is_own(module) and module.__name__ not in registered:
+                cloudpickle.register_pickle_by_value(module)
+                stack.callback(cloudpickle.unregister_pickle_by_value, module)
+        yield
+
+
+def _is_own(module: object) -> bool:
+    """Whether it lies below the working folder, and is neither installed there nor a part of Python or Tidepool."""
+    file = getattr(module, "__file__", None)
+    name = getattr(module, "__name__", "__main__")
+    if not isinstance(module, types.ModuleType) or not file or name == "__main__" or name not in sys.modules:
+        return False
+    path = Path(file).resolve()
+    foreign = [Path(sysconfig.get_path("stdlib")), Path(sys.prefix), _RUNTIME]
+    is_below = path.is_relative_to(Path.cwd().resolve())
+    return is_below and not any(path.is_relative_to(each.resolve()) for each in foreign)
+
+
+def _sources(function: Callable[..., Any]) -> dict[str, str]:
+    """The text of the function's file or cell, for tracebacks: the cluster has no file of that name."""
+    name = getattr(getattr(inspect.unwrap(function), "__code__", None), "co_filename", "")
+    lines = linecache.getlines(name) if name else []
+    text = "".join(lines)
+    return {name: text} if 0 < len(text) <= _MAX_SOURCE_BYTES else {}
+
+
+# --- what cannot travel -----------------------------------------------------------------------------------------------
+
+
+def _why_not(name: str, function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any], error: Exception) -> str:
+    for word, value in _parts(function):
+        if _problem(value) is not None:
+            inner, culprit = _innermost(word, value)
+            return f"Cannot send `{name}`: it refers to `{inner}`, {_thing(culprit)}. {_advice(culprit)}"
+    for place, value in _given(arguments, keywords):
+        if _problem(value) is not None:
+            return f"Cannot send `{name}` with {place}, {_thing(value)}. {_advice(value)}"
+    return f"Cannot send `{name}`: {error}. Define what it needs inside the function, or send a script."
+
+
+def _innermost(word: str, value: Any, depth: int = 4) -> tuple[str, Any]:
+    """Of a function or a container that cannot be sent, the part of it that is why."""
+    if depth and not isinstance(value, io.IOBase):
+        for inner, part in _parts(value):
+            if _problem(part) is not None:
+                return _innermost(inner, part, depth - 1)
+    return word, value
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """What a function refers to, or an object consists of, by the name that its author gave it."""
+    value = getattr(value, "__func__", value)
+    if isinstance(value, types.FunctionType):
+        found = inspect.getclosurevars(value)
+        defaults = inspect.signature(value).parameters.values()
+        yield from {**found.globals, **found.nonlocals}.items()
+        yield from ((each.name, each.default) for each in defaults if each.default is not inspect.Parameter.empty)
+    elif isinstance(value, Mapping):
+        yield from ((str(key), part) for key, part in value.items())
+    elif isinstance(value, list | tuple | set | frozenset):
+        yield from ((f"item {number}", part) for number, part in enumerate(value))
+    elif not isinstance(value, types.ModuleType | type):
+        yield from getattr(value, "__dict__", {}).items()
+
+
+def _given(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    yield from ((f"argument {number}", value) for number, value in enumerate(arguments, 1))
+    yield from ((f"{name}=", value) for name, value in keywords.items())
+
+
+def _problem(value: Any) -> Exception | None:
+    try:
+        cloudpickle.dumps(value)
+    except Exception as error:
+        return error
+    return None
+
+
+def _thing(value: Any) -> str:
+    kind = type(value)
+    named = next((words for kinds, words in _THINGS if isinstance(value, kinds)), None)
+    return named or _BY_NAME.get(kind.__name__) or f"of the type {kind.__module__}.{kind.__qualname__}"
+
+
+def _advice(value: Any) -> str:
+    return "Open it inside the function." if isinstance(value, io.IOBase) else "Make it inside the function."
+
+
+def _too_large(name: str, size: int, function: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> str:
+    parts = [(f"`{word}`", value) for word, value in _parts(function)] + list(_given(arguments, keywords))
+    sizes = [(len(cloudpickle.dumps(value)), place, value) for place, value in parts]
+    most = max(sizes, key=lambda each: each[0], default=None)
+    largest = f", most of it {most[1]} ({_kind(most[2])})" if most else ""
+    return (
+        f"`{name}` is {size / 1e6:.0f} MB{largest}, and at most {MAX_CALL_BYTES / 1e6:.0f} MB are sent. Register it as "
+        "a dataset, or read it inside the function."
+    )
+
+
+def _kind(value: Any) -> str:
+    name = type(value).__name__
+    return "an array" if name == "ndarray" else f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

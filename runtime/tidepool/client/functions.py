@@ -1,0 +1,45 @@
+"""Functions as trainings."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tidepool.client.api import Client
+from tidepool.client.calls import as_package, packed, refuse_other_software
+from tidepool.client.training import Job
+
+__all__ = ["submit_function"]
+
+
+def submit_function(
+    client: Client,
+    function: Callable[..., Any],
+    arguments: Sequence[Any] = (),
+    keywords: Mapping[str, Any] | None = None,
+    *,
+    processes: int = 1,
+    elastic: bool = False,
+    min_processes: int = 1,
+    name: str | None = None,
+    key: str | None = None,
+    **given: Any,
+) -> Job:
+    """Submit a call of it, to be made by each of so many processes; `job.value()` gives what rank 0 returned.
+
+    elastic: it uses a `Session`, and has at least `min_processes`. given: as to `Client.plan`. Raises TypeError for
+    what cannot be sent, InvalidRequest where the cluster could not load it; nothing has been submitted then.
+    """
+    call = packed(function, arguments, keywords or {})
+    refuse_other_software(call, client.software())
+    engine = "elastic" if elastic else "fixed" if processes > 1 else "single"
+    title = call.facts.name.strip("<>")
+    with as_package(call) as code:
+        planned = client.plan(
+            code,
+            engine=engine,
+            name=name or f"{title}-{time.strftime('%Y%m%d-%H%M%S')}",
+            max_slots=processes,
+            min_slots=min_processes if elastic else processes,
+            **given,
+        )
+    return client.send(planned, key=key)

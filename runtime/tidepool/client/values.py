@@ -1,0 +1,59 @@
+"""What a function returned in its rank 0, or why it did not: from the files and rows of its job."""
+
+import hashlib
+import pickle
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from tidepool.client.errors import JobFailed, NotFound, TidepoolError
+from tidepool.client.rows import JobInfo
+from tidepool.parcel import VALUE_FACTS, VALUE_FILE, ValueFacts
+
+__all__ = ["failure_of", "loaded", "value_bytes"]
+
+
+def value_bytes(job: int, fetch: Callable[[str], bytes]) -> bytes | None:
+    """The pickle, whose digest has been compared; None: rank 0 left none. fetch: the content of a result by its path.
+
+    Raises TidepoolError where it is not what its rank wrote.
+    """
+    try:
+        facts = ValueFacts.from_text(fetch(VALUE_FACTS).decode())
+    except NotFound:
+        return None
+    content = fetch(VALUE_FILE)
+    if hashlib.sha256(content).hexdigest() != facts.sha256:
+        raise TidepoolError(f"The value of job {job} is not what its rank wrote: run it anew.")
+    return content
+
+
+def loaded(job: int, content: bytes) -> Any:
+    """The object. Only of a job of the user's own: to unpickle is to run what its author wants."""
+    try:
+        return pickle.loads(content)  # noqa: S301 - the user's own
+    except ModuleNotFoundError as error:
+        raise TidepoolError(
+            f"The value of job {job} needs the module {error.name}, which is not here: install it, or take the bytes "
+            "by job.value(raw=True)."
+        ) from error
+
+
+def failure_of(info: JobInfo, ranks: Iterable[Mapping[str, Any]]) -> JobFailed:
+    """Why it did not succeed: rank and error, and the script's traceback last. ranks: rows of its ranks."""
+    error = info.error or {}
+    kind, words = str(error.get("kind") or ""), str(error.get("message") or info.reason.text)
+    traceback = str(error.get("traceback") or "").strip()
+    rank = _failed_rank(info, ranks, kind)
+    place = "" if rank is None else f"rank {rank}: "
+    shown = f"{kind}: {words}" if kind and not words.startswith(kind) else words
+    message = f"Job {info.id} is {info.state}: {place}{shown}" + (f"\n\n{traceback}" if traceback else "")
+    return JobFailed(message, job=info.id, state=info.state, traceback=traceback, rank=rank, kind=kind)
+
+
+def _failed_rank(info: JobInfo, ranks: Iterable[Mapping[str, Any]], kind: str) -> int | None:
+    """Of the newest attempt, the first that ended by this kind of error."""
+    for row in ranks:
+        end = (row["exit"] or {}).get("error") or {}
+        if row["attempt"] == info.attempt and kind and end.get("kind") == kind and "rank" in end:
+            return int(end["rank"])
+    return None
