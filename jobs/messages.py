@@ -446,6 +446,7 @@ SENTENCES: dict[str, str | Callable[[Params], str]] = {
     "checkpoint_failed": (
         "No checkpoint could be written at step {step}: {error}. The training goes on, and older checkpoints stay."
     ),
+    "profile_refused": "How long its steps take is not recorded any more: {why}. The training goes on.",
     "halted": "Stopped after step {step}, with a checkpoint of it: no step is lost, and it will continue there.",
     "halt_timeout": _halt_timeout,
     "trained": _trained,

@@ -128,6 +128,7 @@ class Reason(StrEnum):
     CHECKPOINT_FAILED = "CHECKPOINT_FAILED"
     HALTED = "HALTED"
     HALT_TIMEOUT = "HALT_TIMEOUT"
+    PROFILE_REFUSED = "PROFILE_REFUSED"
 
 
 AnyReason = Reason | PlanReason

@@ -21,7 +21,7 @@ from tidepool.protocol import JournalEntry, ObservedStep, ProtocolError, Recorde
 
 from core import live
 from core.time import iso
-from jobs.control import checkpoints, generations
+from jobs.control import checkpoints, generations, profiles
 from jobs.control.ending import end_halt, judge_job
 from jobs.control.generations import close_generations
 from jobs.control.observed import observed_columns, observed_points
@@ -155,6 +155,10 @@ def _store_entry(job: Job, entry: protocol.Entry, host: str) -> None:
             _tell(job, Reason.CHECKPOINT_FAILED, "checkpoint_failed", step=entry.step, error=entry.error)
         case protocol.Restored():
             checkpoints.restore(job, entry)
+        case protocol.Profiled():
+            profiles.store(job, entry)
+        case protocol.ProfileRefused():
+            _tell(job, Reason.PROFILE_REFUSED, "profile_refused", why=entry.why)
         case protocol.NoProgress():
             _tell(job, Reason.NO_PROGRESS, "no_progress", text=entry.text)
         case protocol.Lost():

@@ -1,6 +1,7 @@
 """Rows of the jobs app, one file per subject. What must never happen is a constraint here."""
 
 from jobs.models.jobs import InstanceGroup, Job, JobEvent, JobRun, SavedFilter
+from jobs.models.profiles import JobProfile, ThroughputPoint
 from jobs.models.runs import (
     AllocationPoint,
     Checkpoint,
@@ -24,6 +25,7 @@ __all__ = [
     "InstanceGroup",
     "Job",
     "JobEvent",
+    "JobProfile",
     "JobRun",
     "Journal",
     "MetricPoint",
@@ -32,6 +34,7 @@ __all__ = [
     "SchedulerLease",
     "SlotClaim",
     "SubmissionKey",
+    "ThroughputPoint",
     "UsageBucket",
     "UsageMark",
     "UsageName",

@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["RankProcess", "Slot", "gpu_of"]
+__all__ = ["VIRTUAL_MODEL", "RankProcess", "Slot", "gpu_of"]
+
+#: What a slot without a GPU is called among the models of GPUs.
+VIRTUAL_MODEL = "virtual GPU (CPU)"
 
 
 def gpu_of(slot: int, slots_per_gpu: int) -> int:

@@ -178,6 +178,10 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         {"step": 3, "error": "disk full"},
         "No checkpoint could be written at step 3: disk full. The training goes on, and older checkpoints stay.",
     ),
+    "profile_refused": (
+        {"why": "step_seconds is nan"},
+        "How long its steps take is not recorded any more: step_seconds is nan. The training goes on.",
+    ),
     "halted": (
         {"step": 3},
         "Stopped after step 3, with a checkpoint of it: no step is lost, and it will continue there.",

@@ -11,13 +11,12 @@ import psutil
 import pynvml
 from tidepool import procfs
 from tidepool.protocol import DeviceReading, HostFacts, RankStatus
-from tidepool.slots import gpu_of
+from tidepool.slots import VIRTUAL_MODEL, gpu_of
 
 from workers.executor.config import ExecutorConfig
 
-__all__ = ["VIRTUAL_MODEL", "GpuProbe", "VirtualProbe", "make_probe", "processors"]
+__all__ = ["GpuProbe", "VirtualProbe", "make_probe", "processors"]
 
-VIRTUAL_MODEL = "virtual GPU (CPU)"
 _CPUS = Path("/sys/devices/system/cpu")
 
 T = TypeVar("T")

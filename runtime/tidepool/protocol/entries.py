@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from tidepool.protocol.codec import Bytes, Count, Figure, Name, Seconds, from_json, to_json
-from tidepool.protocol.messages import Cause, PlanMember, UnusableCheckpoint
+from tidepool.protocol.messages import Cause, PlanMember, StepTimes, UnusableCheckpoint
 
 __all__ = [
     "ActiveMember",
@@ -27,6 +27,8 @@ __all__ = [
     "Lost",
     "NoProgress",
     "ObservedStep",
+    "ProfileRefused",
+    "Profiled",
     "RankExited",
     "RankFailed",
     "RankGrouped",
@@ -191,6 +193,21 @@ class CheckpointFailed(Entry, frozen=True, tag="checkpoint_failed"):
     step: Count
     epoch: Count
     error: str
+
+
+class Profiled(Entry, frozen=True, tag="profile"):
+    """How long steps take, where that has changed."""
+
+    step: Count
+    #: Samples of a step, over all ranks.
+    batch_size: Count
+    times: list[StepTimes]
+
+
+class ProfileRefused(Entry, frozen=True, tag="profile_refused"):
+    """What a rank reports of its steps is not believed, or it cannot measure them."""
+
+    why: str
 
 
 class Lost(Entry, frozen=True, tag="lost"):

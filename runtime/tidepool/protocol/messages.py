@@ -36,6 +36,7 @@ __all__ = [
     "ShimJoin",
     "ShimSpec",
     "ShimStatus",
+    "StepTimes",
     "Sync",
     "UnusableCheckpoint",
     "WrittenCheckpoint",
@@ -238,6 +239,26 @@ class Restoration(msgspec.Struct, frozen=True):
     unusable: list[UnusableCheckpoint]
 
 
+class StepTimes(msgspec.Struct, frozen=True):
+    """How long steps of one shape take: medians of the newest. Bare numbers, for `tidepool.profiles` to believe or not.
+
+    A step with `s` further micro-batches takes `s * compute_seconds + step_seconds`.
+    """
+
+    #: The GPU's model, or "virtual GPU (CPU)".
+    kind: str
+    hosts: int
+    ranks: int
+    #: Samples of a rank's micro-batch.
+    batch: int
+    #: To read, forward and back-propagate one micro-batch.
+    compute_seconds: float
+    #: Of a step with one micro-batch, the sums over all ranks and the update included.
+    step_seconds: float
+    #: How many were measured in all.
+    steps: int
+
+
 class MemberMessage(msgspec.Struct, frozen=True):
     """A rank to its coordinator.
 
@@ -245,7 +266,7 @@ class MemberMessage(msgspec.Struct, frozen=True):
     unprepared: could not. switched: trains in `generation` from now on. left: is about to exit, as planned.
     broken: a collective of `generation` failed. finished: the training is complete and its weights are written.
     checkpoint: one of `step` is on the disk, aside. checkpoint_failed: it could not be written. restored: what the
-    attempt continues from. alive: where its training thread is, about once a second.
+    attempt continues from. alive: where its training thread is, about once a second. profile: how long steps take.
     """
 
     kind: Literal[
@@ -260,6 +281,7 @@ class MemberMessage(msgspec.Struct, frozen=True):
         "checkpoint_failed",
         "restored",
         "alive",
+        "profile",
     ]
     generation: int = 0
     step: int = 0
@@ -272,12 +294,15 @@ class MemberMessage(msgspec.Struct, frozen=True):
     step_seconds: float = 0.0
     #: Ready in a gang only: address and port where the others can meet this rank.
     meeting: tuple[str, int] | None = None
-    #: Why it is unprepared, or why the checkpoint failed.
+    #: Why it is unprepared, why the checkpoint failed, or why there is no profile.
     error: str = ""
     #: Checkpoint only.
     written: WrittenCheckpoint | None = None
     #: Restored only.
     restoration: Restoration | None = None
+    #: Profile only: samples of a step, and what has changed since the one before.
+    batch_size: int = 0
+    times: list[StepTimes] = []
 
 
 class CoordinatorMessage(msgspec.Struct, frozen=True):
@@ -431,7 +456,8 @@ class JournalEntry(msgspec.Struct, frozen=True):
     number: Count
     #: shim: rank_started, rank_exited, rank_grouped, environment_building, environment_failed. coordinator:
     #: rank_joined, generation_planned, generation_active, generation_abandoned, rank_stuck, rank_failed, failed,
-    #: no_progress, restored, checkpoint, checkpoint_failed, lost, halted, finished. metrics: step.
+    #: no_progress, restored, checkpoint, checkpoint_failed, profile, profile_refused, lost, halted, finished.
+    #: metrics: step.
     kind: Name
     data: dict[str, Any]
 

@@ -104,15 +104,17 @@ class Checkpointer:
         #: The error of the checkpoint before: each is reported once.
         self._trouble = ""
 
-    def offer(self, *, epoch_is_over: bool = False) -> None:
-        """Begin a checkpoint if one is due; rank 0 calls this at each step boundary."""
+    def offer(self, *, epoch_is_over: bool = False) -> bool:
+        """Begin a checkpoint if one is due; rank 0 calls this at each step boundary. True: something was copied."""
         if self._folder is None:
-            return
+            return False
+        tried_at = self._tried_at
         if epoch_is_over and self._policy.is_due_after(self._transitions.state.position.epoch):
             self.finish()
             self._begin(at_once=True)
         elif self._policy.is_due(self._seconds_since_the_newest()) and self._idle.is_set():
             self._begin(at_once=False)
+        return self._tried_at != tried_at
 
     def halt(self, generation: int) -> None:
         """Write the checkpoint of a halt, once all ranks have stopped after the same step.

@@ -43,7 +43,7 @@ class Prepared:
 class Control(RankLink):
     """State by received messages. `changed` is notified with each message; the fields below are guarded by it."""
 
-    REPEATED = frozenset({"switched", "finished", "restored", "checkpoint"})
+    REPEATED = frozenset({"switched", "finished", "restored", "checkpoint", "profile"})
 
     def __init__(self, context: RankContext, position: Position, device: torch.device) -> None:
         super().__init__(context)

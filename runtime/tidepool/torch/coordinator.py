@@ -26,6 +26,7 @@ from tidepool.faults import fault
 from tidepool.journal import Journal, read_journal, replace_file
 from tidepool.link import Lines, between_hosts, dial
 from tidepool.procfs import started_at
+from tidepool.profiles import Profiles
 from tidepool.protocol import (
     KEPT_CHECKPOINTS,
     DesiredMembership,
@@ -108,6 +109,7 @@ class Coordinator:
         self._membership: Membership | FixedMembership = (
             self._elastic() if launch.engine == "elastic" else FixedMembership(launch.min_slots)
         )
+        self._profiles = Profiles()
         gone_host = self._retire_predecessor()
         self._restore()
         if isinstance(self._membership, Membership):
@@ -174,7 +176,11 @@ class Coordinator:
             self._begin_session(join, now)
             self._act(self._membership.joined(join, now))
         else:
-            self._act(self._membership.received(peer.member_id, decode(MemberMessage, line), now))
+            message = decode(MemberMessage, line)
+            if message.kind == "profile":
+                self._act([*self._profiles.received(message, now)])
+            else:
+                self._act(self._membership.received(peer.member_id, message, now))
 
     def _elastic(self) -> Membership:
         launch = self._launch
@@ -298,6 +304,7 @@ class Coordinator:
     def _restore(self) -> None:
         """Continue from an earlier life's journal, if there is one."""
         entries = read_journal(self._folder / "plans.jsonl")
+        self._profiles.recall(entries)
         planned = {entry.generation: self._plan(entry) for entry in entries if isinstance(entry, GenerationPlanned)}
         if not planned:
             return

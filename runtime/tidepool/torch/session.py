@@ -30,6 +30,7 @@ from tidepool.torch.checkpointer import Checkpointer, CheckpointPolicy
 from tidepool.torch.data import Collate, Feed, Part, Piece, collate, epoch_order, moved, parts, seed_step, sized
 from tidepool.torch.metrics import KEPT_RECORDS, MetricsFile
 from tidepool.torch.process_group import CommunicationError, Group
+from tidepool.torch.profile import Profiler
 from tidepool.torch.randomness import Generators
 from tidepool.torch.state import Position, Stateful, TrainingState
 from tidepool.torch.step import Step, StepParts
@@ -72,6 +73,8 @@ class Session:
     #: Of the parameters, when the step began: how often they had been written to.
     _writes = 0
     _state_was_packed = False
+    #: The state was copied for a checkpoint when the step began.
+    _copied = False
 
     def __init__(
         self,
@@ -129,7 +132,8 @@ class Session:
         self.reducer.open = False
         self._generators = Generators(self.device)
         self.update = Update(self.optimizers, scaler, before, after, self._generators, self.seed)
-        self._step_parts = StepParts(self.seed, self.position, self.reducer, self.buffers, self.update)
+        self._profiler = Profiler(self.device)
+        self._step_parts = StepParts(self.seed, self.position, self.reducer, self.buffers, self.update, self._profiler)
         return TrainingState(
             self.model, self.optimizers, registered, self.position, scaler, self._generators, self.update.run_after
         )
@@ -239,7 +243,21 @@ class Session:
 
         on_batch: called after each batch of this rank, with how many samples it had.
         """
-        return self._summed(lambda: self._sum_parts(dataset, measure, width, batch_size, collate_fn, on_batch))
+
+        def rows() -> torch.Tensor:
+            """A row for each part of the dataset, float64, zeros for others' parts. The buffers stay as they are."""
+            sums = torch.zeros(self.virtual_ranks or self.world_size, width, dtype=torch.float64)
+            with torch.no_grad(), self._generators.aside(), self.buffers.kept():
+                for part in self._parts(sized(dataset), batch_size):
+                    seed_step(self.seed, -1 - self.position.operation, part.number)
+                    for start, end in part.pieces:
+                        batch = self.to_device(collate(dataset, list(range(start, end)), collate_fn))
+                        sums[part.number] += measure(batch).cpu().double()
+                        if on_batch is not None:
+                            on_batch(end - start)
+            return sums
+
+        return self._summed(rows)
 
     def from_first(self, values: Callable[[], Sequence[float]], *, width: int) -> list[float]:
         """The `width` numbers that rank 0 computes, on all ranks.
@@ -276,27 +294,6 @@ class Session:
             self.position.last_sum = sums.sum(0).tolist()
             return list(self.position.last_sum)
 
-    def _sum_parts(
-        self,
-        dataset: Dataset[Any],
-        measure: Callable[[Any], torch.Tensor],
-        width: int,
-        batch_size: int,
-        collate_fn: Collate | None,
-        on_batch: Callable[[int], None] | None,
-    ) -> torch.Tensor:
-        """A row for each part of the dataset, float64, zeros for others' parts. It leaves no trace in the buffers."""
-        sums = torch.zeros(self.virtual_ranks or self.world_size, width, dtype=torch.float64)
-        with torch.no_grad(), self._generators.aside(), self.buffers.kept():
-            for part in self._parts(sized(dataset), batch_size):
-                seed_step(self.seed, -1 - self.position.operation, part.number)
-                for start, end in part.pieces:
-                    batch = self.to_device(collate(dataset, list(range(start, end)), collate_fn))
-                    sums[part.number] += measure(batch).cpu().double()
-                    if on_batch is not None:
-                        on_batch(end - start)
-        return sums
-
     def to_device(self, value: Any) -> Any:
         return moved(value, self.device)
 
@@ -314,7 +311,8 @@ class Session:
         if self._halt_if_due():
             return None
         if self.rank == 0:
-            self._checkpoints.offer()
+            self._copied = self._checkpoints.offer()
+            self._transitions.tell(partial(self._profiler.message, self.position, time.monotonic()))
         feed.ahead = partial(self._pieces_ahead, order, self._transitions.sharing)
         feed.prepare()
         chunk = self._samples_of_step(order, self.position.cursor)
@@ -376,6 +374,9 @@ class Session:
         position.cursor += step.samples
         seconds = time.monotonic() - step.begun_at
         self._transitions.step_made(seconds)
+        of = self.generation, self._transitions.hosts, self.world_size
+        counts = not self._copied and self._transitions.most_sharing is None
+        self._profiler.made(step.made(seconds, *of), step.told, counts=counts)
         made = StepRecord(
             step=position.step,
             epoch=position.epoch,

@@ -10,6 +10,7 @@ import torch
 from tidepool.torch.buffers import Buffers
 from tidepool.torch.data import Feed, Part, Piece, moved, seed_step
 from tidepool.torch.process_group import Group
+from tidepool.torch.profile import TIMES, Made, Profiler, Shape
 from tidepool.torch.reducer import CONTROL_SIZE, Reducer
 from tidepool.torch.state import Position
 from tidepool.torch.update import Update
@@ -19,6 +20,8 @@ __all__ = ["Step", "StepParts"]
 #: Places of the control block before the metrics: flag, flag x generation, ranks with a name that is new, loss.
 _FIXED = 4
 _METRICS = CONTROL_SIZE - _FIXED
+#: With more metrics than that the times of steps have no place.
+_TIMED_METRICS = _METRICS - TIMES
 _NAME_BYTES = 64
 
 
@@ -31,6 +34,7 @@ class StepParts:
     reducer: Reducer
     buffers: Buffers
     update: Update
+    profiler: Profiler
 
 
 class Step:
@@ -52,6 +56,7 @@ class Step:
         self.number = shared.position.step
         self.epoch = shared.position.epoch
         self.begun_at = time.monotonic()
+        shared.profiler.watch.start()
         #: Of the current micro-batch in the step; 0 once it has been back-propagated.
         self._weight = 0.0
         #: The same for metrics, which may be logged before or after.
@@ -61,6 +66,8 @@ class Step:
         self._logged: dict[str, torch.Tensor | float] = {}
         #: ... and, over all of this rank's parts, of those that are logged for the first time.
         self._new: dict[str, torch.Tensor | float] = {}
+        #: Of the step before, from this one's sums: seconds for a micro-batch, added up over so many ranks.
+        self.told = (0.0, 0.0)
 
     def __iter__(self) -> Iterator[Any]:
         for place, part in enumerate(self._parts):
@@ -113,8 +120,13 @@ class Step:
         """
         while self._ended + 1 < len(self._parts):  # the script did not go through all of it
             self._end_part()
+        self._shared.profiler.watch.stop()
         self._write_part()
         control = self._shared.reducer.control
+        if self._is_timed:
+            self._shared.profiler.write(control)
+        else:
+            self._shared.profiler.refuse(f"the script logs more than {_TIMED_METRICS} metrics in a step")
         control[0] = 1.0 if generation else 0.0
         control[1] = float(generation)
         control[2] = 1.0 if self._new else 0.0
@@ -143,6 +155,7 @@ class Step:
         `control`: the summed control block, which gets their sums too. Raises CommunicationError.
         """
         names = self._shared.position.metric_names
+        self._take_times(control)
         if not control[2]:
             return
         named = torch.zeros(group.size, _METRICS, 1 + _NAME_BYTES, dtype=torch.float64)
@@ -160,6 +173,20 @@ class Step:
             raise ValueError(f"a step takes at most {_METRICS} metrics: {', '.join(sorted(known))} are more")
         for place, name in enumerate(names):
             control[_FIXED + place] += sums.get(name, 0.0)
+
+    @property
+    def _is_timed(self) -> bool:
+        return len(self._shared.position.metric_names) <= _TIMED_METRICS
+
+    def _take_times(self, control: list[float]) -> None:
+        """Leave their places to metrics, which may get them in this very step."""
+        if self._is_timed:
+            self.told = control[-TIMES], control[-1]
+            control[-TIMES:] = [0.0] * TIMES
+
+    def made(self, seconds: float, generation: int, hosts: int, ranks: int) -> Made:
+        pieces = [last - first for part in self._parts for first, last in part.pieces]
+        return Made(Shape(hosts, ranks, max(pieces, default=0)), len(pieces), seconds, generation)
 
     def metrics(self, control: list[float]) -> dict[str, float]:
         """The step's metrics over all ranks, from the summed control block: float32, so seven digits mean something."""

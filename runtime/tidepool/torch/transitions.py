@@ -40,6 +40,8 @@ class Transitions:
         device = next(state.model.parameters()).device
         self._control = Control(context, state.position, device) if context else None
         self._group: Group | None = None
+        #: On which the group's members are.
+        self.hosts = 1
         #: Ranks that had the state when the group began, and how many operations were complete then.
         self._holders: list[int] = []
         self._begun_at = -1
@@ -94,6 +96,11 @@ class Transitions:
         note_step(self.state.position.step)
         if self._control is not None:
             self._control.step_made(seconds)
+
+    def tell(self, news: Callable[[], MemberMessage | None]) -> None:
+        """Send the message that `news` returns, if there is a coordinator to hear it; else it stays news."""
+        if self._control is not None and self._control.connected and (message := news()) is not None:
+            self._control.send(message)
 
     # --- joining ---
 
@@ -206,7 +213,7 @@ class Transitions:
         assert self._control is not None
         assert self._context is not None
         self._control.activate(group)
-        self._group = group
+        self._group, self.hosts = group, len({member.host for member in plan.members})
         set_title(self._context.title(f" {group.rank} of {group.size}"))
         note_rank(group.rank)
         self._holders = [rank for rank, member in enumerate(plan.members) if member.holder]

@@ -1,0 +1,95 @@
+"""Stores what ranks measure of their steps, and fits the parameters by which the scheduler foretells other sizes."""
+
+import logging
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any
+
+from tidepool import protocol
+from tidepool.goodput.model import Point, ThroughputParameters
+from tidepool.profiles import why_refused
+
+from jobs.models import AllocationPoint, Job, JobProfile, SlotClaim, ThroughputPoint
+
+__all__ = ["store"]
+
+logger = logging.getLogger(__name__)
+
+#: Shapes that a job keeps, the newest: each fit reads them all.
+MOST_POINTS = 64
+_MEASURED = ("compute_seconds", "step_seconds", "steps", "at")
+_CHANGES = 5
+
+
+def store(job: Job, told: protocol.Profiled) -> None:
+    """Store points that can be believed, and fit anew. Those of ranks on several kinds of GPU tell nothing of one."""
+    kinds = SlotClaim.objects.kept().filter(job=job).values_list("gpu_model", flat=True).distinct()
+    is_mixed = len(kinds.order_by()) > 1
+    believed = [times for times in told.times if not why_refused(times) and (times.ranks == 1 or not is_mixed)]
+    if not believed or not told.batch_size:
+        logger.warning("job=%s: nothing of a profile is stored", job.pk)
+        return
+    _store_points(job, believed, datetime.fromtimestamp(told.at, UTC))
+    _update_profile(job, told.batch_size, datetime.fromtimestamp(told.at, UTC))
+
+
+def _store_points(job: Job, told: Iterable[protocol.StepTimes], at: datetime) -> None:
+    points = {
+        (times.kind, times.hosts, times.ranks, times.batch): ThroughputPoint(
+            job=job,
+            gpu_model=times.kind,
+            hosts=times.hosts,
+            ranks=times.ranks,
+            micro_batch=times.batch,
+            compute_seconds=times.compute_seconds,
+            step_seconds=times.step_seconds,
+            steps=times.steps,
+            at=at,
+        )
+        for times in told
+    }
+    ThroughputPoint.objects.bulk_create(
+        points.values(),
+        update_conflicts=True,
+        unique_fields=["job", "gpu_model", "hosts", "ranks", "micro_batch"],
+        update_fields=_MEASURED,
+    )
+    kept = job.throughput.order_by("-at", "-pk").values_list("pk", flat=True)
+    job.throughput.filter(pk__in=list(kept[MOST_POINTS : 2 * MOST_POINTS])).delete()
+
+
+def _update_profile(job: Job, batch_size: int, at: datetime) -> None:
+    profile = JobProfile.objects.filter(job=job).first() or JobProfile(job=job)
+    by_kind: dict[str, list[Point]] = defaultdict(list)
+    for point in job.throughput.all():
+        size = point.hosts, point.ranks
+        by_kind[point.gpu_model].append(
+            Point(*size, point.micro_batch, point.compute_seconds, point.step_seconds, point.steps)
+        )
+    profile.batch_size, profile.at = batch_size, at
+    profile.parameters = {
+        kind: fitted for kind, points in by_kind.items() if (fitted := _fitted(points, profile.parameters.get(kind)))
+    }
+    profile.largest_ranks = max(point.ranks for points in by_kind.values() for point in points)
+    profile.points = sum(len(points) for points in by_kind.values())
+    profile.pause_seconds = _pause_seconds(job)
+    profile.revision += 1
+    profile.save()
+
+
+def _fitted(points: list[Point], before: dict[str, float] | None) -> dict[str, Any] | None:
+    """Parameters of these points; None where no parameters describe them."""
+    from tidepool.goodput.fit import fit  # scipy: in the process that fits, and no other
+
+    found = fit(points, ThroughputParameters(**before) if before else None)
+    return asdict(found.parameters) if found.is_trusted else None
+
+
+def _pause_seconds(job: Job) -> float | None:
+    """Median of the newest changes of size."""
+    changes = AllocationPoint.objects.filter(job=job, pause_ms__gt=0).order_by("-at", "-pk")
+    pauses = list(changes.values_list("pause_ms", flat=True)[:_CHANGES])
+    return statistics.median(pauses) / 1000 if pauses else None

@@ -1,0 +1,74 @@
+"""What ranks measure of their training, and which of it is believed: a rank runs a script, and may say anything.
+
+Both the coordinator, before it writes to its journal, and the control plane, before it stores, ask `why_refused`.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tidepool.protocol import Entry, MemberMessage, Profiled, ProfileRefused, StepTimes
+
+__all__ = ["PROFILE_SECONDS", "Profiles", "why_refused"]
+
+#: Rank 0 reports its figures at most so often.
+PROFILE_SECONDS = 10.0
+#: No step is longer than a day, none has more ranks or samples: what says so is a mistake or a lie.
+_LONGEST_SECONDS = 86_400.0
+_MOST_RANKS, _MOST_SAMPLES, _MOST_STEPS = 2**16, 2**31 - 1, 2**31 - 1
+_MOST_POINTS = 64
+_NAME_LENGTH = 128
+#: Messages with something to refuse, one upon another, until somebody is told.
+_PATIENCE = 3
+
+
+def why_refused(times: StepTimes) -> str:
+    """What is wrong with a figure that a rank has reported; "": nothing."""
+    for name in ("compute_seconds", "step_seconds"):
+        seconds = getattr(times, name)
+        if not math.isfinite(seconds) or not 0 < seconds <= _LONGEST_SECONDS:
+            return f"{name} is {seconds!r}, and not between 0 and {_LONGEST_SECONDS:.0f}"
+    counts = {"hosts": times.ranks, "ranks": _MOST_RANKS, "batch": _MOST_SAMPLES, "steps": _MOST_STEPS}
+    for name, most in counts.items():
+        if not 1 <= getattr(times, name) <= most:
+            return f"{name} is {getattr(times, name)!r}, and not between 1 and {most}"
+    if not 1 <= len(times.kind) <= _NAME_LENGTH:
+        return "the kind of GPU has no name of 1 to 128 letters"
+    return ""
+
+
+@dataclass
+class Profiles:
+    """The coordinator's part: which figures of rank 0 go into the journal. Pure."""
+
+    _stored_at: float | None = None
+    _refused: int = 0
+    _told: str = ""
+
+    def received(self, message: MemberMessage, now: float) -> list[Entry]:
+        """now: Unix seconds. Whoever reports faster than ranks do is not listened to."""
+        if self._stored_at is not None and abs(now - self._stored_at) < PROFILE_SECONDS / 2:
+            return []
+        self._stored_at = now
+        if message.error:
+            return self._tell(message.error, now)
+        newest = message.times[-_MOST_POINTS:]
+        whys = [why for times in newest if (why := why_refused(times))]
+        if not 1 <= message.batch_size <= _MOST_SAMPLES:
+            whys, newest = [f"batch_size is {message.batch_size}, and not between 1 and {_MOST_SAMPLES}"], []
+        self._refused = self._refused + 1 if whys else 0
+        believed = [times for times in newest if not why_refused(times)]
+        entries: list[Entry] = [Profiled(message.step, message.batch_size, believed, at=now)] if believed else []
+        return [*entries, *(self._tell(whys[-1], now) if self._refused == _PATIENCE else [])]
+
+    def recall(self, entries: Iterable[Entry]) -> None:
+        """Take over from an earlier coordinator's journal what has been told already."""
+        for entry in entries:
+            if isinstance(entry, ProfileRefused):
+                self._told = entry.why
+
+    def _tell(self, why: str, now: float) -> list[Entry]:
+        if why == self._told:
+            return []
+        self._told = why
+        return [ProfileRefused(why[:200], at=now)]
