@@ -362,6 +362,7 @@ RULES: dict[str, Audience | Rule] = {
     "GET api:job-ranks": OWNER_SEES,
     "GET api:job-events": OWNER_SEES,
     "GET api:job-metrics": OWNER_SEES,
+    "GET api:job-stream": OWNER_SEES,
     "GET api:job-logs": OWNER_SEES,
     "GET api:job-log-files": OWNER_SEES,
     "GET api:job-log-lines": OWNER_SEES,

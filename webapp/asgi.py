@@ -16,6 +16,7 @@ _http = get_asgi_application()
 from accounts.bodies import LimitedBodies  # noqa: E402
 from webapp.consumers import FullOrigin, LiveConsumer  # noqa: E402
 from webapp.proxies import TrustedProxies  # noqa: E402
+from webapp.streams import JobStreams  # noqa: E402
 from wmla.preflight import Preflight  # noqa: E402
 
 __all__ = ["application"]
@@ -23,7 +24,7 @@ __all__ = ["application"]
 application = TrustedProxies(
     ProtocolTypeRouter(
         {
-            "http": Preflight(LimitedBodies(_http)),
+            "http": Preflight(LimitedBodies(JobStreams(_http))),
             "websocket": FullOrigin(AuthMiddlewareStack(URLRouter([path("ws/live/", LiveConsumer.as_asgi())]))),
         }
     ),

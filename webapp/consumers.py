@@ -33,7 +33,7 @@ from jobs.files.tail import LogTails, log_topic_parts, topic_log
 from jobs.queries.jobs import visible_jobs
 from webapp.metrics import WEBSOCKETS
 
-__all__ = ["FullOrigin", "LiveConsumer", "may_see"]
+__all__ = ["FullOrigin", "LiveConsumer", "hub_of_this_loop", "may_see"]
 
 NOT_LOGGED_IN = 4401
 NOT_ALLOWED = 4403
@@ -79,7 +79,7 @@ class LiveConsumer(AsyncWebsocketConsumer):
         if not self.scope["user"].is_authenticated:
             await self.close(NOT_LOGGED_IN)
             return
-        self.hub = _hub_of_this_loop()
+        self.hub = hub_of_this_loop()
         self.tails = _tails.setdefault(asyncio.get_running_loop(), LogTails())
         steps = [
             self._send_frames(),
@@ -190,7 +190,7 @@ def _parsed(text: str | None) -> Any:
         return None
 
 
-def _hub_of_this_loop() -> Hub:
+def hub_of_this_loop() -> Hub:
     loop = asyncio.get_running_loop()
     if loop not in _hubs:
         _hubs[loop] = Hub(database_sync_to_async(current_seqs), _broker_events)

@@ -21,12 +21,12 @@ from jobs.files.result import log_chunks, result_name
 from jobs.files.search import MAX_NEEDLE, Match, Matches, search_logs
 from jobs.files.tail import log_topic
 
-__all__ = ["JobLogDownload", "JobLogFiles", "JobLogLines", "JobLogSearch", "JobLogs"]
+__all__ = ["JobLogDownload", "JobLogFiles", "JobLogLines", "JobLogSearch", "JobLogs", "rank_field"]
 
 _MAX_OFFSET = 2**62
 
 
-def _rank(absent: str) -> serializers.CharField:
+def rank_field(absent: str) -> serializers.CharField:
     return serializers.CharField(
         default="", allow_blank=True, max_length=128, help_text=f"Rank id or number; absent: {absent}."
     )
@@ -37,7 +37,7 @@ def _offset(help_text: str) -> serializers.IntegerField:
 
 
 class LogQuery(serializers.Serializer[Any]):
-    rank = _rank("rank 0")
+    rank = rank_field("rank 0")
     stream = serializers.ChoiceField(STREAMS, default="stdout")
     after = _offset("Byte offset; absent: the end of the log.")
 
@@ -56,7 +56,7 @@ class _AttemptQuery(serializers.Serializer[Any]):
 
 
 class LinesQuery(_AttemptQuery):
-    rank = _rank("rank 0")
+    rank = rank_field("rank 0")
     stream = serializers.ChoiceField(STREAMS, default="stdout")
     after = _offset("Lines from this offset, the beginning of one.")
     before = _offset("Lines up to this offset. Neither: the end.")
@@ -103,7 +103,7 @@ class LogFileOutput(serializers.Serializer[Log]):
 
 
 class SearchQuery(_AttemptQuery):
-    rank = _rank("all ranks")
+    rank = rank_field("all ranks")
     stream = serializers.ChoiceField(["", *STREAMS], default="", help_text="Absent: both.")
     q = serializers.CharField(max_length=MAX_NEEDLE, trim_whitespace=False, help_text="a to z match A to Z.")
     number = serializers.IntegerField(default=1, min_value=1, max_value=2**31 - 1, help_text="Which match to find.")
@@ -124,7 +124,7 @@ class LogSearchOutput(serializers.Serializer[Matches]):
 
 
 class DownloadQuery(_AttemptQuery):
-    rank = _rank("all logs, as a zip file")
+    rank = rank_field("all logs, as a zip file")
     stream = serializers.ChoiceField(STREAMS, default="stdout")
 
 

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from jobs.api import bulk, cluster, curves, groups, insights, logs, usage, validation_views, views
+from jobs.api import bulk, cluster, curves, groups, insights, logs, stream, usage, validation_views, views
 
 urlpatterns = [
     path("cluster/", cluster.Cluster.as_view(), name="cluster"),
@@ -26,6 +26,7 @@ urlpatterns = [
     path("jobs/<int:job>/ranks/", views.JobRanks.as_view(), name="job-ranks"),
     path("jobs/<int:job>/events/", views.JobEvents.as_view(), name="job-events"),
     path("jobs/<int:job>/metrics/", views.JobMetrics.as_view(), name="job-metrics"),
+    path("jobs/<int:job>/stream/", stream.JobStream.as_view(), name="job-stream"),
     path("jobs/<int:job>/logs/", logs.JobLogs.as_view(), name="job-logs"),
     path("jobs/<int:job>/logs/files/", logs.JobLogFiles.as_view(), name="job-log-files"),
     path("jobs/<int:job>/logs/lines/", logs.JobLogLines.as_view(), name="job-log-lines"),

@@ -6,7 +6,7 @@
     for line in job.logs(follow=True):
         print(line)
 
-Names below are loaded when they are first used: importing this loads neither torch nor httpx.
+Names below are loaded when they are first used: importing this loads neither torch nor what speaks HTTP.
 """
 
 from importlib import import_module

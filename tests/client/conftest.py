@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tidepool.client import api
 from tidepool.client.api import Client
 from tidepool.client.config import Profile, profiles
 from tidepool.client.http import Connection
+from tidepool.client.wire import NeverSent, Request, Response, Transport, TransportError
 
 from accounts.tokens import make_token
 from tests.scene import Scene
@@ -31,13 +33,38 @@ def _no_login_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.delenv(f"TIDEPOOL_{name}", raising=False)
 
 
+def over(transport: httpx.BaseTransport) -> Transport:
+    """Requests of the client by one of httpx's transports, which can call a site in this process, or play one."""
+    sender = httpx.Client(transport=transport)
+
+    def send(request: Request) -> Response:
+        headers, content = dict(request.headers), None
+        if request.body is not None:
+            content = b"".join(request.body.pieces())
+            assert len(content) == request.body.length
+            headers = {"Content-Type": request.body.media_type, **headers}
+        try:
+            answer = sender.request(request.method, URL + request.target, headers=headers, content=content)
+        except httpx.ConnectError as error:
+            raise NeverSent(str(error)) from error
+        except httpx.TransportError as error:
+            raise TransportError(str(error)) from error
+        return Response(answer.status_code, answer.reason_phrase, answer.headers, BytesIO(answer.content), lambda _: 0)
+
+    return send
+
+
+def over_wsgi() -> Transport:
+    transport: Any = httpx.WSGITransport(app=WSGIHandler(), raise_app_exceptions=True)
+    return over(transport)
+
+
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     # A request would close the connection to the database, with the test's transaction.
     for signal in (request_started, request_finished):
         signal.disconnect(close_old_connections)
-    transport: Any = httpx.WSGITransport(app=WSGIHandler(), raise_app_exceptions=True)
-    monkeypatch.setattr(api, "Connection", partial(Connection, transport=transport, tries_for=0.0))
+    monkeypatch.setattr(api, "Connection", partial(Connection, transport=over_wsgi(), tries_for=0.0))
     yield
     for signal in (request_started, request_finished):
         signal.connect(close_old_connections)

@@ -6,12 +6,9 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
-import httpx
 import pytest
-from django.core.handlers.wsgi import WSGIHandler
 from tidepool.cli import account, follow
 from tidepool.cli.app import COMMANDS, cli
 from tidepool.cli.completion import job_numbers, names_of
@@ -21,7 +18,7 @@ from tidepool.client.http import Connection
 from accounts.models import ApiToken, DeviceGrant
 from accounts.tokens import make_token
 from jobs.models import Job
-from tests.client.conftest import URL, Call
+from tests.client.conftest import URL, Call, over_wsgi
 from tests.scene import Scene
 from tests.test_architecture import ROOT
 
@@ -37,8 +34,7 @@ def test_without_a_login_it_says_so(tidepool: Call) -> None:
 class TestLogin:
     @pytest.fixture(autouse=True)
     def _reaches_the_site(self, in_process: None, monkeypatch: pytest.MonkeyPatch) -> None:
-        transport: Any = httpx.WSGITransport(app=WSGIHandler())
-        monkeypatch.setattr(account, "Connection", partial(Connection, transport=transport, tries_for=0.0))
+        monkeypatch.setattr(account, "Connection", partial(Connection, transport=over_wsgi(), tries_for=0.0))
 
     def test_by_a_code_that_is_confirmed_in_a_browser(
         self, scene: Scene, tidepool: Call, monkeypatch: pytest.MonkeyPatch
@@ -230,8 +226,7 @@ class TestCompletion:
     def test_of_numbers_and_names_which_are_kept_a_while(
         self, logged_in: Scene, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        transport: Any = httpx.WSGITransport(app=WSGIHandler())
-        monkeypatch.setattr("tidepool.client.http.Connection", partial(Connection, transport=transport))
+        monkeypatch.setattr("tidepool.client.http.Connection", partial(Connection, transport=over_wsgi()))
         ctx, parameter = click.Context(cli), click.Argument(["job"])
 
         found = [item.value for item in job_numbers(ctx, parameter, "")]

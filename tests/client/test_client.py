@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import tidepool
 from tidepool.client.api import Client
 from tidepool.client.http import Connection
+from tidepool.client.wire import Request, Response, TransportError
 
 from core import uploads
 from jobs.models import Checkpoint, Job
@@ -56,17 +56,16 @@ def test_a_key_makes_one_job(alices: Client, script: Path) -> None:
 def test_an_answer_that_is_lost_makes_no_second_job(alices: Client, script: Path) -> None:
     """The site makes the job, and the connection is cut before the answer comes."""
     planned, lost = alices.plan(script), []
-    inner = alices.connection._client._transport
+    inner = alices.connection.transport
 
-    class Cut(httpx.BaseTransport):
-        def handle_request(self, request: httpx.Request) -> httpx.Response:
-            response = inner.handle_request(request)
-            if request.method == "POST" and not lost:
-                lost.append(request)
-                raise httpx.ReadError("cut")
-            return response
+    def cut(request: Request) -> Response:
+        response = inner(request)
+        if request.method == "POST" and not lost:
+            lost.append(request)
+            raise TransportError("cut")
+        return response
 
-    alices.connection = Connection(alices.profile, transport=Cut(), sleep=lambda seconds: None)
+    alices.connection = Connection(alices.profile, transport=cut, sleep=lambda seconds: None)
     job = alices.send(planned)
     assert lost
     assert [row.pk for row in Job.objects.filter(name=planned.name)] == [job.id]

@@ -19,6 +19,8 @@ from tidepool.client.http import Connection
 from tidepool.client.skew import skew
 from tidepool.version import VERSION, VERSION_HEADER
 
+from tests.client.conftest import over
+
 Answer = Callable[[httpx.Request], httpx.Response]
 
 
@@ -39,7 +41,7 @@ class Site:
 
     def connection(self) -> Connection:
         return Connection(
-            Profile("http://site", "secret"), sleep=self.slept.append, transport=httpx.MockTransport(self)
+            Profile("http://site", "secret"), sleep=self.slept.append, transport=over(httpx.MockTransport(self))
         )
 
 
@@ -80,7 +82,7 @@ def test_what_cannot_have_been_done_is_sent_again(first: httpx.Response | Except
 
 def test_it_gives_up() -> None:
     site = Site(REFUSED)
-    connection = Connection(Profile("http://site", ""), tries_for=0.0, transport=httpx.MockTransport(site))
+    connection = Connection(Profile("http://site", ""), tries_for=0.0, transport=over(httpx.MockTransport(site)))
     with pytest.raises(Unreachable):
         connection.get("me/")
 
@@ -122,7 +124,7 @@ def test_lists_are_read_over_their_pages() -> None:
 
 def test_an_unknown_certificate_is_named_with_what_to_do() -> None:
     site = Site(httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] self-signed certificate"))
-    connection = Connection(Profile("http://site", ""), tries_for=0.0, transport=httpx.MockTransport(site))
+    connection = Connection(Profile("http://site", ""), tries_for=0.0, transport=over(httpx.MockTransport(site)))
     with pytest.raises(Unreachable, match="--ca-file"):
         connection.get("me/")
 

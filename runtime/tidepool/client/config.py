@@ -6,7 +6,6 @@ The only module of the client that reads the environment. The file is `~/.config
 
 import json
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ __all__ = [
     "completion_shell",
     "config_file",
     "profiles",
+    "proxy_of",
     "resolve",
     "wants_colour",
 ]
@@ -72,6 +72,8 @@ def config_file() -> Path:
 
 def profiles() -> Profiles:
     """Raises InvalidRequest where the file is no TOML of ours."""
+    import tomllib
+
     file = config_file()
     try:
         found = tomllib.loads(file.read_text()).get("profiles", {})
@@ -108,6 +110,19 @@ def checked_url(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InvalidRequest(f"{url!r} is no address of a site: give it as https://tidepool.example.org.")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+
+def proxy_of(url: str) -> str:
+    """The address of the proxy that the environment names for this site; "": none."""
+    if not any(name.lower().endswith("_proxy") for name in os.environ):
+        return ""
+    from urllib.request import getproxies_environment, proxy_bypass  # takes as long as all of this file
+
+    parts = urlsplit(url)
+    proxies = getproxies_environment()
+    if proxy_bypass(parts.netloc):
+        return ""
+    return proxies.get(parts.scheme) or proxies.get("all") or ""
 
 
 def wants_colour() -> bool:

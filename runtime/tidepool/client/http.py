@@ -7,11 +7,13 @@ is sent again only where it cannot have arrived.
 import logging
 import os
 import ssl
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
 
 from tidepool.client.config import Profile
 from tidepool.client.errors import (
@@ -25,17 +27,8 @@ from tidepool.client.errors import (
     WrongVersion,
 )
 from tidepool.client.skew import advice, skew
+from tidepool.client.wire import NeverSent, Request, Response, Transport, TransportError, Wire, body_of
 from tidepool.version import VERSION, VERSION_HEADER
-
-# httpx would load rich and pygments for a command line of its own, which takes longer than httpx itself.
-_MAIN = "httpx._main"
-if "httpx" not in sys.modules:
-    sys.modules[_MAIN] = None  # type: ignore[assignment]  # so that importing it fails, which httpx provides for
-    import httpx
-
-    del sys.modules[_MAIN]
-else:
-    import httpx
 
 __all__ = ["Connection", "new_key"]
 
@@ -44,10 +37,7 @@ logger = logging.getLogger(__name__)
 #: Seconds that a request is tried again for, and the longest wait between two.
 TRIES_FOR = 20.0
 _LONGEST_WAIT = 4.0
-_TIMEOUT = httpx.Timeout(30.0, connect=5.0, write=120.0)
 _BUSY = frozenset({502, 503, 504})
-#: Nothing of such a request has arrived.
-_NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _BY_STATUS: dict[int, type[TidepoolError]] = {401: NotLoggedIn, 403: NotAllowed, 404: NotFound, 409: Conflict}
 
 
@@ -66,25 +56,22 @@ class Connection:
         tries_for: float = TRIES_FOR,
         timeout: float | None = None,
         sleep: Callable[[float], None] = time.sleep,
-        transport: httpx.BaseTransport | None = None,
+        transport: Transport | None = None,
     ) -> None:
         self.url = profile.url
         self._tries_for, self._sleep = tries_for, sleep
-        headers = {"User-Agent": f"tidepool/{VERSION}", "Accept": "application/json"}
-        if profile.token:
-            headers["Authorization"] = f"Bearer {profile.token}"
-        self._client = httpx.Client(
-            base_url=f"{profile.url}/api/v1/",
-            headers=headers,
-            timeout=timeout or _TIMEOUT,
-            verify=_certificates(profile),
-            transport=transport,
-            event_hooks={"response": [self._compare_versions]},
-        )
+        self._headers = {
+            "Host": urlsplit(profile.url).netloc,
+            "User-Agent": f"tidepool/{VERSION}",
+            "Accept": "application/json",
+            **({"Authorization": f"Bearer {profile.token}"} if profile.token else {}),
+        }
+        self.transport = transport or Wire(profile.url, partial(_certificates, profile), seconds=timeout)
         self._is_skew_told = False
 
     def close(self) -> None:
-        self._client.close()
+        if isinstance(self.transport, Wire):
+            self.transport.close()
 
     def get(self, path: str, **params: Any) -> Any:
         """JSON of an address below `/api/v1/`; parameters that are None are left out."""
@@ -114,28 +101,50 @@ class Connection:
         except ValueError:
             raise Unreachable(f"{self.url} does not answer as Tidepool does: check the address.") from None
 
-    def request(self, method: str, path: str, *, key: str | None = None, **sent: Any) -> httpx.Response:
-        """key: an idempotency key, by which the site does it once however often it comes."""
-        headers: dict[str, str] = {**sent.pop("headers", {}), **({"Idempotency-Key": key} if key else {})}
-        may_repeat = method in ("GET", "HEAD") or key is not None
-        response = self._repeated(lambda: self._client.request(method, path, headers=headers, **sent), may_repeat)
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        key: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        **body: Any,
+    ) -> Response:
+        """key: an idempotency key, by which the site does it once however often it comes. body: see `body_of`."""
+        asked = self._asked(method, path, params, {**(headers or {}), **({"Idempotency-Key": key} if key else {})})
+        asked = replace(asked, body=body_of(**body))
+
+        def send() -> Response:
+            response = self.transport(asked)
+            response.read()
+            return response
+
+        response = self._repeated(send, method in ("GET", "HEAD") or key is not None)
         raise_for(response)
         return response
 
     @contextmanager
-    def stream(self, path: str, params: Mapping[str, Any]) -> Iterator[httpx.Response]:
-        """A download, whose connection alone is tried again."""
-        request = self._client.build_request("GET", path, params=dict(params))
-        response = self._repeated(lambda: self._client.send(request, stream=True), may_repeat=True)
+    def stream(
+        self,
+        path: str,
+        params: Mapping[str, Any],
+        *,
+        headers: Mapping[str, str] | None = None,
+        seconds: float | None = None,
+    ) -> Iterator[Response]:
+        """A download, whose connection alone is tried again. seconds: that may pass between two pieces."""
+        asked = replace(self._asked("GET", path, params, headers or {}), seconds=seconds)
+        response = self._repeated(lambda: self.transport(asked), may_repeat=True)
         try:
-            if response.is_error:
-                response.read()
             raise_for(response)
             yield response
+        except TransportError as error:
+            raise _unreachable(self.url, error) from error
         finally:
             response.close()
 
-    def _compare_versions(self, response: httpx.Response) -> None:
+    def _compare_versions(self, response: Response) -> None:
         """Warn once of another version. Raises WrongVersion where it is too far from ours."""
         sites = response.headers.get(VERSION_HEADER, VERSION)
         difference = skew(VERSION, sites)
@@ -145,18 +154,28 @@ class Connection:
             self._is_skew_told = True
             logger.warning("%s", advice(VERSION, sites, self.url))
 
-    def _repeated(self, send: Callable[[], httpx.Response], may_repeat: bool) -> httpx.Response:
+    def _asked(self, method: str, path: str, params: Mapping[str, Any] | None, headers: Mapping[str, str]) -> Request:
+        """path: below `/api/v1/`, or a whole address as pages of lists name their neighbours."""
+        parts = urlsplit(path)
+        prefix = "" if parts.scheme else f"{urlsplit(self.url).path}/api/v1/"
+        question = urlencode({name: _text(value) for name, value in (params or {}).items() if value is not None})
+        question = "&".join(part for part in (parts.query, question) if part)
+        target = quote(f"{prefix}{parts.path}", safe="/%:~") + (f"?{question}" if question else "")
+        return Request(method, target, {**self._headers, **headers})
+
+    def _repeated(self, send: Callable[[], Response], may_repeat: bool) -> Response:
         ends, wait = time.monotonic() + self._tries_for, 0.25
         while True:
             problem: Exception | None = None
             try:
                 response = send()
+                self._compare_versions(response)
                 # 429: the site has refused it before it did anything.
                 if response.status_code != 429 and not (may_repeat and response.status_code in _BUSY):
                     return response
                 pause = float(response.headers.get("Retry-After") or wait)
-            except httpx.TransportError as error:
-                if not (may_repeat or isinstance(error, _NEVER_SENT)):
+            except TransportError as error:
+                if not (may_repeat or isinstance(error, NeverSent)):
                     raise _unreachable(self.url, error, sent=True) from error
                 problem, pause = error, wait * (0.5 + os.urandom(1)[0] / 256)
             if time.monotonic() + pause > ends:
@@ -167,7 +186,7 @@ class Connection:
             wait = min(2 * wait, _LONGEST_WAIT)
 
 
-def raise_for(response: httpx.Response) -> None:
+def raise_for(response: Response) -> None:
     """Raise the error that a refusal stands for."""
     if response.is_success:
         return
@@ -175,29 +194,30 @@ def raise_for(response: httpx.Response) -> None:
         said = response.json()
         message, code, fields = str(said["error"]), str(said.get("code", "")), said.get("fields") or {}
     except (ValueError, KeyError, TypeError):
-        message, code, fields = f"The site answered {response.status_code} {response.reason_phrase}.", "", {}
-    if response.is_redirect:
+        message, code, fields = f"The site answered {response.status_code} {response.reason}.", "", {}
+    if 300 <= response.status_code < 400:
         raise Unreachable(f"The site sends on to {response.headers.get('location')}: log in with that address.")
     if response.status_code == 401:
         raise NotLoggedIn(f"{message} `tidepool login`", code=code)
     if kind := _BY_STATUS.get(response.status_code):
         raise kind(message, code=code)
-    if response.is_client_error and response.status_code != 429:
+    if 400 <= response.status_code < 500 and response.status_code != 429:
         raise InvalidRequest(message, code=code, fields=fields)
     raise Unreachable(message, code=code)
 
 
-def _certificates(profile: Profile) -> ssl.SSLContext | bool:
-    if profile.url.startswith("http://"):
-        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody, and saves reading all certificates
-    if not profile.ca_file:
-        return True
+def _certificates(profile: Profile) -> ssl.SSLContext:
+    """The system's, or those of the file alone."""
     try:
-        return ssl.create_default_context(cafile=profile.ca_file)
+        return ssl.create_default_context(cafile=profile.ca_file or None)
     except OSError as error:
         raise InvalidRequest(
             f"The certificates in {profile.ca_file} cannot be read ({error}): check --ca-file."
         ) from error
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _unreachable(url: str, error: Exception, *, sent: bool = False) -> Unreachable:

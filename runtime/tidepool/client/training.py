@@ -6,7 +6,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from tidepool.client.errors import JobFailed, MissingPackage, NotAllowed, NotFound, TidepoolError
+from tidepool.client.errors import JobFailed, MissingPackage, NotAllowed, TidepoolError
+from tidepool.client.following import Follower, asked, info_of
 from tidepool.client.http import Connection, new_key
 from tidepool.client.rows import (
     Checkpoint,
@@ -27,14 +28,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Job", "info_of"]
 
-#: Seconds between two looks while something is followed: soon after news, later while there is none.
-_SOONEST, _LATEST = 0.2, 1.0
+#: Of what is waited for with a limit the last seconds are asked for: a stream may be silent for as long.
+_BY_ASKING_SECONDS, _PAUSE_SECONDS = 5.0, 0.2
 #: Bytes of received parts, and how many are there in all; None: not known.
 Progress = Callable[[int, int | None], object]
-
-
-def info_of(values: dict[str, Any]) -> JobInfo:
-    return of(JobInfo, {**values, "reason": of(Reason, values["reason"])})
 
 
 class Job:
@@ -64,7 +61,7 @@ class Job:
         return self.info.state
 
     def refresh(self) -> JobInfo:
-        self._info = info_of(self._connection.get(self._path()))
+        self._info = asked(self._connection, self.id)
         return self._info
 
     # --- what is asked of it ------------------------------------------------------------------------------------------
@@ -98,12 +95,20 @@ class Job:
 
         check: whether to raise JobFailed.
         """
-        ends, pause = None if timeout is None else time.monotonic() + timeout, _SOONEST
+        ends = None if timeout is None else time.monotonic() + timeout
+
+        def left() -> float:
+            return float("inf") if ends is None else ends - time.monotonic()
+
+        if left() > _BY_ASKING_SECONDS:
+            for news in Follower(self._connection, self.id, logs=False).news():
+                self._info = news if isinstance(news, JobInfo) else self._info
+                if left() < _BY_ASKING_SECONDS:
+                    break
         while not self.refresh().is_over:
-            if ends is not None and time.monotonic() + pause > ends:
+            if left() < _PAUSE_SECONDS:
                 raise TimeoutError(f"Job {self.id} is {self.info.state} after {timeout:g} s: {self.info.reason.text}")
-            time.sleep(pause)
-            pause = min(1.5 * pause, _LATEST)
+            time.sleep(_PAUSE_SECONDS)
         if check:
             self.raise_for_state()
         return self.info
@@ -187,52 +192,16 @@ class Job:
 
         A job that loses its rank 0, or begins another attempt, goes on in another log, from its beginning.
         """
-        place: tuple[int, str] | None = None
-        after, pause = 0, _SOONEST
-        while True:
-            # Asked before the log is read: what was written before the end is read after it.
-            is_over = not follow or self.refresh().is_over
-            if follow:
-                watch(self.info)
-            newest = self._newest_log(rank, stream)
-            if newest is not None and newest != place:
-                if place is not None:
-                    yield from (line for _, line in self._read(place, stream, after, with_unfinished=True))
-                place, after = newest, 0
-            pause = min(1.1 * pause, _LATEST)
-            if place is not None:
-                for behind, line in self._read(place, stream, after, with_unfinished=is_over):
-                    after, pause = behind, _SOONEST
-                    yield line
-            if is_over:
-                return
-            time.sleep(pause)
-
-    def _newest_log(self, rank: int | str | None, stream: str) -> tuple[int, str] | None:
-        """Attempt and member; None while it has not started."""
-        try:
-            found = self._connection.get(self._path("logs/lines/"), rank=rank, stream=stream, before=0)
-        except NotFound:
-            self.refresh()  # raises where it is the job that is not there
-            return None
-        return found["attempt"], found["rank"]
-
-    def _read(
-        self, place: tuple[int, str], stream: str, after: int, *, with_unfinished: bool
-    ) -> Iterator[tuple[int, LogLine]]:
-        """Each line, after the place behind the piece that it came in, up to the present end of the log."""
-        attempt, member = place
-        while True:
-            found = self._connection.get(
-                self._path("logs/lines/"), attempt=attempt, rank=member, stream=stream, after=after
-            )
-            rest = [found["unfinished"]] if with_unfinished and found["unfinished"] else []
-            is_end = found["next"] == after or found["next"] >= found["size"] or bool(rest)
-            after = found["next"]
-            for line in [*found["lines"], *rest]:
-                yield after, LogLine("".join(span["text"] for span in line["spans"]), attempt, member)
-            if is_end:
-                return
+        follower = Follower(self._connection, self.id, rank, stream)
+        if not follow:
+            yield from follower.lines(is_over=True)
+            return
+        for news in follower.news():
+            if isinstance(news, JobInfo):
+                self._info = news
+                watch(news)
+            elif isinstance(news, LogLine):
+                yield news
 
     def value(self, *, timeout: float | None = None, raw: bool = False) -> Any:
         """What rank 0 of a submitted function returned, once it is over; None of a script.

@@ -1,0 +1,87 @@
+"""`/api/v1/jobs/{id}/stream/`: what becomes of a job, as server-sent events."""
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from django.http import HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+
+from core.errors import field_error
+from core.rest import StrictJSONRenderer, signed_in, validated
+from jobs.api.logs import rank_field
+from jobs.api.views import JobView
+from jobs.files.logs import STREAMS
+from jobs.queries.following import Following, Place, place_of
+
+__all__ = ["MEDIA_TYPE", "STREAMS_KEY", "JobStream", "Streams"]
+
+MEDIA_TYPE = "text/event-stream"
+#: Where an ASGI scope holds who sends streams.
+STREAMS_KEY = "tidepool.streams"
+
+
+class Streams(Protocol):
+    def take(self, following: Following) -> None:
+        """Send it once this request is answered. Raises TooMany where there is no room."""
+
+
+class StreamQuery(serializers.Serializer[Any]):
+    rank = rank_field("rank 0")
+    stream = serializers.ChoiceField(STREAMS, default="stdout")
+    logs = serializers.BooleanField(default=True, help_text="Whether lines of the log are wanted.")
+    metrics = serializers.BooleanField(default=True, help_text="Whether points of the metrics are wanted.")
+
+
+class _EventRenderer(StrictJSONRenderer):
+    """Who asks for nothing but events is refused in JSON all the same."""
+
+    media_type = MEDIA_TYPE
+    format = "events"
+
+
+class JobStream(JobView):
+    renderer_classes = [StrictJSONRenderer, _EventRenderer]
+
+    @extend_schema(
+        parameters=[
+            StreamQuery,
+            OpenApiParameter("Last-Event-ID", str, OpenApiParameter.HEADER, description="Go on behind this event."),
+        ],
+        responses={(200, MEDIA_TYPE): OpenApiTypes.STR},
+    )
+    def get(self, request: Request, job: int) -> HttpResponseBase:
+        """Follow it to its end, by server-sent events.
+
+        `state`: the job, at first and whenever it has changed. `log`: `attempt`, `rank` and `lines`, of which none is
+        doubled or left out; a job that begins another attempt goes on in another log. `metrics`: `points`; a step that
+        is made again after a restart is not told again. `end`: it is over, and all has been told. The connection ends
+        after a minute, or sooner: send the `id` of the last event as `Last-Event-ID`, as browsers do.
+        """
+        asked = validated(StreamQuery, request.query_params)
+        text = request.headers.get("Last-Event-ID", "")
+        place = place_of(text) if text else Place()
+        if place is None:
+            raise field_error("Last-Event-ID", "This is the id of no event: leave it out to begin at the beginning.")
+        following = Following(signed_in(request), self.get_object().pk, place, **asked)
+        streams: Streams | None = getattr(request._request, "scope", {}).get(STREAMS_KEY)
+        if streams is not None:
+            streams.take(following)
+            response: HttpResponseBase = HttpResponse(content_type=MEDIA_TYPE)
+        else:  # WSGI, where a stream would hold a thread: what there is now, and the client comes again
+            response = StreamingHttpResponse(_present(following), content_type=MEDIA_TYPE)
+        response["Cache-Control"] = "private, no-store, no-transform"
+        response["X-Accel-Buffering"] = "no"
+        return response
+
+
+def _present(following: Following) -> Iterator[str]:
+    told = following.look()
+    while following.has_more:
+        told += following.read()
+        for each in told:
+            yield each.as_text()
+        told = []
