@@ -134,6 +134,14 @@ def _of_other(words: str) -> Callable[[Params], str]:
     return lambda params: words.format(other=label(params["others"][0]), **params)
 
 
+def _goodput(params: Params) -> str:
+    sentence = f"{params['next']} would make it {params['faster']} % faster"
+    if "others" not in params:
+        return sentence
+    more, other = gpus(params["other_more"]), label(params["others"][0])
+    return f"{sentence}, and the last {more} of {other} make that one {params['other_faster']} % faster"
+
+
 def _ahead(params: Params) -> str:
     [ahead] = params["others"]
     return f"{label(ahead)} waits before it for {gpus(ahead['min_slots'])}"
@@ -370,6 +378,10 @@ SENTENCES: dict[str, str | Callable[[Params], str]] = {
     "kept_of_other": _share(_of_other("{other} keeps {floor}, as preemption is off")),
     "limited": _share("it keeps {floor} of the {before} that it had, as its group gives GPUs back"),
     "below_minimum": _share("it keeps what it has, though it needs {min_slots}"),
+    "goodput": _share(_goodput),
+    "knee": _share("more would make it at most {least_gain} % faster"),
+    "measured_on": _share("it was measured on {measured} at most, and is offered up to twice as many"),
+    "unmeasured": _share("nothing was measured yet of how fast it is on more"),
     "ahead": _share(_ahead),
     "protected": _share("kept, as its group stops no training in its first {minimum_run_seconds} s"),
     "pinned": _pinned,

@@ -23,12 +23,12 @@ from fractions import Fraction
 from scheduling.backfill import Reservation, Spoken, reserve
 from scheduling.entitlement import Claimant, GroupEntitlement, SlotClass, deserved, whole
 from scheduling.flow import Flow, flow
+from scheduling.goodput import GoodputDivision
 from scheduling.policies import Demand, FairDivision, fair_shares, served, to_stop
 from scheduling.pool import Pool, SlotIndex, confined, sharing_groups
 from scheduling.snapshot import GroupView, SlotRef
 
 __all__ = ["WAITED_SECONDS", "Decision", "decide", "divide", "gives_way"]
-
 
 #: So long a job that needs more than its group's part waits before it has a reservation of what others may use as well.
 WAITED_SECONDS = 300.0
@@ -51,6 +51,7 @@ class Decision:
     #: Of the first job in line that waits though it would fit; None: nobody does.
     reservation: Reservation | None = None
     division: FairDivision | None = None
+    goodput: GoodputDivision | None = None
     #: Jobs that are stopped because other groups have a right to their slots. One of fixed size that has a share
     #: nevertheless starts again elsewhere.
     reclaimed: frozenset[int] = frozenset()
@@ -106,10 +107,8 @@ def _decide_without(
     group = pool.group
     capacity = max(0, room - sum(len(pool.held.get(job, ())) for job in pinned))
     demands = [demand for demand in pool.demands if demand.id not in pinned and demand.id not in held_back]
-    closed: frozenset[int] = frozenset()
-    if not group.started:
-        closed = frozenset(demand.id for demand in demands if not demand.running)
-        demands = [demand for demand in demands if demand.running]
+    closed = frozenset(demand.id for demand in demands if not (group.started or demand.running))
+    demands = [demand for demand in demands if demand.id not in closed]
     reclaimed: frozenset[int] = frozenset()
     if beside_others:
         demands, reclaimed = _reclaim(group, demands, capacity, evicted)
@@ -121,6 +120,7 @@ def _decide_without(
         shares=shares.slots,
         reservation=shares.reservation,
         division=shares.division,
+        goodput=shares.goodput,
         pinned=frozenset(pinned),
         reclaimed=reclaimed,
         closed=closed,
@@ -148,7 +148,7 @@ def _reclaim(
 
 
 def _limits(group: GroupView, running: Sequence[Demand], capacity: int) -> Mapping[int, int]:
-    if group.policy == "fairshare":
+    if group.policy in ("fairshare", "goodput"):
         asked = [replace(demand, max_slots=max(demand.kept, demand.least)) for demand in running]
         return fair_shares(asked, capacity, preemption=True)
     limits = {demand.id: demand.least for demand in running}

@@ -10,6 +10,7 @@ from math import ceil, floor
 from typing import Any
 
 from scheduling.backfill import Reservation
+from scheduling.curves import KNEE, Prospect
 from scheduling.division import Decision, gives_way
 from scheduling.group_summary import GroupSummary, OtherGroups, Served, summarize
 from scheduling.placement import Placed
@@ -79,6 +80,7 @@ class _Case:
         #: Slots that it holds and has not been told to give back.
         self.before = len(pool.held.get(demand.id, ())) + len(self.away)
         self.is_fair_share = pool.group.policy == "fairshare"
+        self.is_goodput = pool.group.policy == "goodput"
 
     @property
     def moving_off(self) -> list[str]:
@@ -118,6 +120,19 @@ class _Case:
         """Whether this group's policy may take slots from running jobs."""
         return self.decision.pool.group.preemption and self.decision.pool.group.policy != "fifo"
 
+    @property
+    def most(self) -> int:
+        """The most that it asks for, whatever of that it is offered."""
+        return self.me.max_slots if self.demand.prospect is not None else self.demand.max_slots
+
+    @property
+    def goodput_limit(self) -> str:
+        """Why it is offered no more than it has, or ""."""
+        prospect = self.demand.prospect
+        if prospect is None or prospect.limit == "maximum" or self.placed.target != self.demand.max_slots:
+            return ""
+        return prospect.limit
+
     def share(self, demand: Demand) -> int:
         return self.decision.shares.get(demand.id, 0)
 
@@ -150,7 +165,7 @@ def _share(case: _Case) -> Explanation:
         "missing": placed.missing,
         "priority": case.me.priority,
         "min_slots": demand.min_slots,
-        "max_slots": demand.max_slots,
+        "max_slots": case.most,
         **figures,
     }
     if rule := case.filling:
@@ -173,13 +188,19 @@ def _code(case: _Case, moving_off: list[str]) -> PlanReason:
     target, before = case.placed.target, case.before
     if not case.demand.running:
         return PlanReason.BACKFILLED if case.filling else PlanReason.GRANTED
-    if target < before and before > case.demand.max_slots == target:
+    if target < before and before > case.most == target:
         return PlanReason.LIMIT_CHANGED
     if moving_off:
         return PlanReason.REBALANCED
+    if (limit := case.goodput_limit) and target == before:
+        return PlanReason.AT_ITS_KNEE if limit == "knee" else PlanReason.PROFILING
     entitlement = case.decision.entitlement
     if target < before and entitlement is not None and entitlement.gives_back:
         return PlanReason.RECLAIMED_BY_OWNER
+    if case.is_goodput and target < before:
+        return PlanReason.SHRUNK_FOR_GOODPUT
+    if case.is_goodput and target > before and case.placed.claim:
+        return PlanReason.GREW_FOR_GOODPUT
     if target < before:
         return PlanReason.SHRUNK_FOR_FAIR_SHARE if case.is_fair_share else PlanReason.PREEMPTED_BY_PRIORITY
     if target > before:
@@ -211,14 +232,50 @@ def _rule(case: _Case) -> _Rule:
     """The first rule that holds, with its figures."""
     if case.kept_together > case.decision.capacity:
         return "protected", {"minimum_run_seconds": case.decision.pool.group.minimum_run_seconds}
-    if case.placed.target == case.demand.max_slots:
+    if case.goodput_limit:
+        return _limit_rule(case)
+    if case.placed.target == case.most:
         return "maximum" if case.me.elastic else "fixed", {}
-    ahead = None if case.is_fair_share and case.preemption else case.summary.ahead_of(case.demand)
+    ahead = None if (case.is_fair_share or case.is_goodput) and case.preemption else case.summary.ahead_of(case.demand)
     if ahead is not None:
         return "ahead", {"others": [case.labelled(ahead)]}
+    if case.demand.prospect is not None:
+        return "goodput", _goodput_figures(case)
     if case.first_other is None:
         return "alone", {}
     return _fair_share_rule(case) if case.is_fair_share else _in_order_rule(case)
+
+
+def _limit_rule(case: _Case) -> _Rule:
+    """It has all that it is offered, which is less than it asks for. No figure here moves with each profile."""
+    prospect = case.demand.prospect
+    assert prospect is not None
+    if case.goodput_limit == "knee":
+        return "knee", {"least_gain": round((1 / KNEE - 1) * 100)}
+    return ("measured_on", {"measured": prospect.measured}) if prospect.measured else ("unmeasured", {})
+
+
+def _goodput_figures(case: _Case) -> Params:
+    """What its next step up would give it, and what as little gives another one, in percent of speed."""
+    target, prospect, division = case.placed.target, case.demand.prospect, case.decision.goodput
+    assert prospect is not None
+    assert division is not None
+    after = next((size for size in prospect.sizes if size > target), prospect.most)
+    figures: Params = {"next": after, "faster": _faster(prospect, target, after)}
+    step = next((one for one in division.last if one.job != case.demand.id), None)
+    if step is not None:
+        other = case.decision.demands[case.summary.places[step.job]]
+        assert other.prospect is not None
+        figures |= {
+            "others": [case.labelled(other)],
+            "other_more": step.after - step.before,
+            "other_faster": _faster(other.prospect, step.before, step.after),
+        }
+    return figures
+
+
+def _faster(prospect: Prospect, before: int, after: int) -> int:
+    return round((prospect.speedup(after) / prospect.speedup(before) - 1) * 100)
 
 
 def _fair_share_rule(case: _Case) -> _Rule:
@@ -367,7 +424,7 @@ def _in_line(case: _Case) -> Explanation:
     """It is the next to start: `taken` slots are out of its reach, and what remains is less than its minimum."""
     need, first = case.demand.min_slots, case.first_other
     by_priority = case.decision.pool.group.policy == "priority" and case.preemption
-    if (division := case.decision.division) and case.preemption:
+    if (division := case.decision.division or case.decision.goodput) and case.preemption:
         # Who gives way keeps nothing from it.
         taken = sum(
             floor
@@ -378,7 +435,7 @@ def _in_line(case: _Case) -> Explanation:
         taken = case.summary.firm[case.me.priority] if by_priority else case.others.slots
     # More than the capacity only while no job may be stopped.
     capacity = max(case.decision.capacity, taken)
-    message = "in_line_for_minimums" if case.is_fair_share and case.preemption else "in_line"
+    message = "in_line_for_minimums" if division and case.preemption else "in_line"
     figures = {"missing": need - (capacity - taken), "min_slots": need, "taken": taken, "capacity": capacity}
     code = _waits_for_group(case) or PlanReason.WAITING_FOR_SLOTS
     if by_priority and first is not None and first.priority > case.me.priority:

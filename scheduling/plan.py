@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from scheduling.snapshot import SlotRef
 
-__all__ = ["Explanation", "JobPlan", "Plan", "PlanReason"]
+__all__ = ["BatchPlan", "Explanation", "GroupPlan", "JobPlan", "Plan", "PlanReason"]
 
 
 class PlanReason(StrEnum):
@@ -27,6 +27,10 @@ class PlanReason(StrEnum):
     REBALANCED = "REBALANCED"
     UNCHANGED = "UNCHANGED"
     LIMIT_CHANGED = "LIMIT_CHANGED"
+    GREW_FOR_GOODPUT = "GREW_FOR_GOODPUT"
+    SHRUNK_FOR_GOODPUT = "SHRUNK_FOR_GOODPUT"
+    AT_ITS_KNEE = "AT_ITS_KNEE"
+    PROFILING = "PROFILING"
 
 
 @dataclass(slots=True)
@@ -34,6 +38,28 @@ class Explanation:
     code: PlanReason
     #: `message` names the rule that decided; the other params are its figures and names. JSON values only.
     params: dict[str, Any]
+
+
+class BatchPlan(NamedTuple):
+    """A prediction, for words: rank 0 decides, with newer figures."""
+
+    #: Samples of a step, of a rank's micro-batch, and micro-batches beside the last one.
+    batch: int
+    micro_batch: int
+    accumulation: int
+    #: Steps at the job's own batch size per second; in all and per GPU.
+    goodput: float
+    goodput_per_gpu: float
+
+
+class GroupPlan(NamedTuple):
+    """How well a group under policy goodput is divided."""
+
+    group: str
+    #: Of what its slots are worth at the best, the part that is missing at most.
+    gap: float
+    #: What a further slot would be worth.
+    price: float
 
 
 @dataclass(slots=True)
@@ -56,9 +82,13 @@ class JobPlan:
     above_part: bool = False
     #: Of a job that has a reservation: slots that it is to have, as far as it is known which.
     reserved: tuple[SlotRef, ...] = ()
+    #: Of a job with a profile, on its target.
+    batch: BatchPlan | None = None
 
 
 @dataclass(frozen=True)
 class Plan:
     #: One line for every job of the snapshot, in order of job id.
     jobs: tuple[JobPlan, ...]
+    #: Groups under policy goodput, in order of name.
+    groups: tuple[GroupPlan, ...] = ()

@@ -15,9 +15,12 @@ from itertools import chain, groupby
 from operator import attrgetter
 
 from scheduling.backfill import Reservation, Rule, Spoken, reserve
+from scheduling.curves import Prospect
+from scheduling.goodput import Bid, GoodputDivision, bid_weight, goodput_division
 from scheduling.snapshot import GroupView
 
 __all__ = [
+    "SETTLED_SECONDS",
     "Demand",
     "FairDivision",
     "Shares",
@@ -30,6 +33,9 @@ __all__ = [
     "shares_of",
     "to_stop",
 ]
+
+#: Under policy goodput, so long targets are kept while nothing happens.
+SETTLED_SECONDS = 10.0
 
 _ID, _SUBMITTED_AT, _PRIORITY = attrgetter("id"), attrgetter("submitted_at"), attrgetter("priority")
 
@@ -62,6 +68,11 @@ class Demand:
     loses: float = 0.0
     #: False: stopped, it begins from nothing.
     continues: bool = True
+    #: Under policy goodput: what GPUs are worth to an elastic job (`max_slots` is then the most that it is offered),
+    #: GPU-seconds that it has used, and what it shall have by the plan before.
+    prospect: Prospect | None = None
+    gpu_seconds: float = 0.0
+    target: int | None = None
 
     @property
     def kept(self) -> int:
@@ -90,6 +101,8 @@ class Shares:
     reservation: Reservation | None
     #: How fair share divides; None under other policies.
     division: "FairDivision | None" = None
+    #: How goodput divides.
+    goodput: GoodputDivision | None = None
 
 
 def by_priority(demands: Iterable[Demand]) -> list[Demand]:
@@ -141,6 +154,8 @@ def served(group: GroupView, demands: Iterable[Demand], capacity: int, *, now: f
     if group.policy == "fairshare":
         division = fair_division(demands, capacity, preemption=group.preemption, now=now)
         return Shares(division.shares, division.reservation, division)
+    if group.policy == "goodput":
+        return _by_goodput(group, demands, capacity, now)
     if group.policy == "priority" and group.preemption:
         return _by_priority_with_preemption(demands, capacity, now)
     # First come (by submission or priority), first served: nobody is ever shrunk or stopped.
@@ -285,11 +300,7 @@ def fair_division(demands: Sequence[Demand], capacity: int, *, preemption: bool,
     goes to the largest fractions, of equal ones to who is served first.
     """
     least, reservation = _floors(demands, capacity, preemption=preemption, now=now)
-    # Without preemption growth is for good: nobody behind the first in line may take what that one needs.
-    ahead = len(demands)
-    if reservation is not None and not preemption:
-        ahead = next(place for place, demand in enumerate(demands) if demand.id == reservation.job)
-    most = {d.id: d.max_slots if place < ahead else least[d.id] for place, d in enumerate(demands) if d.id in least}
+    most = _most(demands, least, reservation, preemption=preemption)
     unclamped = [demand for demand in demands if demand.id in least]
     left = min(capacity, sum(most.values()))
     shares: dict[int, int] = {}
@@ -315,6 +326,16 @@ def fair_division(demands: Sequence[Demand], capacity: int, *, preemption: bool,
     priority = sum(demand.priority for demand in unclamped)
     by_priority = frozenset(demand.id for demand in unclamped)
     return FairDivision(shares, least, by_priority, priority, left, reservation)
+
+
+def _most(
+    demands: Sequence[Demand], least: Mapping[int, int], reservation: Reservation | None, *, preemption: bool
+) -> dict[int, int]:
+    """Without preemption growth is for good: nobody behind the first in line may take what that one needs."""
+    ahead = len(demands)
+    if reservation is not None and not preemption:
+        ahead = next(place for place, demand in enumerate(demands) if demand.id == reservation.job)
+    return {d.id: d.max_slots if place < ahead else least[d.id] for place, d in enumerate(demands) if d.id in least}
 
 
 def _floors(
@@ -376,3 +397,44 @@ def _rule_of_filling(demand: Demand, reservation: Reservation, idle: int, now: f
     if demand.id not in reservation.filling and demand.may_give_way and demand.min_slots <= idle:
         reservation.filling[demand.id] = "gives_way"
     return reservation.filling.get(demand.id)
+
+
+# --- goodput ---------------------------------------------------------------------------------------------------------
+
+
+def _by_goodput(group: GroupView, demands: Sequence[Demand], capacity: int, now: float) -> Shares:
+    """The least of each job as under fair share; what is beyond it where it is worth most."""
+    least, reservation = _floors(demands, capacity, preemption=group.preemption, now=now)
+    most = _most(demands, least, reservation, preemption=group.preemption)
+    part = [demand for demand in demands if demand.id in least]
+    if (settled := _settled(group, part, least, most, capacity, now)) is not None:
+        return Shares(settled, reservation, goodput=GoodputDivision(settled, least, 0.0, 0.0, 0.0, at_rest=True))
+    division = goodput_division([_bid(group, demand, least, most) for demand in part], capacity)
+    return Shares(division.shares, reservation, goodput=division)
+
+
+def _bid(group: GroupView, demand: Demand, least: Mapping[int, int], most: Mapping[int, int]) -> Bid:
+    prospect = demand.prospect
+    remaining = prospect.remaining_seconds if prospect is not None else None
+    weight, power = bid_weight(group.aim, demand.priority, demand.gpu_seconds, remaining)
+    has = demand.held if demand.running else None
+    floor = least[demand.id]
+    return Bid(demand.id, weight, power, floor, max(floor, most[demand.id]), has, prospect)
+
+
+def _settled(
+    group: GroupView,
+    part: Sequence[Demand],
+    least: Mapping[int, int],
+    most: Mapping[int, int],
+    capacity: int,
+    now: float,
+) -> dict[int, int] | None:
+    """The targets of the plan before, where nothing has happened since that they depend on. None: decide anew."""
+    if group.shared_at is None or now >= group.shared_at + SETTLED_SECONDS:
+        return None
+    targets = {demand.id: demand.target or 0 for demand in part if demand.running}
+    is_possible = all(least[job] <= target <= max(least[job], most[job]) for job, target in targets.items())
+    if len(targets) < len(part) or not is_possible or sum(targets.values()) > capacity:
+        return None
+    return targets

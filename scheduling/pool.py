@@ -8,6 +8,7 @@ from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from scheduling.curves import Shape, prospect_of
 from scheduling.entitlement import SlotClass
 from scheduling.policies import Demand, by_priority, by_submission
 from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
@@ -53,6 +54,8 @@ class Pool:
     stopped: frozenset[int] = frozenset()
     #: The moment of the snapshot, in Unix seconds.
     at: float = 0.0
+    #: Its hosts, where its policy asks for them.
+    shape: Shape | None = None
 
     @property
     def capacity(self) -> int:
@@ -69,6 +72,10 @@ class Pool:
         return _count(self.held)
 
     @cached_property
+    def views(self) -> dict[int, JobView]:
+        return {job.id: job for job in self.jobs}
+
+    @cached_property
     def demands(self) -> tuple[Demand, ...]:
         """What its jobs ask for, in the order in which they are served."""
         in_order = by_submission if self.group.policy == "fifo" else by_priority
@@ -82,11 +89,16 @@ class Pool:
             least = most = kept if running else job.max_slots
         elif job.id in self.displaced:
             kept += self.displaced[job.id]
+        prospect = None
+        if self.shape is not None and job.elastic:
+            prospect = prospect_of(job, self.shape, kept)
+            # Where nothing shrinks, neither does who has more than its knee.
+            most = max(least, prospect.most, 0 if self.group.preemption else min(kept, most))
         is_protected, may_give_way = job.id in self.protected, job.elastic and not self.group.minimum_run_seconds
         return Demand(
             job.id, job.priority, job.submitted_at, least, most, running, kept, is_protected,
             None, job.lasts, job.ends_at, job.gives_way_to, may_give_way,
-            job.loses(len(held) + len(away), self.at), job.continues,
+            job.loses(len(held) + len(away), self.at), job.continues, prospect, job.gpu_seconds, job.target,
         )  # fmt: skip
 
 
@@ -112,6 +124,8 @@ class SlotIndex:
     held_in: Mapping[str, Mapping[SlotClass, int]]
     #: Resource group -> classes of its slots.
     offers: Mapping[str, Sequence[SlotClass]]
+    #: Resource group -> its hosts; only of groups under policy goodput.
+    shapes: Mapping[str, Shape]
 
     def open_to(self, group: GroupView) -> Sequence[SlotClass]:
         return self.offers.get(group.resource_group, ())
@@ -133,6 +147,7 @@ class SlotIndex:
             away=self.away.get(group.name, {}),
             coming=_joined([self.coming[offered] for offered in open_to if offered in self.coming]),
             protected=self._protected(group),
+            shape=self.shapes[group.resource_group] if group.policy == "goodput" else None,
         )
 
     def beside_free(self) -> "SlotIndex":
@@ -194,7 +209,18 @@ def index_slots(snapshot: Snapshot) -> SlotIndex:
         members={group.name: tuple(members[group.name]) for group in groups},
         held_in=held_in,
         offers=offers,
+        shapes={
+            name: _shape(snapshot, name)
+            for name in sorted({group.resource_group for group in groups if group.policy == "goodput"})
+        },
     )
+
+
+def _shape(snapshot: Snapshot, resource_group: str) -> Shape:
+    offered = [slot for slot in snapshot.slots if slot.claimable and resource_group in slot.resource_groups]
+    kinds = Counter(slot.device for slot in offered)
+    sizes = Counter(slot.ref.host for slot in offered).values()
+    return Shape(tuple(sorted(sizes, reverse=True)), min(kinds, key=lambda kind: (-kinds[kind], kind), default=""))
 
 
 def _kept_in_place(

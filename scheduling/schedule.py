@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from operator import attrgetter
 
+from scheduling.curves import batch_of
 from scheduling.division import Decision, divide
 from scheduling.explain import explain
 from scheduling.group_summary import OtherGroups
 from scheduling.placement import Placed, handed_over, place
-from scheduling.plan import Explanation, JobPlan, Plan
+from scheduling.plan import BatchPlan, Explanation, GroupPlan, JobPlan, Plan
 from scheduling.pool import Pool, SlotIndex, as_left, index_slots
 from scheduling.reserved import reserved_slots
 from scheduling.snapshot import JobView, SlotRef, Snapshot
@@ -77,7 +78,13 @@ def schedule(snapshot: Snapshot) -> Plan:
     for decision, placed in result.groups:
         reasons = explain(decision, placed, result.others(decision), placed)
         lines += [_line(decision, placed, job, reasons[job]) for job in placed]
-    return Plan(jobs=tuple(sorted(lines, key=_BY_JOB)))
+    return Plan(jobs=tuple(sorted(lines, key=_BY_JOB)), groups=tuple(sorted(_group_plans(result))))
+
+
+def _group_plans(result: CycleResult) -> Iterator[GroupPlan]:
+    for decision, _ in result.groups:
+        if division := decision.goodput:
+            yield GroupPlan(decision.pool.group.name, division.gap, division.price)
 
 
 def decided(snapshot: Snapshot) -> CycleResult:
@@ -124,7 +131,15 @@ def _line(decision: Decision, found: Mapping[int, Placed], job: int, reason: Exp
         gives_way_to=placed.gives_way_to,
         above_part=placed.above_part,
         reserved=reserved_slots(decision, found) if reservation and reservation.job == job else (),
+        batch=_batch(decision, job, placed.target),
     )
+
+
+def _batch(decision: Decision, job: int, target: int) -> BatchPlan | None:
+    shape = decision.pool.shape
+    if shape is None or not target:
+        return None
+    return batch_of(decision.pool.views[job], shape, target)
 
 
 def _counted_on(pool: Pool, placed: Mapping[int, Placed]) -> set[SlotRef]:

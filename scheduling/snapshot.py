@@ -3,9 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-__all__ = ["GroupView", "JobView", "SlotRef", "SlotView", "Snapshot"]
+from tidepool.goodput.model import Bounds, NoiseScale, ThroughputParameters
 
-PolicyName = Literal["fifo", "priority", "fairshare"]
+__all__ = ["Aim", "GroupView", "JobView", "ProfileView", "SlotRef", "SlotView", "Snapshot"]
+
+PolicyName = Literal["fifo", "priority", "fairshare", "goodput"]
+#: What policy goodput is after; see `scheduling.goodput`.
+Aim = Literal["soon", "even", "used"]
 
 
 class SlotRef(NamedTuple):
@@ -28,6 +32,8 @@ class SlotView:
     held_by: int | None = None
     #: The holder has been told to give it back and still has a process in it.
     vacating: bool = False
+    #: Kind of GPU; "" where nobody said.
+    device: str = ""
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,11 @@ class GroupView:
     minimum_run_seconds: int = 0
     #: False: nothing that waits in it starts.
     started: bool = True
+    #: Under policy goodput.
+    aim: Aim = "soon"
+    #: Unix seconds: since when, under policy goodput, nothing has happened that its targets depend on. They are kept
+    #: until ten seconds later. None: decide anew.
+    shared_at: float | None = None
 
     @property
     def keeps_quota(self) -> bool:
@@ -63,6 +74,26 @@ class GroupView:
     def is_limited(self) -> bool:
         """It never has more than its quota, even alone."""
         return self.quota is not None and not self.borrows
+
+
+@dataclass(frozen=True)
+class ProfileView:
+    """What a job's ranks have measured of it, or what is known of its model."""
+
+    bounds: Bounds
+    #: By kind of GPU.
+    parameters: dict[str, ThroughputParameters] = field(default_factory=dict)
+    noise: NoiseScale | None = None
+    #: The largest size that was measured.
+    largest_ranks: int = 1
+    #: Steps at the job's own batch size that it still has to do. None: nobody knows.
+    remaining_steps: float | None = None
+    #: How long its ranks stand still when its size changes, and what a new rank needs from start to ready.
+    pause_seconds: float = 1.0
+    start_seconds: float = 0.0
+    #: How many points were measured, for sentences; and the number of this profile among the job's.
+    points: int = 0
+    revision: int = 0
 
 
 @dataclass(frozen=True)
@@ -96,6 +127,11 @@ class JobView:
     unsaved_since: float | None = field(default=None, compare=False)
     #: False: stopped, it begins from nothing; a script of fixed size that has not shown that it can be resumed.
     continues: bool = field(default=True, compare=False)
+    #: Slots that it shall have by the plan before. None: nobody says so.
+    target: int | None = None
+    #: GPU-seconds that it has used so far. Counted by us, not by the job.
+    gpu_seconds: float = 0.0
+    profile: ProfileView | None = None
 
     def loses(self, slots: int, at: float) -> float:
         """GPU-seconds of work that are lost if it is stopped now, of `slots` slots that it holds."""

@@ -76,6 +76,13 @@ PRESETS: Final = (
         "that runs.",
         {"policy": "fifo", "preemption": False},
     ),
+    Preset(
+        "goodput",
+        "Goodput: GPUs to who makes most of them",
+        "Each training is measured while it runs, and gets GPUs where they speed up the work of all most. One with "
+        "little left to do comes sooner to its end; nobody is stopped for another one.",
+        {"policy": "goodput", "preemption": True},
+    ),
 )  # fmt: skip
 
 
@@ -314,8 +321,9 @@ def _checked(problems: Problems, term: Term, value: Any) -> Any:
         case models.ManyToManyField():
             return _found_users(problems, term.column, value)
         case _ if column.choices:
-            if value not in InstanceGroup.Policy.values:
-                problems.add("policy", f"There is no such policy: use {', '.join(InstanceGroup.Policy.values)}.")
+            known = [str(choice) for choice, _ in column.flatchoices]
+            if value not in known:
+                problems.add(term.column, f"There is no such {term.column}: use {', '.join(known)}.")
         case models.CharField():
             return _checked_text(problems, column, value)
     return value

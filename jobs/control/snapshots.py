@@ -8,7 +8,7 @@ from typing import Any, cast, get_args
 from jobs.models import InstanceGroup, Job, SlotClaim
 from jobs.states import ACTIVE, JobState
 from models_registry.models import RegisteredModelVersion
-from scheduling.snapshot import GroupView, JobView, PolicyName, SlotRef, SlotView, Snapshot
+from scheduling.snapshot import Aim, GroupView, JobView, PolicyName, SlotRef, SlotView, Snapshot
 from workers.models import Host, ResourceGroup, Slot
 from workers.offers import Offer, offer_of
 
@@ -54,6 +54,7 @@ def group_view(group: InstanceGroup) -> GroupView:
         reclaim_grace_seconds=group.reclaim_grace_seconds,
         minimum_run_seconds=group.minimum_run_seconds,
         started=group.state == InstanceGroup.State.STARTED,
+        aim=cast(Aim, str(group.aim)),
     )
 
 

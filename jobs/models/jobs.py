@@ -23,6 +23,14 @@ class InstanceGroup(models.Model):
         FIFO = "fifo"
         PRIORITY = "priority"
         FAIRSHARE = "fairshare"
+        GOODPUT = "goodput"
+
+    class Aim(models.TextChoices):
+        """What the policy goodput is after."""
+
+        SOON = "soon"
+        EVEN = "even"
+        USED = "used"
 
     class State(models.TextChoices):
         #: Made, and not yet deployed: nobody can submit to it.
@@ -40,6 +48,7 @@ class InstanceGroup(models.Model):
     revision = models.PositiveIntegerField(default=1)
     resource_group = models.ForeignKey(ResourceGroup, on_delete=models.PROTECT, related_name="instance_groups")
     policy = models.CharField(max_length=16, choices=Policy, default=Policy.FAIRSHARE)
+    aim = models.CharField(max_length=16, choices=Aim, default=Aim.SOON)
     preemption = models.BooleanField(default=False)
     reclaim_grace_seconds = models.PositiveIntegerField(default=10)
     #: No job is stopped for others before it has run this long; it may be shrunk.

@@ -71,7 +71,7 @@ _SHORTER_LISTS = "lists are read page by page, however long they are."
 
 PARAMETERS: tuple[Parameter, ...] = (
     Parameter(
-        "SPARK_EGO_APP_SCHEDULE_POLICY", "the policy", "policy", ("fairshare", "priority", "fifo")
+        "SPARK_EGO_APP_SCHEDULE_POLICY", "the policy", "policy", ("fairshare", "priority", "fifo", "goodput")
     ),
     Parameter("SPARK_EGO_ENABLE_PREEMPTION", "preemption", "preemption", _TRUTH),
     Parameter("SPARK_EGO_RECLAIM_GRACE_PERIOD", "the reclaim grace in seconds", "reclaim_grace_seconds"),

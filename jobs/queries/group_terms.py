@@ -60,6 +60,7 @@ TERMS: Final = (
         "Whose GPUs its trainings may use. Several instance groups may share one.",
     ),
     Term("policy", "Policy", "How its trainings divide its GPUs.", of_group_admins=True),
+    Term("aim", "Aim of goodput", "What counts where GPUs go to who makes most of them.", of_group_admins=True),
     Term(
         "preemption",
         "Preemption",
@@ -114,7 +115,14 @@ _POLICIES = {
     InstanceGroup.Policy.FAIRSHARE: "fair share",
     InstanceGroup.Policy.PRIORITY: "priority",
     InstanceGroup.Policy.FIFO: "first come, first served",
+    InstanceGroup.Policy.GOODPUT: "goodput",
 }
+_AIMS = {
+    InstanceGroup.Aim.SOON: "early ends",
+    InstanceGroup.Aim.EVEN: "even speed-ups",
+    InstanceGroup.Aim.USED: "who has used little",
+}
+_IN_WORDS: dict[str, Mapping[str, str]] = {"policy": _POLICIES, "aim": _AIMS}
 _NOTHING = {"quota": "no quota", "members": "everybody", "admins": "nobody"}
 
 
@@ -144,8 +152,8 @@ def in_words(column: str, value: Any) -> str:
         return "on" if value else "off"
     if isinstance(value, list):
         return ", ".join(value)
-    if column == "policy":
-        return _POLICIES[value]
+    if column in _IN_WORDS:
+        return _IN_WORDS[column][value]
     if value == "":
         return "nothing"
     if column == "quota":

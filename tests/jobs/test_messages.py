@@ -55,6 +55,16 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         "3 of 8 GPUs: kept, as its group stops no training in its first 60 s.",
     ),
     "kept_of_other": ({**SHARE, "floor": 5, "others": [OTHER]}, "3 of 8 GPUs: T2 keeps 5, as preemption is off."),
+    "goodput": (
+        {**SHARE, "next": 4, "faster": 12, "other_more": 1, "other_faster": 41, "others": [OTHER]},
+        "3 of 8 GPUs: 4 would make it 12 % faster, and the last 1 GPU of T2 make that one 41 % faster.",
+    ),
+    "knee": ({**SHARE, "least_gain": 5}, "3 of 8 GPUs: more would make it at most 5 % faster."),
+    "measured_on": (
+        {**SHARE, "measured": 2},
+        "3 of 8 GPUs: it was measured on 2 at most, and is offered up to twice as many.",
+    ),
+    "unmeasured": (SHARE, "3 of 8 GPUs: nothing was measured yet of how fast it is on more."),
     "ahead": ({**SHARE, "others": [OTHER]}, "3 of 8 GPUs: T2 waits before it for 1 GPU."),
     "pinned": (
         {"target": 2, "hosts": ["h1", "h2", "h3"], "min_slots": 2, "elastic": True},

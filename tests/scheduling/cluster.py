@@ -10,7 +10,7 @@ from scheduling.preview import after_cycle
 from scheduling.schedule import schedule
 from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 
-Policy = Literal["fifo", "priority", "fairshare"]
+Policy = Literal["fifo", "priority", "fairshare", "goodput"]
 
 
 def group(

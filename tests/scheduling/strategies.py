@@ -1,8 +1,9 @@
 """Random snapshots: small, consistent, and full of corner cases."""
 
 from hypothesis import strategies as st
+from tidepool.goodput.model import Bounds, NoiseScale, ThroughputParameters
 
-from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
+from scheduling.snapshot import GroupView, JobView, ProfileView, SlotRef, SlotView, Snapshot
 
 #: Holds slots, but is not among the snapshot's jobs: it is being stopped.
 ENDING = 99
@@ -25,7 +26,7 @@ def _groups(draw: st.DrawFn, most: int) -> tuple[GroupView, ...]:
         GroupView(
             name=name,
             resource_group=draw(st.sampled_from(["r1", "r2"])),
-            policy=draw(st.sampled_from(["fairshare", "fairshare", "priority", "fifo"])),
+            policy=draw(st.sampled_from(["fairshare", "fairshare", "priority", "fifo", "goodput", "goodput"])),
             preemption=draw(st.booleans()),
             quota=draw(st.sampled_from([None, None, 1, 3, 6])),
             weight=draw(st.integers(1, 3)),
@@ -33,6 +34,7 @@ def _groups(draw: st.DrawFn, most: int) -> tuple[GroupView, ...]:
             lends=draw(st.integers(0, 4)) > 0,
             minimum_run_seconds=draw(st.sampled_from([0, 0, 60])),
             started=draw(st.integers(0, 6)) > 0,
+            aim=draw(st.sampled_from(["soon", "even", "used"])),
         )
         for name in names
     )
@@ -71,4 +73,22 @@ def _job(draw: st.DrawFn, number: int, group: GroupView, slots: tuple[SlotView, 
         lasts=draw(st.sampled_from([None, 20.0, 100.0])),
         ends_at=draw(st.sampled_from([None, 90.0, 150.0, 300.0])) if held else None,
         gives_way_to=draw(st.sampled_from([None, None, 1, 2, 3])) if held and elastic else None,
+        profile=draw(_profile()) if group.policy == "goodput" else None,
+        gpu_seconds=draw(st.sampled_from([0.0, 500.0])) if group.policy == "goodput" else 0.0,
+    )
+
+
+@st.composite
+def _profile(draw: st.DrawFn) -> ProfileView | None:
+    """None; or that of a job which is the faster the more GPUs it has, only up to some, or not at all."""
+    if draw(st.booleans()):
+        return None
+    sums = draw(st.sampled_from([0.0, 0.02, 1.0]))
+    parameters = ThroughputParameters(0.01, 0.002, sums, sums / 10, 2 * sums, sums / 10, 1.5)
+    return ProfileView(
+        bounds=Bounds(64, draw(st.sampled_from([None, 512]))),
+        parameters={"": parameters},
+        noise=draw(st.sampled_from([None, NoiseScale(100.0, 1.0)])),
+        largest_ranks=draw(st.sampled_from([1, 2, 8])),
+        remaining_steps=draw(st.sampled_from([None, 100.0, 1e5])),
     )

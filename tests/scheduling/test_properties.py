@@ -47,7 +47,7 @@ def test_applying_plans_comes_to_rest(snapshot: Snapshot) -> None:
         assert not line.claim
         assert not line.vacate
         if line.slots:
-            assert line.reason.code == PlanReason.UNCHANGED
+            assert line.reason.code in {PlanReason.UNCHANGED, PlanReason.AT_ITS_KNEE, PlanReason.PROFILING}
 
 
 @thorough

@@ -47,7 +47,14 @@ _POLICIES: Final = [
     (InstanceGroup.Policy.FAIRSHARE, "Fair share: in proportion to priorities"),
     (InstanceGroup.Policy.PRIORITY, "Priority: higher ones get all that they ask for"),
     (InstanceGroup.Policy.FIFO, "First come, first served"),
+    (InstanceGroup.Policy.GOODPUT, "Goodput: GPUs to who makes most of them"),
 ]
+_AIMS: Final = [
+    (InstanceGroup.Aim.SOON, "Soon: trainings end early on average"),
+    (InstanceGroup.Aim.EVEN, "Even: all are sped up alike"),
+    (InstanceGroup.Aim.USED, "Used: who has used few GPU-hours comes first"),
+]
+_CHOICES: Final = {"policy": _POLICIES, "aim": _AIMS}
 
 
 class UserNamesField(forms.CharField):
@@ -128,7 +135,7 @@ def _field_of(term: Term) -> forms.Field:
         case models.ManyToManyField():
             return UserNamesField(required=False, **shown | {"help_text": f"One user name per line. {term.help}"})
         case _ if column.choices:
-            return forms.ChoiceField(choices=_POLICIES, **shown)
+            return forms.ChoiceField(choices=_CHOICES[term.column], **shown)
     return forms.CharField(required=False, max_length=10_000, **shown)
 
 

@@ -102,12 +102,20 @@ def group_of(request: HttpRequest, group_id: int) -> InstanceGroup:
         raise Http404 from None
 
 
+_GOODPUT = {
+    InstanceGroup.Aim.SOON: "Its GPUs go to the trainings that make most of them; who has little left weighs more.",
+    InstanceGroup.Aim.EVEN: "Its GPUs go to the trainings that make most of them, so that all are sped up alike.",
+    InstanceGroup.Aim.USED: "Its GPUs go to the trainings that make most of them; who has used little weighs more.",
+}
+
+
 def _sharing(group: InstanceGroup) -> list[str]:
     """Describe in sentences how its GPUs are divided."""
     policy = {
         InstanceGroup.Policy.FAIRSHARE: "Its trainings share GPUs in proportion to their priorities.",
         InstanceGroup.Policy.PRIORITY: "Of its trainings, those of higher priority get GPUs first.",
         InstanceGroup.Policy.FIFO: "Of its trainings, those that came first get GPUs first.",
+        InstanceGroup.Policy.GOODPUT: _GOODPUT[InstanceGroup.Aim(group.aim)],
     }[InstanceGroup.Policy(group.policy)]
     taken = "GPUs are taken from trainings that run" if group.preemption else "Nothing is taken from trainings that run"
     grace = f"; one that is stopped has {group.reclaim_grace_seconds} s to end" if group.preemption else ""

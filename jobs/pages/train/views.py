@@ -51,6 +51,7 @@ _SHARING = {
     InstanceGroup.Policy.FIFO: "Who came first gets GPUs first.",
     InstanceGroup.Policy.PRIORITY: "Who has the higher priority gets GPUs first.",
     InstanceGroup.Policy.FAIRSHARE: "Trainings share the GPUs in proportion to their priorities.",
+    InstanceGroup.Policy.GOODPUT: "GPUs go to the trainings that make most of them.",
 }
 
 

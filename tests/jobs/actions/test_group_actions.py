@@ -110,7 +110,7 @@ def test_a_name_is_taken_once(carol: User, gpus: str, group: InstanceGroup) -> N
 
 
 BAD_TERMS = [
-    ({"policy": "lottery"}, "There is no such policy: use fifo, priority, fairshare."),
+    ({"policy": "lottery"}, "There is no such policy: use fifo, priority, fairshare, goodput."),
     ({"preemption": "yes"}, "It is true or false."),
     ({"quota": -1}, "The quota must be a whole number from 0 to 1000000."),
     ({"quota": True}, "The quota must be"),

@@ -72,7 +72,7 @@ def test_lines_may_have_blanks_comments_and_quotes() -> None:
         ("SPARK_EGO_RECLAIM_GRACE_PERIOD=99999999999", "SPARK_EGO_RECLAIM_GRACE_PERIOD is a whole number"),
         ("SPARK_EGO_ENABLE_PREEMPTION=yes", "SPARK_EGO_ENABLE_PREEMPTION is true or false, not 'yes'."),
         ("SPARK_EGO_APP_SCHEDULE_POLICY=hierarchy", "hierarchy needs a tree of consumers"),
-        ("SPARK_EGO_APP_SCHEDULE_POLICY=lottery", "is one of fairshare, priority, fifo, not 'lottery'"),
+        ("SPARK_EGO_APP_SCHEDULE_POLICY=lottery", "is one of fairshare, priority, fifo, goodput, not 'lottery'"),
         ("<script>\u202e=1", "There is no parameter '<script>\\u202e'"),
     ],
 )

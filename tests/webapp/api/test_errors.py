@@ -59,7 +59,7 @@ WRITES = {
     "/api/v1/resource-groups/": ["name", "slot_rule", "kind", "selection", "description", "requirement", "hosts"],
     "/api/v1/instance-groups/": [
         *("name", "template", "deploy", "parameters", "members", "admins", "description"),
-        *("resource_group", "policy", "preemption", "reclaim_grace_seconds", "minimum_run_seconds"),
+        *("resource_group", "policy", "aim", "preemption", "reclaim_grace_seconds", "minimum_run_seconds"),
         *("quota", "weight", "borrows", "lends", "default_priority", "lowest_priority", "highest_priority"),
         *("execution_user", "deployment_directory"),
     ],

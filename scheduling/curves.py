@@ -1,0 +1,154 @@
+"""What GPUs are worth to a job, from the profile that its ranks measured: the speed-ups that policy goodput divides by.
+
+A job is offered 1, 2, 4 ... GPUs within a host, then whole hosts: so few jobs share a host, and none shares one with
+a job on several. It is offered nothing beyond its knee, the least size with 95 % of the best speed-up, and at most
+twice as many GPUs as it has been measured on. Without a profile it is taken to be twice as fast on two GPUs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from typing import Literal
+
+from tidepool.goodput.curve import best, curve
+from tidepool.goodput.model import Bounds, NoiseScale, Size, ThroughputParameters
+
+from scheduling.plan import BatchPlan
+from scheduling.snapshot import JobView, ProfileView
+
+__all__ = ["KNEE", "Limit", "Prospect", "Shape", "batch_of", "prospect_of", "sizes_within"]
+
+#: Part of the best speed-up from which more GPUs are not worth while; who has more keeps them up to the second one.
+KNEE, KNEE_KEPT = 0.95, 0.975
+#: Sizes up to so many times the largest measured one are offered.
+BEYOND_MEASURED = 2
+#: A GPU of several never does more than this, in GPUs that work alone: a profile that says so is wrong.
+_MOST_PER_GPU = 1.1
+_REMEMBERED = 8192
+
+#: Why a job gets no more than `Prospect.most`.
+Limit = Literal["maximum", "knee", "profile"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The hosts of a resource group."""
+
+    #: How many slots each of them offers, the largest first.
+    hosts: tuple[int, ...]
+    #: The kind of GPU that most of the slots are.
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """What GPUs are worth to one job."""
+
+    #: On 1, 2, 3 ... GPUs, against one; as many entries as it can be given at most, or more.
+    speedups: tuple[float, ...]
+    #: Sizes that it is offered, rising, from its minimum up to `most`.
+    sizes: tuple[int, ...]
+    #: The most that it is given, and why no more.
+    most: int
+    limit: Limit
+    #: The largest size that it was measured on; 0: none.
+    measured: int
+    #: Seconds that its remaining work takes on one GPU; None: nobody knows.
+    remaining_seconds: float | None
+    #: What a change of its size costs, and what a new rank needs until it trains.
+    pause_seconds: float
+    start_seconds: float
+
+    def speedup(self, slots: int) -> float:
+        return self.speedups[min(slots, len(self.speedups)) - 1]
+
+
+def sizes_within(shape: Shape, least: int, most: int) -> tuple[int, ...]:
+    """Sizes from `least` to `most` that these hosts serve well, with both of them."""
+    largest = max(shape.hosts, default=1)
+    powers = [1 << exponent for exponent in range(largest.bit_length()) if 1 << exponent < largest]
+    found = {size for size in (*powers, *accumulate(shape.hosts)) if least < size < most}
+    return tuple(sorted(found | {least, most}))
+
+
+def prospect_of(job: JobView, shape: Shape, held: int) -> Prospect:
+    """`held`: slots that it holds now."""
+    profile = job.profile
+    parameters = _parameters(profile, shape.kind)
+    measured = profile.largest_ranks if profile is not None and parameters is not None else 0
+    offered = max(job.min_slots, min(job.max_slots, max(BEYOND_MEASURED * measured, 2)))
+    if profile is None or parameters is None:
+        speedups, at_one = tuple(float(min(count, 2)) for count in range(1, max(offered, held) + 1)), None
+    else:
+        speedups, at_one = _speedups(parameters, profile.bounds, profile.noise, shape.hosts, max(offered, held))
+    sizes = sizes_within(shape, job.min_slots, offered)
+    most = _knee(speedups, sizes, held)
+    limit: Limit = "knee" if most < offered else "profile" if offered < job.max_slots else "maximum"
+    remaining = None
+    if profile is not None and profile.remaining_steps is not None and at_one:
+        remaining = profile.remaining_steps / at_one
+    return Prospect(
+        speedups=speedups,
+        sizes=tuple(size for size in sizes if size <= most),
+        most=most,
+        limit=limit,
+        measured=measured,
+        remaining_seconds=remaining,
+        pause_seconds=1.0 if profile is None else profile.pause_seconds,
+        start_seconds=0.0 if profile is None else profile.start_seconds,
+    )
+
+
+def batch_of(job: JobView, shape: Shape, slots: int) -> BatchPlan | None:
+    """The batch that its rank 0 will choose on so many slots, by this profile; None without one."""
+    profile = job.profile
+    parameters = _parameters(profile, shape.kind)
+    if profile is None or parameters is None or not slots:
+        return None
+    found = best(parameters, profile.bounds, profile.noise, _size(shape.hosts, slots))
+    return BatchPlan(found.batch, found.micro_batch, found.accumulation, found.goodput, found.goodput / slots)
+
+
+def _parameters(profile: ProfileView | None, kind: str) -> ThroughputParameters | None:
+    """Those of this kind of GPU, else of the first that was measured: the shape of both is much the same."""
+    if profile is None or not profile.parameters:
+        return None
+    return profile.parameters.get(kind) or profile.parameters[min(profile.parameters)]
+
+
+def _knee(speedups: Sequence[float], sizes: Sequence[int], held: int) -> int:
+    best_speedup = max(speedups[size - 1] for size in sizes)
+    knee = next(size for size in sizes if speedups[size - 1] >= KNEE * best_speedup)
+    kept = next(size for size in sizes if speedups[size - 1] >= KNEE_KEPT * best_speedup)
+    return held if knee < held <= kept else knee
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _speedups(
+    parameters: ThroughputParameters,
+    bounds: Bounds,
+    noise: NoiseScale | None,
+    hosts: tuple[int, ...],
+    most: int,
+) -> tuple[tuple[float, ...], float]:
+    """Speed-ups on 1, 2 ... `most` GPUs, and the goodput on one."""
+    found = curve(parameters, bounds, noise, [_size(hosts, count) for count in range(1, most + 1)])
+    goodput = found.goodput.tolist()
+    # Where the bounds allow none on one GPU, as if the fewest that they allow shared their work perfectly.
+    at_one = next((speed / count for count, speed in enumerate(goodput, start=1) if speed > 0), 0.0)
+    if not at_one:
+        return (1.0,) * most, 0.0
+    capped = (min(speed / at_one, _MOST_PER_GPU * count) for count, speed in enumerate(goodput, start=1))
+    return tuple(round(max(speed, 1e-6), 9) for speed in capped), at_one
+
+
+def _size(hosts: tuple[int, ...], ranks: int) -> Size:
+    """On as few hosts as possible. More ranks than there are slots fill hosts like the smallest one."""
+    left, count = ranks, 0
+    for slots in hosts:
+        left, count = left - slots, count + 1
+        if left <= 0:
+            break
+    smallest = hosts[-1] if hosts else 1
+    return Size(max(1, count + max(0, -(-left // smallest))), ranks)

@@ -1,0 +1,208 @@
+"""Division of GPUs by goodput: the most of what they are worth to all jobs of a group together.
+
+Maximised is the sum over jobs of weight * u(speed-up * k) with u(x) = x^p / p, where k is 1 for the size that a job has
+and less for any other one, by what the change costs. A job's sizes have a concave hull: what each further GPU is worth
+at the best. Segments of all hulls are given in the order of their worth per GPU, as long as there are slots. That is
+the best division, unless the last segment does not fit: then what may be missing to the best is known, the gap.
+
+A group has one of three aims. `soon`: trainings end early on average; who has little left weighs more. `even`: all are
+sped up alike (Pollux's fairness). `used`: who has used little GPU time weighs more, and nobody gains by saying so.
+
+Of a division that is not better than what the jobs have, nothing is made: on a still snapshot it comes to rest.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush, nsmallest
+from itertools import pairwise
+from typing import NamedTuple
+
+from scheduling.curves import Prospect
+from scheduling.snapshot import Aim
+
+__all__ = ["BONUS", "Bid", "GoodputDivision", "Segment", "Step", "bid_weight", "goodput_division", "hull"]
+
+#: What staying is worth beside the cost of a change.
+BONUS = 0.05
+#: A change that takes so long costs everything.
+_COST_SECONDS, _LEAST_WORTH = 300.0, 0.05
+#: Where a division counts as better.
+_BETTER = 1e-9
+_YOUNG_SECONDS = 30.0
+_NORMAL_PRIORITY = 5000
+_POWER: Mapping[Aim, float] = {"soon": 0.5, "even": -1.0, "used": -1.0}
+
+
+class Segment(NamedTuple):
+    """From one size of a job to a larger one. Compared by worth, then by how early it comes."""
+
+    #: Worth per slot, negated.
+    cost: float
+    #: Place on its job's hull, then place of the job in line.
+    place: int
+    order: int
+    slots: int
+    more: int
+
+
+class Step(NamedTuple):
+    """From one of its sizes to the next."""
+
+    job: int
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bid:
+    """One job that takes part."""
+
+    id: int
+    weight: float
+    #: p.
+    power: float
+    #: The least and the most that it may get.
+    floor: int
+    most: int
+    #: What it has; None: it starts.
+    has: int | None
+    #: None: it gets its floor and no more.
+    prospect: Prospect | None
+
+    def utility(self, slots: int) -> float:
+        if self.prospect is None or not slots:
+            return 0.0
+        speed = self.prospect.speedup(slots) * self._kept(self.prospect, slots)
+        return round(self.weight * float(speed**self.power) / self.power, 12)
+
+    def _kept(self, prospect: Prospect, slots: int) -> float:
+        """k: what is left of the speed-up, with what the change costs."""
+        if self.has is None or slots == self.has:
+            return 1.0
+        cost = prospect.pause_seconds + max(0, slots - self.has) * prospect.start_seconds / slots
+        return max(_LEAST_WORTH, 1.0 - BONUS - cost / _COST_SECONDS)
+
+    @property
+    def sizes(self) -> list[int]:
+        """That it may get, from its floor on."""
+        offered = self.prospect.sizes if self.prospect is not None else ()
+        has = (self.has,) if self.has is not None else ()
+        return sorted({self.floor, *(size for size in (*offered, *has) if self.floor < size <= self.most)})
+
+
+@dataclass(frozen=True)
+class GoodputDivision:
+    shares: dict[int, int]
+    #: The least that each job gets which takes part.
+    floors: Mapping[int, int]
+    #: Of what slots beyond the floors are worth at the best, the part that is missing at most.
+    gap: float
+    #: What a further slot would be worth, in weighted utility: 0 where all have what they are offered.
+    price: float
+    #: What the slots are worth to all together.
+    value: float
+    #: It is what the jobs have already.
+    at_rest: bool = False
+    #: Of two jobs that have more than their floors: what the last step up of each is worth least for.
+    last: tuple["Step", ...] = ()
+
+
+def bid_weight(aim: Aim, priority: int, gpu_seconds: float, remaining_seconds: float | None) -> tuple[float, float]:
+    """A job's weight and the power p of its utility."""
+    seconds = remaining_seconds if aim == "soon" and remaining_seconds is not None else gpu_seconds
+    urgency = 1.0 if aim == "even" else (_YOUNG_SECONDS + max(0.0, seconds)) ** -0.5
+    return priority / _NORMAL_PRIORITY * urgency, _POWER[aim]
+
+
+def goodput_division(bids: Sequence[Bid], capacity: int) -> GoodputDivision:
+    """`bids` in the order in which they are served. Floors are given even where they do not fit: nobody is stopped."""
+    floors = {bid.id: bid.floor for bid in bids}
+    shares, gap, price = _greedy(bids, capacity - sum(floors.values()))
+    value = _value(bids, shares)
+    has = _what_they_have(bids, capacity)
+    if has is not None and (kept := _value(bids, has)) >= value - _BETTER * abs(value):
+        return GoodputDivision(has, floors, gap, price, kept, at_rest=True, last=_last_steps(bids, has))
+    return GoodputDivision(shares, floors, gap, price, value, last=_last_steps(bids, shares))
+
+
+def _last_steps(bids: Iterable[Bid], shares: Mapping[int, int]) -> tuple[Step, ...]:
+    found = []
+    for order, bid in enumerate(bids):
+        after = shares[bid.id]
+        if bid.prospect is not None and after > bid.floor:
+            before = max(size for size in bid.sizes if size < after)
+            worth = (bid.utility(after) - bid.utility(before)) / (after - before)
+            found.append((round(worth, 12), order, Step(bid.id, before, after)))
+    return tuple(step for _, _, step in nsmallest(2, found))
+
+
+def _value(bids: Iterable[Bid], shares: Mapping[int, int]) -> float:
+    return sum(bid.utility(shares[bid.id]) for bid in bids)
+
+
+def _what_they_have(bids: Iterable[Bid], capacity: int) -> dict[int, int] | None:
+    """None: somebody starts, or cannot keep what it has."""
+    has = {}
+    for bid in bids:
+        if bid.has is None or not bid.floor <= bid.has <= bid.most:
+            return None
+        has[bid.id] = bid.has
+    return has if sum(has.values()) <= capacity else None
+
+
+def _greedy(bids: Sequence[Bid], spare: int) -> tuple[dict[int, int], float, float]:
+    """Slots of each job, the gap and the price."""
+    shares = {bid.id: bid.floor for bid in bids}
+    hulls = [list(hull(order, bid)) for order, bid in enumerate(bids)]
+    heap = [segments[0] for segments in hulls if segments]
+    heapify(heap)
+    gained, bound, price = 0.0, None, 0.0
+    cut: list[Bid] = []
+    while heap:
+        segment = heappop(heap)
+        bid = bids[segment.order]
+        if segment.more > spare:
+            if bound is None:
+                bound, price = gained - segment.cost * max(0, spare), -segment.cost
+            cut.append(bid)
+            continue
+        shares[bid.id] = segment.slots + segment.more
+        spare -= segment.more
+        gained -= segment.cost * segment.more
+        if segment.place + 1 < len(hulls[segment.order]):
+            heappush(heap, hulls[segment.order][segment.place + 1])
+    for bid in cut:
+        more = _odd_size(bid, shares[bid.id], spare)
+        gained += bid.utility(shares[bid.id] + more) - bid.utility(shares[bid.id])
+        shares[bid.id] += more
+        spare -= more
+    if bound is None or bound <= 0:
+        return shares, 0.0, price
+    return shares, max(0.0, (bound - gained) / bound), price
+
+
+def _odd_size(bid: Bid, slots: int, spare: int) -> int:
+    """How many of the slots that nobody can use in whole segments serve this job best."""
+    most = min(spare, bid.most - slots)
+    gains = [(bid.utility(slots + more) - bid.utility(slots), -more) for more in range(1, most + 1)]
+    gain, more = max(gains, default=(0.0, 0))
+    return -more if gain > 0 else 0
+
+
+def hull(order: int, bid: Bid) -> Iterator[Segment]:
+    """Segments of the upper concave hull of its utility, from its floor on, as far as it rises."""
+    points: list[tuple[int, float]] = []
+    for size in bid.sizes:
+        point = (size, bid.utility(size))
+        while len(points) > 1 and _slope(points[-2], points[-1]) < _slope(points[-1], point):
+            points.pop()
+        points.append(point)
+    for place, (before, after) in enumerate(pairwise(points)):
+        slope = round(_slope(before, after), 12)
+        if slope <= 0:
+            break
+        yield Segment(-slope, place, order, before[0], after[0] - before[0])
+
+
+def _slope(before: tuple[int, float], after: tuple[int, float]) -> float:
+    return (after[1] - before[1]) / (after[0] - before[0])
