@@ -1,0 +1,88 @@
+"""A training between two moments: what it gets done with the GPUs that it has."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import ceil
+
+from scheduling.replay.profiles import Application, Batch, Placement
+
+__all__ = ["Physics", "fixed_batch"]
+
+#: Chooses the batch of a training for what it has.
+Tuner = Callable[["Physics"], Batch]
+
+
+@dataclass(slots=True)
+class Physics:
+    """State of a training. Times are seconds, progress steps at the application's smallest batch."""
+
+    application: Application
+    tune: Tuner
+    placement: Placement = ()
+    batch: Batch = field(default_factory=lambda: Batch(1))
+    #: Epochs that are over, and progress.
+    epoch: int = 0
+    progress: float = 0.0
+    #: Seconds that its GPUs still idle.
+    pause: float = 0.0
+    gpu_seconds: float = 0.0
+    #: GPU-seconds of those that went by in pauses.
+    lost: float = 0.0
+    resizes: int = 0
+    #: It is over, and so many seconds of the last `advance` were left.
+    over: float | None = None
+
+    @property
+    def ranks(self) -> int:
+        return sum(self.placement)
+
+    def rate(self) -> float:
+        """Progress per second."""
+        application, batch = self.application, self.batch
+        seconds = application.step_times(self.placement, batch.micro).of(batch)
+        return application.gain(batch.samples(self.ranks), self.epoch) / seconds
+
+    def place(self, placement: Placement, pause: float) -> None:
+        """From now on it has these GPUs, after a pause in seconds; none: it waits."""
+        self.resizes += bool(self.placement and placement)
+        self.placement, self.pause = placement, pause if placement else 0.0
+        if placement:
+            self.batch = self.tune(self)
+
+    def advance(self, seconds: float, *, whole_seconds: bool = False) -> None:
+        """`whole_seconds`: epochs end at whole ones."""
+        if not self.placement:
+            return
+        paused = min(self.pause, seconds)
+        self.pause -= paused
+        self.lost += self.ranks * paused
+        left = seconds - paused
+        while left > 0 and self.over is None:
+            left = self._train(left, whole_seconds)
+        self.gpu_seconds += self.ranks * (seconds - (self.over or 0.0))
+
+    def _train(self, left: float, whole_seconds: bool) -> float:
+        """To the epoch's end, if it gets there. Seconds that are left then."""
+        rate, end = self.rate(), self.application.epoch_ends[self.epoch]
+        if self.progress + rate * left < end:
+            self.progress += rate * left
+            return 0.0
+        needed = (end - self.progress) / rate
+        left -= round(needed) if whole_seconds else needed
+        self.epoch += 1
+        self.progress = end
+        if self.epoch == len(self.application.epoch_ends):
+            self.over = max(0.0, left)
+        else:
+            self.batch = self.tune(self)
+        return left
+
+
+def fixed_batch(application: Application, samples: int, ranks: int) -> Batch:
+    """The split of a batch over so many ranks with fewest pieces. One rank measures its noise on at least two."""
+    each = ceil(samples / ranks)
+    pieces = ceil(each / application.micro_bounds[1])
+    if ranks == 1 and samples > application.smallest_batch:
+        pieces = max(2, pieces)
+    micro = min(ceil(each / pieces), application.largest_batch // (ranks * pieces))
+    return Batch(micro, pieces)
