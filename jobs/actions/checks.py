@@ -290,6 +290,8 @@ def check_environment(problems: Problems, environment: Any) -> None:
     for name, value in environment.items():
         if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
             problems.add("environment", f"{_shown(name)} is no name of a variable: use letters, digits and '_'.")
+        elif name == "CUDA_VISIBLE_DEVICES" and value == "":
+            continue  # hides the GPUs that it holds
         elif is_own_variable(name):
             problems.add("environment", f"{name} is set by Tidepool for each process: leave it out.")
         elif not isinstance(value, str) or len(value) > _MAX_VARIABLE_TEXT or not is_storable(value):

@@ -54,7 +54,8 @@ def leave_gang() -> None:
 def torchrun_environment(plan: GenerationPlan, context: RankContext, slots_per_gpu: int | None) -> dict[str, str]:
     """Variables that `torchrun` sets, for this rank of `plan`; a host counts as one of its nodes.
 
-    Devices: all that the job has on this host, in the order of LOCAL_RANK, since scripts pick theirs by that number.
+    Devices: all that the job has on this host, in the order of LOCAL_RANK, since scripts pick theirs by that number;
+    none where the submission hides them.
     Raises SharedGpuError if two of them are one.
     """
     hosts = list(dict.fromkeys(member.host for member in plan.members))
@@ -80,7 +81,7 @@ def torchrun_environment(plan: GenerationPlan, context: RankContext, slots_per_g
         "TORCHELASTIC_USE_AGENT_STORE": "False",
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
     }
-    if slots_per_gpu:
+    if slots_per_gpu and "CUDA_VISIBLE_DEVICES" not in context.launch.environment:
         values["CUDA_VISIBLE_DEVICES"] = ",".join(_devices([member.slot for member in here], slots_per_gpu))
     return values
 

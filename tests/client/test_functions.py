@@ -36,6 +36,7 @@ def _leave(row: Job, value: object) -> None:
     [
         ({}, "single", (1, 1)),
         ({"processes": 3}, "fixed", (3, 3)),
+        ({"as_torchrun": True}, "fixed", (1, 1)),
         ({"processes": 3, "elastic": True}, "elastic", (1, 3)),
         ({"processes": 3, "elastic": True, "min_processes": 2}, "elastic", (2, 3)),
     ],

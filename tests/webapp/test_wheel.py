@@ -32,7 +32,8 @@ def test_anybody_can_download_it_and_it_is_whole(client: Client) -> None:
     assert not [name for name in names if not name.startswith(("tidepool/", "tidepool_runtime-"))]
     assert "tidepool = tidepool.cli:main" in programs
     required = re.findall(r"^Requires-Dist: (.*)$", metadata, re.MULTILINE)
-    assert {line.split("<")[0].split(">")[0] for line in required if "extra" not in line} == {"click", "rich"}
+    names = {re.split("[<>=]", line)[0] for line in required if "extra" not in line}
+    assert names == {"click", "cloudpickle", "rich"}
 
 
 def test_it_is_fetched_once(client: Client) -> None:

@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "datasets": ("data", "Datasets: list, add, delete."),
     "models": ("data", "Models: list, add, delete."),
     "admin": ("admin", "For administrators: hosts, groups, users."),
+    "enable": ("enable", "Let pyspark's TorchDistributor mean this cluster."),
     "completion": ("completion", "Complete commands and numbers in bash, zsh or fish."),
 }
 

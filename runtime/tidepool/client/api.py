@@ -189,8 +189,10 @@ class Client:
         engine = taken.engine if taken else self.model(model or "").latest["engine"]
         if engine == "single":
             return 1
-        resources = self.connection.get(f"resource-groups/{group['resource_group']}/")
-        return int(resources.get("capacity") or 1)
+        return self._capacity(group) or 1
+
+    def _capacity(self, group: Mapping[str, Any]) -> int:
+        return int(self.connection.get(f"resource-groups/{group['resource_group']}/").get("capacity") or 0)
 
     # --- datasets and models ------------------------------------------------------------------------------------------
 
@@ -284,6 +286,15 @@ class Client:
     def cluster(self) -> dict[str, Any]:
         """`counts`, and `hosts` with their slots and who holds each."""
         return dict(self.connection.get("cluster/"))
+
+    def capacity(self, instance_group: str | int | None = None) -> int:
+        """GPUs that an instance group has for one training. instance_group: the only one, unless given."""
+        return self._capacity(self._group(instance_group))
+
+    def largest_host(self) -> int:
+        """GPUs of the host that has most of them."""
+        hosts = self.cluster()["hosts"]
+        return max((len(host["slots"]) for host in hosts if host["state"] == "ONLINE"), default=0)
 
     def hosts(self) -> list[dict[str, Any]]:
         return list(self.connection.rows("hosts/"))

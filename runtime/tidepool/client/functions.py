@@ -19,6 +19,7 @@ def submit_function(
     *,
     processes: int = 1,
     elastic: bool = False,
+    as_torchrun: bool = False,
     min_processes: int = 1,
     name: str | None = None,
     key: str | None = None,
@@ -26,12 +27,13 @@ def submit_function(
 ) -> Job:
     """Submit a call of it, to be made by each of so many processes; `job.value()` gives what rank 0 returned.
 
-    elastic: it uses a `Session`, and has at least `min_processes`. given: as to `Client.plan`. Raises TypeError for
-    what cannot be sent, InvalidRequest where the cluster could not load it; nothing has been submitted then.
+    elastic: it uses a `Session`, and has at least `min_processes`; else it has all of them, and finds torchrun's
+    variables where there are several. as_torchrun: also where it is alone. given: as to `Client.plan`. Raises TypeError
+    for what cannot be sent, InvalidRequest where the cluster could not load it; nothing has been submitted then.
     """
     call = packed(function, arguments, keywords or {})
     refuse_other_software(call, client.software())
-    engine = "elastic" if elastic else "fixed" if processes > 1 else "single"
+    engine = "elastic" if elastic else "fixed" if processes > 1 or as_torchrun else "single"
     title = call.facts.name.strip("<>")
     with as_package(call) as code:
         planned = client.plan(

@@ -1,0 +1,39 @@
+"""enable."""
+
+import click
+
+from tidepool.cli.context import Exit
+
+__all__ = ["enable"]
+
+
+@click.command()
+@click.argument("what", type=click.Choice(["pyspark"]))
+@click.option("--off", is_flag=True, help="Undo it.")
+def enable(what: str, off: bool) -> int:
+    """Make `from pyspark.ml.torch.distributor import TorchDistributor` mean this cluster, in this Python environment.
+
+    Only where pyspark is not installed: a real one is what is found, whenever it comes.
+
+    \b
+    tidepool enable pyspark
+    tidepool enable pyspark --off
+    """
+    from tidepool.stand_ins import disable, is_real
+    from tidepool.stand_ins import enable as enable_for_good
+
+    try:
+        link = disable() if off else enable_for_good()
+    except OSError as error:
+        click.echo(
+            f"tidepool: {error.filename} cannot be written ({error.strerror}): use an environment of your own.",
+            err=True,
+        )
+        return Exit.REFUSED
+    if off:
+        click.echo(f"{what} is what is installed here, if it is. Removed {link}.", err=True)
+    elif is_real():
+        click.echo(f"{what} is installed here, and stays what `import {what}` finds.", err=True)
+    else:
+        click.echo(f"pyspark.ml.torch.distributor is Tidepool's here, by {link}.", err=True)
+    return Exit.DONE

@@ -1,0 +1,211 @@
+"""TorchDistributor: a function or script in several processes of the cluster, by the contract of pyspark's class.
+
+    best = TorchDistributor(num_processes=4, local_mode=False, use_gpu=True).run(train, 0.01)
+
+What it gives beyond pyspark's stands in docs/user/distributor.md.
+"""
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidepool.client.api import Client
+from tidepool.client.errors import Unreachable
+from tidepool.client.functions import submit_function
+from tidepool.client.rows import JobInfo
+from tidepool.client.training import Job
+
+__all__ = ["TorchDistributor"]
+
+#: While the site does not answer: seconds to the next try, and until a line says that the training goes on.
+_SOONEST, _LATEST = 0.25, 20.0
+_TELL_AFTER = 30.0
+_HIDDEN = {"CUDA_VISIBLE_DEVICES": ""}
+
+Work = Callable[..., Any] | str | os.PathLike[str]
+
+
+class TorchDistributor:
+    """Runs functions and scripts in `num_processes` processes, one for each GPU.
+
+    local_mode: on one host. use_gpu: False hides the GPUs, which the training holds all the same. elastic: the function
+    uses a `Session`, and gets between `min_processes` and `num_processes` GPUs; else it has all of them from its start
+    to its end, finds torchrun's variables, and starts from nothing where it had to be stopped. Raises ValueError for
+    numbers that cannot be, NotLoggedIn and Unreachable.
+    """
+
+    def __init__(
+        self,
+        num_processes: int = 1,
+        local_mode: bool = True,
+        use_gpu: bool = True,
+        *,
+        name: str | None = None,
+        min_processes: int | None = None,
+        priority: int | None = None,
+        instance_group: str | None = None,
+        dataset: str | None = None,
+        requirements: str | Sequence[str] = (),
+        elastic: bool = False,
+        client: Client | None = None,
+        **options: Any,
+    ) -> None:
+        _check(num_processes, min_processes)
+        self.logger = _logger()
+        self.client = client or Client()
+        self.local_mode, self.use_gpu = local_mode, use_gpu
+        self.elastic = elastic or min_processes is not None
+        self.num_processes = self._at_most(num_processes, instance_group)
+        self.min_processes = min(min_processes or 1, self.num_processes)
+        self.num_tasks = self.num_processes
+        self.input_params = {"num_processes": self.num_processes, "local_mode": local_mode, "use_gpu": use_gpu}
+        if not use_gpu:
+            self.logger.warning("use_gpu=False: the training holds its GPUs all the same, and they are hidden from it.")
+            options["environment"] = {**options.get("environment", {}), **_HIDDEN}
+        wanted = requirements if isinstance(requirements, str) else "\n".join(requirements)
+        given = {"name": name, "priority": priority, "instance_group": instance_group, "dataset": dataset}
+        self._given: dict[str, Any] = {**given, **({"requirements": wanted} if wanted else {}), **options}
+
+    def run(self, train_object: Work, *args: Any, **kwargs: Any) -> Any:
+        """Run it, show what rank 0 prints, and return what rank 0 returns; None of a script.
+
+        train_object: a callable, or the path of a script, whose arguments are made text. Ctrl-C cancels the training; a
+        second one leaves it to its end. Raises JobFailed with the traceback of the rank that failed.
+        """
+        job = self.submit(train_object, *args, **kwargs)
+        self.logger.info("job %s: %s", job.id, job.url)
+        try:
+            _Follower(self, job).follow()
+        except KeyboardInterrupt:
+            self._cancel(job)
+            raise
+        value = job.value()
+        self.logger.info("Finished %s", self.described)
+        return value
+
+    def submit(self, train_object: Work, *args: Any, **kwargs: Any) -> Job:
+        """The same without waiting: `job.value()` gives the value, here or elsewhere."""
+        most, given = self.num_processes, self._given
+        if callable(train_object):
+            how: dict[str, Any] = {"elastic": self.elastic, "as_torchrun": True, "min_processes": self.min_processes}
+            return submit_function(self.client, train_object, args, kwargs, processes=most, **how, **given)
+        if not isinstance(train_object, str | os.PathLike):
+            raise TypeError(f"{train_object!r} is neither a function nor the path of a script: give one of them.")
+        if kwargs:
+            raise ValueError(
+                f"A script takes no keyword arguments ({', '.join(kwargs)}): give words, such as '--epochs', '3'."
+            )
+        engine, least = ("elastic", self.min_processes) if self.elastic else ("fixed", most)
+        path, words = os.fspath(train_object), [str(word) for word in args]
+        return self.client.submit(path, *words, engine=engine, min_slots=least, max_slots=most, **given)
+
+    @property
+    def described(self) -> str:
+        """As pyspark's log lines name what is run."""
+        kind, processes = ("local", "processes") if self.local_mode else ("distributed", "executor processes")
+        return f"{kind} training with {self.num_processes} {processes}"
+
+    def _at_most(self, wanted: int, instance_group: str | None) -> int:
+        """What the group can give, or in local mode one host of it."""
+        there, place = self.client.capacity(instance_group), "the instance group has"
+        if self.local_mode and (on_one := self.client.largest_host()) < there:
+            there, place = on_one, "one host has (local_mode)"
+        if not 0 < there < wanted:
+            return wanted
+        self.logger.warning("num_processes was lowered from %d to %d: more than %s.", wanted, there, place)
+        return there
+
+    def _cancel(self, job: Job) -> None:
+        job.cancel()
+        self.logger.warning("Job %s is being cancelled. Ctrl-C again leaves it to that.", job.id)
+        job.wait(check=False)
+        self.logger.warning("Job %s is %s.", job.id, job.state)
+
+
+@dataclass
+class _Follower:
+    """Shows a job's lines and what becomes of it, whatever becomes of the connection."""
+
+    distributor: TorchDistributor
+    job: Job
+    #: Lines shown of each log, by attempt and member.
+    shown: dict[tuple[int, str], int] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
+    has_started: bool = False
+
+    def follow(self) -> None:
+        """Until the job's end."""
+        lost_at: float | None = None
+        pause = _SOONEST
+        while True:
+            before = dict(self.shown)
+            try:
+                return self._show()
+            except Unreachable:
+                if lost_at is None or before != self.shown:
+                    lost_at, pause = time.monotonic(), _SOONEST
+                if time.monotonic() + pause - lost_at > _TELL_AFTER:
+                    self._say_once(f"still running, as far as known: `tidepool logs -f {self.job.id}`")
+            time.sleep(pause)
+            pause = min(2 * pause, _LATEST)
+
+    def _show(self) -> None:
+        seen: dict[tuple[int, str], int] = {}
+        for line in self.job.log_lines(follow=True, rank=0, watch=self._look):
+            place = line.attempt, line.member
+            seen[place] = seen.get(place, 0) + 1
+            if seen[place] <= self.shown.get(place, 0):
+                continue
+            self._say_started()
+            if self.shown and place not in self.shown:
+                self.distributor.logger.info("--- attempt %d, %s ---", *place)
+            self.shown[place] = seen[place]
+            sys.stdout.write(f"{line.text}\n")
+            sys.stdout.flush()
+        self._say_started()
+
+    def _look(self, info: JobInfo) -> None:
+        if info.state in ("PENDING", "SUSPENDED"):
+            self._say_once(f"job {info.id} waits: {info.reason.text}")
+        elif info.slots:
+            self._say_started()
+
+    def _say_started(self) -> None:
+        if self.has_started:
+            return
+        self.has_started = True
+        self.distributor.logger.info("Started %s", self.distributor.described)
+        if self.distributor.local_mode and self.distributor.num_processes > 1:
+            hosts = sorted({row["host"] for row in self.job.ranks()})
+            if len(hosts) > 1:
+                self.distributor.logger.warning(
+                    "local_mode: no host had %d free GPUs, and the processes are on %s.",
+                    self.distributor.num_processes,
+                    " and ".join(hosts),
+                )
+
+    def _say_once(self, words: str) -> None:
+        if words not in self.told:
+            self.told.add(words)
+            self.distributor.logger.info("%s", words)
+
+
+def _check(num_processes: int, min_processes: int | None) -> None:
+    for name, value in (("num_processes", num_processes), ("min_processes", min_processes)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value <= 0):
+            raise ValueError(f"{name} has to be a positive integer, not {value!r}")
+    if min_processes is not None and min_processes > num_processes:
+        raise ValueError(f"min_processes ({min_processes}) is more than num_processes ({num_processes})")
+
+
+def _logger() -> logging.Logger:
+    """Shown also where nobody has set up logging, as pyspark's is."""
+    logger = logging.getLogger("TorchDistributor")
+    logger.setLevel(logging.INFO)
+    if not logger.handlers and not logging.getLogger().handlers:
+        logger.addHandler(logging.StreamHandler())
+    return logger

@@ -1,0 +1,1 @@
+"""Tidepool's stand-in; see `pyspark`."""
