@@ -15,8 +15,9 @@ from typing import Any
 
 from tidepool.client.api import Client
 from tidepool.client.errors import Unreachable
+from tidepool.client.following import Follower, News
 from tidepool.client.functions import submit_function
-from tidepool.client.rows import JobInfo
+from tidepool.client.rows import JobInfo, LogLine
 from tidepool.client.training import Job
 
 __all__ = ["TorchDistributor"]
@@ -79,10 +80,11 @@ class TorchDistributor:
         job = self.submit(train_object, *args, **kwargs)
         self.logger.info("job %s: %s", job.id, job.url)
         try:
-            _Follower(self, job).follow()
+            _Watch(self, job).follow()
         except KeyboardInterrupt:
             self._cancel(job)
             raise
+        job.refresh()
         value = job.value()
         self.logger.info("Finished %s", self.described)
         return value
@@ -127,51 +129,50 @@ class TorchDistributor:
 
 
 @dataclass
-class _Follower:
+class _Watch:
     """Shows a job's lines and what becomes of it, whatever becomes of the connection."""
 
     distributor: TorchDistributor
     job: Job
-    #: Lines shown of each log, by attempt and member.
-    shown: dict[tuple[int, str], int] = field(default_factory=dict)
+    #: Whose log was shown last, by attempt and member.
+    place: tuple[int, str] | None = None
     told: set[str] = field(default_factory=set)
     has_started: bool = False
 
     def follow(self) -> None:
         """Until the job's end."""
-        lost_at: float | None = None
-        pause = _SOONEST
+        follower = Follower(self.distributor.client.connection, self.job.id, rank=0)
+        lost_at, pause = None, _SOONEST
         while True:
-            before = dict(self.shown)
             try:
-                return self._show()
+                for news in follower.news():
+                    lost_at = None
+                    self._show(news)
+                return
             except Unreachable:
-                if lost_at is None or before != self.shown:
+                if lost_at is None:
                     lost_at, pause = time.monotonic(), _SOONEST
-                if time.monotonic() + pause - lost_at > _TELL_AFTER:
+                if time.monotonic() - lost_at > _TELL_AFTER:
                     self._say_once(f"still running, as far as known: `tidepool logs -f {self.job.id}`")
             time.sleep(pause)
             pause = min(2 * pause, _LATEST)
 
-    def _show(self) -> None:
-        seen: dict[tuple[int, str], int] = {}
-        for line in self.job.log_lines(follow=True, rank=0, watch=self._look):
-            place = line.attempt, line.member
-            seen[place] = seen.get(place, 0) + 1
-            if seen[place] <= self.shown.get(place, 0):
-                continue
+    def _show(self, news: News) -> None:
+        if isinstance(news, JobInfo):
+            self._look(news)
+        elif isinstance(news, LogLine):
             self._say_started()
-            if self.shown and place not in self.shown:
+            place = news.attempt, news.member
+            if self.place not in (None, place):
                 self.distributor.logger.info("--- attempt %d, %s ---", *place)
-            self.shown[place] = seen[place]
-            sys.stdout.write(f"{line.text}\n")
+            self.place = place
+            sys.stdout.write(f"{news.text}\n")
             sys.stdout.flush()
-        self._say_started()
 
     def _look(self, info: JobInfo) -> None:
         if info.state in ("PENDING", "SUSPENDED"):
             self._say_once(f"job {info.id} waits: {info.reason.text}")
-        elif info.slots:
+        elif info.slots or info.is_over:
             self._say_started()
 
     def _say_started(self) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tidepool import distributor
 from tidepool.client.api import Client
 from tidepool.client.errors import InvalidRequest, Unreachable
+from tidepool.client.following import Follower
 from tidepool.client.rows import LogLine
 from tidepool.client.training import Job as ClientJob
 from tidepool.distributor import TorchDistributor
@@ -123,22 +124,23 @@ def running(alices: Client, scene: Scene, monkeypatch: pytest.MonkeyPatch) -> To
     return made
 
 
-def _played(monkeypatch: pytest.MonkeyPatch, *looks: list[LogLine | BaseException]) -> list[Any]:
-    """Let the training's log be these, look after look."""
-    asked, left = [], list(looks)
+def _play(monkeypatch: pytest.MonkeyPatch, *looks: list[LogLine | BaseException]) -> None:
+    """Let these be the news, connection after connection."""
+    left = list(looks)
 
-    def lines(self: ClientJob, **how: Any) -> Iterator[LogLine]:
-        asked.append(how["rank"])
-        for line in left.pop(0):
-            if isinstance(line, BaseException):
-                raise line
-            yield line
+    def news(follower: Follower) -> Iterator[LogLine]:
+        for each in left.pop(0):
+            if isinstance(each, BaseException):
+                raise each
+            yield each
 
-    monkeypatch.setattr(ClientJob, "log_lines", lines)
-    return asked
+    class Played(Follower):
+        news = news  # type: ignore[assignment]
+
+    monkeypatch.setattr(distributor, "Follower", Played)
 
 
-def test_lost_connections_repeat_no_line_and_end_nothing(
+def test_a_lost_connection_ends_nothing(
     running: TorchDistributor,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -146,7 +148,7 @@ def test_lost_connections_repeat_no_line_and_end_nothing(
 ) -> None:
     first, second, again = LogLine("one", 1, "a"), LogLine("two", 1, "a"), LogLine("one", 2, "b")
     monkeypatch.setattr(distributor, "_TELL_AFTER", -1.0)
-    _played(monkeypatch, [first, Unreachable("gone")], [Unreachable("gone")], [first, second, again])
+    _play(monkeypatch, [first, Unreachable("gone")], [Unreachable("gone")], [second, again])
     assert running.run(_train, 0.1) is None
     assert capsys.readouterr().out == "one\ntwo\none\n"
     said = _said(caplog)
@@ -160,7 +162,7 @@ def test_an_interrupt_cancels_and_says_so(
 ) -> None:
     cancelled = []
     monkeypatch.setattr(ClientJob, "cancel", lambda self: cancelled.append(self.id))
-    assert _played(monkeypatch, [KeyboardInterrupt()]) == []
+    _play(monkeypatch, [KeyboardInterrupt()])
     with pytest.raises(KeyboardInterrupt):
         running.run(_train, 0.1)
     assert len(cancelled) == 1

@@ -207,17 +207,18 @@ class Job:
         """What rank 0 of a submitted function returned, once it is over; None of a script.
 
         Raises JobFailed with the traceback, TimeoutError after `timeout` seconds, and NotAllowed for what somebody else
-        has run: to unpickle is to run what its author wants. raw: the pickle's bytes, in place
-        of the object.
+        has run: to unpickle is to run what its author wants. raw: the pickle's bytes, in place of
+        the object.
         """
         # Not loaded by those who only look.
         from tidepool.client.values import failure_of, loaded, value_bytes
 
-        if self.wait(timeout, check=False).state != "SUCCEEDED":
-            raise failure_of(self.info, self.ranks() if self.info.error else ())
-        if not raw and self.info.owner != self._connection.get("me/")["username"]:
+        info = self.info if self.info.is_over else self.wait(timeout, check=False)
+        if info.state != "SUCCEEDED":
+            raise failure_of(info, self.ranks() if info.error else ())
+        if not raw and info.owner != self._connection.get("me/")["username"]:
             raise NotAllowed(
-                f"Job {self.id} is {self.info.owner}'s, and loading its value would run what {self.info.owner} wrote: "
+                f"Job {self.id} is {info.owner}'s, and loading its value would run what {info.owner} wrote: "
                 "take the bytes by job.value(raw=True)."
             )
         content = value_bytes(self.id, self._content)
