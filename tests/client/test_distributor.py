@@ -134,10 +134,7 @@ def _play(monkeypatch: pytest.MonkeyPatch, *looks: list[LogLine | BaseException]
                 raise each
             yield each
 
-    class Played(Follower):
-        news = news  # type: ignore[assignment]
-
-    monkeypatch.setattr(distributor, "Follower", Played)
+    monkeypatch.setattr(distributor, "Follower", type("Played", (Follower,), {"news": news}))
 
 
 def test_a_lost_connection_ends_nothing(
