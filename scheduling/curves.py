@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Literal
 
-from tidepool.goodput.curve import best, curve
+from tidepool.goodput.curve import Best, best, curve
 from tidepool.goodput.model import Bounds, NoiseScale, Size, ThroughputParameters
 
 from scheduling.plan import BatchPlan
@@ -106,8 +106,13 @@ def batch_of(job: JobView, shape: Shape, slots: int) -> BatchPlan | None:
     parameters = _parameters(profile, shape.kind)
     if profile is None or parameters is None or not slots:
         return None
-    found = best(parameters, profile.bounds, profile.noise, _size(shape.hosts, slots))
+    found = _best(parameters, profile.bounds, profile.noise, _size(shape.hosts, slots))
     return BatchPlan(found.batch, found.micro_batch, found.accumulation, found.goodput, found.goodput / slots)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _best(parameters: ThroughputParameters, bounds: Bounds, noise: NoiseScale | None, size: Size) -> Best:
+    return best(parameters, bounds, noise, size)
 
 
 def _parameters(profile: ProfileView | None, kind: str) -> ThroughputParameters | None:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, cast, get_args
 
+from jobs.control.measured import with_measures
 from jobs.models import InstanceGroup, Job, SlotClaim
 from jobs.states import ACTIVE, JobState
 from models_registry.models import RegisteredModelVersion
@@ -31,12 +32,14 @@ def snapshot(now: datetime, cycle: int = 0, *, instead: Mapping[int, Offer] | No
     """
     groups = InstanceGroup.objects.select_related("resource_group").order_by("name")
     claims = list(SlotClaim.objects.open().order_by().values_list("slot", "job", "vacating_at", "claimed_at"))
+    jobs = _job_views(claims, {group.name for group in groups if group.minimum_run_seconds})
+    measuring = {group.name for group in groups if group.policy == InstanceGroup.Policy.GOODPUT}
     return Snapshot(
         at=now.timestamp(),
         cycle=cycle,
         groups=tuple(group_view(group) for group in groups),
         slots=_slot_views(claims, instead or {}),
-        jobs=_job_views(claims, {group.name for group in groups if group.minimum_run_seconds}),
+        jobs=with_measures(jobs, measuring, _held_since(claims), now),
     )
 
 
@@ -65,7 +68,7 @@ def _slot_views(open_claims: Iterable[_Claim], instead: Mapping[int, Offer]) -> 
     claims = {slot: (job, vacating_at is not None) for slot, job, vacating_at, _ in open_claims}
     by_host = {host.pk: (host.name, host.state, offers[host.name]) for host in hosts}
     views = []
-    for pk, host, index in Slot.objects.order_by().values_list("pk", "host", "index"):
+    for pk, host, index, device in Slot.objects.order_by().values_list("pk", "host", "index", "device_model"):
         name, state, offered = by_host[host]
         names = tuple(group for group, count in offered if index < count)
         held_by, vacating = claims.get(pk, (None, False))
@@ -74,7 +77,7 @@ def _slot_views(open_claims: Iterable[_Claim], instead: Mapping[int, Offer]) -> 
         # Silence takes nothing from a job: its ranks there may well train on, until it is taken off the host.
         is_kept = held_by is not None and not vacating
         claimable = state == Host.State.ONLINE or (state == Host.State.LOST and is_kept)
-        views.append(SlotView(SlotRef(name, index), names, claimable, held_by, vacating))
+        views.append(SlotView(SlotRef(name, index), names, claimable, held_by, vacating, device))
     return tuple(sorted(views, key=lambda view: view.ref))
 
 
@@ -89,11 +92,18 @@ def _offers(hosts: Iterable[Host], instead: Mapping[int, Offer]) -> dict[str, li
     return offers
 
 
+def _held_since(open_claims: Iterable[_Claim]) -> dict[int, list[datetime]]:
+    """Job -> since when it holds each of its slots."""
+    held = defaultdict[int, list[datetime]](list)
+    for _, job, _, claimed_at in open_claims:
+        held[job].append(claimed_at)
+    return held
+
+
 def _job_views(open_claims: Iterable[_Claim], with_minimum_run: Collection[str]) -> tuple[JobView, ...]:
     """`with_minimum_run`: groups that stop nobody too early."""
-    held, kept = defaultdict[int, list[datetime]](list), defaultdict[int, list[datetime]](list)
+    held, kept = _held_since(open_claims), defaultdict[int, list[datetime]](list)
     for _, job, vacating_at, claimed_at in open_claims:
-        held[job].append(claimed_at)
         if vacating_at is None:
             kept[job].append(claimed_at)
     jobs = Job.objects.filter(state__in=sorted(ACTIVE), finished_at__isnull=True)

@@ -92,6 +92,8 @@ class Scheduler:
         watch_gangs(now)
         enforce_limits(now)
         plan = schedule(self._with_forecasts(snapshot(now, self._cycle), now))
+        for group, gap, price in plan.groups:
+            logger.debug("cycle=%s group=%s goodput: gap=%.4f price=%.6f", self._cycle, group, gap, price)
         try:
             apply(plan, epoch)
         except LeadershipLost as error:

@@ -1,0 +1,73 @@
+"""What policy goodput has to know of jobs beside their limits: profiles, GPU time so far, and their present targets."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import DurationField, ExpressionWrapper, F, Sum
+from tidepool.goodput.model import Bounds, ThroughputParameters
+
+from jobs.models import Job, SlotClaim
+from jobs.states import ACTIVE
+from scheduling.snapshot import JobView, ProfileView
+
+__all__ = ["with_measures"]
+
+_COLUMNS = (
+    "pk", "run__target_slots", "run__step", "run__progress", "profile__batch_size", "profile__parameters",
+    "profile__largest_ranks", "profile__pause_seconds", "profile__points", "profile__revision",
+)  # fmt: skip
+
+
+def with_measures(
+    views: Iterable[JobView], groups: Collection[str], open_since: Mapping[int, Collection[datetime]], now: datetime
+) -> tuple[JobView, ...]:
+    """The same jobs, those of `groups` with what is known of them. Two queries, or none without such groups.
+
+    open_since: job -> since when it holds each of its slots.
+    """
+    if not groups:
+        return tuple(views)
+    jobs = Job.objects.filter(
+        state__in=sorted(ACTIVE), finished_at__isnull=True, instance_group__name__in=sorted(groups)
+    )
+    used = _used_before(jobs.values_list("pk", flat=True).order_by())
+    for job, since in open_since.items():
+        used[job] += sum((max(now - at, timedelta()) for at in since), timedelta())
+    known = {row[0]: row[1:] for row in jobs.order_by().values_list(*_COLUMNS)}
+    return tuple(_measured(view, used[view.id], *known[view.id]) if view.id in known else view for view in views)
+
+
+def _used_before(jobs: Any) -> defaultdict[int, timedelta]:
+    """Job -> GPU time of slots that it has given back."""
+    held = ExpressionWrapper(F("released_at") - F("claimed_at"), output_field=DurationField())
+    rows = SlotClaim.objects.filter(job__in=jobs, released_at__isnull=False).order_by()
+    return defaultdict(timedelta, rows.values("job").annotate(held=Sum(held)).values_list("job", "held"))
+
+
+def _measured(view: JobView, used: timedelta, target: int, step: int, progress: float | None, *row: Any) -> JobView:
+    profile = _profile(step, progress, *row) if row[0] is not None else None
+    return replace(view, target=target, gpu_seconds=used.total_seconds(), profile=profile)
+
+
+def _profile(
+    step: int,
+    progress: float | None,
+    batch_size: int,
+    parameters: Mapping[str, Mapping[str, float]],
+    largest_ranks: int,
+    pause_seconds: float | None,
+    points: int,
+    revision: int,
+) -> ProfileView:
+    return ProfileView(
+        bounds=Bounds(batch_size),
+        parameters={kind: ThroughputParameters(**fitted) for kind, fitted in parameters.items()},
+        largest_ranks=largest_ranks,
+        remaining_steps=step * (1 - progress) / progress if step and progress else None,
+        pause_seconds=1.0 if pause_seconds is None else pause_seconds,
+        points=points,
+        revision=revision,
+    )
