@@ -16,148 +16,23 @@ A group takes back what it has lent in the very cycle in which it can use it.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
-from scheduling.backfill import Reservation, Spoken, reserve
+from scheduling.backfill import Spoken, reserve
+from scheduling.decision import Decision, decide
 from scheduling.entitlement import Claimant, GroupEntitlement, SlotClass, deserved, whole
 from scheduling.flow import Flow, flow
-from scheduling.goodput import GoodputDivision
-from scheduling.policies import Demand, FairDivision, fair_shares, served, to_stop
+from scheduling.policies import Demand
 from scheduling.pool import Pool, SlotIndex, confined, sharing_groups
 from scheduling.snapshot import GroupView, SlotRef
 
-__all__ = ["WAITED_SECONDS", "Decision", "decide", "divide", "gives_way"]
+__all__ = ["WAITED_SECONDS", "divide"]
+
 
 #: So long a job that needs more than its group's part waits before it has a reservation of what others may use as well.
 WAITED_SECONDS = 300.0
-
-
-@dataclass(frozen=True)
-class Decision:
-    """How many slots each job of one group gets: by its policy, and the jobs that no policy can decide about."""
-
-    pool: Pool
-    #: Slots that the jobs below share.
-    capacity: int
-    #: The jobs that the policy decided about, in the order in which they are served.
-    demands: tuple[Demand, ...]
-    #: Slots of each job that gets any; see `scheduling.policies`.
-    shares: dict[int, int]
-    #: Jobs that keep exactly what they hold, because some of it is on a host that takes nothing new: fixed-size jobs,
-    #: which finish there, and elastic ones whose minimum fits nowhere else.
-    pinned: frozenset[int]
-    #: Of the first job in line that waits though it would fit; None: nobody does.
-    reservation: Reservation | None = None
-    division: FairDivision | None = None
-    goodput: GoodputDivision | None = None
-    #: Jobs that are stopped because other groups have a right to their slots. One of fixed size that has a share
-    #: nevertheless starts again elsewhere.
-    reclaimed: frozenset[int] = frozenset()
-    #: Jobs that wait because their group is stopped.
-    closed: frozenset[int] = frozenset()
-    #: Of a job that needs more than its group's part, of this group or another one: for it all that comes free is kept.
-    shared_reservation: Reservation | None = None
-    #: Jobs that wait because of that, though their group has slots for them.
-    held_back: frozenset[int] = frozenset()
-    #: Jobs that start by that reservation.
-    above_part: frozenset[int] = frozenset()
-    #: What the group may have beside others on the same slots, or by its quota. None: it is alone and not limited.
-    entitlement: GroupEntitlement | None = None
-
-    @property
-    def used(self) -> int:
-        """Slots in service that its jobs have once everything has changed hands."""
-        return sum(self.shares.values()) + sum(len(self.pool.held.get(job, ())) for job in self.pinned)
-
-
-def gives_way(decision: Decision, demand: Demand) -> bool:
-    """Whether the job is stopped for who has the reservation, once that one can start."""
-    first = decision.reservation
-    return first is not None and (demand.gives_way_to == first.job or first.filling.get(demand.id) == "gives_way")
-
-
-def decide(pool: Pool, room: int, *, beside_others: bool = False, held_back: frozenset[int] = frozenset()) -> Decision:
-    """`room`: how many slots in service the group's jobs may have together. `beside_others`: others want the rest.
-
-    `held_back`: jobs that wait in any case.
-    """
-    fixed = {job.id for job in pool.jobs if not job.elastic}
-    pinned = {job for job in pool.away if job in fixed} - pool.displaced.keys()
-    evicted: set[int] = set()
-    while True:
-        decision = _decide_without(pinned, evicted, pool, room, held_back, beside_others=beside_others)
-        stranded = {
-            demand.id
-            for demand in decision.demands
-            # One without a share is stopped by its policy: a higher priority takes what it holds in service.
-            if pool.away.get(demand.id) and decision.shares.get(demand.id, demand.min_slots) < demand.min_slots
-        }
-        if not stranded:
-            # It starts elsewhere, on as many: nobody of its group gets what it has a share of.
-            return replace(decision, reclaimed=decision.reclaimed | (fixed & pool.displaced.keys()))
-        evicted |= (stranded & pool.displaced.keys()) - pool.protected
-        pinned |= stranded - evicted
-
-
-def _decide_without(
-    pinned: set[int], evicted: set[int], pool: Pool, room: int, held_back: frozenset[int], *, beside_others: bool
-) -> Decision:
-    group = pool.group
-    capacity = max(0, room - sum(len(pool.held.get(job, ())) for job in pinned))
-    demands = [demand for demand in pool.demands if demand.id not in pinned and demand.id not in held_back]
-    closed = frozenset(demand.id for demand in demands if not (group.started or demand.running))
-    demands = [demand for demand in demands if demand.id not in closed]
-    reclaimed: frozenset[int] = frozenset()
-    if beside_others:
-        demands, reclaimed = _reclaim(group, demands, capacity, evicted)
-    shares = served(group, demands, capacity, now=pool.at)
-    return Decision(
-        pool=pool,
-        capacity=capacity,
-        demands=tuple(demands),
-        shares=shares.slots,
-        reservation=shares.reservation,
-        division=shares.division,
-        goodput=shares.goodput,
-        pinned=frozenset(pinned),
-        reclaimed=reclaimed,
-        closed=closed,
-        held_back=held_back,
-    )
-
-
-def _reclaim(
-    group: GroupView, demands: Sequence[Demand], capacity: int, evicted: Set[int]
-) -> tuple[list[Demand], frozenset[int]]:
-    """What a group gives back when other groups have a right to it: the jobs that are stopped, and before them the
-    others, in the same order, with what is left to each that runs. `capacity` is what they may share from now on.
-
-    Every job that runs is shrunk, as far as its minimum, before any is stopped: the cheapest, see `to_stop`. `evicted`
-    are stopped in any case.
-    """
-    staying = [demand for demand in demands if demand.running and demand.id not in evicted]
-    stopped = evicted | to_stop(group, staying, sum(demand.least for demand in staying) - capacity)
-    left = [demand for demand in demands if demand.id not in stopped]
-    running = [demand for demand in left if demand.running]
-    if sum(demand.kept for demand in running) > capacity:
-        limits = _limits(group, running, capacity)
-        left = [replace(demand, limit=limits.get(demand.id)) for demand in left]
-    return left, frozenset(stopped)
-
-
-def _limits(group: GroupView, running: Sequence[Demand], capacity: int) -> Mapping[int, int]:
-    if group.policy in ("fairshare", "goodput"):
-        asked = [replace(demand, max_slots=max(demand.kept, demand.least)) for demand in running]
-        return fair_shares(asked, capacity, preemption=True)
-    limits = {demand.id: demand.least for demand in running}
-    spare = capacity - sum(limits.values())
-    for demand in running:
-        more = max(0, min(demand.kept - demand.least, spare))
-        limits[demand.id] += more
-        spare -= more
-    return limits
 
 
 def divide(index: SlotIndex) -> dict[str, Decision]:
@@ -185,11 +60,13 @@ class _Table:
         self._claimants = {name: _claimant(pool, self._total(pool)) for name, pool in self._pools.items()}
         self._decisions: dict[str, Decision] = {}
         self._rooms: dict[str, int] = {}
+        #: What was found out about some claimants.
+        self._found: dict[tuple[Claimant, ...], dict[str, Fraction]] = {}
         #: What nobody else may have of what is lent.
         self._taken = Flow(self._reach(), self._sizes)
 
     def settle(self) -> dict[str, Decision]:
-        exact = deserved(tuple(self._claimants.values()), self._sizes)
+        exact = self._deserved(self._claimants)
         self._count_as_own_what_was_reserved()
         self._share_out()
         if waiting := self._first_above_its_part(exact):
@@ -317,6 +194,10 @@ class _Table:
             stopped = frozenset(pool.held) - self._decisions[name].shares.keys() - self._decisions[name].pinned
             within = confined(self._index, pool.group, found.at(name), stopped)
             before = self._decisions[name]
+            if not within.displaced and before.room == self._rooms[name]:
+                # Nobody moves, so nothing changes.
+                self._decisions[name] = replace(before, pool=within)
+                continue
             decision = decide(within, self._rooms[name], beside_others=True, held_back=before.held_back)
             self._decisions[name] = replace(
                 decision, above_part=before.above_part, shared_reservation=before.shared_reservation
@@ -345,7 +226,7 @@ class _Table:
             decision, pool = self._decisions[name], self._pools[name]
             if decision.reclaimed:
                 needed = min(sum(demand.least for demand in pool.demands), self._claimants[name].most)
-                self._lend(name, min(needed, decision.used + self._spare_for(name)))
+                self._lend(name, self._taken.most(name, needed))
 
     def _lend_to_who_wants_more(self) -> None:
         """Everybody keeps what it makes use of; who cannot make use of its part asks for no more."""
@@ -359,9 +240,9 @@ class _Table:
 
     def _lend_to_who_can_use_it(self) -> None:
         for name in self._largest_first():
-            used, one = self._decisions[name].used, self._claimants[name]
-            if used < one.most:
-                self._lend(name, min(used + self._spare_for(name), one.most))
+            most = self._claimants[name].most
+            if self._decisions[name].used < most:
+                self._lend(name, self._taken.most(name, most))
 
     def _leave_fixed_in_place(self) -> None:
         """Nobody grows or starts beyond its quota where a job of fixed size would have to stop, only to be moved."""
@@ -369,7 +250,7 @@ class _Table:
         for name in sorted(self._decisions):
             owned = max(self._claimants[name].asked_of_quota, self._pools[name].in_use)
             if self._decisions[name].used > owned:
-                self._grant({name: min(self._rooms[name], max(owned, self._in_place(name)))})
+                self._grant({name: max(min(owned, self._rooms[name]), self._in_place(name, self._rooms[name]))})
                 self._note_fixed(name)
 
     def _beside_fixed(self) -> None:
@@ -389,18 +270,15 @@ class _Table:
         else:
             self._beside.ask({name: self._used_beside(name)})
 
-    def _in_place(self, name: str) -> int:
-        """The most that it can have beside what others use, with every job of fixed size where it is."""
-        self._beside.ask({name: 0})
-        self._beside.ask({name: sum(self._sizes.values())})
-        most = self._fixed[name].total() + int(self._beside.served([name]))
-        self._beside.ask({name: self._used_beside(name)})
-        return most
+    def _in_place(self, name: str, room: int) -> int:
+        """How much of `room` it can have beside what others use, with every job of fixed size where it is."""
+        fixed = self._fixed[name].total()
+        return min(room, fixed + self._beside.most(name, max(0, room - fixed)))
 
     def _lend(self, name: str, room: int) -> None:
         """Unless it makes nothing of it: a job in its line that begins to fit may keep others waiting."""
         if room > self._rooms[name] and len(self._sizes) > 1:
-            room = min(room, max(self._rooms[name], self._in_place(name)))
+            room = max(self._rooms[name], self._in_place(name, room))
         if room > self._rooms[name]:
             tried = decide(self._pools[name], room, beside_others=True)
             if tried.used > self._decisions[name].used:
@@ -412,23 +290,20 @@ class _Table:
     def _largest_first(self) -> list[str]:
         return sorted(self._decisions, key=lambda name: (-self._pools[name].in_use, name))
 
-    def _spare_for(self, name: str) -> int:
-        """How many more slots it could have if all others have what they use, or keep for themselves."""
-        used = self._decisions[name].used
-        self._taken.ask({name: 0})
-        self._taken.ask({name: used + sum(self._sizes.values())})
-        spare = int(self._taken.served([name])) - used
-        self._taken.ask({name: self._taken_by(name)})
-        return spare
-
     def _taken_by(self, name: str) -> int:
         one = self._claimants[name]
         kept = 0 if one.lends else min(one.owned, self._rooms[name])
         return max(self._decisions[name].used, kept)
 
     def _parts(self, claimants: Mapping[str, Claimant]) -> dict[str, int]:
+        return whole(tuple(claimants.values()), self._deserved(claimants), self._sizes)
+
+    def _deserved(self, claimants: Mapping[str, Claimant]) -> dict[str, Fraction]:
+        """See `entitlement`. Found once for the same claimants: nobody has to keep anything, most often."""
         ones = tuple(claimants.values())
-        return whole(ones, deserved(ones, self._sizes), self._sizes)
+        if ones not in self._found:
+            self._found[ones] = deserved(ones, self._sizes)
+        return self._found[ones]
 
     def _reach(self) -> dict[str, Sequence[SlotClass]]:
         return {name: self._index.open_to(pool.group) for name, pool in self._pools.items()}

@@ -11,7 +11,7 @@ from typing import Any
 
 from scheduling.backfill import Reservation
 from scheduling.curves import KNEE, Prospect
-from scheduling.division import Decision, gives_way
+from scheduling.decision import Decision, gives_way
 from scheduling.group_summary import GroupSummary, OtherGroups, Served, summarize
 from scheduling.placement import Placed
 from scheduling.plan import Explanation, PlanReason

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor
 
-from scheduling.division import Decision
+from scheduling.decision import Decision
 from scheduling.pool import sharing_groups
 from scheduling.schedule import CycleResult, decided
 from scheduling.snapshot import GroupView, Snapshot

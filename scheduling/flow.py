@@ -1,6 +1,6 @@
 """Who can have how many of what, where some slots are open to some and not to others: a bipartite flow."""
 
-from collections import deque
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
@@ -13,14 +13,16 @@ Asker = TypeVar("Asker", bound=Hashable)
 Place = TypeVar("Place", bound=Hashable)
 Key = TypeVar("Key", bound=Hashable)
 Amount = int | Fraction
+#: Who takes or leaves something of a place.
+Step = tuple[Asker, Place]
 
 
 class Flow(Generic[Asker, Place]):
     """As much as all can have together of what they ask for, which may change: only the difference is moved.
 
-    Found by shortest augmenting paths. Cost of a change: for each part that is moved, at most once through `reach`;
-    a place that is used up is not looked at again for who could take directly of it, and who could have no more is not
-    asked again, until somebody gives something back.
+    Found by shortest augmenting paths, the first of equals in the order of `reach`. Each asker's height says how far it
+    is at least from a place with something left, so a path goes straight down and is looked for again only where it is
+    blocked (Ahuja and Orlin 1991). Heights only rise until somebody gives something back; then they are found anew.
     """
 
     def __init__(self, reach: Mapping[Asker, Sequence[Place]], sizes: Mapping[Place, int]) -> None:
@@ -42,8 +44,17 @@ class Flow(Generic[Asker, Place]):
                 self._users[place].append(asker)
         #: How many of its places, from the first on, are known to be used up.
         self._passed = dict.fromkeys(reach, 0)
-        #: Askers that can have no more. Whatever they reach is used up by them, so nobody else changes that.
-        self._stuck: set[Asker] = set()
+        #: How many others must leave a place, at the least, for each to have more; as many as there are: it can have no
+        #: more. Empty: not known.
+        self._heights: dict[Asker, int] = {}
+        #: How often somebody was raised since they were found.
+        self._raised = 0
+        #: How many have each height.
+        self._at_height = Counter[int]()
+        #: Who may leave which place to each, in order; and how many of them, from the first on, are not lower or have
+        #: nothing there.
+        self._steps: dict[Asker, list[Step[Asker, Place]]] = {}
+        self._blocked: dict[Asker, int] = {}
 
     def hold(self, asker: Asker, held: Mapping[Place, int], most: int) -> None:
         """It begins with up to `most` of these."""
@@ -69,12 +80,31 @@ class Flow(Generic[Asker, Place]):
             self._serve(asker)
         return not any(map(self._unmet.__getitem__, lacking))
 
+    def most(self, asker: Asker, limit: int) -> int:
+        """How much of `limit` it could have, if all others have what they ask for: nobody has more or less for it."""
+        before = self._asked[asker]
+        assert self._unit == 1
+        if self._lacking():
+            self.ask({asker: 0})
+        self.ask({asker: limit})
+        found = limit - self._unmet[asker]
+        self.ask({asker: before})
+        return found
+
     def starved(self) -> frozenset[Asker]:
         """Who cannot all have what they ask for, however it is divided: those who lack some and who compete with them.
 
         Everything that is open to any of them is used up by them. Empty: everybody has all.
         """
-        return frozenset(self._way(self._lacking())[0])
+        waiting, seen = self._lacking(), set[Place]()
+        found = set(waiting)
+        while waiting:
+            places = set(self._reach[waiting.pop()]) - seen
+            seen |= places
+            more = {one for place in places for one in self._users[place] if self._amounts[one].get(place)} - found
+            found |= more
+            waiting += more
+        return frozenset(found)
 
     def served(self, askers: Iterable[Asker]) -> Fraction:
         """What these have together. Nobody could have more without another having less."""
@@ -102,40 +132,78 @@ class Flow(Generic[Asker, Place]):
             amount = min(self._unmet[asker], self._spare[place])
             self._add(asker, place, amount)
             self._unmet[asker] -= amount
-        while self._unmet[asker] and asker not in self._stuck:
-            came_from, end = self._way([asker])
-            if end is None:
-                self._stuck.update(came_from)
-                return
-            # From the end: each takes of its place, and leaves that of the next step in the list.
-            steps = [end]
-            while (step := came_from[steps[-1][0]]) is not None:
-                steps.append(step)
-            self._move(asker, steps)
+        while self._unmet[asker] and (way := self._way(asker)):
+            self._move(asker, way)
 
-    def _way(
-        self, starts: Sequence[Asker]
-    ) -> tuple[dict[Asker, tuple[Asker, Place] | None], tuple[Asker, Place] | None]:
-        """The shortest way from any of `starts` to a place with something left, over places that others would leave."""
-        came_from: dict[Asker, tuple[Asker, Place] | None] = dict.fromkeys(starts)
-        for asker in starts:
-            if (place := self._open_to(asker)) is not None:
-                return came_from, (asker, place)
-        waiting, seen = deque(starts), set[Place]()
-        while waiting and len(came_from) < len(self._reach):
-            asker = waiting.popleft()
-            for place in self._reach[asker]:
-                if place in seen:
-                    continue
-                seen.add(place)
-                for other in self._users[place]:
-                    if other in came_from or not self._amounts[other].get(place):
-                        continue
-                    came_from[other] = (asker, place)
-                    if (end := self._open_to(other)) is not None:
-                        return came_from, (other, end)
-                    waiting.append(other)
-        return came_from, None
+    def _way(self, first: Asker) -> list[Step[Asker, Place]]:
+        """The shortest way to a place with something left, over places that others leave; empty: there is none.
+
+        From its end: each takes of its place, and leaves that of the next one in the list.
+        """
+        path, asker = list[Step[Asker, Place]](), first
+        if not self._heights:
+            self._measure()
+        while self._heights[first] < len(self._heights):
+            if not self._heights[asker] and (end := self._open_to(asker)) is not None:
+                return [(asker, end), *reversed(path)]
+            if (step := self._step_down(asker)) is not None:
+                other, place = step
+                path.append((asker, place))
+                asker = other
+            elif self._raised > len(self._heights):
+                self._measure()
+                path, asker = [], first
+            else:
+                self._raise(asker)
+                asker = path.pop()[0] if path else first
+        return []
+
+    def _step_down(self, asker: Asker) -> Step[Asker, Place] | None:
+        """The first who is one lower and has something of a place that is open to this one."""
+        steps, blocked, below = self._steps_of(asker), self._blocked[asker], self._heights[asker] - 1
+        while blocked < len(steps):
+            other, place = steps[blocked]
+            if self._heights[other] == below and self._amounts[other].get(place):
+                break
+            blocked += 1
+        self._blocked[asker] = blocked
+        return steps[blocked] if blocked < len(steps) else None
+
+    def _steps_of(self, asker: Asker) -> list[Step[Asker, Place]]:
+        if asker not in self._steps:
+            users = self._users
+            self._steps[asker] = [(other, place) for place in self._reach[asker] for other in users[place]]
+        return self._steps[asker]
+
+    def _measure(self) -> None:
+        """Find all heights: from who can take more directly to whom these leave something, and so on."""
+        heights, height, seen = dict.fromkeys(self._reach, len(self._reach)), 0, set[Place]()
+        level = {asker for asker in self._reach if self._open_to(asker) is not None}
+        while level:
+            heights |= dict.fromkeys(level, height)
+            height += 1
+            left = {place for asker in level for place, amount in self._amounts[asker].items() if amount} - seen
+            seen |= left
+            level = {other for place in left for other in self._users[place] if heights[other] > height}
+        self._heights, self._blocked = heights, dict.fromkeys(heights, 0)
+        self._at_height, self._raised = Counter(heights.values()), 0
+
+    def _raise(self, asker: Asker) -> None:
+        """It has no way down: it is higher. Where it was the last at its height, nobody above has a way either."""
+        self._raised += 1
+        heights, before, top = self._heights, self._heights[asker], len(self._heights)
+        if self._at_height[before] == 1:
+            self._lift([other for other, height in heights.items() if before <= height < top], top)
+        else:
+            steps = self._steps_of(asker)
+            lowest = min((heights[other] for other, place in steps if self._amounts[other].get(place)), default=top)
+            self._lift([asker], min(lowest + 1, top))
+
+    def _lift(self, askers: Iterable[Asker], height: int) -> None:
+        for asker in askers:
+            self._at_height[self._heights[asker]] -= 1
+            self._at_height[height] += 1
+            self._heights[asker], self._blocked[asker] = height, 0
 
     def _open_to(self, asker: Asker) -> Place | None:
         """The first of its places with something left."""
@@ -145,11 +213,11 @@ class Flow(Generic[Asker, Place]):
         self._passed[asker] = passed
         return places[passed] if passed < len(places) else None
 
-    def _move(self, first: Asker, steps: Sequence[tuple[Asker, Place]]) -> None:
-        left = [(asker, place) for (asker, _), (_, place) in pairwise(steps)]
+    def _move(self, first: Asker, way: Sequence[Step[Asker, Place]]) -> None:
+        left = [(asker, place) for (asker, _), (_, place) in pairwise(way)]
         taken = (self._amounts[asker][place] for asker, place in left)
-        amount = min(self._unmet[first], self._spare[steps[0][1]], *taken)
-        for asker, place in steps:
+        amount = min(self._unmet[first], self._spare[way[0][1]], *taken)
+        for asker, place in way:
             self._add(asker, place, amount)
         for asker, place in left:
             self._add(asker, place, -amount)
@@ -164,7 +232,7 @@ class Flow(Generic[Asker, Place]):
             self._add(asker, place, -less)
             self._unmet[asker] += less
         self._passed = dict.fromkeys(self._reach, 0)
-        self._stuck.clear()
+        self._heights = {}
 
     def _add(self, asker: Asker, place: Place, amount: int) -> None:
         self._spare[place] -= amount

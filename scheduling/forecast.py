@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import ceil, inf
 
-from scheduling.division import Decision
+from scheduling.decision import Decision
 from scheduling.policies import Demand, shares_of
 from scheduling.snapshot import JobView, Snapshot
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
 
-from scheduling.division import Decision
+from scheduling.decision import Decision
 from scheduling.placement import Placed, handed_over
 from scheduling.policies import Demand
 from scheduling.snapshot import JobView

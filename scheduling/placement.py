@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from scheduling.division import Decision
+from scheduling.decision import Decision
 from scheduling.packing import SlotsByHost, by_host, pack
 from scheduling.policies import Demand
 from scheduling.pool import ByJob, Pool

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scheduling.division import Decision
+from scheduling.decision import Decision
 from scheduling.placement import Placed
 from scheduling.plan import Explanation, JobPlan
 from scheduling.schedule import decided

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 
-from scheduling.division import Decision, gives_way
+from scheduling.decision import Decision, gives_way
 from scheduling.placement import Placed
 from scheduling.snapshot import SlotRef
 

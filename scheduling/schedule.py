@@ -16,7 +16,8 @@ from itertools import chain, islice
 from operator import attrgetter
 
 from scheduling.curves import batch_of
-from scheduling.division import Decision, divide
+from scheduling.decision import Decision
+from scheduling.division import divide
 from scheduling.explain import explain
 from scheduling.group_summary import OtherGroups
 from scheduling.placement import Placed, handed_over, place

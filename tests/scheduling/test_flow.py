@@ -114,6 +114,19 @@ def test_whatever_was_asked_before_all_have_as_much_and_the_same_ones_starve(
 
 @settings(deadline=None)
 @given(places(), st.data())
+def test_the_most_that_one_can_have_takes_nothing_from_others(table: tuple[Reach, Sizes], data: st.DataObject) -> None:
+    reach, sizes = table
+    found, asked = Flow(reach, sizes), {asker: data.draw(st.integers(0, 9)) for asker in reach}
+    if not found.ask(asked):
+        return
+    for asker in reach:
+        limit = data.draw(st.integers(0, 20))
+        assert found.most(asker, limit) == limit - sum(Plain(asked | {asker: limit}, reach, sizes).unmet.values())
+        assert [found.served([other]) for other in reach] == list(asked.values())
+
+
+@settings(deadline=None)
+@given(places(), st.data())
 def test_nobody_has_what_is_not_there(table: tuple[Reach, Sizes], data: st.DataObject) -> None:
     reach, sizes = table
     found, whole = Flow(reach, sizes), st.integers(0, 20)

@@ -8,7 +8,7 @@ from math import floor
 import pytest
 from hypothesis import settings
 
-from scheduling.division import decide
+from scheduling.decision import decide
 from scheduling.entitlement import Claimant, whole
 from scheduling.plan import PlanReason
 from scheduling.pool import index_slots
