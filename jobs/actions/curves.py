@@ -4,37 +4,60 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from django.db import transaction
+from tidepool.protocol import ObservedStep
 
 from core.audit.entries import Audited, audit_all
 from core.errors import Conflict
 from jobs.actions.checks import Problems, check_log_pattern
+from jobs.control.journals import store_read_again
 from jobs.control.observed import set_log_pattern
 from jobs.control.transition import lock_job
-from jobs.files.logs import STREAMS, read_log
+from jobs.files.folder import job_folder
+from jobs.files.logs import STREAMS, first_rank_logs, read_log
 from jobs.models import Job
 from jobs.states import TERMINAL
 from workers.executor.curves.lines import LineReader
 from workers.executor.curves.pattern import compiled
 from workers.executor.curves.sources import complete_lines
+from workers.executor.curves.watch import read_again
 
 __all__ = ["change_log_pattern", "try_log_pattern"]
 
 _SHOWN_LINES = 20
 
 
-@transaction.atomic
 def change_log_pattern(job_id: int, pattern: str, actor: str) -> Job:
-    """Have the logs read again by the pattern; "": in the usual ways. The curves that they gave begin anew."""
-    job = lock_job(job_id)
+    """Have the logs read again by the pattern; "": in the usual ways. The curves that they gave begin anew.
+
+    Of a job that is over they are read here and now, else by its executor.
+    """
+    job = Job.objects.select_related("run", "owner", "model__model").get(pk=job_id)
     _check(job, pattern)
-    if job.state in TERMINAL:
-        raise Conflict("The training is over, and its log is read no more: clone it with this pattern.")
-    before = job.log_pattern
-    job = set_log_pattern(job_id, pattern)
-    if actor != job.owner.get_username() and pattern != before:
-        values = ({"log_pattern": before}, {"log_pattern": pattern})
-        audit_all(actor, "changed", "job", [Audited(job.pk, job.name, *values)])
+    # Before the row is locked: it may take seconds.
+    steps = _read_again(job, pattern) if job.state in TERMINAL else None
+    with transaction.atomic():
+        job = lock_job(job_id)
+        before, is_over = job.log_pattern, job.state in TERMINAL
+        if is_over and steps is None:
+            raise Conflict("The training has just ended: give the pattern once more, and its log is read again.")
+        job = store_read_again(job_id, pattern, steps or ()) if is_over else set_log_pattern(job_id, pattern)
+        if actor != job.owner.get_username() and pattern != before:
+            values = ({"log_pattern": before}, {"log_pattern": pattern})
+            audit_all(actor, "changed", "job", [Audited(job.pk, job.name, *values)])
     return job
+
+
+def _read_again(job: Job, pattern: str) -> list[ObservedStep]:
+    """What the pattern reads in the logs of each attempt's rank 0."""
+    assert job.finished_at is not None
+    folder, logs = job_folder(job), [log for stream in STREAMS for log in first_rank_logs(job, stream)]
+    steps: list[ObservedStep] = []
+    for attempt in sorted({log.attempt for log in logs}):
+        top = folder.attempt(attempt)
+        places = [(log.path.relative_to(top).as_posix(), log.stream) for log in logs if log.attempt == attempt]
+        revision, moment = job.log_pattern_revision + 1, job.finished_at.timestamp()
+        steps += read_again(top, folder.code, places, pattern, revision, moment)
+    return steps
 
 
 def try_log_pattern(job: Job, pattern: str) -> list[dict[str, Any]]:

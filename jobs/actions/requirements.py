@@ -1,6 +1,7 @@
 """What a training requires beside the cluster's packages, and what its script imports that nobody provides.
 
-Hosts have the packages of the site's own environment: they are set up from the same requirements.
+Judged by the packages of the site's own environment: hosts are set up from the same requirements, and none of them
+reports what it has. What is said names whose packages these are.
 """
 
 import platform
@@ -46,7 +47,10 @@ def missing_words(modules: list[str]) -> str:
     if not modules:
         return ""
     names = ", ".join(modules[:5]) + (" and others" if len(modules) > 5 else "")
-    return f"The script imports {names}, which the cluster does not have. {HOW_TO_REQUIRE}"
+    return (
+        f"The script imports {names}, which the site's own environment does not have, and hosts have the same packages "
+        f"unless an administrator has added some. {HOW_TO_REQUIRE}"
+    )
 
 
 def _compat_modules() -> set[str]:

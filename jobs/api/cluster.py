@@ -3,7 +3,6 @@
 import platform
 from collections.abc import Iterator
 from datetime import timedelta
-from importlib.metadata import version
 from typing import Any
 
 from django.http import StreamingHttpResponse
@@ -23,10 +22,10 @@ from core.time import iso
 from jobs.insight.cluster import STATUSES, cluster_live
 from jobs.insight.fair_share import fair_share_page
 from jobs.insight.trace import WINDOWS, Trace, all_changes, cluster_trace
+from workers.executor.environments.requirements import installed
 
 __all__ = ["Cluster", "ClusterTrace", "ClusterTraceCsv", "FairShare", "Software"]
 
-PACKAGES = ("cloudpickle", "torch", "numpy")
 CSV_HEAD = ("time", "job", "name", "gpus", "why", "pause_ms")
 
 
@@ -64,7 +63,7 @@ class ClusterOutput(serializers.Serializer[Any]):
 
 class SoftwareOutput(serializers.Serializer[Any]):
     python = serializers.CharField(help_text="Such as 3.11.7.")
-    packages = ObjectField(help_text="Versions of what a function travels with and meets there, by name.")
+    packages = ObjectField(help_text="Versions of the site's own packages, by name; hosts are set up from the same.")
 
 
 class Moment(serializers.CharField):
@@ -179,4 +178,4 @@ class Software(APIView):
 
     @extend_schema(responses=SoftwareOutput)
     def get(self, request: Request) -> Response:
-        return Response({"python": platform.python_version(), "packages": {name: version(name) for name in PACKAGES}})
+        return Response({"python": platform.python_version(), "packages": installed()})

@@ -24,7 +24,7 @@ from core.time import iso
 from jobs.control import checkpoints, generations, profiles
 from jobs.control.ending import end_halt, judge_job
 from jobs.control.generations import close_generations
-from jobs.control.observed import observed_columns, observed_points
+from jobs.control.observed import forget_logs, observed_columns, observed_points
 from jobs.control.outcome import ENVIRONMENT_FAILED, reason_of
 from jobs.control.standing import AttemptKey, JournalName, Place, misplaced, parse_name, places_of
 from jobs.control.transition import Why, change, lock_job, record
@@ -33,7 +33,7 @@ from jobs.messages import message
 from jobs.models import Job, Journal, MetricPoint
 from jobs.states import RankState, Reason
 
-__all__ = ["store_entries", "store_steps"]
+__all__ = ["store_entries", "store_read_again", "store_steps"]
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +43,8 @@ Step = TypeVar("Step", StepRecord, RecordedStep, ObservedStep)
 _FIXED_KEYS = frozenset(StepRecord.__struct_fields__)
 _MAX_METRIC_NAME_LENGTH = 64
 _MAX_METRICS_PER_STEP = 100
+#: In one of the live news.
+_POINTS_AT_ONCE = 500
 
 
 def store_entries(report: Report) -> dict[str, int]:
@@ -264,6 +266,24 @@ def _store_observed(job: Job, records: Sequence[dict[str, Any]]) -> None:
     _store_points(job, points)
     metrics = {**job.run.final_metrics, **_newest(points)}
     change(job, curve_sources=sources, final_metrics=metrics, **observed_columns(job, steps))
+
+
+@transaction.atomic
+def store_read_again(job_id: int, pattern: str, steps: Sequence[ObservedStep]) -> Job:
+    """Put what this pattern reads in the place of the curves that the logs of a job gave. The job is over."""
+    job = lock_job(job_id)
+    names, sources = forget_logs(job.run.curve_sources)
+    job.metrics.filter(name__in=names).delete()
+    kept = {name: value for name, value in job.run.final_metrics.items() if name not in names}
+    change(job, log_pattern=pattern, log_pattern_revision=job.log_pattern_revision + 1)
+    change(job, curve_sources=sources, final_metrics=kept)
+    if steps:
+        points, sources = observed_points(job, [_within_limits(step) for step in steps])
+        for first in range(0, len(points), _POINTS_AT_ONCE):
+            _store_points(job, points[first : first + _POINTS_AT_ONCE])
+        last: dict[str, Any] = {"step": max(step.step for step in steps), "epoch": max(step.epoch for step in steps)}
+        change(job, curve_sources=sources, final_metrics={**kept, **_newest(points)}, **last)
+    return job
 
 
 def _within_limits(step: ObservedStep) -> ObservedStep:

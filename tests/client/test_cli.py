@@ -19,6 +19,7 @@ from accounts.models import ApiToken, DeviceGrant
 from accounts.tokens import make_token
 from jobs.models import Job
 from tests.client.conftest import URL, Call, over_wsgi
+from tests.jobs.api.test_stream import begin, end
 from tests.scene import Scene
 from tests.test_architecture import ROOT
 
@@ -199,7 +200,7 @@ class TestFollowing:
         assert "FileNotFoundError" in said
 
     def test_ctrl_c_leaves_it_running(self, logged_in: Scene, tidepool: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-        def interrupted(*_: object) -> int:
+        def interrupted(*_: object, **__: object) -> int:
             raise KeyboardInterrupt
 
         monkeypatch.setattr(follow, "_follow", interrupted)
@@ -251,3 +252,27 @@ def test_help_of_each_command_has_an_example(tidepool: Call, name: str) -> None:
 def test_each_command_is_there() -> None:
     ctx = click.Context(cli)
     assert all(cli.get_command(ctx, name) is not None for name in COMMANDS)
+
+
+def test_what_was_changed_is_undone(logged_in: Scene, tidepool: Call) -> None:
+    job, before = logged_in.waiting, logged_in.waiting.priority
+    assert tidepool("undo", job.pk)[0] == 4
+    tidepool("priority", job.pk, 7000)
+    assert tidepool("undo", job.pk)[0] == 0
+    assert Job.objects.get(pk=job.pk).priority == before
+
+
+def test_env_tells_what_is_there(tidepool: Call, logged_in: Scene) -> None:
+    code, out, _ = tidepool("env", "torch", "Typing_Extensions")
+    assert (code, [line.split()[0] for line in out.splitlines()]) == (
+        0,
+        ["PACKAGE", "python", "torch", "typing-extensions"],
+    )
+    assert tidepool("env", "no-such-package")[0] == 4
+
+
+def test_logs_are_filtered_while_they_are_followed(logged_in: Scene, tidepool: Call, home: Path) -> None:
+    begin(logged_in.waiting, 1).write_text("loss 1\nother\nloss 2\nloss 3\n")
+    end(logged_in.waiting)
+    assert tidepool("logs", logged_in.waiting.pk, "--grep", "loss", "-n", 2)[1] == "loss 2\nloss 3\n"
+    assert tidepool("logs", "-f", logged_in.waiting.pk, "--grep", "loss", "-n", 3)[1] == "loss 2\nloss 3\n"

@@ -173,3 +173,15 @@ def test_waiting_and_following_take_the_stream(alices: Client, scene: Scene, hom
     assert job.wait(60).state == Job.objects.get(pk=scene.waiting.pk).state
     assert all("/stream/" in target for target in cut.targets[:1])
     assert json.dumps(cut.targets).count("logs/lines") == 0
+
+
+def test_the_last_lines_and_what_follows(alices: Client, scene: Scene, home: Any) -> None:
+    log = begin(scene.waiting, 1)
+    lines = [f"line {number} {'x' * 200}" for number in range(1000)]
+    log.write_text("\n".join(lines))
+    job = alices.job(scene.waiting.pk)
+    assert list(job.logs(tail=600)) == lines[-600:]
+    assert list(job.logs(tail=0)) == []
+    end(scene.waiting)
+    # The line that had not ended comes with what follows.
+    assert list(job.logs(tail=2, follow=True)) == lines[-3:]

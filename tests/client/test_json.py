@@ -62,7 +62,7 @@ def test_what_looks(logged_in: Scene, tidepool: Call) -> None:
     }
     for command, job in jobs.items():
         assert check(command, tidepool(*command.split(), job.pk, "--json")[1]), command
-    for command in ("whoami", "ps", "queue", "gpus", "datasets ls", "models ls"):
+    for command in ("whoami", "ps", "queue", "gpus", "env", "datasets ls", "models ls"):
         assert check(command, tidepool(*command.split(), "--json")[1]), command
     check("datasets show", tidepool("datasets", "show", "digits", "--json")[1])
     check("models show", tidepool("models", "show", "digits-cnn", "--json")[1])
@@ -82,6 +82,7 @@ def test_what_submits_and_adds(logged_in: Scene, tidepool: Call, script: Path) -
 def test_what_changes_lists_what_it_changed(logged_in: Scene, tidepool: Call) -> None:
     job = logged_in.waiting.pk
     check("scale", tidepool("scale", job, "--max", 7, "--min", 2, "--json")[1])
+    check("undo", tidepool("undo", job, "--json")[1])
     for words in (("priority", job, 6000), ("suspend", job), ("resume", job)):
         [row] = check(str(words[0]), tidepool(*words, "--json")[1])
         assert row["id"] == job

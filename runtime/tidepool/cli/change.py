@@ -1,4 +1,4 @@
-"""cancel, suspend, resume, priority, scale, clone."""
+"""cancel, suspend, resume, priority, scale, undo, clone."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,7 +11,7 @@ from tidepool.client.errors import TidepoolError
 from tidepool.client.rows import JobInfo
 from tidepool.client.training import Job
 
-__all__ = ["cancel", "clone", "priority", "resume", "scale", "suspend"]
+__all__ = ["cancel", "clone", "priority", "resume", "scale", "suspend", "undo"]
 
 _jobs = partial(job_argument, many=True)
 _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask, where there are several.")
@@ -98,6 +98,26 @@ def scale(context: Context, job: int, max_slots: int | None, min_slots: int | No
         show_json(job_as_json(info))
     else:
         click.echo(f"Training {job} has {info.min_slots} to {info.max_slots} GPUs from now on.", err=True)
+
+
+@click.command()
+@job_argument
+@click.option("--event", type=click.IntRange(min=1), help="Number of an event, in place of the newest change.")
+@_json
+@click.pass_obj
+def undo(context: Context, job: int, event: int | None, as_json: bool) -> None:
+    """Take the newest change of a training's priority or limits back, unless it has been changed again since.
+
+    \b
+    tidepool undo 412
+    tidepool undo 412 --event 7
+    """
+    info = context.client.job(job).undo(event)
+    if as_json:
+        show_json(job_as_json(info))
+    else:
+        limits = f"{info.min_slots} to {info.max_slots} GPUs"
+        click.echo(f"Training {job} has priority {info.priority} and {limits} again.", err=True)
 
 
 @click.command()

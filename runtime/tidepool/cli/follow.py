@@ -1,6 +1,7 @@
 """Follow a training's log to its end, saying why while it waits."""
 
 import sys
+from typing import Any
 
 import click
 
@@ -12,13 +13,23 @@ from tidepool.client.training import Job
 __all__ = ["follow"]
 
 
-def follow(job: Job, *, may_cancel: bool = False, rank: str | None = None, stream: str = "stdout") -> int:
+def follow(
+    job: Job,
+    *,
+    may_cancel: bool = False,
+    rank: str | None = None,
+    stream: str = "stdout",
+    tail: int | None = None,
+    grep: str = "",
+) -> int:
     """Print its lines until it is over; the exit code is the training's.
+
+    tail: only so many of the lines that are there. grep: only lines with this text.
 
     may_cancel: Ctrl-C asks whether to cancel it; else it leaves it running.
     """
     try:
-        return _follow(job, rank, stream)
+        return _follow(job, grep, rank=rank, stream=stream, tail=tail)
     except KeyboardInterrupt:
         if may_cancel and sys.stdin.isatty() and _wants_cancel(job):
             job.cancel()
@@ -31,7 +42,7 @@ def follow(job: Job, *, may_cancel: bool = False, rank: str | None = None, strea
         return Exit.UNREACHABLE
 
 
-def _follow(job: Job, rank: str | None, stream: str) -> int:
+def _follow(job: Job, grep: str, **which: Any) -> int:
     place: tuple[int, str] | None = None
     told: set[str] = set()
 
@@ -40,11 +51,12 @@ def _follow(job: Job, rank: str | None, stream: str) -> int:
             told.add(info.reason.text)
             click.echo(f"{info.state.lower()}: {info.reason.text}", err=True)
 
-    for line in job.log_lines(follow=True, rank=rank, stream=stream, watch=say_why):
+    for line in job.log_lines(follow=True, watch=say_why, **which):
         if place is not None and place != (line.attempt, line.member):
             click.echo(f"--- attempt {line.attempt}, {line.member} ---", err=True)
         place = (line.attempt, line.member)
-        click.echo(line.text)
+        if grep in line.text:
+            click.echo(line.text)
     return _said(job)
 
 

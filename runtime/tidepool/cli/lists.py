@@ -1,14 +1,16 @@
-"""ps, queue, gpus."""
+"""ps, queue, gpus, env."""
 
+import re
 from typing import Any
 
 import click
 
 from tidepool.cli.context import Context, columns, listing_options, show_json, state_colour
 from tidepool.cli.texts import ago, as_json, expected, share, size
+from tidepool.client.errors import NotFound
 from tidepool.client.rows import JobInfo
 
-__all__ = ["gpus", "ps", "queue"]
+__all__ = ["env", "gpus", "ps", "queue"]
 
 _HEADS = ("ID", "NAME", "OWNER", "STATE", "GPUS", "STEP", "DONE", "PRIORITY", "AGE")
 
@@ -116,3 +118,28 @@ def _slot(slot: dict[str, Any]) -> tuple[Any, ...]:
     memory = "" if used is None else size(used) + (f" of {size(total)}" if total else "")
     busy_text = "" if busy is None else f"{busy:.0f}%"
     return slot["key"], slot["model"], slot["status"], slot["job"], slot["label"], slot["owner"], busy_text, memory
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
+@click.pass_obj
+def env(context: Context, names: tuple[str, ...], as_json: bool) -> None:
+    """List Python and the packages that trainings have without requiring any, by the site's own environment.
+
+    \b
+    tidepool env
+    tidepool env torch timm
+    """
+    found = context.client.software()
+    packages = found["packages"]
+    if names:
+        wanted = [re.sub(r"[-_.]+", "-", name).lower() for name in names]
+        if lacking := [name for name in wanted if name not in packages]:
+            advice = "require them in a requirements.txt beside the script, or as dependencies in the script (PEP 723)."
+            raise NotFound(f"There is no {', '.join(lacking)}: {advice}")
+        packages = {name: packages[name] for name in wanted}
+    if as_json:
+        show_json({**found, "packages": packages})
+    else:
+        columns(("PACKAGE", "VERSION"), [("python", found["python"]), *sorted(packages.items())])

@@ -1,7 +1,8 @@
 """describe, why, logs, events, metrics."""
 
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Any
 
 import click
 
@@ -94,7 +95,7 @@ def _command(job: int, remedy: Remedy) -> str:
 @click.option("--rank", help="Number or member id of a rank, in place of rank 0.")
 @click.option("--stderr", is_flag=True, help="What it wrote to stderr.")
 @click.option("--grep", help="Only lines with this text.")
-@click.option("--tail", "-n", type=click.IntRange(min=0), help="Only so many of the last lines.")
+@click.option("--tail", "-n", type=click.IntRange(min=0), help="Only so many of the last lines, and what follows.")
 @click.pass_obj
 def logs(
     context: Context, job: int, is_followed: bool, rank: str | None, stderr: bool, grep: str | None, tail: int | None
@@ -107,21 +108,17 @@ def logs(
     \b
     tidepool logs 412
     tidepool logs -f 412
+    tidepool logs -f 412 -n 20 --grep loss
     tidepool logs 412 --rank 3 --stderr -n 50
     """
     handle, stream = context.client.job(job), "stderr" if stderr else "stdout"
-    if is_followed and (grep is not None or tail is not None):
-        raise click.UsageError("Give --follow, or --grep and --tail: `tidepool logs -f 412 | grep loss` does both.")
     if is_followed:
-        return follow(handle, rank=rank, stream=stream)
-    lines: Any = handle.logs(rank=rank, stream=stream)
-    if grep is not None:
+        return follow(handle, rank=rank, stream=stream, tail=tail, grep=grep or "")
+    # The last of the lines that have the text, wherever they are.
+    lines: Iterable[str] = handle.logs(rank=rank, stream=stream, tail=None if grep else tail)
+    if grep:
         lines = (line for line in lines if grep in line)
-    if tail is not None:
-        from collections import deque
-
-        lines = deque(lines, maxlen=tail)
-    for line in lines:
+    for line in lines if tail is None else deque(lines, maxlen=tail):
         click.echo(line)
     return 0
 

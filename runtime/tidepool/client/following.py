@@ -102,7 +102,8 @@ class Follower:
         """Of one connection, which may end at any event."""
         begun = heard = False
         wanted = {"rank": self.rank, "stream": self.stream, "logs": self.logs, "metrics": self.metrics}
-        headers = {"Accept": f"{_MEDIA_TYPE}, application/json", **({"Last-Event-ID": self._id} if self._id else {})}
+        behind = self._id or ("" if self.place is None else f"{self.place[0]}.{self.after}.0.{self.place[1]}")
+        headers = {"Accept": f"{_MEDIA_TYPE}, application/json", **({"Last-Event-ID": behind} if behind else {})}
         path = f"jobs/{self.job}/stream/"
         try:
             with self.connection.stream(path, wanted, headers=headers, seconds=_SILENT_SECONDS) as response:
@@ -148,6 +149,20 @@ class Follower:
                 return
             time.sleep(pause)
 
+    def last(self, count: int, *, then_follow: bool) -> list[LogLine]:
+        """The newest lines of the log; what follows begins behind them, with a line that has not ended yet."""
+        newest = self._newest_log()
+        if newest is None:
+            return []
+        attempt, member = newest
+        page = self._page(attempt=attempt, rank=member)
+        self.place, self.after = newest, page["next"]
+        found = [*page["lines"], *([page["unfinished"]] if page["unfinished"] and not then_follow else [])]
+        while len(found) < count and page["start"] > 0:
+            page = self._page(attempt=attempt, rank=member, before=page["start"])
+            found = [*page["lines"], *found]
+        return [_line_of(line, attempt, member) for line in found[max(0, len(found) - count) :]]
+
     def lines(self, *, is_over: bool) -> Iterator[LogLine]:
         """What has been written since. is_over: also the last line, if it never ended.
 
@@ -179,12 +194,16 @@ class Follower:
             is_end = found["next"] == self.after or found["next"] >= found["size"] or bool(rest)
             self.after = found["next"]
             for line in [*found["lines"], *rest]:
-                yield LogLine("".join(span["text"] for span in line["spans"]), attempt, member)
+                yield _line_of(line, attempt, member)
             if is_end:
                 return
 
     def _page(self, **place: Any) -> Any:
         return self.connection.get(f"jobs/{self.job}/logs/lines/", stream=self.stream, **place)
+
+
+def _line_of(line: Mapping[str, Any], attempt: int, member: str) -> LogLine:
+    return LogLine("".join(span["text"] for span in line["spans"]), attempt, member)
 
 
 def asked(connection: Connection, job: int) -> JobInfo:

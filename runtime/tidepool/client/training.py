@@ -6,7 +6,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from tidepool.client.errors import JobFailed, MissingPackage, NotAllowed, TidepoolError
+from tidepool.client.errors import JobFailed, MissingPackage, NotAllowed, NotFound, TidepoolError
 from tidepool.client.following import Follower, asked, info_of
 from tidepool.client.http import Connection, new_key
 from tidepool.client.rows import (
@@ -84,6 +84,15 @@ class Job:
     def resize(self, *, max_slots: int | None = None, min_slots: int | None = None) -> JobInfo:
         """Change its limits. An elastic job grows and shrinks while it trains; `min_slots` of one that waits."""
         return self._change(max_slots=max_slots, min_slots=min_slots)
+
+    def undo(self, event: int | None = None) -> JobInfo:
+        """Restore what the newest change of its priority or limits replaced, or that of an event's number."""
+        if event is None:
+            changes = [each.seq for each in self.events() if {"field", "old", "new"} <= set(each.reason.params)]
+            if not changes:
+                raise NotFound(f"Nobody has changed the priority or the limits of job {self.id}: nothing to undo.")
+            event = changes[-1]
+        return self._command(f"events/{event}/undo")
 
     def clone(self, *, key: str | None = None) -> "Job":
         """Submit it again, with the code as it was. key: see `Client.submit`."""
@@ -175,9 +184,14 @@ class Job:
 
     # --- logs ---------------------------------------------------------------------------------------------------------
 
-    def logs(self, *, follow: bool = False, rank: int | str | None = None, stream: str = "stdout") -> Iterator[str]:
-        """The lines of a rank's log, of rank 0 unless said. follow: until the job is over, whatever becomes of it."""
-        return (line.text for line in self.log_lines(follow=follow, rank=rank, stream=stream))
+    def logs(
+        self, *, follow: bool = False, rank: int | str | None = None, stream: str = "stdout", tail: int | None = None
+    ) -> Iterator[str]:
+        """The lines of a rank's log, of rank 0 unless said. follow: until the job is over, whatever becomes of it.
+
+        tail: only so many of the lines that are there.
+        """
+        return (line.text for line in self.log_lines(follow=follow, rank=rank, stream=stream, tail=tail))
 
     def log_lines(
         self,
@@ -185,16 +199,19 @@ class Job:
         follow: bool = False,
         rank: int | str | None = None,
         stream: str = "stdout",
+        tail: int | None = None,
         watch: Callable[[JobInfo], object] = lambda info: None,
     ) -> Iterator[LogLine]:
         """The same, with the attempt and the member that wrote each. watch: is given each look at a
-        job that is followed.
+        job that is followed. tail: only so many of the lines that are there.
 
         A job that loses its rank 0, or begins another attempt, goes on in another log, from its beginning.
         """
         follower = Follower(self._connection, self.id, rank, stream)
+        if tail is not None:
+            yield from follower.last(tail, then_follow=follow)
         if not follow:
-            yield from follower.lines(is_over=True)
+            yield from () if tail is not None else follower.lines(is_over=True)
             return
         for news in follower.news():
             if isinstance(news, JobInfo):

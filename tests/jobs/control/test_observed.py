@@ -127,12 +127,30 @@ def test_a_pattern_is_tried_on_the_last_lines(job: Job, cluster: Cluster, alice:
     assert Job.objects.get(pk=job.pk).log_pattern == ""
 
 
-def test_a_training_that_is_over_is_read_no_more(job: Job, cluster: Cluster, alice: User, client: Client) -> None:
+def test_the_log_of_a_training_that_is_over_is_read_again(
+    job: Job, cluster: Cluster, alice: User, client: Client
+) -> None:
     cluster.train(job)
+    rank = job.ranks.get()
+    log = job_folder(job).attempt(1) / "log" / f"{rank.member_id}.{rank.host}" / "stdout"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("".join(f"it {n} R {n}.5\n" for n in range(1000)) + "it 1000 R 7")
+    csv = observed(1, kind="csv", where="a.csv", metrics={"lr": 0.1})
+    report(cluster, job, csv, observed(1, metrics={"it": 1.0}))
     cluster.finish(job)
     client.force_login(alice)
-    answer = client.put(f"/api/v1/jobs/{job.pk}/log-pattern/", {"pattern": "(?P<a>.)"}, content_type="application/json")
-    assert answer.status_code == 409
+    address, pattern = f"/api/v1/jobs/{job.pk}/log-pattern/", r"it (?P<step>\d+) R (?P<reward>\S+)"
+
+    answer = client.put(address, {"pattern": pattern}, content_type="application/json")
+
+    assert (answer.status_code, answer.json()["log_pattern"]) == (200, pattern)
+    assert [point for point in points(job) if point[0] != "reward"] == [("lr", 1, 0.1)]
+    assert [step for name, step, _ in points(job) if name == "reward"] == list(range(1001))
+    after = Job.objects.select_related("run").get(pk=job.pk)
+    assert (after.state, after.run.step, after.run.final_metrics) == ("SUCCEEDED", 1000, {"lr": 0.1, "reward": 7.0})
+    # What its executor still has, read by the former pattern, comes too late.
+    report(cluster, job, observed(2, metrics={"it": 2.0}))
+    assert {name for name, _, _ in points(job)} == {"lr", "reward"}
 
 
 @pytest.mark.parametrize("is_resumable", [True, False])

@@ -21,15 +21,16 @@ from workers.executor.curves.tensorboard import (
 )
 from workers.executor.log_keeper import KEPT_HEAD_BYTES, shortened_by
 
-__all__ = ["EventSource", "Kind", "LogSource", "Place", "TableSource", "complete_lines"]
+__all__ = ["BEHIND_AT_END", "EventSource", "Kind", "LogSource", "Place", "TableSource", "complete_lines"]
 
 Kind = Literal["log", "csv", "tensorboard"]
 
 _CHUNK: Final = 64 * 1024
 _MOST_LINES: Final = 200
 _MOST_ROWS: Final = 500
-#: Further behind than this, a log is read on near its end.
+#: Further behind than this, a log is read on near its end: one that is being written, and one that has ended.
 _BEHIND: Final = 1024 * 1024
+BEHIND_AT_END: Final = 16 * 1024 * 1024
 _MAX_RECORD: Final = 256 * 1024
 
 
@@ -70,10 +71,11 @@ class LogSource:
     where: str
     place: Place = field(default_factory=Place)
     reader: LineReader = field(default_factory=LineReader)
+    most_behind: int = _BEHIND
     kind: ClassVar[Kind] = "log"
 
     def read(self, file: int, pattern: LinePattern | None, *, is_last: bool) -> list[Point]:
-        if self.place.behind(file) > _BEHIND:
+        if self.place.behind(file) > self.most_behind:
             self.place.offset += self.place.behind(file) - _CHUNK
         data = self.place.read(file, _CHUNK)
         lines, used = complete_lines(data, is_last=is_last and len(data) < _CHUNK)

@@ -16,9 +16,9 @@ from tidepool.unlinked import open_below
 from workers.executor.curves.names import Names, Owner
 from workers.executor.curves.pattern import LinePattern, PatternError, compiled
 from workers.executor.curves.points import Point
-from workers.executor.curves.sources import EventSource, LogSource, TableSource
+from workers.executor.curves.sources import BEHIND_AT_END, EventSource, LogSource, TableSource
 
-__all__ = ["Watch", "as_line"]
+__all__ = ["Watch", "as_line", "read_again"]
 
 Source = LogSource | TableSource | EventSource
 
@@ -37,6 +37,8 @@ _NOT_LOOKED_INTO: Final = frozenset({"checkpoint", "journal", "__pycache__", ".g
 #: What a column of the database holds.
 _MAX_STEP: Final = 2**31 - 1
 _MANIFEST: Final = "code.json"
+#: At logs that are read again: each reads some 200 lines.
+_MOST_LOOKS: Final = 2_000
 
 
 @dataclass
@@ -175,6 +177,27 @@ class Watch:
         steps = list(found.values())
         # A bar that shows no metric is drawn ten times a second: where it is now is enough.
         return [step for step in steps[:-1] if step.metrics] + steps[-1:]
+
+
+def read_again(
+    folder: Path, code_folder: Path, logs: Iterable[tuple[str, str]], pattern: str, revision: int, now: float
+) -> list[ObservedStep]:
+    """What the logs of an attempt that has ended say by another pattern, from their beginning.
+
+    logs: path below the folder, and the stream. now: the moment of a step that tells none.
+    """
+    sources: dict[str, Source] = {
+        f"attempt:{path}": LogSource(stream, most_behind=BEHIND_AT_END) for path, stream in logs
+    }
+    watch = Watch(folder, code_folder, [], pattern, revision, sources)
+    # Other files are looked at for their curves' names alone: one name is one source's.
+    steps = watch.look(now, search=True, is_last=True)
+    for _ in range(_MOST_LOOKS):
+        before = watch.to_json()
+        steps += watch.look(now, search=False, is_last=True)
+        if watch.to_json() == before:
+            break
+    return [step for step in steps if step.kind == "log"]
 
 
 def _epochs_in(arguments: list[str]) -> int:
