@@ -61,8 +61,8 @@ class GroupView:
     started: bool = True
     #: Under policy goodput.
     aim: Aim = "soon"
-    #: Unix seconds: since when, under policy goodput, nothing has happened that its targets depend on. They are kept
-    #: until ten seconds later. None: decide anew.
+    #: Unix seconds: when its targets under policy goodput were decided, if nothing has happened since that they depend
+    #: on. They are kept until ten seconds later. None: decide anew. See `scheduling.settled`.
     shared_at: float | None = None
 
     @property

@@ -13,6 +13,7 @@ from scheduling.curves import Prospect, Shape, prospect_of, sizes_within
 from scheduling.goodput import Bid, bid_weight, goodput_division
 from scheduling.plan import PlanReason
 from scheduling.schedule import schedule
+from scheduling.settled import settled
 from scheduling.snapshot import Aim, JobView, ProfileView, SlotView, Snapshot
 from tests.scheduling.checks import check_plan
 from tests.scheduling.cluster import SimulatedCluster, group, hold, job, lines, running, slots, targets, text_for
@@ -159,6 +160,30 @@ def test_targets_stay_for_ten_seconds_while_nothing_happens() -> None:
     assert found == {1: 4, 2: 4}
     _, found = planned([*jobs, trains(3)], there, shared_at=999.0)
     assert found[3] >= 1
+
+
+def test_news_is_decided_about_at_once_and_measures_after_ten_seconds() -> None:
+    there = hold(slots(4, 4), {"h1:0": 1, "h2:0-3": 2})
+    jobs = (running(trains(1)), running(trains(2)))
+    first = Snapshot(at=100.0, groups=(group("goodput"), group("fifo", name="other")), slots=there, jobs=jobs)
+    seen, state = settled(first, None)
+    assert seen == first
+    worked = replace(first, at=105.0, jobs=tuple(replace(one, gpu_seconds=9.0) for one in jobs))
+    seen, state = settled(worked, state)
+    assert [one.shared_at for one in seen.groups] == [100.0, None]
+    for news in (
+        replace(worked, at=110.0),
+        replace(worked, at=99.0),
+        replace(worked, jobs=(*worked.jobs, trains(3))),
+        replace(worked, jobs=worked.jobs[:1]),
+        replace(worked, slots=there[:-1]),
+        replace(worked, groups=(group("goodput", aim="even"), worked.groups[1])),
+        replace(worked, jobs=(replace(worked.jobs[0], max_slots=2), worked.jobs[1])),
+        replace(worked, jobs=(replace(worked.jobs[0], profile=profile(largest_ranks=2)), worked.jobs[1])),
+    ):
+        assert settled(news, state)[0] == news
+    other = replace(first, groups=(group("fifo"),))
+    assert settled(other, state) == (other, None)
 
 
 def drawn_bids(draw: Random, capacity: int) -> list[Bid]:

@@ -23,6 +23,7 @@ from jobs.control.plans import Leadership, LeadershipLost, apply
 from jobs.control.snapshots import snapshot
 from jobs.insight.durations import Length, lengths, with_lengths
 from scheduling.schedule import schedule
+from scheduling.settled import Settled, settled
 from scheduling.snapshot import Snapshot
 
 __all__ = ["Command", "Scheduler"]
@@ -53,6 +54,7 @@ class Scheduler:
         self._cycle = 0
         self._forecasts: Mapping[int, Length] = {}
         self._forecast_at: datetime | None = None
+        self._settled: Settled | None = None
         self._resent_at = 0.0
         self._rolled_up_at = -ROLL_UP_SECONDS
         self._saves_noted_at = -NOTE_SAVES_SECONDS
@@ -91,7 +93,8 @@ class Scheduler:
         give_up_halts(now)
         watch_gangs(now)
         enforce_limits(now)
-        plan = schedule(self._with_forecasts(snapshot(now, self._cycle), now))
+        seen, self._settled = settled(snapshot(now, self._cycle), self._settled)
+        plan = schedule(self._with_forecasts(seen, now))
         for group, gap, price in plan.groups:
             logger.debug("cycle=%s group=%s goodput: gap=%.4f price=%.6f", self._cycle, group, gap, price)
         try:
