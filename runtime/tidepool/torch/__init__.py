@@ -1,6 +1,7 @@
 """Elastic data-parallel training for PyTorch scripts. See runtime/README.md for the API."""
 
+from tidepool.torch.adaptation import Adaptive
 from tidepool.torch.session import Session
 from tidepool.torch.step import Step
 
-__all__ = ["Session", "Step"]
+__all__ = ["Adaptive", "Session", "Step"]

@@ -54,8 +54,9 @@ class Part:
     pieces: list[tuple[int, int]]
 
 
-def epoch_order(seed: int, epoch: int, samples: int) -> list[int]:
-    generator = torch.Generator().manual_seed(_mixed(seed, epoch, 0x0E))
+def epoch_order(seed: int, epoch: int, samples: int, passes: int = 0) -> list[int]:
+    """passes: over the data in this epoch before this one; an adaptive training may need several."""
+    generator = torch.Generator().manual_seed(_mixed(seed, epoch, 0x0E, *([passes] if passes else [])))
     order: list[int] = torch.randperm(samples, generator=generator).tolist()
     return order
 

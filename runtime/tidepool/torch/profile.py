@@ -21,7 +21,7 @@ from tidepool.torch.state import Position
 
 __all__ = ["TIMES", "Made", "Profiler", "Shape", "Stopwatch", "TimesOfSteps", "device_kind"]
 
-#: Places at the end of the control block.
+#: Places of the control block that this takes.
 TIMES = 2
 #: Steps after a switch that are not counted: the first is computed by some of the ranks only, others build caches.
 UNSETTLED_STEPS = 3
@@ -153,10 +153,10 @@ class Profiler:
         if not self._refused:
             self._refusal, self._refused = why, True
 
-    def write(self, control: torch.Tensor) -> None:
-        """Into the control block: what this rank has to say of the step before."""
+    def write(self, places: torch.Tensor) -> None:
+        """Into `TIMES` places of the control block: what this rank has to say of the step before."""
         if self._own_seconds is not None:
-            control[-TIMES:] = torch.tensor([self._own_seconds, 1.0])
+            places[:] = torch.tensor([self._own_seconds, 1.0])
 
     def made(self, step: Made, told: tuple[float, float], *, counts: bool = True) -> None:
         """A step is complete. told: what its sum says of the step before. counts: it was a step like others."""

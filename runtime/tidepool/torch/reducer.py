@@ -48,6 +48,7 @@ class Reducer(ABC):
 
     Those that require no gradient have no place in it, unless they are among `thawing`, which may later.
     buffers: float32 places for the model's buffers. spare: further elements of each bucket that the subclass uses.
+    control_size: floats of the control block.
     """
 
     def __init__(
@@ -57,13 +58,15 @@ class Reducer(ABC):
         *,
         buffers: int = 0,
         spare: int = 0,
+        control_size: int = CONTROL_SIZE,
     ) -> None:
         kept = {id(parameter) for parameter in thawing}
         trained = [parameter for parameter in parameters if parameter.requires_grad or id(parameter) in kept]
         if not any(parameter.requires_grad for parameter in trained):
             raise ValueError("the model has no parameter that requires a gradient: there is nothing to train")
         self._parameters = trained
-        sizes = [CONTROL_SIZE, len(trained), buffers]
+        self._control_size = control_size
+        sizes = [control_size, len(trained), buffers]
         self._buckets, tail = _buckets(trained, sum(sizes), spare)
         #: Control block and buffers: written before `end_part` and `finish`; after it the sum over all parts of all
         #: ranks. `users`: by parameter, the number of ranks on which it got a gradient in this step.
@@ -71,13 +74,15 @@ class Reducer(ABC):
         #: The control block's sums, once `finish` is over. They and the users are read in one go: each time that
         #: numbers are taken from a GPU, the host waits for it.
         self.summed: list[float] = []
-        self._read = tail[: CONTROL_SIZE + len(trained)]
+        self._read = tail[: control_size + len(trained)]
         self._place = {
             id(parameter): (bucket, index)
             for bucket in self._buckets
             for index, parameter in enumerate(bucket.parameters)
         }
         self._used: set[int] = set()
+        #: Called with each bucket before its sum begins.
+        self.on_launch: Callable[[Bucket], None] | None = None
         self._group: Group | None = None
         self._last_backward = False
         self._failure: CommunicationError | None = None
@@ -86,6 +91,10 @@ class Reducer(ABC):
         self._under_way = False
         self._apart = False
         self._hooks: list[Any] = [_hook(parameter, self._on_gradient) for parameter in trained]
+
+    @property
+    def buckets(self) -> list[Bucket]:
+        return self._buckets
 
     def begin(self, group: Group, sharing: list[int]) -> None:
         """Start a step, or start it again: zero gradients and control block.
@@ -140,8 +149,8 @@ class Reducer(ABC):
         if self._failure is not None:
             raise self._failure
         numbers: list[float] = self._read.tolist()
-        self.summed = numbers[:CONTROL_SIZE]
-        for parameter, users in zip(self._parameters, numbers[CONTROL_SIZE:], strict=True):
+        self.summed = numbers[: self._control_size]
+        for parameter, users in zip(self._parameters, numbers[self._control_size :], strict=True):
             if not users:
                 parameter.grad = None
 
@@ -190,6 +199,8 @@ class Reducer(ABC):
             if bucket.missing and not everything:
                 return
             bucket.launched = True
+            if self.on_launch is not None:
+                self.on_launch(bucket)
             if self._failure is None:
                 assert self._group is not None
                 try:

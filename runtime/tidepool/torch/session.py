@@ -23,21 +23,25 @@ from torch.utils.data import Dataset
 
 from tidepool.env import RankContext, rank_context
 from tidepool.faults import fault
-from tidepool.protocol import MemberMessage, StepRecord, to_json
+from tidepool.goodput.model import Size
+from tidepool.protocol import MemberMessage
+from tidepool.torch.adaptation import ADAPTIVE_CONTROL_SIZE, Adaptive, adaptation_of
 from tidepool.torch.buffers import Buffers
 from tidepool.torch.checkpoint import write_weights
 from tidepool.torch.checkpointer import Checkpointer, CheckpointPolicy
-from tidepool.torch.data import Collate, Feed, Part, Piece, collate, epoch_order, moved, parts, seed_step, sized
+from tidepool.torch.data import Collate, Feed, collate, moved, seed_step, sized
+from tidepool.torch.division import Division
 from tidepool.torch.metrics import KEPT_RECORDS, MetricsFile
 from tidepool.torch.process_group import CommunicationError, Group
 from tidepool.torch.profile import Profiler
 from tidepool.torch.randomness import Generators
+from tidepool.torch.reducer import CONTROL_SIZE
 from tidepool.torch.state import Position, Stateful, TrainingState
 from tidepool.torch.step import Step, StepParts
 from tidepool.torch.transitions import Transitions
 from tidepool.torch.tree_reducer import chosen_virtual_ranks, reducer_of
 from tidepool.torch.unsupported import Layout, bare_model, check_engine, check_trainable
-from tidepool.torch.update import IN_BODY, OneOrMore, Update, learning_rates, named_optimizers
+from tidepool.torch.update import IN_BODY, OneOrMore, Update, named_optimizers
 from tidepool.torch.validation import HeldOut, measured, write_result
 
 __all__ = ["Session"]
@@ -62,6 +66,7 @@ class Session:
     scaler: for float16 under autocast; the session scales losses, unscales gradients and skips what is not finite.
     exactness, virtual_ranks: off a cluster, where no job says it: "bitwise" computes each step as that many virtual
         ranks would, to the bit, as a job with as many does on any number of ranks.
+    adaptive: let the session change the effective batch size, and learning rates with it. None: both stay.
 
     Raises TypeError or ValueError, with the reason, for what cannot be trained elastically.
     """
@@ -94,6 +99,7 @@ class Session:
         scaler: torch.amp.GradScaler | None = None,
         exactness: str | None = None,
         virtual_ranks: int | None = None,
+        adaptive: Adaptive | None = None,
     ) -> None:
         if effective_batch_size < 1:
             raise ValueError(f"effective_batch_size must be at least 1, not {effective_batch_size}")
@@ -109,12 +115,15 @@ class Session:
         self.position = Position(effective_batch_size=size)
         #: Parts of each step in exactness "bitwise"; None in "sum", where each rank computes one.
         self.virtual_ranks = chosen_virtual_ranks(launch, exactness, virtual_ranks)
-        self._rank_batch_size = rank_batch_size
         self._warm_up = warm_up
         self._reported: dict[str, float] = {}
         self._metrics = MetricsFile(self.folder)
+        of_whom = self.virtual_ranks, self.optimizers, scaler
+        self.adaptation = adaptation_of(adaptive, size, rank_batch_size, *of_whom) if adaptive else None
         state = self._set_up_steps(scaler, before_update, after_update, dict(registered or {}))
         self._transitions = Transitions(self.context, state)
+        how = self.virtual_ranks, rank_batch_size, self.adaptation
+        self._division = Division(self.seed, self.position, self._transitions, *how)
         policy = CheckpointPolicy.of(
             launch, seconds=checkpoint_seconds, every_epochs=checkpoint_every, kept=checkpoints_kept
         )
@@ -128,15 +137,16 @@ class Session:
         registered: dict[str, Stateful],
     ) -> TrainingState:
         self.buffers = Buffers(self.model)
-        self.reducer = reducer_of(self.model, self.optimizers, self.buffers, self.virtual_ranks)
+        size = ADAPTIVE_CONTROL_SIZE if self.adaptation else CONTROL_SIZE
+        self.reducer = reducer_of(self.model, self.optimizers, self.buffers, self.virtual_ranks, size)
         self.reducer.open = False
         self._generators = Generators(self.device)
         self.update = Update(self.optimizers, scaler, before, after, self._generators, self.seed)
         self._profiler = Profiler(self.device)
-        self._step_parts = StepParts(self.seed, self.position, self.reducer, self.buffers, self.update, self._profiler)
-        return TrainingState(
-            self.model, self.optimizers, registered, self.position, scaler, self._generators, self.update.run_after
-        )
+        shared = self.reducer, self.buffers, self.update, self._profiler, self.adaptation
+        self._step_parts = StepParts(self.seed, self.position, *shared)
+        how = scaler, self._generators, self.update.run_after, self.adaptation
+        return TrainingState(self.model, self.optimizers, registered, self.position, *how)
 
     # --- what a script asks ---
 
@@ -192,11 +202,13 @@ class Session:
         samples = sized(dataset)
         self._layout.check()
         epoch = self.position.epoch
-        order = epoch_order(self.seed, epoch, samples)
+        order = self._division.order(samples)
         self._generators.begin_steps()
         feed = Feed(dataset, collate_fn, self.seed, num_workers, self._generators)
         try:
-            while self.position.epoch == epoch and self.position.cursor < samples:
+            while self._division.goes_on(epoch, samples):
+                if self.position.cursor >= samples:
+                    order = self._division.order(samples)
                 step = self._begin_step(feed, order)
                 if step is not None:
                     with self._generators.aside():
@@ -248,7 +260,7 @@ class Session:
             """A row for each part of the dataset, float64, zeros for others' parts. The buffers stay as they are."""
             sums = torch.zeros(self.virtual_ranks or self.world_size, width, dtype=torch.float64)
             with torch.no_grad(), self._generators.aside(), self.buffers.kept():
-                for part in self._parts(sized(dataset), batch_size):
+                for part in self._division.parts(sized(dataset), batch_size, self._transitions.sharing):
                     seed_step(self.seed, -1 - self.position.operation, part.number)
                     for start, end in part.pieces:
                         batch = self.to_device(collate(dataset, list(range(start, end)), collate_fn))
@@ -313,33 +325,21 @@ class Session:
         if self.rank == 0:
             self._copied = self._checkpoints.offer()
             self._transitions.tell(partial(self._profiler.message, self.position, time.monotonic()))
-        feed.ahead = partial(self._pieces_ahead, order, self._transitions.sharing)
+        if self.adaptation is not None:
+            size = Size(self._transitions.hosts, self.world_size)
+            where = (self.generation, size) if self._transitions.all_share else None
+            self.adaptation.choose(self._profiler.times if self.rank == 0 else None, where, time.monotonic())
+        feed.ahead = partial(self._division.ahead, order, self._transitions.sharing)
         feed.prepare()
-        chunk = self._samples_of_step(order, self.position.cursor)
+        chunk = self._division.chunk(order, self.position.cursor)
         self.buffers.begin_step(divided=self.world_size > 1 or self.virtual_ranks is not None)
         self._writes = self._count_writes()
         self.reducer.begin(self._group, self._transitions.sharing)
-        return Step(self._step_parts, feed, chunk, self._parts(len(chunk), self._rank_batch_size), self.device)
-
-    def _samples_of_step(self, order: list[int], cursor: int) -> list[int]:
-        return order[cursor : cursor + self.position.effective_batch_size]
-
-    def _pieces_ahead(self, order: list[int], sharing: list[int]) -> Iterator[Piece]:
-        """This rank's micro-batches to the end of the epoch, if nobody comes or goes. `sharing`: of the next step."""
-        number, cursor, all_ranks = self.position.step, self.position.cursor, self._transitions.all_sharing
-        while chunk := self._samples_of_step(order, cursor):
-            for part in self._parts(len(chunk), self._rank_batch_size, sharing):
-                for first, last in part.pieces:
-                    yield Piece(number, first, chunk[first:last])
-            number, cursor, sharing = number + 1, cursor + len(chunk), all_ranks
-
-    def _parts(self, samples: int, largest: int | None, sharing: list[int] | None = None) -> list[Part]:
-        """The parts of that many samples that this rank computes: none if it is not one of those that share."""
-        if sharing is None:
-            sharing = self._transitions.sharing
-        if self.rank not in sharing:
-            return []
-        return parts(samples, (sharing.index(self.rank), len(sharing)), self.virtual_ranks, largest)
+        sharing = self._transitions.sharing
+        own = self._division.of_step(len(chunk), self.position.step, sharing)
+        if self.adaptation is not None:
+            self.adaptation.begin(self.position.step, len(chunk), own, self.reducer, is_alone=len(sharing) == 1)
+        return Step(self._step_parts, feed, chunk, own, self.device)
 
     def _end_step(self, step: Step, samples: int) -> None:
         if self._count_writes() != self._writes:
@@ -356,7 +356,9 @@ class Session:
             return
         self.buffers.unpack(self.reducer.buffers)
         fault("optimizer", self._transitions.member_id)
-        self.update.apply(step.number)
+        if self.adaptation is not None:
+            self.adaptation.measure(control, self.reducer, step.samples)
+        self.update.apply(step.number, self.adaptation.factors if self.adaptation else ())
         if self._transitions.on_cluster and not self._state_was_packed:  # the first update has made optimizer state
             self._transitions.state.pack()
             self._state_was_packed = True
@@ -377,23 +379,12 @@ class Session:
         of = self.generation, self._transitions.hosts, self.world_size
         counts = not self._copied and self._transitions.most_sharing is None
         self._profiler.made(step.made(seconds, *of), step.told, counts=counts)
-        made = StepRecord(
-            step=position.step,
-            epoch=position.epoch,
-            cursor=position.cursor,
-            samples=step.samples,
-            world_size=self.world_size,
-            generation=self.generation,
-            attempt=self.context.attempt if self.context else 1,
-            at=time.time(),
-            progress=round((position.epoch + position.cursor / samples) / max(1, self._total_epochs), 6),
-        )
-        record = {
-            **to_json(made),
-            **learning_rates(self.optimizers),
-            "samples_per_second": round(step.samples / seconds, 3),
-            **step.metrics(control),
-        }
+        done = position.epoch + position.cursor / samples
+        if self.adaptation is not None:
+            position.effective_batch_size = self.adaptation.advance(control, step.samples)
+            done = self.adaptation.done(samples)
+        attempt = self.context.attempt if self.context else 1
+        record = step.record(control, seconds, self._group, attempt, done / max(1, self._total_epochs))
         position.records = [*position.records, record][-KEPT_RECORDS:]
 
     def _write_records(self) -> None:
@@ -454,7 +445,7 @@ class Session:
 
     def _end_epoch(self) -> None:
         self.position.epoch += 1
-        self.position.cursor = 0
+        self.position.cursor = self.position.passes = 0
         self._generators.end_epoch()
         self._write_records()
         if self.position.epoch < self._total_epochs and self._halt_if_due():

@@ -8,6 +8,7 @@ It travels as JSON plus tensors, so that no state is ever pickled.
 | `trained` | which parameters require a gradient (scripts freeze and thaw) |
 | `optimizers` | each optimizer's state and parameter groups |
 | `scaler` | the loss scaler's, None without one |
+| `adaptation` | of an adaptive training: batch, progress, averages of its noise, factors; None without one |
 | `registered` | what the script registered: learning-rate schedules, averaged weights, ... |
 | `generators` | the random number generators outside of steps; those in steps are derived, see `data.py` |
 | `position` | step, epoch, samples used, effective batch size, the newest metric records |
@@ -21,7 +22,15 @@ import torch
 
 from tidepool.torch.randomness import Generators
 
-__all__ = ["Position", "Snapshot", "Stateful", "TrainingState", "flatten", "unflatten"]
+__all__ = ["Choice", "Position", "Snapshot", "Stateful", "TrainingState", "flatten", "unflatten"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Samples of a step, and micro-batches of each rank beside the last one."""
+
+    batch: int
+    accumulation: int
 
 
 class Stateful(Protocol):
@@ -42,8 +51,10 @@ class Position:
     cursor: int = 0
     #: Completed collective operations; tells ranks apart that a failure left one operation apart.
     operation: int = 0
-    #: Fixed at the first start; resizes never change it.
+    #: Fixed at the first start but for an adaptive training; resizes never change it.
     effective_batch_size: int = 0
+    #: Over the data in this epoch, before the one under way; only an adaptive training makes several.
+    passes: int = 0
     #: Names of the metrics, in the order of their places in the control block.
     metric_names: list[str] = field(default_factory=list)
     #: Result of the newest `sum_over`, for a rank that missed it.
@@ -59,6 +70,7 @@ class Position:
         if newer.step > self.step:
             self.cursor = int(newer.records[-1]["cursor"])
         self.step, self.operation = newer.step, newer.operation
+        self.effective_batch_size = newer.effective_batch_size
         self.metric_names, self.last_sum, self.records = newer.metric_names, newer.last_sum, newer.records
 
 
@@ -94,6 +106,7 @@ class TrainingState:
     generators: Generators | None = None
     #: What the script does after each optimizer step, given the step's number; run by who receives a step's result.
     after_update: Callable[[int], None] | None = None
+    adaptation: Stateful | None = None
 
     def pack(self) -> tuple[Any, list[torch.Tensor]]:
         """The JSON-safe structure, and the tensors that it numbers (not copied).
@@ -107,6 +120,7 @@ class TrainingState:
             "optimizers": {name: item.state_dict() for name, item in self.optimizers.items()},
             "scaler": None if self.scaler is None else self.scaler.state_dict(),
             "registered": {name: item.state_dict() for name, item in self.registered.items()},
+            "adaptation": None if self.adaptation is None else self.adaptation.state_dict(),
             "generators": None if self.generators is None else self.generators.state_dict(),
             "position": asdict(self.position),
         }
@@ -147,6 +161,11 @@ class TrainingState:
         if self.generators is not None and values["generators"] is not None:
             self.generators.load_state_dict(values["generators"])
         self.position.__dict__.update(values["position"])
+        adapted = values.get("adaptation")
+        if self.adaptation is not None and adapted is not None:
+            self.adaptation.load_state_dict(adapted)
+        elif adapted is not None:  # the script adapts no more: it goes on with the batch that it asks for
+            self.position.effective_batch_size = adapted["batch_size"]
 
     def catch_up(self, structure: Any, tensors: list[torch.Tensor]) -> None:
         """Take over the result of the one operation that this rank has missed.
@@ -168,6 +187,8 @@ class TrainingState:
             self.after_update(self.position.step)
             self._load_model(values)
         self.position.catch_up(newer)
+        if self.adaptation is not None:
+            self.adaptation.load_state_dict(values["adaptation"])
 
     def _load_model(self, values: dict[str, Any]) -> None:
         self.model.load_state_dict(values["model"]["saved"])

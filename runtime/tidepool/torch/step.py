@@ -7,19 +7,23 @@ from typing import Any
 
 import torch
 
+from tidepool.protocol import StepRecord, to_json
+from tidepool.torch.adaptation import Adaptation
 from tidepool.torch.buffers import Buffers
 from tidepool.torch.data import Feed, Part, Piece, moved, seed_step
 from tidepool.torch.process_group import Group
 from tidepool.torch.profile import TIMES, Made, Profiler, Shape
 from tidepool.torch.reducer import CONTROL_SIZE, Reducer
 from tidepool.torch.state import Position
-from tidepool.torch.update import Update
+from tidepool.torch.update import Update, learning_rates
 
 __all__ = ["Step", "StepParts"]
 
 #: Places of the control block before the metrics: flag, flag x generation, ranks with a name that is new, loss.
 _FIXED = 4
 _METRICS = CONTROL_SIZE - _FIXED
+#: Places of the times of the step before.
+_TIMES = slice(CONTROL_SIZE - TIMES, CONTROL_SIZE)
 #: With more metrics than that the times of steps have no place.
 _TIMED_METRICS = _METRICS - TIMES
 _NAME_BYTES = 64
@@ -35,6 +39,7 @@ class StepParts:
     buffers: Buffers
     update: Update
     profiler: Profiler
+    adaptation: Adaptation | None = None
 
 
 class Step:
@@ -90,10 +95,11 @@ class Step:
             raise RuntimeError("step.backward() takes one loss for each micro-batch: add several up before it")
         weighted = loss * self._weight
         self._loss = self._loss.to(loss.device) + weighted.detach()
-        self._weight = 0.0
         self._shared.reducer.open = True
+        weight, self._weight = self._weight, 0.0
         self._shared.update.scaled(weighted).backward()  # type: ignore[no-untyped-call]
         self._shared.reducer.open = False
+        self._back_propagated(weight)
 
     def run(self, compute: Callable[[], torch.Tensor | float]) -> None:
         """Do `backward` for code that zeroes gradients, back-propagates a mean loss itself, and returns it."""
@@ -103,6 +109,11 @@ class Step:
         with self._shared.reducer.apart(weight):
             loss = torch.as_tensor(compute()).detach()
         self._loss = self._loss.to(loss.device) + loss * weight
+        self._back_propagated(weight)
+
+    def _back_propagated(self, weight: float) -> None:
+        if self._shared.adaptation is not None:
+            self._shared.adaptation.back_propagated(self._shared.reducer, weight)
 
     def log(self, **means: torch.Tensor | float) -> None:
         """Add metrics of the current micro-batch (means over its samples) to this step's record."""
@@ -124,9 +135,11 @@ class Step:
         self._write_part()
         control = self._shared.reducer.control
         if self._is_timed:
-            self._shared.profiler.write(control)
+            self._shared.profiler.write(control[_TIMES])
         else:
             self._shared.profiler.refuse(f"the script logs more than {_TIMED_METRICS} metrics in a step")
+        if self._shared.adaptation is not None:
+            self._shared.adaptation.write(control)
         control[0] = 1.0 if generation else 0.0
         control[1] = float(generation)
         control[2] = 1.0 if self._new else 0.0
@@ -181,12 +194,37 @@ class Step:
     def _take_times(self, control: list[float]) -> None:
         """Leave their places to metrics, which may get them in this very step."""
         if self._is_timed:
-            self.told = control[-TIMES], control[-1]
-            control[-TIMES:] = [0.0] * TIMES
+            seconds, ranks = control[_TIMES]
+            self.told = seconds, ranks
+            control[_TIMES] = [0.0] * TIMES
 
     def made(self, seconds: float, generation: int, hosts: int, ranks: int) -> Made:
         pieces = [last - first for part in self._parts for first, last in part.pieces]
         return Made(Shape(hosts, ranks, max(pieces, default=0)), len(pieces), seconds, generation)
+
+    def record(
+        self, control: list[float], seconds: float, group: Group, attempt: int, progress: float
+    ) -> dict[str, Any]:
+        """A line of `metrics.jsonl`, once the step is complete. control: summed over all ranks."""
+        position, adaptation = self._shared.position, self._shared.adaptation
+        made = StepRecord(
+            step=position.step,
+            epoch=position.epoch,
+            cursor=position.cursor,
+            samples=self.samples,
+            world_size=group.size,
+            generation=group.generation,
+            attempt=attempt,
+            at=time.time(),
+            progress=round(progress, 6),
+        )
+        return {
+            **to_json(made),
+            **learning_rates(self._shared.update.optimizers),
+            "samples_per_second": round(self.samples / seconds, 3),
+            **(adaptation.metrics() if adaptation is not None else {}),
+            **self.metrics(control),
+        }
 
     def metrics(self, control: list[float]) -> dict[str, float]:
         """The step's metrics over all ranks, from the summed control block: float32, so seven digits mean something."""

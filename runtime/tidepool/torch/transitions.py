@@ -73,6 +73,11 @@ class Transitions:
         return list(range(self.group.size))[: self.most_sharing]
 
     @property
+    def all_share(self) -> bool:
+        """All ranks of the group compute the coming step."""
+        return len(self.sharing) == self.group.size
+
+    @property
     def flag(self) -> int:
         """Generation to switch to after this step, as far as this rank knows; 0: none."""
         control = self._control

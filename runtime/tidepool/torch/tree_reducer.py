@@ -22,7 +22,7 @@ from tidepool.protocol import LaunchSpec
 from tidepool.torch.buffers import Buffers
 from tidepool.torch.data import share
 from tidepool.torch.process_group import CommunicationError, Group
-from tidepool.torch.reducer import Bucket, Reducer, SumReducer
+from tidepool.torch.reducer import CONTROL_SIZE, Bucket, Reducer, SumReducer
 from tidepool.torch.update import optimized
 
 __all__ = ["Node", "TreeReducer", "additions", "chosen_virtual_ranks", "merges", "nodes", "reducer_of"]
@@ -53,11 +53,12 @@ def reducer_of(
     optimizers: dict[str, torch.optim.Optimizer],
     buffers: Buffers,
     virtual_ranks: int | None,
+    control_size: int = CONTROL_SIZE,
 ) -> Reducer:
     """The reducer that sums gradients in exactness `sum`, or, with `virtual_ranks`, in `bitwise`."""
     parameters, thawing = model.parameters(), optimized(optimizers)
     if virtual_ranks is None:
-        return SumReducer(parameters, thawing, buffers=buffers.size)
+        return SumReducer(parameters, thawing, buffers=buffers.size, control_size=control_size)
     _be_deterministic()
     return TreeReducer(parameters, thawing, virtual_ranks=virtual_ranks, buffers=buffers.size)
 

@@ -1,6 +1,7 @@
 """The update of a step, once its gradients are summed: the script's hooks, the loss scaler and the optimizers."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
@@ -90,8 +91,11 @@ class Update:
     def scaled(self, loss: torch.Tensor) -> torch.Tensor:
         return loss if self.scaler is None else self.scaler.scale(loss)
 
-    def apply(self, step: int) -> None:
-        """Hook, optimizers, hook. A step whose gradients are not finite is skipped where there is a scaler."""
+    def apply(self, step: int, factors: Sequence[float] = ()) -> None:
+        """Hook, optimizers, hook. A step whose gradients are not finite is skipped where there is a scaler.
+
+        factors: of learning rates while the optimizers step, by parameter group; the last one holds for all further.
+        """
         # A scaler cannot step an optimizer none of whose parameters has a gradient.
         stepped = [item for item in self.optimizers.values() if self.scaler is None or _has_gradients(item)]
         if self.scaler is not None and stepped:
@@ -101,15 +105,28 @@ class Update:
                 self.scaler.unscale_(optimizer)
         self._run(self.before, step, _BEFORE)
         self._stepping = True
-        for optimizer in stepped:
-            if self.scaler is None:
-                optimizer.step()
-            else:
-                self.scaler.step(optimizer)
+        with self._scaled_rates(factors):
+            for optimizer in stepped:
+                if self.scaler is None:
+                    optimizer.step()
+                else:
+                    self.scaler.step(optimizer)
         self._stepping = False
         if self.scaler is not None and stepped:
             self.scaler.update()
         self.run_after(step)
+
+    @contextmanager
+    def _scaled_rates(self, factors: Sequence[float]) -> Iterator[None]:
+        groups = [group for optimizer in self.optimizers.values() for group in optimizer.param_groups]
+        rates = [group["lr"] for group in groups]
+        for place, group in enumerate(groups if factors else []):
+            group["lr"] = rates[place] * factors[min(place, len(factors) - 1)]
+        try:
+            yield
+        finally:
+            for group, rate in zip(groups if factors else [], rates, strict=False):
+                group["lr"] = rate
 
     def run_after(self, step: int) -> None:
         """Run the hook; also on a rank that receives the result of a step instead of computing it."""

@@ -1,0 +1,64 @@
+"""Who computes what of a step: this rank's parts, now and in the steps to come."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tidepool.torch.adaptation import Adaptation
+from tidepool.torch.data import Part, Piece, epoch_order, parts
+from tidepool.torch.state import Position
+from tidepool.torch.transitions import Transitions
+
+__all__ = ["Division"]
+
+
+@dataclass(frozen=True)
+class Division:
+    """One rank's view of the division of steps."""
+
+    seed: int
+    position: Position
+    transitions: Transitions
+    virtual_ranks: int | None
+    rank_batch_size: int | None
+    adaptation: Adaptation | None
+
+    def order(self, samples: int) -> list[int]:
+        """Of the pass under way. After the last sample another one begins, if the epoch goes on."""
+        if self.position.cursor >= samples:
+            self.position.passes, self.position.cursor = self.position.passes + 1, 0
+        return epoch_order(self.seed, self.position.epoch, samples, self.position.passes)
+
+    def goes_on(self, epoch: int, samples: int) -> bool:
+        """The epoch does: there are samples left in it, or, if the batch adapts, progress to be made."""
+        if self.position.epoch != epoch:
+            return False
+        if self.adaptation is None:
+            return self.position.cursor < samples
+        return not self.adaptation.epoch_is_over(epoch, samples)
+
+    def chunk(self, order: list[int], cursor: int) -> list[int]:
+        """The samples of a step."""
+        return order[cursor : cursor + self.position.effective_batch_size]
+
+    def ahead(self, order: list[int], sharing: list[int]) -> Iterator[Piece]:
+        """This rank's micro-batches to the end of the pass, if nobody comes or goes. `sharing`: of the next step."""
+        number, cursor, all_ranks = self.position.step, self.position.cursor, self.transitions.all_sharing
+        while chunk := self.chunk(order, cursor):
+            for part in self.of_step(len(chunk), number, sharing):
+                for first, last in part.pieces:
+                    yield Piece(number, first, chunk[first:last])
+            number, cursor, sharing = number + 1, cursor + len(chunk), all_ranks
+
+    def of_step(self, samples: int, number: int, sharing: list[int]) -> list[Part]:
+        """This rank's parts of a step of so many samples."""
+        largest = self.rank_batch_size
+        if self.adaptation is not None:
+            largest = self.adaptation.largest(samples, number, len(sharing))
+        return self.parts(samples, largest, sharing)
+
+    def parts(self, samples: int, largest: int | None, sharing: list[int]) -> list[Part]:
+        """The parts of that many samples that this rank computes: none if it is not one of those that share."""
+        rank = self.transitions.group.rank
+        if rank not in sharing:
+            return []
+        return parts(samples, (sharing.index(rank), len(sharing)), self.virtual_ranks, largest)
