@@ -183,7 +183,7 @@ def take_script(owner: User, source: Source, entry_point: str = "", engine: str 
 
     engine: how it trains, where the script does not say it itself.
 
-    Only its owner reads a new model, as the training that the script is for. The same files again are the same version.
+    Only its owner reads a new model, as the training that the script is for. The newest files again are no new version.
     Raises EntryPointWanted where a person has to say which script trains.
     """
     name = _name_for(owner, Path(source.path or (source.upload.name if source.upload else "")))
@@ -218,11 +218,13 @@ def _name_for(owner: User, path: Path) -> str:
 
 
 def _same_as(new: RegisteredModelVersion, name: str) -> RegisteredModelVersion | None:
-    """The newest version of the model that is no other than this."""
+    """The model's newest version, if it is no other than this. No older one: the model's name stands for the newest."""
     facts = ("digest", "entry_point", "engine", "framework", "compat", "settings", "parameters", "default_dataset")
-    versions = RegisteredModelVersion.objects.filter(model__name=name, digest=new.digest).exclude(digest="")
-    there = versions.select_related("model").order_by("-number")
-    return next((row for row in there if all(getattr(row, fact) == getattr(new, fact) for fact in facts)), None)
+    newest = RegisteredModelVersion.objects.filter(model__name=name).select_related("model").order_by("-number").first()
+    is_same = (
+        newest is not None and newest.digest and all(getattr(newest, each) == getattr(new, each) for each in facts)
+    )
+    return newest if is_same else None
 
 
 def _asked_for(version: RegisteredModelVersion) -> dict[str, Scalar]:

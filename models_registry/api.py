@@ -329,7 +329,7 @@ class ScriptList(GenericAPIView[Any]):
     def post(self, request: Request) -> Response:
         """Take over a script, or a folder of them, to train from: what it is called and how it trains is told from it.
 
-        The same files again are the same version. Where several scripts may be what trains, the answer is 400 with the
+        The newest files again are no new version. Where several scripts may be what trains, the answer is 400 with the
         code `entry_point`.
         """
         given = validated(ScriptInput, request.data)

@@ -99,15 +99,21 @@ class Problems:
 
 
 def find_model(
-    problems: Problems, reference: int | str | RegisteredModelVersion, user: User
+    problems: Problems, reference: int | str | RegisteredModelVersion, number: int | None, user: User
 ) -> RegisteredModelVersion | None:
-    """Find the newest version of the named model, which the user may read; a version stands for itself."""
+    """Find a version of the named model, which the user may read; None: the newest. A version stands for itself."""
     if isinstance(reference, RegisteredModelVersion):
         return reference
     model = by_reference(readable(RegisteredModel.objects.all(), user), reference)
-    version = model.versions.select_related("model").order_by("-number").first() if model else None
-    if version is None:
+    versions = model.versions.select_related("model").order_by("-number") if model else None
+    if versions is None or (newest := versions.first()) is None:
         problems.add("model", f"There is no model {_shown(reference)}: register it, or pick one of the list.")
+        return None
+    if number is None or number == newest.number:
+        return newest
+    version = versions.filter(number=number).first()
+    if version is None:
+        problems.add("model_version", f"{newest.model.name} has no version {number}: leave it out for the newest.")
     return version
 
 

@@ -75,6 +75,8 @@ class Submission(Options):
     name: str
     model: int | str | RegisteredModelVersion
     instance_group: int | str
+    #: Its number, of a named model; None: the newest.
+    model_version: int | None = None
     #: None: its script reads none.
     dataset: int | str | DatasetVersion | None = None
     #: Each reaches the script as `--name value`, over the model's own.
@@ -176,7 +178,7 @@ def check(given: Submission, owner: User) -> Checked:
     """Check a submission. Raises InvalidSubmission with a sentence for every field that does not fit."""
     problems = Problems()
     name = problems.checked_name(given.name)
-    model = find_model(problems, given.model, owner)
+    model = find_model(problems, given.model, given.model_version, owner)
     dataset = find_dataset(problems, given.dataset, model)
     group = find_group(problems, given.instance_group, owner)
     if model is not None and model.engine != _ELASTIC:

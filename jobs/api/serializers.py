@@ -84,6 +84,7 @@ class JobInput(StrictSerializer):
 
     name = serializers.CharField(max_length=10_000, trim_whitespace=False)
     model = ReferenceField()
+    model_version = serializers.IntegerField(default=None, allow_null=True, help_text="Its number; absent: the newest.")
     dataset = ReferenceField(default=None, allow_null=True, help_text="Not wanted where the script reads none.")
     instance_group = ReferenceField()
     parameters = ObjectField(default=dict, help_text="Each reaches the script as `--name value`.")

@@ -2,6 +2,7 @@
 
 import builtins
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,23 @@ def test_submits_a_script(alices: Client, script: Path) -> None:
     assert (row.name, row.arguments, row.max_slots, row.seed) == ("mine", ["--epochs", "5"], 1, 7)
     assert (row.model.model.name, row.model.entry_point) == ("hello", "train.py")
     assert job.state == "PENDING"
+
+
+def test_trains_the_code_that_was_sent_whatever_is_newest(alices: Client, script: Path) -> None:
+    def numbers(*texts: str) -> list[int]:
+        made = []
+        for text in texts:
+            script.write_text(text)
+            made.append(Job.objects.get(pk=alices.submit(script, name="mine").id).model.number)
+        return made
+
+    assert numbers("print(1)", "print(1)", "print(2)", "print(1)") == [1, 1, 2, 3]
+    script.write_text("print(4)")
+    planned = alices.plan(script)
+    assert numbers("print(5)") == [5]
+    assert Job.objects.get(pk=alices.send(planned).id).model.number == 4
+    with pytest.raises(tidepool.InvalidRequest, match="no version 9"):
+        alices.send(replace(planned, model_version=9))
 
 
 def test_submits_a_model_on_all_gpus_of_the_group_unless_told(alices: Client) -> None:

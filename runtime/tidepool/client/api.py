@@ -34,6 +34,8 @@ class Submission:
     model: str | int
     instance_group: str | int
     max_slots: int
+    #: Of the model; None: the newest.
+    model_version: int | None = None
     min_slots: int = 1
     dataset: str | int | None = None
     priority: int | None = None
@@ -144,6 +146,8 @@ class Client:
         return Submission(
             name=name or f"{taken.model if taken else model}-{time.strftime('%Y%m%d-%H%M%S')}",
             model=taken.model if taken else model or "",
+            # By its number: the newest may be what another shell has sent since, or an earlier one of these files.
+            model_version=taken.version if taken else None,
             instance_group=group["name"],
             dataset=dataset,
             min_slots=min_slots,
