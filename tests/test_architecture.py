@@ -196,11 +196,14 @@ def test_executor_knows_neither_django_nor_torch() -> None:
 def test_runtime_stands_alone() -> None:
     small_libraries = {"msgspec", "numpy", "safetensors", "tidepool"}
     torch_files = files_below("runtime/tidepool/torch/")
-    client_files = files_below("runtime/tidepool/client/", "runtime/tidepool/cli/")
+    client_files = files_below("runtime/tidepool/client/", "runtime/tidepool/cli/", "runtime/tidepool/notebook/")
     goodput_files = files_below("runtime/tidepool/goodput/")
     others = [*torch_files, *client_files, *goodput_files]
     plain_files = [file for file in files_below("runtime/tidepool/") if file not in others]
-    assert offenders(client_files, {"click", "cloudpickle", "pandas", "rich", "tidepool"}) == {}
+    assert offenders(client_files, {"IPython", "click", "cloudpickle", "pandas", "rich", "tidepool"}) == {}
+    assert {relative(file) for file in client_files if "IPython" in top_names(file)} == {
+        "runtime/tidepool/notebook/magics.py"
+    }
     assert offenders(torch_files, small_libraries | {"torch"}) == {}
     assert offenders(goodput_files, {"numpy", "scipy", "tidepool"}) == {}
     assert [relative(file) for file in goodput_files if "scipy" in top_names(file)] == [
@@ -211,11 +214,11 @@ def test_runtime_stands_alone() -> None:
 
 def test_the_client_is_a_room_of_its_own() -> None:
     """It works where nothing else of the runtime can be imported; what trains does not know it."""
-    rooms = ("tidepool.client", "tidepool.cli", "tidepool.distributor", "tidepool.stand_ins")
+    rooms = tuple(f"tidepool.{room}" for room in ("client", "cli", "distributor", "notebook", "stand_ins"))
     for file in files_below("runtime/tidepool/"):
         ours = {name for name in imports_of(file) if name.startswith("tidepool.")}
         if module_name(file).startswith(rooms):
-            shared = ("tidepool.version", "tidepool.parcel")
+            shared = ("tidepool.version", "tidepool.parcel", "tidepool.cells")
             assert all(name.startswith((*rooms, *shared)) for name in ours), relative(file)
         elif module_name(file) not in ("tidepool", "tidepool.__main__"):
             assert not any(name.startswith(rooms) for name in ours), relative(file)
@@ -225,6 +228,7 @@ def test_only_the_users_own_processes_unpickle() -> None:
     """A pickle runs what its author wants: in the ranks it is the user's, and the client loads the user's values."""
     loading = {
         *("runtime/tidepool/function.py", "runtime/tidepool/client/calls.py", "runtime/tidepool/client/values.py"),
+        *("runtime/tidepool/cells.py", "runtime/tidepool/notebook/names.py"),
         # Catches what torch raises of it.
         "runtime/tidepool/torch/checkpoint.py",
     }

@@ -93,16 +93,17 @@ def test_the_runtime_requires_what_it_imports() -> None:
     modules = {path.stem for path in folder.iterdir()} | {"tidepool"}
     imported: dict[bool, set[str]] = {True: set(), False: set()}
     for file in folder.rglob("*.py"):
-        is_client = file.relative_to(folder).parts[0] in ("client", "cli")
+        is_client = file.relative_to(folder).parts[0] in ("client", "cli", "notebook")
         imported[is_client] |= set(re.findall(r"^\s*(?:import|from) (\w+)", file.read_text(), re.MULTILINE))
 
     def foreign(names: set[str]) -> set[str]:
-        return names - sys.stdlib_module_names - modules
+        return {name.lower() for name in names - sys.stdlib_module_names - modules}
 
     def required(lines: list[str]) -> set[str]:
         return {re.split(r"[=<>]", line)[0] for line in lines}
 
-    assert foreign(imported[True]) == required(project["dependencies"]) | required(extras["data"])
+    for_people: tuple[list[str], ...] = (project["dependencies"], extras["data"], extras["notebook"])
+    assert foreign(imported[True]) == set().union(*map(required, for_people))
     assert foreign(imported[False]) | {"torch"} == required(extras["torch"])
 
 

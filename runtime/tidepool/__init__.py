@@ -63,6 +63,13 @@ _MODULES = {
 }
 
 
+def load_ipython_extension(shell: object) -> None:
+    """`%load_ext tidepool`."""
+    from tidepool.notebook.magics import register
+
+    register(shell)
+
+
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'tidepool' has no attribute {name!r}")

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Self
 
 __all__ = [
+    "CALLER",
     "CALL_FACTS",
     "CALL_FILE",
     "ENTRY_FILE",
@@ -29,6 +30,8 @@ from tidepool.function import run
 
 run()
 '''
+#: The file, in tracebacks, of what calls a notebook's cell and came with it.
+CALLER = "<tidepool>"
 CALL_FILE, CALL_FACTS = "call.pkl", "call.json"
 VALUE_FILE, VALUE_FACTS = "value.pkl", "value.json"
 MAX_VALUE_BYTES = 256 * 1024**2

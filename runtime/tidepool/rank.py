@@ -27,6 +27,7 @@ from tidepool.env import RankContext, rank_environment, site_of
 from tidepool.gang import take_place
 from tidepool.journal import replace_file
 from tidepool.nics import interface_variables, interfaces
+from tidepool.parcel import CALLER
 from tidepool.slots import gpu_of
 
 __all__ = [
@@ -61,8 +62,8 @@ _rank: int | None = None
 _VIRTUAL_NICENESS = 5
 _GROUP_LOOK_SECONDS = 0.25
 _RUNTIME_ROOT = Path(__file__).resolve().parents[1]
-#: Its frames are ours, too: it calls a function that came in a training.
-_CALLER = str(_RUNTIME_ROOT / "tidepool" / "function.py")
+#: Their frames are ours, too: they call a function or a cell that came in a training.
+_CALLERS = {CALLER, *(str(_RUNTIME_ROOT / "tidepool" / name) for name in ("function.py", "cells.py"))}
 _INHERITED = {
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH"),
     *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTORCH_NVML_BASED_CUDA_CHECK", "TIDEPOOL_FAULT"),
@@ -261,9 +262,9 @@ def _user_frames(frames: TracebackType | None) -> TracebackType | None:
     while frames is not None and _file(frames) in (__file__, "<frozen runpy>", runpy.__file__):
         frames = frames.tb_next
     first = frames
-    while first is not None and _file(first) != _CALLER:
+    while first is not None and _file(first) not in _CALLERS:
         first = first.tb_next
-    while first is not None and _file(first) == _CALLER:
+    while first is not None and _file(first) in _CALLERS:
         first = frames = first.tb_next
     return frames
 
