@@ -1,12 +1,14 @@
 """Cost of the client: seconds to the first line of a training's log, of `import tidepool`, and of commands.
 
-    python -m benchmarks.tools [--long] [--json FILE]
+    python -m benchmarks.tools [--long] [--json FILE] [--pyspark PYTHON]
 
 The stack runs as `manage.py up` starts it, in a home of its own, and is warm: one training went before. The client is
 the command line in processes of its own, as a shell starts it. Competitors: an empty Python for what only has to start,
-and the same script without a cluster for what has to come to its first line.
+and the same script without a cluster for what has to come to its first line. Beside `TorchDistributor.run` of an empty
+function stands pyspark's in local mode, where `--pyspark` names a Python that has pyspark and torch.
 """
 
+import json
 import os
 import resource
 import subprocess
@@ -15,15 +17,35 @@ import tempfile
 import time
 from pathlib import Path
 
+from tidepool.client.api import Client
+from tidepool.distributor import TorchDistributor
+
 from benchmarks.results import Result, arguments, result, show
 from tests.journey.running_stack import ROOT, RunningStack, free_port
 
 _SCRIPT = "print('here', flush=True)\n"
 _PATIENCE_SECONDS = 120
+_PYSPARK_SECONDS = 600
+_PYSPARK = """
+import json, sys, time
+from pyspark.sql import SparkSession
+SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+from pyspark.ml.torch.distributor import TorchDistributor
+def empty():
+    pass
+seconds = []
+for _ in range(int(sys.argv[1])):
+    begun = time.monotonic()
+    TorchDistributor(num_processes=1, local_mode=True, use_gpu=False).run(empty)
+    seconds.append(time.monotonic() - begun)
+print(json.dumps(seconds))
+"""
 
 
 def main() -> None:
-    options = arguments(__doc__ or "").parse_args()
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--pyspark", metavar="PYTHON", help="a Python with pyspark and torch, to stand beside")
+    options = parser.parse_args()
     runs = 20 if options.long else 7
     with tempfile.TemporaryDirectory(prefix="tidepool-") as folder:
         script = Path(folder) / "first.py"
@@ -46,9 +68,14 @@ def main() -> None:
             listed = _times(runs, ["-m", "tidepool", "ps"], environment)
             worked = _processor(runs, ["-m", "tidepool", "ps"], environment)
             helped = _times(runs, ["-m", "tidepool", "--help"], environment)
+            called = _calls(runs, stack.url, token)
         finally:
             stack.stop()
+        beside = _pysparks(3, options.pyspark, environment) if options.pyspark else []
     results: list[Result] = [
+        result(
+            "TorchDistributor.run of an empty function", "s", called, "pyspark, local mode" if beside else "", beside
+        ),
         result("tidepool run to first line", "s", first, "python first.py", alone),
         result("python first.py", "s", alone),
         result("import tidepool", "s", imported, "python -c pass", empty),
@@ -60,6 +87,30 @@ def main() -> None:
         result("import tidepool, processor time", "s", importing, "python -c pass", idle),
     ]
     show(results, options.json)
+
+
+def _empty() -> None:
+    pass
+
+
+def _calls(runs: int, url: str, token: str) -> list[float]:
+    """Of one distributor; the first, which loads what packs, is left out."""
+    seconds = []
+    with Client(url, token) as client:
+        distributor = TorchDistributor(client=client)
+        for _ in range(runs + 1):
+            begun = time.monotonic()
+            distributor.run(_empty)
+            seconds.append(time.monotonic() - begun)
+    return seconds[1:]
+
+
+def _pysparks(runs: int, python: str, environment: dict[str, str]) -> list[float]:
+    kept = {name: value for name, value in environment.items() if name != "PYTHONPATH"}
+    words = [python, "-c", _PYSPARK, str(runs + 1)]
+    ended = subprocess.run(words, env=kept, check=True, stdout=subprocess.PIPE, text=True, timeout=_PYSPARK_SECONDS)
+    seconds: list[float] = json.loads(ended.stdout.splitlines()[-1])
+    return seconds[1:]
 
 
 def _times(runs: int, words: list[str], environment: dict[str, str]) -> list[float]:

@@ -63,7 +63,12 @@ class TorchDistributor:
         self.num_processes = self._at_most(num_processes, instance_group)
         self.min_processes = min(min_processes or 1, self.num_processes)
         self.num_tasks = self.num_processes
-        self.input_params = {"num_processes": self.num_processes, "local_mode": local_mode, "use_gpu": use_gpu}
+        self.input_params = {
+            "num_processes": self.num_processes,
+            "num_tasks": self.num_tasks,
+            "local_mode": local_mode,
+            "use_gpu": use_gpu,
+        }
         if not use_gpu:
             self.logger.warning("use_gpu=False: the training holds its GPUs all the same, and they are hidden from it.")
             options["environment"] = {**options.get("environment", {}), **_HIDDEN}

@@ -47,7 +47,7 @@ def test_it_is_made_as_pysparks() -> None:
 def test_attributes(alices: Client, scene: Scene) -> None:
     made = TorchDistributor(2, False, client=alices)
     assert (made.num_processes, made.local_mode, made.use_gpu, made.num_tasks) == (2, False, True, 2)
-    assert made.input_params == {"num_processes": 2, "local_mode": False, "use_gpu": True}
+    assert made.input_params == {"num_processes": 2, "num_tasks": 2, "local_mode": False, "use_gpu": True}
     assert made.logger is logging.getLogger("TorchDistributor")
 
 

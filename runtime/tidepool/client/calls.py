@@ -8,6 +8,7 @@ import hashlib
 import inspect
 import io
 import linecache
+import os
 import platform
 import sys
 import sysconfig
@@ -102,23 +103,27 @@ def refuse_other_software(call: Call, software: Mapping[str, Any]) -> None:
 def _own_modules_by_value() -> Iterator[None]:
     registered = set(cloudpickle.list_registry_pickle_by_value())
     with ExitStack() as stack:
-        for module in list(sys.modules.values()):
-            if _is_own(module) and module.__name__ not in registered:
+        for module in _own_modules():
+            if module.__name__ not in registered:
                 cloudpickle.register_pickle_by_value(module)
                 stack.callback(cloudpickle.unregister_pickle_by_value, module)
         yield
 
 
-def _is_own(module: object) -> bool:
-    """Whether it lies below the working folder, and is neither installed there nor a part of Python or Tidepool."""
-    file = getattr(module, "__file__", None)
-    name = getattr(module, "__name__", "__main__")
-    if not isinstance(module, types.ModuleType) or not file or name == "__main__" or name not in sys.modules:
-        return False
-    path = Path(file).resolve()
-    foreign = [Path(sysconfig.get_path("stdlib")), Path(sys.prefix), _RUNTIME]
-    is_below = path.is_relative_to(Path.cwd().resolve())
-    return is_below and not any(path.is_relative_to(each.resolve()) for each in foreign)
+def _own_modules() -> list[types.ModuleType]:
+    """Those below the working folder that are neither installed there nor a part of Python or Tidepool."""
+    here = f"{Path.cwd()}{os.sep}"
+    foreign = [Path(each).resolve() for each in (sysconfig.get_path("stdlib"), sys.prefix, _RUNTIME)]
+
+    def is_own(name: str, module: object) -> bool:
+        file = getattr(module, "__file__", None) or ""
+        if name == "__main__" or not isinstance(module, types.ModuleType) or module.__name__ != name:
+            return False
+        # Names first: to resolve those of all modules takes longer than to pickle.
+        path = Path(file).resolve() if os.path.abspath(file).startswith(here) else None
+        return path is not None and not any(path.is_relative_to(each) for each in foreign)
+
+    return [module for name, module in list(sys.modules.items()) if is_own(name, module)]
 
 
 def _sources(function: Callable[..., Any]) -> dict[str, str]:
