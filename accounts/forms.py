@@ -19,10 +19,10 @@ ROLES = {
 }
 #: What a token of each scope is for, said where one is chosen.
 SCOPES = {
-    READ: "Read: everything that you may see",
-    SUBMIT: "Submit: also train, and add datasets and models",
-    FULL: "Full: everything that you may do",
-    "job": "One training: see, change and stop it",
+    READ: "Read: all that you may see",
+    SUBMIT: "Submit: also train and add data",
+    FULL: "Full: all that you may do",
+    "job": "One training: change, stop it",
 }
 _DAYS = {"30": "30 days", "90": "90 days", "365": "1 year", "": "It does not end by itself"}
 _LONGEST = 4096
