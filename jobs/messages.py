@@ -251,11 +251,18 @@ _CHANGES = {
         "its GPUs from at least {old} to at least {new}",
         "its GPUs go from at least {old} back to at least {new}",
     ),
+    "max_seconds": ("its time limit from {old} to {new}", "its time limit goes from {old} back to {new}"),
 }
+
+
+def _limit(seconds: int | None) -> str:
+    return "none" if seconds is None else f"{seconds} s"
 
 
 def _changed(params: Params) -> str:
     changed, undone = _CHANGES[params["field"]]
+    if params["field"] == "max_seconds":
+        params = {**params, **{name: _limit(params[name]) for name in ("old", "new")}}
     if "undoes" in params:
         return f"{params['by']} undoes a change: {undone.format_map(params)}."
     return f"{params['by']} changes {changed.format_map(params)}."

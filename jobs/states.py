@@ -149,4 +149,5 @@ UNDOABLE: dict[str, AnyReason] = {
     "min_slots": PlanReason.LIMIT_CHANGED,
     "priority": Reason.PRIORITY_CHANGED,
     "max_slots": PlanReason.LIMIT_CHANGED,
+    "max_seconds": PlanReason.LIMIT_CHANGED,
 }

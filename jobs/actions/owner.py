@@ -14,11 +14,12 @@ from django.utils import timezone
 
 from core.audit.entries import Audited, audit_all
 from core.errors import NotFound, field_error
-from jobs.actions.checks import Problems, check_enough_virtual_ranks, check_priority, check_slots
+from jobs.actions.checks import Problems, check_enough_virtual_ranks, check_priority, check_range, check_slots
 from jobs.control.dispatch import wake_scheduler
 from jobs.control.ending import finish
 from jobs.control.gangs import put_off
 from jobs.control.lifecycle import HALT_SECONDS, preempt, stop_ranks
+from jobs.control.limits import limit_end
 from jobs.control.transition import (
     StaleJob,
     Why,
@@ -68,6 +69,8 @@ class JobChange:
     max_slots: int | None = None
     #: Of an elastic job that waits.
     min_slots: int | None = None
+    #: 0: without limit.
+    max_seconds: int | None = None
 
 
 @dataclass(frozen=True)
@@ -198,6 +201,9 @@ def check_change(job: Job, wanted: JobChange) -> dict[str, Any]:
         changes["min_slots"] = wanted.min_slots
         if wanted.max_slots is None:
             check_slots(problems, wanted.min_slots, job.max_slots, None, job.model)
+    if wanted.max_seconds is not None and (limit := wanted.max_seconds or None) != job.max_seconds:
+        check_range(problems, "max_seconds", limit)
+        changes["max_seconds"] = limit
     problems.raise_if_any()
     return changes
 
@@ -232,14 +238,14 @@ def check_undo(job: Job, seqs: Iterable[int], told: Sequence[JobEvent]) -> Check
     for seq in seqs:
         event = changes.get(seq)
         if event is None:
-            raise NotFound(f"Event {seq} of job {job.pk} changed neither its priority nor its GPUs: nothing to undo.")
+            raise NotFound(f"Event {seq} of job {job.pk} changed neither its priority nor its limits: nothing to undo.")
         column = event.detail["field"]
         later = [other for other in changes.values() if other.seq > seq and other.detail["field"] == column]
         if later or getattr(job, column) != event.detail["new"]:
             by = f" by {later[-1].actor}" if later else ""
             raise StaleJob(f"It has been changed again since{by}, to {getattr(job, column)}: change it by hand.")
         undone[column] = event
-    wanted = JobChange(**{column: event.detail["old"] for column, event in undone.items()})
+    wanted = JobChange(**{column: event.detail["old"] or 0 for column, event in undone.items()})
     return CheckedChange(job, check_change(job, wanted), {column: event.seq for column, event in undone.items()})
 
 
@@ -252,10 +258,17 @@ def change_locked(changes: Iterable[CheckedChange], actor: str) -> list[JobEvent
     values = {one.job.pk: ({name: getattr(one.job, name) for name in one.columns}, one.columns) for one in changes}
     told = [(one.job, why) for one in changes for why in _whys(one, actor)]
     # The reason that the job shows stays: it says why it has what it has, until the scheduler has decided again.
-    change_all([(one.job, one.columns) for one in changes])
+    change_all([(one.job, _with_end(one)) for one in changes])
     _audit_for_others([one.job for one in changes], actor, "changed", values)
     wake_scheduler()
     return record_all(told)
+
+
+def _with_end(one: CheckedChange) -> Values:
+    """Its columns; with those that follow from its limit, of whose nearness its owner is told again."""
+    if "max_seconds" not in one.columns:
+        return one.columns
+    return {**one.columns, "ends_at": limit_end(one.job, one.columns["max_seconds"]), "warned": False}
 
 
 def _whys(one: CheckedChange, actor: str) -> Iterator[Why]:

@@ -127,12 +127,17 @@ class JobChangeInput(StrictSerializer):
     priority = serializers.IntegerField(required=False)
     max_slots = serializers.IntegerField(required=False)
     min_slots = serializers.IntegerField(required=False, help_text="Of an elastic job that waits or is suspended.")
+    max_seconds = serializers.IntegerField(
+        required=False, allow_null=True, help_text="From each start, also the present one; null or 0: without limit."
+    )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if not attrs:
             raise serializers.ValidationError(
-                "Give priority, max_slots or min_slots: nothing else of a job can be changed."
+                "Give priority, max_slots, min_slots or max_seconds: nothing else of a job can be changed."
             )
+        if "max_seconds" in attrs:
+            attrs["max_seconds"] = attrs["max_seconds"] or 0
         return attrs
 
 

@@ -105,7 +105,7 @@ class JobDetail(JobView, RetrieveAPIView[Job]):
 
     @extend_schema(request=serializers.JobChangeInput)
     def patch(self, request: Request, job: int) -> Response:
-        """Change the priority, the most slots, the least of one that waits, or several of these."""
+        """Change the priority, the most slots, the least of one that waits, the time limit, or several of these."""
         given = validated(serializers.JobChangeInput, request.data)
         super().get_object()
         actions.change_job(job, actions.JobChange(**given), signed_in(request).get_username())

@@ -261,6 +261,11 @@ def _is_silent(host: Host, now: datetime) -> bool:
     return host.last_report_at is None or now - host.last_report_at > _lease()
 
 
+def _heard_since(host: Host) -> bool:
+    """Whether it is silent no longer: who found it so may have been hung since, while another scheduler leads."""
+    return not Host.objects.filter(pk=host.pk, last_report_at=host.last_report_at).exists()
+
+
 def _lease() -> timedelta:
     return timedelta(seconds=settings.TIDEPOOL_LEASE_SECONDS)
 
@@ -272,6 +277,8 @@ def _move_lead(job_id: int, host: Host) -> None:
     Should the host be well but silent, its coordinator is ended by the new one.
     """
     job = lock_job(job_id)
+    if _heard_since(host):
+        return
     places = list(SlotClaim.objects.kept().filter(job=job).select_related("slot__host").order_by("id"))
     heard = [claim.slot.host.name for claim in places if claim.slot.host.state in _HEARD]
     if job.run.lead_host == host.name and job.state in TRAINING and heard:
@@ -284,6 +291,8 @@ def _move_lead(job_id: int, host: Host) -> None:
 def _take_off(job_id: int, host: Host) -> None:
     """The job gives up its slots on the host; a gang, and one without slots elsewhere, starts again as a whole."""
     job = lock_job(job_id)
+    if _heard_since(host):
+        return
     claims = open_claims(job)
     here = [claim for claim in claims if claim.slot.host_id == host.pk]
     if not here:

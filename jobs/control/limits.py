@@ -8,14 +8,15 @@ it; the script of any other gets SIGTERM and its group's grace.
 from datetime import datetime, timedelta
 
 from django.db import transaction
+from django.db.models import Min
 
 from jobs.control.lifecycle import HALT_SECONDS, preempt
 from jobs.control.transition import Why, change, lock_job, record
 from jobs.messages import message
-from jobs.models import Job
+from jobs.models import Job, SlotClaim
 from jobs.states import TRAINING, JobState, Reason
 
-__all__ = ["WARNED_SECONDS", "enforce_limits", "warned_before"]
+__all__ = ["WARNED_SECONDS", "enforce_limits", "limit_end", "warned_before"]
 
 #: The owner is told so long before, but not in the first nine tenths of the time.
 WARNED_SECONDS = 300
@@ -23,6 +24,14 @@ WARNED_SECONDS = 300
 
 def warned_before(max_seconds: int) -> timedelta:
     return timedelta(seconds=min(WARNED_SECONDS, max_seconds / 10))
+
+
+def limit_end(job: Job, max_seconds: int | None) -> datetime | None:
+    """Until when it may hold its slots with this limit; None: it holds none, or there is no limit."""
+    if max_seconds is None or job.state not in TRAINING:
+        return None
+    held = SlotClaim.objects.filter(job=job, attempt=job.run.attempt).aggregate(since=Min("claimed_at"))
+    return None if held["since"] is None else held["since"] + timedelta(seconds=max_seconds)
 
 
 def enforce_limits(now: datetime) -> None:

@@ -10,6 +10,7 @@ from django.utils import timezone
 from jobs.actions.owner import JobChange, check_change
 from jobs.actions.requirements import missing_modules, missing_words
 from jobs.actions.submission import Checked, Submission, check
+from jobs.control.limits import limit_end
 from jobs.control.snapshots import snapshot
 from jobs.insight.durations import NewTraining, lengths, with_lengths
 from jobs.messages import text_of
@@ -58,6 +59,9 @@ def preview_change(job: Job, wanted: JobChange, user: User) -> dict[str, Any]:
     without = snapshot(now)
     if job.state not in ACTIVE or all(view.id != job.pk for view in without.jobs):
         return _not_now(job)
+    if "max_seconds" in changes:
+        ends_at = limit_end(job, limit := changes.pop("max_seconds"))
+        changes |= {"lasts": limit, "ends_at": ends_at and ends_at.timestamp()}
     return _answer(without, with_changes(without, job.pk, **changes), job.pk, {}, user, now)
 
 

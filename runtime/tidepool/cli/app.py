@@ -31,7 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "suspend": ("change", "Hold trainings back, to be resumed."),
     "resume": ("change", "Let suspended trainings go on."),
     "priority": ("change", "Change the priority of trainings."),
-    "scale": ("change", "Change the limits of a training's GPUs."),
+    "scale": ("change", "Change the limits of a training: GPUs and time."),
     "undo": ("change", "Take the newest change of priority or limits back."),
     "clone": ("change", "Submit a training again."),
     "results": ("results", "Files that a training leaves."),

@@ -83,20 +83,32 @@ def priority(context: Context, arguments: tuple[int, ...], yes: bool, as_json: b
 @job_argument
 @click.option("--max", "max_slots", type=click.IntRange(min=1), metavar="GPUS", help="The most GPUs.")
 @click.option("--min", "min_slots", type=click.IntRange(min=1), metavar="GPUS", help="The fewest, of one that waits.")
+@click.option("--time", "max_seconds", type=click.IntRange(min=0), metavar="SECONDS", help="The limit; 0: none.")
 @_json
 @click.pass_obj
-def scale(context: Context, job: int, max_slots: int | None, min_slots: int | None, as_json: bool) -> None:
-    """Change the limits of a training's GPUs. An elastic one grows and shrinks while it trains.
+def scale(
+    context: Context, job: int, max_slots: int | None, min_slots: int | None, max_seconds: int | None, as_json: bool
+) -> None:
+    """Change the limits of a training: its GPUs, and its time from each start. An elastic one grows and shrinks live.
 
     \b
     tidepool scale 412 --max 2
     """
-    if max_slots is None and min_slots is None:
-        raise click.UsageError("Give --max or --min: tidepool scale 412 --max 4")
-    info = context.client.job(job).resize(max_slots=max_slots, min_slots=min_slots)
+    if max_slots is None and min_slots is None and max_seconds is None:
+        raise click.UsageError("Give --max, --min or --time: tidepool scale 412 --max 4")
+    training = context.client.job(job)
+    if max_seconds is not None:
+        training.set_limit(max_seconds)
+    if max_slots is not None or min_slots is not None:
+        training.resize(max_slots=max_slots, min_slots=min_slots)
+    info = training.info
     if as_json:
         show_json(job_as_json(info))
-    else:
+        return
+    if max_seconds is not None:
+        limit = f"{max_seconds} s" if max_seconds else "as long as it takes"
+        click.echo(f"Training {job} may hold GPUs for {limit} from each start.", err=True)
+    if max_slots is not None or min_slots is not None:
         click.echo(f"Training {job} has {info.min_slots} to {info.max_slots} GPUs from now on.", err=True)
 
 

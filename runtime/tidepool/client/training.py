@@ -94,6 +94,10 @@ class Job:
             event = changes[-1]
         return self._command(f"events/{event}/undo")
 
+    def set_limit(self, max_seconds: int) -> JobInfo:
+        """So long it may hold GPUs from each start, the present one too; 0: without limit."""
+        return self._change(max_seconds=max_seconds)
+
     def clone(self, *, key: str | None = None) -> "Job":
         """Submit it again, with the code as it was. key: see `Client.submit`."""
         values = self._connection.json("POST", self._path("clone/"), key=key or new_key())

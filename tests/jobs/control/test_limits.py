@@ -115,3 +115,44 @@ def test_without_limit_nothing_ends(cluster: Cluster, submit: Submit) -> None:
     cluster.turn()
     cluster.train(job)
     assert fresh(job).run.ends_at is None
+
+
+def test_its_owner_changes_it_while_it_runs(job: Job, alice_client: Client) -> None:
+    at(job, 50)
+    started, path = job.started_at, f"/api/v1/jobs/{job.pk}/"
+    assert started is not None
+
+    def patch(limit: int | None) -> Job:
+        given = {"max_seconds": limit}
+        assert alice_client.post(path + "preview/", given, content_type="application/json").status_code == 200
+        assert alice_client.patch(path, given, content_type="application/json").status_code == 200
+        return fresh(job)
+
+    longer = patch(2 * LIMIT)
+    assert longer.run.ends_at is not None
+    assert (round((longer.run.ends_at - started).total_seconds()), longer.run.warned) == (2 * LIMIT, False)
+    at(job, 0)
+    assert fresh(job).state == JobState.RUNNING
+    assert (patch(None).max_seconds, fresh(job).run.ends_at) == (None, None)
+
+    events = list(job.events.filter(detail__field="max_seconds").order_by("seq"))
+    assert [event.text for event in events] == [
+        "alice changes its time limit from 1000 s to 2000 s.",
+        "alice changes its time limit from 2000 s to none.",
+    ]
+    actions.undo_changes(job.pk, [events[-1].seq], "alice")
+    assert (fresh(job).max_seconds, fresh(job).run.ends_at) == (2 * LIMIT, longer.run.ends_at)
+
+
+def test_a_limit_that_is_too_short_is_refused(job: Job, alice_client: Client) -> None:
+    answer = alice_client.patch(f"/api/v1/jobs/{job.pk}/", {"max_seconds": 5}, content_type="application/json")
+    assert (answer.status_code, list(answer.json()["fields"])) == (400, ["max_seconds"])
+    assert fresh(job).max_seconds == LIMIT
+
+
+def test_one_that_waits_has_its_new_limit_from_its_start_on(cluster: Cluster, submit: Submit) -> None:
+    job = submit(max_slots=4)
+    actions.change_job(job.pk, actions.JobChange(max_seconds=LIMIT), "alice")
+    assert fresh(job).run.ends_at is None
+    cluster.turn()
+    assert fresh(job).run.ends_at is not None

@@ -7,6 +7,7 @@ from django.utils import timezone
 
 from jobs.control.hosts import reap_lost_hosts
 from jobs.control.snapshots import snapshot
+from jobs.control.transition import lock_job
 from jobs.models import InstanceGroup, Job, Rank, SlotClaim
 from jobs.states import JobState, RankState, Reason
 from tests.jobs.cluster import Cluster
@@ -67,6 +68,23 @@ def test_its_jobs_start_again_elsewhere_after_twice_the_lease(cluster: Cluster, 
     cluster.cycle()
     row = Job.objects.get(pk=job.pk)
     assert (row.state, row.run.attempt, row.run.lead_host) == (JobState.STARTING, 2, "gpu-host-2")
+
+
+def test_a_host_that_is_heard_meanwhile_keeps_its_jobs(
+    cluster: Cluster, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, now = job_on(cluster, submit, 4), timezone.now()
+    hear(now, *cluster.hosts)
+    hear(now + LEASE * 2, "gpu-host-2")
+
+    def late(job_id: int) -> Job:
+        hear(now + LEASE * 2, "gpu-host-1")
+        return lock_job(job_id)
+
+    monkeypatch.setattr("jobs.control.hosts.lock_job", late)
+    reap_lost_hosts(now, now + LEASE * 2)
+    job.refresh_from_db()
+    assert (job.state, SlotClaim.objects.open().filter(job=job).count()) == (JobState.RUNNING, 4)
 
 
 def test_the_lease_counts_only_while_the_control_plane_was_well(cluster: Cluster, submit: Submit) -> None:
