@@ -1,9 +1,10 @@
 """Which requests are sent again, and which error stands for which answer."""
 
-from collections.abc import Callable
+from pathlib import Path
 
 import httpx
 import pytest
+from django.utils import timezone
 from tidepool.client.config import Profile
 from tidepool.client.errors import (
     Conflict,
@@ -20,8 +21,8 @@ from tidepool.client.skew import skew
 from tidepool.version import VERSION, VERSION_HEADER
 
 from tests.client.conftest import over
-
-Answer = Callable[[httpx.Request], httpx.Response]
+from tests.wmla.recorded import Answer, recorded_server
+from webapp.embedded.certificate import ensure_certificate
 
 
 class Site:
@@ -122,11 +123,17 @@ def test_lists_are_read_over_their_pages() -> None:
     assert list(Site(httpx.Response(200, json=pages[0])).connection().rows("jobs/", most=1)) == [1]
 
 
-def test_an_unknown_certificate_is_named_with_what_to_do() -> None:
-    site = Site(httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] self-signed certificate"))
-    connection = Connection(Profile("http://site", ""), tries_for=0.0, transport=over(httpx.MockTransport(site)))
-    with pytest.raises(Unreachable, match="--ca-file"):
-        connection.get("me/")
+def test_an_unknown_certificate_is_named_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    files = ensure_certificate(tmp_path, ["127.0.0.1"], timezone.now())
+    answers: dict[tuple[str, str], Answer | list[Answer]] = {("GET", "/api/v1/me/"): Answer({"id": 1})}
+    with recorded_server(answers, certificate=files.server) as server:
+        url = f"https://127.0.0.1:{server.server_address[1]}"
+        with pytest.raises(Unreachable, match="--ca-file"):
+            Connection(Profile(url, ""), tries_for=0.0).get("me/")
+        assert Connection(Profile(url, "", ca_file=str(files.public)), tries_for=0.0).get("me/") == {"id": 1}
+    with pytest.raises(InvalidRequest, match="--ca-file"):
+        Connection(Profile(url, "", ca_file=str(tmp_path / "nowhere.pem"))).get("me/")
 
 
 @pytest.mark.parametrize(

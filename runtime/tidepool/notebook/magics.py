@@ -53,6 +53,7 @@ def _options() -> MagicArgumentParser:
     parser.add_argument("--elastic", action="store_true", help="the cell uses a Session: it grows and shrinks")
     parser.add_argument("--min", type=int, default=1, help="the fewest GPUs of an elastic one")
     parser.add_argument("--detach", action="store_true", help="return at once; `%%tidepool fetch 412` takes its names")
+    parser.add_argument("-h", "--help", action="store_true", help="show this")
     return parser
 
 
@@ -72,12 +73,20 @@ class TidepoolMagics(Magics):
         A cell gets the names of the notebook that it reads, and those come back that it assigns. `%%tidepool --help`
         and `%tidepool --help` list what may be given.
         """
-        words = shlex.split(line)
+        try:
+            words = shlex.split(line)
+        except ValueError as error:
+            raise _Refused(f"{line!r} cannot be read: {error}.") from None
         if cell is None:
             self._command(words)
             return None
+        options = _options()
+        given = options.parse_args(words)
+        if given.help:
+            click.echo(options.format_help())
+            return None
         try:
-            return self._run(cell, _options().parse_args(words))
+            return self._run(cell, given)
         except TidepoolError as error:
             raise _shown(error) from None
 

@@ -1,0 +1,25 @@
+"""What the magics of a notebook show and take; tests/journey/test_new_user.py runs them in a kernel."""
+
+import pytest
+from IPython.core.error import UsageError
+from tidepool.client.api import Client
+from tidepool.notebook.magics import _options, bar_of
+
+from tests.scene import Scene
+
+
+@pytest.mark.django_db
+def test_the_bar_tells_gpus_and_why_it_waits(alices: Client, scene: Scene) -> None:
+    shown = bar_of(alices.job(scene.first.pk).info)
+    assert shown.startswith(f"RUNNING {'▮' * 3}")
+    assert f"3 of {scene.first.max_slots} GPUs" in shown
+    waiting = alices.job(scene.waiting.pk).info
+    assert bar_of(waiting).endswith(f"({waiting.reason.text})")
+    assert "0 of" in bar_of(alices.job(scene.done.pk).info)
+
+
+def test_options_that_are_none_are_refused() -> None:
+    assert "--requirements" in _options().format_help()
+    for words in (["--slot=two"], ["--nothing"], ["-n"]):
+        with pytest.raises(UsageError):
+            _options().parse_args(words)
