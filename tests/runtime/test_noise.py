@@ -59,7 +59,7 @@ def test_lengths_are_told_by_parameter_group_and_as_adam_steps() -> None:
     assert lengths.squares([plain, normed], gradients).tolist() == [9.0, pytest.approx(2.0, rel=1e-4)], (
         "of length 1 each"
     )
-    assert [step for step in range(20) if lengths.is_ready(step)] == [8, 16]
+    assert [step for step in range(40) if lengths.is_ready(step)] == [16, 32]
 
 
 @pytest.mark.parametrize("rule", [rule for rule in RULES if rule not in ("auto", "legw")])

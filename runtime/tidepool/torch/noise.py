@@ -22,7 +22,7 @@ import torch
 __all__ = ["MEASURED_EACH", "MOST_GROUPS", "Averages", "Lengths", "estimate", "has_second_moments"]
 
 #: Steps from one measurement to the next.
-MEASURED_EACH = 8
+MEASURED_EACH = 16
 #: Parameter groups with a noise scale of their own; further ones share the last.
 MOST_GROUPS = 8
 #: Of the averages, per step at the batch size that the job was submitted with.

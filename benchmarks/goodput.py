@@ -1,0 +1,127 @@
+"""Cost of measuring to a training's step: times of steps for everybody, and gradient noise where the batch may adapt.
+
+    python -m benchmarks.goodput [--long] [--json FILE]
+
+One process trains the same model three times, in blocks of steps that take turns: without a profiler, as every session
+does, and adaptive with a batch that stays, so that nothing but the measuring differs. Figures are processor time. The
+calls that measure are timed by themselves too: what they take is lost in the noise of whole steps. Bars: 0.2 % for
+everybody, 2 % where the batch may adapt.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+from tidepool.torch import Adaptive, Session
+from tidepool.torch.noise import MEASURED_EACH
+from tidepool.torch.profile import Made, Profiler, Shape
+from tidepool.torch.state import Position
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from benchmarks.results import Result, arguments, result, show
+
+#: Name -> width of its two square layers.
+MODELS = {"1M": 700, "25M": 3500}
+BATCH, SAMPLES = 256, 4096
+STEPS = MEASURED_EACH
+
+
+class Unmeasured(Profiler):
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device)
+        self.watch = mock.NonCallableMock(start=_nothing, stop=_nothing, seconds=_nothing)
+
+    def write(self, places: torch.Tensor) -> None:
+        return
+
+    def made(self, *_: Any, **__: Any) -> None:
+        return
+
+    def message(self, *_: Any) -> None:
+        return
+
+
+def _nothing() -> float:
+    return 0.0
+
+
+def main() -> None:
+    options = arguments(__doc__ or "").parse_args()
+    torch.set_num_threads(1)
+    found: list[Result] = []
+    for name in MODELS if options.long else ["1M"]:
+        found += measure(name, MODELS[name], 60 if options.long else 24)
+    show(found, options.json)
+
+
+def measure(name: str, width: int, rounds: int) -> list[Result]:
+    with mock.patch("tidepool.torch.session.Profiler", Unmeasured):
+        plain = training(width, None)
+    trainings = [plain, training(width, None), training(width, Adaptive(BATCH, rank_bounds=(1, BATCH)))]
+    for one in trainings:
+        block(one)
+    seconds: list[list[float]] = [[], [], []]
+    for turn in range(rounds):
+        for place in (0, 1, 2) if turn % 2 else (2, 1, 0):
+            seconds[place].append(block(trainings[place]))
+    without, measured, adaptive = ([1000 * each for each in column] for column in seconds)
+    return [
+        result(f"step, {name}, measured", "ms", measured, "not measured", without),
+        result(f"step, {name}, adaptive", "ms", adaptive, "not measured", without),
+        result(f"measuring, {name}", "%", _shares(measured, without)),
+        result(f"measuring, {name}, its calls alone", "%", [100 * each / min(without) for each in calls(rounds)]),
+        result(f"noise and measuring, {name}", "%", _shares(adaptive, without)),
+    ]
+
+
+def calls(rounds: int) -> list[float]:
+    """Milliseconds of processor time that a step's calls take, of the rank that reports."""
+    profiler, control, count = Profiler(torch.device("cpu")), torch.zeros(2), 1000
+    taken = []
+    for _ in range(rounds):
+        begun = time.process_time()
+        for _ in range(count):
+            profiler.message(Position(), time.monotonic())
+            profiler.watch.start()
+            profiler.watch.stop()
+            profiler.write(control)
+            profiler.made(Made(Shape(1, 1, BATCH), 1, 0.01, 1), (0.01, 1.0))
+        taken.append(1000 * (time.process_time() - begun) / count)
+    return taken
+
+
+def _shares(column: list[float], without: list[float]) -> list[float]:
+    return [100 * (each / other - 1) for each, other in zip(column, without, strict=True)]
+
+
+def training(width: int, adaptive: Adaptive | None) -> Iterator[None]:
+    """Each turn makes a step."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, width))
+    optimizer = torch.optim.Adam(model.parameters())
+    samples = TensorDataset(torch.randn(SAMPLES, width), torch.randn(SAMPLES, width))
+    session = Session(model, optimizer, effective_batch_size=BATCH, adaptive=adaptive)
+
+    def steps() -> Iterator[None]:
+        for _ in session.epochs(1_000_000):
+            for step in session.steps(samples):
+                for inputs, wanted in step:
+                    step.backward(nn.functional.mse_loss(model(inputs), wanted))
+                yield
+
+    return steps()
+
+
+def block(steps: Iterator[None]) -> float:
+    """Processor seconds of a step."""
+    begun = time.process_time()
+    for _ in range(STEPS):
+        next(steps)
+    return (time.process_time() - begun) / STEPS
+
+
+if __name__ == "__main__":
+    main()
