@@ -193,7 +193,7 @@ def _check_code(snapshot: Snapshot, line: JobPlan) -> None:
     if line.reason.params["message"] == "pinned" or (
         before == line.target and not line.claim and not line.vacate and before
     ):
-        assert code == PlanReason.UNCHANGED
+        assert code in {PlanReason.UNCHANGED, PlanReason.AT_ITS_KNEE, PlanReason.PROFILING}
     elif not before:
         starts = (
             {PlanReason.GRANTED, PlanReason.BACKFILLED}
@@ -210,10 +210,11 @@ def _check_code(snapshot: Snapshot, line: JobPlan) -> None:
     elif line.preempt:
         assert code in {PlanReason.PREEMPTED_BY_PRIORITY, PlanReason.RECLAIMED_BY_OWNER, PlanReason.GAVE_WAY}
     elif line.target > before:
-        assert code in {PlanReason.GREW_INTO_FREE_SLOTS, PlanReason.REBALANCED}
+        assert code in {PlanReason.GREW_INTO_FREE_SLOTS, PlanReason.GREW_FOR_GOODPUT, PlanReason.REBALANCED}
     else:
         shrunk = {
             PlanReason.SHRUNK_FOR_FAIR_SHARE,
+            PlanReason.SHRUNK_FOR_GOODPUT,
             PlanReason.PREEMPTED_BY_PRIORITY,
             PlanReason.LIMIT_CHANGED,
             PlanReason.REBALANCED,
@@ -310,6 +311,13 @@ def _check_why(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
         assert job.started_at is not None
         assert snapshot.at - job.started_at < params["minimum_run_seconds"]
         assert line.target + sum_of_others == params["capacity"]
+    elif rule in {"knee", "measured_on", "unmeasured"}:
+        assert line.target < params["max_slots"] == job.max_slots
+        if rule == "measured_on":
+            assert job.profile is not None
+            assert params["measured"] == job.profile.largest_ranks
+    elif rule == "goodput":
+        assert line.target < params["next"] <= job.max_slots
     elif rule == "alone":
         assert line.target == params["capacity"]
     elif rule == "by_priority":
