@@ -108,7 +108,7 @@ def test_cli_md_looks_and_fetches(newcomer: Newcomer, done: str) -> None:
     commands = [cell for cell in first_cells("cli.md") if " " in cell or cell in _COMMANDS_ALONE]
     assert len(commands) > 12
     for command in commands:
-        is_change = command.split()[0] in ("scale", "priority")
+        is_change = command.split()[0] in ("scale", "priority", "undo")
         if command != "admin hosts":
             newcomer.says(f"tidepool {_JOB.sub(elastic if is_change else done, command)}")
     assert list((newcomer.work / "out").rglob("scores.csv"))
