@@ -10,6 +10,8 @@ __all__ = ["Physics", "fixed_batch"]
 
 #: Chooses the batch of a training for what it has.
 Tuner = Callable[["Physics"], Batch]
+#: Part of its end's progress by which an epoch may end early: a sum of times is not exact.
+_SLACK = 1e-9
 
 
 @dataclass(slots=True)
@@ -64,15 +66,16 @@ class Physics:
     def _train(self, left: float, whole_seconds: bool) -> float:
         """To the epoch's end, if it gets there. Seconds that are left then."""
         rate, end = self.rate(), self.application.epoch_ends[self.epoch]
-        if self.progress + rate * left < end:
+        slack = 0.0 if whole_seconds else _SLACK * end
+        if self.progress + rate * left < end - slack:
             self.progress += rate * left
             return 0.0
         needed = (end - self.progress) / rate
-        left -= round(needed) if whole_seconds else needed
+        left = max(0.0, left - (round(needed) if whole_seconds else needed))
         self.epoch += 1
         self.progress = end
         if self.epoch == len(self.application.epoch_ends):
-            self.over = max(0.0, left)
+            self.over = left
         else:
             self.batch = self.tune(self)
         return left

@@ -55,7 +55,7 @@ class _Epochs:
     grad_var: np.ndarray
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Application:
     """A training as it was measured. Batch sizes are samples; progress is counted in steps at `smallest_batch`."""
 
@@ -108,9 +108,6 @@ class Application:
     def _between(self, batch: float, epoch: int, column: str) -> float:
         values = [getattr(epochs, column)[epoch] for epochs in self._epochs.values()]
         return float(np.interp(batch, list(self._epochs), values))
-
-    def __hash__(self) -> int:
-        return hash(self.name)
 
 
 class _StepTimes:

@@ -1,0 +1,143 @@
+"""What policies make of published traces, by the simulator (docs/architecture/simulator.md).
+
+    python -m benchmarks.simulator [--json FILE] [--trace workload-6 ...] [--policy soon ...] [--delay 30/1]
+
+Anchors first: nothing is printed where one of them is off. `--delay 30/1`: 30 s for a cold start and 1 s for a live
+resize; `30/30`: each change of a training's size costs 30 s, as where trainings are stopped for it.
+"""
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from functools import cache
+from math import prod
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+from tidepool.goodput.model import Bounds
+
+from benchmarks.anchors import BASELINES, PUBLISHED, check, played
+from benchmarks.trace_files import GPUS_PER_HOST, HOSTS, Submission, applications, trace, traces
+from scheduling.replay.measuring import Measured, bounds_of
+from scheduling.replay.physics import Physics
+from scheduling.replay.report import Figures, figures
+from scheduling.replay.world import Costs, Replayed, World
+from scheduling.snapshot import GroupView, SlotRef
+
+AIMS = ("soon", "used", "even")
+POLICIES = ("rigid", "fifo", "fairshare", *BASELINES, *AIMS)
+#: Trained on one GPU with its largest batch, whatever the policy, as in the published runs.
+PINNED = "ncf"
+ALONE_HOSTS = 2
+
+
+def main() -> None:
+    options = _arguments()
+    with threadpool_limits(1):  # threads cost a fit of seven numbers a hundred times what they give it
+        _play(options)
+
+
+def _play(options: argparse.Namespace) -> None:
+    check()
+    costs = _costs(options.delay, options.join)
+    rows = []
+    for name in options.trace:
+        for policy in options.policy:
+            began = process_time()
+            found = run(policy, name, costs)
+            rows.append({"trace": name, "policy": policy, "delay": options.delay, **asdict(found)})
+            rows[-1] |= {"to_pollux": _to_pollux(name, found), "cpu_seconds": process_time() - began}
+            _print(rows[-1])
+    for policy in options.policy:
+        ratios = [row["to_pollux"] for row in rows if row["policy"] == policy and row["to_pollux"]]
+        if len(ratios) > 1:
+            print(f"{policy}: geometric mean {prod(ratios) ** (1 / len(ratios)):.3f} x Pollux as published")
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--trace", nargs="+", choices=list(traces()), default=list(traces()))
+    parser.add_argument("--policy", nargs="+", choices=POLICIES, default=list(POLICIES))
+    parser.add_argument("--delay", choices=("30/1", "30/30"), default="30/1")
+    parser.add_argument("--join", type=float, default=0.0, help="seconds that new ranks of a running training need")
+    return parser.parse_args()
+
+
+def _costs(delay: str, join: float) -> Costs:
+    start, pause = (float(part) for part in delay.split("/"))
+    return Costs(start, pause, join)
+
+
+def run(policy: str, name: str, costs: Costs) -> Figures:
+    """Tiresias and Optimus have rounds of 60 s and 30 s for each change, as published."""
+    alone = alone_seconds(costs)
+    if policy in BASELINES:
+        return figures(played(policy, name), alone)
+    jobs = [_job(number, submission, policy) for number, submission in enumerate(trace(name))]
+    world = _world(policy, costs, HOSTS)
+    world.play(jobs)
+    return figures(jobs, alone, world.cycles)
+
+
+@cache
+def alone_seconds(costs: Costs) -> dict[str, float]:
+    """Application -> seconds from submission to end on two hosts of its own."""
+    found = {}
+    for name, application in applications().items():
+        job = _job(0, Submission(name, 0.0, application, 1, application.largest_batch), "fairshare")
+        _world("fairshare", costs, ALONE_HOSTS).play([job])
+        found[name] = job.completion_seconds
+    return found
+
+
+def _world(policy: str, costs: Costs, hosts: int) -> World:
+    slots = tuple(SlotRef(f"h{host:02}", index) for host in range(hosts) for index in range(GPUS_PER_HOST))
+    return World(_group(policy), costs, slots, process_time)
+
+
+def _group(policy: str) -> GroupView:
+    if policy in AIMS:
+        return GroupView("all", "all", "goodput", preemption=True, aim=policy)  # type: ignore[arg-type]
+    return GroupView("all", "all", "fairshare" if policy == "fairshare" else "fifo", preemption=True)
+
+
+def _job(number: int, submission: Submission, policy: str) -> Replayed:
+    """Under rigid and fifo with the batch and the most GPUs that its user asked for; else both are free."""
+    application = submission.application
+    bounds, most = bounds_of(application), HOSTS * GPUS_PER_HOST
+    if policy in ("rigid", "fifo") or application.name == PINNED:
+        bounds = Bounds(submission.batch, None, *application.micro_bounds)
+        most = submission.gpus
+    else:
+        most = min(most, application.largest_batch // application.micro_bounds[0])
+    measured = Measured(bounds)
+    rigid = policy == "rigid"
+    physics = Physics(application, measured.choose)
+    return Replayed(number, submission.at, most if rigid else 1, most, not rigid, physics, measured)
+
+
+def _to_pollux(name: str, found: Figures) -> float | None:
+    published = PUBLISHED["pollux"].get(name)
+    return found.average / published if published else None
+
+
+def _print(row: dict[str, Any]) -> None:
+    ratio = f"{row['to_pollux']:6.3f}" if row["to_pollux"] else " " * 6
+    print(
+        f"{row['trace']:16} {row['policy']:9} average {row['average']:7.1f} s {ratio}  median {row['median']:6.0f}  "
+        f"99 % {row['p99']:6.0f}  makespan {row['makespan']:7.0f}  GPU-h {row['gpu_hours']:5.0f} "
+        f"lost {row['lost_gpu_hours']:5.1f}  resizes {row['resizes']:5}  rho {row['rho_mean']:.2f} / "
+        f"{row['rho_worst']:.2f} / {row['rho_above_one']:.0%}  cycles {row['cycles']:5} x {row['cycle_ms']:.2f} ms  "
+        f"CPU {row['cpu_seconds']:.1f} s"
+    )
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

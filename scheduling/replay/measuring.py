@@ -1,0 +1,91 @@
+"""What a replayed training knows of itself: the steps that it has measured, and the model fitted to them.
+
+The same as on a real cluster, but without noise of measurement: seconds of a step at each shape that it has trained
+at, and the noise of its gradients in the present epoch.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tidepool.goodput.curve import best
+from tidepool.goodput.fit import fit
+from tidepool.goodput.model import Bounds, NoiseScale, Point, Size, ThroughputParameters
+
+from scheduling.replay.physics import Physics, fixed_batch
+from scheduling.replay.profiles import Application, Batch
+from scheduling.snapshot import ProfileView
+
+__all__ = ["Measured", "bounds_of"]
+
+#: Of a point: as many as count in full.
+_STEPS = 50
+#: Micro-batches that differ by so little count as the same.
+NEAR = 0.1
+
+
+def bounds_of(application: Application) -> Bounds:
+    """As far as batches were measured."""
+    least, most = application.micro_bounds
+    return Bounds(application.smallest_batch, application.largest_batch, least, most)
+
+
+@dataclass(slots=True)
+class Measured:
+    """Grows with each shape at which the training computes."""
+
+    bounds: Bounds
+    points: tuple[Point, ...] = ()
+    parameters: ThroughputParameters | None = None
+    noise: NoiseScale | None = None
+
+    def observe(self, physics: Physics) -> None:
+        """What it computes at now."""
+        application, placement, batch = physics.application, physics.placement, physics.batch
+        size = Size(len(placement), physics.ranks)
+        if not any(point.size == size and _is_near(point.micro_batch, batch.micro) for point in self.points):
+            times = application.step_times(placement, batch.micro)
+            point = Point(*size, batch.micro, max(times.step - times.sync, 1e-6), times.step, _STEPS)
+            self.points = (*self.points, point)
+            self.parameters = _fitted(self.points, self.parameters)
+
+    def choose(self, physics: Physics) -> Batch:
+        """As rank 0 does: the best batch by what is known; before that, the one that it was submitted with."""
+        if self.parameters is None or not self.bounds.is_adaptive:
+            return self._unknown(physics)
+        self.noise = NoiseScale(*physics.application.noise(physics.batch.samples(physics.ranks), physics.epoch))
+        size = Size(len(physics.placement), physics.ranks)
+        found = best(self.parameters, self.bounds, self.noise, size)
+        if not found.goodput:
+            return self._unknown(physics)
+        pieces = found.accumulation + 1
+        most = (self.bounds.max_batch_size or self.bounds.batch_size) // (physics.ranks * pieces)
+        return Batch(max(1, min(found.micro_batch, most)), pieces)
+
+    def _unknown(self, physics: Physics) -> Batch:
+        """Its own batch; one that may be changed is large enough for so many ranks."""
+        least = physics.ranks * self.bounds.min_micro_batch if self.bounds.is_adaptive else 0
+        return fixed_batch(physics.application, max(self.bounds.batch_size, least), physics.ranks)
+
+    def view(self, physics: Physics, *, pause_seconds: float, start_seconds: float) -> ProfileView | None:
+        if self.parameters is None:
+            return None
+        return ProfileView(
+            bounds=self.bounds,
+            parameters={"": self.parameters},
+            noise=self.noise,
+            largest_ranks=max(point.ranks for point in self.points),
+            remaining_steps=max(0.0, physics.application.epoch_ends[-1] - physics.progress),
+            pause_seconds=pause_seconds,
+            start_seconds=start_seconds,
+            points=len(self.points),
+        )
+
+
+def _is_near(known: int, micro: int) -> bool:
+    """Tells a fit nothing new."""
+    return abs(micro - known) <= NEAR * known
+
+
+@lru_cache(maxsize=4096)
+def _fitted(points: tuple[Point, ...], start: ThroughputParameters | None) -> ThroughputParameters:
+    return fit(points, start).parameters

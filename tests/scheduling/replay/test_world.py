@@ -1,0 +1,79 @@
+"""The clock of events, with trainings whose every figure can be worked out by hand."""
+
+from collections.abc import Callable
+
+import pytest
+from tidepool.goodput.model import Bounds
+
+from scheduling.replay.measuring import Measured
+from scheduling.replay.physics import Physics
+from scheduling.replay.profiles import Application, application
+from scheduling.replay.world import Costs, Replayed, World
+from scheduling.snapshot import GroupView, SlotRef
+
+PLACEMENTS = "placement,local_bsz,step_time,sync_time\n" + "".join(
+    f"{placement},{micro},1.0,0.0\n" for placement in ("1", "2", "11", "12", "22") for micro in (1, 4, 8)
+)
+SCALABILITY = "num_nodes,num_replicas,local_bsz,step_time,sync_time\n"
+#: Two epochs of 100 steps, in which no larger batch is worth anything.
+EPOCHS = "progress,iteration,metric,grad_sqr,grad_var\n100,100,0,1,0\n200,200,0,1,0\n"
+START, PAUSE = 30.0, 1.0
+
+
+@pytest.fixture
+def plain() -> Application:
+    """A step takes a second on any GPUs."""
+    files = {"placements.csv": PLACEMENTS, "scalability.csv": SCALABILITY}
+    return application("plain", {**files, "validation-8.csv": EPOCHS, "validation-16.csv": EPOCHS})
+
+
+def world_of(policy: str = "fairshare", *, join: float = 0.0) -> World:
+    slots = tuple(SlotRef(host, index) for host in ("a", "b") for index in range(2))
+    group = GroupView("all", "all", policy, preemption=True)  # type: ignore[arg-type]
+    return World(group, Costs(START, PAUSE, join), slots, clock=lambda: 0.0)
+
+
+@pytest.fixture
+def training(plain: Application) -> Callable[..., Replayed]:
+    def make(number: int, submitted_at: float, *, most: int = 4) -> Replayed:
+        measured = Measured(Bounds(8, None, 1, 8))
+        return Replayed(number, submitted_at, 1, most, True, Physics(plain, measured.choose), measured)
+
+    return make
+
+
+def test_alone_it_takes_its_start_and_its_steps(training: Callable[..., Replayed]) -> None:
+    job = training(1, 5.0)
+    world_of().play([job])
+    assert job.completion_seconds == pytest.approx(START + 200)
+    assert job.physics.gpu_seconds == pytest.approx(4 * (START + 200))
+    assert job.physics.lost == pytest.approx(4 * START)
+
+
+def test_who_gives_gpus_back_pauses_before_they_are_free(training: Callable[..., Replayed]) -> None:
+    first, second = training(1, 0.0), training(2, 100.0)
+    world_of().play([first, second])
+    # The first shrinks at 100 s; it grows again when the second is over, but is over before that.
+    assert first.completion_seconds == pytest.approx(START + 200 + PAUSE)
+    assert second.started_at == pytest.approx(100 + PAUSE)
+    assert first.physics.resizes == 1
+
+
+def test_who_grows_trains_on_until_new_ranks_are_ready(training: Callable[..., Replayed]) -> None:
+    first, second = training(1, 0.0), training(2, 0.0)
+    second.max_slots = 2
+    second.physics.progress, second.physics.epoch = 100.0, 1
+    world_of(join=10.0).play([first, second])
+    # The second is over after 130 s; the first pauses only ten seconds later, for its larger group.
+    assert first.completion_seconds == pytest.approx(START + 200 + PAUSE)
+    assert first.physics.lost == pytest.approx(2 * START + 2 * 10 + 4 * PAUSE)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "fairshare", "goodput"])
+def test_all_are_over_and_no_gpu_is_used_twice(policy: str, training: Callable[..., Replayed]) -> None:
+    jobs = [training(number, 20.0 * number, most=1 + number % 4) for number in range(8)]
+    world = world_of(policy)
+    world.play(jobs)
+    assert all(job.ended_at is not None for job in jobs)
+    assert sum(job.physics.gpu_seconds for job in jobs) <= 4 * world.now
+    assert all(job.physics.progress == pytest.approx(200) for job in jobs)
