@@ -173,8 +173,12 @@ def test_no_circle_of_imports() -> None:
 def test_scheduling_is_pure() -> None:
     files = files_below("scheduling/")
     assert offenders(files, {"numpy", "scipy", "scheduling", "tidepool"}) == {}
-    of_the_runtime = {name for file in files for name in imports_of(file) if name.startswith("tidepool.")}
-    assert {name for name in of_the_runtime if not name.startswith(GOODPUT)} == set()
+    of_the_runtime = {(relative(file), name) for file in files for name in imports_of(file) if "tidepool." in name}
+    # Only the simulator fits: in it trainings do what their ranks do elsewhere.
+    assert {(file, name) for file, name in of_the_runtime if not name.startswith(GOODPUT)} == {
+        ("scheduling/replay/measuring.py", "tidepool.goodput.fit"),
+        ("scheduling/replay/measuring.py", "tidepool.goodput.fit.fit"),
+    }
     impure = {"time", "random", "secrets", "logging", "os", "socket", "subprocess", "threading", "uuid"}
     assert {relative(file): sorted(top_names(file) & impure) for file in files if top_names(file) & impure} == {}
 
