@@ -8,7 +8,7 @@ import json
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -157,7 +157,7 @@ def _send(events: Sequence[Event]) -> None:
     try:
         with connect().pipeline(transaction=False) as pipeline:
             for event in events:
-                pipeline.publish(LIVE_CHANNEL, json.dumps(asdict(event), cls=DjangoJSONEncoder, allow_nan=False))
+                pipeline.publish(LIVE_CHANNEL, json.dumps(vars(event), cls=DjangoJSONEncoder, allow_nan=False))
             pipeline.execute()
     except (redis.RedisError, OSError) as error:
         topics = ", ".join(f"{event.topic} {event.seq}" for event in events[:_MOST_NAMED])

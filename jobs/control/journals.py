@@ -91,7 +91,7 @@ def _store_for_attempt(
             _store_observed(job, [entry.data for entry in fresh])
         else:
             _store(job, fresh, source)
-            is_judged = True
+            is_judged = is_judged or any(entry.kind != "checkpoint" for entry in fresh)
     if is_judged:
         judge_job(job.pk)
 

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,8 @@ _rank: int | None = None
 #: Added to the niceness of ranks on virtual GPUs. They train on the processors that the control plane of a small
 #: installation runs on, would take all of them, and wait then for the answers that it has no time to give.
 _VIRTUAL_NICENESS = 5
+_AUTOGROUP = Path("/proc/self/autogroup")
+_AUTOGROUP_PATIENCE_SECONDS = 10.0
 _GROUP_LOOK_SECONDS = 0.25
 _RUNTIME_ROOT = Path(__file__).resolve().parents[1]
 #: Their frames are ours, too: they call a function or a cell that came in a training.
@@ -95,7 +98,7 @@ def run_rank(start: RankStart, link: socket.socket) -> NoReturn:
     try:
         _leave_shim(start.shim_pid, link.fileno())
         if start.slots_per_gpu is None:
-            os.nice(_VIRTUAL_NICENESS)
+            _yield_to_others()
         _open_logs(start.context.log_dir)
         _set_environment(start)
         procfs.set_title(start.context.title())
@@ -117,6 +120,31 @@ def run_rank(start: RankStart, link: socket.socket) -> NoReturn:
     finally:
         _flush()
         os._exit(code)
+
+
+def _yield_to_others() -> None:
+    """Let everything else on this machine go first.
+
+    Where the kernel schedules by sessions (autogroups), the niceness of a process counts within its session only, and
+    a rank has one of its own: the session gets the same niceness.
+    """
+    os.nice(_VIRTUAL_NICENESS)
+    if _AUTOGROUP.exists():
+        threading.Thread(target=_make_session_nice, name="session-niceness", daemon=True).start()
+
+
+def _make_session_nice() -> None:
+    """The kernel lets one user do this once in a tenth of a second."""
+    deadline = time.monotonic() + _AUTOGROUP_PATIENCE_SECONDS
+    while True:
+        try:
+            _AUTOGROUP.write_text(str(_VIRTUAL_NICENESS))
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                warnings.warn("tidepool: the niceness of this rank's session could not be set", stacklevel=1)
+                return
+            time.sleep(0.1 + os.getpid() % 16 / 160)
 
 
 def _leave_shim(shim_pid: int, kept_descriptor: int) -> None:

@@ -39,6 +39,9 @@ def test_ranks_show_their_place_and_the_next_one_after_a_resize(make_lab: Callab
         wait_until(lambda expected=expected: titles(lab) == expected, lambda: f"{titles(lab)} {lab.story()}")
     [first, *_] = lab.started().values()
     assert Path(f"/proc/{first['pid']}/comm").read_text() == "tidepool rank 0\n"
+    assert psutil.Process(first["pid"]).nice() == psutil.Process().nice() + 5
+    if (session := Path(f"/proc/{first['pid']}/autogroup")).exists():
+        wait_until(lambda: session.read_text().endswith("nice 5\n"), session.read_text)
 
 
 def test_titles_leave_marks_and_environments_alone(make_lab: Callable[..., Lab]) -> None:

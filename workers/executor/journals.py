@@ -9,7 +9,8 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ class JournalTail:
         self.path = path
         self.acknowledged = acknowledged
         self._bare = name.endswith(".metrics")
+        #: One answer is waited for before more is sent: who stores them sets the pace, and is never behind by more.
+        self._paced = name.endswith((".metrics", ".recorded", ".observed"))
         self._observed = name.endswith(".observed")
         self._recorded = RecordedMetrics() if name.endswith(".recorded") else None
         self._clock = clock
@@ -52,7 +55,13 @@ class JournalTail:
     def has_news(self) -> bool:
         self._rewind_when_due()
         self._read_on()
+        if self._paced and self._sent > self.acknowledged:
+            return False
         return bool(self._waiting) and self._waiting[-1].number > self._sent
+
+    def has_urgent_news(self) -> bool:
+        """Whether something is to be sent that may change what happens next: metrics and checkpoints do not."""
+        return not self._paced and self.has_news() and any(entry.kind != "checkpoint" for entry in self._unsent())
 
     def done(self) -> bool:
         """Whether everything written so far is acknowledged."""
@@ -61,7 +70,7 @@ class JournalTail:
 
     def take(self, limit: int) -> list[JournalEntry]:
         """The next entries to send."""
-        entries = [entry for entry in self._waiting if entry.number > self._sent][:limit]
+        entries = list(islice(self._unsent(), limit))
         if entries:
             if self._sent == self.acknowledged:
                 self._unanswered_since = self._clock()
@@ -79,6 +88,9 @@ class JournalTail:
         while self._waiting and self._waiting[0].number <= self.acknowledged:
             self._waiting.popleft()
         self._sent = max(self._sent, self.acknowledged)
+
+    def _unsent(self) -> Iterator[JournalEntry]:
+        return (entry for entry in self._waiting if entry.number > self._sent)
 
     def _rewind_when_due(self) -> None:
         if self._sent > self.acknowledged and self._clock() - self._unanswered_since > self._patience_seconds:
@@ -171,9 +183,9 @@ class Journals:
                 self._save()
 
     def urgent_news(self) -> bool:
-        """Whether there are entries other than metrics to send."""
+        """Whether there is something to send that should not wait for more."""
         with self._guard:
-            return any(not tail.name.endswith((".metrics", ".recorded", ".observed")) for tail in self._with_news())
+            return any(tail.has_urgent_news() for tail in self._with_news())
 
     def news(self) -> bool:
         with self._guard:

@@ -28,7 +28,7 @@ _STEPS_INTERVAL_SECONDS = 0.4
 _HEARTBEAT_SECONDS = 1.0
 _OUTAGE_BACKOFF_SECONDS = 1.0
 #: While the control plane is behind, more reports would only wait longer, and each has all facts.
-_SECONDS_PER_REPORT_WAITING = 0.2
+_SECONDS_PER_REPORT_WAITING = 0.5
 _LONGEST_PAUSE_SECONDS = 3.0
 #: So many are on their way at any time.
 _USUALLY_WAITING = 2
