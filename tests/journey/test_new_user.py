@@ -110,7 +110,9 @@ def test_cli_md_looks_and_fetches(newcomer: Newcomer, done: str) -> None:
     for command in commands:
         is_change = command.split()[0] in ("scale", "priority", "undo")
         if command != "admin hosts":
-            newcomer.says(f"tidepool {_JOB.sub(elastic if is_change else done, command)}")
+            # Of packages it exits by 4 for one that ranks have not: they need not have timm.
+            codes = (0, 4) if command.startswith("env ") else (0,)
+            newcomer.says(f"tidepool {_JOB.sub(elastic if is_change else done, command)}", codes=codes)
     assert list((newcomer.work / "out").rglob("scores.csv"))
     newcomer.says(f"tidepool cancel {elastic}")
     wait_until(lambda: "CANCELLED" in newcomer.says(f"tidepool describe {elastic}").stdout, "the training has ended")
