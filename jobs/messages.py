@@ -387,7 +387,7 @@ SENTENCES: dict[str, str | Callable[[Params], str]] = {
     "below_minimum": _share("it keeps what it has, though it needs {min_slots}"),
     "goodput": _share(_goodput),
     "knee": _share("more would make it at most {least_gain} % faster"),
-    "measured_on": _share("it was measured on {measured} at most, and is offered twice as many"),
+    "measured_on": _share("it was measured on {measured} at most, and is offered four times as many"),
     "unmeasured": _share("nothing was measured yet of how fast it is on more"),
     "ahead": _share(_ahead),
     "protected": _share("kept, as its group stops no training in its first {minimum_run_seconds} s"),

@@ -2,7 +2,7 @@
 
 A job is offered 1, 2, 4 ... GPUs within a host, then whole hosts: so few jobs share a host, and none shares one with
 a job on several. It is offered nothing beyond its knee, the least size with 95 % of the best speed-up, and at most
-twice as many GPUs as it has been measured on. Without a profile it is taken to be twice as fast on two GPUs.
+four times as many GPUs as it has been measured on. Without a profile it is taken to be twice as fast on two GPUs.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ __all__ = ["KNEE", "Limit", "Prospect", "Shape", "batch_of", "prospect_of", "siz
 #: Part of the best speed-up from which more GPUs are not worth while; who has more keeps them up to the second one.
 KNEE, KNEE_KEPT = 0.95, 0.975
 #: Sizes up to so many times the largest measured one are offered.
-BEYOND_MEASURED = 2
+BEYOND_MEASURED = 4
 #: A GPU of several never does more than this, in GPUs that work alone: a profile that says so is wrong.
 _MOST_PER_GPU = 1.1
 _REMEMBERED = 8192

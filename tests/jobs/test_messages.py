@@ -62,7 +62,7 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     "knee": ({**SHARE, "least_gain": 5}, "3 of 8 GPUs: more would make it at most 5 % faster."),
     "measured_on": (
         {**SHARE, "measured": 2},
-        "3 of 8 GPUs: it was measured on 2 at most, and is offered twice as many.",
+        "3 of 8 GPUs: it was measured on 2 at most, and is offered four times as many.",
     ),
     "unmeasured": (SHARE, "3 of 8 GPUs: nothing was measured yet of how fast it is on more."),
     "ahead": ({**SHARE, "others": [OTHER]}, "3 of 8 GPUs: T2 waits before it for 1 GPU."),

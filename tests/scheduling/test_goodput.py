@@ -81,12 +81,12 @@ def test_nobody_is_given_more_than_its_knee() -> None:
     assert "more would make it at most 5 % faster" in text_for(line)
 
 
-@pytest.mark.parametrize(("known", "gets"), [(None, 2), (profile(largest_ranks=1), 2), (profile(largest_ranks=4), 8)])
+@pytest.mark.parametrize(("known", "gets"), [(None, 2), (profile(largest_ranks=1), 4), (profile(largest_ranks=4), 16)])
 def test_what_was_not_measured_is_offered_in_steps(known: ProfileView | None, gets: int) -> None:
-    view = job(1, most=16, profile=known)
-    snapshot, found = planned([view], slots(8, 8))
+    view = job(1, most=64, profile=known)
+    snapshot, found = planned([view], slots(16, 16))
     assert found == {1: gets}
-    there = hold(slots(8, 8), {f"h1:0-{gets - 1}": 1})
+    there = hold(slots(16, 16), {f"h1:0-{gets - 1}": 1})
     line = lines(schedule(replace(snapshot, slots=there, jobs=(running(view),))))[1]
     assert line.reason.code == PlanReason.PROFILING
     assert line.reason.params["message"] == ("measured_on" if known else "unmeasured")
