@@ -91,5 +91,5 @@ def _fitted(points: list[Point], before: dict[str, float] | None) -> dict[str, A
 def _pause_seconds(job: Job) -> float | None:
     """Median of the newest changes of size."""
     changes = AllocationPoint.objects.filter(job=job, pause_ms__gt=0).order_by("-at", "-pk")
-    pauses = list(changes.values_list("pause_ms", flat=True)[:_CHANGES])
+    pauses = [ms for ms in changes.values_list("pause_ms", flat=True)[:_CHANGES] if ms is not None]
     return statistics.median(pauses) / 1000 if pauses else None

@@ -122,7 +122,7 @@ _AIMS = {
     InstanceGroup.Aim.EVEN: "even speed-ups",
     InstanceGroup.Aim.USED: "who has used little",
 }
-_IN_WORDS: dict[str, Mapping[str, str]] = {"policy": _POLICIES, "aim": _AIMS}
+_IN_WORDS: dict[str, Mapping[Any, str]] = {"policy": _POLICIES, "aim": _AIMS}
 _NOTHING = {"quota": "no quota", "members": "everybody", "admins": "nobody"}
 
 

@@ -54,7 +54,7 @@ _AIMS: Final = [
     (InstanceGroup.Aim.EVEN, "Even: all are sped up alike"),
     (InstanceGroup.Aim.USED, "Used: who has used few GPU-hours comes first"),
 ]
-_CHOICES: Final = {"policy": _POLICIES, "aim": _AIMS}
+_CHOICES: Final[Mapping[str, Any]] = {"policy": _POLICIES, "aim": _AIMS}
 
 
 class UserNamesField(forms.CharField):

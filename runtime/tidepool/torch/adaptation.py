@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import repeat
 from typing import Any, Protocol
 
 import torch
@@ -217,7 +218,7 @@ class Adaptation:
 
     def _worth(self, choice: Choice) -> tuple[float, list[float]]:
         at = Moment(self.bounds.batch_size, choice.batch, self.progress, self._warm_up_steps)
-        groups = self.noise.groups() or [None] * len(self.factors)
+        groups = self.noise.groups() or repeat(None, len(self.factors))
         return factor("adascale", self.noise.total(), at), [factor(self._rule, group, at) for group in groups]
 
     # --- what others ask ---

@@ -120,4 +120,5 @@ class Lengths:
         if "exp_avg_sq" not in state:
             return gradient
         corrected = state["exp_avg_sq"] / (1 - group["betas"][1] ** state["step"])
-        return gradient / corrected.sqrt_().add_(group["eps"])
+        weighed: torch.Tensor = gradient / corrected.sqrt_().add_(group["eps"])
+        return weighed
