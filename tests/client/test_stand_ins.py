@@ -52,6 +52,21 @@ def test_a_real_one_wins_whenever_it_comes(tmp_path: Path) -> None:
     assert _run(f"from tidepool.stand_ins import offer; assert not offer()\n{_LINE}", tmp_path).startswith("pyspark.")
 
 
+def test_a_notebook_offers_it_and_says_what_will_be_found(tmp_path: Path) -> None:
+    notebook = (
+        "from IPython.core.interactiveshell import InteractiveShell\n"
+        f"InteractiveShell.instance().run_line_magic('load_ext', 'tidepool')\n{_LINE}"
+    )
+    assert _run(notebook, tmp_path) == (
+        "pyspark.ml.torch.distributor is Tidepool's here: its TorchDistributor trains on this cluster.\n"
+        "tidepool.distributor\n"
+    )
+    _install_a_real_one(tmp_path)
+    assert _run(notebook, tmp_path) == (
+        "pyspark is installed here, and stays what `import pyspark` finds.\npyspark.ml.torch.distributor\n"
+    )
+
+
 def test_the_command_says_what_will_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stand_ins.sysconfig, "get_path", lambda name: str(tmp_path))
     assert "is Tidepool's here" in CliRunner().invoke(enable, ["pyspark"]).output

@@ -19,7 +19,7 @@ def enable(what: str, off: bool) -> int:
     tidepool enable pyspark
     tidepool enable pyspark --off
     """
-    from tidepool.stand_ins import disable, is_real
+    from tidepool.stand_ins import OURS, THEIRS, disable, is_real
     from tidepool.stand_ins import enable as enable_for_good
 
     try:
@@ -33,7 +33,7 @@ def enable(what: str, off: bool) -> int:
     if off:
         click.echo(f"{what} is what is installed here, if it is. Removed {link}.", err=True)
     elif is_real():
-        click.echo(f"{what} is installed here, and stays what `import {what}` finds.", err=True)
+        click.echo(THEIRS, err=True)
     else:
-        click.echo(f"pyspark.ml.torch.distributor is Tidepool's here, by {link}.", err=True)
+        click.echo(f"{OURS}, by {link}.", err=True)
     return Exit.DONE

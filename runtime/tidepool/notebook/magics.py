@@ -18,6 +18,7 @@ from tidepool.client.functions import submit_function
 from tidepool.client.rows import JobInfo
 from tidepool.client.training import Job
 from tidepool.notebook.names import as_function, names_needed, take_over
+from tidepool.stand_ins import OURS, THEIRS, offer
 
 __all__ = ["CellFailed", "TidepoolMagics", "register"]
 
@@ -25,9 +26,10 @@ _BAR_WIDTH = 16
 
 
 def register(shell: object) -> None:
-    """Add the magics to a notebook's shell."""
+    """Add the magics to a notebook's shell, and let pyspark's import line mean this cluster where pyspark is absent."""
     assert isinstance(shell, InteractiveShell)
     shell.register_magics(TidepoolMagics(shell))
+    click.echo(f"{OURS}: its TorchDistributor trains on this cluster." if offer() else THEIRS)
 
 
 class CellFailed(JobFailed):

@@ -8,11 +8,14 @@ import sys
 import sysconfig
 from pathlib import Path
 
-__all__ = ["FOLDER", "disable", "enable", "is_real", "offer"]
+__all__ = ["FOLDER", "OURS", "THEIRS", "disable", "enable", "is_real", "offer"]
 
 FOLDER = Path(__file__).resolve().parent
 #: In an environment's folder of packages: Python puts what its lines name at the end of the path.
 _LINK = "tidepool-stand-ins.pth"
+#: What is said of what will be found.
+OURS = "pyspark.ml.torch.distributor is Tidepool's here"
+THEIRS = "pyspark is installed here, and stays what `import pyspark` finds."
 
 
 def offer() -> bool:
