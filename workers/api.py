@@ -175,12 +175,16 @@ class ResourceGroupOutput(serializers.ModelSerializer[ResourceGroup]):
 
 class ResourceGroupDetailOutput(ResourceGroupOutput):
     capacity = serializers.SerializerMethodField(help_text="GPUs that it offers now.")
+    largest_host = serializers.SerializerMethodField(help_text="GPUs of that host which offers most of them.")
 
     class Meta(ResourceGroupOutput.Meta):
-        fields = [*ResourceGroupOutput.Meta.fields, "capacity"]
+        fields = [*ResourceGroupOutput.Meta.fields, "capacity", "largest_host"]
 
     def get_capacity(self, group: ResourceGroup) -> int:
         return queries.capacity(group)
+
+    def get_largest_host(self, group: ResourceGroup) -> int:
+        return queries.largest_host(group)
 
 
 class ResourceGroupList(ListAPIView[ResourceGroup]):

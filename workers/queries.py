@@ -22,6 +22,7 @@ __all__ = [
     "held_indexes",
     "held_slots",
     "hosts",
+    "largest_host",
     "listed_hosts",
     "resource_groups",
     "slots",
@@ -104,4 +105,13 @@ def capacity_since(start: datetime, end: datetime | None = None) -> list[Capacit
 
 def capacity(group: ResourceGroup) -> int:
     """Slots that the group has in all, free or not."""
-    return sum(offer_of(group).slots(Host.objects.all()).values())
+    return sum(_offered(group).values())
+
+
+def largest_host(group: ResourceGroup) -> int:
+    """Slots of that host of it which offers most."""
+    return max(_offered(group).values(), default=0)
+
+
+def _offered(group: ResourceGroup) -> dict[str, int]:
+    return offer_of(group).slots(Host.objects.all())

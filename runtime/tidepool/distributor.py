@@ -118,9 +118,8 @@ class TorchDistributor:
 
     def _at_most(self, wanted: int, instance_group: str | None) -> int:
         """What the group can give, or in local mode one host of it."""
-        there, place = self.client.capacity(instance_group), "the instance group has"
-        if self.local_mode and (on_one := self.client.largest_host()) < there:
-            there, place = on_one, "one host has (local_mode)"
+        there = self.client.capacity(instance_group, one_host=self.local_mode)
+        place = "one host of the instance group has (local_mode)" if self.local_mode else "the instance group has"
         if not 0 < there < wanted:
             return wanted
         self.logger.warning("num_processes was lowered from %d to %d: more than %s.", wanted, there, place)

@@ -16,7 +16,9 @@ from tidepool.client.training import Job as ClientJob
 from tidepool.distributor import TorchDistributor
 
 from jobs.models import Job
+from tests.factories import host_with_slots
 from tests.scene import Scene
+from workers.models import ResourceGroup
 
 pytestmark = pytest.mark.django_db
 
@@ -62,7 +64,7 @@ def test_a_minimum_above_the_number() -> None:
         TorchDistributor(2, min_processes=3)
 
 
-@pytest.mark.parametrize(("local_mode", "most", "place"), [(True, 4, "one host has"), (False, 8, "instance group has")])
+@pytest.mark.parametrize(("local_mode", "most", "place"), [(True, 4, "one host of"), (False, 8, "the instance group has")])
 def test_too_many_processes_are_lowered_with_one_warning(
     alices: Client, scene: Scene, caplog: pytest.LogCaptureFixture, local_mode: bool, most: int, place: str
 ) -> None:
@@ -70,6 +72,14 @@ def test_too_many_processes_are_lowered_with_one_warning(
     (warning,) = _said(caplog)
     assert f"lowered from 99 to {most}" in warning
     assert place in warning
+
+
+def test_hosts_of_other_groups_do_not_count(alices: Client, scene: Scene) -> None:
+    host_with_slots("large", 9)
+    own = ResourceGroup.objects.get(name="ComputeHostsGPU")
+    own.requirement = "ngpus < 9"
+    own.save(update_fields=["requirement"])
+    assert TorchDistributor(99, client=alices).num_processes == 4
 
 
 @pytest.mark.parametrize(

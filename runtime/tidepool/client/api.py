@@ -195,8 +195,8 @@ class Client:
             return 1
         return self._capacity(group) or 1
 
-    def _capacity(self, group: Mapping[str, Any]) -> int:
-        return int(self.connection.get(f"resource-groups/{group['resource_group']}/").get("capacity") or 0)
+    def _capacity(self, group: Mapping[str, Any], of: str = "capacity") -> int:
+        return int(self.connection.get(f"resource-groups/{group['resource_group']}/").get(of) or 0)
 
     # --- datasets and models ------------------------------------------------------------------------------------------
 
@@ -291,14 +291,12 @@ class Client:
         """`counts`, and `hosts` with their slots and who holds each."""
         return dict(self.connection.get("cluster/"))
 
-    def capacity(self, instance_group: str | int | None = None) -> int:
-        """GPUs that an instance group has for one training. instance_group: the only one, unless given."""
-        return self._capacity(self._group(instance_group))
+    def capacity(self, instance_group: str | int | None = None, *, one_host: bool = False) -> int:
+        """GPUs that an instance group has for one training; one_host: that its largest host has.
 
-    def largest_host(self) -> int:
-        """GPUs of the host that has most of them."""
-        hosts = self.cluster()["hosts"]
-        return max((len(host["slots"]) for host in hosts if host["state"] == "ONLINE"), default=0)
+        instance_group: the only one, unless given.
+        """
+        return self._capacity(self._group(instance_group), "largest_host" if one_host else "capacity")
 
     def hosts(self) -> list[dict[str, Any]]:
         return list(self.connection.rows("hosts/"))
