@@ -9,7 +9,9 @@ import click
 import jsonschema
 import pytest
 from django.contrib.auth.models import User
+from tidepool.cli import account
 from tidepool.cli.app import COMMANDS, cli
+from tidepool.client import api
 from tidepool.client.config import Profile, profiles
 
 from accounts.tokens import make_token
@@ -43,6 +45,7 @@ def commands(group: click.Group = cli, before: str = "") -> Iterator[tuple[str, 
 
 def test_each_command_with_json_declares_its_shape() -> None:
     with_json = {name for name, command in commands() if any("--json" in each.opts for each in command.params)}
+    assert {name for name, _ in commands()} - with_json == {"completion", "enable", "logs", "top"}
     with_json |= {"run --dry-run", "submit --dry-run"}
     assert with_json == set(SCHEMA["properties"])
     assert {name.split()[0] for name in with_json} <= set(COMMANDS)
@@ -91,7 +94,31 @@ def test_what_changes_lists_what_it_changed(logged_in: Scene, tidepool: Call) ->
     assert str(logged_in.done.pk) in said
 
 
-def test_what_administrators_see(logged_in: Scene, tidepool: Call, carol: User) -> None:
+def test_what_fetches_and_deletes(logged_in: Scene, tidepool: Call, script: Path) -> None:
+    out = script.with_name("out")
+    [file] = check("results get", tidepool("results", "get", logged_in.done.pk, out, "scores.csv", "--json")[1])
+    assert Path(file["path"]).stat().st_size == file["size_bytes"]
+    assert tidepool("models", "add", "hello", script, "--engine", "single")[0] == 0
+    for what, name in (("models", "hello"), ("datasets", "measurements")):
+        assert check(f"{what} rm", tidepool(what, "rm", "-y", name, "--json")[1])["name"] == name
+
+
+def test_what_administrators_see_and_do(logged_in: Scene, tidepool: Call, carol: User) -> None:
     profiles().keep("default", Profile(URL, make_token(carol, "cli", None, "full").text))
     for name in ("hosts", "groups", "users"):
         assert check(f"admin {name}", tidepool("admin", name, "--json")[1])
+    for words in (
+        ("drain", "gpu-host-1"),
+        ("resume", "gpu-host-1"),
+        ("group", "sig-elastic", "stop"),
+        ("invite", "ada"),
+        ("deactivate", "-y", "bob"),
+    ):
+        assert check(f"admin {words[0]}", tidepool("admin", *words, "--json")[1]), words
+
+
+def test_logging_in_and_out(scene: Scene, in_process: None, tidepool: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(account, "Connection", api.Connection)
+    monkeypatch.setattr(account, "read_line", lambda: make_token(scene.alice, "ci", None).text)
+    assert check("login", tidepool("login", URL, "--token-stdin", "--json")[1])["user"] == "alice"
+    assert not check("logout", tidepool("logout", "--json")[1])["was_over"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tidepool.cli.context import Context, facts, show_json
+from tidepool.cli.context import Context, facts, json_option, show_json
 from tidepool.client.api import Client
 from tidepool.client.config import DEFAULT, Profile, checked_url, config_file, profiles
 from tidepool.client.errors import NotFound, NotLoggedIn, TidepoolError
@@ -23,8 +23,11 @@ __all__ = ["login", "logout", "whoami"]
 @click.option("--token-stdin", is_flag=True, help="Read a token from standard input, for CI.")
 @click.option("--ca-file", type=click.Path(exists=True, dir_okay=False), help="Certificates of the site's.")
 @click.option("--instance-group", default="", help="Taken by `run` and `submit` where they name none.")
+@json_option
 @click.pass_obj
-def login(context: Context, url: str, scope: str, token_stdin: bool, ca_file: str | None, instance_group: str) -> None:
+def login(
+    context: Context, url: str, scope: str, token_stdin: bool, ca_file: str | None, instance_group: str, as_json: bool
+) -> None:
     """Log in to a site.
 
     It shows a code and a page; you open the page in a browser where you are logged in, compare the code, and confirm.
@@ -44,7 +47,10 @@ def login(context: Context, url: str, scope: str, token_stdin: bool, ca_file: st
     connection = Connection(kept)
     name = connection.get("me/")["username"]
     profiles().keep(context.profile or DEFAULT, kept)
-    click.echo(f"Logged in as {name} at {kept.url}. The token is in {config_file()}.", err=True)
+    if as_json:
+        show_json({"user": name, "site": kept.url, "config_file": str(config_file())})
+    else:
+        click.echo(f"Logged in as {name} at {kept.url}. The token is in {config_file()}.", err=True)
 
 
 def read_line() -> str:
@@ -71,8 +77,9 @@ def _by_code(profile: Profile, scope: str) -> str:
 
 
 @click.command()
+@json_option
 @click.pass_obj
-def logout(context: Context) -> None:
+def logout(context: Context, as_json: bool) -> None:
     """Withdraw the token of the login, and forget it."""
     name = context.profile or DEFAULT
     kept = profiles().by_name.get(name)
@@ -81,17 +88,20 @@ def logout(context: Context) -> None:
     try:
         Connection(kept).json("DELETE", "me/tokens/current/")
     except NotLoggedIn:
-        ended = "Its login was over already."
+        was_over, ended = True, "Its login was over already."
     except TidepoolError as error:
         raise TidepoolError(f"{error} The login stays: withdraw its token on your account page.") from error
     else:
-        ended = "Its login is withdrawn."
+        was_over, ended = False, "Its login is withdrawn."
     profiles().keep(name, None)
-    click.echo(f"Logged out of {kept.url}. {ended}", err=True)
+    if as_json:
+        show_json({"site": kept.url, "was_over": was_over})
+    else:
+        click.echo(f"Logged out of {kept.url}. {ended}", err=True)
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
+@json_option
 @click.pass_obj
 def whoami(context: Context, as_json: bool) -> None:
     """Show the user, the site and the token's scope."""

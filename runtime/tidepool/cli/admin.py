@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from tidepool.cli.context import Context, columns, listing_options, show_json
+from tidepool.cli.context import Context, columns, json_option, listing_options, show_json
 
 __all__ = ["admin"]
 
@@ -36,10 +36,10 @@ def hosts(context: Context, as_json: bool, quiet: bool) -> None:
 def _host_command(name: str, help: str) -> None:
     @admin.command(name, help=help)
     @click.argument("host")
+    @json_option
     @click.pass_obj
-    def command(context: Context, host: str) -> None:
-        row = context.client.connection.json("POST", f"hosts/{host}/{name}/")
-        click.echo(f"{row['name']}  {row['state']}")
+    def command(context: Context, host: str, as_json: bool) -> None:
+        _tell(context.client.connection.json("POST", f"hosts/{host}/{name}/"), as_json, "name")
 
 
 _host_command("drain", "Offer nothing new on a host: elastic trainings move off, others finish.")
@@ -61,11 +61,11 @@ def groups(context: Context, as_json: bool, quiet: bool) -> None:
 @admin.command()
 @click.argument("group")
 @click.argument("state", type=click.Choice(["start", "stop"]))
+@json_option
 @click.pass_obj
-def group(context: Context, group: str, state: str) -> None:
+def group(context: Context, group: str, state: str, as_json: bool) -> None:
     """Start or stop an instance group."""
-    row = context.client.connection.json("POST", f"instance-groups/{group}/{state}/")
-    click.echo(f"{row['name']}  {row['state']}")
+    _tell(context.client.connection.json("POST", f"instance-groups/{group}/{state}/"), as_json, "name")
 
 
 @admin.command()
@@ -85,23 +85,35 @@ def users(context: Context, search: str | None, as_json: bool, quiet: bool) -> N
 @click.argument("username")
 @click.option("--role", default="data_scientist", show_default=True,
               type=click.Choice(["viewer", "data_scientist", "cluster_admin"]))  # fmt: skip
+@json_option
 @click.pass_obj
-def invite(context: Context, username: str, role: str) -> None:
+def invite(context: Context, username: str, role: str, as_json: bool) -> None:
     """Invite somebody: prints the one-time link to hand on."""
     made = context.client.connection.json("POST", "users/", json={"username": username, "role": role})
-    click.echo(made["link"])
+    if as_json:
+        show_json(made)
+    else:
+        click.echo(made["link"])
 
 
 @admin.command()
 @click.argument("username")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@json_option
 @click.pass_obj
-def deactivate(context: Context, username: str, yes: bool) -> None:
+def deactivate(context: Context, username: str, yes: bool, as_json: bool) -> None:
     """End a user's sessions, tokens and password at once. Trainings go on."""
     if not yes:
         click.confirm(f"Deactivate {username}?", abort=True, err=True)
-    row = context.client.connection.json("POST", f"users/{username}/deactivate/")
-    click.echo(f"{row['username']}  {row['state']}")
+    _tell(context.client.connection.json("POST", f"users/{username}/deactivate/"), as_json, "username")
+
+
+def _tell(row: dict[str, Any], as_json: bool, name: str) -> None:
+    """What became of it."""
+    if as_json:
+        show_json(row)
+    else:
+        click.echo(f"{row[name]}  {row['state']}")
 
 
 def _is_told(rows: list[dict[str, Any]], as_json: bool, quiet: bool, name: str) -> bool:

@@ -5,7 +5,7 @@ from functools import partial
 
 import click
 
-from tidepool.cli.context import Context, Exit, code_of, job_argument, show_json, state_colour
+from tidepool.cli.context import Context, Exit, code_of, job_argument, json_option, show_json, state_colour
 from tidepool.cli.texts import as_json as job_as_json
 from tidepool.client.errors import TidepoolError
 from tidepool.client.rows import JobInfo
@@ -15,13 +15,12 @@ __all__ = ["cancel", "clone", "priority", "resume", "scale", "suspend", "undo"]
 
 _jobs = partial(job_argument, many=True)
 _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask, where there are several.")
-_json = click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
 
 
 @click.command()
 @_jobs
 @_yes
-@_json
+@json_option
 @click.pass_obj
 def cancel(context: Context, jobs: tuple[int, ...], yes: bool, as_json: bool) -> int:
     """Stop trainings for good. What they have left stays.
@@ -36,7 +35,7 @@ def cancel(context: Context, jobs: tuple[int, ...], yes: bool, as_json: bool) ->
 @click.command()
 @_jobs
 @_yes
-@_json
+@json_option
 @click.pass_obj
 def suspend(context: Context, jobs: tuple[int, ...], yes: bool, as_json: bool) -> int:
     """Hold trainings back after their present step. They continue there.
@@ -50,7 +49,7 @@ def suspend(context: Context, jobs: tuple[int, ...], yes: bool, as_json: bool) -
 @click.command()
 @_jobs
 @_yes
-@_json
+@json_option
 @click.pass_obj
 def resume(context: Context, jobs: tuple[int, ...], yes: bool, as_json: bool) -> int:
     """Let suspended trainings wait for GPUs again.
@@ -64,7 +63,7 @@ def resume(context: Context, jobs: tuple[int, ...], yes: bool, as_json: bool) ->
 @click.command()
 @click.argument("arguments", nargs=-1, required=True, type=click.IntRange(min=1), metavar="JOB... PRIORITY")
 @_yes
-@_json
+@json_option
 @click.pass_obj
 def priority(context: Context, arguments: tuple[int, ...], yes: bool, as_json: bool) -> int:
     """Change the priority of trainings: 1 to 10,000. Twice the priority means twice the GPUs, where both want them.
@@ -84,7 +83,7 @@ def priority(context: Context, arguments: tuple[int, ...], yes: bool, as_json: b
 @click.option("--max", "max_slots", type=click.IntRange(min=1), metavar="GPUS", help="The most GPUs.")
 @click.option("--min", "min_slots", type=click.IntRange(min=1), metavar="GPUS", help="The fewest, of one that waits.")
 @click.option("--time", "max_seconds", type=click.IntRange(min=0), metavar="SECONDS", help="The limit; 0: none.")
-@_json
+@json_option
 @click.pass_obj
 def scale(
     context: Context, job: int, max_slots: int | None, min_slots: int | None, max_seconds: int | None, as_json: bool
@@ -115,7 +114,7 @@ def scale(
 @click.command()
 @job_argument
 @click.option("--event", type=click.IntRange(min=1), help="Number of an event, in place of the newest change.")
-@_json
+@json_option
 @click.pass_obj
 def undo(context: Context, job: int, event: int | None, as_json: bool) -> None:
     """Take the newest change of a training's priority or limits back, unless it has been changed again since.
@@ -135,7 +134,7 @@ def undo(context: Context, job: int, event: int | None, as_json: bool) -> None:
 @click.command()
 @job_argument
 @click.option("--key", help="Sent again with the same key, it makes no second one.")
-@_json
+@json_option
 @click.option("-q", "--quiet", is_flag=True, help="The number alone.")
 @click.pass_obj
 def clone(context: Context, job: int, key: str | None, as_json: bool, quiet: bool) -> None:

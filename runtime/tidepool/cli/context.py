@@ -13,7 +13,18 @@ from tidepool.client.config import wants_colour
 if TYPE_CHECKING:
     from tidepool.client.api import Client
 
-__all__ = ["Context", "Exit", "code_of", "columns", "job_argument", "listing_options", "show_json", "state_colour"]
+__all__ = [
+    "Context",
+    "Exit",
+    "code_of",
+    "columns",
+    "facts",
+    "job_argument",
+    "json_option",
+    "listing_options",
+    "show_json",
+    "state_colour",
+]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -68,10 +79,14 @@ class Context:
         return self._client
 
 
+def json_option(command: Command) -> Command:
+    return click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")(command)
+
+
 def listing_options(command: Command) -> Command:
     """`--json` and `-q` of what prints rows."""
     command = click.option("-q", "--quiet", is_flag=True, help="Numbers or names alone.")(command)
-    return click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")(command)
+    return json_option(command)
 
 
 def job_argument(command: Command, *, many: bool = False) -> Command:

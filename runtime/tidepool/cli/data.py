@@ -6,14 +6,12 @@ from typing import Any
 import click
 
 from tidepool.cli.completion import names_of
-from tidepool.cli.context import Context, columns, facts, listing_options, show_json
+from tidepool.cli.context import Context, columns, facts, json_option, listing_options, show_json
 from tidepool.cli.progress import bar
 from tidepool.cli.texts import size
 from tidepool.client.rows import Dataset, Model
 
 __all__ = ["datasets", "models"]
-
-_json = click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
 
 
 @click.group()
@@ -43,7 +41,7 @@ def list_datasets(context: Context, as_json: bool, quiet: bool) -> None:
 
 @datasets.command("show")
 @click.argument("name", shell_complete=names_of("datasets"))
-@_json
+@json_option
 @click.pass_obj
 def show_dataset(context: Context, name: str, as_json: bool) -> None:
     """Show one dataset."""
@@ -56,7 +54,7 @@ def show_dataset(context: Context, name: str, as_json: bool) -> None:
 @click.option("--server", "server_path", metavar="PATH", help="A folder on the server, in place of a local path.")
 @click.option("--kind", help="Such as images or csv; told from the files unless given.")
 @click.option("--description", default="")
-@_json
+@json_option
 @click.pass_obj
 def add_dataset(
     context: Context, name: str, path: str | None, server_path: str | None, kind: str | None, description: str,
@@ -76,12 +74,15 @@ def add_dataset(
 @datasets.command("rm")
 @click.argument("name", shell_complete=names_of("datasets"))
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@json_option
 @click.pass_obj
-def delete_dataset(context: Context, name: str, yes: bool) -> None:
+def delete_dataset(context: Context, name: str, yes: bool, as_json: bool) -> None:
     """Delete a dataset with all its versions. Refused while a training has used it."""
     if not yes:
         click.confirm(f"Delete the dataset {name} with all its versions?", abort=True, err=True)
     context.client.delete_dataset(name)
+    if as_json:
+        show_json({"name": name, "deleted": True})
 
 
 @click.group()
@@ -110,7 +111,7 @@ def list_models(context: Context, as_json: bool, quiet: bool) -> None:
 
 @models.command("show")
 @click.argument("name", shell_complete=names_of("models"))
-@_json
+@json_option
 @click.pass_obj
 def show_model(context: Context, name: str, as_json: bool) -> None:
     """Show one model."""
@@ -125,7 +126,7 @@ def show_model(context: Context, name: str, as_json: bool) -> None:
 @click.option("--entry-point", help="Which script of the folder trains.")
 @click.option("--dataset", help="Proposed when it is trained.", shell_complete=names_of("datasets"))
 @click.option("--description", default="")
-@_json
+@json_option
 @click.pass_obj
 def add_model(
     context: Context, name: str, path: str, engine: str, entry_point: str | None, dataset: str | None,
@@ -143,12 +144,15 @@ def add_model(
 @models.command("rm")
 @click.argument("name", shell_complete=names_of("models"))
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@json_option
 @click.pass_obj
-def delete_model(context: Context, name: str, yes: bool) -> None:
+def delete_model(context: Context, name: str, yes: bool, as_json: bool) -> None:
     """Delete a model with all its versions. Refused while a training was started with one."""
     if not yes:
         click.confirm(f"Delete the model {name} with all its versions?", abort=True, err=True)
     context.client.delete_model(name)
+    if as_json:
+        show_json({"name": name, "deleted": True})
 
 
 def _is_told(rows: list[Dataset] | list[Model], as_json: bool, quiet: bool) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from tidepool.cli.context import Context, columns, listing_options, show_json, state_colour
+from tidepool.cli.context import Context, columns, json_option, listing_options, show_json, state_colour
 from tidepool.cli.texts import ago, as_json, expected, share, size
 from tidepool.client.errors import NotFound
 from tidepool.client.rows import JobInfo
@@ -122,7 +122,7 @@ def _slot(slot: dict[str, Any]) -> tuple[Any, ...]:
 
 @click.command()
 @click.argument("names", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
+@json_option
 @click.pass_obj
 def env(context: Context, names: tuple[str, ...], as_json: bool) -> None:
     """List Python and the packages that trainings have without requiring any, by the site's own environment.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from tidepool.cli.context import Context, columns, job_argument, listing_options, show_json
+from tidepool.cli.context import Context, columns, job_argument, json_option, listing_options, show_json
 from tidepool.cli.progress import bar
 from tidepool.cli.texts import size
 
@@ -46,13 +46,16 @@ def ls(context: Context, job: int, as_json: bool, quiet: bool) -> None:
 @job_argument
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.argument("paths", nargs=-1)
+@json_option
 @click.option("--quiet", "-q", is_flag=True, help="The written paths alone.")
 @click.pass_obj
-def get(context: Context, job: int, folder: Path, paths: tuple[str, ...], quiet: bool) -> None:
+def get(context: Context, job: int, folder: Path, paths: tuple[str, ...], quiet: bool, as_json: bool) -> None:
     """Download everything, or the given paths, into a folder, which is made."""
-    with bar(f"training {job}", is_shown=not quiet) as progress:
+    with bar(f"training {job}", is_shown=not (quiet or as_json)) as progress:
         written = context.client.job(job).download(folder, paths or None, progress=progress)
-    if quiet:
+    if as_json:
+        show_json([{"path": str(file), "size_bytes": file.stat().st_size} for file in written])
+    elif quiet:
         for file in written:
             click.echo(file)
     else:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from tidepool.cli.context import Context, columns, facts, job_argument, show_json, state_colour
+from tidepool.cli.context import Context, columns, facts, job_argument, json_option, show_json, state_colour
 from tidepool.cli.follow import follow
 from tidepool.cli.texts import ago, duration, expected, share
 from tidepool.cli.texts import as_json as job_as_json
@@ -18,7 +18,7 @@ __all__ = ["describe", "events", "logs", "metrics", "why"]
 
 @click.command()
 @job_argument
-@click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
+@json_option
 @click.pass_obj
 def describe(context: Context, job: int, as_json: bool) -> None:
     """Show all about one training.
@@ -59,7 +59,7 @@ def describe(context: Context, job: int, as_json: bool) -> None:
 
 @click.command()
 @job_argument
-@click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
+@json_option
 @click.pass_obj
 def why(context: Context, job: int, as_json: bool) -> None:
     """Say why a training has its GPUs or none, with the numbers, and what would change it.
@@ -125,7 +125,7 @@ def logs(
 
 @click.command()
 @job_argument
-@click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
+@json_option
 @click.pass_obj
 def events(context: Context, job: int, as_json: bool) -> None:
     """List what has happened to a training.
@@ -145,7 +145,7 @@ def events(context: Context, job: int, as_json: bool) -> None:
 @job_argument
 @click.argument("names", nargs=-1)
 @click.option("--every", type=click.IntRange(min=1), help="Each n-th step.")
-@click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
+@json_option
 @click.option("--csv", "as_csv", is_flag=True, help="CSV: a line for each point.")
 @click.pass_obj
 def metrics(context: Context, job: int, names: tuple[str, ...], every: int | None, as_json: bool, as_csv: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tidepool.cli.completion import names_of
-from tidepool.cli.context import Context, Exit, facts, show_json
+from tidepool.cli.context import Context, Exit, facts, json_option, show_json
 from tidepool.cli.follow import follow
 from tidepool.cli.texts import as_json as job_as_json
 from tidepool.cli.texts import size
@@ -36,7 +36,7 @@ _SETTINGS = (
                  help="Take these from a file; what is typed goes before it."),
     click.option("--key", help="Sent again with the same key, it makes no second training."),
     click.option("--dry-run", is_flag=True, help="Say what would happen, and submit nothing."),
-    click.option("--json", "as_json", is_flag=True, help="JSON, for programs."),
+    json_option,
     click.option("--quiet", "-q", is_flag=True, help="The number alone."),
 )  # fmt: skip
 
