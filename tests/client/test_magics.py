@@ -2,8 +2,9 @@
 
 import pytest
 from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
 from tidepool.client.api import Client
-from tidepool.notebook.magics import _options, bar_of
+from tidepool.notebook.magics import TidepoolMagics, _options, bar_of
 
 from tests.scene import Scene
 
@@ -16,6 +17,15 @@ def test_the_bar_tells_gpus_and_why_it_waits(alices: Client, scene: Scene) -> No
     waiting = alices.job(scene.waiting.pk).info
     assert bar_of(waiting).endswith(f"({waiting.reason.text})")
     assert "0 of" in bar_of(alices.job(scene.done.pk).info)
+
+
+def test_a_command_that_fails_lets_the_cell_fail(logged_in: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    magics = TidepoolMagics(InteractiveShell())
+    magics.tidepool(f"describe {logged_in.first.pk}")
+    magics.tidepool("")
+    with pytest.raises(UsageError, match=r"%tidepool describe 1000000 ended with exit code 4\."):
+        magics.tidepool("describe 1000000")
+    assert "job 1000000" in capsys.readouterr().err
 
 
 def test_options_that_are_none_are_refused() -> None:

@@ -97,7 +97,8 @@ class TidepoolMagics(Magics):
             return self._fetch(words[1:])
         from tidepool.cli.app import run
 
-        run(words or ["--help"])
+        if code := run(words or ["--help"]):
+            raise _Refused(f"%tidepool {shlex.join(words)} ended with exit code {int(code)}.")
         return None
 
     def _fetch(self, words: list[str]) -> None:
