@@ -89,7 +89,6 @@ class TorchDistributor:
         except KeyboardInterrupt:
             self._cancel(job)
             raise
-        job.refresh()
         value = job.value()
         self.logger.info("Finished %s", self.described)
         return value
@@ -174,6 +173,7 @@ class _Watch:
             sys.stdout.flush()
 
     def _look(self, info: JobInfo) -> None:
+        self.job.learn(info)
         if info.state in ("PENDING", "SUSPENDED"):
             self._say_once(f"job {info.id} waits: {info.reason.text}")
         elif info.slots or info.is_over:

@@ -64,7 +64,9 @@ def test_a_minimum_above_the_number() -> None:
         TorchDistributor(2, min_processes=3)
 
 
-@pytest.mark.parametrize(("local_mode", "most", "place"), [(True, 4, "one host of"), (False, 8, "the instance group has")])
+@pytest.mark.parametrize(
+    ("local_mode", "most", "place"), [(True, 4, "one host of"), (False, 8, "the instance group has")]
+)
 def test_too_many_processes_are_lowered_with_one_warning(
     alices: Client, scene: Scene, caplog: pytest.LogCaptureFixture, local_mode: bool, most: int, place: str
 ) -> None:
@@ -174,3 +176,20 @@ def test_an_interrupt_cancels_and_says_so(
         running.run(_train, 0.1)
     assert len(cancelled) == 1
     assert "is being cancelled. Ctrl-C again leaves it to that." in caplog.text
+
+
+def test_a_second_interrupt_leaves_it_to_its_end(
+    running: TorchDistributor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cancelled = []
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ClientJob, "cancel", lambda self: cancelled.append(self.id))
+    monkeypatch.setattr(ClientJob, "wait", interrupted)
+    _play(monkeypatch, [KeyboardInterrupt()])
+    with pytest.raises(KeyboardInterrupt):
+        running.run(_train, 0.1)
+    assert len(cancelled) == 1
+    assert _said(caplog)[-1].endswith("Ctrl-C again leaves it to that.")

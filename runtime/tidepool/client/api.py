@@ -60,6 +60,8 @@ class Client:
     def __init__(self, url: str | None = None, token: str | None = None, *, profile: str | None = None) -> None:
         self.profile = resolve(url, token, profile)
         self.connection = Connection(self.profile)
+        #: Ranks were seen to have the Python and the cloudpickle of this process. They look again before they load.
+        self.loads_calls = False
 
     def __enter__(self) -> "Client":
         return self

@@ -32,7 +32,9 @@ def submit_function(
     for what cannot be sent, InvalidRequest where the cluster could not load it; nothing has been submitted then.
     """
     call = packed(function, arguments, keywords or {})
-    refuse_other_software(call, client.software())
+    if not client.loads_calls:
+        refuse_other_software(call, client.software())
+        client.loads_calls = True
     engine = "elastic" if elastic else "fixed" if processes > 1 or as_torchrun else "single"
     title = call.facts.name.strip("<>")
     with as_package(call) as code:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -72,6 +72,11 @@ class Connection:
     def close(self) -> None:
         if isinstance(self.transport, Wire):
             self.transport.close()
+
+    @cached_property
+    def username(self) -> str:
+        """Whose token it is."""
+        return str(self.get("me/")["username"])
 
     def get(self, path: str, **params: Any) -> Any:
         """JSON of an address below `/api/v1/`; parameters that are None are left out."""

@@ -64,6 +64,10 @@ class Job:
         self._info = asked(self._connection, self.id)
         return self._info
 
+    def learn(self, info: JobInfo) -> None:
+        """What somebody else has been told of it."""
+        self._info = info
+
     # --- what is asked of it ------------------------------------------------------------------------------------------
 
     def cancel(self) -> JobInfo:
@@ -237,7 +241,7 @@ class Job:
         info = self.info if self.info.is_over else self.wait(timeout, check=False)
         if info.state != "SUCCEEDED":
             raise failure_of(info, self.ranks() if info.error else ())
-        if not raw and info.owner != self._connection.get("me/")["username"]:
+        if not raw and info.owner != self._connection.username:
             raise NotAllowed(
                 f"Job {self.id} is {info.owner}'s, and loading its value would run what {info.owner} wrote: "
                 "take the bytes by job.value(raw=True)."
