@@ -129,6 +129,7 @@ class Reason(StrEnum):
     HALTED = "HALTED"
     HALT_TIMEOUT = "HALT_TIMEOUT"
     PROFILE_REFUSED = "PROFILE_REFUSED"
+    BATCH_PINNED = "BATCH_PINNED"
 
 
 AnyReason = Reason | PlanReason

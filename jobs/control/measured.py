@@ -8,6 +8,8 @@ from typing import Any
 
 from django.db.models import DurationField, ExpressionWrapper, F, Sum
 from tidepool.goodput.model import Bounds, ThroughputParameters
+from tidepool.profiles import bounds_of, noise_of
+from tidepool.protocol import AdaptedBatch, from_json
 
 from jobs.models import Job, SlotClaim
 from jobs.states import ACTIVE
@@ -17,7 +19,8 @@ __all__ = ["with_measures"]
 
 _COLUMNS = (
     "pk", "run__target_slots", "run__step", "run__progress", "profile__batch_size", "profile__parameters",
-    "profile__largest_ranks", "profile__pause_seconds", "profile__points", "profile__revision",
+    "profile__largest_ranks", "profile__pause_seconds", "profile__points", "profile__revision", "profile__adapted",
+    "profile__worth",
 )  # fmt: skip
 
 
@@ -61,12 +64,16 @@ def _profile(
     pause_seconds: float | None,
     points: int,
     revision: int,
+    told: Mapping[str, Any] | None,
+    worth: float,
 ) -> ProfileView:
+    adapted = from_json(AdaptedBatch, told) if told is not None else None
     return ProfileView(
-        bounds=Bounds(batch_size),
+        bounds=bounds_of(adapted) if adapted is not None else Bounds(batch_size),
+        noise=noise_of(adapted) if adapted is not None else None,
         parameters={kind: ThroughputParameters(**fitted) for kind, fitted in parameters.items()},
         largest_ranks=largest_ranks,
-        remaining_steps=step * (1 - progress) / progress if step and progress else None,
+        remaining_steps=worth * step * (1 - progress) / progress if step and progress else None,
         pause_seconds=1.0 if pause_seconds is None else pause_seconds,
         points=points,
         revision=revision,

@@ -10,9 +10,13 @@ from typing import Any
 
 from tidepool import protocol
 from tidepool.goodput.model import Point, ThroughputParameters
-from tidepool.profiles import why_refused
+from tidepool.profiles import why_batch_refused, why_refused
+from tidepool.protocol import to_json
 
+from jobs.control.transition import Why, record
+from jobs.messages import message
 from jobs.models import AllocationPoint, Job, JobProfile, SlotClaim, ThroughputPoint
+from jobs.states import Reason
 
 __all__ = ["store"]
 
@@ -29,11 +33,26 @@ def store(job: Job, told: protocol.Profiled) -> None:
     kinds = SlotClaim.objects.kept().filter(job=job).values_list("gpu_model", flat=True).distinct()
     is_mixed = len(kinds.order_by()) > 1
     believed = [times for times in told.times if not why_refused(times) and (times.ranks == 1 or not is_mixed)]
-    if not believed or not told.batch_size:
+    adapted = told.adapted
+    if adapted is not None and (why := why_batch_refused(adapted, told.step)):
+        logger.warning("job=%s: its batch is not believed: %s", job.pk, why)
+        adapted = None
+    if not (believed or adapted) or not told.batch_size:
         logger.warning("job=%s: nothing of a profile is stored", job.pk)
         return
     _store_points(job, believed, datetime.fromtimestamp(told.at, UTC))
-    _update_profile(job, told.batch_size, datetime.fromtimestamp(told.at, UTC))
+    profile = JobProfile.objects.filter(job=job).first() or JobProfile()
+    profile.job, profile.batch_size, profile.at = job, told.batch_size, datetime.fromtimestamp(told.at, UTC)
+    if adapted is not None:
+        _adapt(profile, adapted, told.step)
+    _update_profile(profile)
+
+
+def _adapt(profile: JobProfile, adapted: protocol.AdaptedBatch, step: int) -> None:
+    was_pinned = profile.adapted is not None and profile.adapted["pinned"]
+    if adapted.pinned and not was_pinned:
+        record(profile.job, Why(Reason.BATCH_PINNED, message("batch_pinned", batch_size=adapted.submitted), "executor"))
+    profile.adapted, profile.worth = to_json(adapted), adapted.progress / step
 
 
 def _store_points(job: Job, told: Iterable[protocol.StepTimes], at: datetime) -> None:
@@ -61,19 +80,18 @@ def _store_points(job: Job, told: Iterable[protocol.StepTimes], at: datetime) ->
     job.throughput.filter(pk__in=list(kept[MOST_POINTS : 2 * MOST_POINTS])).delete()
 
 
-def _update_profile(job: Job, batch_size: int, at: datetime) -> None:
-    profile = JobProfile.objects.filter(job=job).first() or JobProfile(job=job)
+def _update_profile(profile: JobProfile) -> None:
+    job = profile.job
     by_kind: dict[str, list[Point]] = defaultdict(list)
     for point in job.throughput.all():
         size = point.hosts, point.ranks
         by_kind[point.gpu_model].append(
             Point(*size, point.micro_batch, point.compute_seconds, point.step_seconds, point.steps)
         )
-    profile.batch_size, profile.at = batch_size, at
     profile.parameters = {
         kind: fitted for kind, points in by_kind.items() if (fitted := _fitted(points, profile.parameters.get(kind)))
     }
-    profile.largest_ranks = max(point.ranks for points in by_kind.values() for point in points)
+    profile.largest_ranks = max((point.ranks for points in by_kind.values() for point in points), default=1)
     profile.points = sum(len(points) for points in by_kind.values())
     profile.pause_seconds = _pause_seconds(job)
     profile.revision += 1

@@ -40,10 +40,14 @@ class JobProfile(models.Model):
     """What is known of a job's speed: fitted to its points whenever one of them is told. The scheduler reads this."""
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="profile")
-    #: Samples of a step, over all ranks.
+    #: Samples of a step now, over all ranks.
     batch_size = models.PositiveIntegerField()
     #: GPU model -> fields of `tidepool.goodput.model.ThroughputParameters`; a kind that no fit describes is not here.
     parameters = models.JSONField(default=dict)
+    #: Fields of `tidepool.protocol.AdaptedBatch`, as they were told last; None: its batch does not adapt.
+    adapted = models.JSONField(null=True)
+    #: How many steps at the submitted batch a step was worth on average.
+    worth = models.FloatField(default=1.0)
     #: The largest size that was measured, and by how many points.
     largest_ranks = models.PositiveIntegerField(default=1)
     points = models.PositiveIntegerField(default=0)

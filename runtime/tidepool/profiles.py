@@ -5,11 +5,12 @@ Both the coordinator, before it writes to its journal, and the control plane, be
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tidepool.protocol import Entry, MemberMessage, Profiled, ProfileRefused, StepTimes
+from tidepool.goodput.model import Bounds, NoiseScale
+from tidepool.protocol import AdaptedBatch, Entry, MemberMessage, Profiled, ProfileRefused, StepTimes
 
-__all__ = ["PROFILE_SECONDS", "Profiles", "why_refused"]
+__all__ = ["PROFILE_SECONDS", "Profiles", "bounds_of", "noise_of", "why_batch_refused", "why_refused"]
 
 #: Rank 0 reports its figures at most so often.
 PROFILE_SECONDS = 10.0
@@ -20,6 +21,8 @@ _MOST_POINTS = 64
 _NAME_LENGTH = 128
 #: Messages with something to refuse, one upon another, until somebody is told.
 _PATIENCE = 3
+#: Sums in 32 bits may be off by so much.
+_ROUNDING = 1e-3
 
 
 def why_refused(times: StepTimes) -> str:
@@ -35,6 +38,40 @@ def why_refused(times: StepTimes) -> str:
     if not 1 <= len(times.kind) <= _NAME_LENGTH:
         return "the kind of GPU has no name of 1 to 128 letters"
     return ""
+
+
+def why_batch_refused(adapted: AdaptedBatch, step: int) -> str:
+    """What is wrong with what a rank says of its batch after so many steps; "": nothing."""
+    counts = ("submitted", "most", "batch", "least_micro_batch", "most_micro_batch", "micro_batch")
+    for name in counts:
+        if not 1 <= getattr(adapted, name) <= _MOST_SAMPLES:
+            return f"{name} is {getattr(adapted, name)!r}, and not between 1 and {_MOST_SAMPLES}"
+    if not 0 <= adapted.accumulation <= _MOST_SAMPLES:
+        return f"accumulation is {adapted.accumulation!r}, and not between 0 and {_MOST_SAMPLES}"
+    try:
+        bounds_of(adapted)
+        noise_of(adapted)
+    except ValueError as error:
+        return str(error)
+    largest = adapted.most / adapted.submitted * (1 + _ROUNDING)
+    for name, most in {"gain": largest, "progress": largest * step}.items():
+        if not 0 < getattr(adapted, name) <= most:
+            return f"{name} is {getattr(adapted, name)!r}, and not between 0 and {most:g}"
+    return ""
+
+
+def bounds_of(adapted: AdaptedBatch) -> Bounds:
+    """Raises ValueError for bounds that cannot be."""
+    micro = adapted.least_micro_batch, adapted.most_micro_batch
+    found = Bounds(adapted.submitted, adapted.most, *micro, adapted.accumulates)
+    return replace(found, max_batch_size=adapted.submitted) if adapted.pinned else found
+
+
+def noise_of(adapted: AdaptedBatch) -> NoiseScale | None:
+    """None: not measured yet. Raises ValueError for numbers that cannot be."""
+    if adapted.variance is None or adapted.squared_gradient is None:
+        return None
+    return NoiseScale(adapted.variance, adapted.squared_gradient)
 
 
 @dataclass
@@ -56,9 +93,14 @@ class Profiles:
         whys = [why for times in newest if (why := why_refused(times))]
         if not 1 <= message.batch_size <= _MOST_SAMPLES:
             whys, newest = [f"batch_size is {message.batch_size}, and not between 1 and {_MOST_SAMPLES}"], []
-        self._refused = self._refused + 1 if whys else 0
         believed = [times for times in newest if not why_refused(times)]
-        entries: list[Entry] = [Profiled(message.step, message.batch_size, believed, at=now)] if believed else []
+        adapted = message.adapted if message.batch_size in range(1, _MOST_SAMPLES + 1) else None
+        if adapted is not None and (why := why_batch_refused(adapted, message.step)):
+            whys, adapted = [*whys, why], None
+        self._refused = self._refused + 1 if whys else 0
+        entries: list[Entry] = []
+        if believed or adapted is not None:
+            entries = [Profiled(message.step, message.batch_size, believed, adapted, at=now)]
         return [*entries, *(self._tell(whys[-1], now) if self._refused == _PATIENCE else [])]
 
     def recall(self, entries: Iterable[Entry]) -> None:

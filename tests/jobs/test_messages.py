@@ -192,6 +192,11 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         {"why": "step_seconds is nan"},
         "How long its steps take is not recorded any more: step_seconds is nan. The training goes on.",
     ),
+    "batch_pinned": (
+        {"batch_size": 64},
+        "The loss has risen since the batch grew: from now on it stays at the 64 samples that it was submitted with. "
+        "The training goes on.",
+    ),
     "halted": (
         {"step": 3},
         "Stopped after step 3, with a checkpoint of it: no step is lost, and it will continue there.",

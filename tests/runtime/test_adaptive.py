@@ -152,6 +152,8 @@ def test_ranks_that_come_go_and_die_make_the_weights_of_one(make_lab: Callable[.
     steps = lab.steps()
     assert [record["step"] for record in steps] == list(range(1, len(steps) + 1))
     assert {record["world_size"] for record in steps} >= {1, 3}
+    [first, *_] = [entry["adapted"] for entry in lab.journal("profile")]
+    assert (first["submitted"], first["most"], first["pinned"]) == (8, 64, False)
     final = torch.load(lab.folder / "model/train/model_epoch_final.pth", weights_only=True)
     for name, tensor in replayed(steps, samples).state_dict().items():
         assert torch.allclose(final[name], tensor, atol=1e-5), name

@@ -1,14 +1,17 @@
 """Times of steps: what a rank measures, what it tells, what is believed, and that no weight changes by it."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
-from tidepool.profiles import PROFILE_SECONDS, Profiles, why_refused
-from tidepool.protocol import MemberMessage, Profiled, ProfileRefused, StepTimes, decode, encode
+from msgspec import structs
+from tidepool.profiles import PROFILE_SECONDS, Profiles, bounds_of, noise_of, why_batch_refused, why_refused
+from tidepool.protocol import AdaptedBatch, MemberMessage, Profiled, ProfileRefused, StepTimes, decode, encode
 from tidepool.torch import Session
 from tidepool.torch.profile import Made, Profiler, Shape, TimesOfSteps
 from tidepool.torch.reducer import CONTROL_SIZE, SumReducer
+from tidepool.torch.state import Position
 
 from tests.runtime.groups import groups, together
 from tests.runtime.lab import Lab
@@ -50,13 +53,13 @@ def test_only_what_has_moved_is_told_again_and_not_too_often() -> None:
     assert table.news(PROFILE_SECONDS + 1) == [], "nothing has moved"
     for _ in range(200):
         table.add(SHAPE, 0.1, 0.21)
-    assert table.news(PROFILE_SECONDS + 2) == [], "too soon"
+    assert table.news(PROFILE_SECONDS + 2) is None, "too soon"
     assert table.news(2 * PROFILE_SECONDS + 1) == [times(step_seconds=0.21, steps=301)]
 
 
 def test_a_few_steps_tell_nothing_and_the_first_are_told_again_when_they_have_doubled() -> None:
     table = filled(4)
-    assert table.news(0.0) == []
+    assert table.news(0.0) is None
     table.add(SHAPE, 0.1, 0.2)
     assert table.news(0.1) == [times(steps=5)]
     for _ in range(5):
@@ -90,6 +93,34 @@ def test_accumulated_micro_batches_are_told_apart_from_the_rest_of_the_step() ->
     assert (found.compute_seconds, found.step_seconds) == (0.05, 0.16)
 
 
+def adapted(**changes: Any) -> AdaptedBatch:
+    values: dict[str, Any] = {
+        "submitted": 8, "most": 64, "batch": 32, "least_micro_batch": 1, "most_micro_batch": 16, "micro_batch": 16,
+        "accumulates": True, "accumulation": 1, "pinned": False, "gain": 3.5, "progress": 12.0, "variance": 5.0,
+        "squared_gradient": 0.1,
+    }  # fmt: skip
+    return AdaptedBatch(**{**values, **changes})
+
+
+def test_a_batch_is_told_with_every_message_and_alone_once_it_has_moved() -> None:
+    profiler, position = Profiler(torch.device("cpu")), Position(step=5, effective_batch_size=32)
+    for _ in range(100):
+        profiler.times.add(SHAPE, 0.1, 0.2)
+    turns = iter(range(9))
+
+    def told(batch: AdaptedBatch) -> MemberMessage | None:
+        return profiler.message(position, next(turns) * (PROFILE_SECONDS + 1), lambda: batch)
+
+    first = told(adapted())
+    assert first is not None
+    assert (len(first.times), first.adapted, first.batch_size) == (1, adapted(), 32)
+    assert told(adapted(progress=99.0, variance=5.05)) is None, "nothing has moved"
+    for change in ({"variance": 5.2}, {"batch": 64}, {"pinned": True}, {"variance": None}):
+        moved = told(adapted(**change))
+        assert moved is not None
+        assert (moved.times, moved.adapted) == ([], adapted(**change))
+
+
 # --- what is believed ---
 
 
@@ -106,6 +137,34 @@ def test_other_figures_that_cannot_be() -> None:
     for wrong in ({"ranks": 0}, {"hosts": 3}, {"batch": -1}, {"batch": 2**40}, {"steps": 0}, {"kind": "x" * 129}):
         assert why_refused(times(**wrong)), wrong
     assert why_refused(times()) == ""
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 1e300])
+@pytest.mark.parametrize("name", ["gain", "progress", "variance", "squared_gradient"])
+def test_a_batch_that_cannot_be_is_left_out(name: str, value: float) -> None:
+    told = decode(
+        MemberMessage, encode(MemberMessage("profile", step=5, batch_size=64, adapted=adapted(**{name: value})))
+    )
+    assert Profiles().received(told, 0.0) == []
+    [entry] = Profiles().received(structs.replace(told, times=[times()]), 0.0)
+    assert isinstance(entry, Profiled)
+    assert (entry.times, entry.adapted) == ([times()], None)
+
+
+def test_other_batches_that_cannot_be() -> None:
+    for wrong in (
+        {"submitted": 0}, {"most": 4}, {"batch": 2**40}, {"least_micro_batch": 20}, {"micro_batch": 0},
+        {"accumulation": -1}, {"gain": 9.0}, {"gain": 0.0}, {"progress": 50.0},
+    ):  # fmt: skip
+        assert why_batch_refused(adapted(**wrong), 5), wrong
+    assert why_batch_refused(adapted(), 5) == ""
+    assert why_batch_refused(adapted(), 0), "progress without a step"
+
+
+def test_a_pinned_batch_never_changes() -> None:
+    assert bounds_of(adapted()).max_batch_size == 64
+    assert bounds_of(adapted(pinned=True)).max_batch_size == 8
+    assert noise_of(adapted(variance=None)) is None
 
 
 def test_three_refusals_one_upon_another_are_told_once() -> None:

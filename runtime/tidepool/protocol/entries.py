@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from tidepool.protocol.codec import Bytes, Count, Figure, Name, Seconds, from_json, to_json
-from tidepool.protocol.messages import Cause, PlanMember, StepTimes, UnusableCheckpoint
+from tidepool.protocol.messages import AdaptedBatch, Cause, PlanMember, StepTimes, UnusableCheckpoint
 
 __all__ = [
     "ActiveMember",
@@ -196,12 +196,14 @@ class CheckpointFailed(Entry, frozen=True, tag="checkpoint_failed"):
 
 
 class Profiled(Entry, frozen=True, tag="profile"):
-    """How long steps take, where that has changed."""
+    """How long steps take, where that has changed, and how the batch adapts."""
 
     step: Count
     #: Samples of a step, over all ranks.
     batch_size: Count
     times: list[StepTimes]
+    #: None: the batch does not adapt, or what was said of it is not believed.
+    adapted: AdaptedBatch | None = None
 
 
 class ProfileRefused(Entry, frozen=True, tag="profile_refused"):

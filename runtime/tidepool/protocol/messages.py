@@ -14,6 +14,7 @@ KEPT_CHECKPOINTS = 2
 __all__ = [
     "CHECKPOINT_SECONDS",
     "KEPT_CHECKPOINTS",
+    "AdaptedBatch",
     "Cause",
     "CoordinatorMessage",
     "DesiredJob",
@@ -259,6 +260,30 @@ class StepTimes(msgspec.Struct, frozen=True):
     steps: int
 
 
+class AdaptedBatch(msgspec.Struct, frozen=True):
+    """The batch of a training that adapts it, within which bounds, and by what. Bare numbers, as `StepTimes`."""
+
+    #: Samples of a step: as submitted, at most, and now.
+    submitted: int
+    most: int
+    batch: int
+    #: Samples of a rank's micro-batch: at least, at most, and now.
+    least_micro_batch: int
+    most_micro_batch: int
+    micro_batch: int
+    #: A step may have further micro-batches on each rank, and how many it has now.
+    accumulates: bool
+    accumulation: int
+    #: The loss had risen after the batch grew: it stays as it was submitted.
+    pinned: bool
+    #: How many steps at the submitted batch a step is worth now, and how many all steps so far were.
+    gain: float
+    progress: float
+    #: S and Q, see `tidepool.goodput.model.NoiseScale`; None: not measured yet.
+    variance: float | None = None
+    squared_gradient: float | None = None
+
+
 class MemberMessage(msgspec.Struct, frozen=True):
     """A rank to its coordinator.
 
@@ -266,7 +291,8 @@ class MemberMessage(msgspec.Struct, frozen=True):
     unprepared: could not. switched: trains in `generation` from now on. left: is about to exit, as planned.
     broken: a collective of `generation` failed. finished: the training is complete and its weights are written.
     checkpoint: one of `step` is on the disk, aside. checkpoint_failed: it could not be written. restored: what the
-    attempt continues from. alive: where its training thread is, about once a second. profile: how long steps take.
+    attempt continues from. alive: where its training thread is, about once a second. profile: how long steps take, and
+    how the batch adapts.
     """
 
     kind: Literal[
@@ -303,6 +329,8 @@ class MemberMessage(msgspec.Struct, frozen=True):
     #: Profile only: samples of a step, and what has changed since the one before.
     batch_size: int = 0
     times: list[StepTimes] = []
+    #: ... and the batch of an adaptive training.
+    adapted: AdaptedBatch | None = None
 
 
 class CoordinatorMessage(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import torch
 
 from tidepool.goodput.model import Bounds, Size
-from tidepool.protocol import StepTimes
+from tidepool.protocol import AdaptedBatch, StepTimes
 from tidepool.torch.data import Part
 from tidepool.torch.noise import MOST_GROUPS, Averages, Lengths, estimate
 from tidepool.torch.profile import TimesOfSteps
@@ -233,6 +233,27 @@ class Adaptation:
     def metrics(self) -> dict[str, float]:
         """Of the step that was completed last."""
         return self._made
+
+    def told(self, ranks: int) -> AdaptedBatch:
+        """What rank 0 tells the control plane. ranks: that share a step now."""
+        bounds, choice, noise = self.bounds, self.choice, self.noise.total()
+        least, most = bounds.min_micro_batch, bounds.max_micro_batch or bounds.batch_size
+        variance, square = (float(f"{value:.4g}") for value in noise) if noise else (None, None)
+        return AdaptedBatch(
+            submitted=bounds.batch_size,
+            most=bounds.max_batch_size or bounds.batch_size,
+            batch=choice.batch,
+            least_micro_batch=least,
+            most_micro_batch=most,
+            micro_batch=-(-choice.batch // (ranks * (choice.accumulation + 1))),
+            accumulates=bounds.accumulation,
+            accumulation=choice.accumulation,
+            pinned=self._chooser.is_pinned,
+            gain=float(f"{self.gain:.6g}"),
+            progress=float(f"{self.progress:.6g}"),
+            variance=variance,
+            squared_gradient=square,
+        )
 
     def _figures(self) -> dict[str, float]:
         total = self.noise.total()

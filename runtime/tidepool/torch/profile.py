@@ -9,13 +9,14 @@ its length, so that weights are the same to the bit.
 import statistics
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 
 from tidepool.profiles import PROFILE_SECONDS
-from tidepool.protocol import MemberMessage, StepTimes
+from tidepool.protocol import AdaptedBatch, MemberMessage, StepTimes
 from tidepool.slots import VIRTUAL_MODEL
 from tidepool.torch.state import Position
 
@@ -69,13 +70,14 @@ class TimesOfSteps:
         """Of each shape with enough steps; the one that was used last comes last."""
         return [self._median(shape) for shape in self._newest if self._counts[shape] >= _FEWEST_STEPS]
 
-    def news(self, now: float) -> list[StepTimes]:
-        """What has moved since it was told, at most once in `PROFILE_SECONDS`. now: monotonic seconds."""
+    def news(self, now: float) -> list[StepTimes] | None:
+        """What has moved since it was told. None: too early to tell anything. now: monotonic seconds."""
         if self._looked_at is not None and now - self._looked_at < PROFILE_SECONDS:
-            return []
+            return None
         medians = self.medians()
-        if medians:
-            self._looked_at = now
+        if not medians:
+            return None
+        self._looked_at = now
         moved = [times for times in medians if self._has_moved(times)]
         self._told |= {_shape_of(times): times for times in moved}
         return moved
@@ -89,11 +91,27 @@ class TimesOfSteps:
         if told is None or (told.steps < _ENOUGH_STEPS and times.steps >= 2 * told.steps):
             return True
         pairs = (told.compute_seconds, times.compute_seconds), (told.step_seconds, times.step_seconds)
-        return any(abs(newer - older) > _MOVED * older for older, newer in pairs)
+        return any(_moved(older, newer) for older, newer in pairs)
 
 
 def _shape_of(times: StepTimes) -> Shape:
     return Shape(times.hosts, times.ranks, times.batch)
+
+
+def _moved(before: float | None, after: float | None) -> bool:
+    if before is None or after is None:
+        return before is not after
+    return abs(after - before) > _MOVED * before
+
+
+def _is_news(told: AdaptedBatch | None, batch: AdaptedBatch | None) -> bool:
+    if told is None or batch is None:
+        return batch is not None
+    drifting = ("gain", "variance", "squared_gradient")
+    if any(_moved(getattr(told, name), getattr(batch, name)) for name in drifting):
+        return True
+    choice = ("batch", "micro_batch", "accumulation", "pinned", "most_micro_batch")
+    return any(getattr(told, name) != getattr(batch, name) for name in choice)
 
 
 class Stopwatch:
@@ -145,6 +163,8 @@ class Profiler:
         #: The step before, if it counts, and this rank's seconds for a micro-batch of it.
         self._before: Made | None = None
         self._own_seconds: float | None = None
+        #: How the batch adapts, as it was told.
+        self._adapted: AdaptedBatch | None = None
         #: Why nothing is measured, until that is told.
         self._refusal = ""
         self._refused = False
@@ -172,12 +192,19 @@ class Profiler:
         self._before = step if is_counted else None
         self._own_seconds = self.watch.seconds() / step.pieces if is_counted else None
 
-    def message(self, position: Position, now: float) -> MemberMessage | None:
+    def message(
+        self, position: Position, now: float, adapted: Callable[[], AdaptedBatch] | None = None
+    ) -> MemberMessage | None:
         """What rank 0 has to tell, if there is something new. now: monotonic seconds."""
         if self._refusal:
             why, self._refusal = self._refusal, ""
             return MemberMessage("profile", step=position.step, error=why)
         times = self.times.news(now)
-        if not times:
+        if times is None:
             return None
-        return MemberMessage("profile", step=position.step, batch_size=position.effective_batch_size, times=times)
+        batch = adapted() if adapted is not None else None
+        if not times and not _is_news(self._adapted, batch):
+            return None
+        self._adapted = batch
+        size = position.effective_batch_size
+        return MemberMessage("profile", step=position.step, batch_size=size, times=times, adapted=batch)

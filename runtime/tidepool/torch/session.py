@@ -324,7 +324,8 @@ class Session:
             return None
         if self.rank == 0:
             self._copied = self._checkpoints.offer()
-            self._transitions.tell(partial(self._profiler.message, self.position, time.monotonic()))
+            adapted = partial(self.adaptation.told, self.world_size) if self.adaptation else None
+            self._transitions.tell(partial(self._profiler.message, self.position, time.monotonic(), adapted))
         if self.adaptation is not None:
             size = Size(self._transitions.hosts, self.world_size)
             where = (self.generation, size) if self._transitions.all_share else None

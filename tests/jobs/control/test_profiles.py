@@ -3,11 +3,16 @@
 from typing import Any
 
 import pytest
+from django.utils import timezone
+from tidepool.goodput.model import Bounds, NoiseScale
 
 from jobs.control import profiles
+from jobs.control.snapshots import snapshot
 from jobs.messages import text_of
-from jobs.models import Job, JobProfile, SlotClaim
+from jobs.models import InstanceGroup, Job, JobProfile, JobRun, SlotClaim
+from jobs.queries.goodput import batch_now
 from jobs.states import Reason
+from scheduling.curves import Shape, batch_of
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
 
@@ -18,9 +23,19 @@ POINT: dict[str, Any] = {
 }  # fmt: skip
 
 
-def tell(cluster: Cluster, job: Job, *times: dict[str, Any], batch_size: int = 64) -> None:
+ADAPTED: dict[str, Any] = {
+    "submitted": 64, "most": 256, "batch": 128, "least_micro_batch": 1, "most_micro_batch": 64, "micro_batch": 64,
+    "accumulates": True, "accumulation": 0, "pinned": False, "gain": 1.5, "progress": 12.0, "variance": 30.0,
+    "squared_gradient": 0.2,
+}  # fmt: skip
+
+
+def tell(
+    cluster: Cluster, job: Job, *times: dict[str, Any], batch_size: int = 64, adapted: dict[str, Any] | None = None
+) -> None:
     job.refresh_from_db()
-    cluster.hosts[job.run.lead_host].write(job, "coordinator", "profile", step=9, batch_size=batch_size, times=[*times])
+    entry = {"step": 9, "batch_size": batch_size, "times": [*times], "adapted": adapted}
+    cluster.hosts[job.run.lead_host].write(job, "coordinator", "profile", **entry)
     cluster.report()
 
 
@@ -51,6 +66,44 @@ def test_what_cannot_be_changes_nothing(cluster: Cluster, job: Job, seconds: Any
     tell(cluster, job, POINT | {"step_seconds": seconds, "steps": 99})
     assert [(point.step_seconds, point.steps) for point in job.throughput.all()] == [(0.1, 60)]
     assert JobProfile.objects.get(job=job).revision == 1
+
+
+def test_a_batch_that_adapts_reaches_the_scheduler_and_people(cluster: Cluster, job: Job) -> None:
+    InstanceGroup.objects.update(policy="goodput")
+    JobRun.objects.filter(job=job).update(step=10, progress=0.5)
+    tell(cluster, job, POINT, batch_size=128, adapted=ADAPTED)
+    [view] = snapshot(timezone.now()).jobs
+    assert view.profile is not None
+    assert (view.profile.bounds, view.profile.noise) == (Bounds(64, 256, 1, 64), NoiseScale(30.0, 0.2))
+    assert view.profile.remaining_steps == pytest.approx(10 * 12 / 9), "in steps at the submitted batch"
+    plan = batch_of(view, Shape((2,), "A"), 2)
+    assert plan is not None
+    assert plan.batch > 64
+
+    now = batch_now(job)
+    assert now is not None
+    assert (now.batch, now.micro_batch, now.accumulation, now.noise_scale) == (128, 64, 0, pytest.approx(150))
+    assert now.efficiency == pytest.approx((150 + 64) / (150 + 128))
+    tell(cluster, job, POINT | {"step_seconds": 0.12})
+    assert batch_now(job) == now, "what is told without a batch leaves it"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 1e300, "much"])
+@pytest.mark.parametrize("name", ["variance", "gain", "progress"])
+def test_a_batch_that_cannot_be_changes_nothing(cluster: Cluster, job: Job, name: str, value: Any) -> None:
+    assert batch_now(job) is None
+    tell(cluster, job, adapted=ADAPTED)
+    tell(cluster, job, adapted=ADAPTED | {name: value})
+    profile = JobProfile.objects.get(job=job)
+    assert (profile.adapted, profile.revision) == (ADAPTED, 1)
+
+
+def test_a_loss_that_rose_is_an_event_once(cluster: Cluster, job: Job) -> None:
+    tell(cluster, job, POINT, adapted=ADAPTED)
+    for _ in range(2):
+        tell(cluster, job, adapted=ADAPTED | {"pinned": True})
+    event = job.events.get(reason=Reason.BATCH_PINNED)
+    assert "stays at the 64 samples" in text_of(event.detail)
 
 
 def test_ranks_on_several_kinds_of_gpu_tell_nothing_of_one(cluster: Cluster, job: Job) -> None:
