@@ -132,6 +132,17 @@ class Options:
         absent="the next power of two.",
         is_launched=True,
     )
+    adaptive: str = _option(
+        "Whether the batch may change",
+        "A script with a session may ask for a batch that adapts to the noise of its gradients. Others never do.",
+        default=Job.Adaptive.SCRIPT,
+        label="May change the batch size",
+        choices=(
+            (Job.Adaptive.SCRIPT, "If its script asks for it"),
+            (Job.Adaptive.OFF, "No: each step has as many samples as at the start"),
+        ),
+        is_launched=True,
+    )
     effective_batch_size: int | None = _option(
         "The effective batch size",
         "Samples per step over all GPUs, however many there are.",

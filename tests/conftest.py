@@ -165,6 +165,7 @@ def training(scene: Scene) -> dict[str, object]:
         "priority": 5000,
         "parameters": "",
         "exactness": "sum",
+        "adaptive": "script",
     }
 
 

@@ -25,6 +25,7 @@ from workers.queries import capacity
 __all__ = [
     "InvalidSubmission",
     "Problems",
+    "check_adaptive",
     "check_arguments",
     "check_code",
     "check_enough_virtual_ranks",
@@ -224,6 +225,11 @@ def check_exactness(
         problems.add("exactness", f"{model.model.name} is not elastic and adds up as its script does: choose 'sum'.")
     elif virtual_ranks is not None and check_range(problems, "virtual_ranks", virtual_ranks):
         check_enough_virtual_ranks(problems, "virtual_ranks", virtual_ranks, max_slots)
+
+
+def check_adaptive(problems: Problems, adaptive: Any) -> None:
+    if adaptive not in Job.Adaptive.values:
+        problems.add("adaptive", "Whether the batch may change is 'script' (if its script asks for it) or 'off'.")
 
 
 def check_enough_virtual_ranks(problems: Problems, name: str, virtual_ranks: int, max_slots: int) -> None:

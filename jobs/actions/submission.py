@@ -17,6 +17,7 @@ from jobs.actions.beginning import Beginning, Weights, beginning_again, bring, f
 from jobs.actions.checks import (
     InvalidSubmission,
     Problems,
+    check_adaptive,
     check_arguments,
     check_code,
     check_environment,
@@ -62,6 +63,7 @@ _CHECKED_TOGETHER = {
     "priority",
     "exactness",
     "virtual_ranks",
+    "adaptive",
     "environment",
     "log_pattern",
     "requirements",
@@ -192,6 +194,7 @@ def check(given: Submission, owner: User) -> Checked:
     check_environment(problems, given.environment)
     check_log_pattern(problems, given.log_pattern)
     check_exactness(problems, given.exactness, given.virtual_ranks, given.max_slots, model)
+    check_adaptive(problems, given.adaptive)
     for option in OPTIONS:
         if option not in _CHECKED_TOGETHER:
             check_range(problems, option, getattr(given, option))

@@ -122,6 +122,12 @@ class Job(models.Model):
     indexes of the list point at. Both change only through `jobs.control.transition`.
     """
 
+    class Adaptive(models.TextChoices):
+        """Whether its effective batch size may change."""
+
+        SCRIPT = "script"
+        OFF = "off"
+
     class Exactness(models.TextChoices):
         SUM = "sum"
         BITWISE = "bitwise"
@@ -163,6 +169,8 @@ class Job(models.Model):
     exactness = models.CharField(max_length=16, choices=Exactness, default=Exactness.SUM)
     #: Parts that each step is computed in, where it is BITWISE: fixed, because the results depend on it.
     virtual_ranks = models.PositiveIntegerField(null=True, blank=True)
+    #: OFF: its script may ask for a batch that adapts, and does not get it.
+    adaptive = models.CharField(max_length=16, choices=Adaptive, default=Adaptive.SCRIPT)
     effective_batch_size = models.PositiveIntegerField(null=True, blank=True)
     seed = models.PositiveBigIntegerField(default=0)
     #: Most seconds between two checkpoints, 0 for none; None: the script decides.

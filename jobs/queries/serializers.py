@@ -126,6 +126,9 @@ class JobStateOutput(serializers.Serializer[Job]):
 class JobOutput(_JobNames, JobStateOutput):
     exactness = serializers.ChoiceField(Job.Exactness.choices)
     virtual_ranks = serializers.IntegerField(allow_null=True, help_text="Parts of each step in `bitwise`.")
+    adaptive = serializers.ChoiceField(
+        Job.Adaptive.choices, help_text="Whether the batch may change: if its script asks for it, or never."
+    )
     log_pattern = serializers.CharField(help_text="By which its log is read; empty: in the usual ways.")
     max_seconds = serializers.IntegerField(
         allow_null=True, help_text="How long it holds GPUs at the most from a start."

@@ -22,6 +22,7 @@ OTHERS: dict[str, Any] = {
     "max_seconds": 3600,
     "exactness": "bitwise",
     "virtual_ranks": 5,
+    "adaptive": "off",
     "effective_batch_size": 96,
     "seed": 7,
     "checkpoint_seconds": 11,

@@ -157,3 +157,40 @@ def test_ranks_that_come_go_and_die_make_the_weights_of_one(make_lab: Callable[.
     final = torch.load(lab.folder / "model/train/model_epoch_final.pth", weights_only=True)
     for name, tensor in replayed(steps, samples).state_dict().items():
         assert torch.allclose(final[name], tensor, atol=1e-5), name
+
+
+def test_a_whole_restart_goes_on_with_the_batch(make_lab: Callable[..., Lab]) -> None:
+    samples = 4000
+    first = make_lab(
+        "adaptive.py",
+        arguments=["--samples", str(samples), "--step-seconds", "0.05"],
+        checkpoint_seconds=0.2,
+        checkpoints_kept=99,
+    )
+    first.size(2)
+    wait_until(lambda: any(record["batch_size"] > 8 for record in first.steps()), first.story)
+    begun = len(first.journal("checkpoint")) + 1  # the next one may have been copied before
+    wait_until(lambda: len(first.journal("checkpoint")) > begun, first.story)
+    newest = first.journal("checkpoint")[-1]
+    wait_until(lambda: len(first.steps()) >= newest["step"], first.story)
+    first.stop()
+
+    arguments = ["--samples", str(samples)]
+    second = make_lab("adaptive.py", arguments=arguments, checkpoints=[str(first.folder / newest["path"])])
+    second.size(1)
+    second.wait_for_the_end()
+    steps = [*first.steps()[: newest["step"]], *second.steps()]
+    assert [record["step"] for record in steps] == list(range(1, len(steps) + 1))
+    assert steps[newest["step"]]["batch_size"] > 8
+    assert steps[newest["step"]]["gain"] > 1, "what was measured stays known"
+    final = torch.load(second.folder / "model/train/model_epoch_final.pth", weights_only=True)
+    for name, tensor in replayed(steps, samples).state_dict().items():
+        assert torch.allclose(final[name], tensor, atol=1e-5), name
+
+
+def test_a_training_may_decline(make_lab: Callable[..., Lab]) -> None:
+    lab = make_lab("adaptive.py", arguments=["--epochs", "1"], adaptive="off")
+    lab.size(1)
+    lab.wait_for_the_end()
+    assert [record["samples"] for record in lab.steps()] == [8] * 200
+    assert not any("batch_size" in record for record in lab.steps())

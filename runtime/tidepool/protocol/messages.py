@@ -96,6 +96,8 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     virtual_ranks: int | None = None
     #: elastic: a script with a session. fixed, single: one that knows nothing of us; see `tidepool.gang`.
     engine: Literal["elastic", "fixed", "single"] = "elastic"
+    #: off: a session does not adapt the batch, whatever its script asks for.
+    adaptive: Literal["script", "off"] = "script"
     #: Measure `initial_weights` on this split and end, instead of training; "": train.
     validate: Literal["", "validation", "testing"] = ""
     #: What was chosen in the model's form, by setting: for scripts that ask `pth_parameter_mgr`.

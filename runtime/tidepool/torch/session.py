@@ -66,7 +66,8 @@ class Session:
     scaler: for float16 under autocast; the session scales losses, unscales gradients and skips what is not finite.
     exactness, virtual_ranks: off a cluster, where no job says it: "bitwise" computes each step as that many virtual
         ranks would, to the bit, as a job with as many does on any number of ranks.
-    adaptive: let the session change the effective batch size, and learning rates with it. None: both stay.
+    adaptive: let the session change the effective batch size, and learning rates with it. None: both stay. A job that
+        was submitted with `adaptive: off` has the last word.
 
     Raises TypeError or ValueError, with the reason, for what cannot be trained elastically.
     """
@@ -119,7 +120,8 @@ class Session:
         self._reported: dict[str, float] = {}
         self._metrics = MetricsFile(self.folder)
         of_whom = self.virtual_ranks, self.optimizers, scaler
-        self.adaptation = adaptation_of(adaptive, size, rank_batch_size, *of_whom) if adaptive else None
+        adapts = adaptive if launch is None or launch.adaptive != "off" else None
+        self.adaptation = adaptation_of(adapts, size, rank_batch_size, *of_whom) if adapts else None
         state = self._set_up_steps(scaler, before_update, after_update, dict(registered or {}))
         self._transitions = Transitions(self.context, state)
         how = self.virtual_ranks, rank_batch_size, self.adaptation

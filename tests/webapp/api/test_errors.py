@@ -307,7 +307,7 @@ def test_a_misspelt_field_is_refused_instead_of_left_out(alice_api, submission):
 
     assert answer.status_code == 400
     assert answer.json()["fields"]["max_slot"] == ["There is no field 'max_slot' here: did you mean max_slots?"]
-    assert "there are name, model, dataset" in answer.json()["fields"]["gpu_kind"][0]
+    assert "there are name, model, model_version, dataset" in answer.json()["fields"]["gpu_kind"][0]
     assert not Job.objects.exists()
 
 
