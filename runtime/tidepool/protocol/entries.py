@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from tidepool.protocol.codec import Bytes, Count, Figure, Name, Seconds, from_json, to_json
-from tidepool.protocol.messages import AdaptedBatch, Cause, PlanMember, StepTimes, UnusableCheckpoint
+from tidepool.protocol.measures import AdaptedBatch, StepTimes
+from tidepool.protocol.messages import Cause, PlanMember, UnusableCheckpoint
 
 __all__ = [
     "ActiveMember",

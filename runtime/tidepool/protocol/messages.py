@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from tidepool.protocol.codec import PROTOCOL_VERSION, Bytes, Count, Figure, Name, Seconds
+from tidepool.protocol.measures import AdaptedBatch, StepTimes
 
 #: Defaults of a job and its script: seconds of training that may be lost when every rank dies at once, and the number
 #: of checkpoints that are kept.
@@ -14,7 +15,6 @@ KEPT_CHECKPOINTS = 2
 __all__ = [
     "CHECKPOINT_SECONDS",
     "KEPT_CHECKPOINTS",
-    "AdaptedBatch",
     "Cause",
     "CoordinatorMessage",
     "DesiredJob",
@@ -37,7 +37,6 @@ __all__ = [
     "ShimJoin",
     "ShimSpec",
     "ShimStatus",
-    "StepTimes",
     "Sync",
     "UnusableCheckpoint",
     "WrittenCheckpoint",
@@ -240,50 +239,6 @@ class Restoration(msgspec.Struct, frozen=True):
     #: Path of a checkpoint; "": training starts from nothing.
     used: str
     unusable: list[UnusableCheckpoint]
-
-
-class StepTimes(msgspec.Struct, frozen=True):
-    """How long steps of one shape take: medians of the newest. Bare numbers, for `tidepool.profiles` to believe or not.
-
-    A step with `s` further micro-batches takes `s * compute_seconds + step_seconds`.
-    """
-
-    #: The GPU's model, or "virtual GPU (CPU)".
-    kind: str
-    hosts: int
-    ranks: int
-    #: Samples of a rank's micro-batch.
-    batch: int
-    #: To read, forward and back-propagate one micro-batch.
-    compute_seconds: float
-    #: Of a step with one micro-batch, the sums over all ranks and the update included.
-    step_seconds: float
-    #: How many were measured in all.
-    steps: int
-
-
-class AdaptedBatch(msgspec.Struct, frozen=True):
-    """The batch of a training that adapts it, within which bounds, and by what. Bare numbers, as `StepTimes`."""
-
-    #: Samples of a step: as submitted, at most, and now.
-    submitted: int
-    most: int
-    batch: int
-    #: Samples of a rank's micro-batch: at least, at most, and now.
-    least_micro_batch: int
-    most_micro_batch: int
-    micro_batch: int
-    #: A step may have further micro-batches on each rank, and how many it has now.
-    accumulates: bool
-    accumulation: int
-    #: The loss had risen after the batch grew: it stays as it was submitted.
-    pinned: bool
-    #: How many steps at the submitted batch a step is worth now, and how many all steps so far were.
-    gain: float
-    progress: float
-    #: S and Q, see `tidepool.goodput.model.NoiseScale`; None: not measured yet.
-    variance: float | None = None
-    squared_gradient: float | None = None
 
 
 class MemberMessage(msgspec.Struct, frozen=True):

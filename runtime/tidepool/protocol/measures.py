@@ -1,0 +1,49 @@
+"""What ranks measure of a training: bare numbers, for `tidepool.profiles` to believe or not."""
+
+import msgspec
+
+__all__ = ["AdaptedBatch", "StepTimes"]
+
+
+class StepTimes(msgspec.Struct, frozen=True):
+    """How long steps of one shape take: medians of the newest.
+
+    A step with `s` further micro-batches takes `s * compute_seconds + step_seconds`.
+    """
+
+    #: The GPU's model, or "virtual GPU (CPU)".
+    kind: str
+    hosts: int
+    ranks: int
+    #: Samples of a rank's micro-batch.
+    batch: int
+    #: To read, forward and back-propagate one micro-batch.
+    compute_seconds: float
+    #: Of a step with one micro-batch, the sums over all ranks and the update included.
+    step_seconds: float
+    #: How many were measured in all.
+    steps: int
+
+
+class AdaptedBatch(msgspec.Struct, frozen=True):
+    """The batch of a training that adapts it, within which bounds, and by what."""
+
+    #: Samples of a step: as submitted, at most, and now.
+    submitted: int
+    most: int
+    batch: int
+    #: Samples of a rank's micro-batch: at least, at most, and now.
+    least_micro_batch: int
+    most_micro_batch: int
+    micro_batch: int
+    #: A step may have further micro-batches on each rank, and how many it has now.
+    accumulates: bool
+    accumulation: int
+    #: The loss had risen after the batch grew: it stays as it was submitted.
+    pinned: bool
+    #: How many steps at the submitted batch a step is worth now, and how many all steps so far were.
+    gain: float
+    progress: float
+    #: S and Q, see `tidepool.goodput.model.NoiseScale`; None: not measured yet.
+    variance: float | None = None
+    squared_gradient: float | None = None
