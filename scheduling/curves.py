@@ -17,7 +17,18 @@ from tidepool.goodput.model import Bounds, NoiseScale, Size, ThroughputParameter
 from scheduling.plan import BatchPlan
 from scheduling.snapshot import JobView, ProfileView
 
-__all__ = ["KNEE", "Limit", "Prospect", "Shape", "batch_of", "prospect_of", "sizes_within"]
+__all__ = [
+    "BEYOND_MEASURED",
+    "KNEE",
+    "Limit",
+    "Prospect",
+    "Shape",
+    "batch_of",
+    "kind_of",
+    "prospect_of",
+    "size_on",
+    "sizes_within",
+]
 
 #: Part of the best speed-up from which more GPUs are not worth while; who has more keeps them up to the second one.
 KNEE, KNEE_KEPT = 0.95, 0.975
@@ -106,7 +117,7 @@ def batch_of(job: JobView, shape: Shape, slots: int) -> BatchPlan | None:
     parameters = _parameters(profile, shape.kind)
     if profile is None or parameters is None or not slots:
         return None
-    found = _best(parameters, profile.bounds, profile.noise, _size(shape.hosts, slots))
+    found = _best(parameters, profile.bounds, profile.noise, size_on(shape.hosts, slots))
     return BatchPlan(found.batch, found.micro_batch, found.accumulation, found.goodput, found.goodput / slots)
 
 
@@ -117,9 +128,13 @@ def _best(parameters: ThroughputParameters, bounds: Bounds, noise: NoiseScale | 
 
 def _parameters(profile: ProfileView | None, kind: str) -> ThroughputParameters | None:
     """Those of this kind of GPU, else of the first that was measured: the shape of both is much the same."""
-    if profile is None or not profile.parameters:
-        return None
-    return profile.parameters.get(kind) or profile.parameters[min(profile.parameters)]
+    found = None if profile is None else kind_of(profile, kind)
+    return None if profile is None or found is None else profile.parameters[found]
+
+
+def kind_of(profile: ProfileView, kind: str) -> str | None:
+    """The kind of GPU whose parameters count on one of this kind; None: nothing is known of any."""
+    return kind if kind in profile.parameters else min(profile.parameters, default=None)
 
 
 def _knee(speedups: Sequence[float], sizes: Sequence[int], held: int) -> int:
@@ -138,7 +153,7 @@ def _speedups(
     most: int,
 ) -> tuple[tuple[float, ...], float]:
     """Speed-ups on 1, 2 ... `most` GPUs, and the goodput on one."""
-    found = curve(parameters, bounds, noise, [_size(hosts, count) for count in range(1, most + 1)])
+    found = curve(parameters, bounds, noise, [size_on(hosts, count) for count in range(1, most + 1)])
     goodput = found.goodput.tolist()
     # Where the bounds allow none on one GPU, as if the fewest that they allow shared their work perfectly.
     at_one = next((speed / count for count, speed in enumerate(goodput, start=1) if speed > 0), 0.0)
@@ -148,7 +163,7 @@ def _speedups(
     return tuple(round(max(speed, 1e-6), 9) for speed in capped), at_one
 
 
-def _size(hosts: tuple[int, ...], ranks: int) -> Size:
+def size_on(hosts: tuple[int, ...], ranks: int) -> Size:
     """On as few hosts as possible. More ranks than there are slots fill hosts like the smallest one."""
     left, count = ranks, 0
     for slots in hosts:

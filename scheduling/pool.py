@@ -13,7 +13,7 @@ from scheduling.entitlement import SlotClass
 from scheduling.policies import Demand, by_priority, by_submission
 from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 
-__all__ = ["ByJob", "Pool", "SlotIndex", "as_left", "confined", "index_slots", "sharing_groups"]
+__all__ = ["ByJob", "Pool", "SlotIndex", "as_left", "confined", "index_slots", "shape_of", "sharing_groups"]
 
 _BY_REF = attrgetter("ref")
 _BY_ID = attrgetter("id")
@@ -210,13 +210,13 @@ def index_slots(snapshot: Snapshot) -> SlotIndex:
         held_in=held_in,
         offers=offers,
         shapes={
-            name: _shape(snapshot, name)
+            name: shape_of(snapshot, name)
             for name in sorted({group.resource_group for group in groups if group.policy == "goodput"})
         },
     )
 
 
-def _shape(snapshot: Snapshot, resource_group: str) -> Shape:
+def shape_of(snapshot: Snapshot, resource_group: str) -> Shape:
     offered = [slot for slot in snapshot.slots if slot.claimable and resource_group in slot.resource_groups]
     kinds = Counter(slot.device for slot in offered)
     sizes = Counter(slot.ref.host for slot in offered).values()

@@ -370,6 +370,7 @@ RULES: dict[str, Audience | Rule] = {
     "GET api:job-log-download": OWNER_SEES,
     "GET api:job-why": OWNER_SEES,
     "GET api:job-eta": OWNER_SEES,
+    "GET api:job-goodput": OWNER_SEES,
     "GET api:job-files": OWNER_SEES,
     "GET api:job-file-download": Rule(OWNER_SEES, query="path=metrics.jsonl"),
     "GET api:job-code": OWNER_SEES,

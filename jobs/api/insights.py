@@ -16,10 +16,11 @@ from core.rest import ListPages, found, signed_in, validated
 from jobs.api.views import JobView
 from jobs.files.result import code_files, file_chunks, result_files, shown_code
 from jobs.insight.eta import Eta, time_left
+from jobs.insight.goodput import goodput_outlook
 from jobs.insight.why import why
 from models_registry.api import FilesOutput
 
-__all__ = ["JobCode", "JobEta", "JobFileDownload", "JobFiles", "JobWhy"]
+__all__ = ["JobCode", "JobEta", "JobFileDownload", "JobFiles", "JobGoodput", "JobWhy"]
 
 
 class TermOutput(serializers.Serializer[Any]):
@@ -48,6 +49,42 @@ class EtaOutput(serializers.Serializer[Eta]):
     )
     latest_seconds = serializers.FloatField(source="latest", allow_null=True)
     text = serializers.CharField(help_text="What it rests on, or why it is not known.")
+
+
+class OutlookSizeOutput(serializers.Serializer[Any]):
+    gpus = serializers.IntegerField()
+    goodput = serializers.FloatField(help_text="Steps at the job's own batch size per second.")
+    speedup = serializers.FloatField(help_text="Against one GPU, as the scheduler reckons.")
+    batch = serializers.IntegerField(help_text="Samples of a step that it would choose.")
+    micro_batch = serializers.IntegerField(help_text="Of these, samples of a rank's micro-batch.")
+    accumulation = serializers.IntegerField(help_text="Micro-batches of a step beside the last one.")
+    assumed = serializers.BooleanField(help_text="More GPUs or hosts than it was measured on.")
+
+
+class MeasuredSizeOutput(serializers.Serializer[Any]):
+    gpus = serializers.IntegerField()
+    hosts = serializers.IntegerField()
+    micro_batch = serializers.IntegerField()
+    steps = serializers.IntegerField(help_text="How many steps these are the medians of.")
+    compute_seconds = serializers.FloatField(help_text="Of a micro-batch, without the sum over ranks.")
+    step_seconds = serializers.FloatField(help_text="Of the micro-batch with which the sum runs.")
+    goodput = serializers.FloatField()
+
+
+class GoodputOutput(serializers.Serializer[Any]):
+    text = serializers.CharField(help_text="What the figures say, or why there are none.")
+    gpu_model = serializers.CharField(help_text="Kind of GPU that the figures are of; empty without any.")
+    batch_size = serializers.IntegerField(allow_null=True, help_text="Samples of a step as it was submitted.")
+    gpus = serializers.IntegerField(help_text="That it has now.")
+    knee = serializers.IntegerField(
+        allow_null=True, help_text="Fewest GPUs with nearly the best speed-up; null: beyond what it is offered."
+    )
+    noise_scale = serializers.FloatField(allow_null=True, help_text="In samples; null: not measured.")
+    efficiency = serializers.FloatField(
+        allow_null=True, help_text="What a sample is worth at its batch, against its own batch size."
+    )
+    sizes = OutlookSizeOutput(many=True)
+    measured = MeasuredSizeOutput(many=True)
 
 
 class FileOutput(serializers.Serializer[Any]):
@@ -79,6 +116,13 @@ class JobEta(JobView):
     def get(self, request: Request, job: int) -> Response:
         """Estimate the time left, as a range."""
         return Response(EtaOutput(time_left(self.get_object())).data)
+
+
+class JobGoodput(JobView):
+    @extend_schema(responses=GoodputOutput)
+    def get(self, request: Request, job: int) -> Response:
+        """Return what more or fewer GPUs would do for the training, by what was measured of its steps."""
+        return Response(GoodputOutput(goodput_outlook(self.get_object())).data)
 
 
 class JobFiles(JobView, ListAPIView[Any]):

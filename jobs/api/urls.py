@@ -34,6 +34,7 @@ urlpatterns = [
     path("jobs/<int:job>/logs/download/", logs.JobLogDownload.as_view(), name="job-log-download"),
     path("jobs/<int:job>/why/", insights.JobWhy.as_view(), name="job-why"),
     path("jobs/<int:job>/eta/", insights.JobEta.as_view(), name="job-eta"),
+    path("jobs/<int:job>/goodput/", insights.JobGoodput.as_view(), name="job-goodput"),
     path("jobs/<int:job>/files/", insights.JobFiles.as_view(), name="job-files"),
     path("jobs/<int:job>/files/download/", insights.JobFileDownload.as_view(), name="job-file-download"),
     path("jobs/<int:job>/code/", insights.JobCode.as_view(), name="job-code"),

@@ -15,7 +15,7 @@ from jobs.models import Job, SlotClaim
 from jobs.states import ACTIVE
 from scheduling.snapshot import JobView, ProfileView
 
-__all__ = ["with_measures"]
+__all__ = ["profile_of", "with_measures"]
 
 _COLUMNS = (
     "pk", "run__target_slots", "run__step", "run__progress", "profile__batch_size", "profile__parameters",
@@ -41,6 +41,12 @@ def with_measures(
         used[job] += sum((max(now - at, timedelta()) for at in since), timedelta())
     known = {row[0]: row[1:] for row in jobs.order_by().values_list(*_COLUMNS)}
     return tuple(_measured(view, used[view.id], *known[view.id]) if view.id in known else view for view in views)
+
+
+def profile_of(job: int) -> ProfileView | None:
+    """What is known of one job, which may be over; None: nothing was measured."""
+    _, _, step, progress, *row = Job.objects.order_by().values_list(*_COLUMNS).get(pk=job)
+    return _profile(step, progress, *row) if row[0] is not None else None
 
 
 def _used_before(jobs: Any) -> defaultdict[int, timedelta]:

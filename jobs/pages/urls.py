@@ -33,7 +33,7 @@ urlpatterns = [
     path("<int:job_id>/undo/", train.job_undo, name="undo"),
     path("<int:job_id>/validate/", validation.job_validate, name="validate"),
     re_path(
-        r"^(?P<job_id>\d{1,18})/(?P<part>advice|facts|failure|notice|place|ranks|results|slots|sources|validations|why)/$",
+        r"^(?P<job_id>\d{1,18})/(?P<part>advice|facts|failure|notice|place|ranks|results|slots|sources|speed|validations|why)/$",
         job.job_part,
         name="part",
     ),

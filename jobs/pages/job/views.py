@@ -32,6 +32,7 @@ from jobs.insight.why import why
 from jobs.models import Checkpoint, Job
 from jobs.options import masked
 from jobs.pages.job.curves import sources_of
+from jobs.pages.job.speed import SPEED_COLUMNS, speed_of
 from jobs.pages.queries import job_or_404
 from jobs.pages.train.forms import ChangeForm
 from jobs.pages.train.views import say_changed
@@ -51,6 +52,7 @@ JOB_TABS = (
     ("overview", "Overview"),
     ("logs", "Logs"),
     ("ranks", "Ranks"),
+    ("speed", "Speed"),
     ("events", "Events"),
     ("results", "Results & checkpoints"),
     ("settings", "Parameters"),
@@ -184,6 +186,7 @@ def _job_page(request: HttpRequest, job: Job, form: ChangeForm) -> HttpResponse:
         **_place(job),
         "metrics": _curves(job, curves),
         "tide_columns": TIDE_COLUMNS,
+        "speed_columns": SPEED_COLUMNS,
         **_words_of_no_metrics(job),
         "files": code_files(job),
         "shown": shown_code(job, request.GET.get("file", job.model.entry_point)),
@@ -237,6 +240,7 @@ _PARTS: dict[str, Callable[[Job, User], dict[str, Any]]] = {
     "results": lambda job, _: _results(job),
     "slots": lambda job, user: {"slots": slots_of_job(user, job)},
     "sources": lambda job, _: sources_of(job),
+    "speed": lambda job, _: speed_of(job),
     "validations": lambda job, _: {},
     "why": why,
 }

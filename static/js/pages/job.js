@@ -12,6 +12,7 @@ import { clock, isOver } from "../words.js";
 import { start as startEvents } from "./job/events.js";
 import { start as startHeader } from "./job/header.js";
 import { start as startLogs } from "./job/logs.js";
+import { start as startSpeed } from "./job/speed.js";
 import { start as startWhy } from "./job/why.js";
 
 const RANKS_SETTLE_MS = 500;
@@ -19,7 +20,7 @@ const RANKS_SETTLE_MS = 500;
 const root = document.getElementById("job");
 const page = readJson("live-job");
 page.job = Number(root.dataset.job);
-const parts = [startHeader, startWhy, startCharts, startLogs, startEvents, startParts].map((start) => start(page, root));
+const parts = [startHeader, startWhy, startCharts, startLogs, startEvents, startSpeed, startParts].map((start) => start(page, root));
 
 // --- The curves: GPUs over time, loss and accuracy ---
 

@@ -60,7 +60,7 @@ def test_before_the_start_there_are_no_files(alice_api, alices_job):
     assert alice_api.get(f"/api/v1/jobs/{alices_job.pk}/files/").json()["results"] == []
 
 
-@pytest.mark.parametrize("what", ["why", "eta", "files", "files/download"])
+@pytest.mark.parametrize("what", ["why", "eta", "goodput", "files", "files/download"])
 def test_what_is_worked_out_about_others_jobs_does_not_exist(client, alices_job, files, what):
     address = f"/api/v1/jobs/{alices_job.pk}/{what}/?path=metrics.jsonl"
     assert client.get(address).status_code == 401
@@ -68,7 +68,7 @@ def test_what_is_worked_out_about_others_jobs_does_not_exist(client, alices_job,
     assert client.get(address).status_code == 404
 
 
-@pytest.mark.parametrize("what", ["why", "eta"])
+@pytest.mark.parametrize("what", ["why", "eta", "goodput"])
 def test_working_it_out_costs_few_queries(alice_api, alices_job, what):
     with CaptureQueriesContext(connection) as queries:
         assert alice_api.get(f"/api/v1/jobs/{alices_job.pk}/{what}/").status_code == 200

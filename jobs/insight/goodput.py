@@ -1,0 +1,314 @@
+"""What GPUs do for a training: the steps that it was measured on, the curve fitted to them, and its knee.
+
+The curve is the one by which policy goodput divides (`scheduling.curves`); trainings of other groups have one as well.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import plotly.graph_objects as go
+from django.utils import timezone
+from tidepool.goodput.model import Bounds, NoiseScale, efficiency, gain
+
+from core.charts import figure
+from jobs.control.measured import profile_of
+from jobs.control.snapshots import snapshot
+from jobs.files.validation_runs import validation_of
+from jobs.models import Job, ThroughputPoint
+from jobs.states import ACTIVE
+from jobs.words import gpus, plural
+from scheduling.curves import BEYOND_MEASURED, KNEE, Limit, Prospect, Shape, batch_of, kind_of, prospect_of, size_on
+from scheduling.pool import shape_of
+from scheduling.snapshot import JobView, ProfileView
+
+__all__ = [
+    "MeasuredSize",
+    "Outlook",
+    "OutlookSize",
+    "batch_in_words",
+    "goodput_figure",
+    "goodput_outlook",
+    "outlook_of",
+]
+
+#: Sizes that a curve is drawn through.
+_MOST_SIZES = 64
+
+
+@dataclass(frozen=True)
+class OutlookSize:
+    """What is foretold of one number of GPUs."""
+
+    gpus: int
+    #: Steps at the job's own batch size per second.
+    goodput: float
+    #: Against one GPU, as the scheduler reckons.
+    speedup: float
+    #: Samples of a step, of a rank's micro-batch, and micro-batches beside the last one.
+    batch: int
+    micro_batch: int
+    accumulation: int
+    #: More GPUs than were measured, or more hosts than one where only one was.
+    assumed: bool
+
+
+@dataclass(frozen=True)
+class MeasuredSize:
+    """Medians of steps of one shape."""
+
+    gpus: int
+    hosts: int
+    micro_batch: int
+    #: How many steps were measured.
+    steps: int
+    compute_seconds: float
+    step_seconds: float
+    #: Steps at the job's own batch size per second.
+    goodput: float
+
+
+@dataclass(frozen=True)
+class Outlook:
+    #: What the figures say; without figures, why there are none.
+    text: str
+    #: Kind of GPU that the figures are of; "" without any.
+    gpu_model: str = ""
+    #: M0: samples of a step as it was submitted.
+    batch_size: int | None = None
+    #: GPUs that it has now.
+    gpus: int = 0
+    #: The least number of GPUs with nearly the best speed-up; None: it lies beyond what it may have or is known of it.
+    knee: int | None = None
+    #: In samples; None: not measured.
+    noise_scale: float | None = None
+    #: What a sample is worth at its present batch, against one at its own batch size.
+    efficiency: float | None = None
+    sizes: Sequence[OutlookSize] = ()
+    measured: Sequence[MeasuredSize] = ()
+
+    @property
+    def now(self) -> OutlookSize | None:
+        return next((size for size in self.sizes if size.gpus == self.gpus), None)
+
+
+def goodput_outlook(job: Job) -> Outlook:
+    """Of a job that is over as well, as if it ran on the hosts that there are."""
+    if why := _why_never(job):
+        return Outlook(why)
+    profile = profile_of(job.pk)
+    if profile is None:
+        return Outlook(_why_not_yet(job))
+    seen = snapshot(timezone.now())
+    held = sum(slot.held_by == job.pk and not slot.vacating for slot in seen.slots)
+    view = JobView(
+        id=job.pk,
+        name=job.name,
+        group=job.instance_group.name,
+        state="RUNNING",
+        priority=job.priority,
+        submitted_at=job.submitted_at.timestamp(),
+        min_slots=job.min_slots,
+        max_slots=job.max_slots,
+        profile=profile,
+    )
+    return outlook_of(view, shape_of(seen, job.instance_group.resource_group.name), held, job.throughput.all())
+
+
+def _why_never(job: Job) -> str:
+    if validation_of(job) is not None:
+        return "It validates a model and trains none, so its steps are not measured."
+    if not job.elastic:
+        return "Its script trains on one number of GPUs from start to end, so nothing is known of others."
+    return ""
+
+
+def _why_not_yet(job: Job) -> str:
+    if job.state not in ACTIVE:
+        return "It ended before its steps had been measured."
+    if not job.run.slots:
+        return "It has no GPU yet. How long its steps take is measured while it trains."
+    return "How long its steps take is not known yet: its ranks tell it once they have done some."
+
+
+def outlook_of(view: JobView, shape: Shape, held: int, points: Iterable[ThroughputPoint]) -> Outlook:
+    """`held`: GPUs that it has now. `points`: of all kinds of GPU."""
+    profile = view.profile
+    assert profile is not None
+    kind = kind_of(profile, shape.kind)
+    measured = _whole_steps(_measured(point, profile) for point in points if kind is None or point.gpu_model == kind)
+    if kind is None:
+        text = "What was measured of its steps fits no curve yet: they took too different times."
+        return Outlook(text, shape.kind, profile.bounds.batch_size, held, measured=measured)
+    prospect = prospect_of(view, shape, held)
+    counts = _thinned(len(prospect.speedups), {held, prospect.most, prospect.measured})
+    several_hosts = any(point.hosts > 1 for point in measured)
+    sizes = [_size(view, shape, prospect, count, several_hosts=several_hosts) for count in counts]
+    found = Outlook(
+        text="",
+        gpu_model=kind,
+        batch_size=profile.bounds.batch_size,
+        gpus=held,
+        knee=prospect.most if prospect.limit == "knee" else None,
+        sizes=sizes,
+        measured=measured,
+        **_noise(profile.noise, profile.bounds, next((one.batch for one in sizes if one.gpus == held), None)),
+    )
+    return replace(found, text=" ".join(_sentences(found, prospect.limit, prospect.most)))
+
+
+def _size(view: JobView, shape: Shape, prospect: Prospect, count: int, *, several_hosts: bool) -> OutlookSize:
+    """`several_hosts`: it was measured on more than one."""
+    batch = batch_of(view, shape, count)
+    assert batch is not None
+    assumed = count > prospect.measured or (size_on(shape.hosts, count).hosts > 1 and not several_hosts)
+    speedup = prospect.speedup(count)
+    return OutlookSize(count, batch.goodput, speedup, batch.batch, batch.micro_batch, batch.accumulation, assumed)
+
+
+def _noise(noise: NoiseScale | None, bounds: Bounds, batch: int | None) -> dict[str, float | None]:
+    if noise is None or not noise.squared_gradient:
+        return {}
+    worth = None if batch is None else float(efficiency(noise, bounds.batch_size, float(batch)))
+    return {"noise_scale": noise.samples, "efficiency": worth}
+
+
+def _measured(point: ThroughputPoint, profile: ProfileView) -> MeasuredSize:
+    """A step has as many micro-batches as its own batch size needs; ranks' shares of it differ by a sample."""
+    own = profile.bounds.batch_size
+    each = point.ranks * point.micro_batch
+    further = max(0, -(-own // each) - 1)
+    batch = each * (further + 1) if profile.bounds.is_adaptive else own
+    seconds = further * point.compute_seconds + point.step_seconds
+    worth = float(gain(profile.noise, own, float(batch)))
+    return MeasuredSize(
+        gpus=point.ranks,
+        hosts=point.hosts,
+        micro_batch=point.micro_batch,
+        steps=point.steps,
+        compute_seconds=point.compute_seconds,
+        step_seconds=point.step_seconds,
+        goodput=worth / seconds,
+    )
+
+
+def _whole_steps(points: Iterable[MeasuredSize]) -> list[MeasuredSize]:
+    """Of each size the one with the largest micro-batch: smaller ones are what was left for an epoch's last step."""
+    largest: dict[tuple[int, int], MeasuredSize] = {}
+    for point in sorted(points, key=lambda point: (point.gpus, point.hosts, point.micro_batch)):
+        largest[point.gpus, point.hosts] = point
+    return list(largest.values())
+
+
+def _thinned(most: int, needed: Iterable[int]) -> list[int]:
+    """Numbers from 1 to `most`, with those that are needed."""
+    every = -(-most // _MOST_SIZES)
+    return sorted({*range(1, most + 1, every), most, *(count for count in needed if 1 <= count <= most)})
+
+
+def _sentences(outlook: Outlook, limit: Limit, most: int) -> Iterator[str]:
+    largest = max((point.gpus for point in outlook.measured), default=0)
+    on = gpus(largest) if largest < 2 else f"up to {gpus(largest)}"
+    rest = "; what is dashed is assumed" if _has_assumed(outlook) else ""
+    yield f"It was measured on {on}{rest}."
+    now = outlook.now
+    at_most = next((size for size in outlook.sizes if size.gpus == most), None)
+    if now is not None and at_most is not None and now.goodput and most > now.gpus:
+        faster = round(100 * (at_most.goodput / now.goodput - 1))
+        yield f"{gpus(most)} instead of {now.gpus} would make it {faster} % faster."
+    if limit == "knee":
+        yield f"Its knee is at {gpus(most)}: more would make it at most {round(100 / KNEE - 100)} % faster."
+    elif limit == "profile":
+        yield f"It is offered {gpus(most)} at most for now, {BEYOND_MEASURED} times as many as were measured."
+    else:
+        yield f"It has no knee up to its maximum, {gpus(most)}."
+
+
+def _has_assumed(outlook: Outlook) -> bool:
+    return any(size.assumed for size in outlook.sizes)
+
+
+def batch_in_words(size: OutlookSize) -> str:
+    """r x b x (s + 1) of a step."""
+    parts = [gpus(size.gpus), plural(size.micro_batch, "{count} sample", "{count} samples")]
+    if size.accumulation:
+        parts.append(f"{size.accumulation + 1} micro-batches")
+    product = size.gpus * size.micro_batch * (size.accumulation + 1)
+    return " × ".join(parts) + (", on some one less" if product > size.batch else "")
+
+
+def goodput_figure(outlook: Outlook) -> dict[str, Any]:
+    """Goodput over GPUs: measured points, the curve, dashed where it is assumed, what it has, and its knee."""
+    sizes = outlook.sizes
+    known = [size for size in sizes if not size.assumed]
+    # The dashed part begins where the solid one ends.
+    assumed = [*known[-1:], *(size for size in sizes if size.assumed)] if _has_assumed(outlook) else []
+    marks = [(outlook.now, "It has now", "now", "circle"), (_at(sizes, outlook.knee), "Its knee", "knee", "diamond")]
+    traces = [
+        *(_line(part, name, kind, dash) for part, name, kind, dash in _lines(known, assumed)),
+        *([_dots(outlook.measured)] if outlook.measured else []),
+        *(_mark(size, name, kind, symbol) for size, name, kind, symbol in marks if size is not None),
+    ]
+    return figure(
+        traces,
+        xaxis={"title": {"text": "GPUs"}, "rangemode": "tozero", "zeroline": False, "tickformat": "d", "nticks": 9},
+        yaxis={"title": {"text": "Goodput (steps / s)"}, "rangemode": "tozero", "zeroline": False, "nticks": 6},
+        hovermode="closest",
+        meta={"kind": "goodput"},
+    )
+
+
+def _lines(
+    known: Sequence[OutlookSize], assumed: Sequence[OutlookSize]
+) -> Iterator[tuple[Sequence[OutlookSize], str, str, str]]:
+    if known:
+        yield known, "Fitted", "fitted", "solid"
+    if assumed:
+        yield assumed, "Assumed", "assumed", "dash"
+
+
+def _at(sizes: Iterable[OutlookSize], count: int | None) -> OutlookSize | None:
+    return next((size for size in sizes if size.gpus == count), None)
+
+
+def _line(sizes: Sequence[OutlookSize], name: str, kind: str, dash: str) -> go.Scatter:
+    return go.Scatter(
+        x=[size.gpus for size in sizes],
+        y=[size.goodput for size in sizes],
+        customdata=[[batch_in_words(size), size.speedup] for size in sizes],
+        name=name,
+        meta={"kind": kind},
+        mode="lines",
+        line={"width": 2, "dash": dash},
+        hovertemplate="%{x} GPUs: %{y:.3g} steps/s<br>%{customdata[0]}<extra>" + name + "</extra>",
+    )
+
+
+def _dots(points: Sequence[MeasuredSize]) -> go.Scatter:
+    words = [
+        f"{gpus(point.gpus)} on {plural(point.hosts, '{count} host', '{count} hosts')}, "
+        f"{plural(point.micro_batch, '{count} sample', '{count} samples')} each, {point.steps} steps"
+        for point in points
+    ]
+    return go.Scatter(
+        x=[point.gpus for point in points],
+        y=[point.goodput for point in points],
+        customdata=[[text] for text in words],
+        name="Measured",
+        meta={"kind": "measured"},
+        mode="markers",
+        marker={"size": 7},
+        hovertemplate="%{customdata[0]}<br>%{y:.3g} steps/s<extra>Measured</extra>",
+    )
+
+
+def _mark(size: OutlookSize, name: str, kind: str, symbol: str) -> go.Scatter:
+    return go.Scatter(
+        x=[size.gpus],
+        y=[size.goodput],
+        name=f"{name}: {size.gpus}",
+        meta={"kind": kind},
+        mode="markers",
+        marker={"size": 13, "symbol": f"{symbol}-open", "line": {"width": 2}},
+        hovertemplate=f"{name}: {gpus(size.gpus)}, %{{y:.3g}} steps/s<extra></extra>",
+    )
