@@ -12,6 +12,7 @@ from fractions import Fraction
 from math import ceil, floor
 
 from scheduling.decision import Decision
+from scheduling.goodput import GoodputDivision
 from scheduling.pool import sharing_groups
 from scheduling.schedule import CycleResult, decided
 from scheduling.snapshot import GroupView, Snapshot
@@ -45,6 +46,10 @@ class GroupShare:
     target: int
     borrowed: int
     lent: int
+    #: Under policy goodput: what a further slot would be worth, and the part that may be missing to the best division;
+    #: see `scheduling.goodput.GoodputDivision`. None: another policy, or no job.
+    price: float | None
+    gap: float | None
 
 
 @dataclass(frozen=True)
@@ -154,6 +159,10 @@ class _Counts:
             return decision.entitlement.wants
         return min(total, sum(job.max_slots for job in decision.pool.jobs if job.id not in decision.closed))
 
+    def goodput(self, group: GroupView) -> GoodputDivision | None:
+        decision = self.decisions.get(group.name)
+        return decision.goodput if decision else None
+
     def deserved(self, group: GroupView, wants: int) -> Fraction:
         decision = self.decisions.get(group.name)
         entitlement = decision.entitlement if decision else None
@@ -172,7 +181,7 @@ def _sharing_pool(snapshot: Snapshot, counts: _Counts, groups: Sequence[GroupVie
     borrowed, lent = split(changed_hands, over), split(changed_hands, unused)
     shares = []
     for group in groups:
-        wants = counts.wants(group, total)
+        wants, division = counts.wants(group, total), counts.goodput(group)
         shares.append(
             GroupShare(
                 group=group,
@@ -182,6 +191,8 @@ def _sharing_pool(snapshot: Snapshot, counts: _Counts, groups: Sequence[GroupVie
                 target=counts.target[group.name],
                 borrowed=borrowed[group.name],
                 lent=lent[group.name],
+                price=division.price if division else None,
+                gap=division.gap if division else None,
             )
         )
     free = sum(slot.held_by is None for slot in slots)

@@ -106,6 +106,12 @@ class GroupShareOutput(serializers.Serializer[Any]):
     target = serializers.IntegerField(help_text="What it has once everything has changed hands.")
     borrowed = serializers.IntegerField(help_text="Held beyond its quota, of quotas of others.")
     lent = serializers.IntegerField(help_text="Of its quota, held by others.")
+    price = serializers.FloatField(
+        allow_null=True, help_text="Under policy goodput: what a further GPU would be worth, in weighted utility."
+    )
+    gap = serializers.FloatField(
+        allow_null=True, help_text="Under policy goodput: the part that is missing to the best division at most."
+    )
 
 
 class SharedPoolOutput(serializers.Serializer[Any]):

@@ -43,6 +43,20 @@ class GroupLine:
     lent: int
     #: Of all slots of its pool, for bars.
     total: int
+    #: Under policy goodput; see `scheduling.fair_share.GroupShare`.
+    price: float | None
+    gap: float | None
+
+    @property
+    def goodput_text(self) -> str:
+        """How well it is divided, under policy goodput."""
+        if self.price is None or self.gap is None:
+            return ""
+        best = f"at most {100 * self.gap:.1f} % below the best one" if self.gap >= 0.0005 else "the best one"
+        if not self.price:
+            return f"{self.name}: each training has all the GPUs that it is offered; a further one would do nothing."
+        worth = f"a further GPU would be worth {self.price:.3g} (weighted speed-up) to its trainings in this turn"
+        return f"{self.name}: {worth}, and the division of those that it has is {best}."
 
     @property
     def own(self) -> int:
@@ -142,6 +156,8 @@ def _group_line(share: GroupShare, total: int, seen: _Seen) -> GroupLine:
         borrowed=share.borrowed,
         lent=share.lent,
         total=total,
+        price=share.price,
+        gap=share.gap,
     )
 
 

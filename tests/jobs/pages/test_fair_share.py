@@ -115,3 +115,17 @@ def test_more_groups_and_trainings_cost_no_more_queries(carols: Client, scene: S
         JobFactory(instance_group=InstanceGroupFactory(**common), reason_params=message("submitted"))
     assert queries() == few
     assert few <= 14
+
+
+def test_a_group_under_goodput_has_a_price_and_a_gap(carols: Client, scene: Scene, vision: InstanceGroup) -> None:
+    before = carols.get("/api/v1/fair-share/").json()["pools"][0]["groups"]
+    assert {(group["price"], group["gap"]) for group in before} == {(None, None)}
+    InstanceGroup.objects.filter(pk=scene.first.instance_group.pk).update(policy="goodput")
+    groups = {group["name"]: group for group in carols.get("/api/v1/fair-share/").json()["pools"][0]["groups"]}
+    own = groups[scene.first.instance_group.name]
+    assert own["price"] >= 0
+    assert 0 <= own["gap"] <= 1
+    assert groups["vision"]["price"] is None
+    page = text(carols.get("/fair-share/"))
+    assert page.count("goodput-price") == 1
+    assert f"{own['name']}: " in page.split("goodput-price")[1].split("</p>")[0]
