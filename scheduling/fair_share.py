@@ -157,7 +157,8 @@ class _Counts:
             return 0
         if decision.entitlement is not None:
             return decision.entitlement.wants
-        return min(total, sum(job.max_slots for job in decision.pool.jobs if job.id not in decision.closed))
+        asking = (demand for demand in decision.pool.demands if demand.id not in decision.closed)
+        return min(total, sum(max(demand.max_slots, demand.least) for demand in asking))
 
     def goodput(self, group: GroupView) -> GoodputDivision | None:
         decision = self.decisions.get(group.name)
