@@ -60,7 +60,12 @@ TERMS: Final = (
         "Whose GPUs its trainings may use. Several instance groups may share one.",
     ),
     Term("policy", "Policy", "How its trainings divide its GPUs.", of_group_admins=True),
-    Term("aim", "Aim of goodput", "What counts where GPUs go to who makes most of them.", of_group_admins=True),
+    Term(
+        "aim",
+        "Aim of goodput",
+        "What GPUs are given for: that trainings end early, that all gain alike, or that who has used little gains.",
+        of_group_admins=True,
+    ),
     Term(
         "preemption",
         "Preemption",

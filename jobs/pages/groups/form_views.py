@@ -47,12 +47,12 @@ _POLICIES: Final = [
     (InstanceGroup.Policy.FAIRSHARE, "Fair share: in proportion to priorities"),
     (InstanceGroup.Policy.PRIORITY, "Priority: higher ones get all that they ask for"),
     (InstanceGroup.Policy.FIFO, "First come, first served"),
-    (InstanceGroup.Policy.GOODPUT, "Goodput: GPUs to who makes most of them"),
+    (InstanceGroup.Policy.GOODPUT, "Goodput: where they do most"),
 ]
 _AIMS: Final = [
-    (InstanceGroup.Aim.SOON, "Soon: trainings end early on average"),
-    (InstanceGroup.Aim.EVEN, "Even: all are sped up alike"),
-    (InstanceGroup.Aim.USED, "Used: who has used few GPU-hours comes first"),
+    (InstanceGroup.Aim.SOON, "Soon: early ends on average"),
+    (InstanceGroup.Aim.EVEN, "Even: all sped up alike"),
+    (InstanceGroup.Aim.USED, "Used: few GPU-hours first"),
 ]
 _CHOICES: Final[Mapping[str, Any]] = {"policy": _POLICIES, "aim": _AIMS}
 

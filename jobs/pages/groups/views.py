@@ -115,7 +115,7 @@ def _sharing(group: InstanceGroup) -> list[str]:
         InstanceGroup.Policy.FAIRSHARE: "Its trainings share GPUs in proportion to their priorities.",
         InstanceGroup.Policy.PRIORITY: "Of its trainings, those of higher priority get GPUs first.",
         InstanceGroup.Policy.FIFO: "Of its trainings, those that came first get GPUs first.",
-        InstanceGroup.Policy.GOODPUT: _GOODPUT[InstanceGroup.Aim(group.aim)],
+        InstanceGroup.Policy.GOODPUT: f"{_GOODPUT[InstanceGroup.Aim(group.aim)]} None gets more than speeds it up.",
     }[InstanceGroup.Policy(group.policy)]
     taken = "GPUs are taken from trainings that run" if group.preemption else "Nothing is taken from trainings that run"
     grace = f"; one that is stopped has {group.reclaim_grace_seconds} s to end" if group.preemption else ""

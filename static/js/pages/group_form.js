@@ -20,6 +20,13 @@ const looks = {
 const ask = panel ? watchPreview(form, panel, looks) : () => {};
 ask();
 
+//: The aim has an effect under its own policy alone.
+function showAim() {
+  form.elements.namedItem("aim").closest(".field").hidden = form.elements.namedItem("policy").value !== "goodput";
+}
+form.addEventListener("input", showAim);
+showAim();
+
 // --- The names of WMLA ---------------------------------------------------------------------------------------------
 
 const mirrors = [...dialog.querySelectorAll("[data-mirrors]")];
@@ -38,6 +45,7 @@ function fillMirrors() {
 dialog.addEventListener("input", (event) => {
   if (!event.target.dataset.mirrors) return;
   fieldOf(event.target).value = event.target.value;
+  showAim();
 });
 
 document.getElementById("open-configuration").addEventListener("click", () => {
@@ -75,6 +83,7 @@ take.addEventListener("click", async () => {
     pasted.removeAttribute("aria-invalid");
     for (const [name, value] of Object.entries(answer.terms)) form.elements.namedItem(name).value = value;
     fillMirrors();
+    showAim();
     showList(said, [...(Object.keys(answer.terms).length ? [`Taken over: ${Object.keys(answer.terms).length}.`] : []), ...answer.sentences]);
     pasted.value = "";
     ask();
