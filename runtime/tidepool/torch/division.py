@@ -23,10 +23,13 @@ class Division:
     adaptation: Adaptation | None
 
     def order(self, samples: int) -> list[int]:
-        """Of the pass under way. After the last sample another one begins, if the epoch goes on."""
-        if self.position.cursor >= samples:
-            self.position.passes, self.position.cursor = self.position.passes + 1, 0
+        """Of the pass under way."""
         return epoch_order(self.seed, self.position.epoch, samples, self.position.passes)
+
+    def next_order(self, samples: int) -> list[int]:
+        """Begin another pass, because the epoch goes on behind the last sample."""
+        self.position.passes, self.position.cursor = self.position.passes + 1, 0
+        return self.order(samples)
 
     def goes_on(self, epoch: int, samples: int) -> bool:
         """The epoch does: there are samples left in it, or, if the batch adapts, progress to be made."""

@@ -210,7 +210,7 @@ class Session:
         try:
             while self._division.goes_on(epoch, samples):
                 if self.position.cursor >= samples:
-                    order = self._division.order(samples)
+                    order = self._division.next_order(samples)
                 step = self._begin_step(feed, order)
                 if step is not None:
                     with self._generators.aside():

@@ -1,0 +1,21 @@
+"""Who computes what of a step, and where an epoch ends."""
+
+import torch
+from tidepool.torch import Session
+
+SAMPLES, BATCH = 6, 4
+
+
+def test_who_joins_behind_an_epochs_last_step_has_nothing_to_compute_in_it() -> None:
+    model = torch.nn.Linear(1, 1)
+    session = Session(model, torch.optim.SGD(model.parameters(), lr=0.1), effective_batch_size=BATCH)
+    data = torch.utils.data.TensorDataset(torch.ones(SAMPLES, 1))
+    session.position.cursor = SAMPLES  # as a joiner has it that receives the state there
+    steps = []
+    for epoch in session.epochs(2):
+        for step in session.steps(data):
+            steps.append(epoch)
+            for (batch,) in step:
+                step.backward(model(batch).mean())
+    assert steps == [1, 1]
+    assert session.position.passes == 0
