@@ -3,7 +3,8 @@
     python -m benchmarks.simulator [--json FILE] [--trace workload-6 ...] [--policy soon ...] [--delay 30/1]
 
 Anchors first: nothing is printed where one of them is off. `--delay 30/1`: 30 s for a cold start and 1 s for a live
-resize; `30/30`: each change of a training's size costs 30 s, as where trainings are stopped for it.
+resize; `30/30`: each change of a training's size costs 30 s, as where trainings are stopped for it. `--noise SEED`:
+times of steps vary by 2x from minute to minute, and what trainings measure is off by 20 %.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from threadpoolctl import threadpool_limits
 from tidepool.goodput.model import Bounds
 
 from benchmarks.anchors import BASELINES, PUBLISHED, check, played
+from benchmarks.errors import Errors
 from benchmarks.trace_files import GPUS_PER_HOST, HOSTS, Submission, applications, trace, traces
 from scheduling.replay.measuring import Measured, bounds_of
 from scheduling.replay.physics import Physics
@@ -32,6 +34,8 @@ POLICIES = ("rigid", "fifo", "fairshare", *BASELINES, *AIMS)
 #: Trained on one GPU with its largest batch, whatever the policy, as in the published runs.
 PINNED = "ncf"
 ALONE_HOSTS = 2
+#: With `--noise`: the slowest steps over the fastest, and how far measures are off.
+SPREAD, ERROR = 2.0, 0.2
 
 
 def main() -> None:
@@ -47,8 +51,9 @@ def _play(options: argparse.Namespace) -> None:
     for name in options.trace:
         for policy in options.policy:
             began = process_time()
-            found = run(policy, name, costs)
-            rows.append({"trace": name, "policy": policy, "delay": options.delay, **asdict(found)})
+            found = run(policy, name, costs, options.noise)
+            setting = {"trace": name, "policy": policy, "delay": options.delay, "noise": options.noise}
+            rows.append({**setting, **asdict(found)})
             rows[-1] |= {"to_pollux": _to_pollux(name, found), "cpu_seconds": process_time() - began}
             _print(rows[-1])
     for policy in options.policy:
@@ -66,6 +71,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--policy", nargs="+", choices=POLICIES, default=list(POLICIES))
     parser.add_argument("--delay", choices=("30/1", "30/30"), default="30/1")
     parser.add_argument("--join", type=float, default=0.0, help="seconds that new ranks of a running training need")
+    parser.add_argument("--noise", type=int, metavar="SEED", help="steps vary by 2x, and measures are off by 20 %%")
     return parser.parse_args()
 
 
@@ -74,12 +80,12 @@ def _costs(delay: str, join: float) -> Costs:
     return Costs(start, pause, join)
 
 
-def run(policy: str, name: str, costs: Costs) -> Figures:
-    """Tiresias and Optimus have rounds of 60 s and 30 s for each change, as published."""
+def run(policy: str, name: str, costs: Costs, noise: int | None = None) -> Figures:
+    """Tiresias and Optimus have rounds of 60 s and 30 s for each change, as published, and know all exactly."""
     alone = alone_seconds(costs)
     if policy in BASELINES:
         return figures(played(policy, name), alone)
-    jobs = [_job(number, submission, policy) for number, submission in enumerate(trace(name))]
+    jobs = [_job(number, submission, policy, noise) for number, submission in enumerate(trace(name))]
     world = _world(policy, costs, HOSTS)
     world.play(jobs)
     return figures(jobs, alone, world.cycles)
@@ -107,7 +113,7 @@ def _group(policy: str) -> GroupView:
     return GroupView("all", "all", "fairshare" if policy == "fairshare" else "fifo", preemption=True)
 
 
-def _job(number: int, submission: Submission, policy: str) -> Replayed:
+def _job(number: int, submission: Submission, policy: str, noise: int | None = None) -> Replayed:
     """Under rigid and fifo with the batch and the most GPUs that its user asked for; else both are free."""
     application = submission.application
     bounds, most = bounds_of(application), HOSTS * GPUS_PER_HOST
@@ -116,7 +122,8 @@ def _job(number: int, submission: Submission, policy: str) -> Replayed:
         most = submission.gpus
     else:
         most = min(most, application.largest_batch // application.micro_bounds[0])
-    measured = Measured(bounds)
+    errors = None if noise is None else Errors(f"{noise}/{submission.name}", spread=SPREAD, error=ERROR)
+    measured = Measured(bounds, errors)
     rigid = policy == "rigid"
     physics = Physics(application, measured.choose)
     return Replayed(number, submission.at, most if rigid else 1, most, not rigid, physics, measured)

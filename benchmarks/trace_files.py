@@ -13,9 +13,6 @@ __all__ = ["GPUS_PER_HOST", "HOSTS", "Submission", "applications", "trace", "tra
 FOLDER = Path(__file__).with_name("traces")
 #: The cluster that the traces were made for.
 HOSTS, GPUS_PER_HOST = 16, 4
-#: Largest micro-batch of a rank, where that is less than the largest that was measured on few hosts. On more than four
-#: hosts yolov3 was measured up to 8 only, and only with 8 are the published averages met.
-LARGEST_MICRO = {"yolov3": 8}
 
 
 @dataclass(frozen=True)
@@ -32,11 +29,7 @@ class Submission:
 @cache
 def applications() -> Mapping[str, Application]:
     return {
-        folder.name: application(
-            folder.name,
-            {file.name: file.read_text() for file in folder.glob("*.csv")},
-            largest_micro=LARGEST_MICRO.get(folder.name),
-        )
+        folder.name: application(folder.name, {file.name: file.read_text() for file in folder.glob("*.csv")})
         for folder in sorted((FOLDER / "profiles").iterdir())
     }
 

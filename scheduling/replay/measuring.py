@@ -1,11 +1,13 @@
 """What a replayed training knows of itself: the steps that it has measured, and the model fitted to them.
 
-The same as on a real cluster, but without noise of measurement: seconds of a step at each shape that it has trained
-at, and the noise of its gradients in the present epoch.
+The same as on a real cluster: seconds of a step at each shape that it has trained at, and the noise of its gradients in
+the present epoch. Both are as they were measured for the trace, unless the training has `Errors`: then each new look at
+a shape replaces the one before, and is off anew.
 """
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 from tidepool.goodput.curve import best
 from tidepool.goodput.fit import fit
@@ -15,12 +17,22 @@ from scheduling.replay.physics import Physics, fixed_batch
 from scheduling.replay.profiles import Application, Batch
 from scheduling.snapshot import ProfileView
 
-__all__ = ["Measured", "bounds_of"]
+__all__ = ["Errors", "Measured", "bounds_of"]
 
 #: Of a point: as many as count in full.
 _STEPS = 50
 #: Micro-batches that differ by so little count as the same.
 NEAR = 0.1
+
+
+class Errors(Protocol):
+    """Of one training: how far it is from the tables."""
+
+    def pace(self) -> float:
+        """By what times of steps are multiplied until the next call."""
+
+    def measured(self, value: float) -> float:
+        """What a measure of this value says."""
 
 
 def bounds_of(application: Application) -> Bounds:
@@ -34,6 +46,7 @@ class Measured:
     """Grows with each shape at which the training computes."""
 
     bounds: Bounds
+    errors: Errors | None = None
     points: tuple[Point, ...] = ()
     parameters: ThroughputParameters | None = None
     noise: NoiseScale | None = None
@@ -42,17 +55,26 @@ class Measured:
         """What it computes at now."""
         application, placement, batch = physics.application, physics.placement, physics.batch
         size = Size(len(placement), physics.ranks)
-        if not any(point.size == size and _is_near(point.micro_batch, batch.micro) for point in self.points):
-            times = application.step_times(placement, batch.micro)
-            point = Point(*size, batch.micro, max(times.step - times.sync, 1e-6), times.step, _STEPS)
-            self.points = (*self.points, point)
-            self.parameters = _fitted(self.points, self.parameters)
+        others = tuple(
+            point for point in self.points if point.size != size or not _is_near(point.micro_batch, batch.micro)
+        )
+        if self.errors is None and len(others) < len(self.points):
+            return
+        times = application.step_times(placement, batch.micro)
+        compute = self._seen(max(times.step - times.sync, 1e-6) * physics.pace)
+        step = max(compute, self._seen(times.step * physics.pace))
+        self.points = (*others, Point(*size, batch.micro, compute, step, _STEPS))
+        self.parameters = _fitted(self.points, self.parameters)
+
+    def _seen(self, value: float) -> float:
+        return value if self.errors is None else self.errors.measured(value)
 
     def choose(self, physics: Physics) -> Batch:
         """As rank 0 does: the best batch by what is known; before that, the one that it was submitted with."""
         if self.parameters is None or not self.bounds.is_adaptive:
             return self._unknown(physics)
-        self.noise = NoiseScale(*physics.application.noise(physics.batch.samples(physics.ranks), physics.epoch))
+        noise = physics.application.noise(physics.batch.samples(physics.ranks), physics.epoch)
+        self.noise = NoiseScale(*map(self._seen, noise))
         size = Size(len(physics.placement), physics.ranks)
         found = best(self.parameters, self.bounds, self.noise, size)
         if not found.goodput:

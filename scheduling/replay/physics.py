@@ -25,6 +25,8 @@ class Physics:
     #: Epochs that are over, and progress.
     epoch: int = 0
     progress: float = 0.0
+    #: Times of steps are so many times the measured ones, for now.
+    pace: float = 1.0
     #: Seconds that its GPUs still idle.
     pause: float = 0.0
     gpu_seconds: float = 0.0
@@ -42,7 +44,7 @@ class Physics:
         """Progress per second."""
         application, batch = self.application, self.batch
         seconds = application.step_times(self.placement, batch.micro).of(batch)
-        return application.gain(batch.samples(self.ranks), self.epoch) / seconds
+        return application.gain(batch.samples(self.ranks), self.epoch) / (seconds * self.pace)
 
     def place(self, placement: Placement, pause: float) -> None:
         """From now on it has these GPUs, after a pause in seconds; none: it waits."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import groupby
+from math import inf
 from operator import itemgetter
 
 import numpy as np
@@ -18,8 +19,8 @@ __all__ = ["Application", "Batch", "Placement", "StepTime", "application"]
 
 #: Ranks per host, in the order of the hosts.
 Placement = tuple[int, ...]
-#: Nobody measured more hosts.
-MAX_HOSTS = 16
+#: Nobody measured more hosts. On up to so many each placement was measured, on more only some numbers of ranks.
+MAX_HOSTS, MAX_PLACED_HOSTS = 16, 4
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,6 @@ class Application:
     _placements: Mapping[Placement, np.ndarray]
     #: Batch size -> its epochs, in order of the batch size.
     _epochs: Mapping[int, _Epochs]
-    #: The largest micro-batch that a rank can have. None: the largest that was measured.
-    largest_micro: int | None = None
 
     @cached_property
     def smallest_batch(self) -> int:
@@ -79,9 +78,13 @@ class Application:
 
     @cached_property
     def micro_bounds(self) -> tuple[int, int]:
-        """The smallest and largest micro-batch of a rank."""
-        sizes = [micro for _, _, micro in self._shapes]
-        return min(sizes), self.largest_micro or max(sizes)
+        """The smallest and largest micro-batch of a rank. One that was left out on many hosts, though a step there
+        would not have been too large, is too large for a rank."""
+        many = [(ranks, micro) for hosts, ranks, micro in self._shapes if hosts > MAX_PLACED_HOSTS]
+        fewest_ranks = min((ranks for ranks, _ in many), default=inf)
+        kept = {micro for _, micro in many}
+        sizes = {micro for _, _, micro in self._shapes if micro in kept or micro * fewest_ranks > self.largest_batch}
+        return min(sizes), max(sizes)
 
     @cached_property
     def epoch_ends(self) -> tuple[float, ...]:
@@ -149,7 +152,7 @@ def _smallest_rotation(placement: Placement) -> Placement:
     return min(placement[turn:] + placement[:turn] for turn in range(len(placement)))
 
 
-def application(name: str, files: Mapping[str, str], *, largest_micro: int | None = None) -> Application:
+def application(name: str, files: Mapping[str, str]) -> Application:
     """`files`: name in the application's folder of the traces -> its text."""
     measured = [
         (tuple(int(digit) for digit in row["placement"]), int(row["local_bsz"]), *_times(row))
@@ -170,7 +173,7 @@ def application(name: str, files: Mapping[str, str], *, largest_micro: int | Non
         for file, text in files.items()
         if file.startswith("validation-")
     }
-    return Application(name, shapes, placements, dict(sorted(tables.items())), largest_micro)
+    return Application(name, shapes, placements, dict(sorted(tables.items())))
 
 
 def _times(row: Mapping[str, str]) -> tuple[float, float]:

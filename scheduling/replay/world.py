@@ -24,6 +24,8 @@ __all__ = ["Costs", "Replayed", "World"]
 
 #: Seconds of training at a new shape until it counts as measured.
 MEASURED_AFTER = 10.0
+#: Where measures have errors: seconds until a training looks anew, and the times of its steps change.
+MEASURED_AGAIN = 60.0
 
 Kind = Literal["comes", "epoch", "switch", "free", "measured", "cycle"]
 
@@ -59,8 +61,9 @@ class Replayed:
     target: int | None = None
     #: Until when it has been played.
     played_to: float = 0.0
-    #: Of its present state: events of an earlier one are dropped.
+    #: Of its present state: events of an earlier one are dropped. So are epochs' ends that are no longer expected.
     version: int = 0
+    epoch_ends_at: float = 0.0
 
     @property
     def completion_seconds(self) -> float:
@@ -135,6 +138,8 @@ class World:
         if kind == "comes":
             self._active[number], job.played_to = job, self.now
             self._divide_anew()
+        elif kind == "epoch" and self.now < job.epoch_ends_at:
+            return
         elif version == job.version and job.ended_at is None:
             self._catch_up(job)
             if job.ended_at is None:
@@ -148,7 +153,13 @@ class World:
             self._observe(job)
             if kind == "measured":
                 job.physics.batch = job.physics.tune(job.physics)
+                self._look_again(job)
             self._expect(job)
+
+    def _look_again(self, job: Replayed) -> None:
+        if job.measured.errors is not None:
+            job.physics.pace = job.measured.errors.pace()
+            self._at(self.now + MEASURED_AGAIN, "measured", job)
 
     def _observe(self, job: Replayed) -> None:
         job.measured.observe(job.physics)
@@ -175,7 +186,8 @@ class World:
         """Its next epoch's end."""
         physics = job.physics
         end = physics.application.epoch_ends[physics.epoch]
-        self._at(self.now + physics.pause + max(0.0, end - physics.progress) / physics.rate(), "epoch", job)
+        job.epoch_ends_at = self.now + physics.pause + max(0.0, end - physics.progress) / physics.rate()
+        self._at(job.epoch_ends_at, "epoch", job)
 
     def _train_on(self, job: Replayed, pause: float) -> None:
         """With the GPUs that it has and that are ready."""

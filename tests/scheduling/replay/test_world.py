@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from tidepool.goodput.model import Bounds
 
+from benchmarks.errors import Errors
 from scheduling.replay.measuring import Measured
 from scheduling.replay.physics import Physics
 from scheduling.replay.profiles import Application, application
@@ -67,6 +68,34 @@ def test_who_grows_trains_on_until_new_ranks_are_ready(training: Callable[..., R
     # The second is over after 130 s; the first pauses only ten seconds later, for its larger group.
     assert first.completion_seconds == pytest.approx(START + 200 + PAUSE)
     assert first.physics.lost == pytest.approx(2 * START + 2 * 10 + 4 * PAUSE)
+
+
+class Off:
+    """Steps take twice as long, and seem to take half as long again."""
+
+    def pace(self) -> float:
+        return 2.0
+
+    def measured(self, value: float) -> float:
+        return 1.5 * value
+
+
+def test_what_is_measured_has_errors_and_is_measured_anew(training: Callable[..., Replayed]) -> None:
+    job = training(1, 0.0)
+    job.measured.errors = Off()
+    world_of("goodput").play([job])
+    # It is on its way for ten seconds on two GPUs, then on four, until it is looked at for the first time.
+    assert job.completion_seconds > START + 2 * 200 - 2 * 20
+    by_shape = [(point.size, point.step_seconds) for point in job.measured.points]
+    assert len({size for size, _ in by_shape}) == len(by_shape)
+    assert by_shape[-1][1] == pytest.approx(1.5 * 2.0)
+
+
+def test_errors_are_the_same_for_the_same_seed() -> None:
+    first, same, other = (Errors(seed, spread=2.0, error=0.2) for seed in ("1/a", "1/a", "2/a"))
+    paces = [first.pace() for _ in range(20)]
+    assert paces == [same.pace() for _ in range(20)] != [other.pace() for _ in range(20)]
+    assert all(2**-0.5 <= pace <= 2**0.5 for pace in paces)
 
 
 @pytest.mark.parametrize("policy", ["fifo", "fairshare", "goodput"])
