@@ -9,6 +9,7 @@ from tidepool.client.api import Client
 from tidepool.client.errors import JobFailed
 from tidepool.distributor import TorchDistributor
 
+from tests.journey.cutting_proxy import CuttingProxy
 from tests.journey.running_stack import RunningStack
 
 pytestmark = pytest.mark.journey
@@ -89,6 +90,80 @@ def test_the_error_of_one_rank(client: Client) -> None:
     assert (error.rank, error.kind) == (1, "ValueError")
     assert 'raise ValueError("too hot")' in str(error)
     assert str(error).endswith("ValueError: too hot")
+
+
+def _fail_everywhere() -> None:
+    raise ValueError("too hot")
+
+
+def _exit_with(code: int) -> None:
+    import sys
+
+    sys.exit(code)
+
+
+def _kill_once(rank: int, mark: Path) -> int:
+    """Rank `rank` is killed the first time that it runs; all give how many times they have run."""
+    import os
+    import signal
+
+    import torch
+    from torch import distributed
+
+    again = mark.exists()
+    distributed.init_process_group("gloo")
+    distributed.barrier()
+    if int(os.environ["RANK"]) == rank and not again:
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    distributed.all_reduce(torch.ones(1))
+    distributed.destroy_process_group()
+    return 1 + again
+
+
+def _print_slowly(lines: int) -> None:
+    import time
+
+    for number in range(lines):
+        print(f"line {number:4} {'x' * 30}", flush=True)
+        if number % 50 == 0:
+            time.sleep(0.1)
+
+
+@pytest.mark.long
+def test_errors_of_all_ranks_at_once_are_one(client: Client) -> None:
+    with pytest.raises(JobFailed) as raised:
+        TorchDistributor(4, local_mode=False, client=client).run(_fail_everywhere)
+    assert raised.value.rank in range(4)
+    assert raised.value.kind == "ValueError"
+    assert str(raised.value).count("too hot") == 3  # the message, the line of the function, the end of the traceback
+
+
+@pytest.mark.long
+def test_a_function_that_exits(client: Client) -> None:
+    with pytest.raises(JobFailed, match="code 3") as raised:
+        TorchDistributor(2, client=client).run(_exit_with, 3)
+    assert raised.value.kind == "SystemExit"
+
+
+@pytest.mark.long
+def test_a_function_whose_rank_is_killed_begins_again(client: Client, tmp_path: Path) -> None:
+    """SIGKILL is the machine's doing, and no error of the function."""
+    job = TorchDistributor(2, client=client).submit(_kill_once, 1, tmp_path / "killed")
+    assert job.value() == 2
+    assert job.refresh().attempt == 2
+
+
+@pytest.mark.long
+def test_lines_arrive_once_through_a_proxy_that_cuts(
+    client: Client, stack: RunningStack, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = 200
+    with CuttingProxy(stack.port) as proxy, Client(proxy.url, client.profile.token) as through:
+        TorchDistributor(client=through).run(_print_slowly, lines)
+        cuts = proxy.cuts
+    assert capsys.readouterr().out.splitlines() == [f"line {number:4} {'x' * 30}" for number in range(lines)]
+    assert cuts > 1
 
 
 @pytest.mark.parametrize("code", [0, 3])
