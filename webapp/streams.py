@@ -29,10 +29,10 @@ logger = logging.getLogger(__name__)
 STREAM_SECONDS = 60.0
 #: Proxies and clients take what is silent for longer as lost.
 PING_SECONDS = 3.0
-#: Between two looks at a log: soon after lines, later while there are none.
+#: Between two looks at a log, or for one that is about to begin: soon after news, later while there are none.
 _SOONEST, _LATEST = 0.1, 0.5
-#: Between two looks at the database without news: for news that were lost, and for a log that is about to begin.
-LOOK_SECONDS, _FIRST_LOG_SECONDS = 5.0, 0.25
+#: Between two looks at the database without news, for news that were lost.
+LOOK_SECONDS = 5.0
 #: For a reader to take what it was sent.
 SLOW_SECONDS = 30.0
 STREAMS_OF_USER, STREAMS = 30, 600
@@ -144,7 +144,7 @@ async def _follow(following: Following, bell: _Bell, send: Send) -> None:
         if bell.rung.is_set() or now() >= next_look:
             bell.rung.clear()
             told += await database_sync_to_async(following.look)()
-            next_look = now() + (_FIRST_LOG_SECONDS if following.lacks_log else LOOK_SECONDS)
+            next_look = now() + (pause if following.lacks_log else LOOK_SECONDS)
         told += await asyncio.to_thread(following.read)
         if told or now() >= sent + PING_SECONDS:
             await asyncio.wait_for(_send(told, send), SLOW_SECONDS)
