@@ -466,10 +466,11 @@ SENTENCES: dict[str, str | Callable[[Params], str]] = {
         "No checkpoint could be written at step {step}: {error}. The training goes on, and older checkpoints stay."
     ),
     "profile_refused": "How long its steps take is not recorded any more: {why}. The training goes on.",
-    "batch_pinned": (
-        "The loss has risen since the batch grew: from now on it stays at the {batch_size} samples that it was "
-        "submitted with. The training goes on."
+    "batch_refused": (
+        "A micro-batch of {samples} samples does not fit into the memory of {kind}: from its next start on it computes "
+        "at most {limit} of them at once."
     ),
+    "batch_pinned": "The loss has risen since the batch grew: it stays at the {batch_size} samples of its submission.",
     "halted": "Stopped after step {step}, with a checkpoint of it: no step is lost, and it will continue there.",
     "halt_timeout": _halt_timeout,
     "trained": _trained,

@@ -113,7 +113,7 @@ def build_sync(host: str, acknowledged: Mapping[str, int] | None = None) -> Sync
 
 
 def launch_spec(job: Job) -> LaunchSpec:
-    """How to run the job's script in its present attempt; the same whenever it is asked for."""
+    """How to run the job's script in its present attempt; the same whenever it is asked for, but for memory limits."""
     folder = job_folder(job)
     parameters = {**job.model.parameters, **job.parameters}
     validation = validation_of(job)
@@ -137,6 +137,7 @@ def launch_spec(job: Job) -> LaunchSpec:
         settings={**job.model.settings, **settings_in(parameters)},
         **{name: value for name, value in option_values(job).items() if OPTIONS[name].is_launched},
         owner=job.owner.username,
+        micro_batch_limits=job.run.micro_batch_limits,
     )
 
 

@@ -25,7 +25,7 @@ from jobs.control import checkpoints, generations, profiles
 from jobs.control.ending import end_halt, judge_job
 from jobs.control.generations import close_generations
 from jobs.control.observed import forget_logs, observed_columns, observed_points
-from jobs.control.outcome import ENVIRONMENT_FAILED, reason_of
+from jobs.control.outcome import ENVIRONMENT_FAILED, reason_of, too_large
 from jobs.control.standing import AttemptKey, JournalName, Place, misplaced, parse_name, places_of
 from jobs.control.transition import Why, change, lock_job, record
 from jobs.files.validation_runs import validation_of
@@ -194,6 +194,8 @@ def _rank_exited(job: Job, exited: protocol.RankExited) -> None:
     seen = {name: getattr(exited, name) for name in how}
     ranks = job.ranks.filter(attempt=job.run.attempt, member_id=exited.member_id)
     ranks.update(state=RankState.EXITED, rank=None, exit=seen)
+    if batch := too_large(exited.error):
+        profiles.refuse_micro_batch(job, *batch)
 
 
 def _rank_failed(job: Job, failed: protocol.RankFailed) -> None:

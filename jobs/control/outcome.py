@@ -1,5 +1,6 @@
 """Verdict on a job, from the ends of its ranks. Pure: facts in, verdict out. Called by `jobs.control.ending`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -149,6 +150,8 @@ def judge(facts: Facts) -> Verdict | None:
 
 
 def _judge_training(facts: Facts) -> Verdict | None:
+    if facts.given_up is not None and too_large(facts.given_up.error):
+        return _error(facts, facts.given_up)  # the next attempt computes half as many samples at once
     if facts.given_up is not None:
         return _failed(facts.given_up, "twice_in_two_ranks", attempts=2, step=facts.step)
     failed = [end for end in facts.ends if end.failed]
@@ -206,7 +209,7 @@ def _error(facts: Facts, end: RankEnd) -> Verdict:
     """The script has ended a whole attempt: another attempt, unless that can only come to the same end."""
     if (end.error or {}).get("kind") in HOPELESS:
         return _failed(end)
-    before, key = facts.previous, error_key(end.error, end.code, end.signal)
+    before, key = facts.previous, _key(end)
     restarts = before.restarts + 1 if before else 1
     if before is None or facts.step > before.step:
         if restarts > MAX_ERROR_RESTARTS:
@@ -218,6 +221,22 @@ def _error(facts: Facts, end: RankEnd) -> Verdict:
     if attempts >= _MAX_DIFFERENT_ERRORS:
         return _failed(end, "always_an_error", attempts=attempts, step=before.step)
     return _restart(end, Failure(key, before.step, attempts, restarts))
+
+
+def _key(end: RankEnd) -> str:
+    key, batch = error_key(end.error, end.code, end.signal), too_large(end.error)
+    return f"{key} at {batch[1]} samples" if batch else key
+
+
+def too_large(error: Mapping[str, Any] | None) -> tuple[str, int] | None:
+    """The kind of GPU whose memory ran out, and the samples that it computed at once, where that can be made less."""
+    told = (error or {}).get("micro_batch")
+    if reason_of(str((error or {}).get("kind", ""))) != Reason.OUT_OF_MEMORY or not isinstance(told, dict):
+        return None
+    kind, samples = told.get("kind"), told.get("samples")
+    if isinstance(kind, str) and 0 < len(kind) <= 128 and type(samples) is int and 2 <= samples < 2**31:
+        return kind, samples
+    return None
 
 
 def _restart(end: RankEnd, failure: Failure) -> Verdict:

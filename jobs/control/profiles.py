@@ -13,12 +13,12 @@ from tidepool.goodput.model import Point, ThroughputParameters
 from tidepool.profiles import why_batch_refused, why_refused
 from tidepool.protocol import to_json
 
-from jobs.control.transition import Why, record
+from jobs.control.transition import Why, change, record
 from jobs.messages import message
 from jobs.models import AllocationPoint, Job, JobProfile, SlotClaim, ThroughputPoint
 from jobs.states import Reason
 
-__all__ = ["store"]
+__all__ = ["refuse_micro_batch", "store"]
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +53,17 @@ def _adapt(profile: JobProfile, adapted: protocol.AdaptedBatch, step: int) -> No
     if adapted.pinned and not was_pinned:
         record(profile.job, Why(Reason.BATCH_PINNED, message("batch_pinned", batch_size=adapted.submitted), "executor"))
     profile.adapted, profile.worth = to_json(adapted), adapted.progress / step
+
+
+def refuse_micro_batch(job: Job, kind: str, samples: int) -> None:
+    """That many at once did not fit the memory of a kind of GPU: the next attempt computes half of them."""
+    limits = job.run.micro_batch_limits
+    if limits.get(kind, samples) < samples:
+        return  # another rank has said so
+    limit = samples // 2
+    change(job, micro_batch_limits={**limits, kind: limit})
+    why = message("batch_refused", kind=kind, samples=samples, limit=limit)
+    record(job, Why(Reason.OUT_OF_MEMORY, why, "executor"))
 
 
 def _store_points(job: Job, told: Iterable[protocol.StepTimes], at: datetime) -> None:

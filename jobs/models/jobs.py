@@ -280,6 +280,8 @@ class JobRun(models.Model):
     completed_attempt = models.PositiveIntegerField(default=0)
     #: Attempts that were lost in a row without a completed step.
     fruitless_starts = models.PositiveIntegerField(default=0)
+    #: Kind of GPU -> samples of a micro-batch that fit its memory at most, where the batch adapts: more did not.
+    micro_batch_limits = models.JSONField(default=dict)
     #: While PREEMPTING: until when it may stop by itself, after a step and with a checkpoint. None: it is ended.
     halt_until = models.DateTimeField(null=True, blank=True)
     #: `jobs.control.outcome.Failure` of the newest attempt that an error of the script ended, or {}.

@@ -26,7 +26,8 @@ __all__ = [
     "oom_kills",
 ]
 
-#: In the rank's log folder: why its script ended, as `{"kind", "message", "traceback", "step", "rank"}`.
+#: In the rank's log folder: why its script ended, as `{"kind", "message", "traceback", "step", "rank"}`, and where the
+#: batch adapts `"micro_batch": {"kind", "samples"}`: kind of GPU, samples that it computed at once.
 ERROR_FILE = "error.json"
 #: In the rank's log folder: the stacks at a crash.
 FATAL_FILE = "fatal"

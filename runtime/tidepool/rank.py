@@ -38,6 +38,7 @@ __all__ = [
     "could_train",
     "inherited_environment",
     "is_first",
+    "note_micro_batch",
     "note_rank",
     "note_step",
     "run_rank",
@@ -56,6 +57,8 @@ _ends: list[BaseException] = []
 _links: list[socket.socket] = []
 #: Steps that are completed; None: no training has begun here.
 _step: int | None = None
+#: Kind of GPU and samples of the largest micro-batch of the step under way, where the batch adapts.
+_micro_batch: tuple[str, int] | None = None
 #: Of a script with a session, in its present group.
 _rank: int | None = None
 #: Added to the niceness of ranks on virtual GPUs. They train on the processors that the control plane of a small
@@ -303,7 +306,8 @@ def _file(frames: TracebackType) -> str:
 
 def _record_error(log_dir: Path, kind: str, message: str, text: str) -> None:
     error = {"kind": kind, "message": message, "traceback": text, "step": _step, "rank": _number()}
-    replace_file(log_dir / ERROR_FILE, json.dumps(error))
+    batch = {} if _micro_batch is None else {"micro_batch": dict(zip(("kind", "samples"), _micro_batch, strict=True))}
+    replace_file(log_dir / ERROR_FILE, json.dumps({**error, **batch}))
 
 
 def _flush() -> None:
@@ -316,6 +320,12 @@ def could_train() -> None:
     """Tell the shim that this rank's script has come as far as the training; again without effect."""
     while _links:
         _links.pop().send(READY)
+
+
+def note_micro_batch(kind: str, samples: int) -> None:
+    """Of a batch that adapts: what this rank computes at once now. The record of its end says so."""
+    global _micro_batch
+    _micro_batch = kind, samples
 
 
 def note_step(step: int) -> None:

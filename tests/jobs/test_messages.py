@@ -192,10 +192,14 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         {"why": "step_seconds is nan"},
         "How long its steps take is not recorded any more: step_seconds is nan. The training goes on.",
     ),
+    "batch_refused": (
+        {"kind": "A100", "samples": 64, "limit": 32},
+        "A micro-batch of 64 samples does not fit into the memory of A100: from its next start on it computes at most "
+        "32 of them at once.",
+    ),
     "batch_pinned": (
         {"batch_size": 64},
-        "The loss has risen since the batch grew: from now on it stays at the 64 samples that it was submitted with. "
-        "The training goes on.",
+        "The loss has risen since the batch grew: it stays at the 64 samples of its submission.",
     ),
     "halted": (
         {"step": 3},

@@ -194,3 +194,19 @@ def test_a_training_may_decline(make_lab: Callable[..., Lab]) -> None:
     lab.wait_for_the_end()
     assert [record["samples"] for record in lab.steps()] == [8] * 200
     assert not any("batch_size" in record for record in lab.steps())
+
+
+def test_more_than_fits_is_told_and_the_next_attempt_computes_less_at_once(make_lab: Callable[..., Lab]) -> None:
+    arguments = ["--samples", "4000", "--step-seconds", "0.01", "--fits", "20"]
+    first = make_lab("adaptive.py", arguments=arguments)
+    first.size(1)
+    [end] = wait_until(lambda: [*first.exits().values()], first.story)
+    assert (end["by_script"], end["error"]["kind"]) == (True, "OutOfMemoryError")
+    told = end["error"]["micro_batch"]
+    assert (told["kind"], 20 < told["samples"] <= 32) == ("virtual GPU (CPU)", True)
+
+    second = make_lab("adaptive.py", arguments=arguments, micro_batch_limits={told["kind"]: told["samples"] // 2})
+    second.size(1)
+    second.wait_for_the_end()
+    assert second.journal("finished")
+    assert max(record["batch_size"] for record in second.steps()) > 20, "in more micro-batches"

@@ -17,15 +17,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import repeat
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
 
 from tidepool.goodput.model import Bounds, Size
 from tidepool.protocol import AdaptedBatch, StepTimes
+from tidepool.rank import note_micro_batch
 from tidepool.torch.data import Part
 from tidepool.torch.noise import MOST_GROUPS, Averages, Lengths, estimate
-from tidepool.torch.profile import TimesOfSteps
+from tidepool.torch.profile import TimesOfSteps, device_kind
 from tidepool.torch.reducer import CONTROL_SIZE, Bucket, Reducer
 from tidepool.torch.scaling import RULES, Moment, Rule, chosen_rule, factor
 from tidepool.torch.state import Choice
@@ -84,9 +86,11 @@ class Adaptive:
         if any(wrong.values()):
             raise ValueError("; ".join(sentence for sentence, is_so in wrong.items() if is_so))
 
-    def bounds(self, batch_size: int, rank_batch_size: int | None) -> Bounds:
+    def bounds(self, batch_size: int, rank_batch_size: int | None, limit: int | None = None) -> Bounds:
+        """limit: samples of a micro-batch that fit the memory at most, as has been found out."""
         low, high = self.rank_bounds or (1, rank_batch_size or batch_size)
-        return Bounds(batch_size, self.max_batch_size, low, high, self.accumulation)
+        high = min(high, limit or high)
+        return Bounds(batch_size, self.max_batch_size, min(low, high), high, self.accumulation)
 
 
 class Chooser(Protocol):
@@ -117,8 +121,10 @@ class Adaptation:
         optimizers: Mapping[str, torch.optim.Optimizer],
         scaler: torch.amp.GradScaler | None,
         chooser: Chooser,
+        kind: str,
     ) -> None:
         self._chooser = chooser
+        self._kind = kind
         self.bounds = bounds
         self._rule = chosen_rule(adaptive.rule, optimizers)
         self._warm_up_steps = adaptive.warm_up_steps
@@ -153,7 +159,9 @@ class Adaptation:
     def begin(self, number: int, samples: int, own: list[Part], reducer: Reducer, *, is_alone: bool) -> None:
         """A step begins, of so many samples. own: this rank's parts of it. is_alone: no other rank computes."""
         ready = self._lengths.is_ready(number)
-        count = sum(last - first for part in own for first, last in part.pieces)
+        pieces = [last - first for part in own for first, last in part.pieces]
+        note_micro_batch(self._kind, max(pieces, default=0))
+        count = sum(pieces)
         self._meter = _Meter(self._lengths, samples, count, is_alone) if ready else None
         reducer.on_launch = partial(self._launch, reducer) if ready else None
 
@@ -320,10 +328,12 @@ def adaptation_of(
     virtual_ranks: int | None,
     optimizers: Mapping[str, torch.optim.Optimizer],
     scaler: torch.amp.GradScaler | None,
+    limits: Mapping[str, int] = MappingProxyType({}),
 ) -> Adaptation:
-    """Raises ValueError for what cannot be adapted so."""
+    """limits: as `LaunchSpec.micro_batch_limits`. Raises ValueError for what cannot be adapted so."""
     from tidepool.torch.batch import Chooser as BestChooser  # scipy, which no other training needs
 
     adaptive.check(batch_size, virtual_ranks)
-    bounds = adaptive.bounds(batch_size, rank_batch_size)
-    return Adaptation(adaptive, bounds, optimizers, scaler, BestChooser(bounds, adaptive.every_seconds))
+    kind = device_kind(next(iter(optimizers.values())).param_groups[0]["params"][0].device)
+    bounds = adaptive.bounds(batch_size, rank_batch_size, limits.get(kind))
+    return Adaptation(adaptive, bounds, optimizers, scaler, BestChooser(bounds, adaptive.every_seconds), kind)

@@ -121,7 +121,8 @@ class Session:
         self._metrics = MetricsFile(self.folder)
         of_whom = self.virtual_ranks, self.optimizers, scaler
         adapts = adaptive if launch is None or launch.adaptive != "off" else None
-        self.adaptation = adaptation_of(adapts, size, rank_batch_size, *of_whom) if adapts else None
+        limits = launch.micro_batch_limits if launch else {}
+        self.adaptation = adaptation_of(adapts, size, rank_batch_size, *of_whom, limits) if adapts else None
         state = self._set_up_steps(scaler, before_update, after_update, dict(registered or {}))
         self._transitions = Transitions(self.context, state)
         how = self.virtual_ranks, rank_batch_size, self.adaptation

@@ -13,6 +13,7 @@ UNSEEN = RankEnd("a")
 ERROR = {"kind": "ValueError", "message": "bad shape", "traceback": "Traceback ..."}
 BROKEN = RankEnd("b", code=1, error=ERROR)
 MEMORY = RankEnd("b", code=1, error={"kind": "OutOfMemoryError", "message": "CUDA out of memory", "traceback": ""})
+TOO_LARGE = replace(MEMORY, error={**(MEMORY.error or {}), "micro_batch": {"kind": "A", "samples": 32}})
 EXIT_3 = RankEnd("b", code=3)
 CRASHED = RankEnd("b", signal=11, by_script=True, error={"kind": "SIGSEGV", "message": "crashed", "traceback": ""})
 NO_MEMORY = RankEnd("b", signal=9, by_script=True, error={"kind": "OutOfMemory", "message": "killed", "traceback": ""})
@@ -56,6 +57,18 @@ CASES = {
     "one failed, the other was killed": ({"ends": (KILLED, BROKEN)}, RESTART),
     "all failed": ({"ends": (BROKEN, BROKEN)}, RESTART),
     "a crash": ({"ends": (CRASHED,)}, RESTART),
+    "out of memory twice, and half of the batch may fit": (
+        {"given_up": TOO_LARGE, "step": 7},
+        (JobState.PENDING, Reason.OUT_OF_MEMORY),
+    ),
+    "half of the batch did not fit either": (
+        {
+            "ends": (TOO_LARGE,),
+            "step": 7,
+            "previous": Failure(key="OutOfMemoryError: # (1, None) at 64 samples", step=7),
+        },
+        (JobState.PENDING, Reason.OUT_OF_MEMORY),
+    ),
     "out of memory": ({"ends": (MEMORY,)}, (JobState.PENDING, Reason.OUT_OF_MEMORY)),
     "killed for want of memory": ({"ends": (NO_MEMORY,)}, (JobState.PENDING, Reason.OUT_OF_MEMORY)),
     "out of memory again": (

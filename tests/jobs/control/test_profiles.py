@@ -7,6 +7,8 @@ from django.utils import timezone
 from tidepool.goodput.model import Bounds, NoiseScale
 
 from jobs.control import profiles
+from jobs.control.dispatch import launch_spec
+from jobs.control.outcome import too_large
 from jobs.control.snapshots import snapshot
 from jobs.messages import text_of
 from jobs.models import InstanceGroup, Job, JobProfile, JobRun, SlotClaim
@@ -104,6 +106,28 @@ def test_a_loss_that_rose_is_an_event_once(cluster: Cluster, job: Job) -> None:
         tell(cluster, job, adapted=ADAPTED | {"pinned": True})
     event = job.events.get(reason=Reason.BATCH_PINNED)
     assert "stays at the 64 samples" in text_of(event.detail)
+
+
+def test_a_micro_batch_without_memory_is_halved_for_the_next_attempt(cluster: Cluster, job: Job) -> None:
+    job.refresh_from_db()
+    host = cluster.hosts[job.run.lead_host]
+    for slot, samples in zip([*host.ranks], (44, 43), strict=True):
+        told = {"kind": "A", "samples": samples}
+        error = {"kind": "OutOfMemoryError", "message": "CUDA out of memory", "traceback": "", "micro_batch": told}
+        host.end(slot, code=1, error=error)
+    cluster.report()
+    job.refresh_from_db()
+    assert launch_spec(job).micro_batch_limits == {"A": 22}
+    [said] = [event.text for event in job.events.filter(reason=Reason.OUT_OF_MEMORY) if "at once" in event.text]
+    assert "44 samples does not fit into the memory of A" in said
+
+
+@pytest.mark.parametrize(
+    "told", [None, 7, {}, {"kind": "A"}, {"kind": "", "samples": 8}, {"kind": "A", "samples": 1e300}]
+)
+def test_a_lack_of_memory_that_names_no_batch_halves_nothing(told: Any) -> None:
+    assert too_large({"kind": "OutOfMemoryError", "message": "", "micro_batch": told}) is None
+    assert too_large({"kind": "ValueError", "message": "", "micro_batch": {"kind": "A", "samples": 8}}) is None
 
 
 def test_ranks_on_several_kinds_of_gpu_tell_nothing_of_one(cluster: Cluster, job: Job) -> None:

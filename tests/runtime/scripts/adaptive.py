@@ -10,6 +10,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=2)
 parser.add_argument("--samples", type=int, default=1600)
 parser.add_argument("--step-seconds", type=float, default=0.0)
+parser.add_argument("--fits", type=int, default=64, help="samples of a micro-batch that the memory has room for")
 options = parser.parse_args()
 
 torch.manual_seed(3)
@@ -29,5 +30,7 @@ session = Session(
 for _ in session.epochs(options.epochs):
     for step in session.steps(torch.utils.data.TensorDataset(inputs, labels)):
         for batch, wanted in step:
+            if len(batch) > options.fits:
+                raise torch.cuda.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {len(batch)} MiB.")
             step.backward(torch.nn.functional.cross_entropy(model(batch), wanted))
         time.sleep(options.step_seconds)
