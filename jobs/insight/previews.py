@@ -31,6 +31,7 @@ _MAX_NAMED = 3
 #: A span whose ends lie closer together is one moment.
 _CLOSE = 1.15
 _AT_ONCE_SECONDS = 1.0
+_OVER_ITS_LIMIT = "It stops at once and is held back: it has held GPUs for longer than that."
 #: Of a training that has been submitted.
 _NOTHING_MISSING: Mapping[str, Any] = {"missing": [], "missing_text": ""}
 
@@ -59,10 +60,12 @@ def preview_change(job: Job, wanted: JobChange, user: User) -> dict[str, Any]:
     without = snapshot(now)
     if job.state not in ACTIVE or all(view.id != job.pk for view in without.jobs):
         return _not_now(job)
+    ends_at = None
     if "max_seconds" in changes:
         ends_at = limit_end(job, limit := changes.pop("max_seconds"))
         changes |= {"lasts": limit, "ends_at": ends_at and ends_at.timestamp()}
-    return _answer(without, with_changes(without, job.pk, **changes), job.pk, {}, user, now)
+    answer = _answer(without, with_changes(without, job.pk, **changes), job.pk, {}, user, now)
+    return answer | {"end_text": _OVER_ITS_LIMIT} if ends_at is not None and ends_at <= now else answer
 
 
 def _view(checked: Checked, without: Snapshot, now: datetime) -> JobView:

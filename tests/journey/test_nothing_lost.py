@@ -39,10 +39,15 @@ def observer(stack: RunningStack) -> Iterator[Observer]:
 
 
 @pytest.fixture(scope="module")
-def both(stack: RunningStack, observer: Observer) -> Iterator[tuple[Training, Training]]:
-    """A training that had 1, 8, 4, 8, 2, 3 and 8 GPUs, and the one in exactness `bitwise` that it shared them with."""
+def recorder(stack: RunningStack) -> None:
     with stack.api() as api:
         register_recorder(stack, api)
+
+
+@pytest.fixture(scope="module")
+def both(stack: RunningStack, observer: Observer, recorder: None) -> Iterator[tuple[Training, Training]]:
+    """A training that had 1, 8, 4, 8, 2, 3 and 8 GPUs, and the one in exactness `bitwise` that it shared them with."""
+    with stack.api() as api:
         hurry = stack.home / "hurry"
         options = {"step-seconds": 0.1, "hurry": str(hurry), "checkpoint-every": 9}
         training = Training(api, stack.home, "resized", epochs=EPOCHS, **options)
@@ -121,18 +126,27 @@ def test_bitwise_has_the_very_bits_of_one_rank(exact: Training, digits: Path, tm
     assert any("running_mean" in name for name in found)
 
 
-def test_a_training_that_was_suspended_goes_on_after_exactly_that_step(
-    stack: RunningStack, resized: Training, digits: Path
+@pytest.mark.parametrize("held_by", ["its owner", pytest.param("its limit", marks=pytest.mark.long)])
+def test_a_training_that_is_held_back_goes_on_after_exactly_that_step(
+    stack: RunningStack, recorder: None, digits: Path, held_by: str
 ) -> None:
     samples = len(np.load(digits / "train.npz")["labels"])
+    hurry, is_limited = stack.home / f"hurry after {held_by}", held_by == "its limit"
     with stack.api() as api:
-        training = Training(api, stack.home, "held", max_slots=3, epochs=2, **{"step-seconds": 0.2})
+        options = {"step-seconds": 0.5 if is_limited else 0.2, "hurry": str(hurry)}
+        training = Training(api, stack.home, f"held by {held_by}", max_slots=3, epochs=2, **options)
         wait_until(lambda: training.steps >= 2, "its first steps")
-        api.post(f"jobs/{training.id}/suspend/").raise_for_status()
+        if is_limited:
+            training.change(max_seconds=10)
+        else:
+            api.post(f"jobs/{training.id}/suspend/").raise_for_status()
         wait_until(lambda: training.now["state"] == "SUSPENDED", lambda: f"SUSPENDED; it is {training.now}")
+        assert training.now["reason"]["code"] == ("TIME_LIMIT" if is_limited else "SUSPENDED_BY_USER")
         [halted] = [line["data"]["step"] for line in training.lines("plans.jsonl") if line["kind"] == "halted"]
         [point] = api.get(f"jobs/{training.id}/checkpoints/").json()["results"]
         assert (point["step"], training.now["slots"]) == (halted, 0)
+        training.change(max_seconds=None)
+        hurry.touch()
         api.post(f"jobs/{training.id}/resume/").raise_for_status()
         training.wait_for_the_end()
         texts = [event["reason"]["text"] for event in api.get(f"jobs/{training.id}/events/").json()["results"]]

@@ -84,7 +84,7 @@ _NO_SPEED_OVER = "It did not measure any sample, so there is no speed to draw."
 def job_detail(request: HttpRequest, job_id: int) -> HttpResponse:
     """Show the job; `?file=` shows another file of its code than the entry point."""
     job = job_or_404(request.user, job_id)
-    return _job_page(request, job, ChangeForm(initial={"priority": job.priority, "max_slots": job.max_slots}))
+    return _job_page(request, job, ChangeForm(initial={name: getattr(job, name) for name in ChangeForm.base_fields}))
 
 
 @require_safe

@@ -158,3 +158,13 @@ def _field_of(option: Option) -> forms.Field:
 class ChangeForm(forms.Form):
     priority = forms.IntegerField(help_text=f"1 to {MAX_PRIORITY}.")
     max_slots = forms.IntegerField(label="At most")
+    max_seconds = forms.IntegerField(
+        label=OPTIONS["max_seconds"].label,
+        required=False,
+        help_text="From each start, the present one too. Empty: without limit.",
+    )
+
+    def clean_max_seconds(self) -> int | None:
+        """0, which is no limit, where the field is empty; None, which changes nothing, where it is not sent at all."""
+        seconds: int | None = self.cleaned_data["max_seconds"]
+        return 0 if seconds is None and "max_seconds" in self.data else seconds

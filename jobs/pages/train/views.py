@@ -132,7 +132,7 @@ def job_undo(request: HttpRequest, job_id: int) -> HttpResponse:
 
 def say_changed(request: HttpRequest, job: Job, events: Sequence[JobEvent]) -> None:
     if not events:
-        say(request, "Nothing was changed: these are its priority and its GPUs already.")
+        say(request, "Nothing was changed: these are its priority, its GPUs and its time limit already.")
         return
     undo = Undo(reverse("jobs:undo", args=[job.pk]), {"events": " ".join(str(event.seq) for event in events)})
     say(request, "Changed: the scheduler decides again at once.", undo=undo)

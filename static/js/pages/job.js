@@ -151,14 +151,16 @@ function scrollToTab() {
   if (isOpened) root.querySelector(".job-tabs").scrollIntoView({ block: "start" });
 }
 
-// --- The change of its priority and GPUs: says what it would do before it is saved ---
+// --- The change of its priority and limits: says what it would do before it is saved ---
 
 const form = root.querySelector("form.change-form");
 const panel = form.querySelector("[data-when-changed]");
 const before = new FormData(form);
 watchPreview(form, panel);
 form.addEventListener("input", () => {
-  panel.hidden = ["priority", "max_slots"].every((name) => form.elements.namedItem(name).value === before.get(name));
+  panel.hidden = ["priority", "max_slots", "max_seconds"].every(
+    (name) => form.elements.namedItem(name).value === before.get(name),
+  );
 });
 
 tell("showState", page.state, page.state);

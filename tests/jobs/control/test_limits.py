@@ -4,11 +4,12 @@ from datetime import timedelta
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from jobs import actions
 from jobs.control.limits import enforce_limits
 from jobs.control.snapshots import snapshot
-from jobs.models import Job
+from jobs.models import Job, SlotClaim
 from jobs.states import JobState, Reason
 from models_registry.models import RegisteredModelVersion
 from tests.jobs.cluster import Cluster
@@ -142,6 +143,16 @@ def test_its_owner_changes_it_while_it_runs(job: Job, alice_client: Client) -> N
     ]
     actions.undo_changes(job.pk, [events[-1].seq], "alice")
     assert (fresh(job).max_seconds, fresh(job).run.ends_at) == (2 * LIMIT, longer.run.ends_at)
+
+
+def test_a_preview_says_that_it_has_held_gpus_for_longer(job: Job, alice_client: Client) -> None:
+    SlotClaim.objects.filter(job=job).update(claimed_at=timezone.now() - timedelta(hours=1))
+    said = {
+        limit: alice_client.post(f"/api/v1/jobs/{job.pk}/preview/", {"max_seconds": limit}).json()["end_text"]
+        for limit in (60, 7200)
+    }
+    assert "It stops at once" in said[60]
+    assert "It stops at once" not in said[7200]
 
 
 def test_a_limit_that_is_too_short_is_refused(job: Job, alice_client: Client) -> None:

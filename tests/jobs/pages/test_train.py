@@ -69,6 +69,27 @@ def test_a_change_of_both_is_undone_as_one(scene: Scene, alices: Client) -> None
     assert (job.priority, job.max_slots) == (5000, 8)
 
 
+def test_a_time_limit_is_set_and_taken_off_beside_the_others(scene: Scene, alices: Client) -> None:
+    job, address = scene.first, f"/jobs/{scene.first.pk}/change/"
+    values = {"priority": job.priority, "max_slots": job.max_slots}
+
+    def limit_after(**given: object) -> int | None:
+        assert alices.post(address, {**values, **given}).status_code == 302
+        job.refresh_from_db()
+        return job.max_seconds
+
+    assert limit_after(max_seconds=3600) == 3600
+    page = alices.get(f"/jobs/{job.pk}/")
+    assert (page.context["form"]["max_seconds"].value(), "Undo: time limit none" in page.content.decode()) == (
+        3600,
+        True,
+    )
+    assert limit_after() == 3600, "who does not send the field leaves it"
+    assert limit_after(max_seconds="") is None
+    answer = alices.post(f"{address}preview/", {**values, "max_seconds": 5}).json()
+    assert list(answer["errors"]) == ["max_seconds"]
+
+
 def test_an_undo_that_comes_too_late_undoes_nothing(scene: Scene, alices: Client, carols: Client) -> None:
     job = scene.first
     alices.post(f"/jobs/{job.pk}/change/", {"priority": 9000, "max_slots": 6})
