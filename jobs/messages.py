@@ -165,7 +165,8 @@ def _pinned(params: Params) -> str:
 def _reclaimed(params: Params) -> str:
     why = _group(params) if "group_room" in params else "others of its group's GPUs are free for it"
     if "group_room" not in params or "group_weight" in params:
-        why = f"other groups are entitled to them; {why}"
+        them = "it" if params["before"] == 1 else "them"
+        why = f"other groups are entitled to {them}; {why}"
     return f"Stops for now and gives back {gpus(params['before'])}: {why}{_lost(params)}."
 
 
@@ -220,14 +221,15 @@ def _from(params: Params) -> str:
 
 def _held_back_for(params: Params) -> str:
     first, kept = label(params["first"]), gpus(params["reserved"])
-    return f"Waits: {first} came first and needs {kept} at once, which are kept for it{_from(params)}."
+    return f"Waits: {first} comes first and needs {kept} at once, which are kept for it{_from(params)}."
 
 
 def _gave_way(params: Params) -> str:
     [first] = params["others"]
+    they = "it is" if params["before"] == 1 else "they are"
     return (
-        f"Stops for now and gives back {gpus(params['before'])}: they are reserved for {label(first)}, which came "
-        f"first and needs {gpus(first['min_slots'])}."
+        f"Stops for now and gives back {gpus(params['before'])}: {they} reserved for {label(first)}, which comes first "
+        f"and needs {gpus(first['min_slots'])}."
     )
 
 

@@ -351,7 +351,7 @@ def _lost(pool: Pool, me: JobView, slots: int) -> Params:
 
 
 def _held_back(summary: GroupSummary, job: int) -> Explanation:
-    """A job that came first, of any group, has a reservation of what they share."""
+    """A job that comes first, of any group, has a reservation of what they share."""
     reservation, me = summary.decision.shared_reservation, summary.views[job]
     assert reservation is not None
     first = summary.views[reservation.job]

@@ -72,7 +72,7 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "reclaimed": (
         {"before": 1, "continues": False, "loses_minutes": 9},
-        "Stops for now and gives back 1 GPU: other groups are entitled to them; others of its group's GPUs are free "
+        "Stops for now and gives back 1 GPU: other groups are entitled to it; others of its group's GPUs are free "
         "for it; it will begin again from nothing, unless its script saves now.",
     ),
     "stopped_by_priority": (
@@ -82,12 +82,12 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "gave_way": (
         {"before": 2, "priority": 7000, "others": [OTHER]},
-        "Stops for now and gives back 2 GPUs: they are reserved for T2, which came first and needs "
+        "Stops for now and gives back 2 GPUs: they are reserved for T2, which comes first and needs "
         f"{OTHER['min_slots']} GPU{'s' * (OTHER['min_slots'] > 1)}.",
     ),
     "held_back_for": (
         {"min_slots": 1, "reserved": 6, "reserved_at": 0, "first": OTHER},
-        "Waits: T2 came first and needs 6 GPUs at once, which are kept for it from 01 Jan 00:00 UTC at the latest.",
+        "Waits: T2 comes first and needs 6 GPUs at once, which are kept for it from 01 Jan 00:00 UTC at the latest.",
     ),
     "closed": (
         {"group": "vision"},
