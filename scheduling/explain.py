@@ -305,7 +305,7 @@ def _counted(case: _Case) -> Params:
 def _floor(case: _Case) -> _Rule:
     """It has more than its priority alone would give it, and cannot have less."""
     demand, figures = case.demand, {**_counted(case), "floor": case.mine}
-    if case.mine == demand.limit != demand.held:
+    if demand.limit is not None and case.mine == demand.limit < demand.held:
         return "limited", figures
     if case.mine < demand.min_slots:
         return "below_minimum", figures
@@ -448,8 +448,11 @@ def _reserved(case: _Case) -> Params:
     reservation = case.decision.reservation
     if reservation is None or reservation.job != case.demand.id or reservation.at is None:
         return {}
-    hosts = sorted({ref.host for ref in reserved_slots(case.decision, case.summary.placed)})
-    return {"reserved": reservation.slots, "reserved_at": ceil(reservation.at), "reserved_hosts": hosts}
+    figures = {"reserved": reservation.slots, "reserved_at": ceil(reservation.at)}
+    known = reserved_slots(case.decision, case.summary.placed)
+    return figures | (
+        {"reserved_hosts": sorted({ref.host for ref in known})} if len(known) == reservation.slots else {}
+    )
 
 
 def _givers(case: _Case) -> Params:

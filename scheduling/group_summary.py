@@ -108,8 +108,10 @@ def _firm(decision: Decision) -> dict[int, int]:
 
 def _first_waiting(decision: Decision) -> dict[int, tuple[int, Demand]]:
     first: dict[int, tuple[int, Demand]] = {}
+    is_priority = decision.pool.group.policy == "priority"
     for place, demand in enumerate(decision.demands):
-        if not demand.running and demand.id not in decision.shares and demand.min_slots <= decision.capacity:
+        waits = demand.id not in decision.shares and (not demand.running or is_priority)  # it is stopped, else
+        if waits and demand.min_slots <= decision.capacity:
             first.setdefault(_line(decision, demand), (place, demand))
     return first
 

@@ -181,11 +181,12 @@ def _serve(
     for demand in line:
         if reservation is not None and (not spare or spoken is None):
             break
-        if demand.running and (reservation is not None or demand.id not in given):
+        is_stopped = demand.running and demand.id not in given
+        if demand.running and reservation is not None:
             continue  # it keeps what it has, or is being stopped
         has = result.get(demand.id, 0)
         gets = has + min(demand.max_slots - has, spare)
-        if not demand.running and gets < demand.min_slots:
+        if is_stopped or (not demand.running and gets < demand.min_slots):  # who is stopped waits again in its place
             if reservation is None and demand.min_slots <= capacity:
                 own = _spoken(line, result, demand, now)
                 reservation = reserve(demand.id, demand.min_slots, chain(spoken or (), own), capacity)

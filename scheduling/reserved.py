@@ -5,6 +5,7 @@ from itertools import chain, islice
 
 from scheduling.decision import Decision, gives_way
 from scheduling.placement import Placed
+from scheduling.policies import Demand
 from scheduling.snapshot import SlotRef
 
 __all__ = ["reserved_slots"]
@@ -32,10 +33,18 @@ def _ending(decision: Decision, placed: Mapping[int, Placed], at: float) -> Iter
 
 
 def _shrinking(decision: Decision, placed: Mapping[int, Placed], at: float) -> Iterator[SlotRef]:
-    """Of the others what they have beyond their least, of the last in line before others; all of who gives way."""
+    """Of the others what they have beyond their least, of the last in line before others; all of who is stopped."""
     for demand in reversed(decision.demands):
         slots, ends_at = placed[demand.id], demand.ends(decision.pool.at)
         if slots.target and (ends_at is None or ends_at > at):
-            stays = 0 if gives_way(decision, demand) else demand.min_slots
+            stays = 0 if gives_way(decision, demand) or _is_below(decision, demand) else demand.min_slots
             yield from (slots.kept + slots.claim)[stays:]
             yield from slots.vacate
+
+
+def _is_below(decision: Decision, demand: Demand) -> bool:
+    """Whether the first in line takes what this one has, because of its priority."""
+    group, reservation = decision.pool.group, decision.reservation
+    if group.policy != "priority" or not group.preemption or demand.protected or reservation is None:
+        return False
+    return demand.priority < next(one.priority for one in decision.demands if one.id == reservation.job)

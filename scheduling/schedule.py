@@ -131,7 +131,9 @@ def _line(decision: Decision, found: Mapping[int, Placed], job: int, reason: Exp
         reason=reason,
         gives_way_to=placed.gives_way_to,
         above_part=placed.above_part,
-        reserved=reserved_slots(decision, found) if reservation and reservation.job == job else (),
+        reserved=reserved_slots(decision, found)
+        if reservation and reservation.job == job and not placed.preempt
+        else (),
         batch=_batch(decision, job, placed.target),
     )
 

@@ -10,6 +10,7 @@ import pytest
 from scheduling.division import WAITED_SECONDS
 from scheduling.forecast import Work, informed
 from scheduling.plan import PlanReason
+from scheduling.schedule import schedule
 from scheduling.snapshot import GroupView, JobView, SlotRef, Snapshot
 from tests.scheduling.checks import check_plan
 from tests.scheduling.cluster import Policy, SimulatedCluster, group, hold, job, lines, running, slots, text_for
@@ -68,6 +69,13 @@ def test_the_reservation_says_which_slots_and_when() -> None:
     params = line.reason.params
     assert (params["reserved"], params["reserved_at"], params["reserved_hosts"]) == (6, NOW + 100, ["h1", "h2"])
     assert text_for(line).endswith("6 GPUs on h1 and h2 are reserved for it from 01 Jan 00:18 UTC at the latest.")
+
+
+def test_a_reservation_counts_what_lower_priorities_start_on_until_then() -> None:
+    held = hold(slots(6), {"h1:0-2": 1})
+    jobs = (running(fixed(1, 3, priority=9000, ends_at=NOW + 100)), fixed(2, 6), fixed(3, 2, priority=1000))
+    plan = lines(schedule(Snapshot(NOW, (group("priority"),), held, jobs)))
+    assert (len(plan[3].claim), len(plan[2].reserved), plan[2].reason.params["reserved_hosts"]) == (2, 6, ["h1"])
 
 
 def test_nothing_is_said_of_a_reservation_that_nobody_knows_the_time_of() -> None:

@@ -121,11 +121,11 @@ PRIORITY: Table = [
         {1: 5},
     ),
     (
-        "one that is stopped ends nobody's growth",
+        "nobody grows behind one that is stopped and waits again",
         [asks(1, 9000, least=5, most=5), asks(2, least=4, most=4, held=4), asks(3, most=3, held=1)],
         8,
         True,
-        {1: 5, 3: 3},
+        {1: 5, 3: 1},
     ),
     (
         "of equals the protected one stays",

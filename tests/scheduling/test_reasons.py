@@ -118,6 +118,18 @@ def test_a_protected_job_keeps_more_than_its_group_is_entitled_to() -> None:
     assert text_for(line) == "1 of 1 GPU: kept, as its group stops no training in its first 60 s."
 
 
+def test_who_is_raised_to_its_minimum_while_its_group_gives_back_keeps_nothing() -> None:
+    """T1 has 1 GPU and needs 2: it had nothing to keep 2 of."""
+    held = hold(slots(4, 4), {"h1:0": 1, "h1:1-3": 2, "h2:0-2": 2, "h2:3": 3})
+    groups = (group(name="a", quota=4), group(name="b", quota=4, preemption=False))
+    jobs = (running(job(1, 1, group="b", least=2)), running(job(2, group="b")), running(job(3, group="a")))
+    snapshot = Snapshot(0.0, groups, held, jobs)
+    plan = schedule(snapshot)
+    check_reasons(snapshot, plan)
+    assert lines(plan)[1].target == 2
+    assert "keeps 2 of the 1" not in text_for(lines(plan)[1])
+
+
 # --- arithmetic ------------------------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ from scheduling.plan import PlanReason
 from scheduling.policies import to_stop
 from scheduling.schedule import schedule
 from scheduling.snapshot import JobView, Snapshot
-from tests.scheduling.cluster import SimulatedCluster, group, hold, job, lines, running, slots, targets
+from tests.scheduling.cluster import SimulatedCluster, group, hold, job, lines, running, slots, targets, text_for
 from tests.scheduling.test_policies import asks
 
 NOW = 1000.0
@@ -124,3 +124,20 @@ def test_stops_are_needed_and_spare_who_cannot_continue() -> None:
                 if other.continues >= mine.continues and other.loses < mine.loses and other.least >= mine.least
             ]
             assert not cheaper, f"seed {seed}: {one} is stopped"
+
+
+def test_nobody_starts_behind_who_is_stopped_on_what_that_one_waits_for() -> None:
+    """T1 has to leave 4 GPUs for T2, which needs 3 until second 100: T3 is not to start on what is left."""
+    jobs = (
+        running(job(1, 1000, least=4, most=4, elastic=False)),
+        job(2, 9000, least=3, most=3, elastic=False, lasts=100.0),
+        job(3, 1000, least=3, most=3, elastic=False),
+    )
+    cluster = SimulatedCluster(Snapshot(0.0, (group("priority"),), hold(slots(6), {"h1:0-3": 1}), jobs))
+    plan = lines(cluster.cycle())
+    assert (plan[1].preempt, plan[2].target, plan[3].target) == (True, 3, 0)
+    assert text_for(plan[3]) == "Waits behind T1, which came first and needs 4 GPUs."
+    cluster.settle()
+    cluster.end(2)
+    cluster.settle()
+    assert (len(cluster.held(1)), len(cluster.held(3))) == (4, 0)
