@@ -31,7 +31,10 @@ _MAX_NAMED = 3
 #: A span whose ends lie closer together is one moment.
 _CLOSE = 1.15
 _AT_ONCE_SECONDS = 1.0
-_OVER_ITS_LIMIT = "It stops at once and is held back: it has held GPUs for longer than that."
+_OVER_ITS_LIMIT = {
+    "start_text": "Resumed, it may hold GPUs for as long again.",
+    "end_text": "It stops at once and is held back: it has held GPUs for longer than that.",
+}
 #: Of a training that has been submitted.
 _NOTHING_MISSING: Mapping[str, Any] = {"missing": [], "missing_text": ""}
 
@@ -65,7 +68,7 @@ def preview_change(job: Job, wanted: JobChange, user: User) -> dict[str, Any]:
         ends_at = limit_end(job, limit := changes.pop("max_seconds"))
         changes |= {"lasts": limit, "ends_at": ends_at and ends_at.timestamp()}
     answer = _answer(without, with_changes(without, job.pk, **changes), job.pk, {}, user, now)
-    return answer | {"end_text": _OVER_ITS_LIMIT} if ends_at is not None and ends_at <= now else answer
+    return answer | _OVER_ITS_LIMIT if ends_at is not None and ends_at <= now else answer
 
 
 def _view(checked: Checked, without: Snapshot, now: datetime) -> JobView:
