@@ -158,9 +158,7 @@ const panel = form.querySelector("[data-when-changed]");
 const before = new FormData(form);
 watchPreview(form, panel);
 form.addEventListener("input", () => {
-  panel.hidden = ["priority", "max_slots", "max_seconds"].every(
-    (name) => form.elements.namedItem(name).value === before.get(name),
-  );
+  panel.hidden = ["priority", "max_slots", "max_seconds"].every((name) => form.elements.namedItem(name).value === before.get(name));
 });
 
 tell("showState", page.state, page.state);
