@@ -390,11 +390,11 @@ SENTENCES: dict[str, str | Callable[[Params], str]] = {
     "goodput": _share(_goodput),
     "knee": _share("more would make it at most {least_gain} % faster"),
     "measured_on": _share("it was measured on {measured} at most, and is offered four times as many"),
+    "whole_hosts": _share("beyond the {host} of a host it is offered whole hosts"),
     "unmeasured": _share("nothing was measured yet of how fast it is on more"),
     "ahead": _share(_ahead),
     "protected": _share("kept, as its group stops no training in its first {minimum_run_seconds} s"),
     "pinned": _pinned,
-    # Of a plan, without slots.
     "reclaimed": _reclaimed,
     "stopped_by_priority": lambda params: (
         f"Stops for now and gives back {gpus(params['before'])}: {_compared(params)}{_lost(params)}."

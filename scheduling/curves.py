@@ -1,12 +1,14 @@
 """What GPUs are worth to a job, from the profile that its ranks measured: the speed-ups that policy goodput divides by.
 
-A job is offered 1, 2, 4 ... GPUs within a host, then whole hosts: so few jobs share a host, and none shares one with
-a job on several. It is offered nothing beyond its knee, the least size with 95 % of the best speed-up, and at most
-four times as many GPUs as it has been measured on. Without a profile it is taken to be twice as fast on two GPUs.
+A job is offered 1, 2, 4 ... GPUs within a host, then whole hosts: so few jobs share a host, and hardly one shares it
+with a job on several (`scheduling.spread` keeps those apart). Only the least that a job asks for, what it has already,
+and for one job what is left over may be parts of several hosts. It is offered nothing beyond its knee, the least size
+with 95 % of the best speed-up, and at most four times as many GPUs as it has been measured on. Without a profile it is
+taken to be twice as fast on two GPUs.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 from typing import Literal
@@ -39,7 +41,7 @@ _MOST_PER_GPU = 1.1
 _REMEMBERED = 8192
 
 #: Why a job gets no more than `Prospect.most`.
-Limit = Literal["maximum", "knee", "profile"]
+Limit = Literal["maximum", "knee", "profile", "hosts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,8 @@ class Shape:
     hosts: tuple[int, ...]
     #: The kind of GPU that most of the slots are.
     kind: str = ""
+    #: The same as `hosts`, by name.
+    slots_of: Mapping[str, int] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,8 @@ class Prospect:
     #: The most that it is given, and why no more.
     most: int
     limit: Limit
+    #: Slots of the largest host: beyond these it gets whole hosts.
+    host: int
     #: The largest size that it was measured on; 0: none.
     measured: int
     #: Seconds that its remaining work takes on one GPU; None: nobody knows.
@@ -76,11 +82,13 @@ class Prospect:
 
 
 def sizes_within(shape: Shape, least: int, most: int) -> tuple[int, ...]:
-    """Sizes from `least` to `most` that these hosts serve well, with both of them."""
+    """Sizes from `least` to `most` that these hosts serve well; `least` always, `most` unless it is parts of several
+    hosts. (One that is more than there is counts for the knee: without it jobs would be held small.)"""
     largest = max(shape.hosts, default=1)
     powers = [1 << exponent for exponent in range(largest.bit_length()) if 1 << exponent < largest]
-    found = {size for size in (*powers, *accumulate(shape.hosts)) if least < size < most}
-    return tuple(sorted(found | {least, most}))
+    found = {size for size in (*powers, *accumulate(shape.hosts)) if least < size <= most}
+    is_part = largest < most < sum(shape.hosts)
+    return tuple(sorted(found | {least} if is_part else found | {least, most}))
 
 
 def prospect_of(job: JobView, shape: Shape, held: int) -> Prospect:
@@ -95,7 +103,8 @@ def prospect_of(job: JobView, shape: Shape, held: int) -> Prospect:
         speedups, at_one = _speedups(parameters, profile.bounds, profile.noise, shape.hosts, max(offered, held))
     sizes = sizes_within(shape, job.min_slots, offered)
     most = _knee(speedups, sizes, held)
-    limit: Limit = "knee" if most < offered else "profile" if offered < job.max_slots else "maximum"
+    whole = "maximum" if sizes[-1] == offered else "hosts"
+    limit: Limit = "knee" if most < sizes[-1] else "profile" if offered < job.max_slots else whole
     remaining = None
     if profile is not None and profile.remaining_steps is not None and at_one:
         remaining = profile.remaining_steps / at_one
@@ -104,6 +113,7 @@ def prospect_of(job: JobView, shape: Shape, held: int) -> Prospect:
         sizes=tuple(size for size in sizes if size <= most),
         most=most,
         limit=limit,
+        host=max(shape.hosts, default=1),
         measured=measured,
         remaining_seconds=remaining,
         pause_seconds=1.0 if profile is None else profile.pause_seconds,

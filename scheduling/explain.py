@@ -184,6 +184,9 @@ def _share(case: _Case) -> Explanation:
     return Explanation(_code(case, moving_off), params)
 
 
+_CODES_OF_LIMITS = {"knee": PlanReason.AT_ITS_KNEE, "profile": PlanReason.PROFILING}
+
+
 def _code(case: _Case, moving_off: list[str]) -> PlanReason:
     target, before = case.placed.target, case.before
     if not case.demand.running:
@@ -192,8 +195,8 @@ def _code(case: _Case, moving_off: list[str]) -> PlanReason:
         return PlanReason.LIMIT_CHANGED
     if moving_off:
         return PlanReason.REBALANCED
-    if (limit := case.goodput_limit) and target == before:
-        return PlanReason.AT_ITS_KNEE if limit == "knee" else PlanReason.PROFILING
+    if target == before and (code := _CODES_OF_LIMITS.get(case.goodput_limit)):
+        return code
     entitlement = case.decision.entitlement
     if target < before and entitlement is not None and entitlement.gives_back:
         return PlanReason.RECLAIMED_BY_OWNER
@@ -252,6 +255,8 @@ def _limit_rule(case: _Case) -> _Rule:
     assert prospect is not None
     if case.goodput_limit == "knee":
         return "knee", {"least_gain": round((1 / KNEE - 1) * 100)}
+    if case.goodput_limit == "hosts":
+        return "whole_hosts", {"host": prospect.host}
     return ("measured_on", {"measured": prospect.measured}) if prospect.measured else ("unmeasured", {})
 
 

@@ -171,8 +171,11 @@ def _greedy(bids: Sequence[Bid], spare: int) -> tuple[dict[int, int], float, flo
         gained -= segment.cost * segment.more
         if segment.place + 1 < len(hulls[segment.order]):
             heappush(heap, hulls[segment.order][segment.place + 1])
+    has_parts = False
     for bid in cut:
-        more = _odd_size(bid, shares[bid.id], spare)
+        # One alone may have parts of several hosts: two would disturb each other where they meet.
+        more = _odd_size(bid, shares[bid.id], spare, within_host=has_parts)
+        has_parts = has_parts or (more > 0 and shares[bid.id] + more > _host(bid))
         gained += bid.utility(shares[bid.id] + more) - bid.utility(shares[bid.id])
         shares[bid.id] += more
         spare -= more
@@ -181,12 +184,16 @@ def _greedy(bids: Sequence[Bid], spare: int) -> tuple[dict[int, int], float, flo
     return shares, max(0.0, (bound - gained) / bound), price
 
 
-def _odd_size(bid: Bid, slots: int, spare: int) -> int:
+def _odd_size(bid: Bid, slots: int, spare: int, *, within_host: bool) -> int:
     """How many of the slots that nobody can use in whole segments serve this job best."""
-    most = min(spare, bid.most - slots)
+    most = min(spare, bid.most - slots, _host(bid) - slots if within_host else spare)
     gains = [(bid.utility(slots + more) - bid.utility(slots), -more) for more in range(1, most + 1)]
     gain, more = max(gains, default=(0.0, 0))
     return -more if gain > 0 else 0
+
+
+def _host(bid: Bid) -> int:
+    return bid.prospect.host if bid.prospect is not None else 0
 
 
 def hull(order: int, bid: Bid) -> Iterator[Segment]:

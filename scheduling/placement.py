@@ -8,6 +8,7 @@ from scheduling.packing import SlotsByHost, by_host, pack
 from scheduling.policies import Demand
 from scheduling.pool import ByJob, Pool
 from scheduling.snapshot import SlotRef
+from scheduling.spread import spread
 
 __all__ = ["Placed", "choose_kept", "handed_over", "place"]
 
@@ -45,16 +46,20 @@ def place(decision: Decision) -> dict[int, Placed]:
     for job in (*sorted(decision.pinned), *sorted(decision.reclaimed | decision.closed | decision.held_back)):
         slots, stays = tuple(sorted(pool.held.get(job, ()) + pool.away.get(job, ()))), job in decision.pinned
         placed[job] = Placed(len(slots), slots, (), ()) if stays else Placed(0, (), (), vacate=slots)
-    free, served = SlotsByHost(pool.free), [demand for demand in decision.demands if demand.id not in placed]
+    served = [demand for demand in decision.demands if demand.id not in placed]
     targets = {demand.id: decision.shares.get(demand.id, 0) for demand in served}
     kept = {demand.id: choose_kept(pool.held.get(demand.id, ()), targets[demand.id]) for demand in served}
-    wanted, spare = dict[int, int](), len(free)
+    wanted, spare = dict[int, int](), pool.free_count
     for demand in served:
         count = min(targets[demand.id] - len(kept[demand.id]), spare)
         if count > 0 and (demand.running or count >= demand.min_slots):
             wanted[demand.id] = count
             spare -= count
-    claims = pack(wanted, kept, free)
+    if pool.shape is None:
+        claims = pack(wanted, kept, SlotsByHost(pool.free))
+    else:
+        staying = kept | {job: placed[job].kept for job in decision.pinned}
+        claims = spread(wanted, staying, pool.free, pool.shape.slots_of)
     for demand in served:
         job = demand.id
         placed[job] = _leave(pool, demand, targets[job], kept=kept[job], claim=claims.get(job, []))

@@ -219,8 +219,9 @@ def index_slots(snapshot: Snapshot) -> SlotIndex:
 def shape_of(snapshot: Snapshot, resource_group: str) -> Shape:
     offered = [slot for slot in snapshot.slots if slot.claimable and resource_group in slot.resource_groups]
     kinds = Counter(slot.device for slot in offered)
-    sizes = Counter(slot.ref.host for slot in offered).values()
-    return Shape(tuple(sorted(sizes, reverse=True)), min(kinds, key=lambda kind: (-kinds[kind], kind), default=""))
+    kind = min(kinds, key=lambda kind: (-kinds[kind], kind), default="")
+    slots_of = Counter(slot.ref.host for slot in offered)
+    return Shape(tuple(sorted(slots_of.values(), reverse=True)), kind, slots_of)
 
 
 def _kept_in_place(

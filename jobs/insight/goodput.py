@@ -220,6 +220,8 @@ def _sentences(outlook: Outlook, limit: Limit, most: int) -> Iterator[str]:
         yield f"Its knee is at {gpus(most)}: more would make it at most {round(100 / KNEE - 100)} % faster."
     elif limit == "profile":
         yield f"It is offered {gpus(most)} at most for now, {BEYOND_MEASURED} times as many as were measured."
+    elif limit == "hosts":
+        yield f"It is offered {gpus(most)} at most: beyond a host it gets whole hosts."
     else:
         yield f"It has no knee up to its maximum, {gpus(most)}."
 

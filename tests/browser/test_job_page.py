@@ -24,7 +24,7 @@ from workers.models import GpuReading
 
 #: Of the web process, which was started before any test made a home of its own.
 SITE_HOME = Path(django_settings.TIDEPOOL_HOME)
-TABS = ("Overview", "Logs", "Ranks", "Events", "Results & checkpoints", "Parameters", "Code")
+TABS = ("Overview", "Logs", "Ranks", "Speed", "Events", "Results & checkpoints", "Parameters", "Code")
 
 
 @pytest.fixture(autouse=True)

@@ -60,6 +60,7 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         "3 of 8 GPUs: 4 would make it 12 % faster, and the last 1 GPU of T2 make that one 41 % faster.",
     ),
     "knee": ({**SHARE, "least_gain": 5}, "3 of 8 GPUs: more would make it at most 5 % faster."),
+    "whole_hosts": ({**SHARE, "host": 4}, "3 of 8 GPUs: beyond the 4 of a host it is offered whole hosts."),
     "measured_on": (
         {**SHARE, "measured": 2},
         "3 of 8 GPUs: it was measured on 2 at most, and is offered four times as many.",

@@ -95,6 +95,9 @@ def test_what_was_not_measured_is_offered_in_steps(known: ProfileView | None, ge
 def test_sizes_are_powers_within_a_host_and_whole_hosts() -> None:
     assert sizes_within(Shape((8, 8, 4)), 1, 64) == (1, 2, 4, 8, 16, 20, 64)
     assert sizes_within(Shape((4,)), 3, 3) == (3,)
+    assert sizes_within(Shape((4, 4)), 1, 3) == (1, 2, 3)
+    assert sizes_within(Shape((4, 4)), 1, 7) == (1, 2, 4)
+    assert sizes_within(Shape((4, 4)), 5, 7) == (5,)
 
 
 @pytest.mark.parametrize(("aim", "more"), [("soon", 1), ("used", 2)])
@@ -299,3 +302,23 @@ def test_the_plan_names_the_gap_of_each_group() -> None:
     assert (line.group, line.gap) == ("g", 0)
     other = replace(snapshot, groups=(group("fairshare"),))
     assert schedule(other).groups == ()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_at_most_one_has_parts_of_several_hosts(seed: int) -> None:
+    draw = Random(seed)
+    hosts = [4] * draw.randint(2, 5)
+    jobs = [
+        trains(
+            number,
+            draw.choice([0.0005, 0.01, 0.1]),
+            most=draw.choice([3, 7, 16, 64]),
+            priority=draw.choice([2500, 5000]),
+        )
+        for number in range(1, draw.randint(2, 6) + 1)
+    ]
+    snapshot, found = planned(jobs, slots(*hosts), draw.choice(["soon", "even", "used"]))
+    assert sum(count > 4 and count % 4 != 0 for count in found.values()) <= 1
+    on_several = [{ref.host for ref in line.slots} for line in schedule(snapshot).jobs]
+    on_several = [there for there in on_several if len(there) > 1]
+    assert sum(map(len, on_several)) == len(set().union(*on_several))

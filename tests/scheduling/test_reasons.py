@@ -323,7 +323,7 @@ def _check_why(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
         assert job.started_at is not None
         assert snapshot.at - job.started_at < params["minimum_run_seconds"]
         assert line.target + sum_of_others == params["capacity"]
-    elif rule in {"knee", "measured_on", "unmeasured"}:
+    elif rule in {"knee", "measured_on", "unmeasured", "whole_hosts"}:
         assert line.target < params["max_slots"] == job.max_slots
         if rule == "measured_on":
             assert job.profile is not None
