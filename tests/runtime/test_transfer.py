@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from tidepool.torch.process_group import CommunicationError, Group
+from tidepool.torch.profile import Profiler
 from tidepool.torch.state import Position, TrainingState
 from tidepool.torch.step import Step, StepParts
 from tidepool.torch.transfer import HandOver, receive_state, send_state
@@ -168,7 +169,7 @@ class Logged:
         self.position = Position(metric_names=[*known])
         self.reducer: Any = SimpleNamespace(control=torch.zeros(32))
         nothing: Any = None
-        shared = StepParts(0, self.position, self.reducer, nothing, nothing)
+        shared = StepParts(0, self.position, self.reducer, nothing, nothing, Profiler(torch.device("cpu")))
         self.step = Step(shared, nothing, list(range(4)), [], torch.device("cpu"))
         self.step._share = 0.5
         self.step.log(**values)

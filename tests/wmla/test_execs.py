@@ -148,7 +148,7 @@ class TestFiles:
         first, again = job_behind(submit(), alice), job_behind(submit(), alice)
         changed = job_behind(submit(files={"main.py": b"x = 2\n"}), alice)
         back = job_behind(submit(), alice)
-        assert [job.model.number for job in (first, again, changed, back)] == [1, 1, 2, 1]
+        assert [job.model.number for job in (first, again, changed, back)] == [1, 1, 2, 3]
         kept = list((job_folder(first).path.parents[3] / "models/uploads").iterdir())
         assert len(kept) == 2
 

@@ -82,7 +82,7 @@ def test_a_change_is_made_as_a_whole_or_not_at_all(alice_api, alices_job):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({}, "priority, max_slots or min_slots"),
+        ({}, "max_slots"),
         ({"max_slot": 2}, "did you mean max_slots?"),
         ({"state": "X"}, "no field"),
     ],
