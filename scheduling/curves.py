@@ -103,7 +103,7 @@ def prospect_of(job: JobView, shape: Shape, held: int) -> Prospect:
         speedups, at_one = _speedups(parameters, profile.bounds, profile.noise, shape.hosts, max(offered, held))
     sizes = sizes_within(shape, job.min_slots, offered)
     most = _knee(speedups, sizes, held)
-    whole = "maximum" if sizes[-1] == offered else "hosts"
+    whole: Limit = "maximum" if sizes[-1] == offered else "hosts"
     limit: Limit = "knee" if most < sizes[-1] else "profile" if offered < job.max_slots else whole
     remaining = None
     if profile is not None and profile.remaining_steps is not None and at_one:
