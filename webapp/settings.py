@@ -233,6 +233,7 @@ SPECTACULAR_SETTINGS = {
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
     "COMPONENT_SPLIT_REQUEST": True,
     "ENUM_NAME_OVERRIDES": {
+        "Adaptive": "jobs.models.Job.Adaptive",
         "DatasetKind": "datasets.models.Dataset.Kind",
         "DatasetVersionState": "datasets.models.DatasetVersion.State",
         "Exactness": "jobs.models.Job.Exactness",

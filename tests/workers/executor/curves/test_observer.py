@@ -52,7 +52,9 @@ class Training:
     def look(self) -> list[dict[str, Any]]:
         self.curves.look()
         self.journals.news()
-        return [entry.data for entry in self.journals.take(500) if entry.journal == NAME]
+        entries = self.journals.take(500)
+        self.journals.acknowledge({entry.journal: entry.number for entry in entries})
+        return [entry.data for entry in entries if entry.journal == NAME]
 
 
 @pytest.fixture
