@@ -31,7 +31,9 @@ class Anchor:
 
 
 ANCHORS = tuple(
-    Anchor("tiresias", name, seconds, 5 if seconds % 1 else 0) for name, seconds in PUBLISHED["tiresias"].items()
+    Anchor(policy, name, seconds, 5 if seconds % 1 else 0)
+    for policy in BASELINES
+    for name, seconds in PUBLISHED[policy].items()
 )
 
 

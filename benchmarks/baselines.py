@@ -1,13 +1,15 @@
-"""Two published policies, written anew from their papers and from what the traces' published averages show.
+"""Two published policies, written anew from their papers and from how the artifact of the Pollux paper reads them.
 
 Tiresias (NSDI'19) gives each training what its user asked for: first those that have had little GPU time. Optimus
 (EuroSys'18), with true step times and the true number of steps left, gives GPUs one by one to who saves most time.
 """
 
 from collections.abc import Mapping, Sequence
-from math import inf
+from math import ceil
 
+from benchmarks.trace_files import ONE_GPU
 from scheduling.replay.physics import fixed_batch
+from scheduling.replay.profiles import Batch
 from scheduling.replay.rounds import Entry, Hosts
 
 __all__ = ["Optimus", "Tiresias"]
@@ -54,7 +56,11 @@ class Tiresias:
 
 
 class Optimus:
-    """One GPU for each, then one by one to who saves most seconds by the next, up to twice what it has had."""
+    """One GPU for each, then one by one to who saves most seconds by the next.
+
+    As published, what is left is counted from the end of the present epoch and is one step in the last, a step on one
+    GPU is foretold with two micro-batches, and who gets fewest is placed first.
+    """
 
     def __init__(self, hosts: int, gpus_per_host: int) -> None:
         self._gpus = [gpus_per_host] * hosts
@@ -62,39 +68,41 @@ class Optimus:
 
     def __call__(self, now: float, active: Sequence[Entry]) -> Mapping[int, Hosts]:
         free = sum(self._gpus)
-        steps = {entry.id: _steps_left(entry) for entry in active}
-        wanted = {entry.id: 1 for entry in active[:free]}
+        served = {entry.id: entry for entry in active[:free]}
+        wanted = dict.fromkeys(served, 1)
         free -= len(wanted)
-        served = active[: len(wanted)]
-        saved = {entry.id: self._saved(entry, 1) * steps[entry.id] for entry in served}
-        by_id = {entry.id: entry for entry in served}
-        while free and saved:
-            best = max(saved, key=saved.__getitem__)
-            if saved[best] <= 0:
+        gains = {entry.id: self._gain(entry, 1) for entry in served.values()}
+        while free and gains:
+            best = max(gains, key=gains.__getitem__)
+            if gains[best] <= 0:
                 break
             wanted[best] += 1
             free -= 1
-            saved[best] = self._saved(by_id[best], wanted[best]) * steps[best]
-        return packed(self._gpus, wanted, active)
+            gains[best] = self._gain(served[best], wanted[best])
+        return packed(self._gpus, dict(sorted(wanted.items(), key=lambda item: item[1])), active)
 
-    def _saved(self, entry: Entry, gpus: int) -> float:
-        """Seconds per step by one GPU more than so many; -inf beyond what it is offered."""
-        smallest, _ = entry.physics.application.micro_bounds
-        if gpus + 1 > min(2 * entry.most_gpus or 1, sum(self._gpus), entry.batch // smallest):
-            return -inf
-        return self._seconds(entry, gpus) - self._seconds(entry, gpus + 1)
+    def _gain(self, entry: Entry, gpus: int) -> float:
+        """Seconds that one GPU more than so many saves; 0 where that is more than the training may have."""
+        application = entry.physics.application
+        most = 1 if application.name == ONE_GPU else entry.batch // application.micro_bounds[0]
+        if gpus + 1 > most:
+            return 0.0
+        return (self._seconds(entry, gpus) - self._seconds(entry, gpus + 1)) * _steps_left(entry)
 
     def _seconds(self, entry: Entry, gpus: int) -> float:
         full, rest = divmod(gpus, self._largest)
         placement = (self._largest,) * full + ((rest,) if rest else ())
         batch = fixed_batch(entry.physics.application, entry.batch, gpus)
+        if gpus == 1 and batch.pieces == 1:
+            batch = Batch(ceil(entry.batch / 2), 2)
         return entry.physics.application.step_times(placement, batch.micro).of(batch)
 
 
 def _steps_left(entry: Entry) -> float:
-    application = entry.physics.application
-    done = application.iterations(entry.batch, entry.physics.epoch)
-    return application.iterations(entry.batch, len(application.epoch_ends)) - done
+    application, epochs = entry.physics.application, len(entry.physics.application.epoch_ends)
+    if entry.physics.epoch + 1 >= epochs:
+        return 1.0
+    return application.iterations(entry.batch, epochs) - application.iterations(entry.batch, entry.physics.epoch + 1)
 
 
 def packed(gpus: Sequence[int], wanted: Mapping[int, int], active: Sequence[Entry]) -> dict[int, Hosts]:

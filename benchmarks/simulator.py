@@ -22,7 +22,7 @@ from tidepool.goodput.model import Bounds
 
 from benchmarks.anchors import BASELINES, PUBLISHED, check, played
 from benchmarks.errors import Errors
-from benchmarks.trace_files import GPUS_PER_HOST, HOSTS, Submission, applications, trace, traces
+from benchmarks.trace_files import GPUS_PER_HOST, HOSTS, ONE_GPU, Submission, applications, trace, traces
 from scheduling.replay.measuring import Measured, bounds_of
 from scheduling.replay.physics import Physics
 from scheduling.replay.report import Figures, figures
@@ -31,8 +31,6 @@ from scheduling.snapshot import GroupView, SlotRef
 
 AIMS = ("soon", "used", "even")
 POLICIES = ("rigid", "fifo", "fairshare", *BASELINES, *AIMS)
-#: Trained on one GPU with its largest batch, whatever the policy, as in the published runs.
-PINNED = "ncf"
 ALONE_HOSTS = 2
 #: With `--noise`: the slowest steps over the fastest, and how far measures are off.
 SPREAD, ERROR = 2.0, 0.2
@@ -117,7 +115,7 @@ def _job(number: int, submission: Submission, policy: str, noise: int | None = N
     """Under rigid and fifo with the batch and the most GPUs that its user asked for; else both are free."""
     application = submission.application
     bounds, most = bounds_of(application), HOSTS * GPUS_PER_HOST
-    if policy in ("rigid", "fifo") or application.name == PINNED:
+    if policy in ("rigid", "fifo") or application.name == ONE_GPU:
         bounds = Bounds(submission.batch, None, *application.micro_bounds)
         most = submission.gpus
     else:

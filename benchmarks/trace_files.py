@@ -8,11 +8,13 @@ from pathlib import Path
 
 from scheduling.replay.profiles import Application, application
 
-__all__ = ["GPUS_PER_HOST", "HOSTS", "Submission", "applications", "trace", "traces"]
+__all__ = ["GPUS_PER_HOST", "HOSTS", "ONE_GPU", "Submission", "applications", "trace", "traces"]
 
 FOLDER = Path(__file__).with_name("traces")
 #: The cluster that the traces were made for.
 HOSTS, GPUS_PER_HOST = 16, 4
+#: The training that had one GPU in the published runs, whatever was asked for it.
+ONE_GPU = "ncf"
 
 
 @dataclass(frozen=True)

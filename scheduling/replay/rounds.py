@@ -4,7 +4,7 @@ Kept so that their figures can be met to the hundredth of a second before any ot
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 
 from scheduling.replay.physics import Physics
@@ -27,8 +27,6 @@ class Entry:
     physics: Physics
     hosts: Hosts = ()
     ended_at: float | None = None
-    #: The most GPUs that it has had.
-    most_gpus: int = field(default=0)
 
     @property
     def completion_seconds(self) -> float:
@@ -58,7 +56,6 @@ def play_rounds(entries: Sequence[Entry], decide: Decide, *, pause: float = 30.0
 def _move(entry: Entry, hosts: Hosts, pause: float) -> None:
     if hosts != entry.hosts:
         entry.hosts = hosts
-        entry.most_gpus = max(entry.most_gpus, len(hosts))
         entry.physics.place(_placement(hosts), pause)
 
 
