@@ -1,0 +1,29 @@
+"""The sentences of jobs' reasons, rendered from params. Rows store code and params: rewording changes no row.
+
+`params["message"]` is the key of the sentence, set by the scheduler or by `message()`. A sentence is a format of the
+params, or a function of them where it has a plural or parts that may be missing.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jobs.messages.events import HOW_TO_REQUIRE, OF_EVENTS, tried
+from jobs.messages.plans import OF_PLANS
+
+__all__ = ["HOW_TO_REQUIRE", "SENTENCES", "message", "text_of", "tried"]
+
+SENTENCES = OF_PLANS | OF_EVENTS
+
+
+def message(key: str, **params: Any) -> dict[str, Any]:
+    """Params of a row whose sentence is that of `key`."""
+    assert key in SENTENCES, f"no sentence {key!r}"
+    return {"message": key, **params}
+
+
+def text_of(params: Mapping[str, Any]) -> str:
+    """The sentence; "" where there is no reason yet."""
+    if "message" not in params:
+        return ""
+    sentence = SENTENCES[params["message"]]
+    return sentence.format_map(params) if isinstance(sentence, str) else sentence(params)

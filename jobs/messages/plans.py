@@ -1,0 +1,259 @@
+"""Sentences of the lines of plans: who has how many GPUs, and by which rule."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from jobs.words import gpus, label, listed, plural
+
+__all__ = ["OF_PLANS"]
+
+Params = Mapping[str, Any]
+
+
+def _compared(params: Params) -> str:
+    """The priorities of the job and of the first other one, as the owner of the job reads it."""
+    [other] = params["others"]
+    mine, theirs = params["priority"], other["priority"]
+    if theirs == mine:
+        return f"{label(other)} has the same priority ({mine})"
+    if theirs > mine:
+        how = _times(theirs, mine)
+        priority = f"{how} your priority" if how else "a higher priority than yours"
+        return f"{label(other)} has {priority} ({theirs} to {mine})"
+    how = _times(mine, theirs)
+    priority = f"{how} the priority of" if how else "a higher priority than"
+    return f"you have {priority} {label(other)} ({mine} to {theirs})"
+
+
+def _times(larger: int, smaller: int) -> str:
+    if larger % smaller:
+        return ""
+    return "twice" if larger == 2 * smaller else f"{larger // smaller} times"
+
+
+def _share(rule: str | Callable[[Params], str]) -> Callable[[Params], str]:
+    """The sentence of a job that has a target, by the words of the rule that decided."""
+
+    def sentence(params: Params) -> str:
+        because = rule.format_map(params) if isinstance(rule, str) else rule(params)
+        parts = [f"{params['target']} of {gpus(params['capacity'])}: {because}"]
+        if "fills" in params:
+            parts.append(_FILLS[params["fills"]].format(first=label(params["before_whom"])))
+        if "above_part" in params:
+            parts.append(f"its group's part is {params['above_part']}, and it has waited for as much as it needs")
+        if "group_room" in params:
+            parts.append(_group(params))
+        if hosts := params.get("moving_off"):
+            parts.append(f"moves off {listed(hosts, 'hosts')}")
+        if hosts := params.get("leaving"):
+            parts.append(f"leaves {listed(hosts, 'hosts')} once other GPUs are free")
+        parts += _missing(params, "them")
+        return f"{'; '.join(parts)}."
+
+    return sentence
+
+
+#: By which rule it starts before the first in line -> what that means for both.
+_FILLS = {
+    "in_time": "it starts before {first}, as it is over before that one can start",
+    "beside": "it starts before {first}, which does not need these GPUs",
+    "gives_way": "it starts before {first}, and stops with a checkpoint once that one can start",
+}
+
+
+def _group(params: Params) -> str:
+    terms = [f"its {key} of {params[f'group_{key}']}" for key in ("quota", "weight") if f"group_{key}" in params]
+    limited = "" if "group_weight" in params else ", as it borrows nothing"
+    # Whole parts are less than one apart from the exact ones.
+    less = ", less what other groups keep for now" if params["group_room"] + 1 <= params["group_deserved"] else ""
+    return (
+        f"its group has {params['group_room']} of {gpus(params['group_total'])}, "
+        f"by {' and '.join(terms)}{limited}{less}"
+    )
+
+
+def _missing(params: Params, of: str) -> list[str]:
+    """What is being given back, and what others keep for now."""
+    returning = min(params["missing"], params.get("givers_slots", 0))
+    kept, parts = params["missing"] - returning, []
+    if returning:
+        is_coming = "is being given back by {givers}", "are being given back by {givers}"
+        one, several = (f"{{count}} of {{of}} {words}" for words in is_coming)
+        parts.append(plural(returning, one, several, of=of, givers=_givers(params)))
+    if kept:
+        parts.append(plural(kept, "{count} of {of} is not free yet", "{count} of {of} are not free yet", of=of))
+    return parts
+
+
+def _givers(params: Params) -> str:
+    if params["givers_count"] > len(params["givers"]):
+        return f"{params['givers_count']} trainings"
+    return listed([label(giver) for giver in params["givers"]], "trainings")
+
+
+def _by_priority(params: Params) -> str:
+    # Rows of before name no figures of those that share by priority alone.
+    count, shared = params.get("sharing_count", params["others_count"]), params.get("shared", params["capacity"])
+    others = plural(count, "{count} other training", "{count} other trainings")
+    sentence = f"shared by priority with {others} ({params['priority']} of {params['total_priority']} in all)"
+    if shared == params["capacity"]:
+        return sentence
+    return f"{shared} of them are {sentence}; the rest have the least or the most that they can have"
+
+
+def _others(params: Params, one: str, several: str) -> str:
+    others = params.get("others")
+    name = label(others[0]) if others else ""
+    return plural(params["others_count"], one, several, other=name, slots=params["others_slots"])
+
+
+def _of_other(words: str) -> Callable[[Params], str]:
+    return lambda params: words.format(other=label(params["others"][0]), **params)
+
+
+def _goodput(params: Params) -> str:
+    sentence = f"{params['next']} would make it {params['faster']} % faster"
+    if "others" not in params:
+        return sentence
+    more, other = gpus(params["other_more"]), label(params["others"][0])
+    return f"{sentence}, and the last {more} of {other} make that one {params['other_faster']} % faster"
+
+
+def _ahead(params: Params) -> str:
+    [ahead] = params["others"]
+    return f"{label(ahead)} waits before it for {gpus(ahead['min_slots'])}"
+
+
+def _pinned(params: Params) -> str:
+    hosts = listed(params["hosts"], "hosts")
+    why = "it runs on a fixed number of GPUs"
+    if params["elastic"]:
+        why = f"its minimum of {params['min_slots']} fits nowhere else"
+    stays = plural(
+        len(params["hosts"]),
+        "stays, though {hosts} takes nothing new, because {why}",
+        "stays, though {hosts} take nothing new, because {why}",
+        hosts=hosts,
+        why=why,
+    )
+    return f"{gpus(params['target'])}: {stays}."
+
+
+def _reclaimed(params: Params) -> str:
+    why = _group(params) if "group_room" in params else "others of its group's GPUs are free for it"
+    if "group_room" not in params or "group_weight" in params:
+        them = "it" if params["before"] == 1 else "them"
+        why = f"other groups are entitled to {them}; {why}"
+    return f"Stops for now and gives back {gpus(params['before'])}: {why}{_lost(params)}."
+
+
+def _lost(params: Params) -> str:
+    """What the stop costs. Rows of before do not say."""
+    if not params.get("continues", True):
+        return "; it will begin again from nothing, unless its script saves now"
+    minutes = params.get("loses_minutes", 0)
+    one = "; at most {count} GPU-minute of work since its last checkpoint is lost"
+    several = "; at most {count} GPU-minutes of work since its last checkpoint are lost"
+    return plural(minutes, one, several) if minutes else ""
+
+
+def _given_back(params: Params) -> str:
+    return f"Waits: {'; '.join(_missing(params, gpus(params['target'])))}."
+
+
+def _too_large(params: Params) -> str:
+    why = _group(params) if "group_room" in params else f"its group has {params['capacity']} to share now"
+    return f"Needs {gpus(params['min_slots'])} at once: {why}{_reserved(params)}."
+
+
+def _behind(params: Params) -> str:
+    [ahead] = params["others"]
+    which = "came first"
+    if params["message"] == "behind_priority":
+        which = f"has a higher priority ({ahead['priority']} to {params['priority']})"
+    return f"Waits behind {label(ahead)}, which {which} and needs {gpus(ahead['min_slots'])}."
+
+
+def _in_line(params: Params) -> str:
+    waits = plural(params["missing"], "Waits for {count} more GPU", "Waits for {count} more GPUs")
+    whose = "are taken" if params["message"] == "in_line" else "are the least that other trainings need"
+    group = f"; {_group(params)}" if "group_room" in params else ""
+    needs = f"it needs {params['min_slots']}, and {params['taken']} of {params['capacity']} {whose}"
+    return f"{waits}: {needs}{group}{_reserved(params)}."
+
+
+def _reserved(params: Params) -> str:
+    if "reserved" not in params:
+        return ""
+    on = f" on {listed(params['reserved_hosts'], 'hosts')}" if "reserved_hosts" in params else ""
+    return f"; {gpus(params['reserved'])}{on} are reserved for it{_from(params)}"
+
+
+def _from(params: Params) -> str:
+    if "reserved_at" not in params:
+        return ", as others give them back"
+    at = datetime.fromtimestamp(params["reserved_at"], UTC)
+    return f" from {at:%d %b %H:%M} UTC at the latest"
+
+
+def _held_back_for(params: Params) -> str:
+    first, kept = label(params["first"]), gpus(params["reserved"])
+    return f"Waits: {first} comes first and needs {kept} at once, which are kept for it{_from(params)}."
+
+
+def _gave_way(params: Params) -> str:
+    [first] = params["others"]
+    they = "it is" if params["before"] == 1 else "they are"
+    return (
+        f"Stops for now and gives back {gpus(params['before'])}: {they} reserved for {label(first)}, which comes first "
+        f"and needs {gpus(first['min_slots'])}."
+    )
+
+
+#: Key -> a format of the params, or a function of them.
+OF_PLANS: dict[str, str | Callable[[Params], str]] = {
+    "fixed": _share("it runs on exactly {max_slots}"),
+    "maximum": _share("the most it asks for is {max_slots}"),
+    "alone": _share("all there are"),
+    "by_priority": _share(_by_priority),
+    "compared": _share(_compared),
+    "others_maximum": _share(
+        lambda params: _others(
+            params, "the most {other} can use is {slots}", "the most the {count} other trainings can use is {slots}"
+        )
+    ),
+    "others_have": _share(
+        lambda params: _others(params, "{other} has {slots}", "{count} other trainings have {slots}")
+    ),
+    "others_limits": _share(
+        "{others_count} other trainings have {others_slots}, each the least or the most that it can have"
+    ),
+    "floor": _share("the least it needs is {floor}"),
+    "floor_of_other": _share(_of_other("the least {other} needs is {floor}")),
+    "kept": _share("it keeps {floor}, as preemption is off"),
+    "kept_of_other": _share(_of_other("{other} keeps {floor}, as preemption is off")),
+    "limited": _share("it keeps {floor} of the {before} that it had, as its group gives GPUs back"),
+    "below_minimum": _share("it keeps what it has, though it needs {min_slots}"),
+    "goodput": _share(_goodput),
+    "knee": _share("more would make it at most {least_gain} % faster"),
+    "measured_on": _share("it was measured on {measured} at most, and is offered four times as many"),
+    "whole_hosts": _share("beyond the {host} of a host it is offered whole hosts"),
+    "unmeasured": _share("nothing was measured yet of how fast it is on more"),
+    "ahead": _share(_ahead),
+    "protected": _share("kept, as its group stops no training in its first {minimum_run_seconds} s"),
+    "pinned": _pinned,
+    "reclaimed": _reclaimed,
+    "stopped_by_priority": lambda params: (
+        f"Stops for now and gives back {gpus(params['before'])}: {_compared(params)}{_lost(params)}."
+    ),
+    "gave_way": _gave_way,
+    "held_back_for": _held_back_for,
+    "closed": "Waits: its instance group {group} is stopped, and nothing starts there until it is started.",
+    "given_back": _given_back,
+    "too_large": _too_large,
+    "behind": _behind,
+    "behind_priority": _behind,
+    "in_line": _in_line,
+    "in_line_for_minimums": _in_line,
+}
