@@ -138,7 +138,7 @@ def delete_model(model: RegisteredModel, user: User) -> None:
 def register(owner: User, registration: ModelRegistration, *, reuse: bool = False) -> RegisteredModelVersion:
     """A new model, or the next version of one that belongs to `owner`.
 
-    reuse: a version that has the same files and terms already is the one.
+    reuse: a version that has the same files and terms already is the one; files that an older one has are kept once.
     """
     name = checked_name(registration.name)
     parameters = checked_parameters(registration.parameters)
@@ -166,16 +166,17 @@ def register(owner: User, registration: ModelRegistration, *, reuse: bool = Fals
         if isinstance(source, ModelTemplate):
             version.template = source
         version.parameters = {**_asked_for(version), **parameters}
-        same = _same_as(version, name) if reuse else None
+        brought, same = Path(version.copy), _same_as(version, name) if reuse else None
         if same is None:
+            if reuse:
+                _share_files(version, name)
             described = {"description": registration.description}
             if registration.readers:
                 described["readers"] = readers
             models = RegisteredModel.objects.all()
             store_version(owner, version, models, name, "model", {"readers": readers}, **described)
-            return version
-    _drop_unused([Path(version.copy)])
-    return same
+    _drop_unused([brought])
+    return version if same is None else same
 
 
 def take_script(owner: User, source: Source, entry_point: str = "", engine: str = "") -> RegisteredModelVersion:
@@ -225,6 +226,17 @@ def _same_as(new: RegisteredModelVersion, name: str) -> RegisteredModelVersion |
         newest is not None and newest.digest and all(getattr(newest, each) == getattr(new, each) for each in facts)
     )
     return newest if is_same else None
+
+
+def _share_files(new: RegisteredModelVersion, name: str) -> None:
+    """Let it name the copy of an older version of the model that has the same files, where there is one."""
+    older = RegisteredModelVersion.objects.filter(model__name=name, digest=new.digest)
+    former = older.exclude(digest="").exclude(copy="").order_by("number").first()
+    if former is None or not former.folder.is_dir():
+        return
+    if new.path == new.copy:  # an upload: it lies nowhere else
+        new.path = former.copy
+    new.copy = former.copy
 
 
 def _asked_for(version: RegisteredModelVersion) -> dict[str, Scalar]:

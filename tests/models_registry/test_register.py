@@ -71,6 +71,21 @@ def test_by_upload_of_an_archive(alice, home):
     assert version.entry_point == "cnn/main.py"
 
 
+def test_an_upload_that_comes_back_after_another_is_stored_once(alice, home):
+    def sent(text):
+        return Source(upload=Upload("train.py", io.BytesIO(text)))
+
+    first, _, again = (
+        register(alice, ModelRegistration("cnn", sent(text), "train.py"), reuse=True)
+        for text in (b"x = 1", b"x = 2", b"x = 1")
+    )
+
+    assert (again.number, again.copy, again.path) == (3, first.copy, first.path)
+    assert len(list((settings.TIDEPOOL_MODEL_ROOTS[0] / "uploads").iterdir())) == 2
+    assert _text(again) == "x = 1"
+    assert again.model.versions.count() == 3
+
+
 def test_later_edits_change_no_version(alice, folder):
     version = _register(alice)
     (folder / "main.py").write_text("import something_else\n")
