@@ -3,19 +3,25 @@
     python -m benchmarks.hosts [--long] [--json FILE]
 
 The machines are namespaces of this one, with networks, names and processes of their own: it needs root and iproute2.
-Plain DDP is timed from the order for its ranks to the end of its first sum. A machine vanishes when its cable is
-pulled: nothing is closed. The figure is the time until the others have made a step without it. When it was the lead
-one, another is told to lead at once: in service the control plane does so after TIDEPOOL_LEASE_SECONDS, which come on
-top.
+Plain DDP is timed from the order for its ranks to the end of its first sum. With a whole site, which the machines join
+by the documented command, it is timed from submission until it is RUNNING: the first training of all, which comes while
+the machines still load torch, and later ones. A machine vanishes when its cable is pulled: nothing is closed. The
+figure is the time until the others have made a step without it. When it was the lead one, another is told to lead at
+once: in service the control plane does so after TIDEPOOL_LEASE_SECONDS, which come on top.
 """
 
+import os
+import shutil
 import sys
 import time
 from collections import defaultdict
 
+import httpx
+
 from benchmarks.results import arguments, result, show
 from tests.hosts.job import lab_over, steady_training, vanish
-from tests.hosts.machines import running_machines, why_impossible
+from tests.hosts.machines import ROOT, running_machines, why_impossible
+from tests.hosts.site import Site, running_site
 from tests.waiting import wait_until
 
 SIZE = 3
@@ -30,6 +36,10 @@ def main() -> None:
         found["plain DDP over 3 hosts meets"].append(meeting())
         found["a member vanishes"].append(standing("gpu3"))
         found["the lead vanishes, another leads"].append(standing("gpu1"))
+    first, *later = submissions(11 if options.long else 4)
+    found["plain DDP over 3 hosts, submitted as they join, is RUNNING"].append(first)
+    found["plain DDP over 3 hosts, submitted later, is RUNNING"] += later
+    print(f"load {os.getloadavg()[0]:.1f}", file=sys.stderr)
     show([result(name, "s", values) for name, values in found.items()], options.json)
 
 
@@ -39,6 +49,36 @@ def meeting() -> float:
         lab.size(SIZE)
         wait_until(lambda: len(list(lab.folder.glob("log/*/total"))) == SIZE, lab.story)
         return time.monotonic() - begun
+
+
+def submissions(count: int) -> list[float]:
+    """Seconds from each submission until its training is RUNNING, one after the other's end."""
+    with running_machines(SIZE) as network, running_site(network) as site:
+        token = site.manage("join_token", "--url", site.url, "--hosts", str(SIZE)).split("--token ")[1].strip()
+        for machine in network.machines:
+            site.join(machine, token)
+        with site.api() as api:
+            wait_until(lambda: _host_states(api) == ["ONLINE"] * SIZE, site.story)
+            shutil.copytree(ROOT / "examples/ddp-digits", site.home / "models/ddp-digits")
+            model = {"name": "ddp", "framework": "PyTorch", "path": str(site.home / "models/ddp-digits")}
+            api.post("models/", json={**model, "entry_point": "train.py", "engine": "fixed"}).raise_for_status()
+            return [_submission(api, site) for _ in range(count)]
+
+
+def _submission(api: httpx.Client, site: Site) -> float:
+    given = {"model": "ddp", "dataset": "digits", "instance_group": "sig-elastic", "parameters": {"epochs": 20}}
+    begun = time.monotonic()
+    answer = api.post("jobs/", json={"name": "ddp", **given, "min_slots": SIZE, "max_slots": SIZE}).raise_for_status()
+    job = answer.json()["id"]
+    wait_until(lambda: api.get(f"jobs/{job}/").json()["state"] == "RUNNING", site.story)
+    running = time.monotonic() - begun
+    api.post(f"jobs/{job}/cancel/").raise_for_status()
+    wait_until(lambda: api.get(f"jobs/{job}/").json()["state"] == "CANCELLED", site.story)
+    return running
+
+
+def _host_states(api: httpx.Client) -> list[str]:
+    return [row["state"] for row in api.get("hosts/").raise_for_status().json()["results"]]
 
 
 def standing(victim: str) -> float:
