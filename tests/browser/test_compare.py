@@ -139,6 +139,17 @@ def test_all_charts_are_looked_at_together(page: Page, scene: Scene) -> None:
     page.wait_for_function(f"() => {LOSS}.data.some(({{ visible }}) => visible === false)")
 
 
+def test_one_control_says_how_all_losses_are_drawn(page: Page, scene: Scene) -> None:
+    """Training loss spans decades and the loss on the test data does not: both are drawn as the control says."""
+    open_both(page, scene.first, scene.second)
+    types = """() => ['loss', 'test-loss', 'accuracy'].map((name) =>
+        document.querySelector(`[data-chart=${name}] .chart-canvas`)?._fullLayout?.yaxis.type).join()"""
+    page.wait_for_function(f"() => ({types})() === 'log,log,linear'")
+    expect(page.get_by_role("button", name="Log", exact=True)).to_have_attribute("aria-pressed", "true")
+    page.get_by_role("button", name="Linear", exact=True).click()
+    page.wait_for_function(f"() => ({types})() === 'linear,linear,linear'")
+
+
 def test_one_resizes_the_grid_and_it_fits_a_narrow_window(page: Page, scene: Scene) -> None:
     open_both(page, scene.first, scene.second)
     page.wait_for_function(f"() => {LOSS}?.data?.length > 0")

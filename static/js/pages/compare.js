@@ -34,6 +34,8 @@ const takenAway = new Set();
 //: Null: as far as the lines go.
 let shown = null;
 let axis = "step";
+//: One control says it for all charts.
+let wantsLog = false;
 let places = new Map();
 
 const choices = section && new Choices(section, { changed: follow, whole: showAll });
@@ -44,6 +46,7 @@ function settle() {
   const hasAny = (values) => [...values.values()].some(Boolean);
   axis = choices.axisOf(new Set(["step", "time", hasAny(epochs) && "epoch", hasAny(sizes) && "samples"].filter(Boolean)));
   places = new Map(page.jobs.map(({ job }) => [job, placeOf(epochs.get(job), sizes.get(job))]));
+  wantsLog = [...charts.values()].some((chart) => chart.mayBeLog() && choices.isLog(chart.values()));
 }
 
 //: Where a point of a training is on the axis; null for a training that has no such axis.
@@ -132,6 +135,14 @@ class Comparison extends Figure {
     return this.lines.filter(({ trace, points }) => points.length > 0 && places.get(trace.meta.job));
   }
 
+  mayBeLog() {
+    return this.figure.layout.meta.may_be_log;
+  }
+
+  values() {
+    return this.drawnLines().flatMap(({ points }) => points.map(({ value }) => value));
+  }
+
   //: What holds its value lasts until where the others of its training are.
   pointsOf({ trace, points }) {
     const last = points.at(-1);
@@ -160,8 +171,10 @@ class Comparison extends Figure {
   }
 
   prepare(layout) {
-    const values = this.drawnLines().flatMap(({ points }) => points.map(({ value }) => value));
-    this.isLog = layout.meta.may_be_log && values.some((value) => value > 0) && choices.isLog(values);
+    const values = this.values();
+    //: What a log axis would leave out stays on a linear one until somebody says Log.
+    const losesAny = choices.scale === "auto" && values.some((value) => value !== null && value <= 0);
+    this.isLog = wantsLog && this.mayBeLog() && !losesAny && values.some((value) => value > 0);
     if (mayName([page.jobs.length])) layout.margin.r = LETTER_PX;
     layout.uirevision = "kept";
     layout.dragmode = BY_FINGER.matches ? false : choices.drag;

@@ -90,6 +90,8 @@ def test_what_differs_is_marked(scene: Scene, alices: Client) -> None:
         '<tr class="differs"><th scope="row">lr <span class="tag">differs</span></th><td>–</td><td>0.01</td>' in content
     )
     assert "<td><b></td>" not in content
+    marks = [line.startswith(' class="differs"') for line in content.split("<tbody>")[1].split("<tr")[1:]]
+    assert marks == sorted(marks, reverse=True), "what differs comes first"
 
 
 def test_order_of_the_address_is_the_order_of_the_columns(scene: Scene, alices: Client) -> None:
