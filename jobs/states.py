@@ -130,6 +130,7 @@ class Reason(StrEnum):
     HALT_TIMEOUT = "HALT_TIMEOUT"
     PROFILE_REFUSED = "PROFILE_REFUSED"
     BATCH_PINNED = "BATCH_PINNED"
+    SIZE_SHOWS = "SIZE_SHOWS"
 
 
 AnyReason = Reason | PlanReason

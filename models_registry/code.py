@@ -50,6 +50,11 @@ _DATA_WORDS = frozenset({"DATA_DIR", "DLI_DATA_FS"})
 _OPEN_PARSERS = frozenset(
     {"parse_known_args", "add_subparsers", "HfArgumentParser", "LightningCLI", "from_argparse_args"}
 )
+#: Layers and functions that draw random numbers in a step, or normalise by their batch.
+_BY_BATCH = re.compile(
+    r"(Lazy)?BatchNorm[123]d|(Feature)?(Alpha)?[Dd]ropout[123]?d?|(feature_)?alpha_dropout|batch_norm|RReLU|"
+    r"Transformer(En|De)coderLayer"
+)
 #: Entry points by their usual names.
 _USUAL = ("main.py", "train.py", "run.py")
 _NO_SCRIPT = re.compile(r"(^|/)(setup|conftest|__init__|test_[^/]*|[^/]*_test)\.py$|(^|/)(tests?|docs)/")
@@ -162,11 +167,24 @@ def inspect_code(folder: Path, entry_point: str) -> CodeFacts:
             and not found.names & _OPEN_PARSERS,
             reads_data=fabric or _MANAGER in found.modules or bool(found.words & _DATA_WORDS) or not found.names,
             asks_manager=_MANAGER in found.modules,
+            layers=_layers(found.names),
         ),
         engine=_engine_of(found),
         can_validate=fabric or "validate_on" in found.names,
         refuses_unknown_options=refuses,
     )  # fmt: skip
+
+
+def _layers(names: set[str]) -> tuple[str, ...]:
+    """Each once: an attribute `dropout` says no more than the layer Dropout that it holds."""
+    found = sorted(name for name in names if _BY_BATCH.fullmatch(name))
+    layers = [name for name in found if name[0].isupper()]
+    kinds = {_kind(name) for name in layers}
+    return (*layers, *(name for name in found if name[0].islower() and _kind(name) not in kinds))
+
+
+def _kind(name: str) -> str:
+    return "dropout" if "dropout" in name.lower() else "batch" if "batch" in name.lower() else name
 
 
 def _engine_of(found: _Found) -> str:

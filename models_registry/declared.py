@@ -50,6 +50,9 @@ class Declared:
     reads_data: bool = True
     #: It imports WMLA's `pth_parameter_mgr`, which tells it every setting.
     asks_manager: bool = False
+    #: What it names whose results depend on how a step is divided: layers that draw random numbers or look at their
+    #: batch, such as Dropout and BatchNorm2d.
+    layers: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -61,7 +64,7 @@ class Declared:
             Argument(**{**each, "choices": _tuple(each["choices"]), "aliases": tuple(each["aliases"])})
             for each in stored.get("arguments", ())
         ]
-        return cls(**{**stored, "arguments": tuple(arguments)})
+        return cls(**{**stored, "arguments": tuple(arguments), "layers": tuple(stored.get("layers", ()))})
 
     def find(self, name: str) -> Argument | None:
         """By a name in full, or by a beginning that only one has, as argparse takes it."""

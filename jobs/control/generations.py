@@ -7,11 +7,12 @@ from django.db import transaction
 from tidepool.protocol import GenerationActive, GenerationPlanned, to_json
 
 from core import live
-from jobs.control.transition import Why, change, publish_slots, transition
+from jobs.control.transition import Why, change, publish_slots, record, transition
 from jobs.messages import message
 from jobs.models import AllocationPoint, Generation, Job, Rank, SlotClaim
 from jobs.queries.serializers import AllocationOutput, as_json
 from jobs.states import HOLDING, LIVE_RANKS, GenerationState, JobState, RankState, Reason, reason_of
+from models_registry.models import RegisteredModelVersion
 
 __all__ = ["abandon", "activate", "add_point", "close_generations", "end_generations", "enlist", "plan"]
 
@@ -56,6 +57,7 @@ def activate(job: Job, active: GenerationActive) -> None:
         _update_ranks(job, generation)
         _update_claims(job, {(member.host, member.slot) for member in active.members}, at)
         _run(job, generation)
+    _tell_that_size_shows(job, generation)
     add_point(
         job,
         _cause_of(job, generation, lost_ranks=active.cause == "failure"),
@@ -64,6 +66,18 @@ def activate(job: Job, active: GenerationActive) -> None:
         generation=generation.number,
         pause_ms=active.pause_ms,
     )
+
+
+def _tell_that_size_shows(job: Job, generation: Generation) -> None:
+    """Once, at its first resize: that its results depend on its number of GPUs by more than rounding."""
+    layers = job.model.declared.layers
+    if not layers or job.exactness != Job.Exactness.SUM or job.model.engine != RegisteredModelVersion.Engine.ELASTIC:
+        return
+    former = AllocationPoint.objects.filter(job=job, slots__gt=0).order_by("at", "pk").last()
+    if former is None or former.slots == generation.world_size or job.events.filter(reason=Reason.SIZE_SHOWS).exists():
+        return
+    sizes = {"before": former.slots, "slots": generation.world_size}
+    record(job, Why(Reason.SIZE_SHOWS, message("size_shows", layers=layers, **sizes), "executor"))
 
 
 @transaction.atomic

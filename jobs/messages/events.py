@@ -204,6 +204,11 @@ OF_EVENTS: dict[str, str | Callable[[Params], str]] = {
         "at most {limit} of them at once."
     ),
     "batch_pinned": "The loss has risen since the batch grew: it stays at the {batch_size} samples of its submission.",
+    "size_shows": lambda params: (
+        "From here on its curves may differ from those of an undisturbed run by more than rounding: its code has "
+        f"{', '.join(params['layers'])}, whose results depend on how many GPUs there are ({params['before']} before, "
+        f"{params['slots']} now). Exactness bitwise gives the same bits on any number."
+    ),
     "halted": "Stopped after step {step}, with a checkpoint of it: no step is lost, and it will continue there.",
     "halt_timeout": _halt_timeout,
     "trained": _trained,

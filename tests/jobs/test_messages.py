@@ -198,6 +198,12 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         "A micro-batch of 64 samples does not fit into the memory of A100: from its next start on it computes at most "
         "32 of them at once.",
     ),
+    "size_shows": (
+        {"layers": ["BatchNorm2d", "Dropout"], "before": 1, "slots": 2},
+        "From here on its curves may differ from those of an undisturbed run by more than rounding: its code has "
+        "BatchNorm2d, Dropout, whose results depend on how many GPUs there are (1 before, 2 now). Exactness bitwise "
+        "gives the same bits on any number.",
+    ),
     "batch_pinned": (
         {"batch_size": 64},
         "The loss has risen since the batch grew: it stays at the 64 samples of its submission.",

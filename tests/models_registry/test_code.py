@@ -66,6 +66,21 @@ def test_how_and_on_what_a_script_trains(tmp_path: Path, code: str, engine: str,
     assert (facts.engine, facts.declared.reads_data) == (engine, reads_data)
 
 
+@pytest.mark.parametrize(
+    ("code", "layers"),
+    [
+        ("from torch import nn\nnn.Linear(2, 2)", ()),
+        ("from torch import nn\nself.dropout = nn.Dropout(0.1)\nnn.BatchNorm2d(4)", ("BatchNorm2d", "Dropout")),
+        ("from torch.nn import functional as F\nF.dropout(x)", ("dropout",)),
+        ("from torch.nn import TransformerEncoderLayer", ("TransformerEncoderLayer",)),
+    ],
+)
+def test_layers_whose_results_depend_on_the_number_of_gpus(tmp_path: Path, code: str, layers: tuple[str, ...]) -> None:
+    stored = inspect_code(put(tmp_path, main=code), "main.py").declared.to_json()
+    assert Declared.from_json(stored).layers == layers
+    assert Declared.from_json({}).layers == ()
+
+
 def test_only_what_the_script_imports_counts(tmp_path: Path) -> None:
     put(
         tmp_path,

@@ -296,6 +296,7 @@ def _model(version: RegisteredModelVersion, datasets: Mapping[str, int] | None) 
         "description": version.model.description,
         "engine": version.engine,
         "reads_data": version.declared.reads_data,
+        "layers": version.declared.layers,
         "dataset": (datasets or {}).get(version.default_dataset),
         "parameters": [field.as_json() for field in parameter_fields(version)],
     }
