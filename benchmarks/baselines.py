@@ -9,7 +9,7 @@ from math import ceil
 
 from benchmarks.trace_files import ONE_GPU
 from scheduling.replay.physics import fixed_batch
-from scheduling.replay.profiles import Batch
+from scheduling.replay.profiles import Application, Batch
 from scheduling.replay.rounds import Entry, Hosts
 
 __all__ = ["Optimus", "Tiresias"]
@@ -100,6 +100,7 @@ class Optimus:
 
 def _steps_left(entry: Entry) -> float:
     application, epochs = entry.physics.application, len(entry.physics.application.epoch_ends)
+    assert isinstance(application, Application)
     if entry.physics.epoch + 1 >= epochs:
         return 1.0
     return application.iterations(entry.batch, epochs) - application.iterations(entry.batch, entry.physics.epoch + 1)

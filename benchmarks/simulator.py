@@ -27,7 +27,7 @@ from scheduling.replay.measuring import Measured, bounds_of
 from scheduling.replay.physics import Physics
 from scheduling.replay.report import Figures, figures
 from scheduling.replay.world import Costs, Replayed, World
-from scheduling.snapshot import GroupView, SlotRef
+from scheduling.snapshot import GroupView, SlotRef, SlotView
 
 AIMS = ("soon", "used", "even")
 POLICIES = ("rigid", "fifo", "fairshare", *BASELINES, *AIMS)
@@ -101,8 +101,9 @@ def alone_seconds(costs: Costs) -> dict[str, float]:
 
 
 def _world(policy: str, costs: Costs, hosts: int) -> World:
-    slots = tuple(SlotRef(f"h{host:02}", index) for host in range(hosts) for index in range(GPUS_PER_HOST))
-    return World(_group(policy), costs, slots, process_time)
+    refs = (SlotRef(f"h{host:02}", index) for host in range(hosts) for index in range(GPUS_PER_HOST))
+    slots = tuple(SlotView(ref, ("all",), claimable=True) for ref in refs)
+    return World((_group(policy),), costs, slots, process_time)
 
 
 def _group(policy: str) -> GroupView:

@@ -31,12 +31,13 @@ class Offer:
         """The number of slots that a member offers; of its GPUs, those with the lowest indexes."""
         return self._slots(attributes(host))
 
-    def slots(self, hosts: Iterable[Host]) -> dict[str, int]:
-        """Name of each member -> how many slots it offers. Hosts that have left count nothing.
+    def slots(self, hosts: Iterable[Host], *, were_there: bool = False) -> dict[str, int]:
+        """Name of each member -> how many slots it offers. Hosts that have left count nothing, unless `were_there`:
+        then what they offered is asked for.
 
         The scheduler asks in each cycle, and of thousands of hosts most are alike: each kind is computed once.
         """
-        there = ((host.name, attributes(host)) for host in hosts if host.state != Host.State.OFFLINE)
+        there = ((host.name, attributes(host)) for host in hosts if were_there or host.state != Host.State.OFFLINE)
         meets, slots = cache(self._meets), cache(self._slots)
         if self.selection == ResourceGroup.Selection.STATIC:
             return {name: slots(has) for name, has in there if name in self.listed}

@@ -13,7 +13,7 @@ from scheduling.snapshot import Aim, GroupView, JobView, PolicyName, SlotRef, Sl
 from workers.models import Host, ResourceGroup, Slot
 from workers.offers import Offer, offer_of
 
-__all__ = ["group_view", "snapshot"]
+__all__ = ["group_view", "offers", "snapshot"]
 
 #: Slot, job, since when it is being given back, since when it is held.
 _Claim = tuple[int, int, datetime | None, datetime]
@@ -64,9 +64,9 @@ def group_view(group: InstanceGroup) -> GroupView:
 def _slot_views(open_claims: Iterable[_Claim], instead: Mapping[int, Offer]) -> tuple[SlotView, ...]:
     # Values, not models: there are very many slots and jobs, and each cycle reads them all.
     hosts = list(Host.objects.all())
-    offers = _offers(hosts, instead)
+    offered_by = offers(hosts, instead)
     claims = {slot: (job, vacating_at is not None) for slot, job, vacating_at, _ in open_claims}
-    by_host = {host.pk: (host.name, host.state, offers[host.name]) for host in hosts}
+    by_host = {host.pk: (host.name, host.state, offered_by[host.name]) for host in hosts}
     views = []
     for pk, host, index, device in Slot.objects.order_by().values_list("pk", "host", "index", "device_model"):
         name, state, offered = by_host[host]
@@ -81,15 +81,17 @@ def _slot_views(open_claims: Iterable[_Claim], instead: Mapping[int, Offer]) -> 
     return tuple(sorted(views, key=lambda view: view.ref))
 
 
-def _offers(hosts: Iterable[Host], instead: Mapping[int, Offer]) -> dict[str, list[tuple[str, int]]]:
-    """Host name -> (GPU resource group, how many slots it offers to it)."""
-    offers: dict[str, list[tuple[str, int]]] = defaultdict(list)
+def offers(
+    hosts: Iterable[Host], instead: Mapping[int, Offer], *, were_there: bool = False
+) -> dict[str, list[tuple[str, int]]]:
+    """Host name -> (GPU resource group, how many slots it offers to it). `were_there`: see `Offer.slots`."""
+    found: dict[str, list[tuple[str, int]]] = defaultdict(list)
     groups = ResourceGroup.objects.filter(kind=ResourceGroup.Kind.GPU).prefetch_related("hosts").order_by("name")
     for group in groups:
         offer = instead.get(group.pk) or offer_of(group)
-        for name, count in offer.slots(hosts).items():
-            offers[name].append((group.name, count))
-    return offers
+        for name, count in offer.slots(hosts, were_there=were_there).items():
+            found[name].append((group.name, count))
+    return found
 
 
 def _held_since(open_claims: Iterable[_Claim]) -> dict[int, list[datetime]]:

@@ -2,6 +2,7 @@
 
 from jobs.models.jobs import InstanceGroup, Job, JobEvent, JobRun, SavedFilter
 from jobs.models.profiles import JobProfile, ThroughputPoint
+from jobs.models.replays import Replay
 from jobs.models.runs import (
     AllocationPoint,
     Checkpoint,
@@ -30,6 +31,7 @@ __all__ = [
     "Journal",
     "MetricPoint",
     "Rank",
+    "Replay",
     "SavedFilter",
     "SchedulerLease",
     "SlotClaim",

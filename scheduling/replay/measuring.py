@@ -50,9 +50,15 @@ class Measured:
     points: tuple[Point, ...] = ()
     parameters: ThroughputParameters | None = None
     noise: NoiseScale | None = None
+    #: False: its script measures nothing.
+    tells: bool = True
+    #: It says how far it is.
+    knows_its_end: bool = True
 
     def observe(self, physics: Physics) -> None:
         """What it computes at now."""
+        if not self.tells:
+            return
         application, placement, batch = physics.application, physics.placement, physics.batch
         size = Size(len(placement), physics.ranks)
         others = tuple(
@@ -96,7 +102,9 @@ class Measured:
             parameters={"": self.parameters},
             noise=self.noise,
             largest_ranks=max(point.ranks for point in self.points),
-            remaining_steps=max(0.0, physics.application.epoch_ends[-1] - physics.progress),
+            remaining_steps=max(0.0, physics.application.epoch_ends[-1] - physics.progress)
+            if self.knows_its_end
+            else None,
             pause_seconds=pause_seconds,
             start_seconds=start_seconds,
             points=len(self.points),

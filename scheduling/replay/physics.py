@@ -1,12 +1,13 @@
 """A training between two moments: what it gets done with the GPUs that it has."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
+from typing import Protocol
 
-from scheduling.replay.profiles import Application, Batch, Placement
+from scheduling.replay.profiles import Batch, Placement, StepTime
 
-__all__ = ["Physics", "fixed_batch"]
+__all__ = ["Physics", "Trained", "fixed_batch"]
 
 #: Chooses the batch of a training for what it has.
 Tuner = Callable[["Physics"], Batch]
@@ -14,11 +15,30 @@ Tuner = Callable[["Physics"], Batch]
 _SLACK = 1e-9
 
 
+class Trained(Protocol):
+    """What is trained: an `Application` of the tables, or a `Recording`. See the former for what its parts mean."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def smallest_batch(self) -> int: ...
+    @property
+    def largest_batch(self) -> int: ...
+    @property
+    def micro_bounds(self) -> tuple[int, int]: ...
+    @property
+    def epoch_ends(self) -> Sequence[float]: ...
+    @property
+    def step_times(self) -> Callable[[Placement, int], StepTime]: ...
+    def noise(self, batch: float, epoch: int) -> tuple[float, float]: ...
+    def gain(self, batch: float, epoch: int) -> float: ...
+
+
 @dataclass(slots=True)
 class Physics:
     """State of a training. Times are seconds, progress steps at the application's smallest batch."""
 
-    application: Application
+    application: Trained
     tune: Tuner
     placement: Placement = ()
     batch: Batch = field(default_factory=lambda: Batch(1))
@@ -83,7 +103,7 @@ class Physics:
         return left
 
 
-def fixed_batch(application: Application, samples: int, ranks: int) -> Batch:
+def fixed_batch(application: Trained, samples: int, ranks: int) -> Batch:
     """The split of a batch over so many ranks with fewest pieces. One rank measures its noise on at least two."""
     each = ceil(samples / ranks)
     pieces = ceil(each / application.micro_bounds[1])

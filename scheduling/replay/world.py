@@ -6,11 +6,12 @@ Plans are carried out as hosts do: only free GPUs are claimed; who gives GPUs ba
 pause, and then they are free; who grows trains on until its new ranks are ready, and then pauses.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import groupby
-from typing import Literal
+from math import inf
+from typing import Literal, NamedTuple
 
 from scheduling.placement import Placed
 from scheduling.policies import SETTLED_SECONDS
@@ -20,24 +21,63 @@ from scheduling.replay.profiles import Placement
 from scheduling.schedule import decided
 from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 
-__all__ = ["Costs", "Replayed", "World"]
+__all__ = ["Change", "Costs", "Held", "JobChange", "Pool", "Replayed", "Rules", "World"]
 
 #: Seconds of training at a new shape until it counts as measured.
 MEASURED_AFTER = 10.0
 #: Where measures have errors: seconds until a training looks anew, and the times of its steps change.
 MEASURED_AGAIN = 60.0
 
-Kind = Literal["comes", "epoch", "switch", "free", "measured", "cycle"]
+Kind = Literal["comes", "epoch", "switch", "free", "measured", "cycle", "change"]
 
 
 @dataclass(frozen=True)
 class Costs:
     """Seconds. `pause`: all GPUs of a training idle at a change; `join`: until new ranks of a running one are ready,
-    while the others train on."""
+    while the others train on; `release`: from an order to give a GPU back until it is free, None: as long as `pause`;
+    `end`: from its last step until it is over and its GPUs are free."""
 
     start: float
     pause: float
     join: float = 0.0
+    release: float | None = None
+    end: float = 0.0
+
+
+@dataclass(frozen=True)
+class JobChange:
+    """What somebody asked of a training."""
+
+    job: int
+    #: "change": other values of these columns of a `Replayed`.
+    verb: Literal["change", "hold", "resume", "withdraw"]
+    columns: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """From now on the groups are these."""
+
+    groups: tuple[GroupView, ...]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """From now on the slots are these."""
+
+    slots: tuple[SlotView, ...]
+
+
+#: When, and what.
+Change = tuple[float, Rules | Pool | JobChange]
+
+
+class Held(NamedTuple):
+    """From `at` on a training holds so many GPUs."""
+
+    at: float
+    job: int
+    slots: int
 
 
 @dataclass(slots=True)
@@ -51,6 +91,17 @@ class Replayed:
     elastic: bool
     physics: Physics
     measured: Measured
+    #: "": the world's only one.
+    group: str = ""
+    priority: int = 5000
+    #: As long as it may hold slots from a start on. None: without limit.
+    max_seconds: float | None = None
+    #: None: those of the world.
+    costs: Costs | None = None
+    #: Where it was before the world began: when it comes there, with `slots`. None: when it is submitted.
+    comes_at: float | None = None
+    #: Somebody holds it back, or ended it.
+    is_held_back: bool = False
     #: Held and not given back, in order; of these `joining` are not trained on yet.
     slots: tuple[SlotRef, ...] = ()
     joining: frozenset[SlotRef] = frozenset()
@@ -77,12 +128,20 @@ class Replayed:
 
 @dataclass
 class World:
-    group: GroupView
+    groups: tuple[GroupView, ...]
     costs: Costs
-    slots: tuple[SlotRef, ...]
+    slots: tuple[SlotView, ...]
     #: CPU seconds, to say what cycles cost.
     clock: Callable[[], float]
     now: float = 0.0
+    #: In order of time.
+    changes: Sequence[Change] = ()
+    #: Nothing is played beyond this moment.
+    until: float = inf
+    #: Called with the moment of each event: may raise to end the play.
+    tick: Callable[[float], None] = lambda now: None
+    #: Wherever it changed, in order of time.
+    held: list[Held] = field(default_factory=list)
     cycles: list[float] = field(default_factory=list)
     _jobs: dict[int, Replayed] = field(default_factory=dict)
     _active: dict[int, Replayed] = field(default_factory=dict)
@@ -94,24 +153,30 @@ class World:
     _next_cycle: float | None = None
 
     def play(self, jobs: Sequence[Replayed]) -> None:
-        """Until all are over."""
+        """Until all are over. Raises RuntimeError if some never are, unless `until` says when it is enough."""
         self._jobs = {job.id: job for job in jobs}
         for job in jobs:
-            self._at(job.submitted_at, "comes", job)
-        while self._events:
+            self._at(job.submitted_at if job.comes_at is None else job.comes_at, "comes", job)
+        for number, (at, _) in enumerate(self.changes):
+            self._push(at, "change", number)
+        while self._events and self._events[0][0] <= self.until:
             self.now = self._events[0][0]
+            self.tick(self.now)
             while self._events and self._events[0][0] <= self.now:
                 _, _, kind, number, version = heappop(self._events)
                 self._happen(kind, number, version)
             if self._next_cycle is not None and self._next_cycle <= self.now:
                 self._cycle()
         waiting = [job.id for job in jobs if job.ended_at is None]
-        if waiting:
+        if waiting and self.until == inf:
             raise RuntimeError(f"Nothing happens any more, and these trainings are not over: {waiting[:10]}.")
 
     def _at(self, when: float, kind: Kind, job: Replayed | None = None) -> None:
-        self._count += 1
         number, version = (job.id, job.version) if job is not None else (-1, 0)
+        self._push(when, kind, number, version)
+
+    def _push(self, when: float, kind: Kind, number: int, version: int = 0) -> None:
+        self._count += 1
         heappush(self._events, (when, self._count, kind, number, version))
 
     def _wake(self, when: float) -> None:
@@ -130,14 +195,14 @@ class World:
     def _happen(self, kind: Kind, number: int, version: int) -> None:
         if kind == "cycle":
             return
-        if kind == "free":
-            self._leaving = {ref: job for ref, job in self._leaving.items() if job != number}
-            self._wake(self.now)
+        if kind == "change":
+            self._change(self.changes[number][1])
             return
         job = self._jobs[number]
-        if kind == "comes":
-            self._active[number], job.played_to = job, self.now
-            self._divide_anew()
+        if kind == "free":
+            self._free(job)
+        elif kind == "comes":
+            self._come(job)
         elif kind == "epoch" and self.now < job.epoch_ends_at:
             return
         elif version == job.version and job.ended_at is None:
@@ -145,10 +210,94 @@ class World:
             if job.ended_at is None:
                 self._went_on(job, kind)
 
+    def _come(self, job: Replayed) -> None:
+        job.played_to = self.now
+        if job.is_held_back:
+            return
+        self._active[job.id] = job
+        self._divide_anew()
+        if job.slots:
+            self._note(job)
+            self._train_on(job, 0.0)
+
+    def _free(self, job: Replayed) -> None:
+        self._leaving = {ref: holder for ref, holder in self._leaving.items() if holder != job.id}
+        self._note(job)
+        self._wake(self.now)
+
+    def _note(self, job: Replayed) -> None:
+        leaving = sum(holder == job.id for holder in self._leaving.values())
+        self.held.append(Held(self.now, job.id, len(job.slots) + leaving))
+
+    def _costs(self, job: Replayed) -> Costs:
+        return job.costs or self.costs
+
+    def _change(self, change: Rules | Pool | JobChange) -> None:
+        match change:
+            case Rules():
+                self.groups = change.groups
+            case Pool():
+                self.slots = change.slots
+                self._leave_lost_slots()
+            case JobChange():
+                self._ask(self._jobs[change.job], change)
+        self._divide_anew()
+
+    def _ask(self, job: Replayed, change: JobChange) -> None:
+        """One that is over already, here, is left alone."""
+        if job.ended_at is not None:
+            return
+        match change.verb:
+            case "change":
+                for column, value in change.columns.items():
+                    setattr(job, column, value)
+            case "resume":
+                job.is_held_back = False
+                self._come(job)
+            case "hold" | "withdraw":
+                if job.id in self._active:
+                    self._catch_up(job)
+                job.is_held_back = True
+                if job.ended_at is None:
+                    self._give_back(job, job.slots)
+                    job.ended_at = self.now if change.verb == "withdraw" else None
+                self._active.pop(job.id, None)
+
+    def _give_back(self, job: Replayed, slots: Iterable[SlotRef]) -> None:
+        """It trains on with what is left, after a pause; what it gives back is free later."""
+        given = set(slots)
+        job.slots = tuple(ref for ref in job.slots if ref not in given)
+        job.joining = job.joining - given
+        self._train_on(job, self._costs(job).pause)
+        if given:
+            self._leaving |= dict.fromkeys(given, job.id)
+            self._at(self.now + self._release_seconds(job), "free", job)
+
+    def _release_seconds(self, job: Replayed) -> float:
+        costs = self._costs(job)
+        return costs.pause if costs.release is None else costs.release
+
+    def _leave_lost_slots(self) -> None:
+        """Ranks on slots that are gone are gone: who has too few left waits for others."""
+        there = {slot.ref for slot in self.slots}
+        self._leaving = {ref: holder for ref, holder in self._leaving.items() if ref in there}
+        for job in list(self._active.values()):
+            kept = tuple(ref for ref in job.slots if ref in there)
+            if len(kept) == len(job.slots):
+                continue
+            self._catch_up(job)
+            if job.ended_at is None:
+                job.slots, job.joining = kept, job.joining.intersection(kept)
+                if len(kept) < (job.min_slots if job.elastic else job.max_slots):
+                    self._give_back(job, kept)
+                else:
+                    self._train_on(job, self._costs(job).pause)
+                self._note(job)
+
     def _went_on(self, job: Replayed, kind: Kind) -> None:
         if kind == "switch":
             job.joining = frozenset()
-            self._train_on(job, self.costs.pause)
+            self._train_on(job, self._costs(job).pause)
         else:
             self._observe(job)
             if kind == "measured":
@@ -163,7 +312,7 @@ class World:
 
     def _observe(self, job: Replayed) -> None:
         job.measured.observe(job.physics)
-        if self.group.policy == "goodput":
+        if self._group(job).policy == "goodput":
             self._wake(max(self.now, (self._shared_at or 0.0) + SETTLED_SECONDS))
 
     def _catch_up(self, job: Replayed) -> None:
@@ -176,11 +325,23 @@ class World:
         job.physics.gpu_seconds += idle
         job.physics.lost += idle
         if job.physics.over is not None:
-            job.ended_at = self.now - job.physics.over
-            job.slots, job.joining = (), frozenset()
-            self._active.pop(job.id)
-            self._leaving = {ref: holder for ref, holder in self._leaving.items() if holder != job.id}
-            self._divide_anew()
+            self._end(job, self.now - job.physics.over)
+
+    def _end(self, job: Replayed, at: float) -> None:
+        """After its last step, at `at`."""
+        left = max(0.0, at + self._costs(job).end - self.now)
+        job.ended_at = at + self._costs(job).end
+        slots, job.slots, job.joining = job.slots, (), frozenset()
+        self._active.pop(job.id)
+        self._leaving = {ref: holder for ref, holder in self._leaving.items() if holder != job.id}
+        if left:
+            self._leaving |= dict.fromkeys(slots, job.id)
+            self._at(self.now + left, "free", job)
+        self._note(job)
+        self._divide_anew()
+
+    def _group(self, job: Replayed) -> GroupView:
+        return next((group for group in self.groups if group.name == job.group), self.groups[0])
 
     def _expect(self, job: Replayed) -> None:
         """Its next epoch's end."""
@@ -217,40 +378,52 @@ class World:
 
     def _snapshot(self) -> Snapshot:
         held = {ref: job.id for job in self._active.values() for ref in job.slots} | self._leaving
+        ending = set(self._leaving.values())
         return Snapshot(
             at=self.now,
-            groups=(replace(self.group, shared_at=self._shared_at),),
+            groups=tuple(replace(group, shared_at=self._shared_at) for group in self.groups),
             slots=tuple(
-                SlotView(ref, (self.group.resource_group,), True, held.get(ref), ref in self._leaving)
-                for ref in self.slots
+                SlotView(
+                    slot.ref,
+                    slot.resource_groups,
+                    slot.claimable,
+                    held.get(slot.ref),
+                    slot.ref in self._leaving,
+                    slot.device,
+                )
+                for slot in self.slots
             ),
-            jobs=tuple(self._view(job) for job in self._active.values()),
+            # One whose ranks still end elsewhere cannot start yet.
+            jobs=tuple(self._view(job) for job in self._active.values() if job.slots or job.id not in ending),
         )
 
     def _view(self, job: Replayed) -> JobView:
+        costs, limit = self._costs(job), job.max_seconds
         return JobView(
             id=job.id,
             name="",
-            group=self.group.name,
+            group=self._group(job).name,
             state="RUNNING" if job.slots else "PENDING",
-            priority=5000,
+            priority=job.priority,
             submitted_at=job.submitted_at,
             min_slots=job.min_slots,
             max_slots=job.max_slots,
             elastic=job.elastic,
             started_at=job.started_at if job.slots else None,
+            lasts=limit,
+            ends_at=job.started_at + limit if limit and job.slots and job.started_at is not None else None,
             gives_way_to=job.gives_way_to,
             above_part=job.above_part,
             target=job.target,
             gpu_seconds=job.gpu_seconds,
-            profile=job.measured.view(job.physics, pause_seconds=self.costs.pause, start_seconds=self.costs.join),
+            profile=job.measured.view(job.physics, pause_seconds=costs.pause, start_seconds=costs.join),
         )
 
     def _carry_out(self, job: Replayed, placed: Placed) -> None:
         job.target = placed.target
         if not placed.claim and not placed.vacate:
             return
-        starts = not job.slots
+        costs, starts = self._costs(job), not job.slots
         slots = tuple(sorted({*job.slots, *placed.claim}.difference(placed.vacate)))
         trained_on = set(job.slots) - job.joining
         if starts:
@@ -259,14 +432,15 @@ class World:
         job.joining = frozenset() if starts else (job.joining | set(placed.claim)).intersection(slots)
         if placed.vacate:
             self._leaving |= dict.fromkeys(placed.vacate, job.id)
-            self._at(self.now + self.costs.pause, "free", job)
+            self._at(self.now + self._release_seconds(job), "free", job)
+        self._note(job)
         if starts:
-            self._train_on(job, self.costs.start)
-        elif job.joining and self.costs.join and trained_on.intersection(slots):
+            self._train_on(job, costs.start)
+        elif job.joining and costs.join and trained_on.intersection(slots):
             self._join(job, trained_on)
         else:
             job.joining = frozenset()
-            self._train_on(job, self.costs.pause)
+            self._train_on(job, costs.pause)
 
     def _join(self, job: Replayed, trained_on: set[SlotRef]) -> None:
         """It trains on without its new ranks until they are ready."""
@@ -274,8 +448,8 @@ class World:
             job.version += 1
             self._expect(job)
         else:
-            self._train_on(job, self.costs.pause)
-        self._at(self.now + self.costs.join, "switch", job)
+            self._train_on(job, self._costs(job).pause)
+        self._at(self.now + self._costs(job).join, "switch", job)
 
 
 def _placement(refs: Iterable[SlotRef]) -> Placement:

@@ -10,7 +10,7 @@ from scheduling.replay.measuring import Measured
 from scheduling.replay.physics import Physics
 from scheduling.replay.profiles import Application, application
 from scheduling.replay.world import Costs, Replayed, World
-from scheduling.snapshot import GroupView, SlotRef
+from scheduling.snapshot import GroupView, SlotRef, SlotView
 
 PLACEMENTS = "placement,local_bsz,step_time,sync_time\n" + "".join(
     f"{placement},{micro},1.0,0.0\n" for placement in ("1", "2", "11", "12", "22") for micro in (1, 4, 8)
@@ -29,9 +29,9 @@ def plain() -> Application:
 
 
 def world_of(policy: str = "fairshare", *, join: float = 0.0) -> World:
-    slots = tuple(SlotRef(host, index) for host in ("a", "b") for index in range(2))
+    slots = tuple(SlotView(SlotRef(host, index), ("all",), True) for host in ("a", "b") for index in range(2))
     group = GroupView("all", "all", policy, preemption=True)  # type: ignore[arg-type]
-    return World(group, Costs(START, PAUSE, join), slots, clock=lambda: 0.0)
+    return World((group,), Costs(START, PAUSE, join), slots, clock=lambda: 0.0)
 
 
 @pytest.fixture

@@ -1,0 +1,105 @@
+"""The loop that plays replays, one after the other. All that it knows is in the database."""
+
+import logging
+import os
+import threading
+import time
+from typing import Any
+
+from django.core.management.base import BaseCommand
+from django.db import close_old_connections
+from django.utils import timezone
+from tidepool.backoff import Backoff
+
+from core.process import still_alive, stop_at_signals
+from jobs.control.replays import Claim, ClaimLost, claim_next, fail, finish, give_back, note_progress, prune
+from jobs.insight.replay import TooMuch, replayed
+
+__all__ = ["Command", "Player"]
+
+logger = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.5
+_PRUNE_SECONDS = 3600.0
+_TELL_SECONDS = 0.4
+#: Nobody's trainings or pages wait for it.
+_NICENESS = 10
+
+
+class Command(BaseCommand):
+    help = "Play replays of the past until SIGTERM or SIGINT. Any number may run: each replay is played by one."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        os.nice(_NICENESS)
+        Player(stop_at_signals()).run()
+
+
+class _Stopped(Exception):
+    """The process was asked to end."""
+
+
+class Player:
+    def __init__(self, stop: threading.Event) -> None:
+        self._stop = stop
+        self._backoff = Backoff(first_seconds=2 * _POLL_SECONDS, longest_seconds=30.0)
+        self._pruned_at = -_PRUNE_SECONDS
+        self._told_at = 0.0
+
+    def run(self) -> None:
+        """Until told to stop; a turn that fails is logged, and the next one comes later and later."""
+        while not self._stop.is_set():
+            try:
+                is_idle = not self.turn()
+                self._backoff.reset()
+                still_alive()
+            except Exception:
+                self._backoff.add(time.monotonic())
+                is_idle = True
+                logger.exception("a turn failed; the next one tries again")
+                close_old_connections()
+            if is_idle:
+                self._stop.wait(self._backoff.pause_seconds or _POLL_SECONDS)
+
+    def turn(self) -> bool:
+        """Play one, if one waits."""
+        self._prune()
+        claim = claim_next(timezone.now())
+        if claim is None:
+            return False
+        try:
+            self._play(claim)
+        except _Stopped:
+            give_back(claim)
+        except ClaimLost as error:
+            logger.info("%s", error)
+        return True
+
+    def _play(self, claim: Claim) -> None:
+        try:
+            result, jobs = replayed(claim.replay, timezone.now(), lambda part: self._tell(claim, part))
+        except TooMuch as error:
+            fail(claim, str(error))
+        except (_Stopped, ClaimLost):
+            raise
+        except Exception:
+            # Played again, it would fail again.
+            logger.exception("replay=%s failed", claim.replay.pk)
+            fail(claim, "The replay made a mistake, which is in the log of the process that plays: tell its makers.")
+        else:
+            finish(claim, result, jobs)
+            logger.info("replay=%s trainings=%s cpu=%s s", claim.replay.pk, len(jobs), result["cpu_seconds"])
+
+    def _tell(self, claim: Claim, part: float) -> None:
+        still_alive()
+        if self._stop.is_set():
+            raise _Stopped
+        if time.monotonic() - self._told_at >= _TELL_SECONDS:
+            self._told_at = time.monotonic()
+            note_progress(claim, part)
+
+    def _prune(self) -> None:
+        if time.monotonic() - self._pruned_at < _PRUNE_SECONDS:
+            return
+        self._pruned_at = time.monotonic()
+        if count := prune(timezone.now()):
+            logger.info("%s old replays are removed", count)

@@ -1,0 +1,52 @@
+"""A replay of the cluster's past under other rules: what was asked, how far it is, and what came of it."""
+
+from django.conf import settings
+from django.db import models
+from django.db.models import F, Q
+
+__all__ = ["Replay"]
+
+
+class Replay(models.Model):
+    """Played by `manage.py run_replays`; kept for as long as `jobs.control.replays.KEPT` says."""
+
+    class State(models.TextChoices):
+        WAITING = "WAITING"
+        RUNNING = "RUNNING"
+        DONE = "DONE"
+        #: `problem` says why.
+        FAILED = "FAILED"
+
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="replays")
+    created_at = models.DateTimeField()
+    #: The window.
+    start = models.DateTimeField()
+    end = models.DateTimeField()
+    #: Fields of `scheduling.replay.history.Alternative`; nothing in it: only the rules as they were.
+    alternative = models.JSONField(default=dict)
+    state = models.CharField(max_length=16, choices=State, default=State.WAITING)
+    #: 0..1, and what goes on.
+    progress = models.FloatField(default=0)
+    problem = models.TextField(blank=True, default="")
+    #: Who plays it, and until when that holds: then another one begins anew.
+    claim = models.CharField(max_length=32, blank=True, default="")
+    claimed_until = models.DateTimeField(null=True)
+    #: `jobs.insight.replay.Result`; {} until it is done.
+    result = models.JSONField(default=dict)
+    #: A row for each training: see `jobs.insight.replay.JOB_COLUMNS`.
+    jobs = models.JSONField(default=list)
+
+    class Meta:
+        ordering = ["-id"]
+        indexes = [models.Index(fields=["id"], condition=Q(state__in=("WAITING", "RUNNING")), name="replay_not_done")]
+        constraints = [
+            models.CheckConstraint(condition=Q(end__gt=F("start")), name="replay_window_in_order"),
+            models.CheckConstraint(
+                condition=Q(state__in=("WAITING", "RUNNING", "DONE", "FAILED")), name="replay_state"
+            ),
+            models.CheckConstraint(condition=~Q(state="FAILED") | ~Q(problem=""), name="replay_failed_says_why"),
+            models.CheckConstraint(
+                condition=(Q(state="RUNNING") & ~Q(claim="")) | (~Q(state="RUNNING") & Q(claim="")),
+                name="replay_claimed_while_played",
+            ),
+        ]

@@ -1,0 +1,366 @@
+"""What a cluster did, as rows tell it, played again: under the same rules, and under others.
+
+A recorded training is played by what it got done: its sizes over time, times its speed on each, add up to its work. So
+on the sizes that it had it takes as long as it took, and on others as long as its speeds there say: those that were
+measured, else those that are fitted to them. Of one that was never measured nobody knows: it is played twice, as if
+twice the GPUs made it twice as fast, and as if more GPUs did not help.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+from tidepool.goodput.model import Bounds, NoiseScale, Point, Size, ThroughputParameters
+from tidepool.goodput.model import gain as gain_of
+
+from scheduling.replay.measuring import Measured
+from scheduling.replay.physics import Physics
+from scheduling.replay.profiles import Placement, StepTime
+from scheduling.replay.world import Change, Costs, Held, JobChange, Pool, Replayed, Rules, World
+from scheduling.snapshot import GroupView, SlotRef, SlotView
+
+__all__ = [
+    "Alternative",
+    "History",
+    "Known",
+    "Outcome",
+    "Played",
+    "RecordedJob",
+    "Recording",
+    "Scaling",
+    "Segment",
+    "play",
+]
+
+#: How fast a training that was never measured is taken to be on more GPUs: so many times as fast, or no faster.
+Scaling = Literal["linear", "none"]
+Outcome = Literal["over", "withdrawn", "unfinished"]
+
+#: Progress that no training reaches.
+_ENDLESS = 1e18
+_LEAST_WORK = 1e-6
+#: No batch is larger.
+_LARGEST = 2**40
+#: After the window's end a play goes on for so many times the window, and so many seconds.
+_LONGER, _AT_LEAST = 4.0, 3600.0
+
+
+@dataclass(frozen=True)
+class Segment:
+    """So long it trained with so many ranks on each host; of that, `pause` it stood still."""
+
+    seconds: float
+    placement: Placement
+    pause: float = 0.0
+
+
+@dataclass(frozen=True)
+class Known:
+    """What was measured of a training, or of an earlier one of its model."""
+
+    bounds: Bounds
+    parameters: ThroughputParameters
+    points: tuple[Point, ...] = ()
+    noise: NoiseScale | None = None
+
+
+@dataclass(frozen=True)
+class RecordedJob:
+    """A training of the window. Moments are Unix seconds."""
+
+    id: int
+    group: str
+    priority: int
+    submitted_at: float
+    min_slots: int
+    max_slots: int
+    elastic: bool
+    max_seconds: float | None
+    outcome: Outcome
+    #: All in which it trained, those before the window too.
+    segments: tuple[Segment, ...]
+    #: Of these, how many were over when the window began.
+    before: int = 0
+    #: What it held then.
+    slots: tuple[SlotRef, ...] = ()
+    is_held_back: bool = False
+    started_at: float | None = None
+    ended_at: float | None = None
+    #: How much of its work the segments are, 0..1. None: nobody knows, of one that did not end by itself.
+    progress: float | None = None
+    known: Known | None = None
+    costs: Costs | None = None
+    #: From these moments on it held so many GPUs.
+    held: tuple[tuple[float, int], ...] = ()
+
+    @property
+    def is_counted(self) -> bool:
+        """It came to its own end within the window."""
+        return self.outcome == "over"
+
+
+@dataclass(frozen=True)
+class History:
+    start: float
+    end: float
+    #: As it was at the start; what changed since, in order of time.
+    groups: tuple[GroupView, ...]
+    slots: tuple[SlotView, ...]
+    changes: tuple[Change, ...]
+    jobs: tuple[RecordedJob, ...]
+    #: Of trainings that tell nothing of their own.
+    costs: Costs
+
+    @property
+    def pools(self) -> list[tuple[SlotView, ...]]:
+        """All that there were, one after the other."""
+        return [self.slots, *(change.slots for _, change in self.changes if isinstance(change, Pool))]
+
+    @property
+    def largest_pool(self) -> tuple[SlotView, ...]:
+        return max(self.pools, key=len)
+
+    @property
+    def gpus(self) -> int:
+        """The most that the pool had."""
+        return len(self.largest_pool)
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """What shall be otherwise than it was; nothing: the same again."""
+
+    #: Group -> fields of its `GroupView`, for the whole window.
+    groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    #: GPUs of the pool, where it had its most.
+    gpus: int | None = None
+    #: Each change of a training's size stops all its GPUs for so long, as where trainings are restarted for it.
+    restart_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Played:
+    jobs: tuple[Replayed, ...]
+    held: tuple[Held, ...]
+    cycles: int
+    #: Job -> seconds from its submission to its end, had it had all the GPUs that it asks for at once.
+    alone: Mapping[int, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """What `Physics` has to know of a recorded training. Progress is steps at its own batch; unmeasured, seconds of
+    one GPU."""
+
+    name: str
+    known: Known | None
+    scaling: Scaling
+    work: float = _ENDLESS
+
+    @property
+    def smallest_batch(self) -> int:
+        return self.known.bounds.batch_size if self.known else 1
+
+    @property
+    def largest_batch(self) -> int:
+        return _LARGEST
+
+    @property
+    def micro_bounds(self) -> tuple[int, int]:
+        bounds = self.known.bounds if self.known else Bounds(1)
+        return bounds.min_micro_batch, bounds.max_micro_batch or bounds.max_batch_size or bounds.batch_size
+
+    @property
+    def epoch_ends(self) -> tuple[float]:
+        return (self.work,)
+
+    @cached_property
+    def step_times(self) -> Callable[[Placement, int], StepTime]:
+        seen: dict[tuple[Size, int], StepTime] = {}
+
+        def found(placement: Placement, micro: int) -> StepTime:
+            size = Size(len(placement), sum(placement))
+            if (size, micro) not in seen:
+                seen[size, micro] = self._step_time(size, micro)
+            return seen[size, micro]
+
+        return found
+
+    def _step_time(self, size: Size, micro: int) -> StepTime:
+        if self.known is None:
+            return StepTime(1.0 if self.scaling == "none" else 1.0 / size.ranks, 0.0)
+        compute, step = _fitted(self.known.parameters, size, micro)
+        here = [point for point in self.known.points if point.size == size]
+        if here:
+            nearest = min(here, key=lambda point: abs(point.micro_batch - micro))
+            measured = _fitted(self.known.parameters, size, nearest.micro_batch)
+            compute *= nearest.compute_seconds / measured[0]
+            step *= nearest.step_seconds / measured[1]
+        return StepTime(max(compute, step), max(0.0, step - compute))
+
+    def noise(self, batch: float, epoch: int) -> tuple[float, float]:
+        noise = self.known.noise if self.known else None
+        return (0.0, 0.0) if noise is None else (noise.variance, noise.squared_gradient)
+
+    def gain(self, batch: float, epoch: int) -> float:
+        if self.known is None or not self.known.bounds.is_adaptive:
+            return 1.0
+        return float(gain_of(self.known.noise, self.known.bounds.batch_size, batch))
+
+
+def _fitted(parameters: ThroughputParameters, size: Size, micro: int) -> tuple[float, float]:
+    """Seconds of a micro-batch's computation, and of a step with its sum."""
+    compute = float(parameters.compute_seconds(float(micro)))
+    return compute, float(parameters.step_seconds(compute, parameters.sum_seconds(size)))
+
+
+def play(
+    history: History,
+    alternative: Alternative,
+    scaling: Scaling,
+    *,
+    clock: Callable[[], float],
+    tick: Callable[[float], None],
+) -> Played:
+    """Play the window and what of it was not over then. `clock` and `tick` as of `World`."""
+    pool_of = _pools(history, alternative.gpus)
+    slots = pool_of(history.slots)
+    there = {slot.ref for slot in slots}
+    jobs = [_replayed(job, history, alternative, scaling, there) for job in history.jobs]
+    world = World(
+        groups=_rules(history.groups, alternative),
+        costs=history.costs,
+        slots=slots,
+        clock=clock,
+        now=history.start,
+        changes=[(at, _change(change, alternative, pool_of)) for at, change in history.changes],
+        until=history.end + _LONGER * (history.end - history.start) + _AT_LEAST,
+        tick=tick,
+    )
+    world.play(jobs)
+    hosts = _hosts(history.largest_pool)
+    alone = {job.id: _alone_seconds(job, hosts) for job in jobs if job.physics.application.epoch_ends[-1] < _ENDLESS}
+    return Played(tuple(jobs), tuple(world.held), len(world.cycles), alone)
+
+
+def _hosts(pool: Iterable[SlotView]) -> list[int]:
+    """Slots of each, the largest first."""
+    return sorted(Counter(slot.ref.host for slot in pool).values(), reverse=True)
+
+
+def _alone_seconds(job: Replayed, hosts: Sequence[int]) -> float:
+    left, placement = job.max_slots, list[int]()
+    for slots in hosts:
+        if left > 0:
+            placement.append(min(left, slots))
+            left -= slots
+    physics = Physics(job.physics.application, Measured(job.measured.bounds).choose)
+    physics.place(tuple(placement), 0.0)
+    assert job.costs is not None
+    return job.costs.start + physics.application.epoch_ends[-1] / physics.rate() + job.costs.end
+
+
+def _change(
+    change: Rules | Pool | JobChange,
+    alternative: Alternative,
+    pool_of: Callable[[tuple[SlotView, ...]], tuple[SlotView, ...]],
+) -> Rules | Pool | JobChange:
+    match change:
+        case Rules():
+            return Rules(_rules(change.groups, alternative))
+        case Pool():
+            return Pool(pool_of(change.slots))
+    return change
+
+
+def _rules(groups: Sequence[GroupView], alternative: Alternative) -> tuple[GroupView, ...]:
+    return tuple(replace(group, **alternative.groups.get(group.name, {})) for group in groups)
+
+
+def _pools(history: History, gpus: int | None) -> Callable[[tuple[SlotView, ...]], tuple[SlotView, ...]]:
+    """What a pool of the window is with so many GPUs: fewer lack the last ones, more are on hosts like the largest."""
+    more = 0 if gpus is None else gpus - history.gpus
+    if not more:
+        return lambda pool: pool
+    refs = sorted({slot.ref for pool in history.pools for slot in pool})
+    gone = set(refs[more:]) if more < 0 else set()
+    added = _like_the_largest(history.largest_pool, more) if more > 0 else ()
+    return lambda pool: (*(slot for slot in pool if slot.ref not in gone), *added)
+
+
+def _like_the_largest(pool: Sequence[SlotView], more: int) -> tuple[SlotView, ...]:
+    by_host: dict[str, list[SlotView]] = {}
+    for slot in pool:
+        by_host.setdefault(slot.ref.host, []).append(slot)
+    largest = max(by_host.values(), key=len)
+    return tuple(
+        replace(
+            largest[number % len(largest)],
+            # After all others in order of name: they are the last ones that are used.
+            ref=SlotRef(f"~{number // len(largest) + 1}", largest[number % len(largest)].ref.index),
+        )
+        for number in range(more)
+    )
+
+
+def _replayed(
+    job: RecordedJob, history: History, alternative: Alternative, scaling: Scaling, there: Set[SlotRef]
+) -> Replayed:
+    total, before = _work(job, scaling)
+    costs = job.costs or history.costs
+    if alternative.restart_seconds is not None:
+        costs = replace(costs, pause=alternative.restart_seconds, join=0.0, release=alternative.restart_seconds)
+    physics, measured = _begun(job, Recording(str(job.id), job.known, scaling, total))
+    physics.progress = before
+    was_there = job.submitted_at < history.start
+    return Replayed(
+        id=job.id,
+        submitted_at=job.submitted_at,
+        min_slots=job.min_slots,
+        max_slots=job.max_slots,
+        elastic=job.elastic,
+        physics=physics,
+        measured=measured,
+        group=job.group,
+        priority=job.priority,
+        max_seconds=job.max_seconds,
+        costs=costs,
+        comes_at=history.start if was_there else None,
+        is_held_back=job.is_held_back,
+        # Where the alternative has no such GPUs, it starts anew on others.
+        slots=job.slots if there >= set(job.slots) else (),
+        started_at=job.started_at if was_there else None,
+    )
+
+
+def _begun(job: RecordedJob, recording: Recording) -> tuple[Physics, Measured]:
+    """As far as it was before the window: what it had measured then, it knows."""
+    known = job.known
+    measured = Measured(
+        known.bounds if known else Bounds(1), tells=known is not None, knows_its_end=job.progress is not None
+    )
+    physics = Physics(recording, measured.choose)
+    if known is not None and job.before:
+        measured.points, measured.parameters = known.points, known.parameters
+    return physics, measured
+
+
+def _work(job: RecordedJob, scaling: Scaling) -> tuple[float, float]:
+    """All its work, and what of it was done when the window began."""
+    known = job.known
+    physics, measured = _begun(job, Recording(str(job.id), known, scaling))
+    if known is not None:
+        measured.points, measured.parameters = known.points, known.parameters
+    before = 0.0
+    for number, segment in enumerate(job.segments):
+        if number == job.before:
+            before = physics.progress
+        physics.place(segment.placement, segment.pause)
+        physics.advance(segment.seconds)
+    if job.before >= len(job.segments):
+        before = physics.progress
+    if job.outcome == "over":
+        return max(physics.progress, _LEAST_WORK), before
+    return (physics.progress / job.progress if job.progress and physics.progress else _ENDLESS), before

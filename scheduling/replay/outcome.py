@@ -1,0 +1,189 @@
+"""What came of a replay: figures of the recorded window and of each play of it, and how far the replay is off.
+
+A replay is believed by playing the same rules first. Its errors: of the average completion time, of the GPUs in use
+(the area between both curves over the recorded one), and of each training's completion time (the median). Completion
+is counted of trainings that came to their own end within the window, GPUs only within it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import NamedTuple
+
+import numpy as np
+
+from scheduling.replay.history import History, Played, RecordedJob
+from scheduling.replay.world import Pool
+
+__all__ = [
+    "BARS",
+    "MOST",
+    "Errors",
+    "Fate",
+    "Figures",
+    "errors_of",
+    "fates",
+    "held_by_job",
+    "played",
+    "recorded",
+    "summed",
+]
+
+#: Errors up to these are good: average, GPUs in use, median per training.
+BARS = (0.05, 0.10, 0.10)
+#: Beyond this nothing is compared.
+MOST = 0.15
+
+#: From these moments on so many GPUs are held.
+Steps = Sequence[tuple[float, int]]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Seconds and GPU-hours."""
+
+    jobs: int
+    #: Counted trainings that were not over when the play ended.
+    unfinished: int
+    average: float
+    median: float
+    p99: float
+    #: From submission to the first GPU.
+    longest_wait: float
+    gpu_hours: float
+    #: GPU-hours of the pool that nobody held.
+    idle_gpu_hours: float
+    #: Completion time over that alone on all GPUs that it asks for.
+    worst_slowdown: float
+
+
+class Errors(NamedTuple):
+    average: float
+    gpus: float
+    per_job: float
+
+    @property
+    def is_good(self) -> bool:
+        return all(error <= bar for error, bar in zip(self, BARS, strict=True))
+
+    @property
+    def is_too_large(self) -> bool:
+        return max(self) > MOST
+
+
+class Fate(NamedTuple):
+    """Of one training in one play."""
+
+    job: int
+    #: None: it did not start, or was not over when the play ended.
+    started_at: float | None
+    ended_at: float | None
+    seconds: float | None
+
+
+def recorded(history: History, alone: Mapping[int, float]) -> Figures:
+    fates = [_recorded_fate(job) for job in history.jobs]
+    return _figures(history, fates, [job.held for job in history.jobs], alone)
+
+
+def played(history: History, play: Played) -> Figures:
+    return _figures(history, fates(play), held_by_job(play).values(), play.alone)
+
+
+def fates(play: Played) -> list[Fate]:
+    return [
+        Fate(job.id, job.started_at, job.ended_at, None if job.ended_at is None else job.ended_at - job.submitted_at)
+        for job in play.jobs
+    ]
+
+
+def _recorded_fate(job: RecordedJob) -> Fate:
+    seconds = None if job.ended_at is None else job.ended_at - job.submitted_at
+    return Fate(job.id, job.started_at, job.ended_at, seconds)
+
+
+def errors_of(history: History, play: Played) -> Errors:
+    """Of a play of the same rules."""
+    pairs = [
+        (fate.seconds, mine.seconds)
+        for job, mine in zip(history.jobs, fates(play), strict=True)
+        if job.is_counted and (fate := _recorded_fate(job)).seconds and mine.seconds is not None
+    ]
+    true, seen = [one for one, _ in pairs if one], [one for _, one in pairs]
+    in_use = summed(job.held for job in history.jobs), summed(held_by_job(play).values())
+    window = history.start, history.end
+    area = _area(in_use[0], *window)
+    return Errors(
+        average=abs(fmean(seen) / fmean(true) - 1) if true else 0.0,
+        gpus=_area_between(*in_use, *window) / area if area else 0.0,
+        per_job=median(abs(mine / one - 1) for one, mine in zip(true, seen, strict=True)) if true else 0.0,
+    )
+
+
+def held_by_job(play: Played) -> dict[int, list[tuple[float, int]]]:
+    """Job -> GPUs that it held, over time."""
+    found: dict[int, list[tuple[float, int]]] = {job.id: [] for job in play.jobs}
+    for at, job, slots in play.held:
+        found[job].append((at, slots))
+    return found
+
+
+def _figures(history: History, found: Sequence[Fate], held: Iterable[Steps], alone: Mapping[int, float]) -> Figures:
+    counted = [fate for job, fate in zip(history.jobs, found, strict=True) if job.is_counted]
+    times = [fate.seconds for fate in counted if fate.seconds is not None]
+    submitted = {job.id: job.submitted_at for job in history.jobs}
+    waits = [fate.started_at - submitted[fate.job] for fate in counted if fate.started_at is not None]
+    slowdowns = [fate.seconds / alone[fate.job] for fate in counted if fate.seconds is not None and fate.job in alone]
+    used, has = _area(summed(held), history.start, history.end), _capacity(history)
+    return Figures(
+        jobs=len(times),
+        unfinished=len(counted) - len(times),
+        average=fmean(times) if times else 0.0,
+        median=median(times) if times else 0.0,
+        p99=float(np.percentile(times, 99)) if times else 0.0,
+        longest_wait=max(waits, default=0.0),
+        gpu_hours=used / 3600,
+        idle_gpu_hours=max(0.0, has - used) / 3600,
+        worst_slowdown=max(slowdowns, default=0.0),
+    )
+
+
+def summed(parts: Iterable[Steps]) -> list[tuple[float, int]]:
+    """All together."""
+    moves: dict[float, int] = {}
+    for part in parts:
+        before = 0
+        for at, slots in part:
+            moves[at] = moves.get(at, 0) + slots - before
+            before = slots
+    height, found = 0, []
+    for at in sorted(moves):
+        height += moves[at]
+        found.append((at, height))
+    return found
+
+
+def _capacity(history: History) -> float:
+    """GPU-seconds of the pool."""
+    pools = [(at, len(change.slots)) for at, change in history.changes if isinstance(change, Pool)]
+    return _area([(history.start, len(history.slots)), *pools], history.start, history.end)
+
+
+def _area(steps: Steps, start: float, end: float) -> float:
+    return _area_between(steps, (), start, end)
+
+
+def _area_between(one: Steps, other: Steps, start: float, end: float) -> float:
+    """GPU-seconds of the difference, whoever has more."""
+    moments = sorted({start, end, *(at for steps in (one, other) for at, _ in steps if start < at < end)})
+    edges = np.array(moments)
+    difference = np.abs(_heights(one, edges[:-1]) - _heights(other, edges[:-1]))
+    return float(np.sum(difference * np.diff(edges)))
+
+
+def _heights(steps: Steps, moments: np.ndarray) -> np.ndarray:
+    """At each of these moments; of several steps at once the last one counts."""
+    if not steps:
+        return np.zeros(len(moments))
+    places = np.searchsorted([at for at, _ in steps], moments, side="right")
+    return np.array([0, *(slots for _, slots in steps)])[places]

@@ -1,0 +1,133 @@
+"""Recorded trainings played again: the same takes as long as it took, and a change has its effect."""
+
+from dataclasses import replace
+
+import pytest
+from tidepool.goodput.model import Bounds, Point, ThroughputParameters
+
+from scheduling.replay.history import Alternative, History, Known, Played, RecordedJob, Segment, play
+from scheduling.replay.outcome import errors_of, played, recorded
+from scheduling.replay.world import Costs, JobChange, Pool
+from scheduling.snapshot import GroupView, SlotRef, SlotView
+
+COSTS = Costs(start=5.0, pause=1.0, join=0.0, release=2.0, end=1.0)
+GROUP = GroupView("all", "all", "fifo", preemption=False)
+#: Computing shares perfectly, the sum costs nothing: twice the GPUs make it twice as fast.
+PERFECT = ThroughputParameters(0.0, 0.01, 1e-8, 1e-8, 1e-8, 1e-8, 1.0)
+
+
+def slots(count: int, host: str = "a") -> tuple[SlotView, ...]:
+    return tuple(SlotView(SlotRef(host, index), ("all",), True) for index in range(count))
+
+
+def job(number: int, seconds: float, **changes: object) -> RecordedJob:
+    """On four GPUs from its submission on."""
+    usual = RecordedJob(
+        id=number,
+        group="all",
+        priority=5000,
+        submitted_at=0.0,
+        min_slots=1,
+        max_slots=4,
+        elastic=True,
+        max_seconds=None,
+        outcome="over",
+        segments=(Segment(seconds, (4,)),),
+        started_at=0.0,
+        ended_at=seconds + COSTS.start + COSTS.end,
+        progress=1.0,
+        held=((0.0, 4), (seconds + COSTS.start + COSTS.end, 0)),
+    )
+    return replace(usual, **changes)  # type: ignore[arg-type]
+
+
+def history(*jobs: RecordedJob, gpus: int = 4, **changes: object) -> History:
+    usual = History(0.0, 1000.0, (GROUP,), slots(gpus), (), jobs, COSTS)
+    return replace(usual, **changes)  # type: ignore[arg-type]
+
+
+def again(past: History, **alternative: object) -> Played:
+    return play(past, Alternative(**alternative), "none", clock=lambda: 0.0, tick=lambda now: None)  # type: ignore[arg-type]
+
+
+def ends(found: Played) -> dict[int, float | None]:
+    return {one.id: one.ended_at for one in found.jobs}
+
+
+def test_the_same_rules_take_as_long_as_it_took() -> None:
+    second = job(2, 50.0, started_at=106.0, ended_at=162.0, held=((106.0, 4), (162.0, 0)))
+    past = history(job(1, 100.0), second)
+    found = again(past)
+    assert ends(found) == pytest.approx({1: 106.0, 2: 162.0})
+    assert errors_of(past, found) == pytest.approx((0.0, 0.0, 0.0), abs=1e-9)
+    assert played(past, found) == recorded(past, found.alone)
+    assert played(past, found).gpu_hours == pytest.approx(4 * 162 / 3600)
+
+
+def test_half_the_gpus_take_twice_as_long_where_more_help() -> None:
+    known = Known(Bounds(400), PERFECT, (Point(1, 4, 100, 1.0, 1.0, 50),))
+    past = history(job(1, 100.0, known=known))
+    assert ends(again(past))[1] == pytest.approx(106.0)
+    assert ends(again(past, gpus=2))[1] == pytest.approx(206.0, rel=1e-3)
+    assert ends(again(past, gpus=8))[1] == pytest.approx(106.0)  # it asks for four
+
+
+def test_an_unmeasured_one_is_played_both_ways() -> None:
+    past = history(job(1, 100.0))
+    few = Alternative(gpus=2)
+    spans = [
+        play(past, few, way, clock=lambda: 0.0, tick=lambda now: None).jobs[0].ended_at for way in ("linear", "none")
+    ]
+    assert spans == pytest.approx([206.0, 106.0])
+
+
+def test_more_gpus_are_further_hosts_for_who_waits() -> None:
+    past = history(job(1, 100.0), job(2, 50.0))
+    assert ends(again(past, gpus=8)) == pytest.approx({1: 106.0, 2: 56.0})
+
+
+def test_another_policy_shares_what_the_first_held_alone() -> None:
+    past = history(job(1, 100.0), job(2, 50.0))
+    found = again(past, groups={"all": {"policy": "fairshare"}})
+    assert found.jobs[1].started_at == pytest.approx(0.0)
+
+
+def test_who_was_there_before_begins_with_what_it_held() -> None:
+    refs = tuple(slot.ref for slot in slots(4))
+    there = job(1, 100.0, submitted_at=-60.0, started_at=-60.0, slots=refs, before=1)
+    there = replace(there, segments=(Segment(40.0, (4,)), Segment(60.0, (4,))))
+    assert ends(again(history(there)))[1] == pytest.approx(61.0)
+
+
+def test_what_people_asked_happens_when_they_asked_it() -> None:
+    asked = (
+        (10.0, JobChange(1, "hold")),
+        (50.0, JobChange(1, "resume")),
+        (60.0, JobChange(2, "withdraw")),
+        (70.0, JobChange(1, "change", {"priority": 1})),
+    )
+    gone = job(2, 50.0, outcome="withdrawn", progress=None)
+    found = again(history(job(1, 100.0), gone, changes=asked))
+    # The first has done five seconds; the second takes its place until it is withdrawn, and the first starts anew.
+    assert ends(found)[2] == 60.0
+    assert ends(found)[1] == pytest.approx(62 + 5 + 95 + 1)
+    assert found.jobs[0].priority == 1
+
+
+def test_a_host_that_leaves_takes_its_ranks_along() -> None:
+    pool = (*slots(2), *slots(2, "b"))
+    past = history(job(1, 100.0), slots=pool, changes=((55.0, Pool(slots(2))),))
+    found = again(past)
+    assert ends(found)[1] == pytest.approx(107.0)  # one pause; more GPUs do not help it
+    assert [(one.at, one.slots) for one in found.held][-3:-1] == [(55.0, 2), (106.0, 2)]
+
+
+def test_unfinished_ones_are_played_and_not_counted() -> None:
+    going = job(
+        2, 50.0, outcome="unfinished", ended_at=None, progress=0.5, max_slots=1, segments=(Segment(50.0, (1,)),)
+    )
+    endless = replace(going, id=3, progress=None)
+    past = history(job(1, 100.0, max_slots=2), going, endless)
+    found = again(past)
+    assert ends(found) == {1: pytest.approx(106.0), 2: pytest.approx(106.0), 3: None}
+    assert played(past, found).jobs == 1
