@@ -346,6 +346,7 @@ RULES: dict[str, Audience | Rule] = {
     "POST api:job-bulk": CHANGERS,
     "GET api:job-export": USERS,
     "POST api:job-preview": CHANGERS,
+    "POST api:job-adaptdl": CHANGERS,
     "GET api:job": OWNER_SEES,
     "PATCH api:job": Rule(OWNER_CHANGES, body={"priority": 7000}),
     "POST api:job-cancel": OWNER_CHANGES,

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from jobs.api import bulk, cluster, curves, groups, insights, logs, stream, usage, validation_views, views
+from jobs.api import adaptdl, bulk, cluster, curves, groups, insights, logs, stream, usage, validation_views, views
 
 urlpatterns = [
     path("cluster/", cluster.Cluster.as_view(), name="cluster"),
@@ -12,6 +12,7 @@ urlpatterns = [
     path("job-filters/<int:filter_id>/", bulk.SavedFilterDetail.as_view(), name="job-filter"),
     path("jobs/bulk/", bulk.JobBulk.as_view(), name="job-bulk"),
     path("jobs/export/", bulk.JobExport.as_view(), name="job-export"),
+    path("jobs/adaptdl/", adaptdl.AdaptDLJob.as_view(), name="job-adaptdl"),
     path("jobs/preview/", views.JobPreview.as_view(), name="job-preview"),
     path("jobs/<int:job>/", views.JobDetail.as_view(), name="job"),
     path("jobs/<int:job>/cancel/", views.JobCancel.as_view(), name="job-cancel"),

@@ -27,6 +27,7 @@ from jobs.queries.metrics import metric_names, metric_series
 from jobs.queries.serializers import AllocationOutput, EventOutput, JobOutput, RankOutput, as_json
 
 __all__ = [
+    "IDEMPOTENCY_KEY",
     "JobAdvice",
     "JobAllocation",
     "JobCancel",
@@ -46,10 +47,11 @@ __all__ = [
     "JobUndo",
     "JobView",
     "JobWait",
+    "sent_again",
 ]
 
 
-_KEY = OpenApiParameter(
+IDEMPOTENCY_KEY = OpenApiParameter(
     HEADER, str, OpenApiParameter.HEADER, description="8 to 128 characters, random for each request."
 )
 
@@ -69,7 +71,7 @@ class JobList(ListAPIView[Job]):
         rows = [as_json(serializers.JobInLine, job) for job in with_places(page.rows)]
         return Response(keyset_answer(request, page, rows))
 
-    @extend_schema(request=serializers.JobInput, responses={201: serializers.JobInLine}, parameters=[_KEY])
+    @extend_schema(request=serializers.JobInput, responses={201: serializers.JobInLine}, parameters=[IDEMPOTENCY_KEY])
     def post(self, request: Request) -> Response:
         """Submit one. With the header `Idempotency-Key` a request that is sent again makes no second one."""
         given, user = validated(serializers.JobInput, request.data), signed_in(request)
@@ -80,10 +82,10 @@ class JobList(ListAPIView[Job]):
             lambda then: actions.submit(actions.Submission(**given), user, then),
         )
         [job] = with_places([made])
-        return Response(serializers.JobInLine(job).data, status=201, headers=_sent_again(is_new))
+        return Response(serializers.JobInLine(job).data, status=201, headers=sent_again(is_new))
 
 
-def _sent_again(is_new: bool) -> dict[str, str]:
+def sent_again(is_new: bool) -> dict[str, str]:
     return {} if is_new else {"Idempotency-Replayed": "true"}
 
 
@@ -174,14 +176,14 @@ class JobWait(JobView):
 
 
 class JobClone(JobView):
-    @extend_schema(request=None, responses={201: JobOutput}, parameters=[_KEY])
+    @extend_schema(request=None, responses={201: JobOutput}, parameters=[IDEMPOTENCY_KEY])
     def post(self, request: Request, job: int) -> Response:
         """Submit the same training again, with the code as it was then; with `Idempotency-Key` once."""
         row, user = self.get_object(), signed_in(request)
         copy, is_new = once(
             user, request.headers.get(HEADER), {"clone": job}, lambda then: actions.clone(row, user, then=then)
         )
-        return Response(JobOutput(copy).data, status=201, headers=_sent_again(is_new))
+        return Response(JobOutput(copy).data, status=201, headers=sent_again(is_new))
 
 
 class JobAllocation(JobView, ListAPIView[Any]):

@@ -155,6 +155,20 @@ class TestSubmit:
         row = Job.objects.get(pk=made["id"])
         assert (row.name, row.seed, row.parameters) == ("typed", 7, {"epochs": 2})
 
+    def test_an_adaptdl_job(self, logged_in: Scene, tidepool: Call, script: Path) -> None:
+        other = script.with_name("other.py")
+        other.write_text("print('other')\n")
+        file = script.with_name("job.yaml")
+        command = f"[python3, /root/{script.parent.name}/other.py, --lr, 0.1]"
+        file.write_text(
+            f"kind: AdaptDLJob\nmetadata: {{name: theirs}}\nspec:\n  maxReplicas: 1\n"
+            f"  template: {{spec: {{containers: [{{image: a, command: {command}}}]}}}}\n"
+        )
+        code, out, _ = tidepool("submit", "-q", script.parent, "-f", file)
+        row = Job.objects.get(pk=int(out))
+        assert (code, row.name, row.arguments, row.model.entry_point) == (0, "theirs", ["--lr", "0.1"], "other.py")
+        assert tidepool("submit", script.parent, "-f", file, "--max", "2")[0] == 2
+
     def test_a_dry_run_submits_nothing(self, logged_in: Scene, tidepool: Call, script: Path) -> None:
         before = Job.objects.count()
         assert "start_text" in json.loads(tidepool("run", script, "--dry-run", "--json")[1])

@@ -1,5 +1,6 @@
 """run and submit."""
 
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -15,6 +16,7 @@ from tidepool.cli.texts import size
 from tidepool.client.api import Client, Submission
 from tidepool.client.errors import InvalidRequest
 from tidepool.client.pack import Package, package
+from tidepool.client.training import Job
 
 __all__ = ["run", "submit"]
 
@@ -33,7 +35,7 @@ _SETTINGS = (
     click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Of REST, such as seed=7."),
     click.option("--entry-point", default="", help="Which script of the folder trains."),
     click.option("--file", "-f", "file", type=click.Path(exists=True, dir_okay=False), metavar="JOB.toml",
-                 help="Take these from a file; what is typed goes before it."),
+                 help="Take these from a file; what is typed goes before it. An AdaptDLJob, if it is YAML."),
     click.option("--key", help="Sent again with the same key, it makes no second training."),
     click.option("--dry-run", is_flag=True, help="Say what would happen, and submit nothing."),
     json_option,
@@ -77,6 +79,7 @@ def submit(context: Context, wait: bool, **given: Any) -> int:
     JOB=$(tidepool submit -q train.py) && tidepool logs -f $JOB
     tidepool submit train.py --wait && tidepool results get $JOB out/
     tidepool submit -f job.toml        # script = "train.py", max_slots = 4, [parameters] epochs = 5
+    tidepool submit . -f adaptdljob.yaml
     """
     return _submit(context.client, given, wait=wait)
 
@@ -84,16 +87,22 @@ def submit(context: Context, wait: bool, **given: Any) -> int:
 def _submit(client: Client, given: dict[str, Any], *, wait: bool = False, then_follow: bool = False) -> int:
     is_quiet, as_json = given.pop("quiet"), given.pop("as_json")
     dry_run, key = given.pop("dry_run"), given.pop("key")
-    planned = _planned(client, given, tell=not (is_quiet or as_json))
-    if dry_run:
-        return _preview(client, planned, as_json)
-    job = client.send(planned, key=key)
+    tell = not (is_quiet or as_json)
+    if Path(given["file"] or "").suffix in (".yaml", ".yml"):
+        if dry_run:
+            raise InvalidRequest("--dry-run reads no AdaptDLJob: submit it, or leave --file out.")
+        job = _submit_manifest(client, given, key=key, tell=tell)
+    else:
+        planned = _planned(client, given, tell=tell)
+        if dry_run:
+            return _preview(client, planned, as_json)
+        job = client.send(planned, key=key)
     if as_json and not wait:
         show_json(job_as_json(job.info))
     elif is_quiet:
         click.echo(job.id)
     elif not as_json:
-        click.echo(f"Training {job.id}, {planned.name}: {job.url}", err=True)
+        click.echo(f"Training {job.id}, {job.info.name}: {job.url}", err=True)
     if then_follow and not (as_json or is_quiet):
         return follow(job, may_cancel=True)
     if not (wait or then_follow):
@@ -116,6 +125,31 @@ def _planned(client: Client, given: dict[str, Any], *, tell: bool) -> Submission
     options = dict(_pair(each) for each in values.pop("options", ()))
     arguments = [str(word) for word in values.pop("arguments", ())]
     return client.plan(what, *arguments, parameters=parameters, **values, **options)
+
+
+def _submit_manifest(client: Client, given: dict[str, Any], *, key: str | None, tell: bool) -> Job:
+    """An AdaptDLJob: it says itself what else could be typed."""
+    file, what = given.pop("file"), given.pop("what")
+    said = {name: given.pop(name) for name in ("model", "dataset", "instance_group", "entry_point")}
+    if typed := [name for name, value in given.items() if value]:
+        shown = {"arguments": "words after --", "max_slots": "--max", "min_slots": "--min", "parameters": "--set"}
+        names = ", ".join(shown.get(name, f"--{name}") for name in typed)
+        raise InvalidRequest(f"An AdaptDLJob says itself what {names} would: leave it out, or write it into {file}.")
+    manifest = Path(file).read_text(errors="replace")
+    code = None
+    if what is not None:
+        code = package(what)
+        said["entry_point"] = said["entry_point"] or _script_of(manifest, code)
+        if tell:
+            click.echo(_size_words(code), err=True)
+    return client.submit_manifest(manifest, code, key=key, **said)
+
+
+def _script_of(manifest: str, code: Package) -> str:
+    """The file of the folder that the manifest names, by its path in an image; "" where that is not one."""
+    named = {Path(word).parts for word in re.findall(r"[\w./-]+\.py\b", manifest)}
+    found = [file for file in code.files if any(file.parts == parts[-len(file.parts) :] for parts in named)]
+    return found[0].as_posix() if len(found) == 1 else ""
 
 
 def _from_file(file: str | None) -> dict[str, Any]:

@@ -114,6 +114,33 @@ class Client:
         values = self.connection.json("POST", "jobs/", json=planned.as_json(), key=key or new_key())
         return Job(self.connection, values["id"], info_of(values))
 
+    def submit_manifest(
+        self,
+        manifest: str,
+        what: "str | Path | Package | None" = None,
+        *,
+        model: str | int | None = None,
+        dataset: str | int | None = None,
+        instance_group: str | int | None = None,
+        entry_point: str = "",
+        key: str | None = None,
+    ) -> Job:
+        """Submit an AdaptDLJob, in YAML, with the code of `what` or of `model`. See `plan` for the others."""
+        if (what is None) == (model is None):
+            raise InvalidRequest(
+                "Give the folder that the manifest's command runs, or a registered model: one of them."
+            )
+        taken = None if what is None else self.take_code(what, entry_point)
+        values = {
+            "manifest": manifest,
+            "model": taken.model if taken else model,
+            "model_version": taken.version if taken else None,
+            "dataset": dataset,
+            "instance_group": self._group(instance_group)["name"],
+        }
+        made = self.connection.json("POST", "jobs/adaptdl/", json=values, key=key or new_key())
+        return Job(self.connection, made["id"], info_of(made))
+
     def preview(self, planned: Submission) -> dict[str, Any]:
         """What would happen if it were submitted now: `start_text`, `others_text` and more. Nothing is written."""
         return dict(self.connection.json("POST", "jobs/preview/", json=planned.as_json()))

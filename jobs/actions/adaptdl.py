@@ -1,0 +1,193 @@
+"""An AdaptDLJob (https://adaptdl.readthedocs.io), read as a submission.
+
+There are no containers here: the code that its command runs is a registered model's.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+import yaml
+from django.contrib.auth.models import User
+
+from core.errors import UserError, field_error
+from jobs.actions.submission import Submission, check, submit
+from jobs.control.transition import Why, record
+from jobs.messages import message
+from jobs.models import Job
+from jobs.queries.groups import find_visible_group
+from jobs.states import Reason
+from workers.queries import capacity
+
+__all__ = ["MANIFEST_CHARACTERS", "Manifest", "read_manifest", "submit_manifest"]
+
+MANIFEST_CHARACTERS = 256 * 1024
+_KIND = "AdaptDLJob"
+_GPUS = "nvidia.com/gpu"
+#: What may stand before the script: python, python3.11, /usr/bin/python3, and options without a value of their own.
+_PYTHON = re.compile(r"(.*/)?python(3(\.\d+)?)?")
+_READ = {
+    "": {"apiVersion", "kind", "metadata", "spec", "status"},
+    "metadata": {"name", "generateName"},
+    "spec": {"minReplicas", "maxReplicas", "preemptible", "template"},
+    "spec.template": {"spec"},
+    "spec.template.spec": {"containers"},
+    "container": {"name", "command", "args", "env", "resources"},
+}
+
+
+@dataclass(frozen=True)
+class Manifest:
+    name: str
+    #: As the container names it.
+    script: str
+    arguments: Sequence[str]
+    environment: Mapping[str, str]
+    fewest: int
+    #: None: as many as the instance group has.
+    most: int | None
+    #: What has no meaning here, as dotted names.
+    without_effect: tuple[str, ...]
+
+
+def read_manifest(text: str) -> Manifest:
+    """Raise UserError for what is no AdaptDLJob, or asks for what is not to be had here."""
+    try:
+        read = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        place = getattr(error, "problem_mark", None)
+        raise _refused(f"It is no YAML{f' (line {place.line + 1})' if place else ''}: correct it.") from error
+    if not isinstance(read, dict) or read.get("kind") != _KIND:
+        raise _refused(f"It is no {_KIND}: send one, with `kind: {_KIND}`.")
+    metadata, spec = _mapping(read, "metadata"), _mapping(read, "spec")
+    template = _mapping(spec, "template", "spec.template")
+    pod = _mapping(template, "spec", "spec.template.spec")
+    container = _only_container(pod)
+    script, arguments = _command(container)
+    fewest, most = _sizes(spec)
+    parts = {
+        "": read,
+        "metadata": metadata,
+        "spec": spec,
+        "spec.template": template,
+        "spec.template.spec": pod,
+        "container": container,
+    }
+    return Manifest(
+        name=str(metadata.get("name") or str(metadata.get("generateName", "")).rstrip("-")),
+        script=script,
+        arguments=arguments,
+        environment=_environment(container),
+        fewest=fewest,
+        most=most,
+        without_effect=tuple(
+            f"{part}.{key}".lstrip(".") for part, each in parts.items() for key in each if key not in _READ[part]
+        ),
+    )
+
+
+def submit_manifest(
+    manifest: Manifest, given: Mapping[str, Any], user: User, then: Callable[[Job], object] = lambda job: None
+) -> Job:
+    """Queue it. An event names what of it has no meaning here. Raises UserError, as `submit` does.
+
+    given: `model`, `instance_group` and other fields of a submission that a manifest does not have.
+    """
+    group = find_visible_group(user, given["instance_group"])
+    most = manifest.most or (capacity(group.resource_group) if group else 0)
+    submission = Submission(
+        **given,
+        name=manifest.name,
+        arguments=manifest.arguments,
+        environment=manifest.environment,
+        min_slots=manifest.fewest,
+        max_slots=max(manifest.fewest, most),
+    )
+    entry_point = check(submission, user).model.entry_point
+    if not _is_end_of(entry_point, manifest.script):
+        raise _refused(
+            f"The command runs {manifest.script[:200]}, and this model trains by {entry_point}: name a model with that "
+            "script as its entry point."
+        )
+
+    def note(job: Job) -> None:
+        if manifest.without_effect:
+            told = message("without_effect", options=", ".join(manifest.without_effect)[:1900])
+            record(job, Why(Reason.SUBMITTED, told, user.get_username()))
+        then(job)
+
+    return submit(submission, user, note)
+
+
+def _is_end_of(entry_point: str, script: str) -> bool:
+    """Whether a container's path, such as /root/examples/train.py, may be this file of a model's folder."""
+    wanted, has = PurePosixPath(script).parts, PurePosixPath(entry_point).parts
+    shared = min(len(wanted), len(has))
+    return wanted[-shared:] == has[-shared:]
+
+
+def _only_container(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    containers = pod.get("containers")
+    if not isinstance(containers, list) or len(containers) != 1 or not isinstance(containers[0], dict):
+        raise _refused("A training has one container here: name one in spec.template.spec.containers.")
+    container: Mapping[str, Any] = containers[0]
+    limits = _mapping(_mapping(container, "resources", "resources"), "limits", "resources.limits")
+    if limits.get(_GPUS, 1) not in (0, 1, "0", "1"):
+        raise _refused(f"A replica has one GPU here: set {_GPUS} to 1, and maxReplicas to the number of GPUs.")
+    return container
+
+
+def _command(container: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    words = [*_words(container, "command"), *_words(container, "args")]
+    while words and (_PYTHON.fullmatch(words[0]) or words[0] in ("-u", "-O", "-B")):
+        words.pop(0)
+    if not words or not words[0].endswith(".py"):
+        raise _refused("The command runs a Python script: write it as [python3, train.py, --epochs, '5'].")
+    return words[0], tuple(words[1:])
+
+
+def _words(container: Mapping[str, Any], key: str) -> list[str]:
+    words = container.get(key) or []
+    if not isinstance(words, list) or any(isinstance(word, dict | list) for word in words):
+        raise _refused(f"{key} is a list of words: write it as [python3, train.py].")
+    return [str(word) for word in words]
+
+
+def _environment(container: Mapping[str, Any]) -> dict[str, str]:
+    found = {}
+    for each in container.get("env") or []:
+        if not isinstance(each, dict) or "name" not in each or "value" not in each:
+            raise _refused("Each variable of env has a name and a value: others, such as valueFrom, are not read here.")
+        found[str(each["name"])] = str(each["value"])
+    return found
+
+
+def _sizes(spec: Mapping[str, Any]) -> tuple[int, int | None]:
+    fewest, most = spec.get("minReplicas") or 0, spec.get("maxReplicas")
+    for name, value, least in (("minReplicas", fewest, 0), ("maxReplicas", most, 1)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+            raise _refused(f"{name} is a whole number of at least {least}.")
+    if most is not None and fewest > most:
+        raise _refused("minReplicas is larger than maxReplicas: exchange them.")
+    preemptible = spec.get("preemptible", True)
+    if not isinstance(preemptible, bool):
+        raise _refused("preemptible is true or false.")
+    if not preemptible and (most is None or max(1, fewest) != most):
+        raise _refused(
+            "With preemptible: false a training keeps the number of GPUs that it starts with: set minReplicas and "
+            "maxReplicas to that number."
+        )
+    return max(1, fewest), most
+
+
+def _mapping(values: Mapping[str, Any], key: str, name: str = "") -> Mapping[str, Any]:
+    found = values.get(key) or {}
+    if not isinstance(found, dict):
+        raise _refused(f"{name or key} is a mapping: write its fields below it.")
+    return found
+
+
+def _refused(sentence: str) -> UserError:
+    return field_error("manifest", sentence)

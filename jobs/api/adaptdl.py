@@ -1,0 +1,71 @@
+"""`/api/v1/jobs/adaptdl/`: a training as AdaptDL's clusters take it."""
+
+from typing import IO, Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.generics import GenericAPIView
+from rest_framework.parsers import BaseParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from core.errors import field_error
+from core.rest import ReferenceField, StrictJSONParser, StrictSerializer, signed_in, validated
+from jobs.actions.adaptdl import MANIFEST_CHARACTERS, read_manifest, submit_manifest
+from jobs.actions.once import HEADER, once
+from jobs.api.serializers import JobInLine
+from jobs.api.views import IDEMPOTENCY_KEY, sent_again
+from jobs.insight.line import with_places
+from jobs.models import Job
+
+__all__ = ["AdaptDLJob"]
+
+
+class ManifestParser(BaseParser):
+    """The body is the manifest; the other fields stand in the address."""
+
+    media_type = "application/yaml"
+
+    def parse(self, stream: IO[bytes], media_type: str | None = None, parser_context: Any = None) -> dict[str, Any]:
+        try:
+            manifest = stream.read(4 * MANIFEST_CHARACTERS + 1).decode()
+        except UnicodeDecodeError as error:
+            raise field_error("manifest", "It is no text in UTF-8: save it as such.") from error
+        return {**parser_context["request"].query_params.dict(), "manifest": manifest}
+
+
+class ManifestInput(StrictSerializer):
+    manifest = serializers.CharField(
+        max_length=MANIFEST_CHARACTERS, trim_whitespace=False, help_text="An AdaptDLJob in YAML."
+    )
+    model = ReferenceField(help_text="Whose code it runs: there are no images here.")
+    model_version = serializers.IntegerField(default=None, allow_null=True, help_text="Its number; absent: the newest.")
+    dataset = ReferenceField(default=None, allow_null=True, help_text="Not wanted where the script reads none.")
+    instance_group = ReferenceField()
+
+
+class AdaptDLJob(GenericAPIView[Job]):
+    serializer_class = JobInLine
+    parser_classes = [ManifestParser, StrictJSONParser]
+
+    @extend_schema(
+        request={"application/json": ManifestInput, "application/yaml": {"type": "string"}},
+        responses={201: JobInLine},
+        parameters=[IDEMPOTENCY_KEY],
+    )
+    def post(self, request: Request) -> Response:
+        """Submit an AdaptDLJob: its command, environment, minReplicas, maxReplicas and preemptible.
+
+        With `Content-Type: application/yaml` the body is the manifest and the other fields stand in the address. What
+        has no meaning here (images, volumes, node selectors) is named in an event of the training.
+        """
+        given, user = validated(ManifestInput, request.data), signed_in(request)
+        manifest = read_manifest(given.pop("manifest"))
+        made, is_new = once(
+            user,
+            request.headers.get(HEADER),
+            {"submit": dict(request.data)},
+            lambda then: submit_manifest(manifest, given, user, then),
+        )
+        [job] = with_places([made])
+        return Response(JobInLine(job).data, status=201, headers=sent_again(is_new))
