@@ -143,6 +143,16 @@ class Options:
         ),
         is_launched=True,
     )
+    placement: str = _option(
+        "The placement",
+        "Of a script of fixed size: whether its GPUs may be on several hosts. Others move while they train.",
+        default=Job.Placement.ANY,
+        label="Its GPUs",
+        choices=(
+            (Job.Placement.ANY, "On as few hosts as there is room on"),
+            (Job.Placement.ONE_HOST, "All on one host: it waits until one has room"),
+        ),
+    )
     effective_batch_size: int | None = _option(
         "The effective batch size",
         "Samples per step over all GPUs, however many there are.",

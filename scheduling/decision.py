@@ -45,7 +45,7 @@ class Decision:
     closed: frozenset[int] = frozenset()
     #: Of a job that needs more than its group's part, of this group or another one: for it all that comes free is kept.
     shared_reservation: Reservation | None = None
-    #: Jobs that wait because of that, though their group has slots for them.
+    #: Jobs that wait because of that, or because they need one host, though their group has slots for them.
     held_back: frozenset[int] = frozenset()
     #: Jobs that start by that reservation.
     above_part: frozenset[int] = frozenset()
@@ -92,6 +92,7 @@ def _decide_without(
 ) -> Decision:
     group = pool.group
     capacity = max(0, room - sum(len(pool.held.get(job, ())) for job in pinned))
+    held_back = held_back.union(pool.too_large_for_hosts)
     demands = [demand for demand in pool.demands if demand.id not in pinned and demand.id not in held_back]
     closed = frozenset(demand.id for demand in demands if not (group.started or demand.running))
     demands = [demand for demand in demands if demand.id not in closed]

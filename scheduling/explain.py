@@ -76,15 +76,16 @@ class _Case:
         self.placed = summary.placed[demand.id]
         #: Slots that the policy gives it.
         self.mine = summary.decision.shares.get(demand.id, 0)
-        self.away = pool.away.get(demand.id, ())
-        #: Slots that it holds and has not been told to give back.
-        self.before = len(pool.held.get(demand.id, ())) + len(self.away)
+        away = pool.away.get(demand.id, ())
+        #: Slots that it holds and has not been told to give back; and of these, those that it shall leave.
+        self.before = len(pool.held.get(demand.id, ())) + len(away)
+        self.away = away + self.placed.makes_room
         self.is_fair_share = pool.group.policy == "fairshare"
         self.is_goodput = pool.group.policy == "goodput"
 
     @property
     def moving_off(self) -> list[str]:
-        """Hosts that take nothing new and that it leaves in this cycle."""
+        """Hosts that take nothing new, or that another job needs, and that it leaves in this cycle."""
         return sorted({ref.host for ref in set(self.away).intersection(self.placed.vacate)}) if self.away else []
 
     @property
@@ -356,8 +357,10 @@ def _lost(pool: Pool, me: JobView, slots: int) -> Params:
 
 
 def _held_back(summary: GroupSummary, job: int) -> Explanation:
-    """A job that comes first, of any group, has a reservation of what they share."""
+    """No host could have enough for it; or who comes first, of any group, has a reservation of what they share."""
     reservation, me = summary.decision.shared_reservation, summary.views[job]
+    if (most := summary.decision.pool.too_large_for_hosts.get(job)) is not None:
+        return _because(PlanReason.WAITING_FOR_SLOTS, "one_host", min_slots=me.max_slots, most=most)
     assert reservation is not None
     first = summary.views[reservation.job]
     figures = {"min_slots": me.min_slots, "reserved": reservation.slots, **_at(reservation)}
@@ -392,8 +395,10 @@ def _stopped(case: _Case) -> Explanation:
 def _awaiting(case: _Case) -> Explanation:
     """It has a target, but too few of its slots are free yet."""
     target = case.placed.target
-    free = min(case.summary.free_left, target)
+    one_host = case.me.one_host
+    free = len(case.placed.kept_for) if one_host else min(case.summary.free_left, target)
     figures = {"target": target, "free": free, "missing": target - free, **_givers(case)}
+    figures |= {"one_host": True} if one_host else {}
     return _because(PlanReason.WAITING_FOR_SLOTS, "given_back", **figures)
 
 

@@ -83,7 +83,7 @@ def summarize(decision: Decision, placed: Mapping[int, Placed], others: OtherGro
         first_served=tuple(demand for demand, _ in served[:2]),
         givers=givers,
         givers_slots=sum(givers.values()),
-        free_left=decision.pool.free_count - sum(len(slots.claim) for slots in placed.values()),
+        free_left=decision.pool.free_count - sum(len(slots.claim) + len(slots.kept_for) for slots in placed.values()),
         firm=_firm(decision),
         first_waiting=_first_waiting(decision),
         places={demand.id: place for place, demand in enumerate(demands)},

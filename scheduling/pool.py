@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from scheduling.curves import Shape, prospect_of
 from scheduling.entitlement import SlotClass
+from scheduling.one_host import too_large_for_hosts
 from scheduling.policies import Demand, by_priority, by_submission
 from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 
@@ -52,6 +53,8 @@ class Pool:
     allotted: Mapping[SlotClass, int] | None = None
     #: Where that is said: jobs that are stopped whatever slots they hold, so nobody else has to leave in their place.
     stopped: frozenset[int] = frozenset()
+    #: Jobs that wait for more slots on one host than any could have for them -> how many that would be.
+    too_large_for_hosts: Mapping[int, int] = field(default_factory=dict)
     #: The moment of the snapshot, in Unix seconds.
     at: float = 0.0
     #: Its hosts, where its policy asks for them.
@@ -126,6 +129,8 @@ class SlotIndex:
     offers: Mapping[str, Sequence[SlotClass]]
     #: Resource group -> its hosts; only of groups under policy goodput.
     shapes: Mapping[str, Shape]
+    #: Group -> see `Pool`.
+    too_large_for_hosts: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
     def open_to(self, group: GroupView) -> Sequence[SlotClass]:
         return self.offers.get(group.resource_group, ())
@@ -147,8 +152,16 @@ class SlotIndex:
             away=self.away.get(group.name, {}),
             coming=_joined([self.coming[offered] for offered in open_to if offered in self.coming]),
             protected=self._protected(group),
+            too_large_for_hosts=self.too_large_for_hosts.get(group.name, {}),
             shape=self.shapes[group.resource_group] if group.policy == "goodput" else None,
         )
+
+    def movable_for(self, group: GroupView, jobs: Iterable[JobView]) -> Iterator[tuple[int, SlotRef]]:
+        """Slots that a group may use and that elastic ones of these jobs hold, who would do with others as well."""
+        for job in jobs:
+            for ref in self.held.get(job.group, {}).get(job.id, ()) if job.elastic else ():
+                if not self.classes or group.resource_group in self.classes[ref]:
+                    yield job.id, ref
 
     def beside_free(self) -> "SlotIndex":
         """The same without what is free or coming: all that counts for how many slots each job gets."""
@@ -197,7 +210,7 @@ def index_slots(snapshot: Snapshot) -> SlotIndex:
     for offered in sizes:
         for name in offered:
             offers[name].append(offered)
-    return SlotIndex(
+    index = SlotIndex(
         snapshot=snapshot,
         groups=groups,
         free=shelves.free,
@@ -214,6 +227,18 @@ def index_slots(snapshot: Snapshot) -> SlotIndex:
             for name in sorted({group.resource_group for group in groups if group.policy == "goodput"})
         },
     )
+    return replace(index, too_large_for_hosts={group.name: _too_large_for_hosts(index, group) for group in groups})
+
+
+def _too_large_for_hosts(index: SlotIndex, group: GroupView) -> dict[int, int]:
+    held, away = index.held.get(group.name, {}), index.away.get(group.name, {})
+    jobs = index.members[group.name] if group.started else ()
+    waiting = [job for job in jobs if job.one_host and job.id not in held and job.id not in away]
+    if not waiting:
+        return {}
+    pool = index.pool(group)
+    movable = (ref for _, ref in index.movable_for(group, [job for jobs in index.members.values() for job in jobs]))
+    return too_large_for_hosts(waiting, chain(*pool.free.values(), *pool.coming.values(), movable))
 
 
 def shape_of(snapshot: Snapshot, resource_group: str) -> Shape:

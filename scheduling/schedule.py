@@ -20,7 +20,7 @@ from scheduling.decision import Decision
 from scheduling.division import divide
 from scheduling.explain import explain
 from scheduling.group_summary import OtherGroups
-from scheduling.placement import Placed, handed_over, place
+from scheduling.placement import Placed, find_all_sites, handed_over, place
 from scheduling.plan import BatchPlan, Explanation, GroupPlan, JobPlan, Plan
 from scheduling.pool import Pool, SlotIndex, as_left, index_slots
 from scheduling.reserved import reserved_slots
@@ -104,11 +104,12 @@ def decided(snapshot: Snapshot) -> CycleResult:
 
 def _place_in_turn(index: SlotIndex, decisions: Mapping[str, Decision]) -> Iterator[GroupResult]:
     left = index
-    for name in sorted(decisions, key=lambda name: (_has_its_part(decisions[name]), name)):
-        decision = decisions[name]
+    in_turn = [decisions[name] for name in sorted(decisions, key=lambda name: (_has_its_part(decisions[name]), name))]
+    sites = find_all_sites(index, in_turn)
+    for decision in in_turn:
         if left is not index:
             decision = replace(decision, pool=as_left(left, decision.pool))
-        placed = place(decision)
+        placed = place(decision, sites)
         yield decision, placed
         if decision.entitlement is not None and (counted_on := _counted_on(decision.pool, placed)):
             left = left.without(counted_on)
@@ -150,8 +151,10 @@ def _counted_on(pool: Pool, placed: Mapping[int, Placed]) -> set[SlotRef]:
 
     What the group's own jobs give back is reserved first, because nobody else could use it in this cycle.
     """
-    claimed = {ref for job in placed.values() for ref in job.claim}
-    missing = sum(job.missing + len(job.leaving) for job in placed.values())
+    claimed = {ref for job in placed.values() for ref in job.claim + job.kept_for}
+    # Who needs one host waits for slots there, and for no others.
+    wait_there = {job.id for job in pool.jobs if job.one_host}
+    missing = sum(slots.missing + len(slots.leaving) for job, slots in placed.items() if job not in wait_there)
     if not missing:
         return claimed
     own = {job.id for job in pool.jobs}

@@ -132,6 +132,8 @@ class JobView:
     #: GPU-seconds that it has used so far. Counted by us, not by the job.
     gpu_seconds: float = 0.0
     profile: ProfileView | None = None
+    #: All its slots have to be on one host. Only of jobs that are not elastic.
+    one_host: bool = False
 
     def loses(self, slots: int, at: float) -> float:
         """GPU-seconds of work that are lost if it is stopped now, of `slots` slots that it holds."""

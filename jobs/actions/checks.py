@@ -20,7 +20,7 @@ from models_registry.models import RegisteredModel, RegisteredModelVersion
 from models_registry.permissions import readable
 from models_registry.settings import checked_settings, settings_in
 from workers.executor.curves.pattern import PatternError, compiled
-from workers.queries import capacity
+from workers.queries import capacity, largest_host
 
 __all__ = [
     "InvalidSubmission",
@@ -33,6 +33,7 @@ __all__ = [
     "check_exactness",
     "check_log_pattern",
     "check_parameters",
+    "check_placement",
     "check_priority",
     "check_range",
     "check_slots",
@@ -230,6 +231,26 @@ def check_exactness(
 def check_adaptive(problems: Problems, adaptive: Any) -> None:
     if adaptive not in Job.Adaptive.values:
         problems.add("adaptive", "Whether the batch may change is 'script' (if its script asks for it) or 'off'.")
+
+
+def check_placement(
+    problems: Problems,
+    placement: Any,
+    max_slots: int,
+    group: InstanceGroup | None,
+    model: RegisteredModelVersion | None,
+) -> None:
+    if placement not in Job.Placement.values:
+        problems.add("placement", "The placement is 'any' or 'one_host'.")
+    elif placement == Job.Placement.ONE_HOST and model is not None and model.engine not in (_FIXED, _SINGLE):
+        problems.add("placement", f"{model.model.name} is elastic and moves while it trains: choose 'any'.")
+    elif placement == Job.Placement.ONE_HOST and group is not None and _is_integer(max_slots):
+        there = largest_host(group.resource_group)
+        if there < max_slots <= capacity(group.resource_group):
+            problems.add(
+                "placement",
+                f"No host of {group.name} has {max_slots} GPUs, at most {there}: ask for those, or for 'any'.",
+            )
 
 
 def check_enough_virtual_ranks(problems: Problems, name: str, virtual_ranks: int, max_slots: int) -> None:

@@ -24,6 +24,7 @@ from jobs.actions.checks import (
     check_exactness,
     check_log_pattern,
     check_parameters,
+    check_placement,
     check_priority,
     check_range,
     check_slots,
@@ -64,6 +65,7 @@ _CHECKED_TOGETHER = {
     "exactness",
     "virtual_ranks",
     "adaptive",
+    "placement",
     "environment",
     "log_pattern",
     "requirements",
@@ -195,6 +197,7 @@ def check(given: Submission, owner: User) -> Checked:
     check_log_pattern(problems, given.log_pattern)
     check_exactness(problems, given.exactness, given.virtual_ranks, given.max_slots, model)
     check_adaptive(problems, given.adaptive)
+    check_placement(problems, given.placement, given.max_slots, group, model)
     for option in OPTIONS:
         if option not in _CHECKED_TOGETHER:
             check_range(problems, option, getattr(given, option))

@@ -159,7 +159,8 @@ def _lost(params: Params) -> str:
 
 
 def _given_back(params: Params) -> str:
-    return f"Waits: {'; '.join(_missing(params, gpus(params['target'])))}."
+    one_host = ", on one host" if "one_host" in params else ""
+    return f"Waits: {'; '.join(_missing(params, gpus(params['target'])))}{one_host}."
 
 
 def _too_large(params: Params) -> str:
@@ -195,6 +196,10 @@ def _from(params: Params) -> str:
         return ", as others give them back"
     at = datetime.fromtimestamp(params["reserved_at"], UTC)
     return f" from {at:%d %b %H:%M} UTC at the latest"
+
+
+def _one_host(params: Params) -> str:
+    return f"Waits for {gpus(params['min_slots'])} on one host: the most for it on any is {params['most']}."
 
 
 def _held_back_for(params: Params) -> str:
@@ -249,6 +254,7 @@ OF_PLANS: dict[str, str | Callable[[Params], str]] = {
     ),
     "gave_way": _gave_way,
     "held_back_for": _held_back_for,
+    "one_host": _one_host,
     "closed": "Waits: its instance group {group} is stopped, and nothing starts there until it is started.",
     "given_back": _given_back,
     "too_large": _too_large,

@@ -128,6 +128,12 @@ class Job(models.Model):
         SCRIPT = "script"
         OFF = "off"
 
+    class Placement(models.TextChoices):
+        """Whether its slots may be on several hosts."""
+
+        ANY = "any"
+        ONE_HOST = "one_host"
+
     class Exactness(models.TextChoices):
         SUM = "sum"
         BITWISE = "bitwise"
@@ -171,6 +177,8 @@ class Job(models.Model):
     virtual_ranks = models.PositiveIntegerField(null=True, blank=True)
     #: OFF: its script may ask for a batch that adapts, and does not get it.
     adaptive = models.CharField(max_length=16, choices=Adaptive, default=Adaptive.SCRIPT)
+    #: ONE_HOST: of a script of fixed size.
+    placement = models.CharField(max_length=16, choices=Placement, default=Placement.ANY)
     effective_batch_size = models.PositiveIntegerField(null=True, blank=True)
     seed = models.PositiveBigIntegerField(default=0)
     #: Most seconds between two checkpoints, 0 for none; None: the script decides.

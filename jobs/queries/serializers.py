@@ -129,6 +129,9 @@ class JobOutput(_JobNames, JobStateOutput):
     adaptive = serializers.ChoiceField(
         Job.Adaptive.choices, help_text="Whether the batch may change: if its script asks for it, or never."
     )
+    placement = serializers.ChoiceField(
+        Job.Placement.choices, help_text="Whether its GPUs may be on several hosts; of a script of fixed size."
+    )
     log_pattern = serializers.CharField(help_text="By which its log is read; empty: in the usual ways.")
     max_seconds = serializers.IntegerField(
         allow_null=True, help_text="How long it holds GPUs at the most from a start."

@@ -33,10 +33,10 @@ Work = Callable[..., Any] | str | os.PathLike[str]
 class TorchDistributor:
     """Runs functions and scripts in `num_processes` processes, one for each GPU.
 
-    local_mode: on one host. use_gpu: False hides the GPUs, which the training holds all the same. elastic: the function
-    uses a `Session`, and gets between `min_processes` and `num_processes` GPUs; else it has all of them from its start
-    to its end, finds torchrun's variables, and starts from nothing where it had to be stopped. Raises ValueError for
-    numbers that cannot be, NotLoggedIn and Unreachable.
+    local_mode: all on one host, for which it waits; an elastic one may be on several. use_gpu: False hides the GPUs,
+    which the training holds all the same. elastic: the function uses a `Session`, and gets between `min_processes` and
+    `num_processes` GPUs; else it has all of them from its start to its end, finds torchrun's variables, and starts from
+    nothing where it had to be stopped. Raises ValueError for numbers that cannot be, NotLoggedIn and Unreachable.
     """
 
     def __init__(
@@ -69,6 +69,8 @@ class TorchDistributor:
             "local_mode": local_mode,
             "use_gpu": use_gpu,
         }
+        if local_mode and not self.elastic and self.num_processes > 1:
+            options.setdefault("placement", "one_host")
         if not use_gpu:
             self.logger.warning("use_gpu=False: the training holds its GPUs all the same, and they are hidden from it.")
             options["environment"] = {**options.get("environment", {}), **_HIDDEN}
@@ -184,12 +186,11 @@ class _Watch:
             return
         self.has_started = True
         self.distributor.logger.info("Started %s", self.distributor.described)
-        if self.distributor.local_mode and self.distributor.num_processes > 1:
+        if self.distributor.local_mode and self.distributor.elastic:
             hosts = sorted({row["host"] for row in self.job.ranks()})
             if len(hosts) > 1:
                 self.distributor.logger.warning(
-                    "local_mode: no host had %d free GPUs, and the processes are on %s.",
-                    self.distributor.num_processes,
+                    "local_mode: an elastic training takes GPUs where they are free, and this one is on %s.",
                     " and ".join(hosts),
                 )
 

@@ -85,22 +85,29 @@ def test_hosts_of_other_groups_do_not_count(alices: Client, scene: Scene) -> Non
 
 
 @pytest.mark.parametrize(
-    ("given", "engine", "slots"),
+    ("given", "engine", "slots", "placement"),
     [
-        ({}, "fixed", (1, 1)),
-        ({"num_processes": 3}, "fixed", (3, 3)),
-        ({"num_processes": 3, "elastic": True}, "elastic", (1, 3)),
-        ({"num_processes": 3, "min_processes": 2}, "elastic", (2, 3)),
+        ({}, "fixed", (1, 1), "any"),
+        ({"num_processes": 3}, "fixed", (3, 3), "one_host"),
+        ({"num_processes": 3, "local_mode": False}, "fixed", (3, 3), "any"),
+        ({"num_processes": 3, "elastic": True}, "elastic", (1, 3), "any"),
+        ({"num_processes": 3, "min_processes": 2}, "elastic", (2, 3), "any"),
     ],
 )
 def test_what_it_submits(
-    alices: Client, scene: Scene, script: Path, given: dict[str, Any], engine: str, slots: tuple[int, int]
+    alices: Client,
+    scene: Scene,
+    script: Path,
+    given: dict[str, Any],
+    engine: str,
+    slots: tuple[int, int],
+    placement: str,
 ) -> None:
     made = TorchDistributor(**given, name="mine", priority=6000, client=alices)
     for job in (made.submit(_train, 0.1), made.submit(str(script)), made.submit(script)):
         row = Job.objects.get(pk=job.id)
         assert (row.name, row.priority, row.model.engine) == ("mine", 6000, engine)
-        assert (row.min_slots, row.max_slots) == slots
+        assert (row.min_slots, row.max_slots, row.placement) == (*slots, placement)
 
 
 def test_arguments_of_a_script_are_made_text(alices: Client, scene: Scene, script: Path) -> None:

@@ -95,8 +95,12 @@ SAMPLES: dict[str, tuple[dict[str, Any], str]] = {
         "Waits: its instance group vision is stopped, and nothing starts there until it is started.",
     ),
     "given_back": (
-        {"missing": 3, "target": 4, **GIVERS, "givers_count": 9, "givers_slots": 2},
-        "Waits: 2 of 4 GPUs are being given back by 9 trainings; 1 of 4 GPUs is not free yet.",
+        {"one_host": True, "missing": 3, "target": 4, **GIVERS, "givers_count": 9, "givers_slots": 2},
+        "Waits: 2 of 4 GPUs are being given back by 9 trainings; 1 of 4 GPUs is not free yet, on one host.",
+    ),
+    "one_host": (
+        {"min_slots": 4, "most": 3},
+        "Waits for 4 GPUs on one host: the most for it on any is 3.",
     ),
     "too_large": ({"min_slots": 5, "capacity": 4}, "Needs 5 GPUs at once: its group has 4 to share now."),
     "behind": ({"priority": 5000, "others": [OTHER]}, "Waits behind T2, which came first and needs 1 GPU."),

@@ -12,9 +12,10 @@ from jobs.control.dispatch import launch_spec
 from jobs.models import Job
 from jobs.options import OPTIONS, Option
 from jobs.pages.train.forms import TrainForm
+from models_registry.models import RegisteredModelVersion
 from tests.jobs.conftest import Submit
 
-#: Another value than the default of each option, and fitting beside the others.
+#: Another value than the default of each option, and fitting beside the others of an elastic script.
 OTHERS: dict[str, Any] = {
     "min_slots": 2,
     "max_slots": 3,
@@ -31,6 +32,8 @@ OTHERS: dict[str, Any] = {
     "log_pattern": r"loss (?P<loss>\S+)",
     "environment": {"WANDB_MODE": "offline"},
 }
+#: Of a script of fixed size.
+FIXED: dict[str, Any] = {"placement": "one_host", "max_slots": 3}
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +44,9 @@ def described() -> dict[str, Any]:
 
 
 def test_every_option_has_another_value_here() -> None:
-    assert OTHERS.keys() == OPTIONS.keys()
-    assert all(OTHERS[name] != option.default for name, option in OPTIONS.items())
+    values = FIXED | OTHERS
+    assert values.keys() == OPTIONS.keys()
+    assert all(values[name] != option.default for name, option in OPTIONS.items())
 
 
 @pytest.mark.parametrize("option", OPTIONS.values(), ids=list(OPTIONS))
@@ -67,10 +71,15 @@ def job(submit: Submit) -> Job:
 
 
 @pytest.mark.django_db
-def test_every_option_is_stored_and_cloned(job: Job, alice: User) -> None:
+@pytest.mark.parametrize(("engine", "values"), [("elastic", OTHERS), ("fixed", FIXED)])
+def test_every_option_is_stored_and_cloned(
+    submit: Submit, alice: User, code: RegisteredModelVersion, engine: str, values: dict[str, Any]
+) -> None:
+    RegisteredModelVersion.objects.filter(pk=code.pk).update(engine=engine)
+    job = submit(**values)
     for row in (job, actions.clone(job, alice)):
         row.refresh_from_db()
-        assert {name: getattr(row, name) for name in OPTIONS} == OTHERS
+        assert {name: getattr(row, name) for name in values} == values
 
 
 @pytest.mark.django_db

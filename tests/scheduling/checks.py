@@ -15,7 +15,7 @@ def check_plan(snapshot: Snapshot, plan: Plan) -> None:
         _check_slots(snapshot, view, line)
         if line.job not in staying:
             _check_limits(snapshot, view, line)
-        _check_no_move_without_cause(snapshot, view, line)
+        _check_no_move_without_cause(snapshot, plan, view, line)
         assert not line.preempt or _may_stop(snapshot, plan, view, line)
         assert group_of(snapshot, view).started or held(snapshot, view) or not line.target
     _check_capacity(snapshot, plan)
@@ -69,6 +69,7 @@ def _check_slots(snapshot: Snapshot, job: JobView, line: JobPlan) -> None:
     assert len(line.slots) <= line.target
     if job.state == "PENDING" and line.claim:
         assert len(line.claim) >= job.min_slots
+    assert not job.one_host or len({ref.host for ref in line.slots}) <= 1
 
 
 def _check_limits(snapshot: Snapshot, job: JobView, line: JobPlan) -> None:
@@ -78,12 +79,17 @@ def _check_limits(snapshot: Snapshot, job: JobView, line: JobPlan) -> None:
         assert line.preempt or (line.target == len(held(snapshot, job)) and not line.claim)
 
 
-def _check_no_move_without_cause(snapshot: Snapshot, job: JobView, line: JobPlan) -> None:
+def _for_one_host(snapshot: Snapshot, plan: Plan) -> bool:
+    """Whether a job has a target and waits for room on one host."""
+    return any(line.target and not line.slots and job_of(snapshot, line).one_host for line in plan.jobs)
+
+
+def _check_no_move_without_cause(snapshot: Snapshot, plan: Plan, job: JobView, line: JobPlan) -> None:
     good, away = held(snapshot, job, in_service=True), held(snapshot, job, in_service=False)
     from_good = set(line.vacate) & good
     assert len(from_good) >= max(0, len(good) - line.target)
-    # Only for a group that can go nowhere else does one leave slots that it could keep.
-    if len({group.resource_group for group in snapshot.groups}) == 1:
+    # Only for a group that can go nowhere else, or for who needs one host, does one leave slots that it could keep.
+    if len({group.resource_group for group in snapshot.groups}) == 1 and not _for_one_host(snapshot, plan):
         assert len(from_good) == max(0, len(good) - line.target)
         assert not line.claim or set(line.vacate) <= away
     group = group_of(snapshot, job)
@@ -146,14 +152,15 @@ def _check_nothing_idle(snapshot: Snapshot, plan: Plan) -> None:
         asked = sum(line.target if line.job in behind else most(snapshot, job_of(snapshot, line)) for line in served)
         assert sum(line.target for line in served) == min(len(usable), asked)
     claimed = {ref for line in plan.jobs for ref in line.claim}
-    if {slot.ref for slot in usable if slot.held_by is None} - claimed:
+    if {slot.ref for slot in usable if slot.held_by is None} - claimed and not _for_one_host(snapshot, plan):
         assert all(len(line.slots) == line.target for line in served if line.slots)
 
 
 def _behind_who_waits(snapshot: Snapshot, plan: Plan, room: int) -> set[int]:
     """Jobs behind the first that waits and would fit."""
     line = sorted(snapshot.jobs, key=lambda job: (-job.priority, job.submitted_at, job.id))
-    gets = {line.job for line in plan.jobs if line.target}
+    # Who needs one host and cannot have it is passed over.
+    gets = {line.job for line in plan.jobs if line.target or line.reason.params["message"] == "one_host"}
     started = {group.name for group in snapshot.groups if group.started}
     able = [n for n, job in enumerate(line) if job.id not in gets and job.min_slots <= room and job.group in started]
     return {job.id for job in line[able[0] :]} if able else set()

@@ -55,7 +55,8 @@ def _slots(draw: st.DrawFn, group_of: dict[int, GroupView]) -> tuple[SlotView, .
 
 @st.composite
 def _job(draw: st.DrawFn, number: int, group: GroupView, slots: tuple[SlotView, ...]) -> JobView:
-    held = sum(slot.held_by == number and not slot.vacating for slot in slots)
+    places = [slot.ref.host for slot in slots if slot.held_by == number and not slot.vacating]
+    held = len(places)
     elastic = draw(st.integers(0, 3)) > 0
     least = draw(st.integers(1, held or 5)) if elastic else held or draw(st.integers(1, 5))
     return JobView(
@@ -75,6 +76,7 @@ def _job(draw: st.DrawFn, number: int, group: GroupView, slots: tuple[SlotView, 
         gives_way_to=draw(st.sampled_from([None, None, 1, 2, 3])) if held and elastic else None,
         profile=draw(_profile()) if group.policy == "goodput" else None,
         gpu_seconds=draw(st.sampled_from([0.0, 500.0])) if group.policy == "goodput" else 0.0,
+        one_host=not elastic and len(set(places)) < 2 and draw(st.booleans()),
     )
 
 

@@ -260,6 +260,9 @@ def _check_sentence(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
     elif params["message"] == "held_back_for":
         first = next(view for view in snapshot.jobs if view.id == params["first"]["job"])
         assert (first.min_slots, lines(plan)[first.id].target) == (params["reserved"], 0)
+    elif params["message"] == "one_host":
+        assert job.one_host
+        assert job.max_slots > params["most"]
     elif text.startswith("Waits: "):
         assert params["missing"] == line.target - params["free"]
         assert params["free"] < job.min_slots <= line.target

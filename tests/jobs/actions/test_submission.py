@@ -11,6 +11,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.utils import timezone
 from safetensors.torch import save
 
 from core import uploads
@@ -20,6 +21,7 @@ from jobs.actions import InvalidSubmission, Submission, submission
 from jobs.actions.beginning import bring, find_beginning
 from jobs.actions.checks import Problems
 from jobs.control.dispatch import launch_spec
+from jobs.control.snapshots import snapshot
 from jobs.files.folder import job_folder, safe_name
 from jobs.models import Checkpoint, InstanceGroup, Job, JobEvent
 from jobs.states import JobState, Reason
@@ -128,6 +130,8 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "a batch that changes at will": ({"adaptive": "on"}, "adaptive", "'script' (if its script asks for it) or 'off'"),
     "a batch that is true": ({"adaptive": True}, "adaptive", "'script' (if its script asks for it) or 'off'"),
     "a batch in a list": ({"adaptive": ["off"]}, "adaptive", "'script' (if its script asks for it) or 'off'"),
+    "an unknown placement": ({"placement": "host"}, "placement", "'any' or 'one_host'"),
+    "one host for what moves": ({"placement": "one_host"}, "placement", "digits-cnn is elastic"),
     "a negative seed": ({"seed": -1}, "seed", "whole number"),
     "an effective batch of none": ({"effective_batch_size": 0}, "effective_batch_size", "of 1 or more"),
     "unknown checkpoint": ({"checkpoint": 999}, "checkpoint", "There is no checkpoint 999"),
@@ -227,6 +231,16 @@ def test_a_fixed_size_script_needs_all_its_gpus(submit: Submit, code: Registered
     RegisteredModelVersion.objects.filter(pk=code.pk).update(engine=RegisteredModelVersion.Engine.FIXED)
     job = submit(min_slots=1, max_slots=4)
     assert (job.min_slots, job.max_slots) == (4, 4)
+
+
+def test_one_host_has_to_be_large_enough(submit: Submit, code: RegisteredModelVersion) -> None:
+    RegisteredModelVersion.objects.filter(pk=code.pk).update(engine=RegisteredModelVersion.Engine.FIXED)
+    with pytest.raises(InvalidSubmission, match="at most 4") as caught:
+        submit(max_slots=5, placement="one_host")
+    assert list(caught.value.fields) == ["placement"]
+    job = submit(max_slots=4, placement="one_host")
+    [view] = snapshot(timezone.now()).jobs
+    assert (view.id, view.one_host) == (job.pk, True)
 
 
 def test_a_single_process_gets_one_gpu(submit: Submit, code: RegisteredModelVersion) -> None:
