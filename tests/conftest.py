@@ -10,7 +10,9 @@ import hypothesis
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.contrib.contenttypes.management import create_contenttypes
 from django.core.handlers.base import BaseHandler
+from django.db.models.signals import post_migrate
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.test import Client
@@ -27,6 +29,10 @@ from workers.executor.forkserver import Forkserver
 hypothesis.settings.register_profile("fixed", derandomize=True)
 hypothesis.settings.register_profile("exploring", print_blob=True, max_examples=500)
 hypothesis.settings.load_profile("fixed")
+
+# Django's own permissions, which Tidepool has no use for, would be made anew whenever a test has emptied the database.
+post_migrate.disconnect(dispatch_uid="django.contrib.auth.management.create_permissions")
+post_migrate.disconnect(create_contenttypes)
 
 _HOME = settings.TIDEPOOL_HOME
 # Processes that tests start use the product's settings, over the home made by tests/settings.py.

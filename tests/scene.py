@@ -11,6 +11,7 @@ import numpy as np
 from django.conf import settings
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.contrib.auth.models import User
+from django.db import connection, transaction
 from django.utils import timezone
 
 from datasets.inspection.findings import parts_of
@@ -92,6 +93,7 @@ def user_who_can_log_in(name: str, **values: object) -> User:
     return user
 
 
+@transaction.atomic
 def build_scene(now: datetime | None = None) -> Scene:
     now = now or timezone.now()
     alice, bob = user_who_can_log_in("alice"), user_who_can_log_in("bob")
@@ -357,7 +359,9 @@ def _metrics(job: Job, start: datetime, steps: int, per_epoch: int, stride: int 
         if step % per_epoch == 0:
             rows.append(("test_accuracy", step, epoch, accuracy - 1, at))
             rows.append(("test_loss", step, epoch, (loss or 0.1) + 0.03, at))
-    MetricPoint.objects.bulk_create(
-        MetricPoint(job=job, name=name, step=step, epoch=epoch, value=value, at=at)
-        for name, step, epoch, value, at in rows
-    )
+    # Five hundred, in many tests: rows of Django would take half of the time that a scene does.
+    adapted = connection.ops.adapt_datetimefield_value
+    columns = "(job_id, name, step, epoch, value, at) VALUES (%s, %s, %s, %s, %s, %s)"
+    with connection.cursor() as cursor:
+        values = [(job.pk, *row, adapted(at)) for *row, at in rows]
+        cursor.executemany(f"INSERT INTO {MetricPoint._meta.db_table} {columns}", values)

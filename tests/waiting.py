@@ -8,7 +8,9 @@ __all__ = ["PATIENCE_SECONDS", "wait_until"]
 
 #: For everything. What comes sooner costs nothing, and a busy machine may need most of it.
 PATIENCE_SECONDS = 180.0
-_PAUSE_SECONDS = 0.01
+_SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.01, 0.25
+#: A pause takes so many times as long as the question before it: one that asks a server would keep a processor busy.
+_PAUSE_PER_QUESTION = 5
 
 T = TypeVar("T")
 
@@ -19,8 +21,12 @@ def wait_until(met: Callable[[], T], what: str | Callable[[], str] = "it", secon
     Raises AssertionError when there is none in time.
     """
     deadline = time.monotonic() + seconds
+    asked = time.monotonic()
     while not (value := met()):
-        if time.monotonic() > deadline:
+        answered = time.monotonic()
+        if answered > deadline:
             raise AssertionError(f"not within {seconds:g} s: {what if isinstance(what, str) else what()}")
-        time.sleep(_PAUSE_SECONDS)
+        pause = _PAUSE_PER_QUESTION * (answered - asked)
+        time.sleep(min(max(pause, _SHORTEST_PAUSE_SECONDS), _LONGEST_PAUSE_SECONDS))
+        asked = time.monotonic()
     return value
