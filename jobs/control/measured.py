@@ -20,7 +20,7 @@ __all__ = ["profile_of", "with_measures"]
 _COLUMNS = (
     "pk", "run__target_slots", "run__step", "run__progress", "profile__batch_size", "profile__parameters",
     "profile__largest_ranks", "profile__pause_seconds", "profile__points", "profile__revision", "profile__adapted",
-    "profile__worth",
+    "profile__worth", "profile__most_micro_batch",
 )  # fmt: skip
 
 
@@ -72,10 +72,11 @@ def _profile(
     revision: int,
     told: Mapping[str, Any] | None,
     worth: float,
+    most_micro_batch: int,
 ) -> ProfileView:
     adapted = from_json(AdaptedBatch, told) if told is not None else None
     return ProfileView(
-        bounds=bounds_of(adapted) if adapted is not None else Bounds(batch_size),
+        bounds=bounds_of(adapted) if adapted is not None else Bounds(batch_size, max_micro_batch=most_micro_batch or None),
         noise=noise_of(adapted) if adapted is not None else None,
         parameters={kind: ThroughputParameters(**fitted) for kind, fitted in parameters.items()},
         largest_ranks=largest_ranks,

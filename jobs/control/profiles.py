@@ -43,6 +43,7 @@ def store(job: Job, told: protocol.Profiled) -> None:
     _store_points(job, believed, datetime.fromtimestamp(told.at, UTC))
     profile = JobProfile.objects.filter(job=job).first() or JobProfile()
     profile.job, profile.batch_size, profile.at = job, told.batch_size, datetime.fromtimestamp(told.at, UTC)
+    profile.most_micro_batch = told.most_micro_batch
     if adapted is not None:
         _adapt(profile, adapted, told.step)
     _update_profile(profile)

@@ -42,6 +42,8 @@ class JobProfile(models.Model):
     job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="profile")
     #: Samples of a step now, over all ranks.
     batch_size = models.PositiveIntegerField()
+    #: Samples of a rank's micro-batch at most; 0: all that it has of a step is one.
+    most_micro_batch = models.PositiveIntegerField(default=0)
     #: GPU model -> fields of `tidepool.goodput.model.ThroughputParameters`; a kind that no fit describes is not here.
     parameters = models.JSONField(default=dict)
     #: Fields of `tidepool.protocol.AdaptedBatch`, as they were told last; None: its batch does not adapt.

@@ -89,18 +89,20 @@ class Profiles:
         self._stored_at = now
         if message.error:
             return self._tell(message.error, now)
-        newest = message.times[-_MOST_POINTS:]
+        newest, adapted = message.times[-_MOST_POINTS:], message.adapted
         whys = [why for times in newest if (why := why_refused(times))]
-        if not 1 <= message.batch_size <= _MOST_SAMPLES:
-            whys, newest = [f"batch_size is {message.batch_size}, and not between 1 and {_MOST_SAMPLES}"], []
+        samples = {"batch_size": (message.batch_size, 1), "most_micro_batch": (message.most_micro_batch, 0)}
+        for name, (value, least) in samples.items():
+            if not least <= value <= _MOST_SAMPLES:
+                whys, newest, adapted = [f"{name} is {value}, and not between {least} and {_MOST_SAMPLES}"], [], None
         believed = [times for times in newest if not why_refused(times)]
-        adapted = message.adapted if message.batch_size in range(1, _MOST_SAMPLES + 1) else None
         if adapted is not None and (why := why_batch_refused(adapted, message.step)):
             whys, adapted = [*whys, why], None
         self._refused = self._refused + 1 if whys else 0
         entries: list[Entry] = []
         if believed or adapted is not None:
-            entries = [Profiled(message.step, message.batch_size, believed, adapted, at=now)]
+            most = message.most_micro_batch
+            entries = [Profiled(message.step, message.batch_size, believed, adapted, most, at=now)]
         return [*entries, *(self._tell(whys[-1], now) if self._refused == _PATIENCE else [])]
 
     def recall(self, entries: Iterable[Entry]) -> None:

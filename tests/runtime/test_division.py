@@ -1,5 +1,8 @@
 """Who computes what of a step, and where an epoch ends."""
 
+from typing import Literal
+
+import pytest
 import torch
 from tidepool.torch import Session
 
@@ -19,3 +22,20 @@ def test_who_joins_behind_an_epochs_last_step_has_nothing_to_compute_in_it() -> 
                 step.backward(model(batch).mean())
     assert steps == [1, 1]
     assert session.position.passes == 0
+
+
+@pytest.mark.parametrize(
+    ("exactness", "most", "expected"),
+    [("sum", None, 0), ("sum", 8, 8), ("bitwise", None, 16), ("bitwise", 12, 8)],
+)
+def test_the_largest_micro_batch_is_told(exactness: Literal["sum", "bitwise"], most: int | None, expected: int) -> None:
+    model = torch.nn.Linear(1, 1)
+    session = Session(
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        effective_batch_size=64,
+        rank_batch_size=most,
+        exactness=exactness,
+        virtual_ranks=4,
+    )
+    assert session._profiler.most_micro_batch == expected

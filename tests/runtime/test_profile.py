@@ -175,6 +175,11 @@ def test_three_refusals_one_upon_another_are_told_once() -> None:
     assert isinstance(refused[0][1], ProfileRefused)
 
 
+@pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"most_micro_batch": -1}, {"most_micro_batch": 2**40}])
+def test_a_message_with_such_counts_is_left_out(wrong: dict[str, int]) -> None:
+    assert Profiles().received(structs.replace(message(times()), adapted=adapted(), **wrong), 0.0) == []
+
+
 def test_a_rank_that_reports_all_the_time_is_not_listened_to() -> None:
     profiles = Profiles()
     assert profiles.received(message(times()), 100.0)
@@ -238,5 +243,6 @@ def test_ranks_tell_their_times_into_the_journal(make_lab: Callable[..., Lab]) -
         return [point for entry in lab.journal("profile") for point in entry["times"] if point["ranks"] == 2]
 
     wait_until(told, lab.story)
+    assert {entry["most_micro_batch"] for entry in lab.journal("profile")} == {8}
     assert (told()[0]["hosts"], told()[0]["batch"], told()[0]["kind"]) == (1, 8, "virtual GPU (CPU)")
     assert 0 < told()[0]["compute_seconds"] <= told()[0]["step_seconds"]

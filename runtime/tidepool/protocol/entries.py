@@ -205,6 +205,8 @@ class Profiled(Entry, frozen=True, tag="profile"):
     times: list[StepTimes]
     #: None: the batch does not adapt, or what was said of it is not believed.
     adapted: AdaptedBatch | None = None
+    #: Samples of a rank's micro-batch at most; 0: all that it has of a step is one.
+    most_micro_batch: Count = 0
 
 
 class ProfileRefused(Entry, frozen=True, tag="profile_refused"):

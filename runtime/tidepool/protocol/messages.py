@@ -285,8 +285,10 @@ class MemberMessage(msgspec.Struct, frozen=True):
     written: WrittenCheckpoint | None = None
     #: Restored only.
     restoration: Restoration | None = None
-    #: Profile only: samples of a step, and what has changed since the one before.
+    #: Profile only: samples of a step, of a rank's micro-batch at most (0: all that it has of a step), and what has
+    #: changed since the message before.
     batch_size: int = 0
+    most_micro_batch: int = 0
     times: list[StepTimes] = []
     #: ... and the batch of an adaptive training.
     adapted: AdaptedBatch | None = None

@@ -59,6 +59,14 @@ class Division:
             largest = self.adaptation.largest(samples, number, len(sharing))
         return self.parts(samples, largest, sharing)
 
+    @property
+    def most_micro_batch(self) -> int:
+        """Samples of a rank's micro-batch at most, on any number of ranks; 0: all that it has of a step is one."""
+        if self.virtual_ranks is None:
+            return self.rank_batch_size or 0
+        all_parts = parts(self.position.effective_batch_size, (0, 1), self.virtual_ranks, self.rank_batch_size)
+        return max(last - first for part in all_parts for first, last in part.pieces)
+
     def parts(self, samples: int, largest: int | None, sharing: list[int]) -> list[Part]:
         """The parts of that many samples that this rank computes: none if it is not one of those that share."""
         rank = self.transitions.group.rank

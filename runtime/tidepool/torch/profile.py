@@ -158,6 +158,8 @@ class Profiler:
     def __init__(self, device: torch.device) -> None:
         self.times = TimesOfSteps(device_kind(device))
         self.watch = Stopwatch(device)
+        #: Samples of a rank's micro-batch at most; 0: all that it has of a step is one.
+        self.most_micro_batch = 0
         self._generation = 0
         self._unsettled = UNSETTLED_STEPS
         #: The step before, if it counts, and this rank's seconds for a micro-batch of it.
@@ -206,5 +208,11 @@ class Profiler:
         if not times and not _is_news(self._adapted, batch):
             return None
         self._adapted = batch
-        size = position.effective_batch_size
-        return MemberMessage("profile", step=position.step, batch_size=size, times=times, adapted=batch)
+        return MemberMessage(
+            "profile",
+            step=position.step,
+            batch_size=position.effective_batch_size,
+            most_micro_batch=self.most_micro_batch,
+            times=times,
+            adapted=batch,
+        )

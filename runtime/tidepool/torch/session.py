@@ -127,6 +127,7 @@ class Session:
         self._transitions = Transitions(self.context, state)
         how = self.virtual_ranks, rank_batch_size, self.adaptation
         self._division = Division(self.seed, self.position, self._transitions, *how)
+        self._profiler.most_micro_batch = self._division.most_micro_batch
         policy = CheckpointPolicy.of(
             launch, seconds=checkpoint_seconds, every_epochs=checkpoint_every, kept=checkpoints_kept
         )

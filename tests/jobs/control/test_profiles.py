@@ -33,10 +33,16 @@ ADAPTED: dict[str, Any] = {
 
 
 def tell(
-    cluster: Cluster, job: Job, *times: dict[str, Any], batch_size: int = 64, adapted: dict[str, Any] | None = None
+    cluster: Cluster,
+    job: Job,
+    *times: dict[str, Any],
+    batch_size: int = 64,
+    adapted: dict[str, Any] | None = None,
+    most_micro_batch: int = 0,
 ) -> None:
     job.refresh_from_db()
     entry = {"step": 9, "batch_size": batch_size, "times": [*times], "adapted": adapted}
+    entry["most_micro_batch"] = most_micro_batch
     cluster.hosts[job.run.lead_host].write(job, "coordinator", "profile", **entry)
     cluster.report()
 
@@ -60,6 +66,18 @@ def test_points_are_kept_by_shape_and_fitted(cluster: Cluster, job: Job) -> None
     assert kind == "A"
     assert fitted["compute_base"] + 32 * fitted["compute_per_sample"] == pytest.approx(0.08, rel=0.02)
     assert fitted["host_base"] > 0.005, "what two ranks add to computing"
+
+
+def test_steps_of_many_micro_batches_scale_as_these_do(cluster: Cluster, job: Job) -> None:
+    # Eight micro-batches of a step on one GPU, one on each of eight: nothing but their number makes a step longer.
+    InstanceGroup.objects.update(policy="goodput")
+    tell(cluster, job, POINT | {"ranks": 1, "batch": 8, "compute_seconds": 0.1, "step_seconds": 0.1}, most_micro_batch=8)
+    [view] = snapshot(timezone.now()).jobs
+    assert view.profile is not None
+    assert view.profile.bounds == Bounds(64, max_micro_batch=8)
+    plans = [batch_of(view, Shape((8,), "A"), gpus) for gpus in (1, 2, 8)]
+    assert [(plan.micro_batch, plan.accumulation) for plan in plans if plan] == [(8, 7), (8, 3), (8, 0)]
+    assert [plan.goodput for plan in plans if plan] == pytest.approx([1.25, 2.5, 10], rel=0.01)
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), 0.0, -1.0, 1e300, "soon"])
