@@ -71,6 +71,19 @@ class MeasuredSizeOutput(serializers.Serializer[Any]):
     goodput = serializers.FloatField()
 
 
+class BatchNowOutput(serializers.Serializer[Any]):
+    batch = serializers.IntegerField(help_text="Samples of a step over all GPUs.")
+    micro_batch = serializers.IntegerField(help_text="Samples that a GPU computes at once.")
+    accumulation = serializers.IntegerField(help_text="Micro-batches of a step beside the last one.")
+    submitted = serializers.IntegerField(help_text="Samples of a step as it was submitted.")
+    gain = serializers.FloatField(help_text="How many steps at the submitted batch a step is worth.")
+    efficiency = serializers.FloatField(help_text="What a sample is worth, against one at the submitted batch.")
+    least_rate_factor = serializers.FloatField(help_text="Least factor of a learning rate, over parameter groups.")
+    most_rate_factor = serializers.FloatField(help_text="The most.")
+    noise_scale = serializers.FloatField(allow_null=True, help_text="In samples; null: not measured, or endless.")
+    is_pinned = serializers.BooleanField(help_text="The loss rose after a growth: it stays as it was submitted.")
+
+
 class GoodputOutput(serializers.Serializer[Any]):
     text = serializers.CharField(help_text="What the figures say, or why there are none.")
     gpu_model = serializers.CharField(help_text="Kind of GPU that the figures are of; empty without any.")
@@ -79,9 +92,8 @@ class GoodputOutput(serializers.Serializer[Any]):
     knee = serializers.IntegerField(
         allow_null=True, help_text="Fewest GPUs with nearly the best speed-up; null: beyond what it is offered."
     )
-    noise_scale = serializers.FloatField(allow_null=True, help_text="In samples; null: not measured.")
-    efficiency = serializers.FloatField(
-        allow_null=True, help_text="What a sample is worth at its batch, against its own batch size."
+    batch_now = BatchNowOutput(
+        allow_null=True, help_text="As it was told last; null: it has no GPU, or its batch does not adapt."
     )
     sizes = OutlookSizeOutput(many=True)
     measured = MeasuredSizeOutput(many=True)

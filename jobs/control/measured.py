@@ -76,7 +76,9 @@ def _profile(
 ) -> ProfileView:
     adapted = from_json(AdaptedBatch, told) if told is not None else None
     return ProfileView(
-        bounds=bounds_of(adapted) if adapted is not None else Bounds(batch_size, max_micro_batch=most_micro_batch or None),
+        bounds=bounds_of(adapted)
+        if adapted is not None
+        else Bounds(batch_size, max_micro_batch=most_micro_batch or None),
         noise=noise_of(adapted) if adapted is not None else None,
         parameters={kind: ThroughputParameters(**fitted) for kind, fitted in parameters.items()},
         largest_ranks=largest_ranks,

@@ -9,13 +9,14 @@ from typing import Any
 
 import plotly.graph_objects as go
 from django.utils import timezone
-from tidepool.goodput.model import Bounds, NoiseScale, efficiency, gain
+from tidepool.goodput.model import gain
 
 from core.charts import figure
 from jobs.control.measured import profile_of
 from jobs.control.snapshots import snapshot
 from jobs.files.validation_runs import validation_of
 from jobs.models import Job, ThroughputPoint
+from jobs.queries.goodput import BatchNow, batch_now
 from jobs.states import ACTIVE
 from jobs.words import gpus, plural
 from scheduling.curves import BEYOND_MEASURED, KNEE, Limit, Prospect, Shape, batch_of, kind_of, prospect_of, size_on
@@ -80,10 +81,8 @@ class Outlook:
     gpus: int = 0
     #: The least number of GPUs with nearly the best speed-up; None: it lies beyond what it may have or is known of it.
     knee: int | None = None
-    #: In samples; None: not measured.
-    noise_scale: float | None = None
-    #: What a sample is worth at its present batch, against one at its own batch size.
-    efficiency: float | None = None
+    #: As its rank 0 chose it; None: it has no GPU, or its batch does not adapt, or nothing was told yet.
+    batch_now: BatchNow | None = None
     sizes: Sequence[OutlookSize] = ()
     measured: Sequence[MeasuredSize] = ()
 
@@ -112,7 +111,8 @@ def goodput_outlook(job: Job) -> Outlook:
         max_slots=job.max_slots,
         profile=profile,
     )
-    return outlook_of(view, shape_of(seen, job.instance_group.resource_group.name), held, job.throughput.all())
+    found = outlook_of(view, shape_of(seen, job.instance_group.resource_group.name), held, job.throughput.all())
+    return replace(found, batch_now=batch_now(job) if held else None)
 
 
 def _why_never(job: Job) -> str:
@@ -152,7 +152,6 @@ def outlook_of(view: JobView, shape: Shape, held: int, points: Iterable[Throughp
         knee=prospect.most if prospect.limit == "knee" else None,
         sizes=sizes,
         measured=measured,
-        **_noise(profile.noise, profile.bounds, next((one.batch for one in sizes if one.gpus == held), None)),
     )
     return replace(found, text=" ".join(_sentences(found, prospect.limit, prospect.most)))
 
@@ -164,13 +163,6 @@ def _size(view: JobView, shape: Shape, prospect: Prospect, count: int, *, severa
     assumed = count > prospect.measured or (size_on(shape.hosts, count).hosts > 1 and not several_hosts)
     speedup = prospect.speedup(count)
     return OutlookSize(count, batch.goodput, speedup, batch.batch, batch.micro_batch, batch.accumulation, assumed)
-
-
-def _noise(noise: NoiseScale | None, bounds: Bounds, batch: int | None) -> dict[str, float | None]:
-    if noise is None or not noise.squared_gradient:
-        return {}
-    worth = None if batch is None else float(efficiency(noise, bounds.batch_size, float(batch)))
-    return {"noise_scale": noise.samples, "efficiency": worth}
 
 
 def _measured(point: ThroughputPoint, profile: ProfileView) -> MeasuredSize:

@@ -17,7 +17,7 @@ PROFILE_SECONDS = 10.0
 #: No step is longer than a day, none has more ranks or samples: what says so is a mistake or a lie.
 _LONGEST_SECONDS = 86_400.0
 _MOST_RANKS, _MOST_SAMPLES, _MOST_STEPS = 2**16, 2**31 - 1, 2**31 - 1
-_MOST_POINTS = 64
+_MOST_POINTS, _MOST_GROUPS = 64, 8
 _NAME_LENGTH = 128
 #: Messages with something to refuse, one upon another, until somebody is told.
 _PATIENCE = 3
@@ -54,6 +54,8 @@ def why_batch_refused(adapted: AdaptedBatch, step: int) -> str:
     except ValueError as error:
         return str(error)
     largest = adapted.most / adapted.submitted * (1 + _ROUNDING)
+    if len(adapted.rate_factors) > _MOST_GROUPS or not all(0 <= each <= largest for each in adapted.rate_factors):
+        return f"rate_factors are not up to {_MOST_GROUPS} numbers between 0 and {largest:g}"
     for name, most in {"gain": largest, "progress": largest * step}.items():
         if not 0 < getattr(adapted, name) <= most:
             return f"{name} is {getattr(adapted, name)!r}, and not between 0 and {most:g}"

@@ -155,6 +155,7 @@ def test_other_batches_that_cannot_be() -> None:
     for wrong in (
         {"submitted": 0}, {"most": 4}, {"batch": 2**40}, {"least_micro_batch": 20}, {"micro_batch": 0},
         {"accumulation": -1}, {"gain": 9.0}, {"gain": 0.0}, {"progress": 50.0},
+        {"rate_factors": [1.0, 9.0]}, {"rate_factors": [float("nan")]}, {"rate_factors": [1.0] * 17},
     ):  # fmt: skip
         assert why_batch_refused(adapted(**wrong), 5), wrong
     assert why_batch_refused(adapted(), 5) == ""

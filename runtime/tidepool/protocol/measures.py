@@ -47,3 +47,5 @@ class AdaptedBatch(msgspec.Struct, frozen=True):
     #: S and Q, see `tidepool.goodput.model.NoiseScale`; None: not measured yet.
     variance: float | None = None
     squared_gradient: float | None = None
+    #: By which each parameter group's learning rate is multiplied now.
+    rate_factors: list[float] = []

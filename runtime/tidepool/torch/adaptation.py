@@ -261,6 +261,7 @@ class Adaptation:
             progress=float(f"{self.progress:.6g}"),
             variance=variance,
             squared_gradient=square,
+            rate_factors=[float(f"{each:.4g}") for each in self.factors],
         )
 
     def _figures(self) -> dict[str, float]:

@@ -12,6 +12,7 @@ from jobs.control.outcome import too_large
 from jobs.control.snapshots import snapshot
 from jobs.messages import text_of
 from jobs.models import InstanceGroup, Job, JobProfile, JobRun, SlotClaim
+from jobs.pages.job.speed import speed_of
 from jobs.queries.goodput import batch_now
 from jobs.states import Reason
 from scheduling.curves import Shape, batch_of
@@ -28,7 +29,7 @@ POINT: dict[str, Any] = {
 ADAPTED: dict[str, Any] = {
     "submitted": 64, "most": 256, "batch": 128, "least_micro_batch": 1, "most_micro_batch": 64, "micro_batch": 64,
     "accumulates": True, "accumulation": 0, "pinned": False, "gain": 1.5, "progress": 12.0, "variance": 30.0,
-    "squared_gradient": 0.2,
+    "squared_gradient": 0.2, "rate_factors": [1.4, 1.2],
 }  # fmt: skip
 
 
@@ -71,7 +72,9 @@ def test_points_are_kept_by_shape_and_fitted(cluster: Cluster, job: Job) -> None
 def test_steps_of_many_micro_batches_scale_as_these_do(cluster: Cluster, job: Job) -> None:
     # Eight micro-batches of a step on one GPU, one on each of eight: nothing but their number makes a step longer.
     InstanceGroup.objects.update(policy="goodput")
-    tell(cluster, job, POINT | {"ranks": 1, "batch": 8, "compute_seconds": 0.1, "step_seconds": 0.1}, most_micro_batch=8)
+    tell(
+        cluster, job, POINT | {"ranks": 1, "batch": 8, "compute_seconds": 0.1, "step_seconds": 0.1}, most_micro_batch=8
+    )
     [view] = snapshot(timezone.now()).jobs
     assert view.profile is not None
     assert view.profile.bounds == Bounds(64, max_micro_batch=8)
@@ -100,6 +103,9 @@ def test_a_batch_that_adapts_reaches_the_scheduler_and_people(cluster: Cluster, 
     assert plan is not None
     assert plan.batch > 64
 
+    job.refresh_from_db()
+    tiles = {tile.label: tile.value for tile in speed_of(job)["tiles"]}
+    assert (tiles["Batch now"], tiles["Learning rate"]) == ("128", "× 1.2 to 1.4"), "as told, not as foretold"
     now = batch_now(job)
     assert now is not None
     assert (now.batch, now.micro_batch, now.accumulation, now.noise_scale) == (128, 64, 0, pytest.approx(150))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 from django.utils import timezone
-from tidepool.goodput.model import Bounds, NoiseScale, ThroughputParameters
+from tidepool.goodput.model import Bounds, ThroughputParameters
 
 from jobs.insight.goodput import Outlook, goodput_figure, goodput_outlook, outlook_of
 from jobs.models import Job, JobProfile, ThroughputPoint
@@ -17,8 +17,8 @@ PARAMETERS = ThroughputParameters(0.0, 0.01, 0.01, 0.0, 0.3, 0.0, 1.0)
 HOSTS = Shape((4, 4), "A")
 
 
-def job_view(most: int = 8, noise: NoiseScale | None = None, bounds: Bounds | None = None) -> JobView:
-    profile = ProfileView(bounds or Bounds(64), {"A": PARAMETERS}, noise, largest_ranks=2, points=2)
+def job_view(most: int = 8) -> JobView:
+    profile = ProfileView(Bounds(64), {"A": PARAMETERS}, largest_ranks=2, points=2)
     return JobView(1, "one", "group", "RUNNING", 5000, 0.0, 1, most, profile=profile)
 
 
@@ -60,17 +60,9 @@ def test_where_several_hosts_were_never_measured_they_are_assumed() -> None:
     assert not outlook_of(view, spread, 2, [measured(1), measured(2, hosts=2)]).sizes[1].assumed
 
 
-def test_noise_says_what_a_sample_of_a_larger_batch_is_worth() -> None:
-    view = job_view(noise=NoiseScale(640.0, 1.0), bounds=Bounds(64, 1024))
-    outlook = outlook_of(view, HOSTS, 2, [measured(1), measured(2)])
-    assert outlook.noise_scale == 640.0
-    assert outlook.now is not None
-    assert outlook.efficiency == pytest.approx((640 + 64) / (640 + outlook.now.batch))
-
-
 def test_a_training_without_gpus_has_a_curve_and_no_present_size() -> None:
-    outlook = outlook_of(job_view(noise=NoiseScale(640.0, 1.0)), HOSTS, 0, [measured(1)])
-    assert (outlook.now, outlook.efficiency, "now" in kinds(outlook)) == (None, None, False)
+    outlook = outlook_of(job_view(), HOSTS, 0, [measured(1)])
+    assert (outlook.now, "now" in kinds(outlook)) == (None, False)
 
 
 def test_large_jobs_are_drawn_through_few_sizes() -> None:
