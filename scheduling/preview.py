@@ -4,13 +4,15 @@ The change may be a new job, other values of a job, other rules of a group, or s
 out of a group.
 """
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
+from scheduling.curves import batch_of
 from scheduling.decision import Decision
 from scheduling.placement import Placed
 from scheduling.plan import Explanation, JobPlan
+from scheduling.pool import shape_of
 from scheduling.schedule import decided
 from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 
@@ -19,11 +21,13 @@ __all__ = [
     "Fate",
     "Move",
     "Preview",
+    "Speed",
     "after_cycle",
     "compare",
     "lost_slots",
     "moves",
     "preview",
+    "speeds",
     "with_changes",
     "with_group",
     "with_job",
@@ -155,6 +159,35 @@ def with_group(snapshot: Snapshot, group: GroupView) -> Snapshot:
 def compare(without: Snapshot, with_it: Snapshot) -> Comparison:
     """What becomes of the jobs that both have."""
     return Comparison(tuple(_fates(decided(without).placed, decided(with_it).placed)))
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Of a job, in steps at its own batch size per second, on what it shall have: by its profile."""
+
+    before: float
+    after: float
+    #: On one GPU.
+    alone: float
+
+
+def speeds(without: Snapshot, with_it: Snapshot, fates: Iterable[Fate]) -> dict[int, Speed]:
+    """Of the jobs that were measured."""
+    views = {view.id: view for view in without.jobs if view.profile is not None}
+    shapes = [
+        {group.name: shape_of(snapshot, group.resource_group) for group in snapshot.groups}
+        for snapshot in (without, with_it)
+    ]
+    found = {}
+    for fate in fates:
+        if (view := views.get(fate.job)) is None:
+            continue
+        before, after = (shape[view.group] for shape in shapes)
+        counts = ((before, fate.before), (after, fate.after), (before, 1))
+        plans = [batch_of(view, shape, count) for shape, count in counts]
+        if plans[-1] is not None and plans[-1].goodput:
+            found[fate.job] = Speed(*(plan.goodput if plan is not None else 0.0 for plan in plans))
+    return found
 
 
 @dataclass(frozen=True)

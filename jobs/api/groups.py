@@ -107,6 +107,11 @@ class GroupEffectOutput(serializers.Serializer[Any]):
     what = serializers.ChoiceField(["stops", "shrinks", "waits", "gains", "starts"])
     before_slots = serializers.IntegerField()
     after_slots = serializers.IntegerField()
+    before_goodput = serializers.FloatField(
+        allow_null=True,
+        help_text="Steps at its own batch size per second, by its profile (`jobs/{id}/goodput/`); null: not measured.",
+    )
+    after_goodput = serializers.FloatField(allow_null=True)
 
 
 class GroupPreviewOutput(serializers.Serializer[Any]):

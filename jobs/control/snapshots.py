@@ -25,15 +25,18 @@ _JOB_VIEW = (
 )  # fmt: skip
 
 
-def snapshot(now: datetime, cycle: int = 0, *, instead: Mapping[int, Offer] | None = None) -> Snapshot:
+def snapshot(
+    now: datetime, cycle: int = 0, *, instead: Mapping[int, Offer] | None = None, measures: bool = False
+) -> Snapshot:
     """Everything that the scheduler decides about, as it is now.
 
     instead: id of a resource group -> what it would offer, for previews.
+    measures: profiles of all jobs, not only of those in groups whose policy asks for them.
     """
     groups = InstanceGroup.objects.select_related("resource_group").order_by("name")
     claims = list(SlotClaim.objects.open().order_by().values_list("slot", "job", "vacating_at", "claimed_at"))
     jobs = _job_views(claims, {group.name for group in groups if group.minimum_run_seconds})
-    measuring = {group.name for group in groups if group.policy == InstanceGroup.Policy.GOODPUT}
+    measuring = {group.name for group in groups if measures or group.policy == InstanceGroup.Policy.GOODPUT}
     return Snapshot(
         at=now.timestamp(),
         cycle=cycle,

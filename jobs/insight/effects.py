@@ -11,7 +11,7 @@ from django.utils import timezone
 from jobs.control.snapshots import snapshot
 from jobs.queries.jobs import visible_jobs
 from jobs.words import ANOTHER_USERS_TRAINING, plural
-from scheduling.preview import Fate, compare, with_priority, without_jobs
+from scheduling.preview import Fate, Speed, compare, with_priority, without_jobs
 
 __all__ = ["Effect", "effects_of", "effects_sentence", "if_over", "if_priority"]
 
@@ -36,10 +36,26 @@ class Effect:
     what: str
     before_slots: int
     after_slots: int
+    #: Steps at its own batch size per second, as its profile says; None: it was not measured.
+    before_goodput: float | None = None
+    after_goodput: float | None = None
 
     @property
     def words(self) -> str:
         return _VERBS[self.what][0]
+
+    @property
+    def faster(self) -> str:
+        """By how much it trains faster or slower; "": nobody knows, or it does not train on both sides."""
+        if not self.before_goodput or not self.after_goodput:
+            return ""
+        return f"{100 * (self.after_goodput / self.before_goodput - 1):+.0f} %".replace("-", "−")
+
+    @property
+    def speeds(self) -> str:
+        if self.before_goodput is None or self.after_goodput is None:
+            return ""
+        return f"{self.before_goodput:.3g} → {self.after_goodput:.3g} steps/s"
 
 
 def if_over(jobs: Collection[int], user: User) -> str:
@@ -56,8 +72,11 @@ def if_priority(jobs: Collection[int], priority: int, user: User) -> str:
     return effects_sentence(effects_of(seen.fates, {job.id: job.group for job in now.jobs}, user), seen.moves)
 
 
-def effects_of(fates: Sequence[Fate], groups: Mapping[int, str], user: User) -> list[Effect]:
-    """Return the effects on trainings, those that lose most first."""
+def effects_of(
+    fates: Sequence[Fate], groups: Mapping[int, str], user: User, known: Mapping[int, Speed] | None = None
+) -> list[Effect]:
+    """Return the effects on trainings, those that lose most first. known: how fast they train."""
+    speeds = known or {}
     names = dict(visible_jobs(user).filter(pk__in=[fate.job for fate in fates]).values_list("pk", "name"))
     effects = [
         Effect(
@@ -68,6 +87,8 @@ def effects_of(fates: Sequence[Fate], groups: Mapping[int, str], user: User) -> 
             what=_what(fate),
             before_slots=fate.before,
             after_slots=fate.after,
+            before_goodput=speeds[fate.job].before if fate.job in speeds else None,
+            after_goodput=speeds[fate.job].after if fate.job in speeds else None,
         )
         for fate in fates
     ]

@@ -1,6 +1,6 @@
 """Effects of other terms of an instance group on the trainings, decided by the scheduler's own functions."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,7 +14,7 @@ from jobs.insight.effects import Effect, effects_of, effects_sentence
 from jobs.models import InstanceGroup
 from jobs.queries.group_terms import LINKS, changed_terms, terms_of
 from jobs.words import gpus, plural
-from scheduling.preview import Comparison, compare, with_group
+from scheduling.preview import Comparison, Speed, compare, speeds, with_group
 from workers.models import ResourceGroup
 from workers.queries import capacity
 
@@ -46,10 +46,11 @@ def preview_group_change(group: InstanceGroup, given: Mapping[str, Any], user: U
     for column, value in columns.items():
         if column not in LINKS:
             setattr(changed, column, value)
-    now = snapshot(timezone.now())
-    view = group_view(changed)
-    seen = Comparison(()) if view in now.groups else compare(now, with_group(now, view))
-    effects = effects_of(seen.fates, {job.id: job.group for job in now.jobs}, user)
+    now = snapshot(timezone.now(), measures=True)
+    after = with_group(now, view := group_view(changed))
+    seen = Comparison(()) if view in now.groups else compare(now, after)
+    known = speeds(now, after, seen.fates)
+    effects = effects_of(seen.fates, {job.id: job.group for job in now.jobs}, user, known)
     # As `terms_of` has them.
     given_terms = dict(columns)
     for column, value in columns.items():
@@ -59,12 +60,21 @@ def preview_group_change(group: InstanceGroup, given: Mapping[str, Any], user: U
             given_terms[column] = value.name
     return GroupPreview(
         changes=changed_terms(terms_of(group), given_terms),
-        text=effects_sentence(effects, seen.moves),
+        text=" ".join([effects_sentence(effects, seen.moves), *_work_sentence(effects, known.values())]),
         moves=seen.moves,
         effects=effects[:_MOST_SHOWN],
         more=max(0, len(effects) - _MOST_SHOWN),
         notes=_notes(group, changed),
     )
+
+
+def _work_sentence(effects: Sequence[Effect], known: Collection[Speed]) -> Iterator[str]:
+    """Say what the trainings that change do together, in GPUs that each train something alone."""
+    if not known:
+        return
+    before, after = (sum(each) for each in zip(*((s.before / s.alone, s.after / s.alone) for s in known), strict=True))
+    whose = "They" if len(known) == len(effects) else "Those that were measured"
+    yield f"{whose} do the work of {after:.1f} GPUs that train alone instead of {before:.1f}."
 
 
 def _notes(group: InstanceGroup, changed: InstanceGroup) -> list[str]:

@@ -1,14 +1,17 @@
 """Instance groups by REST: made, read, changed, previewed, started, stopped and deleted."""
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.utils import timezone
 from rest_framework.test import APIClient
+from tidepool.goodput.model import ThroughputParameters
 
 from core.roles import viewers
 from jobs import actions
-from jobs.models import InstanceGroup, Job
+from jobs.models import InstanceGroup, Job, JobProfile
 from jobs.queries.groups import changeable_terms
 from tests.factories import InstanceGroupFactory, ResourceGroupFactory, UserFactory
 from workers.models import Host
@@ -129,6 +132,31 @@ def test_a_preview_says_who_gains_and_writes_nothing(carol_api, group, alices_jo
         ("T1", "gains", 1, 4),
     ]
     assert InstanceGroup.objects.get().policy == "fairshare"
+
+
+def test_a_preview_of_goodput_says_how_fast_trainings_would_be(
+    carol_api, group: InstanceGroup, alices_job: Job, bob: User, submission
+):
+    actions.submit(actions.Submission(**{**submission, "name": "T2"}), bob)
+    # One training that two GPUs make 1.9 times as fast, and one that they make slower.
+    for name, seconds in (("T1", 0.005), ("T2", 0.2)):
+        fitted = ThroughputParameters(0.0, 0.0015625, seconds, 0.0, seconds, 0.0, 1.0)
+        JobProfile.objects.create(
+            job=Job.objects.get(name=name), batch_size=64, parameters={"A": asdict(fitted)}, largest_ranks=4,
+            at=timezone.now(),
+        )  # fmt: skip
+    seen = carol_api.post(f"{SIG}preview/", {"policy": "goodput"}, format="json").json()
+    rows = {row["name"]: row for row in seen["effects"]}
+    assert [(row["before_slots"], row["after_slots"]) for row in (rows["T2"], rows["T1"])] == [(2, 1), (2, 3)]
+    assert rows["T2"]["after_goodput"] == pytest.approx(1 / 0.1)
+    assert rows["T2"]["before_goodput"] == pytest.approx(1 / (0.05 + 0.2))
+    for name, row in rows.items():
+        known = carol_api.get(f"/api/v1/jobs/{Job.objects.get(name=name).pk}/goodput/").json()["sizes"]
+        by_size = {size["gpus"]: size["goodput"] for size in known}
+        assert row["before_goodput"] == pytest.approx(by_size[row["before_slots"]]), name
+        assert row["after_goodput"] == pytest.approx(by_size[row["after_slots"]]), name
+    work = [sum(row[f"{side}_goodput"] / 10 for row in rows.values()) for side in ("after", "before")]
+    assert f"the work of {work[0]:.1f} GPUs that train alone instead of {work[1]:.1f}" in seen["text"]
 
 
 def test_a_preview_names_strangers_to_nobody(dave_api, group, alices_job, bob, submission):
