@@ -5,7 +5,7 @@ event at once, then at most one flush per topic in 500 ms, in 100 ms where GPUs 
 same number get the same encoded frames. Where numbers are missing (a lost event, a broker that was away, a page that is
 too old) the subscriber gets a `reset` and fetches the truth.
 
-Everything here runs on one event loop; nothing needs a lock.
+Everything here runs on one event loop; no thread needs a lock.
 """
 
 import asyncio
@@ -88,9 +88,33 @@ class _Topic:
     due: float = 0.0
 
 
+class _Numbers:
+    """Reads the numbers of topics, one query at a time: whoever asks while one runs shares the next."""
+
+    def __init__(self, read_seqs: ReadSeqs) -> None:
+        self._read_seqs = read_seqs
+        self._names: set[str] = set()
+        self._next: asyncio.Task[dict[str, int]] | None = None
+        self._lock = asyncio.Lock()
+
+    async def read(self, name: str) -> int:
+        """The number of a topic as it is after the call, in a query that begins after it."""
+        self._names.add(name)
+        if self._next is None:
+            self._next = asyncio.create_task(self._read_together())
+        # Who goes meanwhile takes nothing from the others.
+        return (await asyncio.shield(self._next))[name]
+
+    async def _read_together(self) -> dict[str, int]:
+        async with self._lock:
+            names, self._names, self._next = self._names, set(), None
+            return await self._read_seqs(sorted(names))
+
+
 class Hub:
     def __init__(self, read_seqs: ReadSeqs, subscribe: Subscribe) -> None:
         self._read_seqs = read_seqs
+        self._numbers = _Numbers(read_seqs)
         self._subscribe = subscribe
         self._topics: dict[str, _Topic] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -119,7 +143,7 @@ class Hub:
         topic.arriving += 1
         before = topic.tip
         try:
-            current = (await self._read_seqs([name]))[name]
+            current = await self._numbers.read(name)
         except BaseException:
             # Also a browser that goes meanwhile: nobody else would forget the topic.
             topic.arriving -= 1

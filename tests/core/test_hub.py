@@ -71,6 +71,31 @@ def test_events_that_come_before_a_flush_is_done_are_in_it_on_uvicorns_loop_too(
     assert (frame["from_seq"], frame["seq"]) == (0, 3)
 
 
+async def test_pages_that_come_at_once_share_the_questions_to_the_database(numbers: Numbers) -> None:
+    """Who comes while one is asked shares the next one, and who goes takes nothing from others."""
+    asked: list[list[str]] = []
+    begun, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def slow(topics: Iterable[str]) -> dict[str, int]:
+        asked.append(list(topics))
+        begun.set()
+        await may_answer.wait()
+        return await numbers(topics)
+
+    hub, clients = Hub(slow, silence), [Client() for _ in range(40)]
+    first = [
+        asyncio.create_task(hub.subscribe(client, name, 0)) for client in clients[:20] for name in ("job.1", CLUSTER)
+    ]
+    await begun.wait()
+    later = [asyncio.create_task(hub.subscribe(client, "job.1", 0)) for client in clients[20:]]
+    first.pop().cancel()
+    may_answer.set()
+    await asyncio.gather(*first, *later)
+
+    assert asked == [[CLUSTER, "job.1"], ["job.1"]]
+    await hub.stop()
+
+
 async def test_a_fault_in_what_listens_does_not_end_listening(
     numbers: Numbers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

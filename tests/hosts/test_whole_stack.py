@@ -29,8 +29,8 @@ def hosts(site: Site) -> dict[str, dict[str, object]]:
 
 
 def test_hosts_with_wrong_clocks_are_named_and_train_plain_ddp_together(machines: Callable[[int], Network]) -> None:
-    if not FAKETIME.exists():
-        leave_out("libfaketime is missing: sudo apt-get install libfaketime")
+    if not FAKETIME.exists() or shutil.which("redis-server") is None:
+        leave_out("libfaketime or redis-server is missing: sudo apt-get install libfaketime redis-server")
     with running_site(machines(3)) as site:
         joined(site)
         wait_until(lambda: [host["state"] for host in hosts(site).values()] == ["ONLINE"] * 3, site.story)
