@@ -73,7 +73,13 @@ def make_week(scene: Scene) -> None:
         for slot in Slot.objects.all()[: 8 if 8 <= at.hour < 20 else 5]:
             job = dice.choices(jobs, [4, 3, 2, 1])[0]
             claim = SlotClaim.objects.create(
-                slot=slot, job=job, attempt=9, gpu_model="H200", claimed_at=at, released_at=at + timedelta(hours=3)
+                slot=slot,
+                job=job,
+                attempt=9,
+                gpu_model="H200",
+                claimed_at=at,
+                trains_from=at + timedelta(seconds=30),
+                released_at=at + timedelta(hours=3),
             )
             GpuActivity.objects.bulk_create(
                 GpuActivity(claim=claim, at=at + timedelta(minutes=15 * part), busy_ms=780_000, idle_ms=90_000)
