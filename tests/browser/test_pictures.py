@@ -79,6 +79,7 @@ def make_week(scene: Scene) -> None:
                 gpu_model="H200",
                 claimed_at=at,
                 trains_from=at + timedelta(seconds=30),
+                trained_until=at + timedelta(hours=3),
                 released_at=at + timedelta(hours=3),
             )
             GpuActivity.objects.bulk_create(
