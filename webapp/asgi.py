@@ -2,6 +2,7 @@
 
 import gc
 import os
+from typing import Any
 
 from channels.auth import AuthMiddlewareStack
 from channels.routing import ProtocolTypeRouter, URLRouter
@@ -21,10 +22,16 @@ from wmla.preflight import Preflight  # noqa: E402
 
 __all__ = ["application"]
 
+_site: Any = Preflight(LimitedBodies(JobStreams(_http)))
+if settings.TIDEPOOL_MLFLOW_SOCKET:
+    from tracking.proxy import TrackingProxy
+
+    _site = TrackingProxy(_site)
+
 application = TrustedProxies(
     ProtocolTypeRouter(
         {
-            "http": Preflight(LimitedBodies(JobStreams(_http))),
+            "http": _site,
             "websocket": FullOrigin(AuthMiddlewareStack(URLRouter([path("ws/live/", LiveConsumer.as_asgi())]))),
         }
     ),

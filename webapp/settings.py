@@ -60,6 +60,13 @@ TIDEPOOL_UPLOAD_MAX_FILES = int(_environment.number("TIDEPOOL_UPLOAD_MAX_FILES",
 #: What the prices of GPU-hours are in: a word or sign that stands behind amounts.
 TIDEPOOL_CURRENCY = _environment.text("TIDEPOOL_CURRENCY", "EUR")
 
+#: The socket on which MLflow's server listens; "": the site has none.
+TIDEPOOL_MLFLOW_SOCKET = _environment.text("TIDEPOOL_MLFLOW_SOCKET", "")
+#: Where trainings reach it, through the site; "": their scripts log nothing there by themselves.
+TIDEPOOL_MLFLOW_URL = _environment.text("TIDEPOOL_MLFLOW_URL", "")
+#: The Python of its environment.
+TIDEPOOL_MLFLOW_PYTHON = _environment.folder("TIDEPOOL_MLFLOW_PYTHON", BASE_DIR / ".venv-mlflow" / "bin" / "python")
+
 # --- Django -----------------------------------------------------------------------------------------------------------
 
 SECRET_KEY = secret_key(TIDEPOOL_HOME / "secret-key")
@@ -85,6 +92,7 @@ INSTALLED_APPS = [
     "workers",
     "jobs",
     "wmla",
+    "tracking",
 ]
 
 MIDDLEWARE = [
@@ -281,5 +289,7 @@ LOGGING = {
         # Two lines per report of a host, which comes every second.
         "celery.app.trace": {"level": "WARNING"},
         "celery.worker.strategy": {"level": "WARNING"},
+        # One for each call of MLflow.
+        "httpx": {"level": "WARNING"},
     },
 }

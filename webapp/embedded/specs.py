@@ -3,16 +3,19 @@
 import os
 import signal
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from django.conf import settings
 
 from webapp.embedded.broker import BrokerProgram, broker_command
 from webapp.embedded.ports import Listener
 from webapp.embedded.processes import ChildSpec
 from workers.executor.join import celery_command, executor_command
 
-__all__ = ["StackOptions", "StackSpecs"]
+__all__ = ["StackOptions", "StackSpecs", "mlflow_variables"]
 
 #: Not for children: they have no use for it.
 _KEPT_BACK = frozenset(
@@ -44,6 +47,8 @@ class StackSpecs:
     home: Path
     #: Holds the embedded broker's address and password; None: the environment names another one.
     broker_file: Path | None
+    #: Where parts of the control plane find MLflow, by variable; {}: it is not installed.
+    mlflow: Mapping[str, str] = field(default_factory=dict)
 
     def broker(self, program: BrokerProgram, socket: Path, password: str) -> ChildSpec:
         command = broker_command(program, socket, self.home / "broker", password)
@@ -68,7 +73,7 @@ class StackSpecs:
         """Has no database: whoever runs a rank on it finds none either."""
         spec = self._spec(host, executor_command(host), descriptors=(lifeline,))
         environment = {
-            **{name: value for name, value in spec.environment.items() if name not in _DATABASE},
+            **{name: value for name, value in spec.environment.items() if name not in {*_DATABASE, *self.mlflow}},
             "TIDEPOOL_HOST_NAME": host,
             "TIDEPOOL_VIRTUAL_SLOTS": str(slots),
             "TIDEPOOL_ADDRESS": "127.0.0.1",
@@ -81,8 +86,19 @@ class StackSpecs:
         environment = {
             **{name: value for name, value in os.environ.items() if name not in _KEPT_BACK},
             **broker,
+            **self.mlflow,
             "TIDEPOOL_HOME": str(self.home),
             "PYTHONUNBUFFERED": "1",
             "SPT_NOENV": "1",  # Celery sets processes' titles: not in the memory of their environment
         }
         return ChildSpec(name, command, environment, self.checkout, **further)
+
+
+def mlflow_variables(home: Path, site: str) -> dict[str, str]:
+    """Where MLflow's server listens and trainings reach it, by variable; {}: it is not installed, or runs elsewhere."""
+    if settings.TIDEPOOL_MLFLOW_SOCKET or not (settings.TIDEPOOL_MLFLOW_PYTHON.parents[1] / "installed").exists():
+        return {}
+    return {
+        "TIDEPOOL_MLFLOW_SOCKET": str(home / "run" / "mlflow" / "server.sock"),
+        "TIDEPOOL_MLFLOW_URL": f"{site}/mlflow",
+    }

@@ -23,7 +23,7 @@ from jobs.models import SchedulerLease, SlotClaim
 from webapp.embedded import broker, home, ports
 from webapp.embedded.certificate import certificate_names, ensure_certificate
 from webapp.embedded.processes import Children, end_descendants
-from webapp.embedded.specs import StackOptions, StackSpecs
+from webapp.embedded.specs import StackOptions, StackSpecs, mlflow_variables
 from webapp.environment import write_private
 from webapp.first_home import fill_home
 from workers import actions
@@ -66,7 +66,8 @@ class Stack:
         #: The admin's password was made by this start, and nobody has read it yet.
         self.password_is_new = False
         self._tutorial: subprocess.Popen[bytes] | None = None
-        self._specs = StackSpecs(checkout, self._home, broker_file=None)
+        self._mlflow = mlflow_variables(self._home, self.url)
+        self._specs = StackSpecs(checkout, self._home, broker_file=None, mlflow=self._mlflow)
 
     def ask_to_stop(self) -> None:
         """Safe in a signal handler. Again: at once."""
@@ -98,8 +99,11 @@ class Stack:
         self._start_parts()
         self._wait_for_parts(started, epoch)
         self._ready = True
-        # Last: nobody waits for it, and what a new home holds is checked already.
+        # Last: nobody waits for them, and what a new home holds is checked already.
         self._children.start(self._specs.command("checker", "check_datasets"))
+        if self._mlflow:
+            self._children.start(self._specs.command("mlflow", "serve_mlflow"))
+            self._children.start(self._specs.command("mirror", "mirror_runs"))
 
     def run_until_asked_to_stop(self) -> None:
         while not self._stop_asked.wait(0.2):
@@ -117,7 +121,7 @@ class Stack:
         """Nothing of the stack runs afterwards. Running jobs wait for the next start."""
         if self._tutorial is not None:
             self._tutorial.kill()
-        self._children.stop(["checker", "scheduler"], grace_seconds=5)
+        self._children.stop(["mirror", "checker", "scheduler"], grace_seconds=5)
         if self._ready:
             self._stop_trainings()
         self._children.stop(["control"], grace_seconds=5)
@@ -125,7 +129,7 @@ class Stack:
             self._requeue()
         os.close(self._lifeline_end)
         self._children.stop(self._hosts, grace_seconds=5)
-        self._children.stop(["web"], grace_seconds=4)
+        self._children.stop(["web", "mlflow"], grace_seconds=4)
         self._children.stop(["broker"], grace_seconds=5)
         killed = end_descendants(grace_seconds=3)
         if killed:
@@ -174,7 +178,7 @@ class Stack:
         password = secrets.token_urlsafe(32)
         settings.TIDEPOOL_BROKER_URL = settings.CELERY_BROKER_URL = broker.socket_url(socket, password)
         write_private(settings.EMBEDDED_BROKER_FILE, settings.TIDEPOOL_BROKER_URL)
-        self._specs = StackSpecs(self._checkout, self._home, settings.EMBEDDED_BROKER_FILE)
+        self._specs = StackSpecs(self._checkout, self._home, settings.EMBEDDED_BROKER_FILE, self._mlflow)
         self._children.start(self._specs.broker(program, socket, password))
         self._wait("broker", "broker", lambda: broker.is_answering(socket, password), _BROKER_SECONDS)
         self._report("broker", str(program), begun)

@@ -1,0 +1,19 @@
+import pytest
+
+from tests.tracking.fake_mlflow import FakeMlflow
+
+
+@pytest.fixture
+def mlflow(settings, monkeypatch):
+    """A site that has MLflow."""
+    settings.TIDEPOOL_MLFLOW_SOCKET = "/nowhere/server.sock"
+    settings.TIDEPOOL_MLFLOW_URL = "http://127.0.0.1:8000/mlflow"
+    from tracking import family
+    from tracking.upstream import MlflowServer
+
+    fake = FakeMlflow()
+    monkeypatch.setattr(family, "MlflowServer", lambda: MlflowServer(fake.transport))
+    monkeypatch.setattr(family, "_runs", {})
+    monkeypatch.setattr(family, "_related", set())
+    monkeypatch.setattr("tracking.callers._known", {})
+    return fake

@@ -1,0 +1,142 @@
+"""Every job is a run of MLflow, with what the database knows of it; MLflow's absence costs nothing."""
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from jobs.models import AllocationPoint, MetricPoint
+from jobs.states import JobState, Reason
+from tests.factories import DatasetVersionFactory, JobFactory, set_job
+from tracking.mirror import Mirror, status_of
+from tracking.models import TrackedRun
+from tracking.upstream import Away, MlflowServer
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def mirror(mlflow):
+    return Mirror(MlflowServer(mlflow.transport))
+
+
+def log(job, *steps, name="loss", value=0.5):
+    now = timezone.now()
+    MetricPoint.objects.bulk_create(
+        MetricPoint(job=job, name=name, step=step, epoch=0, value=value, at=now) for step in steps
+    )
+
+
+def sent(mlflow, job, name="loss"):
+    return [metric["step"] for metric in mlflow.run_of(job.pk)["metrics"] if metric["key"] == name]
+
+
+def test_a_job_is_a_run_with_its_parameters_and_digests(mirror, mlflow):
+    job = JobFactory(
+        parameters={"epochs": 3}, environment={"SECRET": "x"}, dataset=DatasetVersionFactory(digest="d" * 64)
+    )
+    mirror.turn(timezone.now())
+    run = mlflow.run_of(job.pk)
+    assert mlflow.experiments == {"1": (f"/Users/{job.owner.username}/{job.model.model.name}", job.owner.username)}
+    assert run["params"].items() >= {
+        ("epochs", "3"),
+        ("tidepool/dataset_sha256", "d" * 64),
+        ("tidepool/code_sha256", job.model.digest),
+        ("tidepool/max_slots", str(job.max_slots)),
+    }
+    assert "SECRET" not in str(run)
+    assert (run["name"], run["status"], run["owner"]) == (job.name, "SCHEDULED", job.owner.username)
+    assert f"/jobs/{job.pk}/" in run["tags"]["mlflow.note.content"]
+
+
+def test_metrics_arrive_once_in_batches_and_never_twice_for_a_step(mirror, mlflow):
+    job = JobFactory()
+    log(job, *range(1, 1502))
+    log(job, 1, value=None, name="accuracy")
+    mirror.turn(timezone.now())
+    assert sent(mlflow, job) == list(range(1, 1502))
+    assert mlflow.run_of(job.pk)["metrics"][-1]["value"] == "NaN"
+    batches = [call for _, _, call in mlflow.calls if call == "runs/log-batch"]
+    assert len(batches) == 1 + 2 + 1  # parameters, metrics, tags
+    # A restart from step 1,400 makes the steps behind it again.
+    job.metrics.filter(name="loss", step__gt=1400).delete()
+    log(job, *range(1401, 1504))
+    mirror.turn(timezone.now())
+    assert sent(mlflow, job) == list(range(1, 1504))
+
+
+def test_world_size_and_generation_are_metrics(mirror, mlflow):
+    job = JobFactory()
+    log(job, 7)
+    AllocationPoint.objects.create(
+        job=job,
+        at=timezone.now() + timedelta(seconds=1),
+        slots=4,
+        attempt=1,
+        generation=2,
+        reason_code=Reason.SUBMITTED,
+    )
+    mirror.turn(timezone.now())
+    told = {(metric["key"], metric["value"], metric["step"]) for metric in mlflow.run_of(job.pk)["metrics"]}
+    assert told >= {("cluster/world_size", 4, 7), ("cluster/generation", 2, 7)}
+
+
+def test_status_follows_the_job_to_its_end(mirror, mlflow):
+    job = JobFactory()
+    mirror.turn(timezone.now())
+    finished = timezone.now() - timedelta(minutes=2)
+    set_job(job, state=JobState.SUCCEEDED, finished_at=finished)
+    mirror.turn(timezone.now())
+    run = mlflow.run_of(job.pk)
+    assert (run["status"], run["end_time"]) == ("FINISHED", int(finished.timestamp() * 1000))
+    assert TrackedRun.objects.get(job=job).is_done
+    count = len(mlflow.calls)
+    mirror.turn(timezone.now())
+    assert len(mlflow.calls) == count
+
+
+@pytest.mark.parametrize("state", JobState)
+def test_each_state_has_a_status(state):
+    assert status_of(state) in {"SCHEDULED", "RUNNING", "FINISHED", "FAILED", "KILLED"}
+
+
+def test_nothing_is_lost_while_mlflow_is_away(mirror, mlflow):
+    job = JobFactory()
+    mirror.turn(timezone.now())
+    mlflow.is_away = True
+    log(job, 1, 2)
+    other = JobFactory()
+    with pytest.raises(Away):
+        mirror.turn(timezone.now())
+    mlflow.is_away = False
+    log(job, 3)
+    mirror.turn(timezone.now())
+    assert sent(mlflow, job) == [1, 2, 3]
+    assert mlflow.run_of(other.pk)["status"] == "SCHEDULED"
+
+
+def test_a_run_that_was_made_and_not_noted_is_found_again(mirror, mlflow):
+    job = JobFactory()
+    mirror.turn(timezone.now())
+    TrackedRun.objects.all().delete()
+    Mirror(MlflowServer(mlflow.transport)).turn(timezone.now())
+    assert len(mlflow.runs) == 1
+    assert TrackedRun.objects.get(job=job).run_id in mlflow.runs
+
+
+def test_a_run_that_mlflow_has_lost_is_made_again_from_the_beginning(mirror, mlflow):
+    job = JobFactory()
+    log(job, 1)
+    mirror.turn(timezone.now())
+    mlflow.runs.clear()
+    log(job, 2)
+    for _ in range(2):
+        mirror.turn(timezone.now())
+    assert sent(mlflow, job) == [1, 2]
+
+
+def test_jobs_from_before_mlflow_become_runs_too(mirror, mlflow):
+    jobs = [JobFactory() for _ in range(3)]
+    assert mirror.turn(timezone.now()) is True
+    assert mirror.turn(timezone.now()) is False
+    assert TrackedRun.objects.count() == len(jobs)

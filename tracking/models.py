@@ -1,0 +1,27 @@
+"""What MLflow has been told of each job."""
+
+from django.db import models
+
+from jobs.models import Job
+
+__all__ = ["TrackedRun"]
+
+
+class TrackedRun(models.Model):
+    """The run of a job in MLflow, and how much of the job's rows has arrived there."""
+
+    job = models.OneToOneField(Job, on_delete=models.CASCADE, primary_key=True, related_name="tracked_run")
+    run_id = models.CharField(max_length=32, unique=True)
+    experiment_id = models.CharField(max_length=32)
+    #: Numbers of the newest MetricPoint and AllocationPoint that were sent.
+    sent_point = models.PositiveBigIntegerField(default=0)
+    sent_allocation = models.PositiveBigIntegerField(default=0)
+    #: Name of a metric -> highest step that was sent: what a restart makes again is not sent again.
+    sent_steps = models.JSONField(default=dict)
+    #: MLflow's word for the state that was sent last; "": none.
+    sent_status = models.CharField(max_length=16, blank=True, default="")
+    #: All is sent: the job is over.
+    is_done = models.BooleanField(default=False)
+
+    class Meta:
+        indexes = [models.Index(fields=["is_done"], condition=models.Q(is_done=False), name="runs_to_mirror")]

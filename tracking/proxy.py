@@ -1,0 +1,163 @@
+"""`/mlflow/`: asks who sends a request and whether that user may, and passes it on to MLflow's server, or to the files.
+
+It stands before Django, which would put each body on the disk first. MLflow's server believes what this says of the
+user, and nobody else: headers of that kind that a client sends do not pass.
+"""
+
+import json
+import logging
+from asyncio import get_running_loop
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+from django.conf import settings
+from django.urls import reverse
+
+from core.origins import is_own_origin
+from tracking import calls, job_calls
+from tracking.callers import Caller, Unknown, caller_of
+from tracking.exchange import Answered, Exchange, Receive, Scope, Send
+from tracking.files import Files
+from tracking.launch import PREFIX
+from tracking.upstream import identity
+
+__all__ = ["TrackingProxy"]
+
+logger = logging.getLogger(__name__)
+
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+#: Passed on, and nothing else.
+_ASKED = (b"accept", b"accept-encoding", b"content-type", b"user-agent", b"if-none-match", b"if-modified-since")
+_NOT_ANSWERED = frozenset({b"connection", b"date", b"server", b"set-cookie", b"transfer-encoding", b"www-authenticate"})
+#: For the first byte of an answer.
+_SECONDS = 60.0
+_AWAY = "MLflow does not answer at the moment. Trainings go on, and what they log arrives later: try again in a minute."
+
+
+class TrackingProxy:
+    """Hands what is below /mlflow/ to MLflow, where the site has it, and everything else to the application."""
+
+    def __init__(self, application: Application, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        self._application = application
+        self._transport = transport
+        self._client: httpx.AsyncClient | None = None
+        self._loop: Any = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"]
+        if not settings.TIDEPOOL_MLFLOW_SOCKET or (path != PREFIX and not path.startswith(f"{PREFIX}/")):
+            await self._application(scope, receive, send)
+            return
+        exchange = Exchange(scope, receive, send)
+        try:
+            await self._answer(exchange)
+        except Answered as refusal:
+            if not exchange.has_begun:
+                await exchange.refuse(refusal.status, refusal.sentence)
+        except httpx.HTTPError as error:
+            if exchange.has_begun:
+                raise  # the server closes the connection, and so the client sees that the rest is missing
+            logger.warning("MLflow does not answer: %s", error or type(error).__name__)
+            await exchange.refuse(503, _AWAY)
+
+    async def _answer(self, exchange: Exchange) -> None:
+        if exchange.path == PREFIX:
+            await exchange.answer(302, b"", b"text/plain", (b"location", f"{PREFIX}/".encode()))
+            return
+        try:
+            caller = await caller_of(exchange.scope)
+        except Unknown as error:
+            await self._send_away(exchange, str(error))
+            return
+        _refuse_foreign(exchange, caller)
+        if caller.only_reads and not calls.is_read(exchange.method, exchange.path):
+            raise Answered(403, "You may look at everything here and change nothing.")
+        files = Files(exchange, caller, self._ask)
+        if await files.answer():
+            return
+        call = calls.call_of(exchange.path)
+        if call is None:
+            raise Answered(404, "This address of MLflow is not open here: users, roles and passwords are Tidepool's.")
+        body = await exchange.body()
+        values = _values(body) if exchange.method not in ("GET", "HEAD") and call else {}
+        if reason := calls.refused_values(call, values):
+            raise Answered(403, reason)
+        if call == "model-versions/create":
+            await files.refuse_foreign_source(str(values.get("source", "")))
+        if caller.job is None:
+            await self._pass_on(exchange, caller, json.dumps(values).encode() if values else body)
+            return
+        await job_calls.answer(exchange, caller, call, values, self._ask)
+
+    async def _send_away(self, exchange: Exchange, sentence: str) -> None:
+        """To the log-in, where somebody opens a page."""
+        if exchange.path == f"{PREFIX}/" and b"text/html" in exchange.headers.get(b"accept", b""):
+            target = f"{reverse(settings.LOGIN_URL)}?next={quote(exchange.path)}"
+            await exchange.answer(302, b"", b"text/plain", (b"location", target.encode()))
+            return
+        raise Answered(401, sentence)
+
+    async def _pass_on(self, exchange: Exchange, caller: Caller, body: bytes) -> None:
+        headers = [(name, value) for name, value in exchange.headers.items() if name in _ASKED]
+        mine = [
+            (name.encode(), value.encode()) for name, value in identity(caller.user, is_admin=caller.is_admin).items()
+        ]
+        question = exchange.scope["query_string"].decode("latin-1")
+        url = f"http://localhost{quote(exchange.path)}{'?' if question else ''}{question}"
+        client = self._client_here()
+        request = client.build_request(exchange.method, url, headers=[*headers, *mine], content=body)
+        answer = await client.send(request, stream=True)
+        try:
+            kept = [(name.lower(), value) for name, value in answer.headers.raw if name.lower() not in _NOT_ANSWERED]
+            await exchange.begin(answer.status_code, kept)
+            async for piece in answer.aiter_raw():
+                await exchange.write(piece, has_more=True)
+            await exchange.write(b"", has_more=False)
+        finally:
+            await answer.aclose()
+
+    async def _ask(self, caller: Caller, method: str, path: str, values: dict[str, Any]) -> tuple[int, Any]:
+        """Status and JSON of a call of our own, below `/mlflow/api/`."""
+        what: dict[str, Any] = {"params": values} if method == "GET" else {"json": values}
+        headers = identity(caller.user, is_admin=caller.is_admin)
+        answer = await self._client_here().request(
+            method, f"http://localhost{PREFIX}/api/{path}", headers=headers, **what
+        )
+        return answer.status_code, _values(answer.content)
+
+    def _client_here(self) -> httpx.AsyncClient:
+        """One for each event loop that this runs on: in a server there is one."""
+        loop = get_running_loop()
+        if self._client is None or self._loop is not loop:
+            transport = self._transport or httpx.AsyncHTTPTransport(
+                uds=settings.TIDEPOOL_MLFLOW_SOCKET,
+                limits=httpx.Limits(max_connections=64, max_keepalive_connections=16),
+            )
+            self._client, self._loop = httpx.AsyncClient(transport=transport, timeout=_SECONDS), loop
+        return self._client
+
+
+def _refuse_foreign(exchange: Exchange, caller: Caller) -> None:
+    """What another site's page sends: the browser adds the session."""
+    origin = exchange.headers.get(b"origin")
+    if origin is None or not caller.by_session or exchange.method in ("GET", "HEAD"):
+        return
+    host = exchange.headers.get(b"host", b"").decode("latin-1")
+    if not is_own_origin(origin.decode("latin-1"), host, is_tls=exchange.scope.get("scheme") == "https"):
+        raise Answered(403, "This was sent by another site's page.")
+
+
+def _values(body: bytes) -> dict[str, Any]:
+    """The JSON object in a body; {} for none. Raises Answered for what is none."""
+    if not body:
+        return {}
+    try:
+        values = json.loads(body)
+    except ValueError:
+        raise Answered(400, "The body is not JSON.") from None
+    if not isinstance(values, dict):
+        raise Answered(400, "The body is not a JSON object.")
+    return values

@@ -1,0 +1,72 @@
+"""Calls of MLflow's server on behalf of a user, from code that may wait."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+from django.conf import settings
+
+from tracking.launch import PREFIX, proof
+
+__all__ = ["API", "Away", "MlflowServer", "Refused", "identity"]
+
+API = f"{PREFIX}/api/2.0/mlflow/"
+
+
+class Away(Exception):
+    """The server does not answer, or not as it should."""
+
+
+@dataclass
+class Refused(Exception):
+    """The server answered, and does not do it."""
+
+    status: int
+    #: MLflow's, such as RESOURCE_DOES_NOT_EXIST.
+    code: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"
+
+
+def identity(user: str, *, is_admin: bool = False) -> dict[str, str]:
+    """The headers by which the server believes who asks."""
+    return {
+        "X-Tidepool-Proof": proof(),
+        "X-Tidepool-User": quote(user, safe=""),
+        "X-Tidepool-Admin": "1" if is_admin else "0",
+        "Host": "localhost",
+    }
+
+
+class MlflowServer:
+    """Not to be shared by threads. transport: to the site's server where none is given."""
+
+    def __init__(self, transport: httpx.BaseTransport | None = None, seconds: float = 20.0) -> None:
+        transport = transport or httpx.HTTPTransport(uds=settings.TIDEPOOL_MLFLOW_SOCKET)
+        self._client = httpx.Client(transport=transport, base_url="http://localhost", timeout=seconds)
+
+    def get(self, user: str, call: str, **parameters: str) -> dict[str, Any]:
+        return self._send("GET", user, call, params=parameters)
+
+    def post(self, user: str, call: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        return self._send("POST", user, call, json=dict(values))
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _send(self, method: str, user: str, call: str, **what: Any) -> dict[str, Any]:
+        """Raises Away, Refused."""
+        try:
+            answer = self._client.request(method, API + call, headers=identity(user), **what)
+            values = answer.json() if answer.content else {}
+        except (httpx.HTTPError, ValueError) as error:
+            raise Away(f"MLflow: {error or type(error).__name__}") from None
+        if answer.is_success and isinstance(values, dict):
+            return values
+        if answer.status_code >= 500 or not isinstance(values, dict):
+            raise Away(f"MLflow answered {answer.status_code} to {call}")
+        raise Refused(answer.status_code, str(values.get("error_code", "")), str(values.get("message", "")))
