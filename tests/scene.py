@@ -19,7 +19,7 @@ from datasets.inspection.inspect import inspect
 from datasets.models import DatasetVersion
 from jobs.files.folder import job_folder
 from jobs.messages import message
-from jobs.models import AllocationPoint, Job, JobEvent, MetricPoint, Rank, SlotClaim
+from jobs.models import AllocationPoint, Job, JobEvent, MetricPoint, Rank, Replay, SlotClaim
 from jobs.states import JobState, RankState, Reason
 from models_registry.models import RegisteredModelVersion
 from scheduling.plan import PlanReason
@@ -83,6 +83,8 @@ class Scene:
     dataset: DatasetVersion
     #: Alice's, too: a table that does not fit.
     refused: DatasetVersion
+    #: Of the last hour, under goodput: of two trainings one gains.
+    replay: Replay
 
 
 def user_who_can_log_in(name: str, **values: object) -> User:
@@ -124,7 +126,52 @@ def build_scene(now: datetime | None = None) -> Scene:
     scores = job_folder(done).attempt(1) / "scores.csv"
     scores.parent.mkdir(parents=True, exist_ok=True)
     scores.write_text("epoch,loss\n1,0.5\n2,0.25\n")
-    return Scene(alice, first, second, waiting, failed, done, model, dataset, _refused(alice))
+    return Scene(
+        *(alice, first, second, waiting, failed, done, model, dataset, _refused(alice)),
+        _replay(alice, done, failed, now),
+    )
+
+
+def _replay(owner: User, done: Job, failed: Job, now: datetime) -> Replay:
+    """As one is stored that was played."""
+    start = now - timedelta(hours=1)
+
+    def figures(average: float, wait: float) -> dict[str, float]:
+        times = {"average": average, "median": average, "p99": 1.3 * average, "longest_wait": wait}
+        return {"jobs": 2, "unfinished": 0, **times, "gpu_hours": 3.2, "idle_gpu_hours": 4.8, "worst_slowdown": 1.4}
+
+    def bands(*minutes: int) -> list[dict[str, Any]]:
+        ends = zip((done.pk, failed.pk, 0), (5, 20, 35), minutes, (4, 2, 3), strict=True)
+        steps = [(job, (start + timedelta(minutes=at)).timestamp(), 60 * lasts, gpus) for job, at, lasts, gpus in ends]
+        return [{"job": job, "steps": [[at, gpus], [at + lasts, 0]]} for job, at, lasts, gpus in steps]
+
+    counts = {"trainings": 5, "counted": 2, "unfinished": 3, "withdrawn": 0, "unmeasured": 1, "gpus": 8}
+    series = {"recorded": bands(14, 13, 20), "same": bands(14, 13, 20), "other": bands(11, 16, 20)}
+    result = {
+        **counts,
+        "recorded": figures(810, 120),
+        "same": [figures(824, 118)],
+        "other": [figures(700, 30), figures(760, 31)],
+        "errors": {"average": 0.017, "gpus": 0.041, "per_job": 0.022},
+        "is_good": True,
+        "is_too_large": False,
+        "series": series,
+        "cpu_seconds": 1.2,
+    }
+    return Replay.objects.create(
+        owner=owner,
+        created_at=now,
+        start=start,
+        end=now,
+        alternative={"groups": {"sig-elastic": {"policy": "goodput", "aim": "soon"}}},
+        state=Replay.State.DONE,
+        progress=1,
+        result=result,
+        jobs=[
+            [done.pk, True, True, 840.0, 2.0, 850.0, 850.0, 2.0, 660.0, 700.0, 2.0],
+            [failed.pk, True, False, 780.0, 120.0, 798.0, 798.0, 118.0, 900.0, 990.0, 30.0],
+        ],
+    )
 
 
 def _dataset(owner: User) -> DatasetVersion:

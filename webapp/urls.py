@@ -7,6 +7,7 @@ from core.audit.views import audit
 from jobs.pages.cluster import views as cluster_views
 from jobs.pages.groups import views as group_views
 from jobs.pages.usage import views as usage_views
+from jobs.pages.what_if import views as what_if_views
 from webapp import views
 from webapp.health import healthz
 from webapp.metrics import metrics
@@ -35,6 +36,9 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("usage/prices/<int:number>/remove/", usage_views.price_remove, name="usage-price-remove"),
     path("usage/prices/restore/", usage_views.price_restore, name="usage-price-restore"),
     path("fair-share/", group_views.fair_share, name="fair-share"),
+    path("what-if/", what_if_views.what_if, name="what-if"),
+    path("what-if/<int:number>/", what_if_views.what_if_replay, name="what-if-replay"),
+    path("what-if/<int:number>/remove/", what_if_views.what_if_remove, name="what-if-remove"),
     path("healthz", healthz, name="healthz"),
     path("metrics", metrics, name="metrics"),
     path("account/connect/", connect, name="connect"),

@@ -42,6 +42,14 @@ def lasting(since: str | None) -> str:
 
 
 @register.filter
+def in_seconds(seconds: float | None) -> str:
+    """A span of time for people, also a negative one: "3 min 5 s"."""
+    if seconds is None:
+        return "–"
+    return f"−{duration(-seconds)}" if seconds < 0 else duration(seconds)
+
+
+@register.filter
 def size(value: int | None) -> str:
     """A number of bytes for people: 1.2 MiB."""
     if value is None:

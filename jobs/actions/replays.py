@@ -86,6 +86,9 @@ def _checked_groups(
         if group is None:
             problems.add("groups", f"There is no instance group {reference[:64]!a}.")
             continue
+        if not isinstance(rules, Mapping):
+            problems.add("groups", f"{group.name}: give an object of rules.")
+            continue
         if foreign := sorted(rules.keys() - set(RULES)):
             problems.add(
                 "groups", f"{group.name}: {', '.join(foreign)[:200]} cannot be otherwise: use {', '.join(RULES)}."

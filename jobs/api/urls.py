@@ -1,6 +1,19 @@
 from django.urls import path
 
-from jobs.api import adaptdl, bulk, cluster, curves, groups, insights, logs, stream, usage, validation_views, views
+from jobs.api import (
+    adaptdl,
+    bulk,
+    cluster,
+    curves,
+    groups,
+    insights,
+    logs,
+    replays,
+    stream,
+    usage,
+    validation_views,
+    views,
+)
 
 urlpatterns = [
     path("cluster/", cluster.Cluster.as_view(), name="cluster"),
@@ -55,6 +68,9 @@ urlpatterns = [
     path("gpu-prices/", usage.GpuPriceList.as_view(), name="gpu-prices"),
     path("gpu-prices/<int:price>/", usage.GpuPriceDetail.as_view(), name="gpu-price"),
     path("fair-share/", cluster.FairShare.as_view(), name="fair-share"),
+    path("replays/", replays.ReplayList.as_view(), name="replays"),
+    path("replays/<int:replay>/", replays.ReplayDetail.as_view(), name="replay"),
+    path("replays/<int:replay>/jobs.csv", replays.ReplayJobs.as_view(), name="replay-jobs"),
     path("instance-groups/", groups.InstanceGroupList.as_view(), name="instance-groups"),
     path("instance-groups/<str:reference>/", groups.InstanceGroupDetail.as_view(), name="instance-group"),
     path("instance-groups/<str:reference>/start/", groups.InstanceGroupStart.as_view(), name="instance-group-start"),

@@ -210,10 +210,10 @@ class _Past:
         over = self.finished_at or self.now
         if not any(point.slots for point in points):
             yield from self._held_spans(over)
-        for point, after in zip(points, [*(other.at for other in points[1:]), over], strict=True):
+        for point, after in pairwise([*points, _Point(over, 0, 0, 0, 0.0)]):
             if point.slots:
                 placement = self.rows.placements.get((self.pk, point.attempt, point.generation), (point.slots,))
-                yield _Span(point.at, max(point.at, after), placement, point.pause)
+                yield _Span(point.at, max(point.at, after.at), placement, point.pause)
 
     def _held_spans(self, over: float) -> Iterator[_Span]:
         """Of a script that never said that it trains: from its first claim of an attempt to its last one's end."""

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from itertools import pairwise
 from time import process_time
 from typing import Any
 
 import psutil
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from core.charts import Step
 from jobs.insight.history import recorded
@@ -39,6 +41,11 @@ class TooMuch(Exception):
 
 def replayed(replay: Replay, now: datetime, tell: Callable[[float], None]) -> tuple[dict[str, Any], list[list[Any]]]:
     """What `Replay.result` and `Replay.jobs` hold. `tell` hears how far it is, often, and may raise."""
+    with threadpool_limits(1):  # threads cost a fit of seven numbers several times what they give it
+        return _replayed(replay, now, tell)
+
+
+def _replayed(replay: Replay, now: datetime, tell: Callable[[float], None]) -> tuple[dict[str, Any], list[list[Any]]]:
     began = process_time()
     history = recorded(replay.start, replay.end, now)
     tell(_READING)
@@ -134,7 +141,7 @@ def _largest(held: _Held, history: History) -> list[int]:
     areas = {
         job: sum(
             slots * max(0.0, min(after, history.end) - max(at, history.start))
-            for (at, slots), after in zip(steps, [*(at for at, _ in steps[1:]), history.end], strict=True)
+            for (at, slots), (after, _) in pairwise([*steps, (history.end, 0)])
         )
         for job, steps in held.items()
     }

@@ -291,6 +291,8 @@ def _pools(history: History, gpus: int | None) -> Callable[[tuple[SlotView, ...]
 
 
 def _like_the_largest(pool: Sequence[SlotView], more: int) -> tuple[SlotView, ...]:
+    if not pool:
+        return ()  # like none
     by_host: dict[str, list[SlotView]] = {}
     for slot in pool:
         by_host.setdefault(slot.ref.host, []).append(slot)

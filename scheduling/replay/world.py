@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import groupby
-from math import inf
+from math import inf, nextafter
 from typing import Literal, NamedTuple
 
 from scheduling.placement import Placed
@@ -347,7 +347,9 @@ class World:
         """Its next epoch's end."""
         physics = job.physics
         end = physics.application.epoch_ends[physics.epoch]
-        job.epoch_ends_at = self.now + physics.pause + max(0.0, end - physics.progress) / physics.rate()
+        seconds = physics.pause + max(0.0, end - physics.progress) / physics.rate()
+        # In Unix seconds a moment later than now may be the same number: then nothing would ever go on.
+        job.epoch_ends_at = max(self.now + seconds, nextafter(self.now, inf))
         self._at(job.epoch_ends_at, "epoch", job)
 
     def _train_on(self, job: Replayed, pause: float) -> None:

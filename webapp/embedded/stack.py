@@ -104,6 +104,7 @@ class Stack:
         if self._mlflow:
             self._children.start(self._specs.command("mlflow", "serve_mlflow"))
             self._children.start(self._specs.command("mirror", "mirror_runs"))
+        self._children.start(self._specs.command("replays", "run_replays"))
 
     def run_until_asked_to_stop(self) -> None:
         while not self._stop_asked.wait(0.2):
@@ -121,7 +122,7 @@ class Stack:
         """Nothing of the stack runs afterwards. Running jobs wait for the next start."""
         if self._tutorial is not None:
             self._tutorial.kill()
-        self._children.stop(["mirror", "checker", "scheduler"], grace_seconds=5)
+        self._children.stop(["mirror", "replays", "checker", "scheduler"], grace_seconds=5)
         if self._ready:
             self._stop_trainings()
         self._children.stop(["control"], grace_seconds=5)

@@ -189,6 +189,7 @@ def _values(scene: Scene, carol: User) -> dict[str, Any]:
         "user_id": eve.pk, "token_id": make_token(alice, "ci", None).row.pk, "token": alice.api_tokens.get().pk,
         "users token": make_token(eve, "ci", None).row.pk, "users token_id": eve.api_tokens.get().pk,
         "host_id": scene.first.claims.all()[0].slot.host_id, "number": 1, "usage number": price.pk, "price": price.pk,
+        "replay": scene.replay.pk, "what-if number": scene.replay.pk,
         "resource-groups group_id": scene.first.instance_group.resource_group_id,
         "unused resource group": spare.pk, "spec": json.dumps({"name": "again", "slot_rule": "ngpus"}),
         "join-tokens token": joining.pk, "removed host": removed.name,

@@ -15,6 +15,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--epochs", type=int, default=8)
 parser.add_argument("--learning-rate", type=float, default=0.1)
 parser.add_argument("--step-seconds", type=float, default=0.0)
+parser.add_argument("--sample-seconds", type=float, default=0.0, help="what a rank takes longer for each sample")
 parser.add_argument("--hurry", default="", help="once this file is there, steps are not drawn out any more")
 parser.add_argument("--checkpoint-every", type=int, default=None)
 parser.add_argument("--noisy", type=int, default=0, help="1: with BatchNorm and dropout")
@@ -57,6 +58,7 @@ for epoch in session.epochs(options.epochs):
     for step in session.steps(data):
         data.step = step.number
         for images, labels in step:
+            time.sleep(options.sample_seconds * len(images))
             step.backward(nn.functional.cross_entropy(model(images), labels))
         if not (options.hurry and Path(options.hurry).exists()):
             time.sleep(options.step_seconds)
