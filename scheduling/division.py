@@ -192,7 +192,7 @@ class _Table:
         found = flow(asked, self._reach(), self._sizes, without_stops)
         for name, pool in self._pools.items():
             stopped = frozenset(pool.held) - self._decisions[name].shares.keys() - self._decisions[name].pinned
-            within = confined(self._index, pool.group, found.at(name), stopped)
+            within = confined(self._index, pool, found.at(name), stopped)
             before = self._decisions[name]
             if not within.displaced and before.room == self._rooms[name]:
                 # Nobody moves, so nothing changes.
@@ -230,6 +230,8 @@ class _Table:
 
     def _lend_to_who_wants_more(self) -> None:
         """Everybody keeps what it makes use of; who cannot make use of its part asks for no more."""
+        if not any(map(self._could_have_more, self._decisions)):
+            return
         used = {name: decision.used for name, decision in self._decisions.items()}
         asking = {
             name: replace(one, least=used[name], wants=one.wants if used[name] >= self._rooms[name] else used[name])
@@ -237,6 +239,11 @@ class _Table:
         }
         for name, part in self._parts(asking).items():
             self._lend(name, part)
+
+    def _could_have_more(self, name: str) -> bool:
+        """Than it uses, if all others have no more than they use."""
+        used, most = self._decisions[name].used, self._claimants[name].most
+        return used < most and self._taken.most(name, used + 1) > used
 
     def _lend_to_who_can_use_it(self) -> None:
         for name in self._largest_first():

@@ -18,7 +18,9 @@ is held do not come to rest.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from math import floor
+from operator import itemgetter
 
 from scheduling.flow import Amount, Flow
 
@@ -93,9 +95,9 @@ def deserved(claimants: Sequence[Claimant], sizes: Mapping[SlotClass, int]) -> P
 
     A group whose part would be less than its `least` has that, and the others share what it leaves.
     """
-    kept, flow = Parts(), _flow(claimants, sizes)
+    kept = Parts()
     while True:
-        parts = _shared(claimants, kept, flow)
+        parts = _shared(claimants, kept, sizes)
         violated = [one for one in claimants if parts[one.name] < one.least]
         if not violated:
             return parts
@@ -136,58 +138,71 @@ def _by_resource_group(claimants: Iterable[Claimant], parts: Mapping[str, Amount
     return asked
 
 
-def _shared(claimants: Sequence[Claimant], kept: Parts, flow: Flow[str, SlotClass]) -> Parts:
-    open_to = [one for one in claimants if one.name not in kept]
+def _shared(claimants: Sequence[Claimant], kept: Parts, sizes: Mapping[SlotClass, int]) -> Parts:
     level = {one.name: kept.get(one.name, Fraction(0)) for one in claimants}
-    for rises in (
-        [_Rise(one, Fraction(one.asked_of_quota), one.quota or 0) for one in open_to],
-        [_Rise(one, Fraction(one.owned), one.quota or 0) for one in open_to],
-        [_Rise(one, Fraction(one.most), one.weight) for one in open_to],
+    for tops, speeds in (
+        ([one.asked_of_quota for one in claimants], [one.quota or 0 for one in claimants]),
+        ([one.owned for one in claimants], [one.quota or 0 for one in claimants]),
+        ([one.most for one in claimants], [one.weight for one in claimants]),
     ):
-        level = _raised(claimants, level, rises, flow)
+        rises = [
+            _Rise(one, level[one.name], Fraction(0 if one.name in kept else top), speed)
+            for one, top, speed in zip(claimants, tops, speeds, strict=True)
+        ]
+        if any(rise.height for rise in rises):
+            level |= _raised(rises, sizes)
     return level
 
 
 @dataclass(frozen=True)
 class _Rise:
     claimant: Claimant
+    begins: Fraction
     #: How high it may rise.
     top: Fraction
     #: How fast, beside the others.
     speed: int
 
+    @cached_property
+    def height(self) -> Fraction:
+        return max(Fraction(0), self.top - self.begins)
 
-def _raised(claimants: Sequence[Claimant], level: Parts, rises: Iterable[_Rise], flow: Flow[str, SlotClass]) -> Parts:
-    """All rise, each at its speed, until it is at its top or nothing is left that it could have."""
-    rising = [rise for rise in rises if rise.top > level[rise.claimant.name]]
-    while rising:
-        time = max((rise.top - level[rise.claimant.name]) / rise.speed for rise in rising)
-        stuck: frozenset[str] = frozenset()
-        while not flow.ask(_by_resource_group(claimants, tried := level | _at(time, level, rising))):
-            # Earlier, just when what these can reach was used up. It becomes less with each pass, so this ends.
-            stuck = flow.starved()
-            left = flow.served(stuck) - sum(level[one.name] for one in claimants if one.resource_group in stuck)
-            time = _when_full(left, [rise for rise in rising if rise.claimant.resource_group in stuck], level)
-        level = tried
-        rising = [
-            rise
-            for rise in rising
-            if rise.top > level[rise.claimant.name] and rise.claimant.resource_group not in stuck
-        ]
+    def at(self, time: Fraction | None) -> Fraction:
+        """`time`: None: at its end."""
+        return self.begins + (self.height if time is None else min(self.height, time * self.speed))
+
+
+def _raised(rises: Sequence[_Rise], sizes: Mapping[SlotClass, int]) -> Parts:
+    """All rise, each at its speed, until it is at its top or nothing is left that it could have.
+
+    First as if everything were open to all. Where that does not fit, those who cannot all have so much use up all that
+    is open to them and stop before that moment, and the others stop after it, on the rest: each side alone is a smaller
+    question of the same kind (Groenevelt 1991).
+    """
+    level, questions = Parts(), [(rises, sizes)]
+    while questions:
+        rises, sizes = questions.pop()
+        claimants = [rise.claimant for rise in rises]
+        time = _when_full(sum(sizes.values()), rises)
+        parts, found = {rise.claimant.name: rise.at(time) for rise in rises}, _flow(claimants, sizes)
+        if found.ask(_by_resource_group(claimants, parts)):
+            level |= parts
+            continue
+        stuck = found.starved()
+        for side in (True, False):
+            ones = [rise for rise in rises if (rise.claimant.resource_group in stuck) is side]
+            questions.append((ones, {names: n for names, n in sizes.items() if names.isdisjoint(stuck) is not side}))
     return level
 
 
-def _at(time: Fraction, level: Parts, rising: Iterable[_Rise]) -> Parts:
-    return {rise.claimant.name: min(rise.top, level[rise.claimant.name] + time * rise.speed) for rise in rising}
-
-
-def _when_full(room: Fraction, rising: Iterable[_Rise], level: Parts) -> Fraction:
-    """When these, beginning at `level`, have used up `room`."""
-    climbs = [(rise.top - level[rise.claimant.name], rise.speed) for rise in rising]
-    speed = sum(each for _, each in climbs)
-    for height, each in sorted(climbs, key=lambda climb: climb[0] / climb[1]):
-        if room * each <= height * speed:
-            break
-        room -= height
-        speed -= each
-    return room / speed
+def _when_full(slots: int, rises: Iterable[_Rise]) -> Fraction | None:
+    """When they have used up so many. None: never."""
+    room = Fraction(slots) - sum(rise.begins for rise in rises)
+    climbs = [(rise.height / rise.speed, rise) for rise in rises if rise.height]
+    speed = sum(rise.speed for _, rise in climbs)
+    for end, rise in sorted(climbs, key=itemgetter(0)):
+        if room <= end * speed:
+            return room / speed
+        room -= rise.height
+        speed -= rise.speed
+    return None

@@ -140,7 +140,8 @@ class Flow(Generic[Asker, Place]):
 
         From its end: each takes of its place, and leaves that of the next one in the list.
         """
-        path, asker = list[Step[Asker, Place]](), first
+        path: list[Step[Asker, Place]] = []
+        asker = first
         if not self._heights:
             self._measure()
         while self._heights[first] < len(self._heights):

@@ -14,11 +14,13 @@ from scheduling.one_host import too_large_for_hosts
 from scheduling.policies import Demand, by_priority, by_submission
 from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 
-__all__ = ["ByJob", "Pool", "SlotIndex", "as_left", "confined", "index_slots", "shape_of", "sharing_groups"]
+__all__ = ["ByJob", "Left", "Pool", "SlotIndex", "confined", "index_slots", "shape_of", "sharing_groups"]
 
 _BY_REF = attrgetter("ref")
 _BY_ID = attrgetter("id")
 _BY_NAME = attrgetter("name")
+_BY_HOLDER = attrgetter("held_by")
+_BY_USE = attrgetter("resource_groups", "claimable", "vacating")
 _BY_OFFER = attrgetter("ref.host", "resource_groups", "claimable")
 _NOWHERE: SlotClass = frozenset()
 
@@ -167,17 +169,6 @@ class SlotIndex:
         """The same without what is free or coming: all that counts for how many slots each job gets."""
         return replace(self, free={}, coming={})
 
-    def without(self, counted_on: Set[SlotRef]) -> "SlotIndex":
-        """What is left of what is free and coming, if some groups count on these slots."""
-        taken: dict[SlotClass, set[SlotRef]] = defaultdict(set)
-        for ref in counted_on if self.classes else ():
-            taken[self.classes[ref]].add(ref)
-        free, coming = dict(self.free), dict(self.coming)
-        for offered, refs in (taken if self.classes else dict.fromkeys(self.sizes, counted_on)).items():
-            free[offered] = _less(free.get(offered, {}), {ref.host for ref in refs}, refs)
-            coming[offered] = _less(coming.get(offered, {}), coming.get(offered, {}).keys(), refs)
-        return replace(self, free=free, coming=coming)
-
     def _protected(self, group: GroupView) -> frozenset[int]:
         if not group.minimum_run_seconds:
             return frozenset()
@@ -203,7 +194,9 @@ def index_slots(snapshot: Snapshot) -> SlotIndex:
     if len(found) > 1:
         classes = {slot.ref: class_of[slot.resource_groups] for slot in snapshot.slots if slot.claimable} | kept
     sizes = {offered: _count(shelves.free[offered]) + _count(shelves.coming[offered]) for offered in found if offered}
-    held_in = {name: _by_class(held, classes, found) for name, held in shelves.held.items()}
+    held_in: Mapping[str, Mapping[SlotClass, int]] = shelves.held_in
+    if kept:
+        held_in = {name: _by_class(held, classes, found) for name, held in shelves.held.items()}
     for offered, count in chain.from_iterable(counts.items() for counts in held_in.values()):
         sizes[offered] += count
     offers: dict[str, list[SlotClass]] = defaultdict(list)
@@ -283,38 +276,43 @@ class _Shelves:
     held: dict[str, dict[int, Refs]] = field(default_factory=lambda: defaultdict(dict))
     away: dict[str, dict[int, Refs]] = field(default_factory=lambda: defaultdict(dict))
     coming: dict[SlotClass, dict[int, Refs]] = field(default_factory=lambda: defaultdict(dict))
+    held_in: dict[str, Counter[SlotClass]] = field(default_factory=lambda: defaultdict(Counter))
 
 
 def _shelved(
     snapshot: Snapshot, groups: Iterable[GroupView], class_of: Mapping[tuple[str, ...], SlotClass]
 ) -> _Shelves:
-    # Very many slots come by here: what can be found out once for a holder is not asked for each of its slots.
+    # Very many slots come by here: what can be found out once for a row of them is not asked for each.
     by_holder: dict[int | None, list[SlotView]] = defaultdict(list)
-    for slot in sorted(snapshot.slots, key=_BY_REF):
-        by_holder[slot.held_by].append(slot)
+    for holder, there in groupby(sorted(snapshot.slots, key=_BY_REF), key=_BY_HOLDER):
+        by_holder[holder] += there
     shelves = _Shelves()
     _shelve_free(shelves, by_holder.pop(None, []), class_of)
     jobs = {job.id: job for job in snapshot.jobs if job.state != "PENDING"}
     home_of = {group.name: group.resource_group for group in groups}
-    for number, slots in by_holder.items():
-        assert number is not None
+    for number in sorted(holder for holder in by_holder if holder is not None):
         group = jobs[number].group if number in jobs else None
         home = home_of[group] if group is not None else None
         held: list[SlotRef] = []
         away: list[SlotRef] = []
         coming: dict[SlotClass, list[SlotRef]] = defaultdict(list)
-        for slot in slots:
-            offered = class_of[slot.resource_groups] if slot.claimable else _NOWHERE
-            if home is not None and not slot.vacating:
-                (held if home in offered else away).append(slot.ref)
-            elif offered:
-                coming[offered].append(slot.ref)
+        for (names, claimable, vacating), there in groupby(by_holder[number], key=_BY_USE):
+            offered, refs = class_of[names] if claimable else _NOWHERE, map(_BY_REF, there)
+            if home is None or vacating:
+                if offered:
+                    coming[offered] += refs
+            elif group is not None and home in offered:
+                before = len(held)
+                held += refs
+                shelves.held_in[group][offered] += len(held) - before
+            else:
+                away += refs
         if group is not None and held:
             shelves.held[group][number] = tuple(held)
         if group is not None and away:
             shelves.away[group][number] = tuple(away)
-        for offered, refs in coming.items():
-            shelves.coming[offered][number] = tuple(refs)
+        for offered, ending in coming.items():
+            shelves.coming[offered][number] = tuple(ending)
     return shelves
 
 
@@ -336,16 +334,19 @@ def sharing_groups(groups: Iterable[GroupView], offers: Collection[SlotClass]) -
         left = [group for group in left if group.resource_group not in names]
 
 
-def confined(index: SlotIndex, group: GroupView, allotted: Mapping[SlotClass, int], stopped: frozenset[int]) -> Pool:
-    """The group's pool with no more slots of any class than are allotted to it; what is held beyond that is to be left.
+def confined(index: SlotIndex, pool: Pool, allotted: Mapping[SlotClass, int], stopped: frozenset[int]) -> Pool:
+    """The group's pool, beside what is free or coming, with no more slots of any class than are allotted to it; what is
+    held beyond that is to be left.
 
     `stopped`: see `Pool`.
     """
-    pool = replace(index.beside_free().pool(group), allotted=allotted, stopped=stopped)
-    ending = {job: pool.held[job] for job in stopped & pool.held.keys()}
-    staying = Counter(index.held_in.get(group.name, {})) - Counter(_by_class(ending, index.classes, allotted))
-    excess = staying - Counter(allotted)
-    displaced = _displaced(pool, excess, index.classes, stopped)
+    staying = Counter(index.held_in.get(pool.group.name, {}))
+    if ending := {job: pool.held[job] for job in stopped & pool.held.keys()}:
+        staying -= Counter(_by_class(ending, index.classes, allotted))
+    pool = replace(pool, allotted=allotted, stopped=stopped)
+    displaced = _displaced(pool, staying - Counter(allotted), index.classes, stopped)
+    if not displaced:
+        return pool
     elastic = {job.id for job in pool.jobs if job.elastic}
     moving = {job: frozenset(refs) for job, refs in displaced.items() if job in elastic}
     held = _less(pool.held, moving.keys(), frozenset().union(*moving.values()))
@@ -353,20 +354,42 @@ def confined(index: SlotIndex, group: GroupView, allotted: Mapping[SlotClass, in
     for job, refs in moving.items():
         away[job] = tuple(sorted(refs.union(away.get(job, ()))))
     counts = {job: len(refs) for job, refs in displaced.items()}
-    return as_left(index, replace(pool, held=held, away=away, displaced=counts))
+    return replace(pool, held=held, away=away, displaced=counts)
 
 
-def as_left(index: SlotIndex, pool: Pool) -> Pool:
-    """The same pool with what is free and coming in `index`, as far as that is allotted to it."""
-    group = pool.group
-    if pool.allotted is None:
-        return index.pool(group)
-    free, coming, held_in = [], [], index.held_in.get(group.name, {})
-    for offered in index.open_to(group):
-        left = pool.allotted.get(offered, 0) - held_in.get(offered, 0)
-        free.append(_first(index.free.get(offered, {}), left))
-        coming.append(_first(dict(sorted(index.coming.get(offered, {}).items())), left - _count(free[-1])))
-    return replace(pool, free=_joined(free), coming=_joined(coming))
+class Left:
+    """What is left of what is free and coming, while one group after the other counts on some of it."""
+
+    def __init__(self, index: SlotIndex) -> None:
+        self._free, self._coming = dict(index.free), dict(index.coming)
+        self._index = replace(index, free=self._free, coming=self._coming)
+
+    def take(self, slots: Set[SlotRef]) -> None:
+        """These are counted on."""
+        taken: dict[SlotClass, set[SlotRef]] = defaultdict(set)
+        classes = self._index.classes
+        for ref in slots if classes else ():
+            taken[classes[ref]].add(ref)
+        for offered, refs in (taken if classes else dict.fromkeys(self._index.sizes, slots)).items():
+            if free := self._free.get(offered):
+                self._free[offered] = _less(free, {ref.host for ref in refs}, refs)
+            if coming := self._coming.get(offered):
+                self._coming[offered] = _less(coming, coming.keys(), refs)
+
+    def pool(self, pool: Pool) -> Pool:
+        """The same pool with what is left, as far as that is allotted to it."""
+        group, index = pool.group, self._index
+        if pool.allotted is None:
+            return index.pool(group)
+        free, coming, held_in = [], [], index.held_in.get(group.name, {})
+        for offered in index.open_to(group):
+            left = pool.allotted.get(offered, 0) - held_in.get(offered, 0)
+            if left > 0 and offered in index.free:
+                free.append(_first(index.free[offered], left))
+                left -= _count(free[-1])
+            if left > 0 and offered in index.coming:
+                coming.append(_first(index.coming[offered], left))
+        return replace(pool, free=_joined(free), coming=_joined(coming))
 
 
 def _first(slots: Mapping[Key, Refs], count: int) -> dict[Key, Refs]:

@@ -22,7 +22,7 @@ from scheduling.explain import explain
 from scheduling.group_summary import OtherGroups
 from scheduling.placement import Placed, find_all_sites, handed_over, place
 from scheduling.plan import BatchPlan, Explanation, GroupPlan, JobPlan, Plan
-from scheduling.pool import Pool, SlotIndex, as_left, index_slots
+from scheduling.pool import Left, Pool, SlotIndex, index_slots
 from scheduling.reserved import reserved_slots
 from scheduling.snapshot import JobView, SlotRef, Snapshot
 
@@ -103,16 +103,17 @@ def decided(snapshot: Snapshot) -> CycleResult:
 
 
 def _place_in_turn(index: SlotIndex, decisions: Mapping[str, Decision]) -> Iterator[GroupResult]:
-    left = index
+    left: Left | None = None
     in_turn = [decisions[name] for name in sorted(decisions, key=lambda name: (_has_its_part(decisions[name]), name))]
     sites = find_all_sites(index, in_turn)
     for decision in in_turn:
-        if left is not index:
-            decision = replace(decision, pool=as_left(left, decision.pool))
+        if decision.entitlement is not None:
+            left = left or Left(index)
+            decision = replace(decision, pool=left.pool(decision.pool))
         placed = place(decision, sites)
         yield decision, placed
-        if decision.entitlement is not None and (counted_on := _counted_on(decision.pool, placed)):
-            left = left.without(counted_on)
+        if left is not None and (counted_on := _counted_on(decision.pool, placed)):
+            left.take(counted_on)
 
 
 def _has_its_part(decision: Decision) -> bool:
