@@ -87,9 +87,12 @@ def _informed(job: JobView, work: Work | None, at: float) -> JobView:
 
 
 def forecast(decision: Decision, job: int, works: Mapping[int, Work]) -> Forecast:
-    """`works` lacks the jobs of which nobody knows how long they take: they are taken to go on for good."""
+    """`works` lacks the jobs of which nobody knows how long they take: they go on until their limit, if they have one,
+    and at the earliest are over at once; without a limit they are taken to go on for good."""
     quick, slow = _play(decision, works, quick=True, until=job), _play(decision, works, quick=False, until=job)
-    return Forecast(_span(quick.starts.get(job), slow.starts.get(job)), _span(quick.ends.get(job), slow.ends.get(job)))
+    start = _reserved(decision, job, _span(quick.starts.get(job), slow.starts.get(job)))
+    known = job in works or None
+    return Forecast(start, known and _span(quick.ends.get(job), slow.ends.get(job)))
 
 
 def places(decision: Decision, works: Mapping[int, Work]) -> dict[int, Place]:
@@ -99,13 +102,24 @@ def places(decision: Decision, works: Mapping[int, Work]) -> dict[int, Place]:
         return {}
     quick, slow = (_at_its_pace(_play(decision, works, quick=quick), decision) for quick in (True, False))
     return {
-        job: Place(number, len(waiting), _span(quick.get(job), slow.get(job)))
+        job: Place(number, len(waiting), _reserved(decision, job, _span(quick.get(job), slow.get(job))))
         for number, job in enumerate(waiting, start=1)
     }
 
 
 def _span(quick: float | None, slow: float | None) -> Span | None:
     return None if quick is None else Span(quick, None if slow is None else max(quick, slow))
+
+
+def _reserved(decision: Decision, job: int, start: Span | None) -> Span | None:
+    """No later than its reservation says, which the decision has made."""
+    for reservation in (decision.reservation, decision.shared_reservation):
+        if reservation is not None and reservation.job == job and reservation.at is not None:
+            latest = max(0.0, reservation.at - decision.pool.at)
+            if start is None:
+                return Span(0.0, latest)
+            return Span(min(start.earliest, latest), latest if start.latest is None else min(start.latest, latest))
+    return start
 
 
 @dataclass
@@ -122,6 +136,9 @@ def _play(decision: Decision, works: Mapping[int, Work], *, quick: bool, until: 
     """From one end to the next; `until`: only as far as this job's end."""
     line = _Line(decision)
     left = dict.fromkeys((demand.id for demand in decision.demands), 1.0)
+    asked = {demand.id: demand for demand in decision.demands}
+    #: When those that train reach their limits, in seconds from now.
+    limits = {d.id: d.ends_at - line.began for d in decision.demands if d.running and d.ends_at is not None}
     played, now, work = _Played(), 0.0, 0
     shares: Mapping[int, int] = decision.shares
     while work < _MAX_DECIDED:
@@ -132,14 +149,23 @@ def _play(decision: Decision, works: Mapping[int, Work], *, quick: bool, until: 
         for job, share in shares.items():
             if share:
                 played.starts.setdefault(job, now)
+                if job not in limits and (lasts := asked[job].lasts) is not None and (now or not asked[job].running):
+                    limits[job] = now + lasts
+        for job in limits.keys() - {job for job, share in shares.items() if share}:
+            del limits[job]  # it is stopped: a limit counts from each start
         rates = {i: works[i].rate(share, quick=quick) for i, share in shares.items() if share and i in works}
-        if not rates:
+        ends = {i: left[i] / rate for i, rate in rates.items()}
+        for i, limit in limits.items():
+            # How long it takes is not known: at the earliest it is over at once.
+            ends[i] = min(ends.get(i, 0.0 if quick else inf), max(0.0, limit - now))
+        if not ends:
             break
-        seconds, first = min((left[i] / rate, i) for i, rate in rates.items())
+        seconds, first = min((seconds, i) for i, seconds in ends.items())
         now += seconds
         played.ends[first] = now
         if first == until:
             break
+        limits.pop(first, None)
         for i, rate in rates.items():
             left[i] = max(0.0, left[i] - rate * seconds)
         line.serve(shares, first, now - seconds)

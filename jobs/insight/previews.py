@@ -212,9 +212,11 @@ def _end_text(times: Forecast, told_by: int | None) -> str:
 
 
 def in_words(span: Span) -> str:
-    """ "in about 4 min", "in 4 to 6 min"."""
+    """ "in about 4 min", "in 4 to 6 min", "within 6 min"."""
     if span.latest is None:
         return f"in {_duration(span.earliest)} at the earliest"
+    if not span.earliest and span.latest:
+        return f"within {_duration(span.latest)}"
     if span.latest <= span.earliest * _CLOSE or _duration(span.earliest) == _duration(span.latest):
         return f"in about {_duration(span.latest)}"
     first, unit = _duration(span.earliest).split()

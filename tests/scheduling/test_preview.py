@@ -110,6 +110,25 @@ def test_nobody_can_say_where_nobody_knows() -> None:
     assert foreseen(queue, 1, {}) == Forecast(Span(0.0, 0.0), None)
 
 
+def test_limits_say_when_it_starts_at_the_latest_as_its_reservation_does() -> None:
+    """T1 may be over at any time, and is at its limit; who fills the hole has one of its own."""
+    jobs = (
+        running(job(1, least=4, most=4, elastic=False, ends_at=60.0)),
+        job(2, least=8, elastic=False),
+        job(3, lasts=9.0),
+    )
+    queue = Snapshot(
+        0.0, (group(),), hold(slots(4, 4), {"h1:0-3": 1}), (*jobs, job(4, least=8, elastic=False, lasts=5.0))
+    )
+    decision = decided(queue).decision(2)
+    assert decision.reservation is not None
+    assert (decision.reservation.job, decision.reservation.at) == (2, 60.0)
+    found = places(decision, {})
+    assert found[2].start == foreseen(queue, 2, {}).start == Span(0.0, 60.0)
+    assert found[4].start is None  # nobody knows how long T2 takes
+    assert places(decision, {2: exactly(80.0, 10.0)})[4].start == Span(10.0, 70.0)
+
+
 def test_the_play_is_bounded() -> None:
     """Ten thousand waiting jobs, each with a known length: only a few ends are played."""
     waiting = tuple(job(number, least=8) for number in range(2, 10_000))
@@ -156,7 +175,8 @@ def test_a_played_cluster_starts_the_job_when_it_was_foreseen(snapshot: Snapshot
     whole = tuple(replace(slot, held_by=None, vacating=False) if slot.vacating else slot for slot in usable)
     snapshot = replace(snapshot, slots=tuple(replace(s, held_by=None) if s.held_by == 99 else s for s in whole))
     held = {slot.held_by for slot in snapshot.slots}
-    jobs = tuple(replace(v, state="RUNNING" if v.id in held else "PENDING") for v in snapshot.jobs)
+    limitless = (replace(view, lasts=None, ends_at=None) for view in snapshot.jobs)
+    jobs = tuple(replace(v, state="RUNNING" if v.id in held else "PENDING") for v in limitless)
     snapshot = replace(snapshot, jobs=(*jobs, job(50, 3000, group="a", submitted_at=100.0)))
     lengths = {view.id: float(data.draw(st.integers(1, 50)) * 10 + view.id) for view in snapshot.jobs}
     works = {number: Work((1e-9, 1e12), (seconds, seconds)) for number, seconds in lengths.items()}

@@ -52,6 +52,7 @@ def test_it_is_played_once_for_lists_pages_and_rest(
     waiting: list[Job], alice_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     played: list[Any] = []
+    monkeypatch.setattr(line, "_RENEWED_AFTER", timedelta(hours=1))
     monkeypatch.setattr(line, "places", lambda *given: played.append(given) or places(*given))
 
     def cost(address: str) -> int:
