@@ -30,7 +30,7 @@ STREAM_SECONDS = 60.0
 #: Proxies and clients take what is silent for longer as lost.
 PING_SECONDS = 3.0
 #: Between two looks at a log, or for one that is about to begin: soon after news, later while there are none.
-_SOONEST, _LATEST = 0.1, 0.5
+_SOONEST, _LATEST = 0.05, 0.5
 #: Between two looks at the database without news, for news that were lost.
 LOOK_SECONDS = 5.0
 #: For a reader to take what it was sent.

@@ -16,6 +16,7 @@ from datasets.queries import why_not_ready
 from jobs.files.folder import job_folder
 from jobs.models import Checkpoint, InstanceGroup, Job
 from jobs.options import OPTIONS
+from jobs.queries.groups import usable_groups
 from models_registry.models import RegisteredModel, RegisteredModelVersion
 from models_registry.permissions import readable
 from models_registry.settings import checked_settings, settings_in
@@ -148,8 +149,11 @@ def find_dataset(
     return version
 
 
-def find_group(problems: Problems, reference: int | str, user: User) -> InstanceGroup | None:
-    """Find the instance group. One without members is open to everybody; one that is not started takes no trainings."""
+def find_group(problems: Problems, reference: int | str | None, user: User) -> InstanceGroup | None:
+    """Find the instance group; None: the only one that the user may submit to. One without members is open to
+    everybody; one that is not started takes no trainings."""
+    if reference is None:
+        return _only_group(problems, user)
     group = by_reference(InstanceGroup.objects.select_related("resource_group"), reference)
     members = set(group.members.values_list("pk", flat=True)) if group else set()
     if group is None or (members and user.pk not in members and not is_cluster_admin(user)):
@@ -165,6 +169,20 @@ def find_group(problems: Problems, reference: int | str, user: User) -> Instance
             "instance group, or ask an administrator to start it.",
         )
     return group
+
+
+def _only_group(problems: Problems, user: User) -> InstanceGroup | None:
+    groups = usable_groups(user)
+    if len(groups) == 1:
+        return groups[0]
+    names = ", ".join(group.name for group in groups)
+    problems.add(
+        "instance_group",
+        f"Which instance group? There are {names}: give one of them."
+        if groups
+        else "There is no instance group that you may submit to: ask an administrator.",
+    )
+    return None
 
 
 def find_checkpoint(problems: Problems, field: str, checkpoint_id: object, user: User) -> Checkpoint | None:

@@ -78,7 +78,8 @@ class Submission(Options):
 
     name: str
     model: int | str | RegisteredModelVersion
-    instance_group: int | str
+    #: None: the only one that the owner may submit to.
+    instance_group: int | str | None = None
     #: Its number, of a named model; None: the newest.
     model_version: int | None = None
     #: None: its script reads none.

@@ -86,7 +86,9 @@ class JobInput(StrictSerializer):
     model = ReferenceField()
     model_version = serializers.IntegerField(default=None, allow_null=True, help_text="Its number; absent: the newest.")
     dataset = ReferenceField(default=None, allow_null=True, help_text="Not wanted where the script reads none.")
-    instance_group = ReferenceField()
+    instance_group = ReferenceField(
+        default=None, allow_null=True, help_text="Absent: the only one that you may submit to."
+    )
     parameters = ObjectField(default=dict, help_text="Each reaches the script as `--name value`.")
     arguments = serializers.ListField(
         child=serializers.CharField(allow_blank=True, trim_whitespace=False),

@@ -8,16 +8,16 @@ from django.db.models import Count, Q, QuerySet
 
 from core.live import CLUSTER, current_seqs, job_topic
 from core.pages import or_404
-from core.roles import Asking, is_cluster_admin
+from core.roles import Asking
 from jobs.insight.cluster import counts_of, host_slots, mean_utilisation
-from jobs.models import InstanceGroup, Job
+from jobs.models import Job
 from jobs.queries.jobs import visible_jobs
 from jobs.states import HOLDING, JobState
 from models_registry.models import RegisteredModel
 from models_registry.permissions import readable
 from workers.models import Host
 
-__all__ = ["ActiveJob", "ClusterPage", "cluster_page", "job_or_404", "jobs_using", "models_proposing", "usable_groups"]
+__all__ = ["ActiveJob", "ClusterPage", "cluster_page", "job_or_404", "jobs_using", "models_proposing"]
 
 #: Of more trainings of the viewer's the overview says the number.
 MAX_ACTIVE_JOBS = 30
@@ -103,11 +103,3 @@ def cluster_page(user: Asking) -> ClusterPage:
         active=active,
         more=len(states) - len(numbers),
     )
-
-
-def usable_groups(user: Asking) -> list[InstanceGroup]:
-    """Return the groups that the user may submit to now: a group without members is open to everybody."""
-    groups = InstanceGroup.objects.filter(state=InstanceGroup.State.STARTED).order_by("name")
-    if not is_cluster_admin(user):
-        groups = groups.filter(Q(members=None) | Q(members=user.pk)).distinct()
-    return list(groups)

@@ -29,6 +29,7 @@ __all__ = [
     "get_visible_group",
     "groups_now",
     "newest_jobs",
+    "usable_groups",
     "visible_groups",
 ]
 
@@ -198,3 +199,11 @@ def _deployed_on(resource_group: ResourceGroup, hosts: Iterable[Host]) -> Deploy
             why_not = _WHY_NOT.get(Host.State(host.state), "" if slots else "It offers no GPU to the resource group.")
             found.append(HostReadiness(host.name, str(host.state), slots, why_not))
     return Deployment(tuple(found))
+
+
+def usable_groups(user: Asking) -> list[InstanceGroup]:
+    """Return the groups that the user may submit to now: a group without members is open to everybody."""
+    groups = InstanceGroup.objects.filter(state=InstanceGroup.State.STARTED).order_by("name")
+    if not is_cluster_admin(user):
+        groups = groups.filter(Q(members=None) | Q(members=user.pk)).distinct()
+    return list(groups)

@@ -22,13 +22,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
-from tidepool import procfs, wmla
+from tidepool import procfs, stand_ins, wmla
 from tidepool.endings import ERROR_FILE, FATAL_FILE
 from tidepool.env import RankContext, rank_environment, site_of
 from tidepool.gang import take_place
 from tidepool.journal import replace_file
 from tidepool.nics import interface_variables, interfaces
-from tidepool.parcel import CALLER
+from tidepool.parcel import CALL_FILE, CALLER
 from tidepool.slots import gpu_of
 
 __all__ = [
@@ -239,6 +239,9 @@ def _enter_code_folder(context: RankContext, required: list[str]) -> None:
             compat.insert(0, context.launch.code_folder)
     installed = [entry for entry in sys.path if Path(entry).resolve() != _RUNTIME_ROOT]
     sys.path[:] = [str(script.parent), *compat, *_asked_for(context), *required, *installed, str(_RUNTIME_ROOT)]
+    # Asked by name alone: libraries look whether there is a pyspark to choose what they do.
+    if stand_ins.is_named([*script.parent.glob("*.py"), script.parent / CALL_FILE]):
+        stand_ins.offer()
     if "numpy" in sys.modules:  # the fork copied its generator: without this all ranks draw the same numbers
         sys.modules["numpy"].random.seed()
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import cloudpickle
 import pytest
 import tidepool
 from click.testing import CliRunner
@@ -13,6 +14,15 @@ from tidepool.cli.enable import enable
 _RUNTIME = Path(tidepool.__file__).resolve().parents[1]
 _ENVIRONMENT = "import sys, site; sys.path.insert(0, sys.argv[1]); site.addsitedir(sys.argv[2])\n"
 _LINE = "from pyspark.ml.torch.distributor import TorchDistributor; print(TorchDistributor.__module__)"
+
+
+def _uses_the_line() -> str:
+    from pyspark.ml.torch.distributor import TorchDistributor
+
+    return str(TorchDistributor.__module__)
+
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 def _run(code: str, packages: Path) -> str:
@@ -50,6 +60,16 @@ def test_a_real_one_wins_whenever_it_comes(tmp_path: Path) -> None:
     _install_a_real_one(tmp_path)
     assert _run(_LINE, tmp_path) == "pyspark.ml.torch.distributor\n"
     assert _run(f"from tidepool.stand_ins import offer; assert not offer()\n{_LINE}", tmp_path).startswith("pyspark.")
+
+
+def test_a_script_or_a_function_that_has_the_line_names_it(tmp_path: Path) -> None:
+    script, call = tmp_path / "train.py", tmp_path / "call.pkl"
+    script.write_text("import torch  # no pyspark\n")
+    assert not stand_ins.is_named([script, call])
+    call.write_bytes(cloudpickle.dumps(_uses_the_line))
+    assert stand_ins.is_named([script, call])
+    script.write_text(_LINE)
+    assert stand_ins.is_named([script])
 
 
 def test_a_notebook_offers_it_and_says_what_will_be_found(tmp_path: Path) -> None:

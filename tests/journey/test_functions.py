@@ -26,14 +26,15 @@ def client(stack: RunningStack) -> Iterator[Client]:
 class Best:
     """Of this module, which the ranks do not have."""
 
-    def __init__(self, rank: int, total: int) -> None:
-        self.rank, self.total = rank, total
+    def __init__(self, rank: int, total: int, line: str) -> None:
+        self.rank, self.total, self.line = rank, total, line
 
 
 def _sum_up(start: int) -> Best:
     import time
 
     import torch
+    from pyspark.ml.torch.distributor import TorchDistributor as FromPyspark
     from torch import distributed
 
     distributed.init_process_group("gloo")
@@ -42,7 +43,7 @@ def _sum_up(start: int) -> Best:
     distributed.all_reduce(value)
     distributed.destroy_process_group()
     time.sleep(rank / 4)  # whichever is last, the value is that of rank 0
-    return Best(rank, int(value))
+    return Best(rank, int(value), FromPyspark.__module__)
 
 
 def _train_elastically() -> tuple[int, int]:
@@ -70,7 +71,7 @@ def _fail_in_rank(number: int) -> None:
 
 def test_a_function_over_both_hosts(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
     best = TorchDistributor(6, local_mode=False, client=client).run(_sum_up, 7)
-    assert (type(best), best.rank, best.total) == (Best, 0, 42)
+    assert (type(best), best.rank, best.total, best.line) == (Best, 0, 42, "tidepool.distributor")
     assert capsys.readouterr().out == "rank 0 is here\n"
 
 

@@ -29,9 +29,10 @@ from jobs.files.validation_runs import validation_of
 from jobs.insight.previews import preview_change, preview_checked
 from jobs.models import Checkpoint, InstanceGroup, Job, JobEvent
 from jobs.options import MASK, MAX_PRIORITY, masked, option_values
-from jobs.pages.queries import job_or_404, usable_groups
+from jobs.pages.queries import job_or_404
 from jobs.pages.train.fields import parameter_fields
 from jobs.pages.train.forms import ON_PAGE, ChangeForm, TrainForm
+from jobs.queries.groups import usable_groups
 from jobs.queries.jobs import visible_jobs
 from models_registry.actions import take_script
 from models_registry.code import EntryPointWanted

@@ -14,7 +14,8 @@ from datasets.models import Dataset
 from jobs import actions
 from jobs.files.validation_runs import why_not_validated
 from jobs.models import InstanceGroup, Validation
-from jobs.pages.queries import job_or_404, usable_groups
+from jobs.pages.queries import job_or_404
+from jobs.queries.groups import usable_groups
 
 __all__ = ["ValidateForm", "job_validate"]
 

@@ -32,7 +32,8 @@ class Submission:
 
     name: str
     model: str | int
-    instance_group: str | int
+    #: None: the only one that the user may submit to.
+    instance_group: str | int | None
     max_slots: int
     #: Of the model; None: the newest.
     model_version: int | None = None
@@ -171,16 +172,18 @@ class Client:
         if (what is None) == (model is None):
             raise InvalidRequest("Give a script or a folder, or the name of a registered model: one of them.")
         taken = None if what is None else self.take_code(what, entry_point, engine)
-        group = self._group(instance_group)
+        group: str | int | None = instance_group or self.profile.instance_group or None
+        if max_slots is None:
+            max_slots = max(min_slots, self._most_slots(taken, model, group))
         return Submission(
             name=name or f"{taken.model if taken else model}-{time.strftime('%Y%m%d-%H%M%S')}",
             model=taken.model if taken else model or "",
             # By its number: the newest may be what another shell has sent since, or an earlier one of these files.
             model_version=taken.version if taken else None,
-            instance_group=group["name"],
+            instance_group=group,
             dataset=dataset,
             min_slots=min_slots,
-            max_slots=max_slots or max(min_slots, self._most_slots(taken, model, group)),
+            max_slots=max_slots,
             priority=priority,
             parameters=dict(parameters or {}),
             arguments=[str(word) for word in arguments],
@@ -218,11 +221,11 @@ class Client:
             raise InvalidRequest(f"Which instance group? There are {names}: give one of them as instance_group.")
         raise InvalidRequest(f"There is no instance group {wanted!r}: there are {names}.")
 
-    def _most_slots(self, taken: Script | None, model: str | int | None, group: Mapping[str, Any]) -> int:
+    def _most_slots(self, taken: Script | None, model: str | int | None, group: str | int | None) -> int:
         engine = taken.engine if taken else self.model(model or "").latest["engine"]
         if engine == "single":
             return 1
-        return self._capacity(group) or 1
+        return self._capacity(self._group(group)) or 1
 
     def _capacity(self, group: Mapping[str, Any], of: str = "capacity") -> int:
         return int(self.connection.get(f"resource-groups/{group['resource_group']}/").get(of) or 0)

@@ -6,13 +6,15 @@ This folder lies behind all others on the import path, once it is there: what is
 import importlib.util
 import sys
 import sysconfig
+from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["FOLDER", "OURS", "THEIRS", "disable", "enable", "is_real", "offer"]
+__all__ = ["FOLDER", "OURS", "THEIRS", "disable", "enable", "is_named", "is_real", "offer"]
 
 FOLDER = Path(__file__).resolve().parent
 #: In an environment's folder of packages: Python puts what its lines name at the end of the path.
 _LINK = "tidepool-stand-ins.pth"
+_NAME = b"pyspark.ml.torch"
 #: What is said of what will be found.
 OURS = "pyspark.ml.torch.distributor is Tidepool's here"
 THEIRS = "pyspark is installed here, and stays what `import pyspark` finds."
@@ -24,6 +26,11 @@ def offer() -> bool:
         sys.path.append(str(FOLDER))
         importlib.invalidate_caches()
     return not is_real()
+
+
+def is_named(files: Iterable[Path]) -> bool:
+    """Whether one of these files, scripts or a pickled function, names what stands here."""
+    return any(_NAME in file.read_bytes() for file in files if file.is_file())
 
 
 def is_real() -> bool:

@@ -26,7 +26,7 @@ from jobs.files.folder import job_folder, safe_name
 from jobs.models import Checkpoint, InstanceGroup, Job, JobEvent
 from jobs.states import JobState, Reason
 from models_registry.models import RegisteredModelVersion
-from tests.factories import JobFactory, set_job
+from tests.factories import InstanceGroupFactory, JobFactory, set_job
 from tests.jobs.cluster import Cluster
 from tests.jobs.conftest import Submit
 
@@ -225,6 +225,17 @@ def test_only_members_use_a_group_that_has_members(
     assert list(caught.value.fields) == ["instance_group"]
     assert actions.submit(Submission(**given), bob).owner == bob
     assert actions.submit(Submission(**given), carol).owner == carol
+
+
+def test_the_only_group_need_not_be_named(submit: Submit, group: InstanceGroup) -> None:
+    assert submit(instance_group=None).instance_group == group
+    other = InstanceGroupFactory(name="vision")
+    with pytest.raises(InvalidSubmission, match="There are sig-elastic, vision: give one of them") as caught:
+        submit(instance_group=None)
+    assert list(caught.value.fields) == ["instance_group"]
+    InstanceGroup.objects.filter(pk__in=[group.pk, other.pk]).update(state=InstanceGroup.State.STOPPED)
+    with pytest.raises(InvalidSubmission, match="ask an administrator"):
+        submit(instance_group=None)
 
 
 def test_a_fixed_size_script_needs_all_its_gpus(submit: Submit, code: RegisteredModelVersion) -> None:
