@@ -248,6 +248,7 @@ SPECTACULAR_SETTINGS = {
         "ExecState": "wmla.identities.EXEC_WORDS",
         "InstanceGroupState": "jobs.models.InstanceGroup.State",
         "JobState": "jobs.states.JobState",
+        "Placement": "jobs.models.Job.Placement",
         "ResourceGroupKind": "workers.models.ResourceGroup.Kind",
     },
 }

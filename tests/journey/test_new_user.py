@@ -173,9 +173,10 @@ def test_notebook_md(newcomer: Newcomer) -> None:
     tokens = MarkdownIt().parse((DOCUMENTS / "notebook.md").read_text())
     left_out = {number + 1 for number, token in enumerate(tokens) if token.content.startswith("<!-- not run")}
     cells = [each.content for number, each in enumerate(tokens) if each.type == "fence" and number not in left_out]
-    assert len(cells) == 4
-    begun, _, ran, shown = put_out(newcomer, *cells)
+    assert len(cells) == 5
+    begun, line, _, ran, shown = put_out(newcomer, *cells)
     assert "admin" in begun
+    assert not line
     assert "step 40 loss" in ran
     assert "SUCCEEDED" in ran
     first, last = map(float, shown.split())
