@@ -227,7 +227,8 @@ def test_the_client_is_a_room_of_its_own() -> None:
             shared = ("tidepool.version", "tidepool.parcel", "tidepool.cells")
             assert all(name.startswith((*rooms, *shared)) for name in ours), relative(file)
         elif module_name(file) not in ("tidepool", "tidepool.__main__"):
-            assert not any(name.startswith(rooms) for name in ours), relative(file)
+            # A rank offers what stands in for pyspark to scripts that name it.
+            assert not any(name.startswith(rooms) for name in ours - {"tidepool.stand_ins"}), relative(file)
 
 
 def test_only_the_users_own_processes_unpickle() -> None:
