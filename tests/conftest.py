@@ -28,7 +28,7 @@ from workers.executor.forkserver import Forkserver
 # The same examples in each run, so that a failure is the change's; `make test-full` looks for new ones, and for more.
 # How long one takes says how busy the machine is.
 hypothesis.settings.register_profile(
-    "fixed", derandomize=True, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "fixed", derandomize=True, max_examples=40, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.register_profile("exploring", print_blob=True, max_examples=500)
 hypothesis.settings.load_profile("fixed")

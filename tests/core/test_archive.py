@@ -183,7 +183,7 @@ def test_what_is_no_archive_is_refused(area, content, name):
     assert _refused(area, io.BytesIO(content), name).endswith((".", ":"))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(st.binary(max_size=2000), st.sampled_from(["a.zip", "a.tar", "a.tar.gz"]))
 def test_arbitrary_bytes_are_stored_or_refused(tmp_path_factory, data, name):
     area = tmp_path_factory.mktemp("fuzz")
@@ -193,7 +193,7 @@ def test_arbitrary_bytes_are_stored_or_refused(tmp_path_factory, data, name):
         assert list(area.iterdir()) == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(
     st.integers(0, 2000),
     st.integers(0, 255),

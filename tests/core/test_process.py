@@ -11,7 +11,7 @@ from scheduling.snapshot import Snapshot
 from tests.scheduling.strategies import snapshots
 
 
-@settings(max_examples=50, deadline=None)
+@settings(deadline=None)
 @given(snapshots())
 def test_decisions_are_the_same(snapshot: Snapshot) -> None:
     with without_collector():

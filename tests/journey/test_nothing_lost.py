@@ -169,7 +169,8 @@ def upload(api: httpx.Client, path: Path) -> int:
     return int(begun["id"])
 
 
-@pytest.mark.parametrize("source", ["result", "checkpoint", "upload"])
+# Of an upload tests/jobs/actions/test_submission.py shows that the training is told its bytes.
+@pytest.mark.parametrize("source", ["result", "checkpoint", pytest.param("upload", marks=pytest.mark.long)])
 def test_a_training_begins_with_the_weights_of_an_earlier_one(
     stack: RunningStack, resized: Training, source: str
 ) -> None:

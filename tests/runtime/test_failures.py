@@ -27,7 +27,7 @@ def assert_nothing_lost(lab: Lab, reference: dict[str, torch.Tensor]) -> None:
         assert torch.allclose(final[name], tensor, atol=1e-5), name
 
 
-@pytest.mark.parametrize("victim", [0, 1, 3])
+@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.long), 3])
 def test_a_rank_dies_in_the_middle_of_training(
     make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor], victim: int
 ) -> None:

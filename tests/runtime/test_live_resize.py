@@ -60,7 +60,10 @@ def test_one_two_one(make_lab: Callable[..., Lab], reference: dict[str, torch.Te
 
 
 @pytest.mark.parametrize(
-    "sizes", [[1, 4, 2, 3, 1], [2, 1, 4], [1, 8, 4, 3, 8]], ids=lambda sizes: "-".join(map(str, sizes))
+    "sizes",
+    # The last one is that of tests/journey/test_nothing_lost.py, too.
+    [[1, 4, 2, 3, 1], [2, 1, 4], pytest.param([1, 8, 4, 3, 8], marks=pytest.mark.long)],
+    ids=lambda sizes: "-".join(map(str, sizes)),
 )
 def test_any_sizes(make_lab: Callable[..., Lab], reference: dict[str, torch.Tensor], sizes: list[int]) -> None:
     lab = make_lab("mlp.py", arguments=[*ARGUMENTS, "--rank-batch", "8"], sizes={"a": 4, "b": 4})

@@ -101,7 +101,7 @@ def test_a_training_that_stands_still_is_told_once_in_words() -> None:
     assert watch.stalled(["a", "b"], 800.0) is not None, "another stall is told again"
 
 
-@settings(max_examples=50, deadline=None)
+@settings(deadline=None)
 @given(st.data())
 def test_only_who_hangs_is_blamed_and_soon(data: st.DataObject) -> None:
     """Three ranks of uneven speed, whose pulses come late; one of them hangs or is stopped at some operation."""

@@ -25,7 +25,7 @@ from tests.scheduling.cluster import (
 )
 from tests.scheduling.strategies import snapshots
 
-thorough = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+thorough = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 FULL = hold(slots(4, 4), {"h1:0-3": 1, "h2:0-3": 1})
 

@@ -11,7 +11,7 @@ from scheduling.snapshot import GroupView, JobView, Snapshot
 from tests.scheduling.cluster import Policy, SimulatedCluster, group, hold, job, running, slots, targets
 from tests.scheduling.strategies import snapshots
 
-thorough = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+thorough = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 #: Two trainings that share eight GPUs by 3 and 5, and one that needs all of them.
 SHARED = Snapshot(

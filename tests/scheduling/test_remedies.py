@@ -14,7 +14,7 @@ from tests.scheduling.cluster import Policy, group, hold, job, lines, running, s
 from tests.scheduling.strategies import snapshots
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(snapshots())
 def test_every_remedy_is_true_by_the_scheduler(snapshot: Snapshot) -> None:
     before = lines(schedule(snapshot))

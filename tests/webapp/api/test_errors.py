@@ -152,8 +152,11 @@ def test_the_good_request_is_accepted(api, submission, home, address):
     assert answer.status_code == (202 if address == "/api/v1/replays/" else 201)
 
 
-#: Every field gets every third value, each value another third of the fields; all in all of them are `long`.
-@pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.long)])
+#: Every field gets every third value, and the next field the next ones; all values in all fields are `long`.
+every_third = pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.long)])
+
+
+@every_third
 @pytest.mark.parametrize("address", WRITES)
 def test_a_bad_value_in_any_field_is_answered_with_a_sentence(api, submission, home, address, stride):
     before = _rows()

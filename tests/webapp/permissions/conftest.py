@@ -8,7 +8,7 @@ from django.test import override_settings
 from tests.webapp.permissions.matrix import World, build_world
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def world(django_db_setup: None, django_db_blocker: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """One cluster for all, in a transaction around those of the tests: what a request changes is rolled back."""
     home = tmp_path_factory.mktemp("home")

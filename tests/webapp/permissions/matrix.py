@@ -86,7 +86,18 @@ def _methods(pattern: URLPattern) -> set[str]:
     return set(METHODS)
 
 
+def _room(route: Route) -> str:
+    """Such as `jobs`, or `api/v1/hosts`."""
+    words = [word for word in route.pattern.removeprefix("^").split("/") if word and "<" not in word]
+    return "/".join(words[: 3 if route.is_api else 1]) or "overview"
+
+
 ROUTES = {route.name: route for route in _routes(get_resolver())}
+#: First words of addresses -> names of the routes below them, which the tests that ask of all take together.
+ROOMS = {
+    room: [name for name in sorted(ROUTES) if _room(ROUTES[name]) == room]
+    for room in sorted(map(_room, ROUTES.values()))
+}
 LINES = sorted(f"{method} {route.name}" for route in ROUTES.values() for method in route.methods)
 
 
