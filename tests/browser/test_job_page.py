@@ -3,6 +3,7 @@
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,13 @@ import pytest
 from django.conf import settings as django_settings
 from django.utils import timezone
 from playwright.sync_api import Page, Route, expect
+from tidepool.goodput.model import ThroughputParameters
 
 from jobs import actions
 from jobs.control.journals import store_steps
 from jobs.files.folder import job_folder
 from jobs.messages import message
-from jobs.models import InstanceGroup, Job, MetricPoint, Rank, SlotClaim, Validation
+from jobs.models import InstanceGroup, Job, JobProfile, MetricPoint, Rank, SlotClaim, Validation
 from jobs.states import JobState, Reason
 from tests.factories import set_job
 from tests.scene import Scene
@@ -302,3 +304,20 @@ def test_the_code_that_was_submitted_is_read_in_its_tab(page: Page, scene: Scene
 
     expect(code.get_by_role("region", name="Text of layers/conv.py")).to_have_text("width = 64\n")
     expect(page.get_by_role("tab", name="Code")).to_have_attribute("aria-selected", "true")
+
+
+def test_what_gpus_do_for_it_is_drawn_in_its_tab(page: Page, scene: Scene) -> None:
+    fitted = asdict(ThroughputParameters(0.0, 0.01, 0.01, 0.0, 0.3, 0.0, 1.0))
+    now = timezone.now()
+    JobProfile.objects.create(
+        job=scene.first, batch_size=64, parameters={"A": fitted}, largest_ranks=2, points=1, at=now
+    )
+    scene.first.throughput.create(
+        gpu_model="A", hosts=1, ranks=2, micro_batch=32, compute_seconds=0.32, step_seconds=0.33, steps=80, at=now
+    )
+    open_job(page, scene.first, "#speed")
+    panel = page.get_by_role("tabpanel", name="Speed")
+    expect(panel).to_contain_text("It was measured on up to 2 GPUs; what is dashed is assumed.")
+    expect(panel.locator(".main-svg").first).to_be_visible()
+    panel.get_by_role("button", name="Table").click()
+    expect(panel.get_by_role("table").get_by_role("row").filter(has_text="measured")).to_contain_text("3.03")
