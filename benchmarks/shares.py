@@ -74,14 +74,16 @@ def play(stack: RunningStack, api: httpx.Client, policy: str, aim: str, found: d
         options: dict[str, Any] = {"model": "paced", "max_slots": 8, **KINDS[kind]}
         trainings.append(Training(api, stack.home, f"{policy}-{kind}-{number}", **options))
     for training in trainings:
-        wait_until(
-            lambda now=training: now.now["state"] == "SUCCEEDED", lambda now=training: f"its end: {now.now}", 900
-        )
+        wait_for_the_end(training)
     seconds = [seconds_of(training.now) for training in trainings]
     found["mean"].append(fmean(seconds))
     found["resizes"].append(sum(map(resizes_of, trainings)))
     for kind, each in zip(kinds, seconds, strict=True):
         found[kind].append(each)
+
+
+def wait_for_the_end(training: Training) -> None:
+    wait_until(lambda: training.now["state"] == "SUCCEEDED", lambda: f"its end: {training.now}", 900)
 
 
 def seconds_of(job: dict[str, Any]) -> float:

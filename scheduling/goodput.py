@@ -23,7 +23,7 @@ from scheduling.snapshot import Aim
 __all__ = ["BONUS", "Bid", "GoodputDivision", "Segment", "Step", "bid_weight", "goodput_division", "hull"]
 
 #: What staying is worth beside the cost of a change.
-BONUS = 0.05
+BONUS = 0.1
 #: A change that takes so long costs everything.
 _COST_SECONDS, _LEAST_WORTH = 300.0, 0.05
 #: Where a division counts as better.

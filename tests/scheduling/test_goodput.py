@@ -9,7 +9,7 @@ import pytest
 from tidepool.goodput.curve import best
 from tidepool.goodput.model import Bounds, NoiseScale, Size, ThroughputParameters
 
-from scheduling.curves import Prospect, Shape, prospect_of, sizes_within
+from scheduling.curves import KNEE, Prospect, Shape, prospect_of, sizes_within
 from scheduling.goodput import Bid, bid_weight, goodput_division
 from scheduling.plan import PlanReason
 from scheduling.schedule import schedule
@@ -72,13 +72,13 @@ def test_nobody_is_given_more_than_its_knee() -> None:
     sizes = sizes_within(shape, 1, 16)
     assert knee in sizes
     speed = {size: best(speeds(0.3), Bounds(512), None, Size(-(-size // 4), size)).goodput for size in sizes}
-    assert speed[knee] >= 0.95 * max(speed.values())
-    assert all(speed[size] < 0.95 * max(speed.values()) for size in sizes if size < knee)
+    assert speed[knee] >= KNEE * max(speed.values())
+    assert all(speed[size] < KNEE * max(speed.values()) for size in sizes if size < knee)
     assert knee <= 4
     there = hold(slots(4, 4, 4, 4), {f"h1:0-{knee - 1}": 1})
     line = lines(schedule(replace(snapshot, slots=there, jobs=(running(trains(1, 0.3)),))))[1]
     assert line.reason.code == PlanReason.AT_ITS_KNEE
-    assert "more would make it at most 5 % faster" in text_for(line)
+    assert "more would make it at most 3 % faster" in text_for(line)
 
 
 @pytest.mark.parametrize(("known", "gets"), [(None, 2), (profile(largest_ranks=1), 4), (profile(largest_ranks=4), 16)])
