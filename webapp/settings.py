@@ -249,6 +249,7 @@ SPECTACULAR_SETTINGS = {
         "InstanceGroupState": "jobs.models.InstanceGroup.State",
         "JobState": "jobs.states.JobState",
         "Placement": "jobs.models.Job.Placement",
+        "ReplayState": "jobs.models.Replay.State",
         "ResourceGroupKind": "workers.models.ResourceGroup.Kind",
     },
 }

@@ -91,7 +91,8 @@ def _checked_groups(
             continue
         if foreign := sorted(rules.keys() - set(RULES)):
             problems.add(
-                "groups", f"{group.name}: {', '.join(foreign)[:200]} cannot be otherwise: use {', '.join(RULES)}."
+                "groups",
+                f"{group.name}: {', '.join(map(ascii, foreign))[:200]} cannot be otherwise: use {', '.join(RULES)}.",
             )
             continue
         try:

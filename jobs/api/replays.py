@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from core.downloads import Cell, csv_chunks, file_response
-from core.rest import ObjectField, Pages, StrictSerializer, signed_in, validated
+from core.rest import Pages, StrictSerializer, signed_in, validated
 from core.roles import require_cluster_admin
 from jobs.actions.replays import ReplaySpec, ask_for_replay, remove_replay
 from jobs.insight.replay import JOB_COLUMNS
@@ -27,7 +27,8 @@ __all__ = ["ReplayDetail", "ReplayJobs", "ReplayList"]
 class ReplayInput(StrictSerializer):
     start = serializers.DateTimeField()
     end = serializers.DateTimeField()
-    groups = ObjectField(
+    groups = serializers.DictField(
+        child=serializers.DictField(),
         required=False,
         help_text="Instance group -> its policy, aim, preemption, quota, weight, borrows, lends, minimum_run_seconds.",
     )
