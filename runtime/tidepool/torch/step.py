@@ -203,7 +203,7 @@ class Step:
         return Made(Shape(hosts, ranks, max(pieces, default=0)), len(pieces), seconds, generation)
 
     def record(
-        self, control: list[float], seconds: float, group: Group, attempt: int, progress: float
+        self, control: list[float], seconds: float, group: Group, attempt: int, progress: float | None
     ) -> dict[str, Any]:
         """A line of `metrics.jsonl`, once the step is complete. control: summed over all ranks."""
         position, adaptation = self._shared.position, self._shared.adaptation
@@ -216,7 +216,7 @@ class Step:
             generation=group.generation,
             attempt=attempt,
             at=time.time(),
-            progress=round(progress, 6),
+            progress=None if progress is None else round(progress, 6),
         )
         return {
             **to_json(made),
