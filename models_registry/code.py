@@ -86,7 +86,7 @@ class CodeFacts:
 
     @property
     def elastic(self) -> bool:
-        """It makes a tidepool Session or a FabricModel."""
+        """It makes a tidepool Session or a FabricModel, or prepares a loop of its own."""
         return self.engine == _Engine.ELASTIC
 
     @property

@@ -55,8 +55,8 @@ class ModelForm(forms.Form):
     description = forms.CharField(required=False, max_length=10_000, widget=forms.Textarea(attrs={"rows": 2}))
     engine = forms.ChoiceField(
         label="Training engine", choices=_ENGINES, initial=RegisteredModelVersion.Engine.ELASTIC,
-        help_text="Elastic needs a script with a tidepool Session or a FabricModel. A plain script is stopped only as "
-        "a whole, and goes on afterwards only if it saves to CHECKPOINT_DIR on SIGTERM.",
+        help_text="Elastic needs a script with a tidepool Session, a prepared loop or a FabricModel. A plain script is "
+        "stopped only as a whole, and goes on afterwards only if it saves to CHECKPOINT_DIR on SIGTERM.",
     )  # fmt: skip
     readers = _readers_field(
         "As of what it is made of, unless you choose. Who reads it may train and clone it; administrators always may."

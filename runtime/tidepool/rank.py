@@ -16,6 +16,7 @@ import threading
 import time
 import traceback
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,9 @@ from tidepool.slots import gpu_of
 __all__ = [
     "GROUPED",
     "READY",
+    "Leaving",
     "RankStart",
+    "at_success",
     "could_train",
     "inherited_environment",
     "is_first",
@@ -53,6 +56,8 @@ GROUPED = b"G"
 #: What left the script. It holds the script's frames: a DDP model in one of them that outlives its process group may
 #: wait forever in its destructor, for a thread of gloo's that waits for the interpreter.
 _ends: list[BaseException] = []
+#: Called when the script has ended without an error.
+_at_success: list[Callable[[], None]] = []
 #: To the shim, in a rank.
 _links: list[socket.socket] = []
 #: Steps that are completed; None: no training has begun here.
@@ -75,6 +80,13 @@ _INHERITED = {
     *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTORCH_NVML_BASED_CUDA_CHECK", "TIDEPOOL_FAULT"),
     "FABRIC_HOME",
 }
+
+
+class Leaving(SystemExit):
+    """This rank is not needed any more: its script ends here, and the training goes on, or is over, without it."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
 
 
 @dataclass(frozen=True)
@@ -258,7 +270,7 @@ def _script(context: RankContext) -> Path:
 def _run_script(context: RankContext) -> int:
     """The exit code that `python script.py` would have had."""
     try:
-        runpy.run_path(str(_script(context)), run_name="__main__")
+        _run_to_its_end(str(_script(context)))
         code = 0
     except SystemExit as error:
         _ends.append(error)
@@ -272,6 +284,17 @@ def _run_script(context: RankContext) -> int:
     threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter does before its exit handlers
     atexit._run_exitfuncs()
     return code
+
+
+def _run_to_its_end(script: str) -> None:
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit as error:
+        _ends.append(error)
+        if error.code or isinstance(error, Leaving):
+            raise
+    for call in _at_success:
+        call()
 
 
 def _exit_code(error: SystemExit, log_dir: Path) -> int:
@@ -323,6 +346,11 @@ def could_train() -> None:
     """Tell the shim that this rank's script has come as far as the training; again without effect."""
     while _links:
         _links.pop().send(READY)
+
+
+def at_success(call: Callable[[], None]) -> None:
+    """Call it when the script has ended without an error and is still needed."""
+    _at_success.append(call)
 
 
 def note_micro_batch(kind: str, samples: int) -> None:

@@ -1,6 +1,7 @@
 """What stands in runtime/README.md and examples/ runs: off the cluster as it is, and one example through resizes."""
 
 import copy
+import difflib
 import re
 import subprocess
 import sys
@@ -33,6 +34,29 @@ def test_it_runs_off_the_cluster(digits: Path, script: str, arguments: list[str]
     command = [sys.executable, str(EXAMPLES / script), *arguments]
     ended = subprocess.run(command, check=True, env=environment, timeout=100, capture_output=True, text=True)
     assert "minimal" in script or "Epoch 1: " in ended.stdout
+
+
+@pytest.mark.parametrize("name", ["digits", "gpt"])
+def test_a_loop_of_ones_own_needs_few_changes(name: str) -> None:
+    folder = EXAMPLES / "own-loop"
+    before, after = ((folder / f"{name}{kind}.py").read_text().splitlines() for kind in ("_plain", ""))
+    changes = [line for line in difflib.unified_diff(before, after, lineterm="", n=0) if line[0] in "+-"][2:]
+    shown = (EXAMPLES.parent / "docs/user/own-loop.md").read_text()
+    assert len([line for line in changes if line[0] == "+"]) <= 5
+    assert [line for line in changes if line not in shown] == []
+
+
+@pytest.mark.parametrize("name", ["digits", "gpt"])
+def test_a_loop_of_ones_own_learns_on_two_gpus(make_lab: Callable[..., Lab], digits: Path, name: str) -> None:
+    folder = str(EXAMPLES / "own-loop")
+    lab = make_lab(f"{name}.py", arguments=["--epochs", "2"], data_dir=str(digits), code_folder=folder, min_slots=2)
+    lab.size(2)
+    lab.wait_for_the_end()
+
+    losses = [record["loss"] for record in lab.steps()]
+    assert losses[-1] < 0.8 * losses[0]
+    assert lab.steps()[-1]["world_size"] == 2
+    assert all(end["code"] == 0 for end in lab.exits().values()), lab.story()
 
 
 def test_it_learns_on_a_changing_number_of_gpus(make_lab: Callable[..., Lab], digits: Path) -> None:

@@ -39,10 +39,17 @@ class Buffers:
         self._divided = divided
         self._saved = [buffer.detach().clone() for buffer in self._model.buffers()] if divided else []
 
+    def saved(self) -> list[torch.Tensor]:
+        """Copies of all buffers as they were when the step under way began; none if it is not divided."""
+        return self._saved
+
+    def put_back(self, saved: list[torch.Tensor]) -> None:
+        for buffer, before in zip(self._model.buffers(), saved, strict=False):
+            buffer.detach().copy_(before)
+
     def restore(self) -> None:
         """Restore the buffers that the step began with, if one is under way."""
-        for buffer, saved in zip(self._model.buffers(), self._saved, strict=False):
-            buffer.detach().copy_(saved)
+        self.put_back(self._saved)
 
     @contextmanager
     def kept(self) -> Iterator[None]:

@@ -23,6 +23,7 @@ from tidepool.env import RankContext, rank_context
 from tidepool.faults import fault
 from tidepool.goodput.model import Size
 from tidepool.protocol import MemberMessage
+from tidepool.rank import Leaving
 from tidepool.torch.adaptation import ADAPTIVE_CONTROL_SIZE, Adaptive, adaptation_of
 from tidepool.torch.buffers import Buffers
 from tidepool.torch.checkpoint import write_weights
@@ -41,7 +42,7 @@ from tidepool.torch.tree_reducer import chosen_virtual_ranks, reducer_of
 from tidepool.torch.unsupported import Layout, check_engine, check_trainable
 from tidepool.torch.update import Update
 
-__all__ = ["Drive", "Options"]
+__all__ = ["Drive", "Options", "flagged"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +80,8 @@ class Drive:
     _state_was_packed = False
     #: The state was copied for a checkpoint when the step began.
     _copied = False
+    #: The newest recovery has brought the result of the operation that was in flight.
+    caught_up = False
 
     def __init__(self, model: torch.nn.Module, optimizers: dict[str, torch.optim.Optimizer], options: Options) -> None:
         if options.effective_batch_size < 1:
@@ -114,6 +117,8 @@ class Drive:
             kept=options.checkpoints_kept,
         )
         self._checkpoints = Checkpointer(self.transitions, policy)
+        #: Called before a recovery: it puts back what has been done since the newest boundary.
+        self.before_recovery: Callable[[], None] = lambda: None
 
     def _set_up_steps(self, options: Options) -> TrainingState:
         self.buffers = Buffers(self.model)
@@ -157,12 +162,20 @@ class Drive:
 
     def begin(self, feed: Feed, order: list[int]) -> Step | None:
         """Begin the next step. order: of the samples in the pass under way. None: the position may have moved."""
+        if not self.is_due():
+            return None
+        step = self.open(feed, order)
+        self.reducer.begin(self.group, self.transitions.sharing)
+        return step
+
+    def is_due(self) -> bool:
+        """Do what belongs between two steps. False: the position may have moved, or must not: ask again."""
         if self.transitions.recovery_is_due:
             self.recover()
-            return None
+            return False
         self.write_records()
         if self._halt_if_due():
-            return None
+            return False
         if self.rank == 0:
             self._copied = self._checkpoints.offer()
             adapted = partial(self.adaptation.told, self.world_size) if self.adaptation else None
@@ -171,13 +184,16 @@ class Drive:
             size = Size(self.transitions.hosts, self.world_size)
             where = (self.group.generation, size) if self.transitions.all_share else None
             self.adaptation.choose(self._profiler.times if self.rank == 0 else None, where, time.monotonic())
+        return True
+
+    def open(self, feed: Feed, order: list[int]) -> Step:
+        """The next step's share of this rank. Gradients are as they were; `Reducer.begin` sets them to zero."""
         feed.ahead = partial(self.division.ahead, order, self.transitions.sharing)
         feed.prepare()
         chunk = self.division.chunk(order, self.position.cursor)
         self.buffers.begin_step(divided=self.world_size > 1 or self.virtual_ranks is not None)
         self._writes = self._count_writes()
         sharing = self.transitions.sharing
-        self.reducer.begin(self.group, sharing)
         own = self.division.of_step(len(chunk), self.position.step, sharing)
         if self.adaptation is not None:
             self.adaptation.begin(self.position.step, len(chunk), own, self.reducer, is_alone=len(sharing) == 1)
@@ -213,18 +229,24 @@ class Drive:
 
     def updated(self) -> None:
         """The optimizers have stepped: find out once, now that they have state, whether it can be carried."""
+        self._writes = self._count_writes()
         if self.transitions.on_cluster and not self._state_was_packed:
             self.transitions.state.pack()
             self._state_was_packed = True
 
     def advance(self, step: Step, control: list[float], samples: int) -> None:
         """The step is complete; then switch to another generation if all have agreed on one. samples: of an epoch."""
-        self._count(step, control, samples)
-        self.position.operation += 1
-        if control[0] > 0:
-            self._switch(round(control[1] / control[0]))
+        self.count(step, control, samples)
+        self.commit(flagged(control))
 
-    def _count(self, step: Step, control: list[float], samples: int) -> None:
+    def commit(self, generation: int) -> None:
+        """Nothing of what was made so far is done again: a boundary. generation: to switch to; 0: none."""
+        self.position.operation += 1
+        if generation:
+            self._switch(generation)
+
+    def count(self, step: Step, control: list[float], samples: int, since: int = 0) -> None:
+        """Move the position behind the step. since: steps since the newest boundary, whose records are not written."""
         position = self.position
         position.step += 1
         position.cursor += step.samples
@@ -240,7 +262,7 @@ class Drive:
         attempt = self.context.attempt if self.context else 1
         progress = None if self.total_epochs is None else done / max(1, self.total_epochs)
         record = step.record(control, seconds, self.group, attempt, progress)
-        position.records = [*position.records, record][-KEPT_RECORDS:]
+        position.records = [*position.records, record][-KEPT_RECORDS - since :]
 
     def _count_writes(self) -> int:
         return sum(parameter._version for parameter in self._parameters)
@@ -279,14 +301,14 @@ class Drive:
     def _halt_if_due(self) -> bool:
         """Stop at a step boundary with all ranks: rank 0 saves the state, the others wait until it is published.
 
-        Ends this rank by SystemExit(0). Returns True if one died meanwhile: the survivors train on, and halt again.
+        Ends this rank by `Leaving`. Returns True if one died meanwhile: the survivors train on, and halt again.
         """
         if self._halt_generation <= self.group.generation:
             return False
         if self.rank == 0:
             self._checkpoints.halt(self._halt_generation)
         if self.transitions.wait_halted():
-            raise SystemExit(0)
+            raise Leaving
         self.recover()
         return True
 
@@ -299,9 +321,10 @@ class Drive:
             where = f"generation {self.group.generation}: what follows step {self.position.step} is done again"
             print(f"tidepool: {where}: {error}", file=sys.stderr, flush=True)  # noqa: T201
         self.buffers.restore()
-        caught_up = self.transitions.recover()
+        self.before_recovery()
+        self.caught_up = self.transitions.recover()
         self.metrics.forget()
-        return caught_up
+        return self.caught_up
 
     def summed(self, rows: Callable[[], torch.Tensor]) -> list[float]:
         """The sum of all rows of all ranks; `rows` is asked again after a failure."""
@@ -348,3 +371,8 @@ class Drive:
         """Write `<name>.pth` and `<name>_optimizer_state.pth` as results; for one rank to call, between epochs."""
         if self.folder is not None:
             write_weights(self.folder, name, self.model, self.optimizers, self.transitions.state.registered)
+
+
+def flagged(control: list[float]) -> int:
+    """The generation that the ranks have agreed on in that step's sum; 0: none."""
+    return round(control[1] / control[0]) if control[0] > 0 else 0

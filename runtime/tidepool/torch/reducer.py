@@ -88,6 +88,10 @@ class Reducer(ABC):
         self._failure: CommunicationError | None = None
         #: While a step is under way: gradients may come. A session lets them come from `step.backward` only.
         self.open = True
+        #: Gradients may come between steps, too.
+        self.lets_be = True
+        #: The remedy, where one comes and may not.
+        self.remedy = "call step.backward(loss) in a step, not loss.backward(): the session weighs each loss"
         self._under_way = False
         self._apart = False
         self._hooks: list[Any] = [_hook(parameter, self._on_gradient) for parameter in trained]
@@ -95,6 +99,21 @@ class Reducer(ABC):
     @property
     def buckets(self) -> list[Bucket]:
         return self._buckets
+
+    @property
+    def is_under_way(self) -> bool:
+        """A sum has been begun, and neither finished nor given up."""
+        return self._under_way
+
+    def give_up(self) -> None:
+        """What lies in the buckets is of no use any more."""
+        self._under_way = False
+
+    def empty(self) -> None:
+        """This rank adds nothing to the sum that has been begun; none of its buckets has been launched yet."""
+        self._used.clear()
+        for bucket in self._buckets:
+            bucket.flat.zero_()
 
     def begin(self, group: Group, sharing: list[int]) -> None:
         """Start a step, or start it again: zero gradients and control block.
@@ -176,8 +195,8 @@ class Reducer(ABC):
         if self._apart:
             return
         bucket, index = self._place[id(parameter)]
-        if self._under_way and not self.open:
-            raise RuntimeError("call step.backward(loss) in a step, not loss.backward(): the session weighs each loss")
+        if not self.open and (self._under_way or not self.lets_be):
+            raise RuntimeError(self.remedy)
         if self._under_way and bucket.launched:
             raise RuntimeError(
                 "a parameter got its gradient twice in one backward, and the first part is on its way already: if the "

@@ -12,6 +12,7 @@ It travels as JSON plus tensors, so that no state is ever pickled.
 | `registered` | what the script registered: learning-rate schedules, averaged weights, ... |
 | `generators` | the random number generators outside of steps; those in steps are derived, see `data.py` |
 | `position` | step, epoch, samples used, effective batch size, the newest metric records |
+| `carried` | gradients that the next update adds to; none but in a loop of the script's own |
 """
 
 from collections.abc import Callable, Iterable
@@ -22,7 +23,16 @@ import torch
 
 from tidepool.torch.randomness import Generators
 
-__all__ = ["Choice", "Position", "Snapshot", "Stateful", "TrainingState", "flatten", "unflatten"]
+__all__ = [
+    "Choice",
+    "Position",
+    "Snapshot",
+    "Stateful",
+    "TrainingState",
+    "flatten",
+    "load_optimizer",
+    "unflatten",
+]
 
 
 @dataclass(frozen=True)
@@ -107,6 +117,8 @@ class TrainingState:
     #: What the script does after each optimizer step, given the step's number; run by who receives a step's result.
     after_update: Callable[[int], None] | None = None
     adaptation: Stateful | None = None
+    #: Gradients that the next update adds to, by parameter: where a script's accumulation goes on in the next epoch.
+    carried: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def pack(self) -> tuple[Any, list[torch.Tensor]]:
         """The JSON-safe structure, and the tensors that it numbers (not copied).
@@ -123,6 +135,7 @@ class TrainingState:
             "adaptation": None if self.adaptation is None else self.adaptation.state_dict(),
             "generators": None if self.generators is None else self.generators.state_dict(),
             "position": asdict(self.position),
+            "carried": self.carried,
         }
         return flatten(values, tensors), tensors
 
@@ -153,7 +166,7 @@ class TrainingState:
         for parameter, trained in zip(self.model.parameters(), values["trained"], strict=True):
             parameter.requires_grad_(trained)
         for name, optimizer in self.optimizers.items():
-            _load_optimizer(optimizer, values["optimizers"][name])
+            load_optimizer(optimizer, values["optimizers"][name])
         if self.scaler is not None:
             self.scaler.load_state_dict(values["scaler"])
         for name, item in self.registered.items():
@@ -161,6 +174,7 @@ class TrainingState:
         if self.generators is not None and values["generators"] is not None:
             self.generators.load_state_dict(values["generators"])
         self.position.__dict__.update(values["position"])
+        self.carried = values.get("carried", {})
         adapted = values.get("adaptation")
         if self.adaptation is not None and adapted is not None:
             self.adaptation.load_state_dict(adapted)
@@ -180,13 +194,14 @@ class TrainingState:
         self._load_model(values)
         for name, optimizer in self.optimizers.items():
             hyperparameters = optimizer.state_dict()["param_groups"]
-            _load_optimizer(optimizer, {**values["optimizers"][name], "param_groups": hyperparameters})
+            load_optimizer(optimizer, {**values["optimizers"][name], "param_groups": hyperparameters})
         if self.scaler is not None:
             self.scaler.load_state_dict(values["scaler"])
         if self.after_update is not None and newer.step > self.position.step:
             self.after_update(self.position.step)
             self._load_model(values)
         self.position.catch_up(newer)
+        self.carried = values["carried"]
         if self.adaptation is not None:
             self.adaptation.load_state_dict(values["adaptation"])
 
@@ -203,7 +218,7 @@ def _unsaved_buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {name: buffer for name, buffer in model.named_buffers() if name not in saved}
 
 
-def _load_optimizer(optimizer: torch.optim.Optimizer, values: dict[str, Any]) -> None:
+def load_optimizer(optimizer: torch.optim.Optimizer, values: dict[str, Any]) -> None:
     """Load without `load_state_dict`'s casts to a parameter's dtype: float32 averages of a bfloat16 weight stay."""
     optimizer.load_state_dict(values)
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]

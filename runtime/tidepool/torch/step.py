@@ -53,6 +53,8 @@ class Step:
         self._feed = feed
         self._indices = samples
         self._parts = parts
+        #: The micro-batch under way is this rank's last one of the step.
+        self.is_last = False
         #: Of the parts, how many have been ended: all but the last one, when the step is complete.
         self._ended = 0
         #: Samples of the whole step, over all ranks.
@@ -79,7 +81,8 @@ class Step:
             seed_step(self._shared.seed, self.number, part.number)
             for first, last in part.pieces:
                 self._weight = self._share = (last - first) / self.samples
-                if place + 1 == len(self._parts) and last == part.pieces[-1][1]:
+                self.is_last = place + 1 == len(self._parts) and last == part.pieces[-1][1]
+                if self.is_last:
                     self._shared.reducer.expect_last_backward()
                 batch = self._feed.take(Piece(self.number, first, self._indices[first:last]))
                 yield moved(batch, self._device)
@@ -114,6 +117,26 @@ class Step:
     def _back_propagated(self, weight: float) -> None:
         if self._shared.adaptation is not None:
             self._shared.adaptation.back_propagated(self._shared.reducer, weight)
+
+    @property
+    def pieces(self) -> int:
+        """Micro-batches of this rank."""
+        return sum(len(part.pieces) for part in self._parts)
+
+    @property
+    def weight(self) -> float:
+        """Of the current micro-batch in the step."""
+        return self._share
+
+    def add(self, losses: list[torch.Tensor], weight: float) -> None:
+        """Note losses that a script has back-propagated by itself, weighed so."""
+        for loss in losses:
+            self._loss = self._loss.to(loss.device) + loss.reshape(()) * weight
+        self._back_propagated(weight)
+
+    def begin_again(self) -> None:
+        """Another sum of the same step follows."""
+        self._loss = torch.zeros(())
 
     def log(self, **means: torch.Tensor | float) -> None:
         """Add metrics of the current micro-batch (means over its samples) to this step's record."""

@@ -13,7 +13,7 @@ from tidepool.faults import fault
 from tidepool.gang import leave_gang
 from tidepool.procfs import end_at_once, set_title
 from tidepool.protocol import GenerationPlan, MemberMessage
-from tidepool.rank import could_train, note_rank, note_step
+from tidepool.rank import Leaving, could_train, note_rank, note_step
 from tidepool.torch.control import Control, Prepared
 from tidepool.torch.process_group import CommunicationError, Group
 from tidepool.torch.state import TrainingState
@@ -134,7 +134,7 @@ class Transitions:
     def _next_invitation(self, control: Control) -> Prepared:
         invitation = control.wait_until(lambda: control.stopping or control.finished or self._invitation(control))
         if not isinstance(invitation, Prepared):
-            raise SystemExit(0)
+            raise Leaving
         return invitation
 
     def _invitation(self, control: Control) -> Prepared | None:
@@ -177,7 +177,7 @@ class Transitions:
     def switch(self, generation: int) -> None:
         """Switch to a generation; every member of the present one calls this after the same step.
 
-        A rank that leaves does not return: SystemExit(0) ends its script.
+        A rank that leaves does not return: `Leaving` ends its script.
         """
         assert self._control is not None
         begun = time.monotonic()
@@ -188,7 +188,7 @@ class Transitions:
         fault("switch", self.member_id)
         if prepared.group is None:
             self._control.send(MemberMessage("left", generation, self.state.position.step))
-            raise SystemExit(0)
+            raise Leaving
         old = self.group
         try:
             self._enter(prepared.group, prepared.plan, begun)
@@ -287,7 +287,7 @@ class Transitions:
             control.send(MemberMessage("broken", known, self.state.position.step))
         plan = newer_plan()
         if control.finished or plan is None:  # or sent away
-            raise SystemExit(0)
+            raise Leaving
         return plan
 
     def _agree(self, group: Group) -> bool:

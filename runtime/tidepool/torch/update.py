@@ -132,6 +132,15 @@ class Update:
         """Run the hook; also on a rank that receives the result of a step instead of computing it."""
         self._run(self.after, step, _AFTER)
 
+    @contextmanager
+    def by_script(self) -> Iterator[None]:
+        """Let a loop of the script's own step the optimizers in the block."""
+        self._stepping = True
+        try:
+            yield
+        finally:
+            self._stepping = False
+
     def _check_caller(self, *_: object) -> None:
         if not self._stepping:
             raise RuntimeError("the session steps the optimizers itself, after each step: remove optimizer.step()")

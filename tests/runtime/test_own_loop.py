@@ -1,0 +1,104 @@
+"""A prepared loop of a script's own: equal to Session to the bit, through resizes and SIGKILL of ranks."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.runtime.bits import different
+from tests.runtime.lab import OFF_CLUSTER, SCRIPTS, Lab
+from tests.waiting import wait_until
+
+EPOCHS, SAMPLES, BATCH = 8, 290, 64
+BATCHES = EPOCHS * -(-SAMPLES // BATCH)
+ARGUMENTS = ["--epochs", str(EPOCHS), "--samples", str(SAMPLES), "--batch", str(BATCH)]
+#: Drawn out until all has happened that shall.
+STEP_SECONDS = ["--step-seconds", "0.1"]
+
+
+def alone(out: Path, *arguments: str) -> dict[str, Any]:
+    """Weights of the script run by plain python: one rank, never interrupted."""
+    command = [sys.executable, SCRIPTS / "own_loop.py", *ARGUMENTS, *arguments, "--out", str(out)]
+    subprocess.run(command, check=True, env=OFF_CLUSTER, timeout=300)
+    return torch.load(out, weights_only=True)["model"]
+
+
+def disturbed(lab: Lab, victim: str) -> dict[str, Any]:
+    """Final weights after 2 -> 3 ranks, the victim's death, its successor, and 2 ranks again."""
+    lab.size(2)
+    wait_until(lambda: len(lab.member_ids()) == 2 or lab.exits(), lab.story)
+    lab.wait_for_steps(2)
+    lab.size(3)
+    wait_until(lambda: victim in lab.exits(), lab.story)
+    wait_until(lambda: len(lab.member_ids()) == 3 and victim not in lab.member_ids(), lab.story)
+    lab.wait_for_steps(3)
+    lab.size(2)
+    lab.wait_for_size(2)
+    lab.wait_for_the_end()
+    killed = [member_id for member_id, end in lab.exits().items() if end["signal"] == signal.SIGKILL]
+    assert killed == [victim], lab.story()
+    assert all(end["code"] == 0 for member_id, end in lab.exits().items() if member_id != victim), lab.story()
+    assert not lab.journal("lost")
+    assert [record["step"] for record in lab.steps()] == list(range(1, BATCHES + 1))
+    return torch.load(lab.folder / "model/train/model_epoch_final.pth", weights_only=True)
+
+
+def test_it_equals_a_session_to_the_bit(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
+    virtual = ["--virtual-ranks", "4"]
+    expected = alone(tmp_path / "session.pth", "--kind", "session", *virtual)
+    lab = make_lab(
+        "own_loop.py",
+        arguments=[*ARGUMENTS, *virtual, *STEP_SECONDS],
+        environment={"TIDEPOOL_FAULT": "reduce@a.1.2:9:kill"},
+        exactness="bitwise",
+        virtual_ranks=4,
+    )
+    assert different(disturbed(lab, "a.1.2"), expected) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "death"),
+    [
+        (["--accumulate", "5", "--by-range"], "reduce@a.0.1:15"),
+        # Five batches in an epoch: a group of four goes on in the next one.
+        (["--accumulate", "4"], "step-result@a.1.2:9"),
+        (["--two"], "reduce@a.1.2:12"),
+        (["--closure", "--by-range"], "step-result@a.0.1:9"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else value,
+)
+def test_deaths_and_resizes_cost_nothing(
+    make_lab: Callable[..., Lab], tmp_path: Path, arguments: list[str], death: str
+) -> None:
+    expected = alone(tmp_path / "alone.pth", *arguments)
+    environment = {"TIDEPOOL_FAULT": f"{death}:kill"}
+    lab = make_lab("own_loop.py", arguments=[*ARGUMENTS, *arguments, *STEP_SECONDS], environment=environment)
+    final = disturbed(lab, death.split("@")[1].split(":")[0])
+    first = "0." if "--two" in arguments else ""
+    for name, tensor in expected.items():
+        assert torch.allclose(final[first + name], tensor, atol=1e-5), name
+
+
+def test_a_halt_in_an_accumulation_loses_nothing(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
+    arguments = ["--accumulate", "4", "--by-range"]
+    expected = alone(tmp_path / "alone.pth", *arguments)
+    first = make_lab("own_loop.py", arguments=[*ARGUMENTS, *arguments, *STEP_SECONDS], min_slots=2)
+    first.size(2)
+    first.wait_for_size(2)
+    first.wait_for_steps(6)
+    first.halt()
+    wait_until(lambda: first.journal("halted") and len(first.exits()) == len(first.started()), first.story)
+    step = first.journal("halted")[-1]["step"]
+    checkpoint = str(first.folder / first.journal("checkpoint")[-1]["path"])
+    second = make_lab("own_loop.py", arguments=[*ARGUMENTS, *arguments], checkpoints=[checkpoint])
+    second.size(2)
+    second.wait_for_the_end()
+    assert [record["step"] for record in second.steps()] == list(range(step + 1, BATCHES + 1))
+    final = torch.load(second.folder / "model/train/model_epoch_final.pth", weights_only=True)
+    for name, tensor in expected.items():
+        assert torch.allclose(final[name], tensor, atol=1e-5), name
