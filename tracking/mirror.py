@@ -14,7 +14,7 @@ from django.db.models import Max
 
 from jobs.models import AllocationPoint, Job, MetricPoint, SlotClaim
 from jobs.states import JobState
-from tracking.models import TrackedRun
+from tracking.models import TrackedRun, UnsentCall
 from tracking.runs import ensure_run, metric_key
 from tracking.upstream import MlflowServer, Refused
 from workers.models import GpuReading
@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 #: Of a call, by MLflow's limit; of a turn, so that a job with a long history keeps none waiting.
 _BATCH, _BATCHES = 1000, 10
 _RUNS_PER_TURN = 20
+_KEPT_PER_TURN = 200
 _READINGS_EVERY = timedelta(seconds=10)
 #: Reports of a host that was away may come after a job's end.
 _LATE = timedelta(minutes=1)
@@ -84,7 +85,7 @@ class Mirror:
 
     def turn(self, now: datetime) -> bool:
         """Whether there may be more to do at once."""
-        has_more = self._make_runs()
+        has_more = self._make_runs() or self._send_kept()
         has_readings = self._read_at is None or now - self._read_at >= _READINGS_EVERY
         if has_readings:
             self._read_at = now
@@ -112,6 +113,17 @@ class Mirror:
         if not old:
             self._oldest = 0
         return len(new) == _RUNS_PER_TURN or bool(old)
+
+    def _send_kept(self) -> bool:
+        """What scripts logged while MLflow was away."""
+        kept = list(UnsentCall.objects.select_related("job__owner").order_by("pk")[:_KEPT_PER_TURN])
+        for call in kept:
+            try:
+                self._server.post(call.job.owner.get_username(), call.call, call.values)
+            except Refused as error:
+                logger.warning("job=%s what its script logged is refused: %s", call.job_id, error)
+            call.delete()
+        return len(kept) == _KEPT_PER_TURN
 
     def _send(self, run: TrackedRun, now: datetime, *, has_readings: bool) -> bool:
         has_more = self._send_points(run)

@@ -4,7 +4,7 @@ from django.db import models
 
 from jobs.models import Job
 
-__all__ = ["TrackedRun"]
+__all__ = ["TrackedRun", "UnsentCall"]
 
 
 class TrackedRun(models.Model):
@@ -25,3 +25,12 @@ class TrackedRun(models.Model):
 
     class Meta:
         indexes = [models.Index(fields=["is_done"], condition=models.Q(is_done=False), name="runs_to_mirror")]
+
+
+class UnsentCall(models.Model):
+    """What a training's script logged while MLflow was away. The mirror sends it, the oldest first."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="unsent_calls")
+    #: As `tracking.calls.Call`.
+    call = models.CharField(max_length=64)
+    values = models.JSONField()

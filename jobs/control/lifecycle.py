@@ -3,7 +3,7 @@
 A claim is made on a free slot, vacated by a desired state, and released once its process is gone.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -30,6 +30,7 @@ __all__ = [
     "open_claims",
     "preempt",
     "raise_revisions",
+    "register_attempt_start",
     "release_claims",
     "resize",
     "start",
@@ -39,6 +40,13 @@ __all__ = [
 
 #: The longest step, and writing of a checkpoint, that is waited for where nobody else waits for the slots.
 HALT_SECONDS = 60.0
+#: Each is told of an attempt that is about to start, once its folder is there. Apps above this one register theirs.
+_attempt_starts: list[Callable[[Job, int], None]] = []
+
+
+def register_attempt_start(begin: Callable[[Job, int], None]) -> None:
+    """Have `begin(job, attempt)` called as each attempt starts, in its transaction. Call it from `AppConfig.ready`."""
+    _attempt_starts.append(begin)
 
 
 @transaction.atomic
@@ -63,6 +71,8 @@ def start(
     # A plain script that continues by itself goes on behind the curves that it has drawn.
     continues = not job.elastic and resumed is None and not first_start and is_resumable(job)
     job_folder(job).start_attempt(attempt)
+    for begin in _attempt_starts:
+        begin(job, attempt)
     carry_checkpoints(job, attempt)
     transition(
         job,

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
-from tidepool import procfs, stand_ins, wmla
+from tidepool import procfs, stand_ins, tracking, wmla
 from tidepool.endings import ERROR_FILE, FATAL_FILE
 from tidepool.env import RankContext, rank_environment, site_of
 from tidepool.gang import take_place
@@ -124,6 +124,8 @@ def run_rank(start: RankStart, link: socket.socket) -> NoReturn:
             os.environ.update(take_place(start.context, slots_per_gpu=start.slots_per_gpu))
             if wmla.COMPAT in start.context.launch.compat and os.environ.get("RANK", "0") == "0":
                 wmla.link_recorded(start.context)
+            if tracking.URI in os.environ and os.environ.get("RANK", "0") == "0":
+                tracking.log_by_themselves()
         if start.context.launch.engine == "fixed":
             threading.Thread(target=_tell_of_group, args=(link,), name="group-watch", daemon=True).start()
         _links.append(link)
@@ -199,6 +201,7 @@ def _set_environment(start: RankStart) -> None:
     os.environ.update(interface_variables(start.context.address, interfaces()))
     os.environ.update(rank_environment(start.context, start.launch_file))  # the job's own variables win
     os.environ["PYTHONPATH"] = os.pathsep.join([path, *_asked_for(start.context)])
+    os.environ.update(tracking.access_variables(Path(start.context.launch.folder), dict(os.environ)))
     procfs.set_mark(start.mark)
 
 
@@ -281,7 +284,8 @@ def _run_script(context: RankContext) -> int:
         sys.stderr.write(text)
         _record_error(context.log_dir, type(error).__name__, message, text)
         code = 1
-    threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter does before its exit handlers
+    if tracking.flush():
+        threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter does before its exit handlers
     atexit._run_exitfuncs()
     return code
 

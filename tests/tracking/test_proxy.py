@@ -14,6 +14,8 @@ from core.roles import VIEWERS
 from jobs.states import JobState
 from tests.factories import JobFactory, UserFactory, set_job
 from tracking.access import token_of
+from tracking.mirror import Mirror
+from tracking.models import UnsentCall
 from tracking.proxy import TrackingProxy
 from tracking.runs import ensure_run
 from tracking.upstream import MlflowServer
@@ -218,3 +220,20 @@ async def test_the_token_of_a_training_is_none_of_the_api(site, mlflow, alice):
     _, _, headers = await arunning(alice, mlflow)
     answer = await sync_to_async(Client().get)("/api/v1/jobs/", headers=headers)
     assert (answer.status_code, json.loads(answer.content)["code"]) == (401, "authentication_failed")
+
+
+async def test_what_a_script_logs_while_mlflow_is_away_arrives_later(site, mlflow, alice):
+    job, run, headers = await arunning(alice, mlflow)
+    assert (await site.get(f"{API}runs/get", headers=headers, params={"run_id": run.run_id})).status_code == 200
+    mlflow.is_away = True
+    begun = await site.post(f"{API}runs/create", headers=headers, json={"experiment_id": "0"})
+    assert begun.json()["run"]["info"]["run_id"] == run.run_id
+    metric = {"key": "f1", "value": 1.0, "timestamp": 1, "step": 0}
+    logged = {"run_id": run.run_id, "metrics": [metric]}
+    assert (await site.post(f"{API}runs/log-batch", headers=headers, json=logged)).json() == {}
+    stranger = {"run_id": "f" * 32, "metrics": [metric]}
+    assert (await site.post(f"{API}runs/log-batch", headers=headers, json=stranger)).status_code == 503
+    mlflow.is_away = False
+    await sync_to_async(Mirror(MlflowServer(mlflow.transport)).turn)(timezone.now())
+    assert mlflow.run_of(job.pk)["metrics"] == [metric]
+    assert await UnsentCall.objects.acount() == 0

@@ -1,0 +1,136 @@
+"""MLflow in a rank: where it is, what frameworks tell it by themselves, and its end before the rank's.
+
+The control plane leaves `.access/<attempt>.json` beside the attempt's folder where the site has MLflow: variables for
+MLflow's client, one of them a secret that opens this training's run alone. Without it nothing here does anything.
+"""
+
+import atexit
+import gc
+import importlib
+import importlib.util
+import json
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+__all__ = ["FLUSH_SECONDS", "URI", "access_variables", "flush", "log_by_themselves"]
+
+#: That a rank waits at its end for what its script has logged to arrive.
+FLUSH_SECONDS = 20.0
+#: Frameworks that MLflow's autologging knows; their first import turns it on.
+_FRAMEWORKS = frozenset({"lightning", "pytorch_lightning", "sklearn", "transformers", "xgboost"})
+#: A call returns at once, and what came within a second is sent together. A server that is away is asked again for a
+#: while, by the threads that send.
+_CLIENT = {
+    "MLFLOW_ENABLE_ASYNC_LOGGING": "true",
+    "MLFLOW_ASYNC_LOGGING_BUFFERING_SECONDS": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+}
+URI = "MLFLOW_TRACKING_URI"
+
+
+def access_variables(attempt_folder: Path, given: dict[str, str]) -> dict[str, str]:
+    """Variables for MLflow's client; {} where the site has no MLflow, or the job named another one itself.
+
+    given: the environment of the rank so far.
+    """
+    file = attempt_folder.parent / ".access" / f"{attempt_folder.name.removeprefix('attempt-')}.json"
+    if URI in given:
+        return {}
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    return {name: value for name, value in {**_CLIENT, **values}.items() if name not in given}
+
+
+def log_by_themselves() -> None:
+    """Have frameworks log to MLflow once the script imports one of them, if the rank has MLflow's client.
+
+    For one rank of a training: all of them would log the same.
+    """
+    if importlib.util.find_spec("mlflow") is not None:
+        sys.meta_path.insert(0, _FirstImport(_FRAMEWORKS, _autolog))
+
+
+def _autolog() -> None:
+    try:
+        importlib.import_module("mlflow").autolog(log_models=False, silent=True)
+    except Exception as error:  # whatever it is, the training goes on without
+        sys.stderr.write(f"tidepool: frameworks do not log to MLflow by themselves: {error}\n")
+
+
+class _FirstImport(MetaPathFinder):
+    """Calls `then` once, after the first import of one of these packages."""
+
+    def __init__(self, names: frozenset[str], then: Callable[[], None]) -> None:
+        self._names, self._then = names, then
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname not in self._names:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Telling(spec.loader, self._then)
+        return spec
+
+
+class _Telling(Loader):
+    """The loader that it stands in for; then says that the module is there."""
+
+    def __init__(self, loader: Loader, then: Callable[[], None]) -> None:
+        self._loader, self._then = loader, then
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        assert module.__spec__ is not None
+        module.__spec__.loader = module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        self._then()
+
+
+def flush(seconds: float = FLUSH_SECONDS) -> bool:
+    """Wait until what the script has logged has arrived; False: it has not, and MLflow's threads are given up.
+
+    Called before the interpreter ends its threads: after that MLflow's client can send nothing more.
+    """
+    client: Any = sys.modules.get("mlflow")
+    if client is None or not hasattr(client, "flush_async_logging"):
+        return True
+    problems: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            client.flush_async_logging()
+        except Exception as error:  # of a library, at the very end: said below
+            problems.append(error)
+
+    waiting = threading.Thread(target=wait, name="mlflow-flush", daemon=True)
+    waiting.start()
+    waiting.join(seconds)
+    if not waiting.is_alive() and not problems:
+        return True
+    why = f"not within {seconds:g} s" if waiting.is_alive() else str(problems[0])
+    sys.stderr.write(f"tidepool: not all that was logged has arrived at MLflow: {why}\n")
+    _forget_queues()
+    return False
+
+
+def _forget_queues() -> None:
+    """Take back what MLflow's client wants to do at the exit: it would wait without end."""
+    module = sys.modules.get("mlflow.utils.async_logging.async_logging_queue")
+    for queue in gc.get_objects() if module is not None else ():
+        if type(queue) is module.AsyncLoggingQueue:  # type: ignore[union-attr]
+            atexit.unregister(queue._at_exit_callback)

@@ -1,0 +1,56 @@
+"""MLflow in a rank, without MLflow: the first import of a framework, and the end of what was logged."""
+
+import importlib
+import sys
+import threading
+from types import ModuleType
+
+import pytest
+from tidepool import tracking
+from tidepool.tracking import _FirstImport, flush
+
+
+@pytest.fixture
+def framework(tmp_path, monkeypatch):
+    """A package that can be imported, and was not."""
+    (tmp_path / "frame.py").write_text("made = True\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    yield "frame"
+    sys.modules.pop("frame", None)
+
+
+def test_the_first_import_of_a_framework_is_told_once_it_is_there(framework):
+    told = []
+    sys.meta_path.insert(0, _FirstImport(frozenset({framework}), lambda: told.append(sys.modules[framework].made)))
+    assert told == []
+    module = importlib.import_module(framework)
+    assert told == [True]
+    assert type(module.__spec__.loader).__name__ == "SourceFileLoader"
+    importlib.reload(module)
+    assert told == [True]
+
+
+def test_autologging_that_fails_leaves_the_training_alone(monkeypatch, capsys):
+    client = ModuleType("mlflow")
+
+    def autolog(**options):
+        raise RuntimeError("no such thing")
+
+    client.autolog = autolog
+    monkeypatch.setitem(sys.modules, "mlflow", client)
+    tracking._autolog()
+    assert "no such thing" in capsys.readouterr().err
+
+
+def test_what_was_logged_is_waited_for_and_no_longer_than_the_bound(monkeypatch, capsys):
+    assert flush() is True  # no client was imported
+    client, arrives = ModuleType("mlflow"), threading.Event()
+    client.flush_async_logging = arrives.wait
+    monkeypatch.setitem(sys.modules, "mlflow", client)
+    assert flush(seconds=0.01) is False
+    assert "not within 0.01 s" in capsys.readouterr().err
+    arrives.set()
+    assert flush() is True
+    client.flush_async_logging = lambda: 1 / 0
+    assert flush() is False
