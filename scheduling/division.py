@@ -176,10 +176,14 @@ class _Table:
         """Say which slots each group may have, where it matters to others: as far as possible those that it holds.
 
         First with every job of fixed size where it is, because it would have to stop; only who lacks some then counts
-        on slots of these.
+        on slots of these. What is stopped in any case is held no more, or somebody else would have to leave for it.
         """
         asked = {name: decision.used for name, decision in self._decisions.items()}
-        held = {name: self._index.held_in.get(name, {}) for name in self._pools}
+        stopped = {
+            name: frozenset(pool.held) - self._decisions[name].shares.keys() - self._decisions[name].pinned
+            for name, pool in self._pools.items()
+        }
+        held = {name: self._held_by_others(name, ending) for name, ending in stopped.items()}
         fixed = {name: self._index.classes_of(_staying(decision)) for name, decision in self._decisions.items()}
         taken = sum(fixed.values(), Counter[SlotClass]())
         beside_fixed = flow(
@@ -191,8 +195,7 @@ class _Table:
         without_stops = {name: Counter(beside_fixed.at(name)) + fixed[name] for name in asked}
         found = flow(asked, self._reach(), self._sizes, without_stops)
         for name, pool in self._pools.items():
-            stopped = frozenset(pool.held) - self._decisions[name].shares.keys() - self._decisions[name].pinned
-            within = confined(self._index, pool, found.at(name), stopped)
+            within = confined(self._index, pool, found.at(name), stopped[name])
             before = self._decisions[name]
             if not within.displaced and before.room == self._rooms[name]:
                 # Nobody moves, so nothing changes.
@@ -202,6 +205,14 @@ class _Table:
             self._decisions[name] = replace(
                 decision, above_part=before.above_part, shared_reservation=before.shared_reservation
             )
+
+    def _held_by_others(self, name: str, jobs: frozenset[int]) -> Mapping[SlotClass, int]:
+        """What the group holds of each class beside these jobs of it."""
+        held = self._index.held_in.get(name, {})
+        if not jobs:
+            return held
+        refs = [ref for job in jobs for ref in self._pools[name].held[job]]
+        return Counter(held) - self._index.classes_of(refs)
 
     def _total(self, pool: Pool) -> int:
         return sum(self._sizes.get(offered, 0) for offered in self._index.open_to(pool.group))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from scheduling.plan import Plan, PlanReason
 from scheduling.schedule import schedule
-from scheduling.snapshot import Snapshot
+from scheduling.snapshot import SlotRef, Snapshot
 from tests.scheduling.checks import check_plan
 from tests.scheduling.cluster import group, hold, job, lines, running, slots, text_for
 from tests.scheduling.test_corners import load
@@ -77,3 +77,21 @@ def promised(plan: Plan) -> list[int]:
     """Jobs with a target that nobody's slots are for."""
     figures = {line.job: line.reason.params for line in plan.jobs if "givers" in line.reason.params}
     return [number for number, params in figures.items() if params["missing"] > params["givers_slots"]]
+
+
+def test_where_somebody_is_stopped_nobody_leaves_for_the_slots_of_that_one() -> None:
+    """The quota stops T1. T2, whose minimum was raised above what it holds, could not move: it stays where it is."""
+    groups = (group("priority", name="a", rg="r1", quota=1, borrows=False), group(name="b", rg="r2"))
+    jobs = (
+        running(job(1, 2500, group="a", least=2, most=2)),
+        running(job(2, group="a", least=2, most=2)),
+        job(3, group="b", most=1),
+    )
+    only, shared, other = (hold(slots(1), {"h1:0": 1}), slots(1), slots(1))
+    there = (
+        replace(only[0], resource_groups=("r1",)),
+        replace(shared[0], ref=SlotRef("h2", 0), resource_groups=("r1", "r2"), held_by=2),
+        replace(other[0], ref=SlotRef("h3", 0), resource_groups=("r2",)),
+    )
+    plan = lines(schedule(Snapshot(0.0, groups, there, jobs)))
+    assert [number for number, line in plan.items() if line.preempt] == [1]
