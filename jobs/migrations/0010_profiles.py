@@ -155,7 +155,6 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("batch_size", models.PositiveIntegerField()),
-                ("most_micro_batch", models.PositiveIntegerField(default=0)),
                 ("parameters", models.JSONField(default=dict)),
                 ("largest_ranks", models.PositiveIntegerField(default=1)),
                 ("points", models.PositiveIntegerField(default=0)),

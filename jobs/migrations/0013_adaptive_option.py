@@ -14,9 +14,4 @@ class Migration(migrations.Migration):
             name="adaptive",
             field=models.CharField(choices=[("script", "Script"), ("off", "Off")], default="script", max_length=16),
         ),
-        migrations.AddField(
-            model_name="job",
-            name="placement",
-            field=models.CharField(choices=[("any", "Any"), ("one_host", "One Host")], default="any", max_length=16),
-        ),
     ]

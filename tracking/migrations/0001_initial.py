@@ -8,7 +8,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
-        ("jobs", "0015_size_shows_reason"),
+        ("jobs", "0014_micro_batch_limits"),
     ]
 
     operations = [
