@@ -175,6 +175,7 @@ def training(scene: Scene) -> dict[str, object]:
         "parameters": "",
         "exactness": "sum",
         "adaptive": "script",
+        "placement": "any",
     }
 
 

@@ -22,9 +22,6 @@ def _uses_the_line() -> str:
     return str(TorchDistributor.__module__)
 
 
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
-
-
 def _run(code: str, packages: Path) -> str:
     words = [sys.executable, "-c", _ENVIRONMENT + code, str(_RUNTIME), str(packages)]
     ended = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
@@ -66,7 +63,9 @@ def test_a_script_or_a_function_that_has_the_line_names_it(tmp_path: Path) -> No
     script, call = tmp_path / "train.py", tmp_path / "call.pkl"
     script.write_text("import torch  # no pyspark\n")
     assert not stand_ins.is_named([script, call])
+    cloudpickle.register_pickle_by_value(this := sys.modules[__name__])
     call.write_bytes(cloudpickle.dumps(_uses_the_line))
+    cloudpickle.unregister_pickle_by_value(this)
     assert stand_ins.is_named([script, call])
     script.write_text(_LINE)
     assert stand_ins.is_named([script])

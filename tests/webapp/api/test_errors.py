@@ -286,6 +286,7 @@ def test_every_address_that_takes_a_body_is_in_the_table():
     commands = {address for address in posts if address.count("/") > 4}
     assert posts - commands == set(WRITES)
     assert {address.split("/")[-2] for address in commands} == {
+        "adaptdl",
         "bulk",
         "cancel",
         "suspend",
