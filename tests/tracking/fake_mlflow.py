@@ -1,5 +1,7 @@
-"""What the mirror and the proxy need of MLflow's server, by the shapes of its REST (seen of MLflow 3.17.2). No test here
-starts the real one: its installation takes longer than the tests may."""
+"""What the mirror and the proxy need of MLflow's server, by the shapes of its REST as MLflow 3.17.2 has them.
+
+No test here starts the real one: its installation takes longer than the tests may.
+"""
 
 import json
 from typing import Any
