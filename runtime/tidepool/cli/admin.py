@@ -1,10 +1,11 @@
 """admin: hosts, groups, users. The site refuses what a role or a token's scope does not allow."""
 
+from operator import itemgetter
 from typing import Any
 
 import click
 
-from tidepool.cli.context import Context, columns, json_option, listing_options, show_json
+from tidepool.cli.context import Context, json_option, listing_options, show_json, show_rows
 
 __all__ = ["admin"]
 
@@ -26,11 +27,12 @@ def admin() -> None:
 @click.pass_obj
 def hosts(context: Context, as_json: bool, quiet: bool) -> None:
     """List the hosts."""
-    rows = context.client.hosts()
-    if not _is_told(rows, as_json, quiet, "name"):
-        columns(("NAME", "STATE", "GPUS", "CPUS", "ADDRESS", "LAST REPORT"),
-                [(row["name"], row["state"], len(row["slots"]), row["ncpus"], row["address"], row["last_report_at"])
-                 for row in rows], right=(2, 3))  # fmt: skip
+    heads = ("NAME", "STATE", "GPUS", "CPUS", "ADDRESS", "LAST REPORT")
+    show_rows(context.client.hosts(), as_json, quiet, itemgetter("name"), heads, _host, right=(2, 3))
+
+
+def _host(row: dict[str, Any]) -> tuple[Any, ...]:
+    return row["name"], row["state"], len(row["slots"]), row["ncpus"], row["address"], row["last_report_at"]
 
 
 def _host_command(name: str, help: str) -> None:
@@ -52,10 +54,13 @@ _host_command("resume", "Take a draining host back into service.")
 def groups(context: Context, as_json: bool, quiet: bool) -> None:
     """List the instance groups."""
     rows = list(context.client.connection.rows("instance-groups/"))
-    if not _is_told(rows, as_json, quiet, "name"):
-        columns(("NAME", "STATE", "POLICY", "QUOTA", "PRIORITY", "MEMBERS"),
-                [(row["name"], row["state"], row["policy"], row["quota"], row["default_priority"],
-                  ", ".join(row["members"]) or "everybody") for row in rows], right=(3, 4))  # fmt: skip
+    heads = ("NAME", "STATE", "POLICY", "QUOTA", "PRIORITY", "MEMBERS")
+    show_rows(rows, as_json, quiet, itemgetter("name"), heads, _group, right=(3, 4))
+
+
+def _group(row: dict[str, Any]) -> tuple[Any, ...]:
+    terms = itemgetter("name", "state", "policy", "quota", "default_priority")(row)
+    return *terms, ", ".join(row["members"]) or "everybody"
 
 
 @admin.command()
@@ -75,10 +80,9 @@ def group(context: Context, group: str, state: str, as_json: bool) -> None:
 def users(context: Context, search: str | None, as_json: bool, quiet: bool) -> None:
     """List the users."""
     rows = list(context.client.connection.rows("users/", search=search))
-    if not _is_told(rows, as_json, quiet, "username"):
-        columns(("NAME", "ROLE", "STATE", "TOKENS", "LAST LOG-IN"),
-                [(row["username"], row["role"], row["state"], row["tokens"], row["last_login"]) for row in rows],
-                right=(3,))  # fmt: skip
+    name = itemgetter("username")
+    cells = itemgetter("username", "role", "state", "tokens", "last_login")
+    show_rows(rows, as_json, quiet, name, ("NAME", "ROLE", "STATE", "TOKENS", "LAST LOG-IN"), cells, right=(3,))
 
 
 @admin.command()
@@ -109,17 +113,8 @@ def deactivate(context: Context, username: str, yes: bool, as_json: bool) -> Non
 
 
 def _tell(row: dict[str, Any], as_json: bool, name: str) -> None:
-    """What became of it."""
+    """Print the row's name and new state."""
     if as_json:
         show_json(row)
     else:
         click.echo(f"{row[name]}  {row['state']}")
-
-
-def _is_told(rows: list[dict[str, Any]], as_json: bool, quiet: bool, name: str) -> bool:
-    if as_json:
-        show_json(rows)
-    elif quiet:
-        for row in rows:
-            click.echo(row[name])
-    return as_json or quiet

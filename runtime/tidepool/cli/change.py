@@ -6,7 +6,6 @@ from functools import partial
 import click
 
 from tidepool.cli.context import Context, Exit, code_of, job_argument, json_option, show_json, state_colour
-from tidepool.cli.texts import as_json as job_as_json
 from tidepool.client.errors import TidepoolError
 from tidepool.client.rows import JobInfo
 from tidepool.client.training import Job
@@ -102,7 +101,7 @@ def scale(
         training.resize(max_slots=max_slots, min_slots=min_slots)
     info = training.info
     if as_json:
-        show_json(job_as_json(info))
+        show_json(info)
         return
     if max_seconds is not None:
         limit = f"{max_seconds} s" if max_seconds else "as long as it takes"
@@ -125,7 +124,7 @@ def undo(context: Context, job: int, event: int | None, as_json: bool) -> None:
     """
     info = context.client.job(job).undo(event)
     if as_json:
-        show_json(job_as_json(info))
+        show_json(info)
     else:
         limits = f"{info.min_slots} to {info.max_slots} GPUs"
         click.echo(f"Training {job} has priority {info.priority} and {limits} again.", err=True)
@@ -145,7 +144,7 @@ def clone(context: Context, job: int, key: str | None, as_json: bool, quiet: boo
     """
     copy = context.client.job(job).clone(key=key)
     if as_json:
-        show_json(job_as_json(copy.info))
+        show_json(copy.info)
     elif quiet:
         click.echo(copy.id)
     else:
@@ -175,5 +174,5 @@ def _each(
             if not as_json:
                 click.echo(f"{number}  {state_colour(info.state)}  {info.reason.text}")
     if as_json:
-        show_json([job_as_json(info) for info in changed])
+        show_json(changed)
     return code

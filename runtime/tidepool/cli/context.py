@@ -1,8 +1,10 @@
-"""What every command has: the client of the login, and how results are shown."""
+"""Parts of every command: the client of the login, common options, and output."""
 
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from datetime import datetime
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,6 +25,7 @@ __all__ = [
     "json_option",
     "listing_options",
     "show_json",
+    "show_rows",
     "state_colour",
 ]
 
@@ -46,7 +49,7 @@ class Exit(IntEnum):
 
 
 def code_of(error: Exception) -> Exit | None:
-    """The exit code of an error of the client's; None: it is a mistake of ours."""
+    """Return the exit code for an error of the client; None: it is a mistake of ours."""
     from tidepool.client import errors
 
     codes: dict[type[Exception], Exit] = {
@@ -63,7 +66,7 @@ def code_of(error: Exception) -> Exit | None:
 
 
 class Context:
-    """Of one call of the program."""
+    """State of one call of the program."""
 
     def __init__(self, profile: str | None) -> None:
         self.profile = profile
@@ -71,7 +74,7 @@ class Context:
 
     @property
     def client(self) -> "Client":
-        """Made when it is asked for: help and completion need none."""
+        """The client of the login, created on first use: help and completion need none."""
         if self._client is None:
             from tidepool.client.api import Client
 
@@ -84,7 +87,7 @@ def json_option(command: Command) -> Command:
 
 
 def listing_options(command: Command) -> Command:
-    """`--json` and `-q` of what prints rows."""
+    """Add `--json` and `-q` to a command that prints rows."""
     command = click.option("-q", "--quiet", is_flag=True, help="Numbers or names alone.")(command)
     return json_option(command)
 
@@ -99,7 +102,30 @@ def job_argument(command: Command, *, many: bool = False) -> Command:
 
 
 def show_json(value: Any) -> None:
-    click.echo(json.dumps(value, default=str, indent=2, ensure_ascii=False))
+    """Print JSON, as REST gives it: dataclasses as objects, moments in ISO 8601."""
+    click.echo(json.dumps(value, default=_plain, indent=2, ensure_ascii=False))
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def show_rows(
+    rows: Sequence[Any], as_json: bool, quiet: bool, key: Callable[[Any], object], heads: Sequence[str],
+    cells: Callable[[Any], Sequence[Any]], *, right: Iterable[int] = (), none: str = "There are none.",
+) -> None:  # fmt: skip
+    """Print a listing as its options say: JSON, keys alone, or columns; `none` where there is nothing."""
+    if as_json:
+        show_json(rows)
+    elif quiet:
+        for row in rows:
+            click.echo(key(row))
+    elif rows:
+        columns(heads, [cells(row) for row in rows], right=right)
+    else:
+        click.echo(none, err=True)
 
 
 def state_colour(state: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from tidepool.cli.completion import names_of
-from tidepool.cli.context import Context, columns, facts, json_option, listing_options, show_json
+from tidepool.cli.context import Context, facts, json_option, listing_options, show_json, show_rows
 from tidepool.cli.progress import bar
 from tidepool.cli.texts import size
 from tidepool.client.rows import Dataset, Model
@@ -31,12 +31,15 @@ def datasets() -> None:
 @click.pass_obj
 def list_datasets(context: Context, as_json: bool, quiet: bool) -> None:
     """List all datasets."""
-    rows = context.client.datasets()
-    if _is_told(rows, as_json, quiet):
-        return
-    columns(("NAME", "KIND", "OWNER", "VERSION", "STATE", "FILES", "SIZE"),
-            [(row.name, row.kind, row.owner, row.latest["number"], row.latest["state"], row.latest["file_count"],
-              size(row.latest["size_bytes"] or 0)) for row in rows], right=(3, 5, 6))  # fmt: skip
+    show_rows(context.client.datasets(), as_json, quiet, _name,
+              ("NAME", "KIND", "OWNER", "VERSION", "STATE", "FILES", "SIZE"), _dataset_cells,
+              right=(3, 5, 6))  # fmt: skip
+
+
+def _dataset_cells(row: Dataset) -> tuple[Any, ...]:
+    latest = row.latest
+    counts = latest["number"], latest["state"], latest["file_count"], size(latest["size_bytes"] or 0)
+    return row.name, row.kind, row.owner, *counts
 
 
 @datasets.command("show")
@@ -66,7 +69,7 @@ def add_dataset(
             name, path, server_path=server_path, kind=kind, description=description, progress=progress
         )
     if as_json:
-        show_json(_values(row))
+        show_json(row)
     else:
         click.echo(f"Dataset {row.name}, version {row.latest['number']}: {row.latest['state']}", err=True)
 
@@ -101,12 +104,12 @@ def models() -> None:
 @click.pass_obj
 def list_models(context: Context, as_json: bool, quiet: bool) -> None:
     """List all models."""
-    rows = context.client.models()
-    if _is_told(rows, as_json, quiet):
-        return
-    columns(("NAME", "OWNER", "VERSION", "ENGINE", "ENTRY POINT", "DATASET"),
-            [(row.name, row.owner, row.latest["number"], row.latest["engine"], row.latest["entry_point"],
-              row.latest["dataset"]) for row in rows], right=(2,))  # fmt: skip
+    show_rows(context.client.models(), as_json, quiet, _name,
+              ("NAME", "OWNER", "VERSION", "ENGINE", "ENTRY POINT", "DATASET"), _model_cells, right=(2,))  # fmt: skip
+
+
+def _model_cells(row: Model) -> tuple[Any, ...]:
+    return row.name, row.owner, *(row.latest[name] for name in ("number", "engine", "entry_point", "dataset"))
 
 
 @models.command("show")
@@ -136,7 +139,7 @@ def add_model(
     given = {"engine": engine, "entry_point": entry_point, "dataset": dataset, "description": description}
     row = context.client.add_model(name, path, **{name: value for name, value in given.items() if value})
     if as_json:
-        show_json(_values(row))
+        show_json(row)
     else:
         click.echo(f"Model {row.name}, version {row.latest['number']}, {row.latest['engine']}", err=True)
 
@@ -155,26 +158,14 @@ def delete_model(context: Context, name: str, yes: bool, as_json: bool) -> None:
         show_json({"name": name, "deleted": True})
 
 
-def _is_told(rows: list[Dataset] | list[Model], as_json: bool, quiet: bool) -> bool:
-    """Whether it is printed for programs, or there is nothing."""
-    if as_json:
-        show_json([_values(row) for row in rows])
-    elif quiet:
-        for row in rows:
-            click.echo(row.name)
-    elif not rows:
-        click.echo("There are none.", err=True)
-    return as_json or quiet or not rows
+def _name(row: Dataset | Model) -> str:
+    return row.name
 
 
 def _show(row: Dataset | Model, as_json: bool) -> None:
-    values = _values(row)
     if as_json:
-        show_json(values)
+        show_json(row)
         return
+    values = {**asdict(row), "created_at": row.created_at.isoformat()}
     latest = values.pop("latest")
     facts({**values, **{f"  {name}": value for name, value in latest.items() if not isinstance(value, dict | list)}})
-
-
-def _values(row: Dataset | Model) -> dict[str, Any]:
-    return {**asdict(row), "created_at": row.created_at.isoformat()}

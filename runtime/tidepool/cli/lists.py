@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from tidepool.cli.context import Context, columns, json_option, listing_options, show_json, state_colour
-from tidepool.cli.texts import ago, as_json, expected, share, size
+from tidepool.cli.context import Context, columns, json_option, listing_options, show_json, show_rows, state_colour
+from tidepool.cli.texts import ago, expected, share, size
 from tidepool.client.errors import NotFound
 from tidepool.client.rows import JobInfo
 
@@ -37,18 +37,12 @@ def ps(
     """
     wanted = state.upper() if state else None if everything or search else "active"
     rows = [job.info for job in context.client.jobs(state=wanted, owner=owner, search=search, most=most)]
-    if as_json:
-        show_json([_json(row) for row in rows])
-    elif quiet:
-        for row in rows:
-            click.echo(row.id)
-    elif rows:
-        columns(_HEADS, [_line(row) for row in rows], right=(0, 4, 5, 6, 7))
-    else:
-        click.echo("There are none. `tidepool ps -a` lists what is over, `tidepool run train.py` begins one.", err=True)
+    none = "There are none. `tidepool ps -a` lists what is over, `tidepool run train.py` begins one."
+    show_rows(rows, as_json, quiet, _number, _HEADS, _line, right=(0, 4, 5, 6, 7), none=none)
 
 
-_json = as_json
+def _number(row: JobInfo) -> int:
+    return row.id
 
 
 def _line(row: JobInfo) -> tuple[Any, ...]:
@@ -70,23 +64,18 @@ def queue(context: Context, as_json: bool, quiet: bool) -> None:
     tidepool queue
     tidepool why $(tidepool queue -q | head -1)
     """
+    heads = ("PLACE", "ID", "NAME", "OWNER", "GROUP", "WANTS", "PRIORITY", "STARTS", "WHY")
     rows = context.client.queue()
-    if as_json:
-        show_json([_json(row) for row in rows])
-    elif quiet:
-        for row in rows:
-            click.echo(row.id)
-    elif rows:
-        heads = ("PLACE", "ID", "NAME", "OWNER", "GROUP", "WANTS", "PRIORITY", "STARTS", "WHY")
-        lines = [
-            (row.queue_position, row.id, row.name, row.owner, row.instance_group,
-             f"{row.min_slots} to {row.max_slots}" if row.min_slots != row.max_slots else row.max_slots,
-             row.priority, expected(row.expected_start), row.reason.text)
-            for row in rows
-        ]  # fmt: skip
-        columns(heads, lines, right=(0, 1, 6))
-    else:
-        click.echo("Nothing waits.", err=True)
+    show_rows(rows, as_json, quiet, _number, heads, _waiting, right=(0, 1, 6), none="Nothing waits.")
+
+
+def _waiting(row: JobInfo) -> tuple[Any, ...]:
+    wants = f"{row.min_slots} to {row.max_slots}" if row.min_slots != row.max_slots else row.max_slots
+    starts = expected(row.expected_start)
+    return (
+        row.queue_position, row.id, row.name, row.owner, row.instance_group, wants, row.priority, starts,
+        row.reason.text,
+    )  # fmt: skip
 
 
 @click.command()

@@ -1,13 +1,14 @@
 """results and checkpoints."""
 
-from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
-from tidepool.cli.context import Context, columns, job_argument, json_option, listing_options, show_json
+from tidepool.cli.context import Context, job_argument, json_option, listing_options, show_json, show_rows
 from tidepool.cli.progress import bar
 from tidepool.cli.texts import size
+from tidepool.client.rows import Checkpoint
 
 __all__ = ["checkpoints", "results"]
 
@@ -29,17 +30,9 @@ def results() -> None:
 @click.pass_obj
 def ls(context: Context, job: int, as_json: bool, quiet: bool) -> None:
     """List the files that a training has written."""
-    files = context.client.job(job).files()
-    if as_json:
-        show_json([{**asdict(file), "modified_at": file.modified_at.isoformat()} for file in files])
-    elif quiet:
-        for file in files:
-            click.echo(file.path)
-    elif files:
-        columns(("SIZE", "ATTEMPT", "PATH"), [(size(file.size_bytes), file.attempt, file.path) for file in files],
-                right=(0, 1))  # fmt: skip
-    else:
-        click.echo("It has written none yet.", err=True)
+    show_rows(context.client.job(job).files(), as_json, quiet, lambda file: file.path, ("SIZE", "ATTEMPT", "PATH"),
+              lambda file: (size(file.size_bytes), file.attempt, file.path), right=(0, 1),
+              none="It has written none yet.")  # fmt: skip
 
 
 @results.command()
@@ -75,15 +68,11 @@ def checkpoints(context: Context, job: int, as_json: bool, quiet: bool) -> None:
     tidepool submit --model digits-cnn --dataset digits --option checkpoint=$(tidepool checkpoints -q 412 | head -1)
     """
     points = context.client.job(job).checkpoints()
-    if as_json:
-        show_json([{**asdict(point), "created_at": point.created_at.isoformat()} for point in points])
-    elif quiet:
-        for point in points:
-            click.echo(point.id)
-    elif points:
-        columns(("ID", "ATTEMPT", "STEP", "EPOCH", "SIZE", "AT", "PROBLEM"),
-                [(point.id, point.attempt, point.step, point.epoch, size(point.size_bytes),
-                  f"{point.created_at:%Y-%m-%d %H:%M:%S}", point.problem) for point in points],
-                right=(0, 1, 2, 3, 4))  # fmt: skip
-    else:
-        click.echo("It has none yet.", err=True)
+    heads = ("ID", "ATTEMPT", "STEP", "EPOCH", "SIZE", "AT", "PROBLEM")
+    show_rows(points, as_json, quiet, lambda point: point.id, heads, _point, right=(0, 1, 2, 3, 4),
+              none="It has none yet.")  # fmt: skip
+
+
+def _point(point: Checkpoint) -> tuple[Any, ...]:
+    place = point.id, point.attempt, point.step, point.epoch
+    return *place, size(point.size_bytes), f"{point.created_at:%Y-%m-%d %H:%M:%S}", point.problem

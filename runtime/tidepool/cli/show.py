@@ -2,14 +2,12 @@
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import asdict
 
 import click
 
 from tidepool.cli.context import Context, columns, facts, job_argument, json_option, show_json, state_colour
 from tidepool.cli.follow import follow
 from tidepool.cli.texts import ago, duration, expected, share
-from tidepool.cli.texts import as_json as job_as_json
 from tidepool.client.errors import NotFound
 from tidepool.client.rows import Remedy
 
@@ -30,7 +28,7 @@ def describe(context: Context, job: int, as_json: bool) -> None:
     handle = context.client.job(job)
     info = handle.refresh()
     if as_json:
-        show_json(job_as_json(info))
+        show_json(info)
         return
     facts({
         "training": f"{info.id}  {info.name}",
@@ -69,7 +67,7 @@ def why(context: Context, job: int, as_json: bool) -> None:
     """
     found = context.client.job(job).why()
     if as_json:
-        show_json(asdict(found))
+        show_json(found)
         return
     click.echo(found.text)
     if found.terms:
@@ -82,7 +80,7 @@ def why(context: Context, job: int, as_json: bool) -> None:
 
 
 def _command(job: int, remedy: Remedy) -> str:
-    """What to type for it."""
+    """Return the command that carries the remedy out."""
     options = {"min_slots": "--min", "max_slots": "--max"}
     if remedy.kind in options:
         return f"tidepool scale {job} {options[remedy.kind]} {remedy.value}"
@@ -135,7 +133,7 @@ def events(context: Context, job: int, as_json: bool) -> None:
     """
     found = context.client.job(job).events()
     if as_json:
-        show_json([{**asdict(event), "at": event.at.isoformat()} for event in found])
+        show_json(found)
         return
     rows = [(f"{event.at:%Y-%m-%d %H:%M:%S}", event.new, event.actor, event.reason.text) for event in found]
     columns(("AT", "STATE", "WHO", "WHAT"), rows)
@@ -159,7 +157,7 @@ def metrics(context: Context, job: int, names: tuple[str, ...], every: int | Non
     if names and not points:
         raise NotFound(f"Training {job} has no {', '.join(names)}: `tidepool metrics {job}` lists what it has.")
     if as_json:
-        show_json([{**asdict(point), "at": point.at.isoformat()} for point in points])
+        show_json(points)
     elif as_csv:
         click.echo("name,step,epoch,value,at")
         for point in points:

@@ -11,7 +11,6 @@ import click
 from tidepool.cli.completion import names_of
 from tidepool.cli.context import Context, Exit, facts, json_option, show_json
 from tidepool.cli.follow import follow
-from tidepool.cli.texts import as_json as job_as_json
 from tidepool.cli.texts import size
 from tidepool.client.api import Client, Submission
 from tidepool.client.errors import InvalidRequest
@@ -98,7 +97,7 @@ def _submit(client: Client, given: dict[str, Any], *, wait: bool = False, then_f
             return _preview(client, planned, as_json)
         job = client.send(planned, key=key)
     if as_json and not wait:
-        show_json(job_as_json(job.info))
+        show_json(job.info)
     elif is_quiet:
         click.echo(job.id)
     elif not as_json:
@@ -109,7 +108,7 @@ def _submit(client: Client, given: dict[str, Any], *, wait: bool = False, then_f
         return Exit.DONE
     info = job.wait(check=False)
     if as_json:
-        show_json(job_as_json(info))
+        show_json(info)
     return Exit.DONE if info.state == "SUCCEEDED" else Exit.JOB_FAILED
 
 

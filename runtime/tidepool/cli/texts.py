@@ -1,12 +1,9 @@
-"""Numbers and moments in words, and what a job is as JSON."""
+"""Numbers and moments in words."""
 
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from tidepool.client.rows import JobInfo
-
-__all__ = ["ago", "as_json", "duration", "expected", "share", "size"]
+__all__ = ["ago", "duration", "expected", "share", "size"]
 
 
 def size(count: float) -> str:
@@ -45,9 +42,3 @@ def expected(start: Any, now: datetime | None = None) -> str:
 
     earliest, latest = until(start["earliest"]), start["latest"]
     return f"in {earliest}" if latest is None or until(latest) == earliest else f"in {earliest} to {until(latest)}"
-
-
-def as_json(info: JobInfo) -> dict[str, Any]:
-    """As REST gives it, less what the client does not read."""
-    values = asdict(info)
-    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()}
