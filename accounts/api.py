@@ -101,7 +101,7 @@ class OnlyToken(serializers.Serializer[Any]):
 
 
 class Me(GenericAPIView[User]):
-    """Who is asking."""
+    """The account that sends the request."""
 
     serializer_class = MeOutput
 
@@ -328,7 +328,7 @@ class UserTokens(UserView):
 
     @extend_schema(responses=TokenOutput(many=True))
     def get(self, request: Request, reference: str) -> Response:
-        """Of any user; never the tokens themselves."""
+        """List the tokens of any user; never the tokens themselves."""
         rows: Any = self.paginate_queryset(ApiToken.objects.filter(user=self.user()))  # type: ignore[arg-type]
         return self.get_paginated_response(TokenOutput(rows, many=True).data)
 

@@ -59,7 +59,7 @@ class LimitedBodies:
         await _refuse(send, known=body.known)
 
     async def _ask(self, scope: Scope, body: "_Body", send: Send) -> bool:
-        """Whether the application answered. Django does not where the body ends before its end."""
+        """Return whether the application answered. Django does not where the body ends before its end."""
         answered = False
 
         async def tell(message: Message) -> None:
@@ -81,7 +81,7 @@ class _Body:
         self.cut_off = False
 
     async def fits(self, count: int) -> bool:
-        """Whether whoever sends it may send so many bytes."""
+        """Return whether whoever sends it may send so many bytes."""
         self.known = self.known or (count > STRANGERS_BYTES and await _is_known(self._scope))
         return count <= (largest_body() if self.known else STRANGERS_BYTES)
 
@@ -100,7 +100,7 @@ def announced_bytes(scope: Scope) -> int:
 
 
 def _charset(scope: Scope) -> str:
-    """As Django will read it, of one header or of several."""
+    """Return the charset as Django reads it, from one header or several."""
     kinds = b",".join(value for name, value in scope["headers"] if name == b"content-type")
     try:
         return parse_header_parameters(kinds.decode("latin-1"))[1].get("charset", "utf-8").lower()

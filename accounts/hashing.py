@@ -66,7 +66,7 @@ class Turns:
                 self._owed_until.popitem(last=False)
 
     def forget(self) -> None:
-        """Who failed, as a start of the process does."""
+        """Forget all failures, as a start of the process does."""
         with self._lock:
             self._owed_until.clear()
 

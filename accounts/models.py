@@ -50,7 +50,7 @@ class DeviceGrant(models.Model):
 
 
 class OneTimeLink(models.Model):
-    """By it a user sets a password without knowing an old one: after an invitation, or a reset. Used once."""
+    """A link that lets a user set a password without the old one, after an invitation or a reset. Used once."""
 
     user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="one_time_link")
     #: sha256 of the secret in its address, which is shown once.

@@ -40,7 +40,7 @@ class UserRow:
 
 
 def users(search: str = "") -> QuerySet[User]:
-    """By name, with all that a list shows."""
+    """List users by name, with everything that a list shows."""
     is_viewer = User.groups.through.objects.filter(user_id=OuterRef("pk"), group__name=VIEWERS)
     rows = User.objects.annotate(is_viewer=Exists(is_viewer), token_count=Count("api_tokens"))
     if search:
@@ -53,7 +53,7 @@ def users(search: str = "") -> QuerySet[User]:
 
 
 def find_user(reference: int | str) -> User:
-    """By name or, where no name fits, by id."""
+    """Find a user by name or, where no name fits, by id."""
     user = by_reference(users(), reference, name="username")
     if user is None:
         raise NotFound("There is no such user: look them up in the list.")
@@ -61,7 +61,7 @@ def find_user(reference: int | str) -> User:
 
 
 def user_row(user: User) -> UserRow:
-    """Of a row of `users`."""
+    """Build the row of a user from `users`."""
     link = getattr(user, "one_time_link", None)
     expires_at = link.expires_at if link is not None and link.expires_at > timezone.now() else None
     role = Role.VIEWER if user.is_viewer else Role.DATA_SCIENTIST  # type: ignore[attr-defined]  # see `users`

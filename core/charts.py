@@ -175,7 +175,7 @@ def fill_pattern(look: JobLook) -> dict[str, Any]:
 
 
 def _changing_trace(held: Sequence[Step]) -> go.Scatter:
-    """What is held and does not train; the browser draws it above the bands, as high as `held` says."""
+    """Trace of GPUs that are held and do not train; drawn above the bands, up to the height that `held` gives."""
     return go.Scatter(
         x=[iso(step.at) for step in held],
         y=[step.slots for step in held],

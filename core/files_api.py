@@ -41,7 +41,7 @@ class FoldersOutput(serializers.Serializer[Listing]):
 
 
 class Folders(GenericAPIView[Any]):
-    """What is in a folder below the allowed roots, folders first."""
+    """Contents of a folder below the allowed roots, folders first."""
 
     serializer_class = FoldersOutput
 

@@ -73,7 +73,7 @@ class ListFilter(FilterSet):  # type: ignore[misc]
 
     @property
     def values(self) -> dict[str, Any]:
-        """By parameter: what was given as it was understood; None or "" where nothing was."""
+        """Return the parsed value of each parameter; None or "" for those not given."""
         found: dict[str, Any] = self.form.cleaned_data
         return found
 
@@ -83,6 +83,6 @@ class ListFilter(FilterSet):  # type: ignore[misc]
         return urlencode(self.given)
 
     def of(self, rows: QuerySet[Row]) -> QuerySet[Row]:
-        """Those of the rows that fit."""
+        """Return the rows that fit."""
         fitting: QuerySet[Row] = self.filter_queryset(rows)
         return fitting

@@ -48,7 +48,7 @@ class Entry:
 
     @property
     def key(self) -> str:
-        """By which entries are ordered: folders first, then by name."""
+        """Sort key of entries: folders first, then by name."""
         return f"{'0' if self.is_folder else '1'}{self.name}"
 
 
@@ -77,7 +77,7 @@ def resolve_under(text: str, roots: Sequence[Path], *, field: str = "path") -> P
 
 
 def is_own(text: str, roots: Sequence[Path]) -> bool:
-    """Whether the path leads into the folders that Tidepool keeps for itself below the first root."""
+    """Return whether the path leads into the folders that Tidepool keeps for itself below the first root."""
     try:
         path = Path(os.path.realpath(roots[0] / text))
     except (OSError, ValueError):
@@ -174,7 +174,7 @@ def _named(roots: Sequence[Path]) -> str:
 
 
 def _look_up(text: str, roots: Sequence[Path], *, below: bool) -> tuple[bool, Path | None]:
-    """Whether it is an allowed place, and its real path if something is there.
+    """Return whether the place is allowed, and its real path if something is there.
 
     below: not a root itself.
     """

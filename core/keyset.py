@@ -22,7 +22,7 @@ Row = TypeVar("Row", bound=Model)
 
 @dataclass(frozen=True)
 class Order:
-    """By a column without nulls, then by id in the same direction. An index begins with both."""
+    """Order by a column without nulls, then by id in the same direction. An index begins with both."""
 
     column: str
     descending: bool = False

@@ -1,4 +1,4 @@
-"""Whose page sends a request: a browser says so in `Origin`, and sends the cookies along, whosever page it is."""
+"""Origin of requests: browsers state it in `Origin`, and send cookies along whichever page asks."""
 
 from django.conf import settings
 from django.http.request import split_domain_port, validate_host
@@ -7,7 +7,7 @@ __all__ = ["is_own_origin"]
 
 
 def is_own_origin(origin: str, host: str, *, is_tls: bool) -> bool:
-    """Whether the origin is exactly this site's: scheme, host and port, or one of TIDEPOOL_ORIGINS.
+    """Return whether the origin is exactly this site's: scheme, host and port, or one of TIDEPOOL_ORIGINS.
 
     Another port of the same host is another site here, though browsers send the same cookies to both.
     """

@@ -70,7 +70,7 @@ class Filters(DjangoFilterBackend):  # type: ignore[misc]  # django-filter has n
 
 
 class Pages(BasePagination):
-    """By key, not by offset: a page costs the same at any depth, and new rows shift nothing."""
+    """Pagination by key, not by offset: a page costs the same at any depth, and new rows shift nothing."""
 
     page_size = 100
     max_page_size = 1000

@@ -46,7 +46,7 @@ class Described(AutoSchema):
 
     @property
     def _in_text(self) -> bool:
-        """Whether the view says in a line of text what it refuses."""
+        """Return whether the view says in a line of text what it refuses."""
         return bool(getattr(self.view, "refuses_in_text", False))
 
     def _refusals(self) -> set[int]:

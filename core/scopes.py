@@ -50,7 +50,7 @@ def job_of(scope: str) -> int | None:
 
 
 def admits(scope: str, method: str, name: str, values: Mapping[str, Any]) -> bool:
-    """Whether a token of this scope opens the address `name` with these `values` in it."""
+    """Return whether a token of this scope opens the address `name` with these `values` in it."""
     is_read = method in SAFE_METHODS
     if scope == FULL or (method, name) in _ITS_OWN:
         return True

@@ -124,7 +124,7 @@ def _storable(name: str) -> str:
 
 
 def _size_of(files: list[_File]) -> int:
-    """As `zipfile` writes it to what cannot seek: 64-bit sizes behind each file, in the directory where needed."""
+    """Size as `zipfile` writes to unseekable files: 64-bit sizes behind each file, in the directory where needed."""
     limit = zipfile.ZIP64_LIMIT
     offset = directory = 0
     for file in files:

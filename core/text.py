@@ -49,7 +49,7 @@ def whole(text: str, most: int = 2**63 - 1) -> int | None:
 
 
 def is_storable(text: str) -> bool:
-    """Whether a row can have this text."""
+    """Return whether a row can have this text."""
     return not _UNSTORABLE.search(text)
 
 

@@ -189,7 +189,7 @@ def delete_version(user: User, version: DatasetVersion) -> None:
 
 @transaction.atomic
 def check_again(user: User, version: DatasetVersion) -> None:
-    """Of a version that was refused, after its files were corrected. One that is READY stays what it was."""
+    """Check a refused version again, after its files were corrected. One that is READY stays what it was."""
     require_owner(user, version.dataset)
     invalid, waiting = DatasetVersion.State.INVALID, DatasetVersion.State.WAITING
     if not DatasetVersion.objects.filter(pk=version.pk, state=invalid).update(state=waiting, problem="", progress=0):

@@ -27,7 +27,7 @@ def datasets() -> QuerySet[Dataset]:
 
 
 def find_dataset(reference: int | str) -> Dataset | None:
-    """By id or name."""
+    """Find a dataset by id or name."""
     return by_reference(datasets(), reference)
 
 

@@ -123,7 +123,7 @@ def delete_template(template: ModelTemplate, user: User) -> None:
 
 @transaction.atomic
 def delete_model(model: RegisteredModel, user: User) -> None:
-    """Its versions too. Refused while trainings name one of them."""
+    """Delete the model with its versions. Refused while trainings name one of them."""
     _refuse_others(user, model, "model")
     folders = [version.folder for version in model.versions.all()]
 
@@ -240,7 +240,7 @@ def _share_files(new: RegisteredModelVersion, name: str) -> None:
 
 
 def _asked_for(version: RegisteredModelVersion) -> dict[str, Scalar]:
-    """Those of its settings that the script asks for, as its arguments."""
+    """Return the settings that the script asks for, as its arguments."""
     if not version.settings:
         return {}
     arguments = [argument for argument in version.declared.arguments if argument.takes == "value"]
@@ -248,7 +248,7 @@ def _asked_for(version: RegisteredModelVersion) -> dict[str, Scalar]:
 
 
 def _readers_of(source: Source | ModelTemplate | RegisteredModelVersion) -> str:
-    """Those of what the code comes from; files of one's own are for everybody."""
+    """Return the readers of the code's source; files of one's own are for everybody."""
     if isinstance(source, Source):
         return Readers.EVERYBODY
     return source.model.readers if isinstance(source, RegisteredModelVersion) else source.readers

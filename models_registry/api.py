@@ -158,7 +158,7 @@ class ModelOutput(serializers.ModelSerializer[RegisteredModel]):
 
 
 class RegisteredOutput(ModelOutput):
-    """What registering answers: the model, and what is wrong with its script as far as reading it tells."""
+    """Answer to a registration: the model, and problems of its script as far as reading it tells."""
 
     warning = serializers.SerializerMethodField()
 
@@ -403,7 +403,7 @@ class ModelChanges(ModelView):
 
     @extend_schema(parameters=[ChangesQuery])
     def get(self, request: Request, reference: str) -> Response:
-        """What changed from one version to another."""
+        """Compare two versions."""
         given = validated(ChangesQuery, request.query_params)
         new = self.version(given["new"])
         old = self.version(given["old"] or max(1, new.number - 1))

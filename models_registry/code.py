@@ -95,12 +95,12 @@ class CodeFacts:
 
     @property
     def arguments(self) -> list[Argument]:
-        """Those that take a value, in the order of the files."""
+        """Arguments that take a value, in the order of the files."""
         return [argument for argument in self.declared.arguments if argument.takes == "value"]
 
     @property
     def folder_arguments(self) -> list[str]:
-        """Those of WMLA's arguments for folders that it declares."""
+        """The WMLA arguments for folders that the script declares."""
         return sorted({argument.name for argument in self.arguments} & FOLDER_ARGUMENTS)
 
 
@@ -147,7 +147,7 @@ def found_entry_point(folder: Path) -> str:
 
 
 def inspect_code(folder: Path, entry_point: str) -> CodeFacts:
-    """Of the entry point with what it imports of its folder; what it is written for, of all files."""
+    """Inspect the entry point and its imports from the folder; for the framework, all files."""
     problems: dict[str, str] = {}
     trees = _trees(folder, problems)
     whole, found = _Found(), _Found()
@@ -268,7 +268,7 @@ def _paths(base: PurePosixPath, module: str) -> Iterator[str]:
 
 
 def _is_begun(tree: ast.AST) -> bool:
-    """Whether it is written to be started: it asks for `__name__`."""
+    """Return whether it is written to be started: it asks for `__name__`."""
     return any(isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(tree))
 
 
@@ -301,7 +301,7 @@ def _note_argument(call: ast.Call, found: _Found) -> None:
 
 
 def _declared(call: ast.Call) -> Argument | None:
-    """By its first long name; None for one that has none."""
+    """Return the name of the argument: its first long name; None for one that has none."""
     keywords = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
     texts = [text for argument in call.args if isinstance(text := _constant(argument), str)]
     # click declares both names of a switch in one text: "--shout/--no-shout".

@@ -1,4 +1,4 @@
-"""What a script declares, as it was read from its code: arguments and what it needs. Pure; stored with a version."""
+"""Declarations of a script, read from its code: arguments and needs. Pure; stored with a version."""
 
 import difflib
 import json
@@ -41,7 +41,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Declared:
-    """Of the entry point and what it imports of its folder."""
+    """Declarations of the entry point and its imports from the folder."""
 
     arguments: tuple[Argument, ...] = ()
     #: It ends at any other argument, and all of them could be read.
@@ -59,7 +59,7 @@ class Declared:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Self:
-        """Of a version that was stored without it, nothing is known."""
+        """Read stored declarations; nothing is known of a version that was stored without them."""
         arguments = [
             Argument(**{**each, "choices": _tuple(each["choices"]), "aliases": tuple(each["aliases"])})
             for each in stored.get("arguments", ())
@@ -67,7 +67,7 @@ class Declared:
         return cls(**{**stored, "arguments": tuple(arguments), "layers": tuple(stored.get("layers", ()))})
 
     def find(self, name: str) -> Argument | None:
-        """By a name in full, or by a beginning that only one has, as argparse takes it."""
+        """Find an argument by its full name, or by an unambiguous prefix, as argparse does."""
         named = [each for each in self.arguments if name in (each.name, *each.aliases)]
         begun = [each for each in self.arguments if each.name.startswith(name)]
         return named[0] if named else begun[0] if len(begun) == 1 else None

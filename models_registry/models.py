@@ -12,7 +12,7 @@ __all__ = ["ModelTemplate", "Readers", "RegisteredModel", "RegisteredModelVersio
 
 
 class Readers(models.TextChoices):
-    """Who may read the code beside its owner and administrators; see `models_registry.permissions`."""
+    """Audience of the code beside its owner and administrators; see `models_registry.permissions`."""
 
     EVERYBODY = "everybody", "Everybody"
     GROUP = "group", "Members of the owner's instance groups"
@@ -20,7 +20,7 @@ class Readers(models.TextChoices):
 
 
 class ReadRow(NamedRow):
-    """What has code, and whoever may read it."""
+    """A row with code and its readers."""
 
     readers = models.CharField(max_length=16, choices=Readers, default=Readers.EVERYBODY)
 

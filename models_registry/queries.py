@@ -82,12 +82,12 @@ def templates(user: Asking) -> QuerySet[ModelTemplate]:
 
 
 def find_model(user: Asking, reference: int | str) -> RegisteredModel | None:
-    """By id or name."""
+    """Find a model by id or name."""
     return by_reference(models(user), reference)
 
 
 def find_template(user: Asking, reference: int | str) -> ModelTemplate | None:
-    """By id or name."""
+    """Find a template by id or name."""
     return by_reference(templates(user), reference)
 
 
@@ -122,13 +122,13 @@ def _read_text(file: Path) -> str | None:
 
 
 def text_of(stream: IO[bytes]) -> str | None:
-    """As `_read_text`, of a file that is open."""
+    """Read the text of an open file; see `_read_text`."""
     content = stream.read(_SHOWN_BYTES)
     return None if b"\0" in content else content.decode("utf-8", "replace")
 
 
 def has_changed(template: ModelTemplate) -> bool:
-    """Whether the files at the template's path differ from those that were taken over."""
+    """Return whether the files at the template's path differ from those that were taken over."""
     source = Path(template.path)
     if source == template.folder or not source.is_dir():
         return False
@@ -199,7 +199,7 @@ def changed_files(old: Path, new: Path) -> list[FileChange]:
 
 
 def _steps(old: list[str], new: list[str]) -> int:
-    """Of difflib at worst: for each line that it matches it looks at all, and at all that are equal to them.
+    """Worst-case cost of difflib: for each matched line it looks at all lines, and at all equal to them.
 
     It leaves out lines that many are equal to: see `SequenceMatcher` on its automatic junk.
     """
@@ -210,7 +210,7 @@ def _steps(old: list[str], new: list[str]) -> int:
 
 
 def line_changes(old: str, new: str) -> list[DiffLine]:
-    """As `diff -u` has them, without its head; at most 2000 lines."""
+    """Diff in the format of `diff -u`, without its head; at most 2000 lines."""
     lines = difflib.unified_diff(old.splitlines(), new.splitlines(), n=_CONTEXT, lineterm="")
     shown = islice(lines, 2, 2 + _MAX_LINES)  # after the head, which names the files
     return [DiffLine(_KINDS[line[:1]], line if line.startswith("@") else line[1:]) for line in shown]

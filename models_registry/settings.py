@@ -95,7 +95,7 @@ def checked_settings(given: Any) -> dict[str, Scalar]:
 
 
 def told(settings: Mapping[str, Scalar], arguments: Sequence[Argument]) -> list[Told]:
-    """Which argument carries each setting, if the script declares one that takes the value."""
+    """Map each setting to the argument that carries it, if the script declares one that takes the value."""
     by_spelling = {_plain(argument.name): argument for argument in reversed(arguments)}
     return [_told(_BY_NAME[name], value, by_spelling) for name, value in settings.items() if name in _BY_NAME]
 
@@ -109,7 +109,7 @@ def own_parameters(
 
 
 def settings_in(parameters: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Those of a training's parameters that are settings by name: they go before the model's."""
+    """Return the parameters of a training that are settings by name: they go before the model's."""
     return {name: value for name, value in parameters.items() if name in _BY_NAME}
 
 

@@ -28,7 +28,7 @@ class Missing(Exception):
 
 @dataclass(frozen=True)
 class Place:
-    """Where something lies: below an experiment, whose readers may read it."""
+    """Place of files: below an experiment, whose readers may read them."""
 
     root: Path
     parts: tuple[str, ...]
@@ -67,7 +67,7 @@ def _folder(place: Place, parts: tuple[str, ...], *, make: bool = False) -> Path
 
 
 def listed(place: Place) -> list[dict[str, Any]]:
-    """What lies in the folder, in MLflow's words; nothing where it is none."""
+    """List a folder in MLflow's format; empty where it is none."""
     try:
         folder = _folder(place, place.parts)
     except Missing:

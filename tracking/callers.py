@@ -1,4 +1,4 @@
-"""Who sends a request below /mlflow/: a session, a token of a user, a password, or the token of a training."""
+"""Callers of addresses below /mlflow/: a session, a token of a user, a password, or the token of a training."""
 
 import hashlib
 import time

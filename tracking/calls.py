@@ -1,4 +1,4 @@
-"""Which addresses of MLflow's server the proxy lets through, for whom, and what in a request it does not believe. Pure.
+"""Rules of the proxy: the addresses of MLflow's server that it lets through, for whom, and what it distrusts. Pure.
 
 Left out are those by which users, roles, passwords and workspaces are changed, which Tidepool decides; what sends
 requests to elsewhere (gateway, webhooks, assistant); and what runs code on the server.
@@ -32,7 +32,7 @@ _SAFE_METHODS = frozenset({"GET", "HEAD"})
 
 
 def is_safe_path(path: str) -> bool:
-    """Whether a server takes the path as it stands: no empty part, no dots, no backslash."""
+    """Return whether a server takes the path as it stands: no empty part, no dots, no backslash."""
     parts = path.split("/")
     has_steps = bool({".", ".."} & set(parts)) or "" in parts[1:-1]
     return not has_steps and not {"\\", "\0"} & set(path)
@@ -52,7 +52,7 @@ def call_of(path: str) -> Call | None:
 
 
 def is_read(method: str, path: str) -> bool:
-    """Whether the request changes nothing."""
+    """Return whether the request changes nothing."""
     name = path.rpartition("/mlflow/")[2]
     return method in _SAFE_METHODS or (method == "POST" and bool(_READING_POSTS.fullmatch(name)))
 

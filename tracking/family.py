@@ -1,4 +1,4 @@
-"""Which runs, models and files the token of a training opens: its own run, that run's children, and their models."""
+"""Reach of a training's token: its own run, that run's children, and their models and files."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -52,7 +52,7 @@ def _ensured(job: int) -> TrackedRun:
 
 
 async def is_run_of_job(caller: Caller, run: str, ask: Asks) -> bool:
-    """Whether this is the run of the caller's training, or a child of it."""
+    """Return whether this is the run of the caller's training, or a child of it."""
     assert caller.job is not None
     own = await run_of_job(caller.job)
     if run == own.run_id or (caller.job, run) in _related:
@@ -63,7 +63,7 @@ async def is_run_of_job(caller: Caller, run: str, ask: Asks) -> bool:
 
 
 async def is_model_of_job(caller: Caller, model: str, ask: Asks) -> bool:
-    """Whether the logged model comes from a run of the caller's training."""
+    """Return whether the logged model comes from a run of the caller's training."""
     assert caller.job is not None
     if (caller.job, model) in _related:
         return True
@@ -73,7 +73,7 @@ async def is_model_of_job(caller: Caller, model: str, ask: Asks) -> bool:
 
 
 async def belongs_to_job(caller: Caller, parts: Sequence[str], ask: Asks) -> bool:
-    """Whether files at `<experiment>/<run>/...` or `<experiment>/models/<model>/...` are the caller's training's."""
+    """Return whether files at `<experiment>/<run>/...` or `<experiment>/models/<model>/...` belong to the job."""
     assert caller.job is not None
     if parts[0] != (await run_of_job(caller.job)).experiment_id or len(parts) < 2:
         return False

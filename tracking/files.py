@@ -28,13 +28,13 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Files:
-    """Of one request. ask: sends a call to MLflow on behalf of a caller, and returns status and JSON."""
+    """Files of one request. ask: sends a call to MLflow on behalf of a caller, and returns status and JSON."""
 
     def __init__(self, exchange: Exchange, caller: Caller, ask: Asks) -> None:
         self._exchange, self._caller, self._ask = exchange, caller, ask
 
     async def answer(self) -> bool:
-        """Whether it was a request for files, and is answered. Raises Answered."""
+        """Return whether it was a request for files, and is answered. Raises Answered."""
         if self._exchange.path == _OF_A_RUN:
             await self._send(await self._place_in_run())
             return True

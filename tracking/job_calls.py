@@ -1,4 +1,4 @@
-"""What the token of a training may send to MLflow: whatever its script logs lands in the training's own run.
+"""Calls that the token of a training may send to MLflow: all that its script logs lands in the training's own run.
 
 A script may name runs and experiments as it likes: it gets its own run for each that it would begin, and a child of
 that run where it asks for one. Status and end of the run are the mirror's: a client tells them at the end of each

@@ -1,4 +1,4 @@
-"""How MLflow's server is started: its settings, its database, and the secret by which it believes the proxy."""
+"""Launch of MLflow's server: its settings, its database, and the secret that authenticates the proxy."""
 
 import json
 import secrets
@@ -53,7 +53,7 @@ def auth_config(uri: str) -> str:
 
 
 def launch_input(socket: Path, uri: str, config: Path) -> str:
-    """What `tracking/server/bridge.py` reads. The names that begin with _ are MLflow's own, as of 3.17.2."""
+    """Build the input of `tracking/server/bridge.py`. Names that begin with _ are MLflow's own, as of 3.17.2."""
     variables = {
         "_MLFLOW_SERVER_FILE_STORE": uri,
         "_MLFLOW_SERVER_ARTIFACT_ROOT": "mlflow-artifacts:/",

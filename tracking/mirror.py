@@ -84,7 +84,7 @@ class Mirror:
         self._readings: dict[int, datetime] = {}
 
     def turn(self, now: datetime) -> bool:
-        """Whether there may be more to do at once."""
+        """Run one turn. Returns whether there may be more to do at once."""
         has_more = self._make_runs() or self._send_kept()
         has_readings = self._read_at is None or now - self._read_at >= _READINGS_EVERY
         if has_readings:
@@ -115,7 +115,7 @@ class Mirror:
         return len(new) == _RUNS_PER_TURN or bool(old)
 
     def _send_kept(self) -> bool:
-        """What scripts logged while MLflow was away."""
+        """Send what scripts logged while MLflow was away."""
         kept = list(UnsentCall.objects.select_related("job__owner").order_by("pk")[:_KEPT_PER_TURN])
         for call in kept:
             try:
@@ -164,7 +164,7 @@ class Mirror:
         self._note(run, sent_allocation=points[-1].pk)
 
     def _new_readings(self, job: Job) -> list[Metric]:
-        """What its GPUs do. Virtual ones tell nothing."""
+        """Return new readings of the job's GPUs. Virtual ones report none."""
         slots = SlotClaim.objects.open().filter(job=job).values("slot")
         metrics = []
         for reading in GpuReading.objects.filter(slot__in=slots).select_related("slot__host"):

@@ -1,4 +1,4 @@
-"""What MLflow has been told of each job."""
+"""State of the mirror: what MLflow has been told of each job."""
 
 from django.db import models
 
@@ -28,7 +28,7 @@ class TrackedRun(models.Model):
 
 
 class UnsentCall(models.Model):
-    """What a training's script logged while MLflow was away. The mirror sends it, the oldest first."""
+    """A call that a script logged while MLflow was away. The mirror sends it, the oldest first."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="unsent_calls")
     #: As `tracking.calls.Call`.

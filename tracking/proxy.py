@@ -141,7 +141,7 @@ class TrackingProxy:
 
 
 def _refuse_foreign(exchange: Exchange, caller: Caller) -> None:
-    """What another site's page sends: the browser adds the session."""
+    """Refuse requests from pages of another site: the browser adds the session."""
     origin = exchange.headers.get(b"origin")
     if origin is None or not caller.by_session or exchange.method in ("GET", "HEAD"):
         return

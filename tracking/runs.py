@@ -20,7 +20,7 @@ _OPTIONS = ("min_slots", "max_slots", "exactness", "virtual_ranks", "adaptive", 
 
 
 def run_path(run: TrackedRun) -> str:
-    """Where the site shows it."""
+    """Return the address of the run's page on this site."""
     return f"/mlflow/#/experiments/{run.experiment_id}/runs/{run.run_id}"
 
 

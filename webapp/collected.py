@@ -1,4 +1,4 @@
-"""Whether static files were collected from what the folder `static/` holds now.
+"""Check that static files were collected from the present content of the folder `static/`.
 
 Collected files have their hash in their names, so that browsers keep them for good, and are compressed already. Until
 they are collected, or after the folder has changed, they are served from the folder as they lie.
@@ -26,7 +26,7 @@ def note_collected(root: Path, source: Path) -> None:
 
 
 def _fingerprint(folder: Path) -> str:
-    """Of names, sizes and times of change, also of what bundles them: it is asked at the start of each process."""
+    """Fingerprint of names, sizes and times of change, also of the bundler: computed at the start of each process."""
     seen = hashlib.sha256()
     for path in [*sorted(folder.rglob("*")), Path(bundles.__file__)]:
         if path.is_file():

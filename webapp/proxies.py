@@ -1,4 +1,4 @@
-"""Who asks, where web servers stand in front: `X-Forwarded-For` and `-Proto` are believed from named ones alone."""
+"""Client addresses behind web servers: `X-Forwarded-For` and `-Proto` are believed from named ones alone."""
 
 import ipaddress
 from collections.abc import Awaitable, Callable, Sequence

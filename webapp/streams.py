@@ -57,7 +57,7 @@ class _Bell(Client):
 
 
 class _Desk:
-    """Of one request: takes the follower that its view lets in."""
+    """Desk of one request: takes the follower that its view lets in."""
 
     def __init__(self, open_streams: Counter[int]) -> None:
         self._open = open_streams

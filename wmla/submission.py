@@ -62,7 +62,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Form:
-    """What the part `data` of a submission says."""
+    """Content of the part `data` of a submission."""
 
     #: Cloud Pak of 4.7 and later has them here; "": absent.
     args: str = ""

@@ -1,4 +1,4 @@
-"""How far the clocks of hosts are off, and how old a report is, without comparing moments of two machines.
+"""Clock offsets of hosts, and ages of reports, without comparing moments of two machines.
 
 A report says what its host's clock showed. The control plane's clock less that is how far the host is behind, and how
 long the report was on its way: of the newest readings the least was on its way for the shortest time.
@@ -23,18 +23,18 @@ def with_reading(offsets: Sequence[float], offset: float) -> list[float]:
 
 
 def late_seconds(offsets: Sequence[float], offset: float) -> float:
-    """How much longer than others a report was on its way; what is usual is none."""
+    """Return how much longer than others a report was under way; what is usual is none."""
     late = offset - min(offsets, default=offset)
     return late if late > _TOLERATED_SECONDS else 0.0
 
 
 def behind_seconds(offsets: Sequence[float]) -> float | None:
-    """How far the host is behind, less than nothing: ahead. None: too few readings."""
+    """Return how far the host is behind, less than nothing: ahead. None: too few readings."""
     return min(offsets) if len(offsets) >= _TRUSTED_READINGS else None
 
 
 def correction_seconds(behind: float | None) -> float:
-    """What to add to a moment by the host's clock; nothing where that may be as right as ours."""
+    """Return what to add to a moment by the host's clock; nothing where that may be as right as ours."""
     return 0.0 if behind is None or abs(behind) <= _TOLERATED_SECONDS else behind
 
 

@@ -22,7 +22,7 @@ class Offer:
     listed: frozenset[str] = frozenset()
 
     def takes(self, host: Host) -> bool:
-        """Whether it is a member."""
+        """Return whether it is a member."""
         if self.selection == ResourceGroup.Selection.STATIC:
             return host.name in self.listed
         return self._meets(attributes(host))

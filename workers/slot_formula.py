@@ -96,7 +96,7 @@ class Formula:
         return max(slots, 0)
 
     def is_met(self, attributes: Attributes) -> bool:
-        """Whether a host with these attributes is selected."""
+        """Return whether a host with these attributes is selected."""
         return self._root(attributes) != 0
 
 

@@ -38,7 +38,7 @@ class AuditList(ListAPIView[AuditEntry]):
     filterset_class = AuditFilter
 
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Who changed what, the newest first."""
+        """List changes with their authors, newest first."""
         require_cluster_admin(request.user)
         given = request.query_params.dict()
         page = audit_page(AuditFilter(given), given, page_size_of(given))

@@ -25,7 +25,7 @@ _SECRET = re.compile(r"password|token|digest|secret")
 
 @dataclass(frozen=True)
 class Audited:
-    """What was changed: such as a host, by its id and by what people call it; see `audit`."""
+    """The object of a change, such as a host, with its id and display name; see `audit`."""
 
     key: object
     name: str
@@ -75,6 +75,6 @@ def _columns(one: Audited) -> dict[str, Any]:
 
 
 def _plain(values: Mapping[str, Any] | None) -> dict[str, Any]:
-    """As it comes back from the database."""
+    """Return the value as it comes back from the database."""
     plain: dict[str, Any] = storable(json.loads(json.dumps(dict(values or {}), cls=DjangoJSONEncoder)))
     return plain

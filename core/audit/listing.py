@@ -110,7 +110,7 @@ def in_words(value: Any) -> str:
 
 
 def _lists(field: str, before: list[Any], after: list[Any]) -> ChangedValue:
-    """Of lists only what went and what came: of a hundred members one was added."""
+    """Reduce lists to what was removed and added: of a hundred members one was added."""
     gone, new = [item for item in before if item not in after], [item for item in after if item not in before]
     if not gone and not new:  # another order
         gone, new = before, after

@@ -61,6 +61,6 @@ def audit(request: HttpRequest) -> HttpResponse:
 
 
 def _address(entry: AuditEntry) -> str:
-    """Of what was changed, which may be gone by now."""
+    """Return the address of the changed object, which may be gone by now."""
     pattern = _ADDRESSES.get(entry.kind)
     return pattern.format(entry.key) if pattern and entry.key.isdecimal() else ""

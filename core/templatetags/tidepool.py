@@ -37,7 +37,7 @@ def moment(at: datetime | None, empty: str = "never") -> SafeString | str:
 
 @register.filter
 def lasting(since: str | None) -> str:
-    """How long ago a moment in JSON was: "3 min 5 s"."""
+    """Render the time since a moment in JSON: "3 min 5 s"."""
     return "" if since is None else duration((timezone.now() - datetime.fromisoformat(since)).total_seconds())
 
 

@@ -147,7 +147,7 @@ class Findings:
             self.warn(f"{file_word(len(names))} of another kind, such as {names[0]}, left out of the counts.")
 
     def summary(self) -> dict[str, Any]:
-        """As JSON, without samples and problems, which are kept apart."""
+        """Return the findings as JSON, without samples and problems, which are kept apart."""
         values = asdict(self)
         for name in ("samples", "problems"):
             del values[name]

@@ -12,6 +12,6 @@ register = template.Library()
 
 @register.simple_tag
 def mlflow_run(job: Job) -> str:
-    """Where MLflow shows the job's run; "": the site has no MLflow, or there is no run yet."""
+    """Return MLflow's address of the job's run; "": the site has no MLflow, or there is no run yet."""
     run = TrackedRun.objects.filter(job=job).first() if settings.TIDEPOOL_MLFLOW_SOCKET else None
     return run_path(run) if run is not None else ""

@@ -1,4 +1,4 @@
-"""What a connection may keep the server waiting for, and the memory that it may take: uvicorn limits neither.
+"""Limits on the waiting time and memory of a connection: uvicorn limits neither.
 
 A request's head has `HEAD_SECONDS`, `HEAD_BYTES` and `HEAD_FIELDS`, its body a slowest pace. Connections that owe a
 head are few: beyond `OWING_OF_ADDRESS` or `OWING` the one that has owed longest goes. Who sends a whole request at once
@@ -59,7 +59,7 @@ class _Owing:
 
 
 class LimitedHttp(HttpToolsProtocol):
-    """Of one process: all its ports count together."""
+    """Limits for one process: all its ports count together."""
 
     owing = _Owing()
 

@@ -95,7 +95,7 @@ class StackSpecs:
 
 
 def mlflow_variables(home: Path, site: str) -> dict[str, str]:
-    """Where MLflow's server listens and trainings reach it, by variable; {}: it is not installed, or runs elsewhere."""
+    """Variables that say where MLflow's server listens; {}: it is not installed, or runs elsewhere."""
     if settings.TIDEPOOL_MLFLOW_SOCKET or not (settings.TIDEPOOL_MLFLOW_PYTHON.parents[1] / "installed").exists():
         return {}
     return {

@@ -53,7 +53,7 @@ class ExecutorConfig:
 
     @property
     def environments_folder(self) -> Path:
-        """What trainings require, installed; shared by all executors of this machine and home."""
+        """Folder of installed requirements, shared by all executors of this machine and home."""
         return (self.run or self.home / "run") / ".environments"
 
     @property

@@ -42,7 +42,7 @@ class Forkserver:
         self._backoff = Backoff(first_seconds=1.0, longest_seconds=30.0)
 
     def ready(self) -> bool:
-        """Whether the forkserver answers. If not, start one; never waits for it."""
+        """Return whether the forkserver answers. If not, start one; never waits for it."""
         try:
             self._ask({"op": "ping"})
         except ForkserverError as error:

@@ -308,7 +308,7 @@ class JobReconciler:
         )
 
     def _training_over(self) -> bool:
-        """Whether the coordinator has ended by itself, because nothing is left to plan."""
+        """Return whether the coordinator has ended by itself, because nothing is left to plan."""
         entries = read_journal(Path(self.desired.launch.folder) / "plans.jsonl")
         return any(isinstance(entry, (Finished, Lost, Halted)) for entry in entries)
 
@@ -350,7 +350,7 @@ def _left_behind(mark: str, ranks: list[RankStarted]) -> list[psutil.Process]:
 
 
 def _pid_is_its_own(pid: int, started_at: float) -> bool:
-    """Whether what bears this pid is that rank or its session, not a stranger.
+    """Return whether what bears this pid is that rank or its session, not a stranger.
 
     Until the machine restarts, the kernel gives no new process the pid of a session that still has members.
     """

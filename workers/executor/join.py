@@ -49,7 +49,7 @@ class JoinError(RuntimeError):
 
 @dataclass(frozen=True)
 class Place:
-    """Where this machine's executor keeps what it needs."""
+    """Folders in which this machine's executor keeps what it needs."""
 
     home: Path
     host: str

@@ -60,11 +60,11 @@ class JournalTail:
         return bool(self._waiting) and self._waiting[-1].number > self._sent
 
     def has_urgent_news(self) -> bool:
-        """Whether something is to be sent that may change what happens next: metrics and checkpoints do not."""
+        """Return whether something is to be sent that may change what happens next: metrics and checkpoints do not."""
         return not self._paced and self.has_news() and any(entry.kind != "checkpoint" for entry in self._unsent())
 
     def done(self) -> bool:
-        """Whether everything written so far is acknowledged."""
+        """Return whether everything written so far is acknowledged."""
         self._read_on()
         return not self._waiting
 
@@ -183,7 +183,7 @@ class Journals:
                 self._save()
 
     def urgent_news(self) -> bool:
-        """Whether there is something to send that should not wait for more."""
+        """Return whether there is something to send that should not wait for more."""
         with self._guard:
             return any(tail.has_urgent_news() for tail in self._with_news())
 

@@ -70,7 +70,7 @@ def log_limit(count: int) -> int:
 
 
 class Shortened(NamedTuple):
-    """Where a shortened log says so, and how many bytes it lacks there."""
+    """Note in a shortened log: its position, and how many bytes are left out there."""
 
     start: int
     end: int
@@ -113,7 +113,7 @@ def _shorten(log: int, size: int, limit: int) -> None:
 
 
 def _head_of(log: int, most: int) -> tuple[int, int]:
-    """Where the beginning ends, and what an earlier time has left out, less the length of what it says there."""
+    """Return where the beginning ends, and what was left out earlier, less the length of the earlier note."""
     data = os.pread(log, most + 200, 0)
     if found := shortened_by(data):
         return found.start, found.left_out - (found.end - found.start)

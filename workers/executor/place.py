@@ -71,7 +71,7 @@ def _address_of(interface: str, address: str, known: Interfaces) -> str:
 
 
 def _is_here(broker_url: str, known: Interfaces) -> bool:
-    """Whether the broker is on this machine."""
+    """Return whether the broker is on this machine."""
     host = urlsplit(broker_url).hostname
     return not host or any(interface_of(address, known) for address in resolved(host))
 

@@ -94,7 +94,7 @@ class Supervisor:
         return self._observation
 
     def folders(self) -> list[str]:
-        """Of the attempts on this host; thread-safe."""
+        """Folders of the attempts on this host; thread-safe."""
         return [desired.launch.folder for desired in list(self._records.desired_jobs.values())]
 
     def detach(self) -> None:

@@ -41,7 +41,7 @@ class Command(BaseCommand):
         self._become(python, launch_input(socket, uri, config))
 
     def _become(self, python: Path, text: str) -> None:
-        """Its standard input holds `text`: less than a pipe takes at once."""
+        """Replace this process; standard input holds `text`, which is less than a pipe takes at once."""
         reading, writing = os.pipe()
         os.write(writing, text.encode())
         os.close(writing)

@@ -1,4 +1,4 @@
-"""What scripts print, as points: progress bars, counters and metrics in the ways that are usual, or by a pattern.
+"""Parse output of scripts into points: progress bars, counters and metrics in usual formats, or by a pattern.
 
 Usual are lines such as `epoch 3 loss 0.12`, `Epoch 2/10 ... loss: 0.3 - acc: 0.9`, `[100/1000] loss=0.3`, JSON, the
 dictionaries that Hugging Face's Trainer prints, and the bars of tqdm and Keras. All expressions are RE2's, as those of
@@ -68,7 +68,7 @@ _TIME_KEYS: Final = frozenset({"timestamp", "time", "_timestamp", "ts", "pid", "
 
 @dataclass
 class _Seen:
-    """What one line says."""
+    """Content of one line."""
 
     epoch: float | None = None
     total_epochs: int | None = None
@@ -293,7 +293,7 @@ def _pairs(text: str, *, is_counted: bool) -> dict[str, float | None]:
 
 
 def _is_assigned(text: str, name: str) -> bool:
-    """Whether `:` or `=` stands behind the name: a number behind a blank may be anything."""
+    """Return whether `:` or `=` stands behind the name: a number behind a blank may be anything."""
     rest = text[text.find(name) + len(name) :].lstrip()
     return rest[:1] in (":", "=")
 

@@ -1,4 +1,4 @@
-"""Which source gives which curve: a curve has one.
+"""Assignment of curves to sources: a curve has one.
 
 Files of metrics are exact, what is printed is rounded and seen by chance: a file takes a curve over from a log. Of two
 sources of one kind the second one's curves are named by the file or folder that they come from.
@@ -27,7 +27,7 @@ class Names:
         self.owners = owners or {}
 
     def name_for(self, owner: Owner, stem: str, name: str) -> str | None:
-        """What the curve is called; None: another source gives it, or there are too many."""
+        """Return the name of the curve; None: another source gives it, or there are too many."""
         known = self.owners.get(name)
         if known == owner:
             return name

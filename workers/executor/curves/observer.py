@@ -71,7 +71,7 @@ class CurveObserver:
                 self._watches[key] = Watch(Path(launch.folder), Path(launch.code_folder), list(launch.arguments))
 
     def release(self, job: JobKey) -> None:
-        """Its processes are gone: read what is left, and no more."""
+        """Read what is left of an attempt whose processes are gone, and no more."""
         with self._guard:
             self._released.add(job)
 
@@ -112,7 +112,7 @@ class CurveObserver:
             self._state_file(key).unlink(missing_ok=True)
 
     def _look_at(self, key: JobKey, watch: Watch, *, search: bool, is_last: bool) -> bool:
-        """Whether there was anything new."""
+        """Read new lines and files. Returns whether there was anything new."""
         before = watch.to_json()
         steps = watch.look(self._clock(), search=search, is_last=is_last)
         after = watch.to_json()

@@ -1,4 +1,4 @@
-"""What sources give, and how numbers and names are read."""
+"""Points that sources give, and the parsing of numbers and names."""
 
 import math
 from dataclasses import dataclass, field

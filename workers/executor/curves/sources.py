@@ -36,7 +36,7 @@ _MAX_RECORD: Final = 256 * 1024
 
 @dataclass
 class Place:
-    """How far a file is read. `offset` counts what the log keeper has left out as well."""
+    """Position in a file. `offset` counts what the log keeper has left out as well."""
 
     offset: int = 0
     inode: int = 0

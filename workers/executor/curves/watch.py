@@ -1,4 +1,4 @@
-"""What one training prints and writes, read on from where it was last looked at."""
+"""Reader of one training's output and files, which continues where it looked last."""
 
 import json
 import os
@@ -59,7 +59,7 @@ class Watch:
     parts: dict[str, float | None] = field(default_factory=dict)
 
     def look(self, now: float, *, search: bool, is_last: bool) -> list[ObservedStep]:
-        """What is new. search: for files that were not there before, too."""
+        """Return what is new. search: for files that were not there before, too."""
         if self.has_session():
             return []
         self._find_logs()
@@ -77,7 +77,7 @@ class Watch:
         return steps
 
     def has_session(self) -> bool:
-        """Whether the script reports its metrics itself, by a session or WMLA's EMetrics."""
+        """Return whether the script reports its metrics itself, by a session or WMLA's EMetrics."""
         return any(_size(self.folder / name) for name in ("metrics.jsonl", RECORDED_FILE))
 
     def set_pattern(self, pattern: str, revision: int) -> None:
@@ -116,7 +116,7 @@ class Watch:
     # --- sources ---
 
     def _find_logs(self) -> None:
-        """Those of rank 0, as soon as it is known."""
+        """Find the logs of rank 0, as soon as it is known."""
         if any(source.kind == "log" for source in self.sources.values()):
             return
         planned = [entry for entry in read_journal(self.folder / "plans.jsonl") if isinstance(entry, GenerationPlanned)]
@@ -182,7 +182,7 @@ class Watch:
 def read_again(
     folder: Path, code_folder: Path, logs: Iterable[tuple[str, str]], pattern: str, revision: int, now: float
 ) -> list[ObservedStep]:
-    """What the logs of an attempt that has ended say by another pattern, from their beginning.
+    """Read the logs of an attempt that has ended again, by another pattern, from their beginning.
 
     logs: path below the folder, and the stream. now: the moment of a step that tells none.
     """
@@ -201,7 +201,7 @@ def read_again(
 
 
 def _epochs_in(arguments: list[str]) -> int:
-    """What the script was told of its epochs, such as `--epochs 10`; 0: nothing."""
+    """Return the number of epochs in the script's arguments, such as `--epochs 10`; 0: none."""
     for name, value in pairwise([*arguments, ""]):
         option, _, assigned = name.partition("=")
         number = assigned or value
@@ -231,7 +231,7 @@ def _metric_files(tops: dict[str, Path], submitted: frozenset[str]) -> Iterator[
 
 
 def _submitted(code_folder: Path) -> frozenset[str]:
-    """What the script brought along; it may well hold tables of its own."""
+    """Return the files that the script brought along; it may well hold tables of its own."""
     try:
         return frozenset(json.loads((code_folder.parent.parent / _MANIFEST).read_text()))
     except (OSError, ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""What a training requires: lines of requirements (PEP 508), of an option, a `requirements.txt` or PEP 723."""
+"""Requirements of a training: lines (PEP 508) of an option, a `requirements.txt` or PEP 723."""
 
 import hashlib
 import json
@@ -52,7 +52,7 @@ def checked(text: str) -> list[str]:
 
 
 def of_script(source: str, python: str) -> list[str] | None:
-    """Those that a script states by itself (PEP 723); None where it states nothing. python: the cluster's, `3.11.7`.
+    """Return the requirements that a script states (PEP 723); None: it states nothing. python: such as `3.11.7`.
 
     Raises RequirementsError.
     """
@@ -100,7 +100,7 @@ def conflict_with(requirements: Iterable[str], there: Mapping[str, str]) -> str:
 
 
 def missing(requirements: Iterable[str], there: Mapping[str, str]) -> list[str]:
-    """Those that the cluster's own packages do not meet."""
+    """Return the requirements that the cluster's own packages do not meet."""
     return [text for text in requirements if not _is_met(Requirement(text), there)]
 
 
