@@ -107,7 +107,7 @@ def _steps_left(entry: Entry) -> float:
 
 
 def packed(gpus: Sequence[int], wanted: Mapping[int, int], active: Sequence[Entry]) -> dict[int, Hosts]:
-    """Who has as many as it shall have stays. The others, in the order of `wanted`, take all that the freest host has,
+    """Keep jobs that have their number. The others, in the order of `wanted`, take all that the freest host has,
     of equals the first, until they have theirs."""
     placed = {entry.id: entry.hosts for entry in active if entry.hosts and len(entry.hosts) == wanted.get(entry.id)}
     free = list(gpus)

@@ -1,4 +1,4 @@
-"""What a replayed training does not know exactly: its steps take longer or shorter, and its measures are off."""
+"""Uncertainty of a replayed training: its steps take longer or shorter, and its measures are off."""
 
 from math import exp
 from random import Random
@@ -7,7 +7,7 @@ __all__ = ["Errors"]
 
 
 class Errors:
-    """Of one training, see `scheduling.replay.measuring.Errors`: the same numbers for the same seed.
+    """Errors of one training, see `scheduling.replay.measuring.Errors`: the same numbers for the same seed.
 
     `spread`: its slowest steps take so many times as long as its fastest. `error`: standard deviation of the logarithm
     of what is measured over what is true.

@@ -1,4 +1,4 @@
-"""What a browser loads of Tidepool, and how soon it shows it.
+"""Bytes that a browser loads of Tidepool, and the time until it shows them.
 
     python -m benchmarks.pages_in_browser [--long] [--json FILE]
 

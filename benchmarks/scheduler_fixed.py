@@ -1,4 +1,4 @@
-"""How full a cluster of fixed-size trainings is, and how long they wait, with and without filling of holes.
+"""Use of a cluster by fixed-size trainings, and their waiting times, with and without filling of holes.
 
     python -m benchmarks.scheduler_fixed [--long] [--json FILE]
 

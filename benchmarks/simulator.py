@@ -1,4 +1,4 @@
-"""What policies make of published traces, by the simulator (docs/architecture/simulator.md).
+"""Results of policies on published traces, by the simulator (docs/architecture/simulator.md).
 
     python -m benchmarks.simulator [--json FILE] [--trace workload-6 ...] [--policy soon ...] [--delay 30/1]
 

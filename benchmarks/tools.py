@@ -94,7 +94,7 @@ def _empty() -> None:
 
 
 def _calls(runs: int, url: str, token: str) -> list[float]:
-    """Of one distributor; the first, which loads what packs, is left out."""
+    """Calls of one distributor; the first, which loads what packs, is left out."""
     seconds = []
     with Client(url, token) as client:
         distributor = TorchDistributor(client=client)

@@ -131,7 +131,7 @@ def submit(shared: dict[str, Any], number: int) -> int:
 
 
 def make_active(cluster: Any, count: int, shared: dict[str, Any]) -> list[int]:
-    """As many as there are GPUs train; the others wait, with the reasons that the scheduler gives them."""
+    """Let as many jobs train as there are GPUs; the others wait, with the reasons that the scheduler gives them."""
     from jobs.models import Job
 
     jobs = [submit(shared, number) for number in range(count)]

@@ -37,7 +37,7 @@ Rule = Literal["in_time", "beside", "gives_way"]
 
 @dataclass
 class Reservation:
-    """Of one job, the first in line. It counts slots; which ones they are is found where they are shown."""
+    """Reservation of one job, the first in line. It counts slots; which ones they are is found where they are shown."""
 
     job: int
     #: How many it needs at once.
@@ -50,7 +50,7 @@ class Reservation:
     filling: dict[int, Rule] = field(default_factory=dict)
 
     def admit(self, job: int, least: int, most: int, ends_at: float | None) -> int:
-        """How many slots somebody behind it may have until then, from `least` to `most`; 0: none. They are counted."""
+        """Return the slots that a job behind it may have until then, from `least` to `most`; 0: none. Counts them."""
         if self.at is not None and ends_at is not None and ends_at <= self.at:
             self.filling[job] = "in_time"
             return most
@@ -62,7 +62,7 @@ class Reservation:
         return gets
 
     def is_far(self, now: float) -> bool:
-        """Whether it is worth while to start somebody who is stopped again for it."""
+        """Return whether it is worth while to start somebody who is stopped again for it."""
         return self.at is None or self.at >= now + FILLS_AT_LEAST_SECONDS
 
 

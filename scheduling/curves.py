@@ -1,4 +1,4 @@
-"""What GPUs are worth to a job, from the profile that its ranks measured: the speed-ups that policy goodput divides by.
+"""Value of GPUs to a job, from the profile that its ranks measured: the speed-ups that policy goodput divides by.
 
 A job is offered 1, 2, 4 ... GPUs within a host, then whole hosts: so few jobs share a host, and hardly one shares it
 with a job on several (`scheduling.spread` keeps those apart). Only the least that a job asks for, what it has already,
@@ -58,7 +58,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """What GPUs are worth to one job."""
+    """Value of GPUs to one job."""
 
     #: On 1, 2, 3 ... GPUs, against one; as many entries as it can be given at most, or more.
     speedups: tuple[float, ...]
@@ -137,7 +137,7 @@ def _best(parameters: ThroughputParameters, bounds: Bounds, noise: NoiseScale | 
 
 
 def _parameters(profile: ProfileView | None, kind: str) -> ThroughputParameters | None:
-    """Those of this kind of GPU, else of the first that was measured: the shape of both is much the same."""
+    """Return the parameters for this kind of GPU, else for the first measured: the shapes are much the same."""
     found = None if profile is None else kind_of(profile, kind)
     return None if profile is None or found is None else profile.parameters[found]
 

@@ -1,4 +1,4 @@
-"""How many slots each job of one instance group gets, of so many as the group may have.
+"""Division of an instance group's slots among its jobs.
 
 The group's policy decides (policies.py), about all jobs that it can decide about: some keep exactly what they hold,
 because it is on hosts that take nothing new. Beside others that have a right to what the group holds, its jobs are
@@ -20,7 +20,7 @@ __all__ = ["Decision", "decide", "gives_way"]
 
 @dataclass(frozen=True)
 class Decision:
-    """How many slots each job of one group gets: by its policy, and the jobs that no policy can decide about."""
+    """Slots of each job of one group by its policy, and the jobs that no policy can decide about."""
 
     pool: Pool
     #: How many slots in service its jobs may have together.
@@ -59,7 +59,7 @@ class Decision:
 
 
 def gives_way(decision: Decision, demand: Demand) -> bool:
-    """Whether the job is stopped for who has the reservation, once that one can start."""
+    """Return whether the job is stopped for who has the reservation, once that one can start."""
     first = decision.reservation
     return first is not None and (demand.gives_way_to == first.job or first.filling.get(demand.id) == "gives_way")
 
@@ -119,7 +119,7 @@ def _decide_without(
 def _reclaim(
     group: GroupView, demands: Sequence[Demand], capacity: int, evicted: Set[int]
 ) -> tuple[list[Demand], frozenset[int]]:
-    """What a group gives back when other groups have a right to it: the jobs that are stopped, and before them the
+    """Give slots back to other groups: returns the stopped jobs, and before them the
     others, in the same order, with what is left to each that runs. `capacity` is what they may share from now on.
 
     Every job that runs is shrunk, as far as its minimum, before any is stopped: the cheapest, see `to_stop`. `evicted`

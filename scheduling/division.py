@@ -1,4 +1,4 @@
-"""How many slots each instance group may use in this cycle, and what its policy makes of them.
+"""Division of slots among instance groups in one cycle, and the result of each group's policy.
 
 Groups that use different slots have nothing to do with each other. Those that share some get parts by quota and weight
 (entitlement.py), and each group's policy divides its part (policies.py). Then:
@@ -98,7 +98,7 @@ class _Table:
                     self._claimants[name] = replace(self._claimants[name], least=needed)
 
     def _first_above_its_part(self, exact: Mapping[str, Fraction]) -> tuple[str, Demand] | None:
-        """Of the first that wait in the groups' lines, the one that has waited for the longest time of those that need
+        """Return the longest waiting of the first jobs in the groups' lines that need
         more than their group's part, and not more than twice as much."""
         found: list[tuple[float, int, str, Demand]] = []
         for name, decision in self._decisions.items():
@@ -148,7 +148,7 @@ class _Table:
         return all(decision.reclaimed <= before[name].reclaimed for name, decision in self._decisions.items())
 
     def _keep_for(self, name: str, first: Demand) -> None:
-        """Who came later waits, unless it delays nothing or its group has it of its quota."""
+        """Let later jobs wait for the first in line, unless they delay nothing or use their group's quota."""
         near = [other for other in self._decisions if self._reaches_same(name, other)]
         spoken = [one for other in near for one in _spoken(self._decisions[other], first)]
         reservation = reserve(first.id, first.min_slots, spoken, self._total(self._pools[name]))
@@ -207,7 +207,7 @@ class _Table:
             )
 
     def _held_by_others(self, name: str, jobs: frozenset[int]) -> Mapping[SlotClass, int]:
-        """What the group holds of each class beside these jobs of it."""
+        """Return slots of each class that the group holds beside these jobs."""
         held = self._index.held_in.get(name, {})
         if not jobs:
             return held
@@ -272,7 +272,7 @@ class _Table:
                 self._note_fixed(name)
 
     def _beside_fixed(self) -> None:
-        """What is beside jobs of fixed size that stay where they are, and what others than these have of it."""
+        """Return slots beside jobs of fixed size that stay where they are, and what others than these have of it."""
         self._fixed = {name: self._index.classes_of(_staying(one)) for name, one in self._decisions.items()}
         taken = sum(self._fixed.values(), Counter[SlotClass]())
         self._beside = Flow(self._reach(), {offered: size - taken[offered] for offered, size in self._sizes.items()})
@@ -282,14 +282,14 @@ class _Table:
         return self._decisions[name].used - self._fixed[name].total()
 
     def _note_fixed(self, name: str) -> None:
-        """Its decision is another one."""
+        """Note that its decision has changed."""
         if self._index.classes_of(_staying(self._decisions[name])) != self._fixed[name]:
             self._beside_fixed()
         else:
             self._beside.ask({name: self._used_beside(name)})
 
     def _in_place(self, name: str, room: int) -> int:
-        """How much of `room` it can have beside what others use, with every job of fixed size where it is."""
+        """Return how much of `room` it can have beside what others use, with every job of fixed size where it is."""
         fixed = self._fixed[name].total()
         return min(room, fixed + self._beside.most(name, max(0, room - fixed)))
 
@@ -359,7 +359,7 @@ def _firm(decision: Decision, first: Demand) -> int:
 
 
 def _spoken(decision: Decision, first: Demand) -> Iterator[Spoken]:
-    """What its jobs are not without: those that run, and those that start and come before the first that waits."""
+    """Slots that its jobs keep: those that run, and those that start and come before the first that waits."""
     pool = decision.pool
     for job in decision.pinned:
         yield len(pool.held.get(job, ())), None

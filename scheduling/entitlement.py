@@ -1,4 +1,4 @@
-"""How many slots each instance group may have, where several share them: quotas first, then weights.
+"""Entitlement of instance groups that share slots: quotas first, then weights.
 
 Each group asks for what its jobs can use at most. It gets, as far as the slots that its resource group offers reach:
 
@@ -53,7 +53,7 @@ class Claimant:
 
     @property
     def owned(self) -> int:
-        """What it gets before anybody borrows. A quota that is not lent is kept, even unused."""
+        """Return the slots of a group before anybody borrows. A quota that is not lent is kept, even unused."""
         return self.asked_of_quota if self.lends else self.quota or 0
 
     @property
@@ -123,7 +123,7 @@ def whole(
 
 
 def _flow(claimants: Iterable[Claimant], sizes: Mapping[SlotClass, int]) -> Flow[str, SlotClass]:
-    """Of resource groups: instance groups on the same one have the same slots open to them."""
+    """Flow by resource group: instance groups on the same one have the same slots open to them."""
     reach: dict[str, list[SlotClass]] = {one.resource_group: [] for one in claimants}
     for offered in sizes:
         for name in offered & reach.keys():

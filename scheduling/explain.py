@@ -36,7 +36,7 @@ def explain(
 
 
 def label(reader: JobView, other: JobView | None) -> dict[str, str]:
-    """How another job is called for the owner of `reader`: by its name only if it is the same owner's."""
+    """Return the name of another job for the owner of `reader`: its own name only if both have the same owner."""
     if other is None:
         return {"who": "ending"}
     if other.id == reader.id:
@@ -101,7 +101,7 @@ class _Case:
 
     @property
     def first_other(self) -> Demand | None:
-        """Of the other jobs that get anything, the one that is served first."""
+        """The other job with slots that is served first."""
         return next((demand for demand in self.summary.first_served if demand.id != self.demand.id), None)
 
     @property
@@ -112,13 +112,13 @@ class _Case:
 
     @property
     def first_waiting(self) -> Demand | None:
-        """Who has the reservation."""
+        """The job with the reservation."""
         reservation = self.decision.reservation
         return self.decision.demands[self.summary.places[reservation.job]] if reservation else None
 
     @property
     def preemption(self) -> bool:
-        """Whether this group's policy may take slots from running jobs."""
+        """Return whether this group's policy may take slots from running jobs."""
         return self.decision.pool.group.preemption and self.decision.pool.group.policy != "fifo"
 
     @property
@@ -262,7 +262,7 @@ def _limit_rule(case: _Case) -> _Rule:
 
 
 def _goodput_figures(case: _Case) -> Params:
-    """What its next step up would give it, and what as little gives another one, in percent of speed."""
+    """Return the gain of its next step up, and of another job's with as little, in percent of speed."""
     target, prospect, division = case.placed.target, case.demand.prospect, case.decision.goodput
     assert prospect is not None
     assert division is not None
@@ -302,7 +302,7 @@ def _fair_share_rule(case: _Case) -> _Rule:
 
 
 def _counted(case: _Case) -> Params:
-    """How many others there are and what they get together; the other one itself, if it is one."""
+    """Count the others and what they get together; names the other one, if it is one."""
     others, first = case.others, case.first_other
     figures = {"others_count": others.count, "others_slots": others.slots}
     return {**figures, "others": [case.labelled(first)]} if first and others.count == 1 else figures
@@ -352,7 +352,7 @@ def _reclaimed(decision: Decision, me: JobView) -> Explanation:
 
 
 def _lost(pool: Pool, me: JobView, slots: int) -> Params:
-    """What a stop costs."""
+    """Return the cost of a stop."""
     return {"loses_minutes": ceil(me.loses(slots, pool.at) / 60), "continues": me.continues}
 
 
@@ -454,7 +454,7 @@ def _in_line(case: _Case) -> Explanation:
 
 
 def _reserved(case: _Case) -> Params:
-    """What it is to have, and when at the latest; empty where nobody can say when."""
+    """Return its reservation and its latest start; empty where nobody can say when."""
     reservation = case.decision.reservation
     if reservation is None or reservation.job != case.demand.id or reservation.at is None:
         return {}

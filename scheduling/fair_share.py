@@ -1,4 +1,4 @@
-"""Who has what beside others: the part of each instance group, what it borrows and lends, and who waits for whom.
+"""Fair share of instance groups: what each has, borrows and lends, and who waits for whom.
 
 All of it is read from one cycle of the scheduler. Groups that share slots, directly or by way of others, form a sharing
 pool. Slots of a pool beyond all quotas belong to nobody. What groups hold beyond their own quotas is counted as those
@@ -107,7 +107,7 @@ def split(total: int, parts: Mapping[str, int]) -> dict[str, int]:
 
 
 class _Counts:
-    """What is held, given back and to be had, job by job and group by group."""
+    """Counts of slots held, given back and to be had, job by job and group by group."""
 
     def __init__(self, snapshot: Snapshot, result: CycleResult) -> None:
         self.groups_of = {job.id: job.group for job in snapshot.jobs}

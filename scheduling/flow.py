@@ -1,4 +1,4 @@
-"""Who can have how many of what, where some slots are open to some and not to others: a bipartite flow."""
+"""Bipartite flow: the division of slots where some are open to some and not to others."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ Step = tuple[Asker, Place]
 
 
 class Flow(Generic[Asker, Place]):
-    """As much as all can have together of what they ask for, which may change: only the difference is moved.
+    """Maximum flow of demands, which may change: only the difference is moved.
 
     Found by shortest augmenting paths, the first of equals in the order of `reach`. Each asker's height says how far it
     is at least from a place with something left, so a path goes straight down and is looked for again only where it is
@@ -81,7 +81,7 @@ class Flow(Generic[Asker, Place]):
         return not any(map(self._unmet.__getitem__, lacking))
 
     def most(self, asker: Asker, limit: int) -> int:
-        """How much of `limit` it could have, if all others have what they ask for: nobody has more or less for it."""
+        """Return how much of `limit` it could have, if all others have what they ask for. Changes nobody's part."""
         before = self._asked[asker]
         assert self._unit == 1
         if self._lacking():
@@ -92,7 +92,7 @@ class Flow(Generic[Asker, Place]):
         return found
 
     def starved(self) -> frozenset[Asker]:
-        """Who cannot all have what they ask for, however it is divided: those who lack some and who compete with them.
+        """Return those who cannot all have what they ask for, however it is divided: who lacks some, and competitors.
 
         Everything that is open to any of them is used up by them. Empty: everybody has all.
         """
@@ -107,11 +107,11 @@ class Flow(Generic[Asker, Place]):
         return frozenset(found)
 
     def served(self, askers: Iterable[Asker]) -> Fraction:
-        """What these have together. Nobody could have more without another having less."""
+        """Return what these have together. Nobody could have more without another having less."""
         return Fraction(sum(self._asked[asker] - self._unmet[asker] for asker in askers), self._unit)
 
     def at(self, asker: Asker) -> dict[Place, int]:
-        """What it has at each place, as long as all have asked for whole amounts."""
+        """Return what it has at each place, as long as all have asked for whole amounts."""
         assert self._unit == 1
         return {place: amount for place, amount in self._amounts[asker].items() if amount}
 
@@ -225,7 +225,7 @@ class Flow(Generic[Asker, Place]):
         self._unmet[first] -= amount
 
     def _give_back(self, asker: Asker) -> None:
-        """What it has beyond what it asks for."""
+        """Give back what it has beyond what it asks for."""
         for place, amount in self._amounts[asker].items():
             if not self._unmet[asker]:
                 break

@@ -24,7 +24,7 @@ _MAX_DECIDED = 40_000
 
 @dataclass(frozen=True)
 class Work:
-    """What is left of a training, as it or earlier ones tell: at least and at most."""
+    """Remaining work of a training, by its own or earlier measures: at least and at most."""
 
     #: If twice the GPUs made it twice as fast.
     gpu_seconds: tuple[float, float]
@@ -32,7 +32,7 @@ class Work:
     seconds: tuple[float, float]
 
     def rate(self, slots: int, *, quick: bool) -> float:
-        """Which part of it is done in a second: the better of the two assumptions, or the worse."""
+        """Return the part that is done in a second: the better of the two assumptions, or the worse."""
         if quick:
             return max(slots / self.gpu_seconds[0], 1 / self.seconds[0])
         return min(slots / self.gpu_seconds[1], 1 / self.seconds[1])
@@ -55,7 +55,7 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a job that waits stands in its group's line."""
+    """Position of a waiting job in its group's line."""
 
     #: 1: it is the next to start.
     position: int
@@ -96,7 +96,7 @@ def forecast(decision: Decision, job: int, works: Mapping[int, Work]) -> Forecas
 
 
 def places(decision: Decision, works: Mapping[int, Work]) -> dict[int, Place]:
-    """Of every job of the group that waits, however many there are: in the order in which they are served."""
+    """Return the places of all waiting jobs of the group, in the order in which they are served."""
     waiting = [demand.id for demand in decision.pool.demands if not demand.running]
     if not waiting:
         return {}

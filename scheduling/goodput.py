@@ -185,7 +185,7 @@ def _greedy(bids: Sequence[Bid], spare: int) -> tuple[dict[int, int], float, flo
 
 
 def _odd_size(bid: Bid, slots: int, spare: int, *, within_host: bool) -> int:
-    """How many of the slots that nobody can use in whole segments serve this job best."""
+    """Return how many of the slots that nobody can use in whole segments serve this job best."""
     most = min(spare, bid.most - slots, _host(bid) - slots if within_host else spare)
     gains = [(bid.utility(slots + more) - bid.utility(slots), -more) for more in range(1, most + 1)]
     gain, more = max(gains, default=(0.0, 0))

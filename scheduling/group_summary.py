@@ -1,4 +1,4 @@
-"""What sentences say of a group's jobs together, counted once for all of them."""
+"""Facts about a group's jobs together, counted once for the sentences of all of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -117,6 +117,6 @@ def _first_waiting(decision: Decision) -> dict[int, tuple[int, Demand]]:
 
 
 def _line(decision: Decision, demand: Demand) -> int:
-    """Where a higher priority can take what it needs at any time, only equals wait for each other."""
+    """Return the line of the job: where a higher priority takes what it needs at any time, equals share one."""
     group = decision.pool.group
     return demand.priority if group.policy == "priority" and group.preemption else 0

@@ -1,4 +1,4 @@
-"""Which host a job starts on that needs all its slots on one.
+"""Choice of the host for a job that needs all its slots on one.
 
 Such a job is of fixed size, so it stays where it starts. It takes part in its group's division as soon as one host
 could have enough for it: slots that are free, coming, or held by elastic jobs, which then leave that host

@@ -1,4 +1,4 @@
-"""Which hosts: jobs that get slots in the same cycle, on as few hosts each as possible, however they are served.
+"""Choice of hosts for jobs that get slots in the same cycle, on as few hosts each as possible, however they are served.
 
 What counts is the number of pairs of a job and a host that it is new on. Most often each job finds one host that is
 enough, and serving one after the other is the best there is. Where it is not, few jobs and hosts are tried out: any
@@ -128,7 +128,7 @@ def _without(sizes: Sizes, size: int, given: int) -> Sizes:
 
 
 class SlotsByHost:
-    """What is taken is gone. Hosts are found by their size: taking costs the same however many there are."""
+    """Free slots by host; taken ones are gone. Hosts are found by their size: taking costs the same for any number."""
 
     def __init__(self, slots: Mapping[str, tuple[SlotRef, ...]]) -> None:
         """`slots` of each host in order; see `by_host`."""
@@ -155,12 +155,12 @@ class SlotsByHost:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """How many slots are left on each host that has any."""
+        """Number of slots left on each host that has any."""
         return {host: len(there) for host, there in self._slots.items() if there}
 
     @property
     def host_count(self) -> int:
-        """How many hosts had any at first."""
+        """Number of hosts that had any at first."""
         return len(self._slots)
 
     def take_on(self, hosts: Iterable[str], count: int) -> list[SlotRef]:

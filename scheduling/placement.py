@@ -1,4 +1,4 @@
-"""Which slots: a job on as few hosts as possible, and hosts left whole for others. Ties by (host, index)."""
+"""Choice of slots: a job on as few hosts as possible, and hosts left whole for others. Ties by (host, index)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +38,7 @@ class Placed:
 
     @property
     def missing(self) -> int:
-        """How many slots of the target are still to be given back by others."""
+        """Number of slots of the target that others have still to give back."""
         return self.target - len(self.kept) - len(self.claim)
 
     @property

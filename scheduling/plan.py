@@ -53,7 +53,7 @@ class BatchPlan(NamedTuple):
 
 
 class GroupPlan(NamedTuple):
-    """How well a group under policy goodput is divided."""
+    """Quality of a group's division under policy goodput."""
 
     group: str
     #: Of what its slots are worth at the best, the part that is missing at most.

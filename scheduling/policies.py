@@ -42,7 +42,7 @@ _ID, _SUBMITTED_AT, _PRIORITY = attrgetter("id"), attrgetter("submitted_at"), at
 
 @dataclass(slots=True)  # not frozen, like others of which there are very many: that makes one eight times as slowly
 class Demand:
-    """What one job asks of its group's slots."""
+    """Demand of one job for its group's slots."""
 
     id: int
     priority: int
@@ -76,7 +76,7 @@ class Demand:
 
     @property
     def kept(self) -> int:
-        """What it has if no job of its group takes anything from it: its own maximum may have been lowered below what
+        """Slots that it keeps if no job of its group takes any: its own maximum may have been lowered below what
         it holds, or its group gives something back."""
         kept = min(self.held, self.max_slots)
         return kept if self.limit is None else min(kept, self.limit)
@@ -93,7 +93,7 @@ class Demand:
 
 @dataclass(frozen=True)
 class Shares:
-    """What a policy gives, and what the first that waits is to have."""
+    """Slots that a policy gives, and those that the first that waits is to have."""
 
     #: Slots of each job that gets any.
     slots: dict[int, int]
@@ -122,7 +122,7 @@ def cheapest_first(demands: Sequence[Demand]) -> list[Demand]:
 
 
 def to_stop(group: GroupView, demands: Sequence[Demand], excess: int) -> frozenset[int]:
-    """Which of these running jobs, given in the order in which they are served, are stopped to set `excess` slots free
+    """Choose the running jobs to stop, given in the order in which they are served, to set `excess` slots free
     where all the others have their least: the cheapest, and none whose slots are not needed; none that is protected.
 
     Where priority alone decides, a lower one goes first whatever it loses: it would be stopped a cycle later, for the
@@ -144,7 +144,7 @@ def to_stop(group: GroupView, demands: Sequence[Demand], excess: int) -> frozens
 
 
 def shares_of(group: GroupView, demands: Iterable[Demand], capacity: int, *, now: float = 0.0) -> dict[int, int]:
-    """What the group's policy gives to `demands`, in the order in which they are served. `now`: Unix seconds."""
+    """Divide slots among `demands`, given in the order of service, by the group's policy. `now`: Unix seconds."""
     return served(group, demands, capacity, now=now).slots
 
 
@@ -200,7 +200,7 @@ def _serve(
 
 
 def _spoken(line: Sequence[Demand], given: Mapping[int, int], first: Demand, now: float) -> Iterator[Spoken]:
-    """What the others have that are given anything: all that they ask for where they are before the first that waits,
+    """Return slots of the others that are given any: all that they ask for, before the first that waits,
     for they grow before it starts."""
     is_before = True
     for demand in line:
@@ -233,7 +233,7 @@ def _by_priority_with_preemption(demands: Sequence[Demand], capacity: int, now: 
 
 
 def _spoken_beside(level: int, demands: Sequence[Demand], given: Mapping[int, int], now: float) -> Iterator[Spoken]:
-    """What jobs of this priority cannot have: slots of higher ones, and the least of lower ones that are protected."""
+    """Return what jobs of this priority cannot have: slots of higher ones, and the least of protected lower ones."""
     for demand in demands:
         if demand.priority > level and demand.id in given:
             yield demand.max_slots, demand.ends(now)
@@ -268,7 +268,7 @@ def _among_equals(
 
 @dataclass(frozen=True)
 class FairDivision:
-    """What each job gets, and how that came about. All counts but the priority are slots."""
+    """Slots of each job, and how that came about. All counts but the priority are slots."""
 
     shares: dict[int, int]
     #: The least that each job gets which takes part.

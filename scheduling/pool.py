@@ -64,7 +64,7 @@ class Pool:
 
     @property
     def capacity(self) -> int:
-        """How many slots its jobs may share, now or once they have changed hands, if no other group is there."""
+        """Number of slots that its jobs may share, now or once they have changed hands, if no other group is there."""
         return self.free_count + self.in_use + _count(self.coming)
 
     @property
@@ -82,7 +82,7 @@ class Pool:
 
     @cached_property
     def demands(self) -> tuple[Demand, ...]:
-        """What its jobs ask for, in the order in which they are served."""
+        """Demands of its jobs, in the order in which they are served."""
         in_order = by_submission if self.group.policy == "fifo" else by_priority
         return tuple(in_order(self._demand(job) for job in self.jobs))
 
@@ -138,7 +138,7 @@ class SlotIndex:
         return self.offers.get(group.resource_group, ())
 
     def classes_of(self, refs: Collection[SlotRef]) -> Counter[SlotClass]:
-        """How many of these slots in service are of each class."""
+        """Count these slots in service by class."""
         return Counter(_by_class({0: tuple(refs)}, self.classes, self.sizes))
 
     def pool(self, group: GroupView) -> Pool:
@@ -262,7 +262,7 @@ def _is_protected(job: JobView, since: float) -> bool:
 
 
 def _by_class(slots: ByJob, classes: Mapping[SlotRef, SlotClass], found: Iterable[SlotClass]) -> dict[SlotClass, int]:
-    """How many slots of each class these are. `classes` is empty where only one is found."""
+    """Count these slots by class. `classes` is empty where only one is found."""
     if not classes:
         return {offered: _count(slots) for offered in found}
     return Counter(map(classes.__getitem__, chain.from_iterable(slots.values())))
@@ -358,7 +358,7 @@ def confined(index: SlotIndex, pool: Pool, allotted: Mapping[SlotClass, int], st
 
 
 class Left:
-    """What is left of what is free and coming, while one group after the other counts on some of it."""
+    """Remainder of what is free and coming, while one group after the other counts on some of it."""
 
     def __init__(self, index: SlotIndex) -> None:
         self._free, self._coming = dict(index.free), dict(index.coming)

@@ -1,4 +1,4 @@
-"""What a change would do: the next plan with it, compared to the next plan without it.
+"""Effect of a change: the next plan with it, compared to the next plan without it.
 
 The change may be a new job, other values of a job, other rules of a group, or slots that are taken out of service or
 out of a group.
@@ -39,7 +39,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Fate:
-    """What becomes of a job's target, where that is something else."""
+    """Fate of a job's target, where that is something else."""
 
     job: int
     before: int
@@ -71,14 +71,14 @@ def with_changes(snapshot: Snapshot, job: int, **fields: Any) -> Snapshot:
 
 
 def with_priority(snapshot: Snapshot, jobs: Set[int], priority: int) -> Snapshot:
-    """As if each of these jobs had the priority."""
+    """Return the snapshot as if each of these jobs had the priority."""
     return replace(
         snapshot, jobs=tuple(replace(view, priority=priority) if view.id in jobs else view for view in snapshot.jobs)
     )
 
 
 def without_jobs(snapshot: Snapshot, jobs: Set[int]) -> Snapshot:
-    """As if these jobs were over."""
+    """Return the snapshot as if these jobs were over."""
     return replace(
         snapshot,
         jobs=tuple(view for view in snapshot.jobs if view.id not in jobs),
@@ -157,13 +157,13 @@ def with_group(snapshot: Snapshot, group: GroupView) -> Snapshot:
 
 
 def compare(without: Snapshot, with_it: Snapshot) -> Comparison:
-    """What becomes of the jobs that both have."""
+    """Compare the jobs that both plans have."""
     return Comparison(tuple(_fates(decided(without).placed, decided(with_it).placed)))
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Of a job, in steps at its own batch size per second, on what it shall have: by its profile."""
+    """Speed of a job, in steps at its own batch size per second, on the slots of a plan: by its profile."""
 
     before: float
     after: float
@@ -172,7 +172,7 @@ class Speed:
 
 
 def speeds(without: Snapshot, with_it: Snapshot, fates: Iterable[Fate]) -> dict[int, Speed]:
-    """Of the jobs that were measured."""
+    """Return the speeds of the jobs that were measured."""
     views = {view.id: view for view in without.jobs if view.profile is not None}
     shapes = [
         {group.name: shape_of(snapshot, group.resource_group) for group in snapshot.groups}
@@ -192,7 +192,7 @@ def speeds(without: Snapshot, with_it: Snapshot, fates: Iterable[Fate]) -> dict[
 
 @dataclass(frozen=True)
 class Move:
-    """What becomes of a job that holds some of these slots."""
+    """Fate of a job that holds some of these slots."""
 
     job: int
     #: How many of them it holds now, and keeps until it ends: fixed-size jobs finish where they are.
@@ -204,7 +204,7 @@ class Move:
 
 
 def without_host(snapshot: Snapshot, host: str) -> Snapshot:
-    """As if the host were draining."""
+    """Return the snapshot as if the host were draining."""
     return replace(
         snapshot,
         slots=tuple(replace(slot, claimable=False) if slot.ref.host == host else slot for slot in snapshot.slots),

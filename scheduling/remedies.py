@@ -78,7 +78,7 @@ def _raise_priority(snapshot: Snapshot, me: JobView, line: JobPlan) -> Remedy | 
 
 
 def _move_up(snapshot: Snapshot, me: JobView, line: JobPlan) -> Remedy | None:
-    """Where no priority starts it now: the least one with which it would be as far ahead in line as it can."""
+    """Find the least priority that moves it as far ahead in line as it can, where none starts it now."""
     waiting = _line_of(snapshot, me)
     if line.target or all(demand.id != me.id for demand in waiting):
         return None
@@ -99,7 +99,7 @@ def _place(waiting: list[Demand], me: JobView) -> int:
 
 
 def _raise_maximum(snapshot: Snapshot, me: JobView, line: JobPlan) -> Remedy | None:
-    """As many as it would get if it asked for all there are."""
+    """Raise the maximum to what it would get if it asked for all there are."""
     if line.target < me.max_slots or not me.elastic:
         return None
     most = _after(snapshot, me, "max_slots", len(snapshot.slots)).target

@@ -1,4 +1,4 @@
-"""Which slots a reservation is of, as far as it is known: for who reads it. Only their number decides anything."""
+"""Slots of a reservation, as far as they are known, for display only. Their number alone decides anything."""
 
 from collections.abc import Iterator, Mapping
 from itertools import chain, islice
@@ -25,7 +25,7 @@ def reserved_slots(decision: Decision, placed: Mapping[int, Placed]) -> tuple[Sl
 
 
 def _ending(decision: Decision, placed: Mapping[int, Placed], at: float) -> Iterator[SlotRef]:
-    """Of jobs that are over by then, those that end first before others."""
+    """Return slots of jobs that are over by then, those that end first before others."""
     ends = {demand.id: demand.ends(decision.pool.at) for demand in decision.demands}
     over = sorted((ends_at, job) for job, ends_at in ends.items() if ends_at is not None and ends_at <= at)
     for _, job in over:
@@ -33,7 +33,7 @@ def _ending(decision: Decision, placed: Mapping[int, Placed], at: float) -> Iter
 
 
 def _shrinking(decision: Decision, placed: Mapping[int, Placed], at: float) -> Iterator[SlotRef]:
-    """Of the others what they have beyond their least, of the last in line before others; all of who is stopped."""
+    """Return slots of the others beyond their least, from the last in line on; all slots of stopped ones."""
     for demand in reversed(decision.demands):
         slots, ends_at = placed[demand.id], demand.ends(decision.pool.at)
         if slots.target and (ends_at is None or ends_at > at):
@@ -43,7 +43,7 @@ def _shrinking(decision: Decision, placed: Mapping[int, Placed], at: float) -> I
 
 
 def _is_below(decision: Decision, demand: Demand) -> bool:
-    """Whether the first in line takes what this one has, because of its priority."""
+    """Return whether the first in line takes what this one has, because of its priority."""
     group, reservation = decision.pool.group, decision.reservation
     if group.policy != "priority" or not group.preemption or demand.protected or reservation is None:
         return False

@@ -52,7 +52,7 @@ class CycleResult:
         return {job: slots for _, placed in self.groups for job, slots in placed.items()}
 
     def decision(self, job: int) -> Decision:
-        """Of the job's group."""
+        """Return the decision about the job's group."""
         return next(decision for decision, placed in self.groups if job in placed)
 
     def line(self, job: int) -> JobPlan:
@@ -61,7 +61,7 @@ class CycleResult:
         return _line(decision, placed, job, explain(decision, placed, self.others(decision), [job])[job])
 
     def others(self, decision: Decision) -> OtherGroups:
-        """What the group's sentences may say of other groups: what comes from them."""
+        """Facts about other groups for the group's sentences: what comes from them."""
         classes, group = self.index.classes, decision.pool.group
         foreign: dict[int, int] = {}
         for giver, jobs in self.handed_over.items() if decision.entitlement is not None else ():

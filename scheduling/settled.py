@@ -1,4 +1,4 @@
-"""Whether something has happened that targets under policy goodput depend on: if not, they are kept for ten seconds."""
+"""Detection of events that change targets under policy goodput: without any, targets are kept for ten seconds."""
 
 from collections import Counter
 from dataclasses import dataclass, replace

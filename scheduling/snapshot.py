@@ -67,7 +67,7 @@ class GroupView:
 
     @property
     def keeps_quota(self) -> bool:
-        """What it leaves of its quota stays free. A stopped group lends it in any case: nothing could start there."""
+        """True if the rest of its quota stays free. A stopped group lends it in any case: nothing could start there."""
         return self.started and not self.lends
 
     @property
@@ -78,7 +78,7 @@ class GroupView:
 
 @dataclass(frozen=True)
 class ProfileView:
-    """What a job's ranks have measured of it, or what is known of its model."""
+    """Measures of a job by its ranks, or of its model."""
 
     bounds: Bounds
     #: By kind of GPU.

@@ -1,4 +1,4 @@
-"""Which hosts under policy goodput: jobs on several hosts disturb each other where they share one's network.
+"""Choice of hosts under policy goodput: jobs on several hosts disturb each other where they share one's network.
 
 So there is at most one such job on a host, as far as that is possible: it takes whole hosts before parts, and parts of
 hosts before those that another one is on. Where `packing.pack` already keeps them apart, its way is the better one: it
@@ -32,7 +32,7 @@ def spread(wanted: Mapping[int, int], kept: Kept, free: Free, slots_of: Mapping[
 
 
 def shared_hosts(kept: Kept, claims: Mapping[int, list[SlotRef]]) -> int:
-    """How many jobs on several hosts there are too many, counted on each host."""
+    """Return how many jobs on several hosts there are too many, counted on each host."""
     on = Counter(host for hosts in _hosts(kept, claims).values() if len(hosts) > 1 for host in hosts)
     return sum(count - 1 for count in on.values())
 

@@ -17,7 +17,7 @@ TITLE = "<cell>"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a cell leaves in rank 0."""
+    """Result of a cell in rank 0."""
 
     #: Names that it has assigned -> their values, each pickled by itself: who lacks what one needs loads the others.
     values: Mapping[str, bytes]
@@ -56,7 +56,7 @@ def run(namespace: dict[str, Any], source: str, wanted: list[str] | None, names:
 
 
 def _at_home(value: Any) -> Any:
-    """What a machine without this GPU and process group can load: tensors and models of the CPU, out of their DDP."""
+    """Convert a value for a machine without this GPU and process group: to the CPU, and models out of their DDP."""
     torch = sys.modules.get("torch")
     if torch is None:
         return value

@@ -113,12 +113,12 @@ class TorchDistributor:
 
     @property
     def described(self) -> str:
-        """As pyspark's log lines name what is run."""
+        """Describe the code that is run, in the format of pyspark's log lines."""
         kind, processes = ("local", "processes") if self.local_mode else ("distributed", "executor processes")
         return f"{kind} training with {self.num_processes} {processes}"
 
     def _at_most(self, wanted: int, instance_group: str | None) -> int:
-        """What the group can give, or in local mode one host of it."""
+        """Return the most GPUs that the group can give, or in local mode one host of it."""
         there = self.client.capacity(instance_group, one_host=self.local_mode)
         place = "one host of the instance group has (local_mode)" if self.local_mode else "the instance group has"
         if not 0 < there < wanted:

@@ -85,7 +85,7 @@ def rank_environment(context: RankContext, launch_file: Path) -> dict[str, str]:
 
 
 def site_of(environment: Path) -> Path:
-    """Where a virtual environment's packages are."""
+    """Return the folder of a virtual environment's packages."""
     return environment / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
 
 

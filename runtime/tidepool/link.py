@@ -115,7 +115,7 @@ def dial(address: tuple[str, int], timeout_seconds: float) -> socket.socket:
 
 
 def has_met_itself(connection: socket.socket) -> bool:
-    """Whether TCP has connected a socket of this machine with itself, as it may where nobody listens."""
+    """Return whether TCP has connected a socket of this machine with itself, as it may where nobody listens."""
     return bool(connection.getsockname() == connection.getpeername())
 
 

@@ -34,7 +34,7 @@ def interface_of(address: str, known: Interfaces) -> str | None:
 
 
 def interface_variables(address: str, known: Interfaces) -> dict[str, str]:
-    """What tells gloo and NCCL to use the interface of `address`."""
+    """Return variables that tell gloo and NCCL to use the interface of `address`."""
     name = interface_of(address, known)
     return {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"} if name else {}
 

@@ -232,7 +232,7 @@ def has_children() -> bool:
 
 
 def _living(pids: Iterable[int]) -> list[psutil.Process]:
-    """Those that have not ended. Unlike `psutil.process_iter` it never answers for an earlier process of a pid."""
+    """Return living processes. Unlike `psutil.process_iter` it never answers for an earlier process of a pid."""
     found = []
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):

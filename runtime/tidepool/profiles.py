@@ -1,4 +1,4 @@
-"""What ranks measure of their training, and which of it is believed: a rank runs a script, and may say anything.
+"""Checks of measures that ranks report: a rank runs a script, and may say anything.
 
 Both the coordinator, before it writes to its journal, and the control plane, before it stores, ask `why_refused`.
 """
@@ -26,7 +26,7 @@ _ROUNDING = 1e-3
 
 
 def why_refused(times: StepTimes) -> str:
-    """What is wrong with a figure that a rank has reported; "": nothing."""
+    """Return why a reported figure is refused; "": it is believed."""
     for name in ("compute_seconds", "step_seconds"):
         seconds = getattr(times, name)
         if not math.isfinite(seconds) or not 0 < seconds <= _LONGEST_SECONDS:
@@ -41,7 +41,7 @@ def why_refused(times: StepTimes) -> str:
 
 
 def why_batch_refused(adapted: AdaptedBatch, step: int) -> str:
-    """What is wrong with what a rank says of its batch after so many steps; "": nothing."""
+    """Return why a report about the batch after so many steps is refused; "": it is believed."""
     counts = ("submitted", "most", "batch", "least_micro_batch", "most_micro_batch", "micro_batch")
     for name in counts:
         if not 1 <= getattr(adapted, name) <= _MOST_SAMPLES:

@@ -358,7 +358,7 @@ def at_success(call: Callable[[], None]) -> None:
 
 
 def note_micro_batch(kind: str, samples: int) -> None:
-    """Of a batch that adapts: what this rank computes at once now. The record of its end says so."""
+    """Note the micro-batch of this rank, of a batch that adapts. The record of its end says so."""
     global _micro_batch
     _micro_batch = kind, samples
 
@@ -376,7 +376,7 @@ def note_rank(rank: int) -> None:
 
 
 def is_first() -> bool:
-    """Whether this process is rank 0: by its session, by torchrun's variables, or because it is the only one."""
+    """Return whether this process is rank 0: by its session, by torchrun's variables, or because it is the only one."""
     return _number() == 0
 
 

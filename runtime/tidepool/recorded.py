@@ -19,7 +19,7 @@ _TRAINING = "train"
 
 @dataclass
 class _Group:
-    """Where the records of a group are."""
+    """Place of a group's records."""
 
     iteration: int
     step: int

@@ -93,7 +93,7 @@ def link_submitted_code(context: RankContext) -> None:
 
 
 def link_recorded(context: RankContext) -> None:
-    """What this rank's script records with EMetrics becomes the curves of a training that has no session."""
+    """Turn records of this rank's script (EMetrics) into the curves of a training that has no session."""
     with suppress(FileExistsError):
         (context.folder / RECORDED_FILE).symlink_to(context.log_dir.relative_to(context.folder) / RECORDED_FILE)
 

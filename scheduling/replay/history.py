@@ -1,4 +1,4 @@
-"""What a cluster did, as rows tell it, played again: under the same rules, and under others.
+"""Recorded past of a cluster, from its rows, for replays under the same rules and under others.
 
 A recorded training is played by what it got done: its sizes over time, times its speed on each, add up to its work. So
 on the sizes that it had it takes as long as it took, and on others as long as its speeds there say: those that were
@@ -58,7 +58,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Known:
-    """What was measured of a training, or of an earlier one of its model."""
+    """Measures of a training, or of an earlier one of its model."""
 
     bounds: Bounds
     parameters: ThroughputParameters
@@ -130,7 +130,7 @@ class History:
 
 @dataclass(frozen=True)
 class Alternative:
-    """What shall be otherwise than it was; nothing: the same again."""
+    """Changes against the past; nothing: the same again."""
 
     #: Group -> fields of its `GroupView`, for the whole window.
     groups: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -151,7 +151,7 @@ class Played:
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """What `Physics` has to know of a recorded training. Progress is steps at its own batch; unmeasured, seconds of
+    """Input of `Physics` about a recorded training. Progress is steps at its own batch; unmeasured, seconds of
     one GPU."""
 
     name: str
@@ -280,7 +280,7 @@ def _rules(groups: Sequence[GroupView], alternative: Alternative) -> tuple[Group
 
 
 def _pools(history: History, gpus: int | None) -> Callable[[tuple[SlotView, ...]], tuple[SlotView, ...]]:
-    """What a pool of the window is with so many GPUs: fewer lack the last ones, more are on hosts like the largest."""
+    """Build a pool of the window with so many GPUs: fewer lack the last ones, more are on hosts like the largest."""
     more = 0 if gpus is None else gpus - history.gpus
     if not more:
         return lambda pool: pool
@@ -338,7 +338,7 @@ def _replayed(
 
 
 def _begun(job: RecordedJob, recording: Recording) -> tuple[Physics, Measured]:
-    """As far as it was before the window: what it had measured then, it knows."""
+    """Restore its progress before the window: what it had measured then, it knows."""
     known = job.known
     measured = Measured(
         known.bounds if known else Bounds(1), tells=known is not None, knows_its_end=job.progress is not None

@@ -1,4 +1,4 @@
-"""What a replayed training knows of itself: the steps that it has measured, and the model fitted to them.
+"""Knowledge of a replayed training about itself: the steps that it has measured, and the model fitted to them.
 
 The same as on a real cluster: seconds of a step at each shape that it has trained at, and the noise of its gradients in
 the present epoch. Both are as they were measured for the trace, unless the training has `Errors`: then each new look at
@@ -26,17 +26,17 @@ NEAR = 0.1
 
 
 class Errors(Protocol):
-    """Of one training: how far it is from the tables."""
+    """Errors of one training: its distance from the tables."""
 
     def pace(self) -> float:
-        """By what times of steps are multiplied until the next call."""
+        """Return the factor of durations of steps until the next call."""
 
     def measured(self, value: float) -> float:
-        """What a measure of this value says."""
+        """Return the measured value for this true value."""
 
 
 def bounds_of(application: Application) -> Bounds:
-    """As far as batches were measured."""
+    """Return the bounds within which batches were measured."""
     least, most = application.micro_bounds
     return Bounds(application.smallest_batch, application.largest_batch, least, most)
 
@@ -56,7 +56,7 @@ class Measured:
     knows_its_end: bool = True
 
     def observe(self, physics: Physics) -> None:
-        """What it computes at now."""
+        """Record measures at the present batch."""
         if not self.tells:
             return
         application, placement, batch = physics.application, physics.placement, physics.batch
@@ -76,7 +76,7 @@ class Measured:
         return value if self.errors is None else self.errors.measured(value)
 
     def choose(self, physics: Physics) -> Batch:
-        """As rank 0 does: the best batch by what is known; before that, the one that it was submitted with."""
+        """Choose the best batch by what is known, as rank 0 does; before that, the one that it was submitted with."""
         if self.parameters is None or not self.bounds.is_adaptive:
             return self._unknown(physics)
         noise = physics.application.noise(physics.batch.samples(physics.ranks), physics.epoch)
@@ -90,7 +90,7 @@ class Measured:
         return Batch(max(1, min(found.micro_batch, most)), pieces)
 
     def _unknown(self, physics: Physics) -> Batch:
-        """Its own batch; one that may be changed is large enough for so many ranks."""
+        """Return its own batch; one that may be changed is large enough for so many ranks."""
         least = physics.ranks * self.bounds.min_micro_batch if self.bounds.is_adaptive else 0
         return fixed_batch(physics.application, max(self.bounds.batch_size, least), physics.ranks)
 

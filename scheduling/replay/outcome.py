@@ -1,4 +1,4 @@
-"""What came of a replay: figures of the recorded window and of each play of it, and how far the replay is off.
+"""Results of a replay: figures of the recorded window and of each play of it, and the error of the replay.
 
 A replay is believed by playing the same rules first. Its errors: of the average completion time, of the GPUs in use
 (the area between both curves over the recorded one), and of each training's completion time (the median). Completion
@@ -72,7 +72,7 @@ class Errors(NamedTuple):
 
 
 class Fate(NamedTuple):
-    """Of one training in one play."""
+    """Fate of one training in one play."""
 
     job: int
     #: None: it did not start, or was not over when the play ended.
@@ -103,7 +103,7 @@ def _recorded_fate(job: RecordedJob) -> Fate:
 
 
 def errors_of(history: History, play: Played) -> Errors:
-    """Of a play of the same rules."""
+    """Return the errors of a play of the same rules."""
     pairs = [
         (fate.seconds, mine.seconds)
         for job, mine in zip(history.jobs, fates(play), strict=True)

@@ -16,7 +16,7 @@ _SLACK = 1e-9
 
 
 class Trained(Protocol):
-    """What is trained: an `Application` of the tables, or a `Recording`. See the former for what its parts mean."""
+    """Behaviour of a training: an `Application` of the tables, or a `Recording`. The former explains its parts."""
 
     @property
     def name(self) -> str: ...

@@ -25,7 +25,7 @@ MAX_HOSTS, MAX_PLACED_HOSTS = 16, 4
 
 @dataclass(frozen=True)
 class Batch:
-    """What each rank computes in a step: `pieces` micro-batches of `micro` samples."""
+    """Batch of each rank in a step: `pieces` micro-batches of `micro` samples."""
 
     micro: int
     pieces: int = 1
@@ -48,7 +48,7 @@ class StepTime:
 
 @dataclass(frozen=True)
 class _Epochs:
-    """Of one batch size, a value for each epoch at its end."""
+    """Values of one batch size, one for each epoch at its end."""
 
     progress: np.ndarray
     iteration: np.ndarray
@@ -101,7 +101,7 @@ class Application:
         return variance, self._between(batch, epoch, "grad_sqr")
 
     def gain(self, batch: float, epoch: int) -> float:
-        """How many steps at `smallest_batch` a step at `batch` is worth in this epoch."""
+        """Return how many steps at `smallest_batch` a step at `batch` is worth in this epoch."""
         return _gain(self, batch, epoch)
 
     def iterations(self, batch: float, epochs: int) -> float:

@@ -1,4 +1,4 @@
-"""What a replay comes to: completion times, GPU time, and how fair it was."""
+"""Figures of a replay: completion times, GPU time, and fairness."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -46,7 +46,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class JobChange:
-    """What somebody asked of a training."""
+    """Change of a training that somebody asked for."""
 
     job: int
     #: "change": other values of these columns of a `Replayed`.
@@ -344,7 +344,7 @@ class World:
         return next((group for group in self.groups if group.name == job.group), self.groups[0])
 
     def _expect(self, job: Replayed) -> None:
-        """Its next epoch's end."""
+        """Plan the end of its next epoch."""
         physics = job.physics
         end = physics.application.epoch_ends[physics.epoch]
         seconds = physics.pause + max(0.0, end - physics.progress) / physics.rate()

@@ -161,7 +161,7 @@ class FabricModel:
         return session
 
     def _callbacks_export(self) -> bool:
-        """Whether callbacks are told in the end that they can export. WMLA's samples do it on a GPU."""
+        """Return whether callbacks are told in the end that they can export. WMLA's samples do it on a GPU."""
         own = [each for each in self._parts.callbacks if getattr(type(each), "on_epoch_end", None) is not _NO_END]
         asked = any(takes(each, "on_epoch_end", "save_model") for each in own)
         return asked and torch.cuda.is_available() and export.can_write_onnx()

@@ -45,7 +45,7 @@ def completion(shell: str) -> None:
 
 
 def names_of(what: str) -> Complete:
-    """Of a list of the site's, such as "datasets"."""
+    """Complete names of a list of the site's, such as "datasets"."""
 
     def complete(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
         return _offered(ctx, what, lambda row: (row["name"], row.get("description") or ""), begun)

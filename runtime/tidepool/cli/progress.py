@@ -11,7 +11,7 @@ __all__ = ["bar"]
 
 @contextmanager
 def bar(words: str, *, is_shown: bool) -> Iterator[Progress | None]:
-    """What to call with bytes done, and in all; None, and no bar, where stderr is no terminal."""
+    """Yield a callback for bytes done and total; None, and no bar, where stderr is no terminal."""
     if not is_shown or not sys.stderr.isatty():
         yield None
         return

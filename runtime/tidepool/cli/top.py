@@ -45,7 +45,7 @@ _ARROWS = {b"\x1b[A": "up", b"\x1b[B": "down", b"\x1bOA": "up", b"\x1bOB": "down
 
 @dataclass(frozen=True)
 class Seen:
-    """What the site answered."""
+    """Answer of the site."""
 
     hosts: list[dict[str, Any]]
     jobs: list[JobInfo]
@@ -53,7 +53,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Screen:
-    """What the person sees and has typed."""
+    """State of the screen and typed input."""
 
     #: Number of the training that is marked; 0: the first.
     marked: int = 0
@@ -162,7 +162,7 @@ def _plain(seen: Seen) -> None:
 
 
 def view(seen: Seen, screen: Screen, *, height: int) -> Any:
-    """What rich draws."""
+    """Build the view that rich draws."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -193,7 +193,7 @@ def view(seen: Seen, screen: Screen, *, height: int) -> Any:
 
 
 def _around(jobs: list[JobInfo], marked: JobInfo | None, room: int) -> list[JobInfo]:
-    """As many as there is room for, with the marked one."""
+    """Return the rows around the marked one that fit."""
     place = jobs.index(marked) if marked is not None else 0
     start = max(0, min(place - room // 2, len(jobs) - room))
     return jobs[start : start + room]

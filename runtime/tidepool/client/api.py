@@ -82,13 +82,13 @@ class Client:
         return dict(self.connection.get("me/"))
 
     def software(self) -> dict[str, Any]:
-        """What ranks have: `python`, and `packages` by name."""
+        """Return the software of ranks: `python`, and `packages` by name."""
         return dict(self.connection.get("software/"))
 
     # --- jobs ---------------------------------------------------------------------------------------------------------
 
     def job(self, number: int) -> Job:
-        """Of this number. It is asked for once something of it is wanted."""
+        """Return the job with this number. Nothing is requested until something of it is needed."""
         return Job(self.connection, int(number))
 
     def jobs(self, *, state: str | None = None, most: int | None = 100, **filters: Any) -> list[Job]:
@@ -143,7 +143,7 @@ class Client:
         return Job(self.connection, made["id"], info_of(made))
 
     def preview(self, planned: Submission) -> dict[str, Any]:
-        """What would happen if it were submitted now: `start_text`, `others_text` and more. Nothing is written."""
+        """Preview a submission: `start_text`, `others_text` and more. Nothing is written."""
         return dict(self.connection.json("POST", "jobs/preview/", json=planned.as_json()))
 
     def plan(

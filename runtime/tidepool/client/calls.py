@@ -111,7 +111,7 @@ def _own_modules_by_value() -> Iterator[None]:
 
 
 def _own_modules() -> list[types.ModuleType]:
-    """Those below the working folder that are neither installed there nor a part of Python or Tidepool."""
+    """Return modules below the working folder that are neither installed there nor a part of Python or Tidepool."""
     here = f"{Path.cwd()}{os.sep}"
     foreign = [Path(each).resolve() for each in (sysconfig.get_path("stdlib"), sys.prefix, _RUNTIME)]
 
@@ -149,7 +149,7 @@ def _why_not(name: str, function: Any, arguments: Sequence[Any], keywords: Mappi
 
 
 def _innermost(word: str, value: Any, depth: int = 4) -> tuple[str, Any]:
-    """Of a function or a container that cannot be sent, the part of it that is why."""
+    """Find the part of a function or container that prevents it from being sent."""
     if depth and not isinstance(value, io.IOBase):
         for inner, part in _parts(value):
             if _problem(part) is not None:
@@ -158,7 +158,7 @@ def _innermost(word: str, value: Any, depth: int = 4) -> tuple[str, Any]:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """What a function refers to, or an object consists of, by the name that its author gave it."""
+    """Return the parts that a function refers to, or an object consists of, by the author's names."""
     value = getattr(value, "__func__", value)
     if isinstance(value, types.FunctionType):
         found = inspect.getclosurevars(value)

@@ -1,4 +1,4 @@
-"""Which site, and by which token: an argument, the environment, or the file that `tidepool login` writes.
+"""Site and token of a client: from an argument, the environment, or the file that `tidepool login` writes.
 
 The only module of the client that reads the environment. The file is `~/.config/tidepool/config.toml` (below
 `XDG_CONFIG_HOME` where that is set), readable by its owner alone.
@@ -41,7 +41,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class Profiles:
-    """What the file holds."""
+    """Content of the file."""
 
     by_name: Mapping[str, Profile]
 

@@ -1,4 +1,4 @@
-"""What `import tidepool` does without a client: as whoever is logged in."""
+"""Functions of `import tidepool` without a client: they act as the user who is logged in."""
 
 from functools import cache
 from pathlib import Path
@@ -13,7 +13,7 @@ __all__ = ["datasets", "job", "jobs", "models", "submit"]
 
 @cache
 def _default() -> Client:
-    """Of whoever is logged in."""
+    """Client of the user who is logged in."""
     return Client()
 
 

@@ -1,4 +1,4 @@
-"""What can go wrong when speaking to a site. Each message says what to do."""
+"""Errors of requests to a site. Each message says what to do."""
 
 from collections.abc import Mapping, Sequence
 
@@ -39,7 +39,7 @@ class NotFound(TidepoolError):
 
 
 class InvalidRequest(TidepoolError):
-    """What was given does not fit. `fields` says where: name -> sentences."""
+    """Refusal of invalid input. `fields` says where: name -> sentences."""
 
     def __init__(self, message: str, *, code: str = "", fields: Mapping[str, Sequence[str]] | None = None) -> None:
         super().__init__(message, code=code)

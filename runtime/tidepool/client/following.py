@@ -68,7 +68,7 @@ class _NoStream(Exception):
 
 @dataclass
 class Follower:
-    """Of one job, from its beginning or from where it was."""
+    """Follower of one job, from its beginning or from where it was."""
 
     connection: Connection
     job: int
@@ -83,7 +83,7 @@ class Follower:
     _has_stream: bool = True
 
     def news(self) -> Iterator[News]:
-        """What becomes of it, until it is over: the last is the job at its end. Raises NotFound, Unreachable …"""
+        """Yield changes of the job until it is over; the last is the job at its end. Raises NotFound, Unreachable …"""
         try:
             while self._has_stream:
                 for event in self._streamed():
@@ -99,7 +99,7 @@ class Follower:
         yield from self._polled()
 
     def _streamed(self) -> Iterator[ServerEvent | None]:
-        """Of one connection, which may end at any event."""
+        """Yield events of one connection, which may end at any event."""
         begun = heard = False
         wanted = {"rank": self.rank, "stream": self.stream, "logs": self.logs, "metrics": self.metrics}
         behind = self._id or ("" if self.place is None else f"{self.place[0]}.{self.after}.0.{self.place[1]}")
@@ -164,7 +164,7 @@ class Follower:
         return [_line_of(line, attempt, member) for line in found[max(0, len(found) - count) :]]
 
     def lines(self, *, is_over: bool) -> Iterator[LogLine]:
-        """What has been written since. is_over: also the last line, if it never ended.
+        """Return lines written since. is_over: also the last line, if it never ended.
 
         A job that loses its rank 0, or begins another attempt, goes on in another log, from its beginning.
         """

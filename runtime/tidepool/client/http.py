@@ -75,7 +75,7 @@ class Connection:
 
     @cached_property
     def username(self) -> str:
-        """Whose token it is."""
+        """Name of the token's owner."""
         return str(self.get("me/")["username"])
 
     def get(self, path: str, **params: Any) -> Any:

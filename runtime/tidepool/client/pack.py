@@ -1,4 +1,4 @@
-"""What of a local folder is sent: the files that git knows, or all but what nobody means.
+"""Selection of files that are sent from a local folder: those that git knows, or all but the usual clutter.
 
 The archive is the same bytes for the same files, so that the site takes them for the same version.
 """
@@ -37,13 +37,13 @@ class Package:
 
     @property
     def name(self) -> str:
-        """What the site calls the model by: the script, or the folder of one whose name says nothing."""
+        """Name of the model on the site: the script's, or its folder's where the script's says nothing."""
         stem = Path(self.entry_point).stem
         return stem if stem and stem not in _SAY_NOTHING else self.folder.name or "script"
 
 
 def package(path: str | Path) -> Package:
-    """Of a script, its folder as git knows it, or where git does not the script and what it imports beside it.
+    """Pack a script: its folder as git knows it, or without git the script and its imports from beside it.
 
     Of a folder, what git knows of it, or all but hidden files and environments. Raises InvalidRequest for a path that
     is not there, for nothing to send, and for too much.

@@ -1,4 +1,4 @@
-"""What the site answers, as frozen dataclasses. Fields that a newer site adds are left out."""
+"""Answers of the site as frozen dataclasses. Fields that a newer site adds are left out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields

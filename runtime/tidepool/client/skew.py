@@ -20,7 +20,7 @@ def skew(ours: str, sites: str) -> Literal["none", "slight", "apart"]:
 
 
 def advice(ours: str, sites: str, url: str) -> str:
-    """What differs, with the line that installs the client that fits."""
+    """Describe the difference, with the line that installs the client that fits."""
     return (
         f"This client has version {ours} and {url} has {sites}: "
         f"pip install {url}/ui/tools/tidepool_runtime-{sites}-py3-none-any.whl"

@@ -48,7 +48,7 @@ class Job:
 
     @property
     def url(self) -> str:
-        """Of its page."""
+        """Address of the job's page."""
         return f"{self._connection.url}/jobs/{self.id}/"
 
     @property
@@ -57,7 +57,7 @@ class Job:
 
     @property
     def state(self) -> str:
-        """As of the last `refresh()`."""
+        """State at the last `refresh()`."""
         return self.info.state
 
     def refresh(self) -> JobInfo:
@@ -65,7 +65,7 @@ class Job:
         return self._info
 
     def learn(self, info: JobInfo) -> None:
-        """What somebody else has been told of it."""
+        """Take over a state that somebody else has received."""
         self._info = info
 
     # --- what is asked of it ------------------------------------------------------------------------------------------
@@ -161,13 +161,13 @@ class Job:
         return list(self._connection.rows(self._path("ranks/")))
 
     def points(self, names: Iterable[str] | None = None, *, every: int | None = None) -> list[MetricPoint]:
-        """Its metrics, point by point. every: each n-th step; None: few enough for a chart."""
+        """Return metrics, point by point. every: each n-th step; None: few enough for a chart."""
         wanted: list[str | None] = [None] if names is None else list(names)
         rows = (row for name in wanted for row in self._connection.rows(self._path("metrics/"), name=name, every=every))
         return [of(MetricPoint, row) for row in rows]
 
     def metrics(self, names: Iterable[str] | None = None, *, every: int | None = None) -> "pd.DataFrame":
-        """Its metrics as a table: a row for each step, with `epoch` and a column for each metric.
+        """Return metrics as a table: a row for each step, with `epoch` and a column for each metric.
 
         Raises MissingPackage without pandas; `points()` needs none.
         """
@@ -229,7 +229,7 @@ class Job:
                 yield news
 
     def value(self, *, timeout: float | None = None, raw: bool = False) -> Any:
-        """What rank 0 of a submitted function returned, once it is over; None of a script.
+        """Return the value that rank 0 of a submitted function returned, once it is over; None for a script.
 
         Raises JobFailed with the traceback, TimeoutError after `timeout` seconds, and NotAllowed for what somebody else
         has run: to unpickle is to run what its author wants. raw: the pickle's bytes, in place of
@@ -260,7 +260,7 @@ class Job:
         return [of(Checkpoint, row) for row in self._connection.rows(self._path("checkpoints/"))]
 
     def files(self) -> list[ResultFile]:
-        """What each attempt has written, in RESULT_DIR, LOG_DIR and the working folder."""
+        """List files that each attempt has written, in RESULT_DIR, LOG_DIR and the working folder."""
         return [of(ResultFile, row) for row in self._connection.rows(self._path("files/"))]
 
     def download(

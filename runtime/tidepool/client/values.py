@@ -1,4 +1,4 @@
-"""What a function returned in its rank 0, or why it did not: from the files and rows of its job."""
+"""Return value or error of a function in rank 0, from the files and rows of its job."""
 
 import hashlib
 import pickle
@@ -51,7 +51,7 @@ def failure_of(info: JobInfo, ranks: Iterable[Mapping[str, Any]]) -> JobFailed:
 
 
 def _failed_rank(info: JobInfo, ranks: Iterable[Mapping[str, Any]], kind: str) -> int | None:
-    """Of the newest attempt, the first that ended by this kind of error."""
+    """Return the first rank of the newest attempt that ended by this kind of error."""
     for row in ranks:
         end = (row["exit"] or {}).get("error") or {}
         if row["attempt"] == info.attempt and kind and end.get("kind") == kind and "rank" in end:

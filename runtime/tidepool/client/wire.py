@@ -83,7 +83,7 @@ class Response:
         return json.loads(self.read())
 
     def iter_bytes(self) -> Iterator[bytes]:
-        """As it comes. Raises TransportError where it breaks off."""
+        """Yield bytes as they arrive. Raises TransportError where the connection breaks off."""
         while piece := self._piece():
             yield piece
 
@@ -150,7 +150,7 @@ def _part(edge: str, name: str, file: str | None = None, media_type: str = "") -
 
 
 def _quoted(text: str) -> str:
-    """As browsers do."""
+    """Quote a name as browsers do."""
     return text.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
 
 

@@ -19,7 +19,7 @@ _Integers = npt.NDArray[np.int64]
 
 
 class Best(NamedTuple):
-    """What one size does best."""
+    """Best result of one size."""
 
     #: Steps at the job's own batch size per second; 0 where no batch fits the bounds.
     goodput: float

@@ -87,7 +87,7 @@ class Problem:
 
 
 def fit(points: Sequence[Point], start: ThroughputParameters | None = None) -> Fit:
-    """Of the points of one kind of GPU; `start`: parameters of an earlier fit. Without points: ValueError."""
+    """Fit the points of one kind of GPU; `start`: parameters of an earlier fit. Without points: ValueError."""
     if not points:
         raise ValueError("there is no measured step to fit parameters to")
     problem = Problem.of(points)
@@ -110,7 +110,7 @@ def fit(points: Sequence[Point], start: ThroughputParameters | None = None) -> F
 
 
 def loss(vector: _Vector, problem: Problem) -> tuple[float, _Vector]:
-    """What is to be small, and its gradient by the seven numbers of `vector`."""
+    """Return the loss, and its gradient by the seven numbers of `vector`."""
     compute_error, compute_slope, step_error, step_slope = _errors(vector, problem)
     value, gradient = 0.0, np.zeros(7)
     for error, slope in ((compute_error, compute_slope), (step_error, step_slope)):
@@ -152,7 +152,7 @@ def _errors(vector: _Vector, problem: Problem) -> tuple[_Vector, _Vector, _Vecto
 
 
 def _assumed(problem: Problem) -> dict[int, float]:
-    """What no point tells, and what it is taken for: entries of the vector."""
+    """Return assumed entries of the vector, for what no point tells."""
     fixed: dict[int, float] = {}
     if len(np.unique(problem.micro_batch)) == 1:
         fixed[_BASE] = float(np.log(problem.weight @ np.exp(problem.log_compute) / 2))

@@ -88,7 +88,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class ThroughputParameters:
-    """Of one kind of GPU. All in seconds but `overlap`, which has no unit."""
+    """Parameters of one kind of GPU. All in seconds but `overlap`, which has no unit."""
 
     compute_base: float
     compute_per_sample: float
@@ -171,7 +171,7 @@ class Bounds:
 
 
 def gain(noise: NoiseScale | None, batch_size: int, batch: Numbers) -> Numbers:
-    """How many steps at `batch_size` one step at `batch` is worth; 1 where nobody knows the noise, or it is nothing."""
+    """Return how many steps at `batch_size` one step at `batch` is worth; 1 where the noise is unknown or nothing."""
     if noise is None or not (noise.variance or noise.squared_gradient):
         return np.ones_like(batch, dtype=np.float64) if isinstance(batch, np.ndarray) else 1.0
     variance, squared = noise.variance, noise.squared_gradient
@@ -179,5 +179,5 @@ def gain(noise: NoiseScale | None, batch_size: int, batch: Numbers) -> Numbers:
 
 
 def efficiency(noise: NoiseScale | None, batch_size: int, batch: Numbers) -> Numbers:
-    """What a sample is worth at `batch`, against one at `batch_size`."""
+    """Return the value of a sample at `batch`, against one at `batch_size`."""
     return gain(noise, batch_size, batch) * batch_size / batch

@@ -61,7 +61,7 @@ def _options() -> MagicArgumentParser:
 
 @magics_class
 class TidepoolMagics(Magics):
-    """Of one notebook."""
+    """Magics of one notebook."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
@@ -202,7 +202,7 @@ def _for_the_site(given: Namespace) -> dict[str, Any]:
 
 
 def _shown(error: TidepoolError) -> Exception:
-    """As the notebook shows it: the cell's own traceback, or a sentence."""
+    """Format an error for the notebook: the cell's own traceback, or a sentence."""
     if isinstance(error, JobFailed):
         return CellFailed(
             error.message, job=error.job, state=error.state, traceback=error.traceback, rank=error.rank, kind=error.kind

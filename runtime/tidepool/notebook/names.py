@@ -1,4 +1,4 @@
-"""Which names of the notebook a cell needs, and what comes back."""
+"""Names of the notebook that a cell needs, and names that it returns."""
 
 import ast
 import importlib
@@ -15,7 +15,7 @@ __all__ = ["as_function", "names_needed", "take_over"]
 
 
 def names_needed(source: str, known: Collection[str]) -> list[str]:
-    """Those of `known` that the cell reads before it assigns them itself. Raises SyntaxError."""
+    """Return those of `known` that the cell reads before it assigns them itself. Raises SyntaxError."""
     compile(source, TITLE, "exec")
     needed: set[str] = set()
     assigned: set[str] = set()
@@ -26,7 +26,7 @@ def names_needed(source: str, known: Collection[str]) -> list[str]:
 
 
 def as_function(namespace: dict[str, Any]) -> Callable[..., Outcome]:
-    """What runs a cell in a rank, as a function of the notebook: so its other functions see what the cell assigns."""
+    """Wrap a cell as a function of the notebook for a rank: its other functions see what the cell assigns."""
     return types.FunctionType(_cell.__code__.replace(co_filename=CALLER), namespace, "cell")
 
 

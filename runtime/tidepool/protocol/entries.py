@@ -90,7 +90,7 @@ class EnvironmentBuilding(Entry, frozen=True, tag="environment_building"):
 
 
 class EnvironmentFailed(Entry, frozen=True, tag="environment_failed"):
-    """What the job requires could not be installed; it is not tried again."""
+    """Installation of the job's requirements failed; it is not tried again."""
 
     #: What the installer said last.
     why: str
@@ -197,7 +197,7 @@ class CheckpointFailed(Entry, frozen=True, tag="checkpoint_failed"):
 
 
 class Profiled(Entry, frozen=True, tag="profile"):
-    """How long steps take, where that has changed, and how the batch adapts."""
+    """New durations of steps, and the state of an adaptive batch."""
 
     step: Count
     #: Samples of a step, over all ranks.
@@ -210,7 +210,7 @@ class Profiled(Entry, frozen=True, tag="profile"):
 
 
 class ProfileRefused(Entry, frozen=True, tag="profile_refused"):
-    """What a rank reports of its steps is not believed, or it cannot measure them."""
+    """A report about steps is not believed, or the rank cannot measure them."""
 
     why: str
 
@@ -267,7 +267,7 @@ class RecordedStep(msgspec.Struct, frozen=True):
 
 
 class ObservedStep(msgspec.Struct, frozen=True):
-    """What a source of a plain script says of a step."""
+    """One step as a source of a plain script gives it."""
 
     step: Count
     at: Seconds

@@ -1,4 +1,4 @@
-"""What ranks measure of a training: bare numbers, for `tidepool.profiles` to believe or not."""
+"""Measures of a training by its ranks: bare numbers, for `tidepool.profiles` to believe or not."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ __all__ = ["AdaptedBatch", "StepTimes"]
 
 
 class StepTimes(msgspec.Struct, frozen=True):
-    """How long steps of one shape take: medians of the newest.
+    """Durations of steps of one shape: medians of the newest.
 
     A step with `s` further micro-batches takes `s * compute_seconds + step_seconds`.
     """

@@ -29,12 +29,12 @@ def offer() -> bool:
 
 
 def is_named(files: Iterable[Path]) -> bool:
-    """Whether one of these files, scripts or a pickled function, names what stands here."""
+    """Return whether one of these files, scripts or a pickled function, names what stands here."""
     return any(_NAME in file.read_bytes() for file in files if file.is_file())
 
 
 def is_real() -> bool:
-    """Whether `import pyspark` finds the real one."""
+    """Return whether `import pyspark` finds the real one."""
     found = importlib.util.find_spec("pyspark")
     return found is not None and found.origin is not None and not Path(found.origin).resolve().is_relative_to(FOLDER)
 

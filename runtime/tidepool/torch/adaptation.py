@@ -94,7 +94,7 @@ class Adaptive:
 
 
 class Chooser(Protocol):
-    """As `batch.Chooser`, which loads scipy."""
+    """Interface of `batch.Chooser`, which loads scipy."""
 
     #: The loss rose after the batch had grown: it stays as it was submitted.
     is_pinned: bool
@@ -239,11 +239,11 @@ class Adaptation:
         return self.progress * self.bounds.batch_size / samples
 
     def metrics(self) -> dict[str, float]:
-        """Of the step that was completed last."""
+        """Metrics of the last completed step."""
         return self._made
 
     def told(self, ranks: int) -> AdaptedBatch:
-        """What rank 0 tells the control plane. ranks: that share a step now."""
+        """Return the report of rank 0 to the control plane. ranks: that share a step now."""
         bounds, choice, noise = self.bounds, self.choice, self.noise.total()
         least, most = bounds.min_micro_batch, bounds.max_micro_batch or bounds.batch_size
         variance, square = (float(f"{value:.4g}") for value in noise) if noise else (None, None)

@@ -340,7 +340,7 @@ def _recall(membership: Membership, entries: list[Entry]) -> None:
 
 
 def _is_unreachable(error: Exception) -> bool:
-    """Whether a host did not answer, neither yes nor no."""
+    """Return whether a host did not answer, neither yes nor no."""
     silent = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN)
     return isinstance(error, TimeoutError) or (isinstance(error, OSError) and error.errno in silent)
 

@@ -1,4 +1,4 @@
-"""Who computes what of a step: this rank's parts, now and in the steps to come."""
+"""Division of a step among ranks: this rank's parts, now and in the steps to come."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Division:
     adaptation: Adaptation | None
 
     def order(self, samples: int) -> list[int]:
-        """Of the pass under way."""
+        """Return the order of the pass under way."""
         return epoch_order(self.seed, self.position.epoch, samples, self.position.passes)
 
     def next_order(self, samples: int) -> list[int]:

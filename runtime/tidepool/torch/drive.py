@@ -47,7 +47,7 @@ __all__ = ["Drive", "Options", "flagged"]
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How to train; `Session` describes each."""
+    """Options of a training; `Session` describes each."""
 
     effective_batch_size: int
     rank_batch_size: int | None = None

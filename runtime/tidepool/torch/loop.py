@@ -97,12 +97,12 @@ class Loop:
 
     @property
     def counts(self) -> bool:
-        """What the script does now counts: it is not what comes of a failure, or of a part of a batch."""
+        """Return whether the present work counts: it neither follows a failure nor covers a part of a batch only."""
         return not self._void and self.is_whole
 
     @property
     def samples_under_way(self) -> int:
-        """Of the batch that the script is at, over all ranks."""
+        """Samples of the batch that the script is at, over all ranks."""
         return self._step.samples if self._step is not None and not self._void else 0
 
     @property

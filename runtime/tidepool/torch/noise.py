@@ -98,7 +98,7 @@ class Lengths:
                 self._of[id(parameter)] = min(place, MOST_GROUPS - 1), optimizer, group
 
     def is_ready(self, step: int) -> bool:
-        """Whether a step is measured: all ranks say the same."""
+        """Return whether a step is measured: all ranks say the same."""
         return step % MEASURED_EACH == 0 and (not self._adams or step >= _FIRST_STEP_OF_ADAM)
 
     @torch.no_grad()

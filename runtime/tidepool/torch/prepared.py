@@ -364,7 +364,7 @@ def _adopt_optimizer(loop: Loop, name: str, optimizer: torch.optim.Optimizer) ->
 
 
 def _adopt_schedule(loop: Loop, schedule: torch.optim.lr_scheduler.LRScheduler) -> None:
-    """By its class, because all of its attributes count as its state."""
+    """Change the schedule's class, because all of its attributes count as its state."""
     kind = type(schedule)
 
     def step(self: Any, *args: Any, **keywords: Any) -> None:

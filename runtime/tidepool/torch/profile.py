@@ -67,11 +67,11 @@ class TimesOfSteps:
             self._told.pop(oldest, None)
 
     def medians(self) -> list[StepTimes]:
-        """Of each shape with enough steps; the one that was used last comes last."""
+        """Return the medians of each shape with enough steps; the shape used last comes last."""
         return [self._median(shape) for shape in self._newest if self._counts[shape] >= _FEWEST_STEPS]
 
     def news(self, now: float) -> list[StepTimes] | None:
-        """What has moved since it was told. None: too early to tell anything. now: monotonic seconds."""
+        """Return what has moved since the last report. None: too early to tell anything. now: monotonic seconds."""
         if self._looked_at is not None and now - self._looked_at < PROFILE_SECONDS:
             return None
         medians = self.medians()
@@ -197,7 +197,7 @@ class Profiler:
     def message(
         self, position: Position, now: float, adapted: Callable[[], AdaptedBatch] | None = None
     ) -> MemberMessage | None:
-        """What rank 0 has to tell, if there is something new. now: monotonic seconds."""
+        """Build rank 0's message, if there is something new. now: monotonic seconds."""
         if self._refusal:
             why, self._refusal = self._refusal, ""
             return MemberMessage("profile", step=position.step, error=why)

@@ -106,7 +106,7 @@ class Reducer(ABC):
         return self._under_way
 
     def give_up(self) -> None:
-        """What lies in the buckets is of no use any more."""
+        """Drop the content of the buckets."""
         self._under_way = False
 
     def empty(self) -> None:

@@ -24,7 +24,7 @@ RULES: tuple[str, ...] = get_args(Rule)
 
 @dataclass(frozen=True)
 class Moment:
-    """Where a training is: M0 and M, steps at M0 so far, and those of the warm-up."""
+    """Progress of a training: M0 and M, steps at M0 so far, and those of the warm-up."""
 
     batch_size: int
     batch: int
@@ -40,7 +40,7 @@ def chosen_rule(rule: str, optimizers: Mapping[str, torch.optim.Optimizer]) -> s
 
 
 def factor(rule: str, noise: tuple[float, float] | None, at: Moment) -> float:
-    """What a group's learning rate is multiplied by. noise: its S and Q; None: not measured yet."""
+    """Return the factor of a group's learning rate. noise: its S and Q; None: not measured yet."""
     larger = at.batch / at.batch_size
     if larger == 1.0 and rule != "legw":
         return 1.0

@@ -125,7 +125,7 @@ class Step:
 
     @property
     def weight(self) -> float:
-        """Of the current micro-batch in the step."""
+        """Weight of the current micro-batch in the step."""
         return self._share
 
     def add(self, losses: list[torch.Tensor], weight: float) -> None:
