@@ -51,7 +51,7 @@ class Option:
 
     @property
     def limit(self) -> str:
-        """Of a whole number; "" where the option is none."""
+        """Limit of a whole number; "" where the option is none."""
         if self.is_variables or self.most_characters:
             return ""
         return f"from {self.least} to {self.most}" if self.most < _MAX_INTEGER else f"of {self.least} or more"

@@ -1,4 +1,4 @@
-"""What Celery calls: the one door through which executors report, and what is done now and then. All changes are in
+"""Tasks of Celery: the one door through which executors report, and what is done now and then. All changes are in
 actions."""
 
 import logging

@@ -36,7 +36,7 @@ def capitalized(text: str) -> str:
 
 
 def label(entry: Mapping[str, Any]) -> str:
-    """How the reader may read of the job that `entry` is about; see `scheduling.explain.label`."""
+    """Return the label of the job that `entry` is about, as the reader may read it; see `scheduling.explain.label`."""
     return str(entry["name"]) if "name" in entry else _WHO[entry["who"]]
 
 

@@ -122,7 +122,7 @@ def submit_manifest(
 
 
 def _is_end_of(entry_point: str, script: str) -> bool:
-    """Whether a container's path, such as /root/examples/train.py, may be this file of a model's folder."""
+    """Return whether a container's path, such as /root/examples/train.py, may be this file of a model's folder."""
     wanted, has = PurePosixPath(script).parts, PurePosixPath(entry_point).parts
     shared = min(len(wanted), len(has))
     return wanted[-shared:] == has[-shared:]

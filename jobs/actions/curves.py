@@ -1,4 +1,4 @@
-"""What owners ask of the curves of a plain script: that its logs are read by a pattern of theirs."""
+"""Actions on the curves of a plain script: an owner may set the pattern by which its logs are read."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -48,7 +48,7 @@ def change_log_pattern(job_id: int, pattern: str, actor: str) -> Job:
 
 
 def _read_again(job: Job, pattern: str) -> list[ObservedStep]:
-    """What the pattern reads in the logs of each attempt's rank 0."""
+    """Read the logs of each attempt's rank 0 again, by the pattern."""
     assert job.finished_at is not None
     folder, logs = job_folder(job), [log for stream in STREAMS for log in first_rank_logs(job, stream)]
     steps: list[ObservedStep] = []
@@ -61,7 +61,7 @@ def _read_again(job: Job, pattern: str) -> list[ObservedStep]:
 
 
 def try_log_pattern(job: Job, pattern: str) -> list[dict[str, Any]]:
-    """What the pattern reads in the last lines of rank 0's logs: `{line, step, epoch, metrics}`, the newest last."""
+    """Apply the pattern to the last lines of rank 0's logs: `{line, step, epoch, metrics}`, the newest last."""
     _check(job, pattern)
     found = [each for stream in STREAMS for each in _read(read_log(job, "", stream, None).text, pattern)]
     return found[-_SHOWN_LINES:]

@@ -1,4 +1,4 @@
-"""What owners and administrators ask of many jobs at once: cancel, change the priority, undo that.
+"""Actions of owners and administrators on many jobs at once: cancel, change the priority, undo that.
 
 One that refuses does not hold up the others. They share one transaction and its queries, however many they are: hosts
 and scheduler hear of all of them at once, and nothing is started that the same request is about to stop.

@@ -1,4 +1,4 @@
-"""What owners and administrators ask of a job: cancel, suspend, resume, hide, wait for its ranks, change, undo.
+"""Actions of owners and administrators on a job: cancel, suspend, resume, hide, wait for its ranks, change, undo.
 
 To cancel, change and undo are two steps: a check of one job, and an act on any number of checked and locked jobs, which
 `jobs.actions.many` takes as well.
@@ -265,7 +265,7 @@ def change_locked(changes: Iterable[CheckedChange], actor: str) -> list[JobEvent
 
 
 def _with_end(one: CheckedChange) -> Values:
-    """Its columns; with those that follow from its limit, of whose nearness its owner is told again."""
+    """Add the columns that follow from its limit, of whose nearness its owner is told again."""
     if "max_seconds" not in one.columns:
         return one.columns
     return {**one.columns, "ends_at": limit_end(one.job, one.columns["max_seconds"]), "warned": False}

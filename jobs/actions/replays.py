@@ -79,7 +79,7 @@ def _check_window(problems: Problems, spec: ReplaySpec, now: datetime) -> None:
 def _checked_groups(
     problems: Problems, given: Mapping[str, Mapping[str, Any]], actor: User
 ) -> dict[str, dict[str, Any]]:
-    """By name; without rules that are the same."""
+    """Return changes of groups by name; without rules that are the same."""
     found: dict[str, dict[str, Any]] = {}
     for reference, rules in given.items():
         group = by_reference(InstanceGroup.objects.select_related("resource_group"), reference)

@@ -1,4 +1,4 @@
-"""What a training requires beside the cluster's packages, and what its script imports that nobody provides.
+"""Requirements of a training beside the cluster's packages, and imports of its script that nobody provides.
 
 Judged by the packages of the site's own environment: hosts are set up from the same requirements, and none of them
 reports what it has. What is said names whose packages these are.

@@ -149,7 +149,7 @@ class Cluster(APIView):
 class ClusterTrace(APIView):
     @extend_schema(parameters=[WindowQuery], responses=TraceOutput)
     def get(self, request: Request) -> Response:
-        """How many GPUs each job had over time; means where there were too many changes to draw."""
+        """List the GPUs of each job over time; means where there were too many changes to draw."""
         return Response(TraceOutput(cluster_trace(request.user, timezone.now(), _minutes(request))).data)
 
 
@@ -180,7 +180,7 @@ def _minutes(request: Request) -> int:
 
 
 class Software(APIView):
-    """What processes of trainings have: a function is sent by the same Python and cloudpickle."""
+    """Software of trainings' processes: a function is sent by the same Python and cloudpickle."""
 
     @extend_schema(responses=SoftwareOutput)
     def get(self, request: Request) -> Response:

@@ -136,7 +136,7 @@ class ReplayList(ListAPIView[Replay]):
 class ReplayDetail(APIView):
     @extend_schema(responses=ReplayOutput)
     def get(self, request: Request, replay: int) -> Response:
-        """How far it is, and what came of it."""
+        """Return its progress, and its result."""
         require_cluster_admin(request.user)
         return Response(ReplayOutput(find_replay(replay)).data)
 

@@ -37,7 +37,7 @@ class StreamQuery(serializers.Serializer[Any]):
 
 
 class _EventRenderer(StrictJSONRenderer):
-    """Who asks for nothing but events is refused in JSON all the same."""
+    """Renderer for clients that accept events alone: they are refused in JSON all the same."""
 
     media_type = MEDIA_TYPE
     format = "events"

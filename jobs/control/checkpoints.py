@@ -194,7 +194,7 @@ def _skip_numbers_up_to(number: int) -> None:
 
 
 def is_resumable(job: Job) -> bool:
-    """Whether the next start continues from what this one, or one before it, left in CHECKPOINT_DIR.
+    """Return whether the next start continues from what this one, or one before it, left in CHECKPOINT_DIR.
 
     An attempt whose ranks all exited with 0 and after which the job went on was stopped: else it would be over. Where
     it has saved nothing, the next one begins anew all the same.
@@ -243,12 +243,12 @@ def _saved_at(job: Job) -> datetime | None:
 
 
 def has_saved_since(job: Job, unix_seconds: float) -> bool:
-    """Whether anything in CHECKPOINT_DIR was written since then."""
+    """Return whether anything in CHECKPOINT_DIR was written since then."""
     return any(path.lstat().st_mtime >= unix_seconds for path in _checkpoint_dir(job).rglob("*"))
 
 
 def stop_words(group: InstanceGroup, *, resumable: bool = False) -> str:
-    """What a person must know of a fixed-size or single-process training before it is ever stopped."""
+    """Describe the loss by a stop of a fixed-size or single-process training, before it is ever stopped."""
     stoppable = group.preemption and group.policy == InstanceGroup.Policy.PRIORITY
     grace = f"{group.reclaim_grace_seconds} s"
     keeps = "A training of higher priority may stop it" if stoppable else "What it has it keeps"

@@ -113,7 +113,7 @@ def build_sync(host: str, acknowledged: Mapping[str, int] | None = None) -> Sync
 
 
 def launch_spec(job: Job) -> LaunchSpec:
-    """How to run the job's script in its present attempt; the same whenever it is asked for, but for memory limits."""
+    """Build the launch of the job's present attempt; the same whenever it is asked for, but for memory limits."""
     folder = job_folder(job)
     parameters = {**job.model.parameters, **job.parameters}
     validation = validation_of(job)

@@ -179,7 +179,7 @@ def requeue_interrupted() -> int:
 
 
 def _interrupt(job: Job, why: Why) -> bool:
-    """What a job becomes now that all its processes are gone; True if it waits for slots again."""
+    """Queue or end a job whose processes are all gone; True if it waits for slots again."""
     if job.state == JobState.CANCELLING:
         finish([job], JobState.CANCELLED, Why(Reason.CANCELLED_BY_USER, message("cancelled"), why.actor))
         return False

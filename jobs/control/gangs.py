@@ -33,7 +33,7 @@ _SKEW_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class GangFacts:
-    """Of the present attempt."""
+    """Facts about the present attempt."""
 
     live: int
     #: Some rank has told of a process group.
@@ -83,7 +83,7 @@ def watch_gangs(now: datetime) -> None:
 
 
 def gang_notice(job: Job) -> GangNotice:
-    """What is to be said about its ranks while it runs."""
+    """Return the notice about its ranks while it runs."""
     if job.elastic or job.state != JobState.RUNNING:
         return GangNotice()
     if event := _notice_of(job, "ranks_may_stay") or _notice_of(job, "ranks_stay"):

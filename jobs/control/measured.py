@@ -1,4 +1,4 @@
-"""What policy goodput has to know of jobs beside their limits: profiles, GPU time so far, and their present targets."""
+"""Input of policy goodput about jobs beside their limits: profiles, GPU time so far, and their present targets."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -44,7 +44,7 @@ def with_measures(
 
 
 def profile_of(job: int) -> ProfileView | None:
-    """What is known of one job, which may be over; None: nothing was measured."""
+    """Return the profile of one job, which may be over; None: nothing was measured."""
     _, _, step, progress, *row = Job.objects.order_by().values_list(*_COLUMNS).get(pk=job)
     return _profile(step, progress, *row) if row[0] is not None else None
 

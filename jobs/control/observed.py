@@ -1,4 +1,4 @@
-"""What an executor has read of a plain script, stored: curves with their sources, and how far the script is.
+"""Storage of what an executor has read of a plain script: curves with their sources, and the script's progress.
 
 Called by `jobs.control.journals`, under the job's lock. A curve has one source: another one begins it anew.
 """
@@ -44,7 +44,7 @@ def observed_points(job: Job, steps: Iterable[ObservedStep]) -> tuple[list[Metri
 
 
 def observed_columns(job: Job, steps: Sequence[ObservedStep]) -> dict[str, Any]:
-    """How far the script is: what its log says, else its files."""
+    """Return the columns of the script's progress: from its log, else from its files."""
     if job.state in TERMINAL:
         return {}
     logs = [step for step in steps if step.kind == "log"]

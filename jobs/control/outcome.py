@@ -40,7 +40,7 @@ _OUT_OF_MEMORY = frozenset({"OutOfMemoryError", "MemoryError", OUT_OF_MEMORY})
 
 @dataclass(frozen=True)
 class RankEnd:
-    """How the newest rank of a slot ended. Exactly one of `code` and `signal` is set; neither if nobody saw it."""
+    """End of the newest rank of a slot. Exactly one of `code` and `signal` is set; neither if nobody saw it."""
 
     host: str
     code: int | None = None
@@ -133,7 +133,7 @@ class Verdict:
 
 
 def judge(facts: Facts) -> Verdict | None:
-    """What becomes of the job now, or None while it goes on."""
+    """Judge the job's end; None while it goes on."""
     if facts.unbuilt is not None and facts.state in (JobState.STARTING, JobState.RUNNING):
         error, reason, seen = _described(facts.unbuilt)
         return Verdict(JobState.FAILED, reason, message("environment_failed", **seen), error)

@@ -169,7 +169,7 @@ def _explains_anew(line: JobPlan, job: Job) -> bool:
 
 
 def _moves_nothing(job: Job, line: JobPlan, claim: Sequence[Slot], vacate: Sequence[Slot]) -> bool:
-    """Whether the line only says anew what the job shall have, and why."""
+    """Return whether the line only says anew what the job shall have, and why."""
     if job.state == JobState.PENDING:
         return len(claim) < job.min_slots or len(claim) < len(line.claim)
     return job.state in TRAINING and not (line.preempt or claim or vacate)

@@ -1,4 +1,4 @@
-"""What a host may say: the journals that it writes, and the slots that the entries name.
+"""Rights of a host: the journals that it writes, and the slots that the entries name.
 
 Nobody signs a report. What can be checked without keys is checked here: a host speaks only of jobs whose slots it holds
 or held in that attempt, by the one exact name of each journal, and no entry names a slot that the attempt never had.
@@ -59,7 +59,7 @@ def places_of(attempts: Iterable[AttemptKey]) -> dict[AttemptKey, set[Place]]:
 
 
 def misplaced(entry: protocol.Entry, host: str, places: set[Place]) -> str:
-    """Which rank of an entry is nowhere that the attempt has been, as `host` tells; "" where none is."""
+    """Return the rank of an entry that is nowhere that the attempt has been, as `host` tells; "" where none is."""
     for member_id, place in _ranks_in(entry, host):
         if place not in places or not _is_of(member_id, place):
             return f"{member_id} on {place.host}, slot {place.slot}"

@@ -57,7 +57,7 @@ class JobFolder:
         return self.path / _CODE / self.code_name
 
     def is_submitted(self, name: str, status: os.stat_result) -> bool:
-        """Whether this file of the code's folder is as it was submitted. `name`: relative to it."""
+        """Return whether this file of the code's folder is as it was submitted. `name`: relative to it."""
         return self._submitted is None or self._submitted.get(name) == [status.st_size, status.st_mtime_ns]
 
     @cached_property
@@ -143,7 +143,7 @@ def _facts_of(folder: Path) -> dict[str, list[int]]:
 
 
 def _manifest_of(code: Path) -> dict[str, list[int]] | None:
-    """What was submitted of a job's code; None where nobody wrote it down, or the folder is no job's."""
+    """Return the manifest of a job's submitted code; None where there is none, or the folder is no job's."""
     try:
         manifest: dict[str, list[int]] = json.loads((code.parent.parent / _MANIFEST).read_text())
     except (OSError, ValueError):
@@ -177,7 +177,7 @@ def _user_folder(user_name: str) -> Path:
 
 
 def _remove_links(target: Path) -> None:
-    """Those beside a job's folder, by which scripts for WMLA find it: the next job of this number is another one."""
+    """Remove the links beside a job's folder, by which scripts for WMLA find it: the next job of this number is new."""
     for entry in target.parent.iterdir():
         if entry.is_symlink() and entry.readlink() == Path(target.name, "current"):
             entry.unlink(missing_ok=True)

@@ -193,7 +193,7 @@ def _line(at: int, data: bytes) -> Line:
 
 
 def _shown(head: bytes, tail: bytes) -> bytes:
-    """Of a line that a progress bar wrote again and again the newest state, else the beginning."""
+    """Return the newest state of a line that a progress bar rewrote, else the beginning."""
     return tail if b"\r" in tail.rstrip(b"\r\n") else head
 
 

@@ -213,7 +213,7 @@ def _start_of_last(descriptor: int, size: int, lines: int) -> int:
 
 
 def first_written(job: Job) -> dict[str, str] | None:
-    """Which log is worth opening first: of rank 0, else of any rank of this attempt, a stream that has content."""
+    """Return the log to open first: of rank 0, else of any rank of this attempt, a stream that has content."""
     first = _find_rank(job, "")
     if first is None:
         installed = _environment_logs(job)

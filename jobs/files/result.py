@@ -190,7 +190,7 @@ def open_result(job: Job, path: str) -> int:
 
 
 def code_files(job: Job) -> list[CodeFile]:
-    """Of the copy that its ranks run in, as it is now, by name; none where it is gone."""
+    """List the files of the copy that its ranks run in, as it is now, by name; none where it is gone."""
     folder = job_folder(job)
     if not folder.code.is_dir():
         return []

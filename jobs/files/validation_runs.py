@@ -93,7 +93,7 @@ def parsed_result(written: Any) -> dict[str, Any]:
 
 
 def class_scores(confusion: list[list[int]]) -> list[ClassScore]:
-    """Of each class: how many samples it has, how many of them were found, how many of the answers were right."""
+    """Return scores by class: how many samples it has, how many were found, how many of the answers were right."""
     answered = [sum(column) for column in zip(*confusion, strict=True)]
     return [
         ClassScore(label, sum(row), _share(row[label], sum(row)), _share(row[label], answered[label]))

@@ -63,14 +63,14 @@ def cluster_live(user: Asking) -> dict[str, Any]:
 
 
 def counts_of(hosts: Iterable[dict[str, Any]]) -> dict[str, int]:
-    """How many GPUs are held, how many of these train, and how many have each status."""
+    """Count the GPUs that are held, those of them that train, and those of each status."""
     found = Counter(slot["status"] for host in hosts for slot in host["slots"])
     training = found["busy"] + found["idle"]
     return {"held": training + found["vacating"], "training": training} | {status: found[status] for status in STATUSES}
 
 
 def mean_utilisation(hosts: Iterable[dict[str, Any]]) -> float | None:
-    """Of the held GPUs that tell it."""
+    """Return the mean over the held GPUs that report it."""
     held = [slot["utilisation_percent"] for host in hosts for slot in host["slots"] if slot["job"] is not None]
     told = [percent for percent in held if percent is not None]
     return sum(told) / len(told) if told else None
@@ -136,7 +136,7 @@ def _slot(slot: Slot, claim: SlotClaim | None, user: Asking, now: datetime) -> d
 
 
 def _words(slot: dict[str, Any]) -> dict[str, Any]:
-    """What a tile says: name, the line below it, one more where there is room, and all of it on hovering."""
+    """Return the texts of a tile: name, the line below it, one more where there is room, and all of it on hovering."""
     busy = slot["utilisation_percent"]
     name = STATUSES[slot["status"]] if slot["job"] is None else slot["label"]
     note, more = _note(slot), ""

@@ -121,7 +121,7 @@ def curves_figure(curves: Mapping[str, Curve], url: str, samples_per_step: int |
 
 
 def _row_look(row: Row) -> dict[str, Any]:
-    """How high it is beside others, and whether a logarithmic axis and smoothing tell something about it."""
+    """Return its height beside others, and whether a logarithmic axis and smoothing tell something about it."""
     is_measured = row.key not in _WEIGHTS
     return {
         "key": row.key,

@@ -1,4 +1,4 @@
-"""What a change does to trainings, training by training and in one sentence; and what a change of many would do."""
+"""Effects of a change on trainings, one by one and in one sentence; and those of a change of many."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -46,7 +46,7 @@ class Effect:
 
     @property
     def faster(self) -> str:
-        """By how much it trains faster or slower; "": nobody knows, or it does not train on both sides."""
+        """Describe how much faster or slower it trains; "": nobody knows, or it does not train on both sides."""
         if not self.before_goodput or not self.after_goodput:
             return ""
         return f"{100 * (self.after_goodput / self.before_goodput - 1):+.0f} %".replace("-", "−")

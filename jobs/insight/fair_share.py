@@ -49,7 +49,7 @@ class GroupLine:
 
     @property
     def goodput_text(self) -> str:
-        """How well it is divided, under policy goodput."""
+        """Quality of the division, under policy goodput."""
         if self.price is None or self.gap is None:
             return ""
         best = f"at most {100 * self.gap:.1f} % below the best one" if self.gap >= 0.0005 else "the best one"

@@ -1,4 +1,4 @@
-"""What GPUs do for a training: the steps that it was measured on, the curve fitted to them, and its knee.
+"""Value of GPUs to a training: the steps that it was measured on, the curve fitted to them, and its knee.
 
 The curve is the one by which policy goodput divides (`scheduling.curves`); trainings of other groups have one as well.
 """
@@ -39,7 +39,7 @@ _MOST_SIZES = 64
 
 @dataclass(frozen=True)
 class OutlookSize:
-    """What is foretold of one number of GPUs."""
+    """Forecast for one number of GPUs."""
 
     gpus: int
     #: Steps at the job's own batch size per second.
@@ -92,7 +92,7 @@ class Outlook:
 
 
 def goodput_outlook(job: Job) -> Outlook:
-    """Of a job that is over as well, as if it ran on the hosts that there are."""
+    """Build the outlook of a job; of one that is over as if it ran on the hosts that there are."""
     if why := _why_never(job):
         return Outlook(why)
     profile = profile_of(job.pk)
@@ -185,7 +185,7 @@ def _measured(point: ThroughputPoint, profile: ProfileView) -> MeasuredSize:
 
 
 def _whole_steps(points: Iterable[MeasuredSize]) -> list[MeasuredSize]:
-    """Of each size the one with the largest micro-batch: smaller ones are what was left for an epoch's last step."""
+    """Keep the largest micro-batch of each size: smaller ones were left for an epoch's last step."""
     largest: dict[tuple[int, int], MeasuredSize] = {}
     for point in sorted(points, key=lambda point: (point.gpus, point.hosts, point.micro_batch)):
         largest[point.gpus, point.hosts] = point

@@ -1,4 +1,4 @@
-"""What a window of the cluster's past was, from rows that are kept anyway: input of `scheduling.replay.history`.
+"""Recorded past of the cluster in a window, from rows that are kept anyway: input of `scheduling.replay.history`.
 
 Trainings and what was asked of them, their sizes and what was measured of them, and which GPUs they held; the rules of
 groups and the pool are in `past_pool`.
@@ -66,7 +66,7 @@ class _Span(NamedTuple):
 
 @dataclass(frozen=True)
 class _Rows:
-    """Of all jobs of a window, by job."""
+    """Rows of all jobs of a window, by job."""
 
     claims: Mapping[int, Sequence[_Claim]]
     points: Mapping[int, Sequence[_Point]]
@@ -155,7 +155,7 @@ class _Past:
         return "over" if self._ended_itself() else "withdrawn"
 
     def _known(self) -> Known | None:
-        """What was measured of it; else of another training of its model."""
+        """Return the measures of the training; else of another one of its model."""
         if not self.elastic:
             return None
         for key, known in zip((self.pk, self._version, self._model), self.rows.known, strict=True):
@@ -188,7 +188,7 @@ class _Past:
         return self._of_fixed(found)
 
     def _of_fixed(self, columns: dict[str, Any]) -> dict[str, Any]:
-        """Of a training of fixed size the minimum goes with the maximum."""
+        """Change the minimum of a fixed-size training with its maximum."""
         if not self.elastic and "max_slots" in columns:
             return {**columns, "min_slots": columns["max_slots"]}
         return columns
@@ -216,7 +216,7 @@ class _Past:
                 yield _Span(point.at, max(point.at, after.at), placement, point.pause)
 
     def _held_spans(self, over: float) -> Iterator[_Span]:
-        """Of a script that never said that it trains: from its first claim of an attempt to its last one's end."""
+        """Return the spans of a script that never said that it trains: whole attempts, from first claim to last end."""
         for attempt in sorted({claim.attempt for claim in self.claims}):
             claims = [claim for claim in self.claims if claim.attempt == attempt]
             ends = [over if claim.released_at is None else claim.released_at for claim in claims]
@@ -236,7 +236,7 @@ def _cut(spans: Iterable[_Span], at: float) -> Iterator[_Span]:
 
 
 def _heights(claims: Iterable[_Claim]) -> Iterator[tuple[float, int]]:
-    """How many there are at once, wherever that changes."""
+    """Return the number of spans at once, wherever that changes."""
     moves: dict[float, int] = defaultdict(int)
     for claim in claims:
         moves[claim.claimed_at] += 1

@@ -85,7 +85,7 @@ def expected_start(job: Job) -> dict[str, str | None] | None:
 
 
 def place_text(job: Job) -> str:
-    """Where a job that `with_places` has seen stands and when it starts, in a sentence; "" if it is not in line."""
+    """Describe the place and start of a job that `with_places` has seen; "" if it is not in line."""
     place: Place | None = getattr(job, "place", None)
     if place is None:
         return ""

@@ -40,7 +40,7 @@ class TooMuch(Exception):
 
 
 def replayed(replay: Replay, now: datetime, tell: Callable[[float], None]) -> tuple[dict[str, Any], list[list[Any]]]:
-    """What `Replay.result` and `Replay.jobs` hold. `tell` hears how far it is, often, and may raise."""
+    """Return `Replay.result` and `Replay.jobs`. `tell` is called with the progress, often, and may raise."""
     with threadpool_limits(1):  # threads cost a fit of seven numbers several times what they give it
         return _replayed(replay, now, tell)
 

@@ -1,4 +1,4 @@
-"""What a replay says in words, with the numbers that it rests on, and who gains and loses by it."""
+"""Sentences about a replay, with the numbers that they rest on, and who gains and loses by it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class Change:
 
 
 def asked_in_words(replay: Replay) -> list[str]:
-    """What shall be otherwise, a phrase for each."""
+    """Return a phrase for each change of the replay."""
     asked = replay.alternative
     found = [
         f"{group}: {', '.join(f'{_LABELS[name]} {in_words(name, value)}' for name, value in rules.items())}"
@@ -58,7 +58,7 @@ def asked_in_words(replay: Replay) -> list[str]:
 
 
 def sentence(replay: Replay) -> str:
-    """What came of it, and how far it is to be believed."""
+    """Describe the result, and how far it is to be believed."""
     found = replay.result
     if not found["counted"]:
         return "No training came to its own end in this window: there is nothing to compare."
@@ -118,7 +118,7 @@ def _hours(hours: float) -> str:
 
 
 def changes(replay: Replay) -> tuple[list[Change], list[Change], int]:
-    """Who gains most, who loses most, and how many stay within 5 % of what they had."""
+    """Return who gains most, who loses most, and how many stay within 5 % of what they had."""
     found = []
     if replay.result["other"] and not replay.result["is_too_large"]:
         for row in replay.jobs:
@@ -133,7 +133,7 @@ def changes(replay: Replay) -> tuple[list[Change], list[Change], int]:
 
 
 def limits(replay: Replay) -> list[str]:
-    """What is not known of this window, as sentences."""
+    """Return what is not known of this window, as sentences."""
     found, said = replay.result, []
     if found["unmeasured"]:
         said.append(

@@ -74,7 +74,7 @@ def _group(params: Params) -> str:
 
 
 def _missing(params: Params, of: str) -> list[str]:
-    """What is being given back, and what others keep for now."""
+    """Describe slots that are being given back, and those that others keep for now."""
     returning = min(params["missing"], params.get("givers_slots", 0))
     kept, parts = params["missing"] - returning, []
     if returning:
@@ -149,7 +149,7 @@ def _reclaimed(params: Params) -> str:
 
 
 def _lost(params: Params) -> str:
-    """What the stop costs. Rows of before do not say."""
+    """Describe the cost of the stop. Rows of before do not say."""
     if not params.get("continues", True):
         return "; it will begin again from nothing, unless its script saves now"
     minutes = params.get("loses_minutes", 0)

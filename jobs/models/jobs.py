@@ -26,7 +26,7 @@ class InstanceGroup(models.Model):
         GOODPUT = "goodput"
 
     class Aim(models.TextChoices):
-        """What the policy goodput is after."""
+        """Goal of the policy goodput."""
 
         SOON = "soon"
         EVEN = "even"
@@ -263,7 +263,7 @@ class Job(models.Model):
 
 
 class JobRun(models.Model):
-    """How a job runs: its attempt, what it holds and shall hold, how far it is and what stopped it.
+    """The run of a job: its attempt, its slots and targets, its progress and its error.
 
     Made in the transaction that makes the job, and changed only through `jobs.control.transition`, under the lock of
     the job's row. `error` stays here when the job is over: it is what its last attempt left.
@@ -326,7 +326,7 @@ class JobRun(models.Model):
 
 
 class JobEvent(models.Model):
-    """What happened to a job, append-only; its state equals the fold of its events."""
+    """An event of a job, append-only; the job's state equals the fold of its events."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="events")
     seq = models.PositiveIntegerField()

@@ -1,4 +1,4 @@
-"""What ranks have measured of their training: rows that stay over all of a job's attempts."""
+"""Measures of trainings by their ranks: rows that stay over all of a job's attempts."""
 
 from django.db import models
 from django.db.models import F, Q
@@ -9,7 +9,7 @@ __all__ = ["JobProfile", "ThroughputPoint"]
 
 
 class ThroughputPoint(models.Model):
-    """How long steps of one shape take, as it was told last: a `tidepool.goodput.model.Point` on a kind of GPU."""
+    """Newest durations of steps of one shape: a `tidepool.goodput.model.Point` on a kind of GPU."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="throughput")
     gpu_model = models.CharField(max_length=128)
@@ -37,7 +37,7 @@ class ThroughputPoint(models.Model):
 
 
 class JobProfile(models.Model):
-    """What is known of a job's speed: fitted to its points whenever one of them is told. The scheduler reads this."""
+    """Speed of a job: fitted to its points whenever one of them is told. The scheduler reads this."""
 
     job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="profile")
     #: Samples of a step now, over all ranks.

@@ -27,7 +27,7 @@ __all__ = [
 
 
 class SubmissionKey(models.Model):
-    """What a client sent with a submission, so that the same request makes no second job."""
+    """Key that a client sent with a submission, so that the same request makes no second job."""
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
     key = models.CharField(max_length=128)
@@ -164,7 +164,7 @@ class AllocationPoint(models.Model):
 
 
 class Journal(models.Model):
-    """How far a journal of a job has been stored; what an executor sends again is dropped by it."""
+    """Position up to which a journal of a job has been stored; what an executor sends again is dropped by it."""
 
     name = models.CharField(max_length=255, unique=True)
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="journals")
@@ -215,7 +215,7 @@ class Checkpoint(models.Model):
 
 
 class Validation(models.Model):
-    """What a job measures that trains nothing: the weights that another one left, on held-out data."""
+    """Measurement of a job that trains nothing: the weights that another one left, on held-out data."""
 
     class Split(models.TextChoices):
         VALIDATION = "validation"

@@ -1,4 +1,4 @@
-"""What the usage page reads: sums of claims that are added up once, what GPUs did, and prices."""
+"""Rows of the usage page: sums of claims that are added up once, activity of GPUs, and prices."""
 
 from django.db import models
 from django.db.models import Q
@@ -13,7 +13,7 @@ class UsageName(models.Model):
 
 
 class UsageBucket(models.Model):
-    """How long somebody or something held GPUs of one model within an hour or a day: the claims, added up."""
+    """Time that somebody or something held GPUs of one model within an hour or a day: the claims, added up."""
 
     class Dimension(models.IntegerChoices):
         USER = 1
@@ -62,7 +62,7 @@ class UsageMark(models.Model):
 
 
 class GpuActivity(models.Model):
-    """What a held GPU did in a quarter of an hour, as far as its host told. Kept for two days, in sums for good."""
+    """Activity of a held GPU in a quarter of an hour, as far as its host told. Kept for two days, in sums for good."""
 
     claim = models.ForeignKey("jobs.SlotClaim", on_delete=models.CASCADE, related_name="activity")
     at = models.DateTimeField()
@@ -75,7 +75,7 @@ class GpuActivity(models.Model):
 
 
 class GpuPrice(models.Model):
-    """What an hour of a GPU costs from a day on (in UTC), until the next price of the same model."""
+    """Price of an hour of a GPU from a day on (in UTC), until the next price of the same model."""
 
     gpu_model = models.CharField(max_length=128)
     valid_from = models.DateField()

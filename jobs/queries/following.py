@@ -1,4 +1,4 @@
-"""What somebody who follows a job has not been told yet: look by look, from any place on, without waiting.
+"""News for somebody who follows a job: look by look, from any place on, without waiting.
 
 Of its log so much is read at a time as one answer of `logs/lines/` has, so nobody's slowness costs memory: what is not
 read yet stays in the file.
@@ -28,7 +28,7 @@ _PLACE = re.compile(r"([0-9]{1,9})\.([0-9]{1,18})\.([0-9]{1,18})\.([^\r\n\0]{0,1
 
 @dataclass(frozen=True)
 class Place:
-    """How far somebody has been told."""
+    """Position up to which somebody has been told."""
 
     attempt: int = 0
     #: Of the log of `member`: where the next line begins.
@@ -43,7 +43,7 @@ class Place:
 
 
 def place_of(text: str) -> Place | None:
-    """As `str(place)` wrote it; None: it is none."""
+    """Parse a place that `str(place)` wrote; None: it is none."""
     found = _PLACE.fullmatch(text)
     return Place(int(found[1]), int(found[2]), int(found[3]), found[4]) if found else None
 
@@ -58,7 +58,7 @@ class Told:
     place: Place
 
     def as_text(self) -> str:
-        """As the standard of server-sent events has it."""
+        """Format the event by the standard of server-sent events."""
         return f"id: {self.place}\nevent: {self.event}\ndata: {json.dumps(self.data, separators=(',', ':'))}\n\n"
 
 
@@ -99,7 +99,7 @@ class Following:
         )
 
     def look(self) -> list[Told]:
-        """What is new in the database. Raises NotFound for whom may not see the job any more."""
+        """Return news from the database. Raises NotFound for whom may not see the job any more."""
         job = get_visible_job(self.user, self.job)
         state = as_json(JobOutput, job)
         told = [] if state == self._state else [Told("state", state, self._place)]
@@ -111,7 +111,7 @@ class Following:
         return [*told, *(self._points(job) if self._metrics else ())]
 
     def read(self) -> list[Told]:
-        """What is new in the log, a piece of it; the end, once all has been told."""
+        """Return the next piece of the log; the end, once all has been told."""
         self.has_more = False
         told = list(self._lines())
         if self._is_over and not self.has_more:

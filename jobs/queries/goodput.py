@@ -1,4 +1,4 @@
-"""What a training's ranks have measured of its batch, as people are told."""
+"""Measures of a training's batch by its ranks, for display."""
 
 from dataclasses import dataclass
 

@@ -104,7 +104,7 @@ def table(seen: Sequence[Seen]) -> list[str]:
 
 
 def pause_at(series: Sequence[Point], at: datetime) -> float | None:
-    """How long training stood still for the switch in force at `at`; None before its first."""
+    """Return how long training stood still for the switch in force at `at`; None before its first."""
     past = [point for point in series if point.at <= at and point.slots > 0]
     return past[-1].pause_ms if past else None
 

@@ -203,7 +203,7 @@ class Tutorial:
             raise MomentMissed(" ".join(found))
 
     def _await_end(self, job: int) -> None:
-        """As long as it makes steps, its deadline moves."""
+        """Wait for the end; as long as it makes steps, its deadline moves."""
         step, deadline = -1, time.monotonic() + self.deadline_seconds
         while (state := self.api.get(f"jobs/{job}/"))["state"] not in _ENDED:
             if state["step"] != step:
@@ -252,7 +252,7 @@ class Tutorial:
     # --- waiting ---
 
     def _until(self, found: Callable[[], _Found | None], job: int) -> _Found | None:
-        """What is found before the deadline, and before `job` has failed; None: nothing."""
+        """Wait for a result before the deadline, and before `job` has failed; None: nothing."""
         deadline = time.monotonic() + self.deadline_seconds
         while not (result := found()):
             if time.monotonic() > deadline or self.api.get(f"jobs/{job}/")["state"] == "FAILED":

@@ -1,4 +1,4 @@
-"""What a GPU of the pool is at a moment: the one definition that Overview, Cluster, Hosts, Usage and the API count by.
+"""Status of a GPU of the pool at a moment: the one definition that Overview, Cluster, Hosts, Usage and the API share.
 
 *held*: from its claim until the process there is gone. *training*: held, and its process belongs to the generation that
 trains. *changing hands*: held and not training, because its process starts, moves or ends. So held = training +
@@ -33,7 +33,7 @@ def held_since(start: datetime, most: int) -> list[Step]:
 
 
 def heights(spans: Iterable[tuple[datetime, datetime | None]], start: datetime) -> list[Step]:
-    """How many spans there are at once, from `start` on: a step wherever that changes. Pure."""
+    """Return how many spans there are at once, from `start` on: a step wherever that changes. Pure."""
     moves: dict[datetime, int] = {start: 0}
     for begins, ends in spans:
         first = max(begins, start)

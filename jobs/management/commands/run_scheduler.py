@@ -114,7 +114,7 @@ class Scheduler:
             send_note_saves()
 
     def _with_forecasts(self, seen: Snapshot, now: datetime) -> Snapshot:
-        """What is forecast of the jobs decides only who starts before whom: nobody looks while nobody waits."""
+        """Add forecasts, which decide only who starts before whom: they are skipped while nobody waits."""
         if all(job.state != "PENDING" for job in seen.jobs):
             return seen
         if self._forecast_at is None or not timedelta(0) <= now - self._forecast_at < FORECAST_AGE:

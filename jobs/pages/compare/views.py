@@ -79,6 +79,6 @@ def _jobs(request: HttpRequest, numbers: list[int]) -> list[Job]:
 
 
 def _tables(jobs: list[Job]) -> list[tuple[str, list[Compared]]]:
-    """What differs comes first."""
+    """Return the tables, differences first."""
     tables = {"Settings and parameters": compared_settings(jobs), "Results": compared_metrics(jobs)}
     return [(title, sorted(lines, key=lambda line: not line.differs)) for title, lines in tables.items()]

@@ -1,4 +1,4 @@
-"""Where the curves of a plain script come from, and the pattern by which its log is read."""
+"""Sources of a plain script's curves, and the pattern by which its log is read."""
 
 from typing import Any
 

@@ -38,7 +38,7 @@ def _tiles(outlook: Outlook) -> Iterator[_Tile]:
 
 
 def _batch_tiles(now: BatchNow) -> Iterator[_Tile]:
-    """Of a batch that adapts."""
+    """Build the tiles of a batch that adapts."""
     note = f"submitted with {digits(now.submitted)}"
     if now.is_pinned:
         note = "stays as submitted: the loss had risen after a growth"

@@ -216,7 +216,7 @@ def _ranks(job: Job) -> dict[str, Any]:
 
 
 def _facts(job: Job, user: User) -> dict[str, Any]:
-    """Whether its model may still be looked at: the training keeps its copy of the code in any case."""
+    """Return whether its model may still be looked at: the training keeps its copy of the code in any case."""
     return {"reads_model": models(user).filter(pk=job.model.model_id).exists()}
 
 

@@ -57,7 +57,7 @@ def parameter_fields(version: RegisteredModelVersion) -> list[ParameterField]:
 
 
 def given_in(texts: Mapping[str, str], fields: Iterable[ParameterField]) -> dict[str, Scalar]:
-    """What the texts give, by name: all that is not empty and not what has effect anyway."""
+    """Return the given texts by name: all that is not empty and not what has effect anyway."""
     read = {field: field.read(text) for field in fields if (text := texts.get(field.name, "").strip())}
     return {field.name: value for field, value in read.items() if value != field.usual}
 

@@ -106,7 +106,7 @@ class TrainForm(forms.Form):
 
     @property
     def has_odd_values(self) -> bool:
-        """Whether something is written, or wrong, in the fields for what is rare."""
+        """Return whether something is written, or wrong, in the fields for what is rare."""
         return any(
             self[name].value() or self[name].errors
             for name in ("parameters", "arguments", "requirements", "environment")

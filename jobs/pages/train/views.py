@@ -58,7 +58,7 @@ _SHARING = {
 
 @dataclass(frozen=True)
 class _Opened:
-    """What the page is opened with."""
+    """Initial content of the page."""
 
     groups: list[InstanceGroup]
     #: By the model's number as text: the newest, or that of the training that is cloned.
@@ -311,7 +311,7 @@ _TRAINS = {
 
 
 def _taken_words(version: RegisteredModelVersion) -> str:
-    """What was found in the code."""
+    """Describe what was found in the code."""
     data = "It reads a dataset: pick it below." if version.declared.reads_data else "It reads no dataset."
     trains = _TRAINS[RegisteredModelVersion.Engine(version.engine)]
     return f"{version.entry_point} is version {version.number} of your model {version.model.name}. {trains} {data}"

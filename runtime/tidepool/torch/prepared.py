@@ -302,7 +302,7 @@ def report(**values: float) -> None:
 
 
 def is_first() -> bool:
-    """Whether this process is the one that prints and writes files: rank 0, once it has caught up with the others."""
+    """Return whether this process prints and writes files: rank 0, once it has caught up with the others."""
     return rank.is_first() if _prepared is None or not _prepared.drive.transitions.on_cluster else _leads(_prepared)
 
 
