@@ -39,7 +39,7 @@ def divide(index: SlotIndex) -> dict[str, Decision]:
     """The decision of each group of `index`, by name."""
     decisions: dict[str, Decision] = {}
     for groups in sharing_groups(index.groups, index.sizes):
-        if len(groups) == 1 and not groups[0].is_limited:
+        if len(groups) == 1 and groups[0].limit is None:
             pool = index.pool(groups[0])
             decisions[groups[0].name] = decide(pool, pool.capacity)
         else:

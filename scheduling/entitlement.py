@@ -6,7 +6,7 @@ Each group asks for what its jobs can use at most. It gets, as far as the slots 
    quotas until each has what it asks for, so that nobody gains by asking for more;
 2. what it does not lend of its quota, if it asks for less, in the same way: a reserve keeps borrowers away, and nobody
    from what is his own;
-3. of what is left, all that it still asks for, or else a part in proportion to its weight.
+3. of what is left, all that it still asks for, or else a part in proportion to its weight; with weight 0 nothing.
 
 That is weighted max-min fairness in stages: nobody's part can be raised without lowering that of a group which has,
 beyond its quota, no more for its weight (KAI's "deserved quota" and "over-quota weight" are stages 1 and 3). Parts
@@ -23,6 +23,7 @@ from math import floor
 from operator import itemgetter
 
 from scheduling.flow import Amount, Flow
+from scheduling.snapshot import limit_of
 
 __all__ = ["Claimant", "GroupEntitlement", "SlotClass", "deserved", "whole"]
 
@@ -58,8 +59,8 @@ class Claimant:
 
     @property
     def most(self) -> int:
-        limited = self.wants if self.quota is None or self.borrows else min(self.wants, self.quota)
-        return max(self.owned, limited)
+        limit = limit_of(self.quota, self.weight, borrows=self.borrows)
+        return max(self.owned, self.wants if limit is None else min(self.wants, limit))
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,11 @@ class GroupEntitlement:
     quota: int | None
     weight: int
     borrows: bool
+
+    @property
+    def limit(self) -> int | None:
+        """See `limit_of`."""
+        return limit_of(self.quota, self.weight, borrows=self.borrows)
 
     @property
     def gives_back(self) -> int:
@@ -165,7 +171,7 @@ class _Rise:
 
     @cached_property
     def height(self) -> Fraction:
-        return max(Fraction(0), self.top - self.begins)
+        return max(Fraction(0), self.top - self.begins) if self.speed else Fraction(0)
 
     def at(self, time: Fraction | None) -> Fraction:
         """`time`: None: at its end."""

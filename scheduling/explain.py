@@ -224,7 +224,7 @@ def _group_figures(decision: Decision) -> Params:
     }
     if entitlement.quota is not None:
         figures["group_quota"] = entitlement.quota
-    if entitlement.quota is None or entitlement.borrows:
+    if entitlement.limit is None or not entitlement.weight:
         figures["group_weight"] = entitlement.weight
     return figures
 
@@ -417,9 +417,10 @@ def _waiting(case: _Case) -> Explanation:
 def _waits_for_group(case: _Case) -> PlanReason | None:
     """It would fit, if its group did not hold all that it owns already."""
     entitlement = case.decision.entitlement
-    if entitlement is None or entitlement.quota is None:
+    owned = None if entitlement is None else entitlement.limit if entitlement.quota is None else entitlement.quota
+    if entitlement is None or owned is None:
         return None
-    is_at_quota = entitlement.quota <= entitlement.room < entitlement.wants
+    is_at_quota = owned <= entitlement.room < entitlement.wants
     return PlanReason.OVER_QUOTA if is_at_quota and case.demand.min_slots <= entitlement.total else None
 
 

@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 from tidepool.goodput.model import Bounds, NoiseScale, ThroughputParameters
 
-__all__ = ["Aim", "GroupView", "JobView", "ProfileView", "SlotRef", "SlotView", "Snapshot"]
+__all__ = ["Aim", "GroupView", "JobView", "ProfileView", "SlotRef", "SlotView", "Snapshot", "limit_of"]
 
 PolicyName = Literal["fifo", "priority", "fairshare", "goodput"]
 #: What policy goodput is after; see `scheduling.goodput`.
@@ -36,6 +36,13 @@ class SlotView:
     device: str = ""
 
 
+def limit_of(quota: int | None, weight: int, *, borrows: bool) -> int | None:
+    """The most that an instance group ever has, even alone. None: all that others leave."""
+    if not weight:
+        return quota or 0
+    return None if borrows else quota
+
+
 @dataclass(frozen=True)
 class GroupView:
     """An instance group: the tenant whose policy decides among its jobs."""
@@ -47,7 +54,7 @@ class GroupView:
     preemption: bool
     #: GPUs that it owns; None: no quota.
     quota: int | None = None
-    #: Its part of what is over the quotas.
+    #: Its part of what is over the quotas. 0: none, it lives on its quota alone.
     weight: int = 1
     #: May use more than its quota.
     borrows: bool = True
@@ -71,9 +78,9 @@ class GroupView:
         return self.started and not self.lends
 
     @property
-    def is_limited(self) -> bool:
-        """It never has more than its quota, even alone."""
-        return self.quota is not None and not self.borrows
+    def limit(self) -> int | None:
+        """See `limit_of`."""
+        return limit_of(self.quota, self.weight, borrows=self.borrows)
 
 
 @dataclass(frozen=True)

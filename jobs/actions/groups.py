@@ -302,6 +302,7 @@ def _checked_terms(problems: Problems, given: Mapping[str, Any], now: Mapping[st
     terms = {term.column: term for term in TERMS}
     checked = {column: _checked(problems, terms[column], value) for column, value in given.items()}
     _check_priorities(problems, {**now, **given})
+    _check_weight(problems, {**now, **given})
     return checked
 
 
@@ -349,6 +350,11 @@ def _check_priorities(problems: Problems, terms: Mapping[str, Any]) -> None:
         problems.add(
             "default_priority", f"The default priority, {default}, must lie between {lowest} and {highest}: change it."
         )
+
+
+def _check_weight(problems: Problems, terms: Mapping[str, Any]) -> None:
+    if terms["weight"] == 0 and terms["quota"] is None:
+        problems.add("weight", "With weight 0 a group lives on its quota alone: give it a quota, or a weight.")
 
 
 def _found_resource_group(problems: Problems, reference: Any) -> ResourceGroup | None:

@@ -142,7 +142,7 @@ def _pinned(params: Params) -> str:
 
 def _reclaimed(params: Params) -> str:
     why = _group(params) if "group_room" in params else "others of its group's GPUs are free for it"
-    if "group_room" not in params or "group_weight" in params:
+    if "group_room" not in params or params.get("group_weight"):
         them = "it" if params["before"] == 1 else "them"
         why = f"other groups are entitled to {them}; {why}"
     return f"Stops for now and gives back {gpus(params['before'])}: {why}{_lost(params)}."

@@ -56,7 +56,7 @@ class InstanceGroup(models.Model):
     default_priority = models.PositiveIntegerField(default=5000)
     lowest_priority = models.PositiveIntegerField(default=1)
     highest_priority = models.PositiveIntegerField(default=10000)
-    #: GPUs that it owns (None: no quota) and its part of what is left over.
+    #: GPUs that it owns (None: no quota) and its part of what is left over (0: it lives on its quota alone).
     quota = models.PositiveIntegerField(null=True, blank=True)
     weight = models.PositiveIntegerField(default=1)
     #: May use more than its quota; others may use what it leaves of its quota.
@@ -74,7 +74,8 @@ class InstanceGroup(models.Model):
     class Meta:
         ordering = ["name"]
         constraints = [
-            models.CheckConstraint(condition=Q(weight__gte=1), name="instance_group_weight"),
+            # One with neither would never have a GPU.
+            models.CheckConstraint(condition=Q(weight__gte=1) | Q(quota__isnull=False), name="instance_group_weight"),
             models.CheckConstraint(
                 condition=Q(lowest_priority__gte=1)
                 & Q(default_priority__gte=F("lowest_priority"))

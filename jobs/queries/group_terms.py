@@ -98,8 +98,7 @@ TERMS: Final = (
     Term(
         "weight",
         "Weight",
-        "Its part of what is over all quotas: twice the weight, twice the GPUs.",
-        least=1,
+        "Its part of what is over all quotas: twice the weight, twice the GPUs. 0: none, it lives on its quota alone.",
         most=10_000,
     ),
     Term("borrows", "Borrows", "May use more than its quota while others leave theirs."),

@@ -32,6 +32,11 @@ def group_of(snapshot: Snapshot, job: JobView) -> GroupView:
     return next(group for group in snapshot.groups if group.name == job.group)
 
 
+def is_limited(group: GroupView) -> bool:
+    """It lives on its quota alone; with weight 0 also where it has none."""
+    return group.weight == 0 or (group.quota is not None and not group.borrows)
+
+
 def offered(slot: SlotView, group: GroupView) -> bool:
     return slot.claimable and group.resource_group in slot.resource_groups
 
@@ -112,7 +117,7 @@ def _may_stop(snapshot: Snapshot, plan: Plan, job: JobView, line: JobPlan) -> bo
     if protected(snapshot, job):
         return False
     if taken_back(line):
-        return len(snapshot.groups) > 1 or group.is_limited
+        return len(snapshot.groups) > 1 or is_limited(group)
     gets = {line.job for line in plan.jobs if line.target}
     if line.reason.code == PlanReason.GAVE_WAY:
         assert job.elastic
@@ -128,18 +133,18 @@ def _check_capacity(snapshot: Snapshot, plan: Plan) -> None:
 
 
 def _check_quotas(snapshot: Snapshot, plan: Plan) -> None:
-    """Who may not borrow has no more than its quota, but for jobs that can be neither stopped nor moved."""
+    """Who lives on its quota alone has no more, but for jobs that can be neither stopped nor moved."""
     staying = pinned(snapshot, plan)
     for group in snapshot.groups:
         members = [line for line in plan.jobs if job_of(snapshot, line).group == group.name]
         unmoved = [line.job in staying or protected(snapshot, job_of(snapshot, line)) for line in members]
-        if group.quota is not None and group.is_limited and not any(unmoved):
-            assert sum(line.target for line in members) <= group.quota
+        if is_limited(group) and not any(unmoved):
+            assert sum(line.target for line in members) <= (group.quota or 0)
 
 
 def _check_nothing_idle(snapshot: Snapshot, plan: Plan) -> None:
     [group] = snapshot.groups
-    if group.is_limited:
+    if is_limited(group):
         return
     staying = pinned(snapshot, plan)
     usable = [s for s in snapshot.slots if offered(s, group) and (s.held_by not in staying or s.vacating)]

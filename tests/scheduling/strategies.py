@@ -29,7 +29,7 @@ def _groups(draw: st.DrawFn, most: int) -> tuple[GroupView, ...]:
             policy=draw(st.sampled_from(["fairshare", "fairshare", "priority", "fifo", "goodput", "goodput"])),
             preemption=draw(st.booleans()),
             quota=draw(st.sampled_from([None, None, 1, 3, 6])),
-            weight=draw(st.integers(1, 3)),
+            weight=draw(st.sampled_from([0, 1, 1, 2, 3])),
             borrows=draw(st.integers(0, 4)) > 0,
             lends=draw(st.integers(0, 4)) > 0,
             minimum_run_seconds=draw(st.sampled_from([0, 0, 60])),

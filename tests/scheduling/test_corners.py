@@ -49,6 +49,30 @@ def test_a_fixed_job_above_the_quota_of_a_group_that_may_not_borrow_does_not_sta
     assert (line.target, line.reason.code) == (0, PlanReason.OVER_QUOTA)
 
 
+@pytest.mark.parametrize(("quota", "target"), [(2, 2), (0, 0), (None, 0)])
+def test_a_group_of_weight_0_keeps_to_its_quota_alone_and_beside_others(quota: int | None, target: int) -> None:
+    of_quota = group(name="a", quota=quota, weight=0)
+    alone = Snapshot(0.0, (of_quota,), slots(8), (job(1, group="a"),))
+    beside = replace(alone, groups=(of_quota, group(name="b")), jobs=(*alone.jobs, job(2, group="b", most=3)))
+    assert targets(schedule(alone)) == {1: target}
+    assert targets(schedule(beside)) == {1: target, 2: 3}
+    [line] = schedule(alone).jobs
+    assert "weight of 0" in text_for(line)
+    assert target or line.reason.code == PlanReason.OVER_QUOTA
+
+
+def test_a_borrower_whose_weight_becomes_0_gives_back_what_nobody_else_asks_for() -> None:
+    full = Snapshot(
+        0.0, (group(name="a", quota=2, weight=0),), hold(slots(8), {"h1:0-7": 1}), (running(job(1, group="a")),)
+    )
+    [line] = schedule(full).jobs
+    assert (line.target, line.reason.code) == (2, PlanReason.RECLAIMED_BY_OWNER)
+    fixed = replace(full, jobs=(running(job(1, group="a", least=8, most=8)),))
+    [line] = schedule(fixed).jobs
+    assert line.preempt
+    assert "entitled" not in text_for(line)
+
+
 def test_a_group_that_does_not_lend_may_borrow() -> None:
     assert len(lines(schedule(load("V2")))[1].claim) == 7
 

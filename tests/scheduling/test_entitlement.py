@@ -28,6 +28,9 @@ def asks(name: str, wants: int = 100, **terms: object) -> Claimant:
         pytest.param([asks("a", 2, quota=6, lends=False), asks("b")], "6 2", id="unless it is not"),
         pytest.param([asks("a", quota=2, borrows=False), asks("b", 3)], "2 3", id="no more than the quota"),
         pytest.param([asks("a", borrows=False), asks("b", 3)], "5 3", id="without a quota there is nothing to borrow"),
+        pytest.param([asks("a", quota=2, weight=0), asks("b", 3)], "2 3", id="weight 0: the quota alone"),
+        pytest.param([asks("a", weight=0), asks("b", 3)], "0 3", id="weight 0 without a quota"),
+        pytest.param([asks("a", quota=12, weight=0), asks("b", quota=4)], "6 2", id="weight 0 beyond what there is"),
         pytest.param([asks("a", quota=12), asks("b", quota=4)], "6 2", id="quotas beyond what there is"),
         pytest.param([asks("a", 4, quota=8), asks("b", 8, quota=8)], "4 4", id="asking for more of it gains nothing"),
         pytest.param([asks("a", 0, quota=8, lends=False), asks("b", 5, quota=8)], "3 5", id="the own before reserves"),
@@ -77,7 +80,7 @@ def tables(draw: st.DrawFn) -> tuple[list[Claimant], dict[SlotClass, int]]:
             resource_group=draw(st.sampled_from("xyz")),
             wants=draw(st.integers(0, 20)),
             quota=draw(st.sampled_from([None, 0, 2, 5, 9])),
-            weight=draw(st.integers(1, 4)),
+            weight=draw(st.integers(0, 4)),
             borrows=draw(st.booleans()),
             lends=draw(st.booleans()),
         )

@@ -13,7 +13,7 @@ from jobs.messages import text_of
 from scheduling.plan import JobPlan, Plan, PlanReason
 from scheduling.schedule import schedule
 from scheduling.snapshot import JobView, SlotView, Snapshot
-from tests.scheduling.checks import group_of, held, job_of, most, offered, pinned
+from tests.scheduling.checks import group_of, held, is_limited, job_of, most, offered, pinned
 from tests.scheduling.cluster import Policy, group, hold, job, lines, running, slots, text_for
 from tests.scheduling.strategies import snapshots
 
@@ -244,7 +244,7 @@ def _capacity(snapshot: Snapshot, plan: Plan) -> int:
 
 def _check_sentence(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
     params, text, job = line.reason.params, text_for(line), job_of(snapshot, line)
-    if len(snapshot.groups) == 1 and not snapshot.groups[0].is_limited and "capacity" in params:
+    if len(snapshot.groups) == 1 and not is_limited(snapshot.groups[0]) and "capacity" in params:
         assert params["capacity"] == _capacity(snapshot, plan)
     if match := re.match(r"(\d+) of (\d+) GPUs?: ", text):
         assert (int(match[1]), int(match[2])) == (line.target, params["capacity"])
@@ -300,7 +300,7 @@ def _check_group(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
     if match:
         quota = None if match[3] is None else int(match[3])
         assert quota == group.quota
-        assert match[5] is None if group.is_limited else int(match[5]) == group.weight
+        assert match[5] is None if group.weight and is_limited(group) else int(match[5]) == group.weight
         assert (int(match[1]), int(match[2])) == (params["group_room"], params["group_total"])
         members = [other for other in plan.jobs if job_of(snapshot, other).group == group.name]
         assert sum(other.target for other in members if other.job not in pinned(snapshot, plan)) <= params["group_room"]

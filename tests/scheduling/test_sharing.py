@@ -183,7 +183,7 @@ def _group(name: str, kind: Kind, dice: random.Random) -> GroupView:
         policy=dice.choice(("fairshare", "fairshare", "priority", "fifo")),
         preemption=dice.random() < 0.7,
         quota=dice.choice([None, None, 1, 2, 4, 8]),
-        weight=dice.choice([1, 1, 2, 3]),
+        weight=dice.choice([0, 1, 1, 1, 2, 3]),
         borrows=dice.random() < 0.85,
         lends=dice.random() < 0.85,
     )

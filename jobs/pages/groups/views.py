@@ -121,7 +121,7 @@ def _sharing(group: InstanceGroup) -> list[str]:
     grace = f"; one that is stopped has {group.reclaim_grace_seconds} s to end" if group.preemption else ""
     own = "It owns no GPUs" if group.quota is None else f"It owns {in_words('quota', group.quota)}"
     weight = f"of what is over all quotas it gets a part by its weight, {group.weight}"
-    borrows = weight if group.borrows else "it uses no more than that"
+    borrows = weight if group.weight and group.borrows else "it uses no more than that"
     lends = "" if group.quota is None else f" It {'lends' if group.lends else 'does not lend'} what it leaves of them."
     return [policy, f"{taken}{grace}.", f"{own}; {borrows}.{lends}"]
 

@@ -114,7 +114,8 @@ BAD_TERMS = [
     ({"preemption": "yes"}, "It is true or false."),
     ({"quota": -1}, "The quota must be a whole number from 0 to 1000000."),
     ({"quota": True}, "The quota must be"),
-    ({"weight": 0}, "The weight must be a whole number from 1 to 10000."),
+    ({"weight": -1}, "The weight must be a whole number from 0 to 10000."),
+    ({"weight": 0}, "With weight 0 a group lives on its quota alone: give it a quota, or a weight."),
     ({"weight": None}, "The weight must be"),
     ({"reclaim_grace_seconds": 86401}, "The reclaim grace must be a whole number from 0 to 86400."),
     ({"minimum_run_seconds": 2**40}, "The minimum run time must be"),
@@ -173,6 +174,13 @@ def test_a_change_says_what_it_changed_and_is_written_down(carol: User, alice: U
     entry = AuditEntry.objects.get(kind="instance group")
     assert (entry.actor, entry.verb) == ("carol", "changed")
     assert (entry.before, entry.after) == (change.before, change.after)
+
+
+def test_a_group_with_a_quota_may_have_weight_0(carol: User, group: InstanceGroup) -> None:
+    change = change_instance_group(group.pk, {"quota": 4, "weight": 0}, carol)
+    assert change.phrases == ["quota from no quota to 4 GPUs", "weight from 1 to 0"]
+    with pytest.raises(UserError, match="lives on its quota alone"):
+        change_instance_group(group.pk, {"quota": None}, carol)
 
 
 def test_the_same_terms_again_change_nothing(carol: User, group: InstanceGroup) -> None:
