@@ -19,7 +19,7 @@ from datasets.inspection.inspect import inspect
 from datasets.models import DatasetVersion
 from jobs.files.folder import job_folder
 from jobs.messages import message
-from jobs.models import AllocationPoint, Job, JobEvent, MetricPoint, Rank, Replay, SlotClaim
+from jobs.models import AllocationPoint, Job, JobEvent, JobTag, MetricPoint, Rank, Replay, SlotClaim
 from jobs.states import JobState, RankState, Reason
 from models_registry.models import RegisteredModelVersion
 from scheduling.plan import PlanReason
@@ -123,6 +123,7 @@ def build_scene(now: datetime | None = None) -> Scene:
         submitted_at=now - timedelta(minutes=2),
     )
     JobFactory(**{**common, "owner": bob}, name="bobs-secret", reason_params=message("submitted"))
+    JobTag.objects.bulk_create([JobTag(job=second, name=name) for name in ("lr:0.1", "paper-3")])
     scores = job_folder(done).attempt(1) / "scores.csv"
     scores.parent.mkdir(parents=True, exist_ok=True)
     scores.write_text("epoch,loss\n1,0.5\n2,0.25\n")

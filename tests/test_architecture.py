@@ -26,7 +26,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 )
 #: Floors within jobs/, by the second part of a module's name.
 JOBS_FLOORS: tuple[tuple[str, ...], ...] = (
-    ("states", "words"),
+    ("states", "words", "tags"),
     ("permissions", "messages"),
     ("models",),
     ("options",),

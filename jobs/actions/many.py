@@ -1,4 +1,4 @@
-"""Actions of owners and administrators on many jobs at once: cancel, change the priority, undo that.
+"""Actions of owners and administrators on many jobs at once: cancel, change the priority, undo that, tag.
 
 One that refuses does not hold up the others. They share one transaction and its queries, however many they are: hosts
 and scheduler hear of all of them at once, and nothing is started that the same request is about to stop.
@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.db.models import prefetch_related_objects
 
 from core.errors import UserError, field_error
 from jobs.actions.checks import Problems, check_priority
@@ -22,11 +23,12 @@ from jobs.actions.owner import (
     check_undo,
     may_be_stopped,
 )
+from jobs.actions.tags import TagChange, change_tags_locked, check_tags
 from jobs.control.transition import lock_jobs
 from jobs.models import Job, JobEvent
 from jobs.queries.jobs import changes_of, unknown_job, visible_jobs
 
-__all__ = ["MAX_JOBS", "Outcome", "RefusedJob", "cancel_many", "change_priority_of_many", "undo_many"]
+__all__ = ["MAX_JOBS", "Outcome", "RefusedJob", "cancel_many", "change_priority_of_many", "tag_many", "undo_many"]
 
 MAX_JOBS = 1000
 
@@ -76,6 +78,14 @@ def undo_many(changes: Mapping[int, Sequence[int]], user: User) -> Outcome:
     told = changes_of(chosen.jobs.values())
     undone = chosen.allowed(lambda job: check_undo(job, changes[job.pk], told[job.pk]))
     return chosen.changed(change_locked(undone, user.get_username()))
+
+
+@transaction.atomic
+def tag_many(jobs: Sequence[int], wanted: TagChange, user: User) -> Outcome:
+    chosen = _lock(jobs, user)
+    prefetch_related_objects(list(chosen.jobs.values()), "tags")
+    change_tags_locked(chosen.allowed(lambda job: check_tags(job, wanted)), wanted, user.get_username())
+    return chosen.outcome
 
 
 @dataclass(frozen=True)

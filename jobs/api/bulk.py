@@ -20,8 +20,10 @@ from core.downloads import Cell, csv_chunks, file_response
 from core.errors import field_error
 from core.rest import Filters, NamedPages, signed_in, validated
 from core.time import iso
-from jobs.actions.many import MAX_JOBS, Outcome, cancel_many, change_priority_of_many, undo_many
+from jobs.actions.many import MAX_JOBS, Outcome, cancel_many, change_priority_of_many, tag_many, undo_many
 from jobs.actions.saved_filters import forget_filter, save_filter
+from jobs.actions.tags import parsed_tag_change
+from jobs.api.tags import TagsField
 from jobs.models import Job, SavedFilter
 from jobs.queries.columns import ExtraColumn, extra_columns, joined_columns, value_of
 from jobs.queries.listing import JobFilter, all_pages
@@ -39,6 +41,7 @@ _COLUMNS: dict[str, Callable[[Job], Cell]] = {
     "owner": lambda job: job.owner.get_username(),
     "state": lambda job: job.state,
     "reason": lambda job: job.reason_text,
+    "tags": lambda job: " ".join(tag.name for tag in job.tags.all()),
     "model": lambda job: job.model.model.name,
     "model version": lambda job: job.model.number,
     "dataset": lambda job: job.dataset_name,
@@ -73,12 +76,14 @@ class ChangeField(serializers.Serializer[Any]):
 
 
 class BulkInput(serializers.Serializer[Any]):
-    action = serializers.ChoiceField(["cancel", "priority", "undo"])
+    action = serializers.ChoiceField(["cancel", "priority", "tag", "undo"])
     jobs = serializers.ListField(
         child=serializers.IntegerField(min_value=1, max_value=_BIGGEST_ID),
         default=list,
-        help_text=f"Ids, at most {MAX_JOBS}, for the actions `cancel` and `priority`.",
+        help_text=f"Ids, at most {MAX_JOBS}, for the actions `cancel`, `priority` and `tag`.",
     )
+    add = TagsField(help_text="Tags, for the action `tag`.")
+    remove = TagsField(help_text="The same.")
     priority = serializers.IntegerField(required=False, help_text="1 to 10000, for the action `priority`.")
     changes = ChangeField(many=True, default=list, help_text="As they were answered, for the action `undo`.")
 
@@ -101,7 +106,7 @@ class JobBulk(GenericAPIView[Job]):
 
     @extend_schema(request=BulkInput, responses=BulkOutput)
     def post(self, request: Request) -> Response:
-        """Stop many jobs, give them a priority, or undo that. Those that refuse are listed, the others go on."""
+        """Stop many jobs, give them a priority or tags, or undo a priority. Those that refuse are listed."""
         outcome = _carried_out(validated(BulkInput, request.data), signed_in(request))
         changes = [{"job": job, "events": events} for job, events in outcome.changes.items()]
         return Response(BulkOutput({**asdict(outcome), "changes": changes}).data)
@@ -111,6 +116,8 @@ def _carried_out(values: dict[str, Any], user: User) -> Outcome:
     match values["action"]:
         case "cancel":
             return cancel_many(values["jobs"], user)
+        case "tag":
+            return tag_many(values["jobs"], parsed_tag_change(values["add"], values["remove"]), user)
         case "undo":
             changes: dict[int, list[int]] = {}
             for change in values["changes"]:

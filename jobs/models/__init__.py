@@ -1,6 +1,7 @@
 """Rows of the jobs app, one file per subject. What must never happen is a constraint here."""
 
 from jobs.models.jobs import InstanceGroup, Job, JobEvent, JobRun, SavedFilter
+from jobs.models.labels import JobTag
 from jobs.models.profiles import JobProfile, ThroughputPoint
 from jobs.models.replays import Replay
 from jobs.models.runs import (
@@ -28,6 +29,7 @@ __all__ = [
     "JobEvent",
     "JobProfile",
     "JobRun",
+    "JobTag",
     "Journal",
     "MetricPoint",
     "Rank",

@@ -1,7 +1,7 @@
 from django.urls import path, re_path
 
 from jobs.pages.compare import views as compare
-from jobs.pages.job import curves, files
+from jobs.pages.job import curves, files, labels
 from jobs.pages.job import views as job
 from jobs.pages.list import views as list_views
 from jobs.pages.train import views as train
@@ -30,10 +30,11 @@ urlpatterns = [
     path("<int:job_id>/picture/", files.job_picture, name="picture"),
     path("<int:job_id>/change/", job.job_change, name="change"),
     path("<int:job_id>/change/preview/", train.job_change_preview, name="change-preview"),
+    path("<int:job_id>/tags/", labels.job_tags, name="tags"),
     path("<int:job_id>/undo/", train.job_undo, name="undo"),
     path("<int:job_id>/validate/", validation.job_validate, name="validate"),
     re_path(
-        r"^(?P<job_id>\d{1,18})/(?P<part>advice|facts|failure|notice|place|ranks|results|slots|sources|speed|validations|why)/$",
+        r"^(?P<job_id>\d{1,18})/(?P<part>advice|facts|failure|notice|place|ranks|results|slots|sources|speed|tags|validations|why)/$",
         job.job_part,
         name="part",
     ),

@@ -31,6 +31,7 @@ FACTS: Final = {
     "progress": "Progress",
     "duration": "Duration",
     "reason": "Why",
+    "tags": "Tags",
     "place": "In line",
     "model": "Model",
     "dataset": "Dataset",

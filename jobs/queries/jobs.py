@@ -7,7 +7,7 @@ from django.db.models import OuterRef, Q, QuerySet, Subquery
 
 from core.errors import NotFound
 from core.roles import Asking, is_cluster_admin
-from jobs.models import AllocationPoint, Job, JobEvent, Rank, Validation
+from jobs.models import AllocationPoint, Job, JobEvent, JobTag, Rank, Validation
 from jobs.permissions import Verb, refusal
 from jobs.states import TERMINAL, UNDOABLE, JobState
 from models_registry.models import RegisteredModel
@@ -19,6 +19,7 @@ __all__ = [
     "event_list",
     "get_visible_job",
     "held_before",
+    "known_tags",
     "rank_list",
     "undoable_changes",
     "unknown_job",
@@ -42,6 +43,12 @@ def get_visible_job(user: Asking, job_id: int) -> Job:
     if job is None:
         raise unknown_job(job_id)
     return job
+
+
+def known_tags(user: Asking) -> QuerySet[JobTag, str]:
+    """Every tag of the jobs that the user may see, once."""
+    tags = JobTag.objects.order_by("name").values_list("name", flat=True).distinct()
+    return tags if is_cluster_admin(user) else tags.filter(job__owner_id=user.pk)
 
 
 def unknown_job(job_id: int) -> NotFound:

@@ -1,6 +1,6 @@
 """The list of jobs: its filters and orders, the same on the page, in the API and in a CSV file."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -16,10 +16,11 @@ from core.roles import Asking, is_cluster_admin
 from core.text import whole
 from core.time import parsed_moment
 from datasets.models import DatasetVersion
-from jobs.models import Job
+from jobs.models import Job, JobTag
 from jobs.queries.columns import parse_columns
 from jobs.queries.jobs import visible_jobs
 from jobs.states import TERMINAL, JobState
+from jobs.tags import folded, searched
 from models_registry.models import RegisteredModelVersion
 
 __all__ = [
@@ -68,7 +69,8 @@ class JobFilter(ListFilter):
     """Empty: everything that the viewer may see, the newest first."""
 
     state = choice_filter("There is no such state", [ACTIVE, FINISHED, *JobState], method="in_state")
-    search = TextFilter(method="named", help_text="Part of the name, or the number.")
+    search = TextFilter(method="named", help_text="Part of the name, or the number; and words such as `tag:baseline`.")
+    tag = TextFilter(method="with_tag", help_text="Several, with commas between them, must all be there.")
     owner = TextFilter("owner__username", help_text="User name.")
     model = TextFilter(method="with_model", help_text="Name.")
     dataset = TextFilter(method="with_dataset", help_text="Name.")
@@ -111,9 +113,13 @@ class JobFilter(ListFilter):
         return jobs.filter(state=state) if state in TERMINAL else jobs.filter(state=state, finished_at__isnull=True)
 
     def named(self, jobs: QuerySet[Job], name: str, search: str) -> QuerySet[Job]:
-        named = Q(name_folded__contains=search.casefold())
-        is_number = search.isascii() and search.isdecimal() and len(search) < 19
-        return jobs.filter(named | Q(pk=int(search)) if is_number else named)
+        name, tags = searched(search)
+        named = Q(name_folded__contains=name.casefold())
+        is_number = name.isascii() and name.isdecimal() and len(name) < 19
+        return _tagged(jobs.filter(named | Q(pk=int(name)) if is_number else named), tags)
+
+    def with_tag(self, jobs: QuerySet[Job], name: str, tags: str) -> QuerySet[Job]:
+        return _tagged(jobs, [folded(tag) for tag in tags.split(",") if tag.strip()])
 
     def with_model(self, jobs: QuerySet[Job], name: str, model: str) -> QuerySet[Job]:
         return jobs.filter(model__in=RegisteredModelVersion.objects.filter(model__name=model))
@@ -133,6 +139,14 @@ class JobFilter(ListFilter):
         return jobs.filter(finished_at__isnull=False) if sort == "ended" else jobs
 
 
+def _tagged(jobs: QuerySet[Job], tags: Sequence[str]) -> QuerySet[Job]:
+    """Those that have all of these tags."""
+    if not tags:
+        return jobs
+    found = JobTag.objects.filter(name__in=tags).order_by().values("job").annotate(count=Count("pk"))
+    return jobs.filter(pk__in=found.filter(count=len(set(tags))).values("job"))
+
+
 def jobs_topic(user: Asking) -> str:
     """The live topic on which new jobs are announced that this user may see."""
     return JOBS if is_cluster_admin(user) else jobs_topic_of(user.pk or 0)
@@ -140,12 +154,16 @@ def jobs_topic(user: Asking) -> str:
 
 def job_page_of(user: Asking, wanted: JobFilter, given: Mapping[str, str], size: int) -> KeysetPage[Job]:
     """The page of the list that `after` or `before` in an address asks for."""
-    return keyset_page(visible_jobs(user), wanted.order, given, size, keys=list_keys(user, wanted))
+    return keyset_page(_listed(user), wanted.order, given, size, keys=list_keys(user, wanted))
 
 
 def all_pages(user: Asking, wanted: JobFilter) -> Iterator[Job]:
     """Every job of the list, read piece by piece."""
-    return every_row(visible_jobs(user), wanted.order, keys=list_keys(user, wanted))
+    return every_row(_listed(user), wanted.order, keys=list_keys(user, wanted))
+
+
+def _listed(user: Asking) -> QuerySet[Job]:
+    return visible_jobs(user).prefetch_related("tags")
 
 
 def state_counts(user: Asking, wanted: JobFilter) -> dict[str, int]:

@@ -140,6 +140,7 @@ class JobOutput(_JobNames, JobStateOutput):
         source="run.ends_at", allow_null=True, help_text="When it stops by its limit, if it holds GPUs and has one."
     )
     submitted_at = Moment()
+    tags: serializers.Field[Any, Any, Any, Any] = serializers.StringRelatedField(many=True)
     environment = serializers.SerializerMethodField(help_text="Names of variables; values are masked.")
 
     @extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})

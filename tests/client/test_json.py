@@ -86,7 +86,7 @@ def test_what_changes_lists_what_it_changed(logged_in: Scene, tidepool: Call) ->
     job = logged_in.waiting.pk
     check("scale", tidepool("scale", job, "--max", 7, "--min", 2, "--json")[1])
     check("undo", tidepool("undo", job, "--json")[1])
-    for words in (("priority", job, 6000), ("suspend", job), ("resume", job)):
+    for words in (("priority", job, 6000), ("tag", job, "--add", "base"), ("suspend", job), ("resume", job)):
         [row] = check(str(words[0]), tidepool(*words, "--json")[1])
         assert row["id"] == job
     code, out, said = tidepool("cancel", "-y", logged_in.done.pk, job, "--json")

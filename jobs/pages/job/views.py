@@ -32,6 +32,7 @@ from jobs.insight.why import why
 from jobs.models import Checkpoint, Job
 from jobs.options import masked
 from jobs.pages.job.curves import sources_of
+from jobs.pages.job.labels import tags_of
 from jobs.pages.job.speed import SPEED_COLUMNS, speed_of
 from jobs.pages.queries import job_or_404
 from jobs.pages.train.forms import ChangeForm
@@ -192,6 +193,7 @@ def _job_page(request: HttpRequest, job: Job, form: ChangeForm) -> HttpResponse:
         "shown": shown_code(job, request.GET.get("file", job.model.entry_point)),
         "newest": versions(job.model.model)[0].number,
         **_facts(job, login_user(request)),
+        **tags_of(job, login_user(request)),
     }
     if not job.elastic:
         context["notice"] = gang_notice(job)
@@ -241,6 +243,7 @@ _PARTS: dict[str, Callable[[Job, User], dict[str, Any]]] = {
     "slots": lambda job, user: {"slots": slots_of_job(user, job)},
     "sources": lambda job, _: sources_of(job),
     "speed": lambda job, _: speed_of(job),
+    "tags": lambda job, user: tags_of(job, user),
     "validations": lambda job, _: {},
     "why": why,
 }

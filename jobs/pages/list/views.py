@@ -30,7 +30,7 @@ from jobs.insight.line import with_places
 from jobs.models import Checkpoint, InstanceGroup, Job, SavedFilter
 from jobs.permissions import Verb, refusal
 from jobs.queries.columns import FACTS, OF_ONE, USUAL, extra_columns, joined_columns, names_of, value_of
-from jobs.queries.jobs import visible_jobs
+from jobs.queries.jobs import known_tags, visible_jobs
 from jobs.queries.listing import ACTIVE, FINISHED, JobFilter, job_page_of, jobs_topic, list_keys, state_counts
 from jobs.states import TERMINAL, JobState
 from jobs.words import plural, trainings
@@ -76,6 +76,7 @@ _LABELS = {
     "search": "Name or number",
     "submitted_after": "Submitted from",
     "submitted_before": "Submitted before",
+    "tag": "Tag",
     "owner": "Owner",
     "model": "Model",
     "dataset": "Dataset",
@@ -83,7 +84,7 @@ _LABELS = {
     "columns": "Columns",
 }
 #: Fields behind "More filters".
-_MORE = ("owner", "model", "dataset", "instance_group", "submitted_after", "submitted_before")
+_MORE = ("tag", "owner", "model", "dataset", "instance_group", "submitted_after", "submitted_before")
 _MOST_SUGGESTIONS = 500
 #: Jobs that are named before they are stopped.
 _MOST_NAMED = 6
@@ -367,6 +368,7 @@ def _empty_columns(jobs: list[Job]) -> str:
         "slots": any(job.run.slots for job in jobs),
         "progress": any(job.run.progress is not None for job in jobs),
         "ended": any(job.finished_at for job in jobs),
+        "tags": any(job.tags.all() for job in jobs),
         "owner": len({job.owner_id for job in jobs}) > 1,
         "group": len({job.instance_group_id for job in jobs}) > 1,
     }
@@ -377,6 +379,7 @@ def _names(user: User, given: dict[str, str]) -> list[dict[str, Any]]:
     """Return the fields that take a name, with the existing names."""
     users = User.objects.order_by("username").values_list("username", flat=True)
     rows = {
+        "tag": known_tags(user),
         "owner": users if is_cluster_admin(user) else None,
         "model": readable(RegisteredModel.objects.all(), user).order_by("name").values_list("name", flat=True),
         "dataset": Dataset.objects.order_by("name").values_list("name", flat=True),

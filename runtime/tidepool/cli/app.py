@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "resume": ("change", "Let suspended trainings go on."),
     "priority": ("change", "Change the priority of trainings."),
     "scale": ("change", "Change the limits of a training: GPUs and time."),
+    "tag": ("change", "Give trainings tags, or take them away."),
     "undo": ("change", "Take the newest change of priority or limits back."),
     "clone": ("change", "Submit a training again."),
     "results": ("results", "Files that a training leaves."),

@@ -1,4 +1,4 @@
-"""cancel, suspend, resume, priority, scale, undo, clone."""
+"""cancel, suspend, resume, priority, scale, tag, undo, clone."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +10,7 @@ from tidepool.client.errors import TidepoolError
 from tidepool.client.rows import JobInfo
 from tidepool.client.training import Job
 
-__all__ = ["cancel", "clone", "priority", "resume", "scale", "suspend", "undo"]
+__all__ = ["cancel", "clone", "priority", "resume", "scale", "suspend", "tag", "undo"]
 
 _jobs = partial(job_argument, many=True)
 _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask, where there are several.")
@@ -108,6 +108,24 @@ def scale(
         click.echo(f"Training {job} may hold GPUs for {limit} from each start.", err=True)
     if max_slots is not None or min_slots is not None:
         click.echo(f"Training {job} has {info.min_slots} to {info.max_slots} GPUs from now on.", err=True)
+
+
+@click.command()
+@_jobs
+@click.option("--add", "-a", multiple=True, metavar="TAG", help="Give them this tag.")
+@click.option("--remove", "-r", multiple=True, metavar="TAG", help="Take it from them.")
+@json_option
+@click.pass_obj
+def tag(context: Context, jobs: tuple[int, ...], add: tuple[str, ...], remove: tuple[str, ...], as_json: bool) -> int:
+    """Give trainings tags, by which `tidepool ps --tag` and the list of jobs filter.
+
+    \b
+    tidepool tag 412 413 --add baseline
+    tidepool tag 412 --remove baseline
+    """
+    if not (add or remove):
+        raise click.UsageError("Give --add or --remove: tidepool tag 412 --add baseline")
+    return _each(context, jobs, "Tag", lambda job: job.tag(*add, remove=remove), True, as_json)
 
 
 @click.command()

@@ -20,23 +20,27 @@ _HEADS = ("ID", "NAME", "OWNER", "STATE", "GPUS", "STEP", "DONE", "PRIORITY", "A
 @click.option("--state", help="Of one state, such as FAILED.")
 @click.option("--owner", help="Of one user, for administrators.")
 @click.option("--search", help="Part of the name.")
+@click.option("--tag", multiple=True, help="With this tag; several must all be there.")
 @click.option("--most", "-n", default=50, show_default=True, type=click.IntRange(min=1), help="At most so many.")
 @listing_options
 @click.pass_obj
 def ps(
-    context: Context, everything: bool, state: str | None, owner: str | None, search: str | None, most: int,
-    as_json: bool, quiet: bool,
+    context: Context, everything: bool, state: str | None, owner: str | None, search: str | None, tag: tuple[str, ...],
+    most: int, as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
     """List trainings that are not over, the newest first.
 
     \b
     tidepool ps
     tidepool ps -a --search digits
+    tidepool ps -a --tag baseline
     tidepool ps --state FAILED -n 5 --json
     tidepool cancel $(tidepool ps -q --state PENDING)
     """
     wanted = state.upper() if state else None if everything or search else "active"
-    rows = [job.info for job in context.client.jobs(state=wanted, owner=owner, search=search, most=most)]
+    tags = ",".join(tag) or None
+    found = context.client.jobs(state=wanted, owner=owner, search=search, tag=tags, most=most)
+    rows = [job.info for job in found]
     none = "There are none. `tidepool ps -a` lists what is over, `tidepool run train.py` begins one."
     show_rows(rows, as_json, quiet, _number, _HEADS, _line, right=(0, 4, 5, 6, 7), none=none)
 

@@ -39,6 +39,7 @@ def describe(context: Context, job: int, as_json: bool) -> None:
         "GPUs": f"{info.slots} of {info.min_slots} to {info.max_slots}",
         "priority": info.priority,
         "group": info.instance_group,
+        "tags": " ".join(info.tags) or None,
         "place in line": info.queue_position,
         "starts": expected(info.expected_start),
         "model": info.model,

@@ -94,7 +94,7 @@ class Client:
     def jobs(self, *, state: str | None = None, most: int | None = 100, **filters: Any) -> list[Job]:
         """Jobs of the user, newest first; an administrator sees everybody's.
 
-        state: one of its states, `active` or `finished`. filters: `search, owner, model, dataset,
+        state: one of its states, `active` or `finished`. filters: `search, tag, owner, model, dataset,
         instance_group, sort`.
         """
         rows = self.connection.rows("jobs/", most=most, state=state, **filters)

@@ -1,6 +1,6 @@
 """Answers of the site as frozen dataclasses. Fields that a newer site adds are left out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cache
@@ -84,6 +84,8 @@ class JobInfo:
     #: While it waits: 1 is the next of its group to start.
     queue_position: int | None = None
     expected_start: Mapping[str, Any] | None = None
+    #: Words that people have put on it.
+    tags: Sequence[str] = ()
 
     @property
     def is_over(self) -> bool:

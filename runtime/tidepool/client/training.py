@@ -1,7 +1,7 @@
 """A job of the cluster: what is asked of it, and what it leaves."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -101,6 +101,11 @@ class Job:
     def set_limit(self, max_seconds: int) -> JobInfo:
         """So long it may hold GPUs from each start, the present one too; 0: without limit."""
         return self._change(max_seconds=max_seconds)
+
+    def tag(self, *add: str, remove: Sequence[str] = ()) -> JobInfo:
+        """Give it tags, and take others from it."""
+        self._info = info_of(self._connection.json("POST", self._path("tags/"), json={"add": add, "remove": remove}))
+        return self._info
 
     def clone(self, *, key: str | None = None) -> "Job":
         """Submit it again, with the code as it was. key: see `Client.submit`."""

@@ -207,9 +207,9 @@ def test_columns_without_a_word_are_hidden(scene: Scene, alices: Client) -> None
         assert found
         return set(found[1].split())
 
-    assert without("state=PENDING") == {"slots", "progress", "ended", "owner", "group", "duration", "dataset"}
+    assert without("state=PENDING") == {"slots", "progress", "ended", "owner", "group", "duration", "dataset", "tags"}
     assert without("state=RUNNING") == {"place", "ended", "owner", "group", "dataset"}
-    assert without("state=SUCCEEDED") == {"place", "slots", "owner", "group", "dataset"}
+    assert without("state=SUCCEEDED") == {"place", "slots", "owner", "group", "dataset", "tags"}
     assert without("columns=reason,owner,metric:loss") == set(FACTS) - {"reason", "owner"}
 
 

@@ -1,4 +1,4 @@
-// Many jobs at once: choose rows, then stop them or give them a priority.
+// Many jobs at once: choose rows, then stop them, give them a priority or a tag.
 
 import { ask } from "../../ask.js";
 import { whileBusy } from "../../busy.js";
@@ -13,6 +13,8 @@ const compare = document.getElementById("bulk-compare");
 //: As many as the page that compares takes.
 const COMPARED = { least: 2, most: 8 };
 const stop = document.getElementById("bulk-stop");
+const tag = document.getElementById("bulk-tag");
+const addTag = document.getElementById("bulk-tag-add");
 const whole = document.getElementById("bulk-matching");
 //: Chosen are all that fit the filter, also those of other pages.
 let isMatching = false;
@@ -64,6 +66,8 @@ function show() {
   whole.textContent = `Choose all ${fitting()} that fit`;
   compare.disabled = isMatching || count < COMPARED.least || count > COMPARED.most;
   compare.title = compare.disabled ? `Choose ${COMPARED.least} to ${COMPARED.most} trainings to compare their curves.` : "";
+  addTag.disabled = isMatching;
+  addTag.title = isMatching ? "Tags are given to the trainings of one page: choose them there." : "";
   const head = document.getElementById("choose-all");
   if (!head) return;
   head.checked = count > 0 && count === all.length;
@@ -144,6 +148,12 @@ async function setPriority() {
     await act(button, { action: "priority", jobs, priority }, `${jobs.length === 1 ? "has" : "have"} the priority ${priority} now.`, "kept the priority");
 }
 
+async function addTagToChosen() {
+  const add = tag.value.split(/\s+/).filter(Boolean);
+  await act(addTag, { action: "tag", jobs: chosen(), add }, `${chosen().length === 1 ? "has" : "have"} the tag ${add.join(" ")}.`, "without the tag");
+  tag.value = "";
+}
+
 results.addEventListener("change", (event) => {
   if (event.target.id === "choose-all") chooseAll(event.target.checked);
   else show();
@@ -158,6 +168,12 @@ whole.addEventListener("click", () => {
 });
 stop.addEventListener("click", () => stopChosen().catch((error) => say(error.message, { kind: "error" })));
 compare.addEventListener("click", () => location.assign(`${compare.dataset.compare}?jobs=${chosen().join(",")}`));
+addTag.addEventListener("click", addTagToChosen);
+tag.addEventListener("keydown", (event) => {
+  if (event.key !== "Enter") return;
+  event.preventDefault(); // the form sets the priority
+  addTag.click();
+});
 document.getElementById("bulk-clear").addEventListener("click", () => chooseAll(false));
 document.getElementById("list").addEventListener("htmx:afterSwap", show);
 show();

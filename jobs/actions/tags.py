@@ -1,0 +1,62 @@
+"""Tags of jobs, which their owners and administrators give and take."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db import transaction
+from django.db.models import prefetch_related_objects
+
+from core import live
+from core.audit.entries import Audited, audit_all
+from core.errors import field_error
+from jobs.control.transition import lock_jobs
+from jobs.models import Job, JobTag
+from jobs.tags import MOST_TAGS, parsed_tags
+
+__all__ = ["TagChange", "change_tags", "change_tags_locked", "check_tags", "parsed_tag_change"]
+
+
+@dataclass(frozen=True)
+class TagChange:
+    add: list[str]
+    remove: list[str]
+
+    def of(self, job: Job) -> list[str]:
+        """What the job has afterwards. One that is there already, or is not there, changes nothing."""
+        return sorted({tag.name for tag in job.tags.all()} - set(self.remove) | set(self.add))
+
+
+def parsed_tag_change(add: Sequence[str] = (), remove: Sequence[str] = ()) -> TagChange:
+    """Read what somebody typed. Raises UserError for what is no tag, and where nothing is asked for."""
+    change = TagChange(parsed_tags(add, "add"), parsed_tags(remove, "remove"))
+    if not (change.add or change.remove):
+        raise field_error("add", "Give a tag to add, or one to remove.")
+    return change
+
+
+@transaction.atomic
+def change_tags(job_id: int, wanted: TagChange, actor: str) -> None:
+    [job] = lock_jobs([job_id])
+    check_tags(job, wanted)
+    change_tags_locked([job], wanted, actor)
+
+
+def check_tags(job: Job, wanted: TagChange) -> Job:
+    """Raises UserError where the job would have too many."""
+    if len(wanted.of(job)) > MOST_TAGS:
+        raise field_error("add", f"A training has at most {MOST_TAGS} tags: remove one of them first.")
+    return job
+
+
+def change_tags_locked(jobs: Sequence[Job], wanted: TagChange, actor: str) -> None:
+    """Change the tags of locked jobs that `check_tags` lets pass, in as many queries as for one."""
+    prefetch_related_objects(jobs, "tags")
+    before = {job.pk: [tag.name for tag in job.tags.all()] for job in jobs}
+    changed = [job for job in jobs if wanted.of(job) != before[job.pk]]
+    JobTag.objects.filter(job__in=changed, name__in=set(wanted.remove) - set(wanted.add)).delete()
+    new = [JobTag(job=job, name=name) for job in changed for name in wanted.add if name not in before[job.pk]]
+    JobTag.objects.bulk_create(new)
+    live.publish_all("state", {live.job_topic(job.pk): {"tags": wanted.of(job)} for job in changed})
+    others = [job for job in changed if job.owner.get_username() != actor]
+    values = [({"tags": before[job.pk]}, {"tags": wanted.of(job)}) for job in others]
+    audit_all(actor, "changed", "job", [Audited(job.pk, job.name, *of) for job, of in zip(others, values, strict=True)])

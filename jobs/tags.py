@@ -1,0 +1,46 @@
+"""Tags of trainings as people write them: one word each, without large letters."""
+
+import re
+import unicodedata
+from collections.abc import Iterable
+
+from core.errors import field_error
+from core.text import is_storable, shown_text
+
+__all__ = ["MOST_TAGS", "folded", "parsed_tags", "searched"]
+
+MOST_TAGS = 20
+#: In the search field of the list: `tag:baseline`.
+_PREFIX = "tag:"
+_LONGEST = 40
+_TAG = re.compile(r"\w[\w.:/@+-]*")
+
+
+def parsed_tags(words: Iterable[str], field: str = "tags") -> list[str]:
+    """Return the tags as they are stored, each once. UserError names one that is no tag, and says what is."""
+    return list(dict.fromkeys(_parsed(word, field) for word in words))
+
+
+def _parsed(word: str, field: str) -> str:
+    tag = folded(word)
+    if not (is_storable(tag) and len(tag) <= _LONGEST and _TAG.fullmatch(tag)):
+        raise field_error(
+            field,
+            f"“{shown_text(word.strip())}” is no tag: write one word of at most {_LONGEST} letters, digits and "
+            ". : / @ + - _ that begins with a letter or digit.",
+        )
+    return tag
+
+
+def folded(word: str) -> str:
+    """A tag as it is stored, of a word that may be none."""
+    return unicodedata.normalize("NFC", word.strip()).lower() if is_storable(word) else word
+
+
+def searched(text: str) -> tuple[str, list[str]]:
+    """Split what is typed into the list's search: the words of the name, and the tags after `tag:`."""
+    words = text.split()
+    tags = [folded(word[len(_PREFIX) :]) for word in words if word.startswith(_PREFIX)]
+    if not tags:
+        return text, []
+    return " ".join(word for word in words if not word.startswith(_PREFIX)), list(dict.fromkeys(tags))
