@@ -1,16 +1,22 @@
-"""Parts of long-running processes: the event that stops them, the file that shows them alive, the garbage collector."""
+"""Parts of long-running processes: stop by signals, their loop, the sign of life, the garbage collector."""
 
 import gc
+import logging
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
 from django.conf import settings
+from django.db import close_old_connections
+from tidepool.backoff import Backoff
 
-__all__ = ["still_alive", "stop_at_signals", "without_collector"]
+__all__ = ["still_alive", "stop_at_signals", "take_turns", "without_collector"]
+
+logger = logging.getLogger(__name__)
 
 
 def stop_at_signals() -> threading.Event:
@@ -29,6 +35,26 @@ def still_alive() -> None:
     """Touch the file whose age tells a health check that the process works. Call it in each turn of its loop."""
     if settings.TIDEPOOL_ALIVE_FILE:
         Path(settings.TIDEPOOL_ALIVE_FILE).touch()
+
+
+def take_turns(stop: threading.Event, turn: Callable[[], bool], *, pause_seconds: float) -> None:
+    """Call `turn` until told to stop: again at once if it returns True, else after a pause.
+
+    A turn that fails is logged, and the next one comes later and later.
+    """
+    backoff = Backoff(first_seconds=pause_seconds, longest_seconds=30.0)
+    while not stop.is_set():
+        has_more = False
+        try:
+            has_more = turn()
+            backoff.reset()
+            still_alive()
+        except Exception:
+            backoff.add(time.monotonic())
+            logger.exception("a turn failed; the next one tries again")
+            close_old_connections()
+        if not has_more:
+            stop.wait(backoff.pause_seconds or pause_seconds)
 
 
 @contextmanager

@@ -1,9 +1,9 @@
-"""Waiting before another try: the one rule of the runtime, the executor and the embedded stack."""
+"""Timing of repeated work, for the runtime, the executor and the processes of the site: pauses and intervals."""
 
 import math
 from dataclasses import dataclass
 
-__all__ = ["Backoff"]
+__all__ = ["Backoff", "Interval"]
 
 
 @dataclass
@@ -29,3 +29,19 @@ class Backoff:
     def reset(self) -> None:
         """Begin anew after a success."""
         self.pause_seconds, self.until = 0.0, -math.inf
+
+
+@dataclass
+class Interval:
+    """Work that is done at most once in so many seconds. The caller says what time it is."""
+
+    seconds: float
+    #: When it was done last; the first time it is due at once.
+    last: float = -math.inf
+
+    def is_due(self, now: float) -> bool:
+        """Return whether to do it now, and count it as done."""
+        if now - self.last < self.seconds:
+            return False
+        self.last = now
+        return True

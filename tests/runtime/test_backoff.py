@@ -1,4 +1,4 @@
-from tidepool.backoff import Backoff
+from tidepool.backoff import Backoff, Interval
 
 
 def test_pauses_double_up_to_the_longest() -> None:
@@ -13,3 +13,8 @@ def test_begins_anew_after_a_success_or_a_long_time() -> None:
     backoff.reset()
     assert backoff.until < 0
     assert backoff.add(129) == 1
+
+
+def test_work_is_due_at_once_and_then_after_each_interval() -> None:
+    interval = Interval(10)
+    assert [interval.is_due(now) for now in (0, 9, 10, 19, 25)] == [True, False, True, False, True]

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
+from tidepool.backoff import Interval
 from tidepool.protocol import DeviceReading, Report
 
 from workers.executor.config import ExecutorConfig
@@ -62,7 +63,7 @@ class Reporter:
         self._boot = uuid.uuid4().hex
         self._facts = probe.facts()
         self._devices: list[DeviceReading] = []
-        self._devices_at = 0.0
+        self._reading = Interval(_HEARTBEAT_SECONDS * 0.9)
         self._sent_at = 0.0
         self._failing = False
         self._pause_seconds = 0.0
@@ -143,7 +144,6 @@ class Reporter:
 
     def _read_devices(self, observation: Observation) -> list[DeviceReading]:
         """Read devices at most once per heartbeat: utilisation over shorter spans means nothing."""
-        if time.monotonic() - self._devices_at >= _HEARTBEAT_SECONDS * 0.9:
+        if self._reading.is_due(time.monotonic()):
             self._devices = self._probe.devices(observation.ranks)
-            self._devices_at = time.monotonic()
         return self._devices

@@ -7,11 +7,10 @@ import time
 from typing import Any
 
 from django.core.management.base import BaseCommand
-from django.db import close_old_connections
 from django.utils import timezone
-from tidepool.backoff import Backoff
+from tidepool.backoff import Interval
 
-from core.process import still_alive, stop_at_signals
+from core.process import still_alive, stop_at_signals, take_turns
 from core.uploads import prune
 from datasets.control import ClaimLost, Stopped, check, claim_next, give_back
 
@@ -30,29 +29,14 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         os.nice(_NICENESS)
-        Checker(stop_at_signals()).run()
+        stop = stop_at_signals()
+        take_turns(stop, Checker(stop).turn, pause_seconds=_POLL_SECONDS)
 
 
 class Checker:
     def __init__(self, stop: threading.Event) -> None:
         self._stop = stop
-        self._backoff = Backoff(first_seconds=2 * _POLL_SECONDS, longest_seconds=30.0)
-        self._pruned_at = -_PRUNE_SECONDS
-
-    def run(self) -> None:
-        """Until told to stop; a turn that fails is logged, and the next one comes later and later."""
-        while not self._stop.is_set():
-            try:
-                is_idle = not self.turn()
-                self._backoff.reset()
-                still_alive()
-            except Exception:
-                self._backoff.add(time.monotonic())
-                is_idle = True
-                logger.exception("a check failed; the next turn tries again")
-                close_old_connections()
-            if is_idle:
-                self._stop.wait(self._backoff.pause_seconds or _POLL_SECONDS)
+        self._pruning = Interval(_PRUNE_SECONDS)
 
     def turn(self) -> bool:
         """Check one version, if one waits."""
@@ -75,8 +59,5 @@ class Checker:
         return self._stop.is_set()
 
     def _prune(self) -> None:
-        if time.monotonic() - self._pruned_at < _PRUNE_SECONDS:
-            return
-        self._pruned_at = time.monotonic()
-        if count := prune(timezone.now()):
+        if self._pruning.is_due(time.monotonic()) and (count := prune(timezone.now())):
             logger.info("%s uploads that nobody went on with are removed", count)

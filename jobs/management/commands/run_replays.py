@@ -7,11 +7,10 @@ import time
 from typing import Any
 
 from django.core.management.base import BaseCommand
-from django.db import close_old_connections
 from django.utils import timezone
-from tidepool.backoff import Backoff
+from tidepool.backoff import Interval
 
-from core.process import still_alive, stop_at_signals
+from core.process import still_alive, stop_at_signals, take_turns
 from jobs.control.replays import Claim, ClaimLost, claim_next, fail, finish, give_back, note_progress, prune
 from jobs.insight.replay import TooMuch, replayed
 
@@ -31,7 +30,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         os.nice(_NICENESS)
-        Player(stop_at_signals()).run()
+        stop = stop_at_signals()
+        take_turns(stop, Player(stop).turn, pause_seconds=_POLL_SECONDS)
 
 
 class _Stopped(Exception):
@@ -41,24 +41,8 @@ class _Stopped(Exception):
 class Player:
     def __init__(self, stop: threading.Event) -> None:
         self._stop = stop
-        self._backoff = Backoff(first_seconds=2 * _POLL_SECONDS, longest_seconds=30.0)
-        self._pruned_at = -_PRUNE_SECONDS
-        self._told_at = 0.0
-
-    def run(self) -> None:
-        """Until told to stop; a turn that fails is logged, and the next one comes later and later."""
-        while not self._stop.is_set():
-            try:
-                is_idle = not self.turn()
-                self._backoff.reset()
-                still_alive()
-            except Exception:
-                self._backoff.add(time.monotonic())
-                is_idle = True
-                logger.exception("a turn failed; the next one tries again")
-                close_old_connections()
-            if is_idle:
-                self._stop.wait(self._backoff.pause_seconds or _POLL_SECONDS)
+        self._pruning = Interval(_PRUNE_SECONDS)
+        self._telling = Interval(_TELL_SECONDS)
 
     def turn(self) -> bool:
         """Play one, if one waits."""
@@ -93,13 +77,9 @@ class Player:
         still_alive()
         if self._stop.is_set():
             raise _Stopped
-        if time.monotonic() - self._told_at >= _TELL_SECONDS:
-            self._told_at = time.monotonic()
+        if self._telling.is_due(time.monotonic()):
             note_progress(claim, part)
 
     def _prune(self) -> None:
-        if time.monotonic() - self._pruned_at < _PRUNE_SECONDS:
-            return
-        self._pruned_at = time.monotonic()
-        if count := prune(timezone.now()):
+        if self._pruning.is_due(time.monotonic()) and (count := prune(timezone.now())):
             logger.info("%s old replays are removed", count)

@@ -9,11 +9,10 @@ from typing import Any
 
 import redis
 from django.core.management.base import BaseCommand
-from django.db import close_old_connections
 from django.utils import timezone
-from tidepool.backoff import Backoff
+from tidepool.backoff import Interval
 
-from core.process import still_alive, stop_at_signals, without_collector
+from core.process import stop_at_signals, take_turns, without_collector
 from jobs.control.dispatch import WakeUps, resend_outstanding, send_note_saves, send_roll_up
 from jobs.control.ending import give_up_halts
 from jobs.control.gangs import watch_gangs
@@ -55,24 +54,15 @@ class Scheduler:
         self._forecasts: Mapping[int, Length] = {}
         self._forecast_at: datetime | None = None
         self._settled: Settled | None = None
-        self._resent_at = 0.0
-        self._rolled_up_at = -ROLL_UP_SECONDS
-        self._saves_noted_at = -NOTE_SAVES_SECONDS
-        self._backoff = Backoff(first_seconds=CYCLE_SECONDS, longest_seconds=30.0)
+        self._now_and_then = (
+            (Interval(RESEND_SECONDS), resend_outstanding),
+            (Interval(ROLL_UP_SECONDS), send_roll_up),
+            (Interval(NOTE_SAVES_SECONDS), send_note_saves),
+        )
 
     def run(self) -> None:
-        """Until told to stop; a cycle that fails is logged, and the next one comes later and later."""
-        while not self._stop.is_set():
-            try:
-                with without_collector():
-                    self.cycle()
-                self._backoff.reset()
-                still_alive()
-            except Exception:
-                self._backoff.add(time.monotonic())
-                logger.exception("cycle=%s failed; the next one tries again", self._cycle)
-                close_old_connections()
-            self._wait()
+        """Run cycles until told to stop."""
+        take_turns(self._stop, self._turn, pause_seconds=CYCLE_SECONDS)
         self._leadership.resign()
         self._wake_ups.close()
 
@@ -103,15 +93,9 @@ class Scheduler:
             logger.warning("cycle=%s its plan is void: %s", self._cycle, error)
             return
         self._leadership.count_cycle(time.monotonic() - begun, timezone.now())
-        if time.monotonic() - self._resent_at >= RESEND_SECONDS:
-            self._resent_at = time.monotonic()
-            resend_outstanding()
-        if time.monotonic() - self._rolled_up_at >= ROLL_UP_SECONDS:
-            self._rolled_up_at = time.monotonic()
-            send_roll_up()
-        if time.monotonic() - self._saves_noted_at >= NOTE_SAVES_SECONDS:
-            self._saves_noted_at = time.monotonic()
-            send_note_saves()
+        for interval, work in self._now_and_then:
+            if interval.is_due(time.monotonic()):
+                work()
 
     def _with_forecasts(self, seen: Snapshot, now: datetime) -> Snapshot:
         """Add forecasts, which decide only who starts before whom: they are skipped while nobody waits."""
@@ -121,12 +105,13 @@ class Scheduler:
             self._forecasts, self._forecast_at = lengths({}, now), now
         return with_lengths(seen, self._forecasts, self._forecast_at)
 
-    def _wait(self) -> None:
-        if self._backoff.pause_seconds:
-            self._stop.wait(self._backoff.pause_seconds)
-            return
+    def _turn(self) -> bool:
+        """Run one cycle and wait for the next. Returns whether to run it at once."""
+        with without_collector():
+            self.cycle()
         try:
             self._wake_ups.wait(CYCLE_SECONDS)
         except (redis.RedisError, OSError) as error:
             logger.debug("no wake-ups: %s", error)
-            self._stop.wait(CYCLE_SECONDS)
+            return False
+        return True

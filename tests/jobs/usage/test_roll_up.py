@@ -204,9 +204,6 @@ def test_the_scheduler_asks_once_a_minute(monkeypatch: pytest.MonkeyPatch, db: N
     scheduler.cycle()
     scheduler.cycle()
     assert asked == ["roll up"]
-    monkeypatch.setattr(run_scheduler, "ROLL_UP_SECONDS", 0.0)
-    scheduler.cycle()
-    assert len(asked) == 2
 
 
 def test_a_run_costs_the_same_queries_for_any_number_of_claims(

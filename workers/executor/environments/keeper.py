@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tidepool.backoff import Interval
+
 from workers.executor.environments.build import BuildError, build, is_complete
 from workers.executor.environments.requirements import digest_of, installed, missing
 from workers.executor.records import JobKey
@@ -56,7 +58,7 @@ class Environments:
         self._guard = threading.Lock()
         self._answers: dict[JobKey, Ready | Failed] = {}
         self._wanted: set[JobKey] = set()
-        self._collected_at = time.monotonic()
+        self._collecting = Interval(_COLLECT_SECONDS, last=time.monotonic())
 
     def ask(self, job: JobKey, requirements: str, log: Path) -> Ready | Failed | None:
         """The environment of a job; None while it is being built, what is said meanwhile goes into `log`."""
@@ -123,9 +125,8 @@ class Environments:
             return job in self._wanted
 
     def _collect_when_due(self) -> None:
-        if time.monotonic() - self._collected_at < _COLLECT_SECONDS:
+        if not self._collecting.is_due(time.monotonic()):
             return
-        self._collected_at = time.monotonic()
         with self._guard:
             used = {answer.folder for answer in self._answers.values() if isinstance(answer, Ready)}
         collect(self._folder, used, time.time())
