@@ -19,7 +19,7 @@ from datasets.inspection.inspect import inspect
 from datasets.models import DatasetVersion
 from jobs.files.folder import job_folder
 from jobs.messages import message
-from jobs.models import AllocationPoint, Job, JobEvent, JobTag, MetricPoint, Rank, Replay, SlotClaim
+from jobs.models import AllocationPoint, Job, JobEvent, JobTag, MetricPoint, Note, Rank, Replay, SlotClaim
 from jobs.states import JobState, RankState, Reason
 from models_registry.models import RegisteredModelVersion
 from scheduling.plan import PlanReason
@@ -62,6 +62,15 @@ if __name__ == "__main__":
 STRIDE = 17
 HELD_OUT = {"test_accuracy": 96.4, "test_loss": 0.11}
 PACE = {"samples_per_second": 1210.0, "learning_rate": 0.01}
+NOTE = """# Learning rate
+
+0.1 **diverged**, see [the baseline](/jobs/1/).
+
+| rate | loss |
+|---|---|
+| 0.1 | - |
+| 0.01 | 0.08 |
+"""
 TRACEBACK = """Traceback (most recent call last):
   File "main.py", line 41, in <module>
     main()
@@ -124,6 +133,7 @@ def build_scene(now: datetime | None = None) -> Scene:
     )
     JobFactory(**{**common, "owner": bob}, name="bobs-secret", reason_params=message("submitted"))
     JobTag.objects.bulk_create([JobTag(job=second, name=name) for name in ("lr:0.1", "paper-3")])
+    Note.objects.create(job=first, number=1, text=NOTE, author="alice", at=now)
     scores = job_folder(done).attempt(1) / "scores.csv"
     scores.parent.mkdir(parents=True, exist_ok=True)
     scores.write_text("epoch,loss\n1,0.5\n2,0.25\n")

@@ -80,6 +80,7 @@ NOT_PAGES = {
     "jobs:train-code": "JSON",
     "jobs:train-preview": "JSON",
     "jobs:change-preview": "JSON",
+    "jobs:note": "takes a form, shows the job's page",
     "jobs:tags": "takes a form, shows the job's page",
     "jobs:undo": "takes a form",
     "jobs:compare-curves": "JSON",

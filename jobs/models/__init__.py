@@ -1,7 +1,7 @@
 """Rows of the jobs app, one file per subject. What must never happen is a constraint here."""
 
 from jobs.models.jobs import InstanceGroup, Job, JobEvent, JobRun, SavedFilter
-from jobs.models.labels import JobTag
+from jobs.models.labels import JobTag, Note
 from jobs.models.profiles import JobProfile, ThroughputPoint
 from jobs.models.replays import Replay
 from jobs.models.runs import (
@@ -32,6 +32,7 @@ __all__ = [
     "JobTag",
     "Journal",
     "MetricPoint",
+    "Note",
     "Rank",
     "Replay",
     "SavedFilter",

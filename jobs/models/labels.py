@@ -1,11 +1,11 @@
-"""What people write on a job: its tags."""
+"""What people write on a job: its tags and its note."""
 
 from django.db import models
 from django.db.models import Q
 
 from jobs.models.jobs import Job
 
-__all__ = ["JobTag"]
+__all__ = ["JobTag", "Note"]
 
 
 class JobTag(models.Model):
@@ -25,3 +25,23 @@ class JobTag(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class Note(models.Model):
+    """One text of a job's note, append-only: the one with the highest number is shown, the others are its history."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="notes")
+    #: From 1 on.
+    number = models.PositiveIntegerField()
+    #: Markdown; "": the note was taken away.
+    text = models.TextField(blank=True)
+    #: User name.
+    author = models.CharField(max_length=150)
+    at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["job", "-number"]
+        constraints = [
+            models.UniqueConstraint(fields=["job", "number"], name="note_once"),
+            models.CheckConstraint(condition=Q(number__gte=1), name="note_number"),
+        ]

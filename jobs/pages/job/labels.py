@@ -1,4 +1,4 @@
-"""What people write on a training: its tags."""
+"""What people write on a training: its tags and its note."""
 
 from typing import Any
 
@@ -10,13 +10,15 @@ from django.views.decorators.http import require_POST
 
 from core.pages import Undo, done, login_user, say
 from jobs.actions.tags import change_tags, parsed_tag_change
-from jobs.models import Job
+from jobs.models import Job, Note
 from jobs.pages.queries import job_or_404
 from jobs.queries.jobs import known_tags
 
-__all__ = ["job_tags", "tags_of"]
+__all__ = ["job_tags", "note_of", "tags_of"]
 
 _MOST_SUGGESTED = 200
+#: Of a note, with those before the present one.
+_MOST_TEXTS = 20
 
 
 @require_POST
@@ -35,3 +37,15 @@ def job_tags(request: HttpRequest, job_id: int) -> HttpResponse:
 
 def tags_of(job: Job, user: User) -> dict[str, Any]:
     return {"known_tags": known_tags(user)[:_MOST_SUGGESTED]}
+
+
+def note_of(job: Job, typed: str | None = None, problem: str = "") -> dict[str, Any]:
+    """The note and its history. typed: what somebody has sent that could not be saved, for the reason `problem`."""
+    notes = list(Note.objects.filter(job=job)[:_MOST_TEXTS])
+    number, text = (notes[0].number, notes[0].text) if notes else (0, "")
+    return {
+        "notes": notes,
+        "note_text": text if typed is None else typed,
+        "note_after": number,
+        "note_problem": problem,
+    }

@@ -17,8 +17,10 @@ from core.errors import UserError
 from core.live import CLUSTER, current_seqs, job_topic
 from core.pages import done, login_user, show_error
 from core.parameters import parameters_as_text
+from core.text import whole
 from jobs import actions
 from jobs.actions import JobChange
+from jobs.actions.notes import write_note
 from jobs.control.checkpoints import is_resumable, stop_words
 from jobs.control.gangs import gang_notice
 from jobs.files.logs import first_written
@@ -32,7 +34,7 @@ from jobs.insight.why import why
 from jobs.models import Checkpoint, Job
 from jobs.options import masked
 from jobs.pages.job.curves import sources_of
-from jobs.pages.job.labels import tags_of
+from jobs.pages.job.labels import note_of, tags_of
 from jobs.pages.job.speed import SPEED_COLUMNS, speed_of
 from jobs.pages.queries import job_or_404
 from jobs.pages.train.forms import ChangeForm
@@ -43,7 +45,7 @@ from jobs.queries.metrics import Curve, metric_points_as_json
 from jobs.queries.serializers import AllocationOutput, EventOutput, JobOutput, RankOutput, as_json
 from models_registry.queries import models, versions
 
-__all__ = ["job_act", "job_change", "job_curves", "job_detail", "job_detail_live", "job_live", "job_part"]
+__all__ = ["job_act", "job_change", "job_curves", "job_detail", "job_detail_live", "job_live", "job_note", "job_part"]
 
 LIST_CRUMB = ("Jobs", "/jobs/")
 TIDE_COLUMNS = ("Time", "Job", "GPUs", "Why", "Pause (ms)")
@@ -56,6 +58,7 @@ JOB_TABS = (
     ("speed", "Speed"),
     ("events", "Events"),
     ("results", "Results & checkpoints"),
+    ("notes", "Notes"),
     ("settings", "Parameters"),
     ("code", "Code"),
 )
@@ -72,6 +75,7 @@ _ACTIONS: dict[str, tuple[Callable[..., Job], str]] = {
 _WAITS = ((10, "10 minutes"), (60, "an hour"), (360, "6 hours"), (1440, "a day"), (10_080, "a week"))
 _MAX_RANKS = 500
 _MAX_CHECKPOINTS = 100
+_MOST_NOTES = 2**31 - 1
 _NO_STEP = "No step is done yet. Loss and accuracy appear after the first one."
 _NO_STEP_OVER = "It did no step, so there is no loss or accuracy."
 #: Of a script that is not elastic: a single process may have a session.
@@ -85,7 +89,24 @@ _NO_SPEED_OVER = "It did not measure any sample, so there is no speed to draw."
 def job_detail(request: HttpRequest, job_id: int) -> HttpResponse:
     """Show the job; `?file=` shows another file of its code than the entry point."""
     job = job_or_404(request.user, job_id)
-    return _job_page(request, job, ChangeForm(initial={name: getattr(job, name) for name in ChangeForm.base_fields}))
+    return _job_page(request, job, _change_form(job))
+
+
+def _change_form(job: Job) -> ChangeForm:
+    return ChangeForm(initial={name: getattr(job, name) for name in ChangeForm.base_fields})
+
+
+@require_POST
+def job_note(request: HttpRequest, job_id: int) -> HttpResponse:
+    """Save the note in `text`; `after` is the number of the one that its writer has seen."""
+    job = job_or_404(request.user, job_id)
+    text, after = request.POST.get("text", ""), request.POST.get("after", "")
+    try:
+        write_note(job.pk, text, request.user.get_username(), after=whole(after, _MOST_NOTES) or 0)
+    except UserError as error:
+        note = note_of(job, text, error.message)
+        return _job_page(request, job, _change_form(job), note=note, status=error.status)
+    return redirect(f"{reverse('jobs:detail', args=[job.pk])}#notes")
 
 
 @require_safe
@@ -160,7 +181,9 @@ def _live_without_metrics(job: Job) -> dict[str, Any]:
     }
 
 
-def _job_page(request: HttpRequest, job: Job, form: ChangeForm) -> HttpResponse:
+def _job_page(
+    request: HttpRequest, job: Job, form: ChangeForm, *, note: dict[str, Any] | None = None, status: int = 200
+) -> HttpResponse:
     live = _live_without_metrics(job)  # the page's figure has them
     curves = thinned_metrics(job)
     steps = [
@@ -194,12 +217,13 @@ def _job_page(request: HttpRequest, job: Job, form: ChangeForm) -> HttpResponse:
         "newest": versions(job.model.model)[0].number,
         **_facts(job, login_user(request)),
         **tags_of(job, login_user(request)),
+        **(note or note_of(job)),
     }
     if not job.elastic:
         context["notice"] = gang_notice(job)
         context["waits"] = _WAITS
         context["stop_words"] = stop_words(job.instance_group, resumable=is_resumable(job))
-    return render(request, "jobs/job/page.html", context)
+    return render(request, "jobs/job/page.html", context, status=status)
 
 
 def _curves(job: Job, curves: dict[str, Curve]) -> dict[str, Any]:

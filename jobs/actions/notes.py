@@ -1,0 +1,47 @@
+"""The note of a job: Markdown by its owner and administrators. Each text stays, the newest is shown."""
+
+from django.db import transaction
+from django.utils import timezone
+
+from core.audit.entries import Audited, audit_all
+from core.errors import Conflict, field_error
+from core.text import is_storable
+from jobs.control.transition import lock_job
+from jobs.models import Note
+
+__all__ = ["MAX_NOTE", "write_note"]
+
+MAX_NOTE = 20_000
+
+
+@transaction.atomic
+def write_note(job_id: int, text: str, actor: str, *, after: int | None = None) -> Note | None:
+    """Write the next text of a job's note; "" leaves none. Returns the newest, None where nobody has written any.
+
+    after: number of the text that the writer has seen, 0 for none. Raises Conflict where there is a newer one. None:
+    whatever is there.
+    """
+    text = text.replace("\r\n", "\n").strip()
+    _check(text)
+    job = lock_job(job_id)
+    newest = Note.objects.filter(job=job).first()
+    number, before = (newest.number, newest.text) if newest else (0, "")
+    if newest is not None and after is not None and after != number:
+        sentence = (
+            f"{newest.author} has written another text meanwhile, number {number}: put yours together with it, then "
+            "save that."
+        )
+        raise Conflict(sentence, code="newer_note", fields={"text": [sentence]})
+    if text == before:
+        return newest
+    if actor != job.owner.get_username():
+        audit_all(actor, "changed", "job", [Audited(job.pk, job.name, {"note": number}, {"note": number + 1})])
+    return Note.objects.create(job=job, number=number + 1, text=text, author=actor, at=timezone.now())
+
+
+def _check(text: str) -> None:
+    if len(text) > MAX_NOTE:
+        sentence = f"The note has {len(text):,} characters: write at most {MAX_NOTE:,}."
+        raise field_error("text", sentence)
+    if not is_storable(text):
+        raise field_error("text", "The note has characters that cannot be stored (NUL): leave them out.")
