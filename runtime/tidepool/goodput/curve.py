@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,8 @@ __all__ = ["CANDIDATES", "Best", "Curve", "best", "curve"]
 
 #: How many batches are tried for each size, in geometric steps.
 CANDIDATES = 50
+#: What may be chosen on so many sizes is remembered, some 80 kB for each; for more it is worked out each time.
+_REMEMBERED_SIZES = 64
 
 _Floats = npt.NDArray[np.float64]
 _Integers = npt.NDArray[np.int64]
@@ -52,11 +55,9 @@ def curve(parameters: ThroughputParameters, bounds: Bounds, noise: NoiseScale | 
     """For each of `sizes`. Who may not change its batch, or whose noise nobody knows, keeps its own batch size."""
     if noise is None:
         bounds = replace(bounds, max_batch_size=None)
-    ranks = np.array([size.ranks for size in sizes], dtype=np.int64)[:, None]
-    batch = _candidates(bounds, ranks)
-    accumulation, is_allowed = _accumulation(bounds, ranks, batch)
-    micro = -(-batch // (ranks * (accumulation + 1)))
-    compute = np.asarray(parameters.compute_seconds(micro.astype(np.float64)))
+    choices = _remembered_choices if len(sizes) <= _REMEMBERED_SIZES else _choices
+    batch, accumulation, micro, is_allowed = choices(bounds, tuple(size.ranks for size in sizes))
+    compute = np.asarray(parameters.compute_seconds(micro))
     total = np.array([parameters.sum_seconds(size) for size in sizes])[:, None]
     seconds = accumulation * compute + parameters.step_seconds(compute, total)
     worth = np.asarray(gain(noise, bounds.batch_size, batch.astype(np.float64)))
@@ -69,6 +70,18 @@ def curve(parameters: ThroughputParameters, bounds: Bounds, noise: NoiseScale | 
 
 def best(parameters: ThroughputParameters, bounds: Bounds, noise: NoiseScale | None, size: Size) -> Best:
     return curve(parameters, bounds, noise, [size]).at(0)
+
+
+def _choices(bounds: Bounds, counts: tuple[int, ...]) -> tuple[_Integers, _Integers, _Integers, npt.NDArray[np.bool_]]:
+    """Batches, further micro-batches, samples of the largest one, and what is allowed: a row per count of ranks. The
+    same for whatever has been measured."""
+    ranks = np.array(counts, dtype=np.int64)[:, None]
+    batch = _candidates(bounds, ranks)
+    accumulation, is_allowed = _accumulation(bounds, ranks, batch)
+    return batch, accumulation, -(-batch // (ranks * (accumulation + 1))), is_allowed
+
+
+_remembered_choices = lru_cache(maxsize=256)(_choices)
 
 
 def _candidates(bounds: Bounds, ranks: _Integers) -> _Integers:

@@ -123,7 +123,7 @@ class ThroughputParameters:
     def step_seconds(self, compute: Numbers, total: Numbers) -> Numbers:
         """T, from A and N."""
         longer = np.maximum(np.maximum(compute, total), FLOOR)
-        return longer * ((compute / longer) ** self.overlap + (total / longer) ** self.overlap) ** (1 / self.overlap)
+        return longer * (1 + (np.minimum(compute, total) / longer) ** self.overlap) ** (1 / self.overlap)
 
 
 @dataclass(frozen=True, slots=True)
