@@ -5,8 +5,10 @@ the present epoch. Both are as they were measured for the trace, unless the trai
 a shape replaces the one before, and is off anew.
 """
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 from functools import lru_cache
+from statistics import median
 from typing import Protocol
 
 from tidepool.goodput.curve import best
@@ -23,6 +25,8 @@ __all__ = ["Errors", "Measured", "bounds_of"]
 _STEPS = 50
 #: Micro-batches that differ by so little count as the same.
 NEAR = 0.1
+#: Where measures have errors: how many looks at a shape count, one a minute, and how many shapes.
+LOOKS, MOST_POINTS = 10, 64
 
 
 class Errors(Protocol):
@@ -54,6 +58,8 @@ class Measured:
     tells: bool = True
     #: It says how far it is.
     knows_its_end: bool = True
+    #: Shape -> seconds of computing and of a step at each of the newest looks.
+    looks: dict[tuple[Size, int], deque[tuple[float, float]]] = field(default_factory=dict)
 
     def observe(self, physics: Physics) -> None:
         """Record measures at the present batch."""
@@ -61,16 +67,23 @@ class Measured:
             return
         application, placement, batch = physics.application, physics.placement, physics.batch
         size = Size(len(placement), physics.ranks)
-        others = tuple(
-            point for point in self.points if point.size != size or not _is_near(point.micro_batch, batch.micro)
-        )
-        if self.errors is None and len(others) < len(self.points):
+        if self.errors is None and any(
+            point.size == size and _is_near(point.micro_batch, batch.micro) for point in self.points
+        ):
             return
         times = application.step_times(placement, batch.micro)
         compute = self._seen(max(times.step - times.sync, 1e-6) * physics.pace)
-        step = max(compute, self._seen(times.step * physics.pace))
-        self.points = (*others, Point(*size, batch.micro, compute, step, _STEPS))
+        point = self._point(size, batch.micro, compute, max(compute, self._seen(times.step * physics.pace)))
+        others = (one for one in self.points if (one.size, one.micro_batch) != (size, batch.micro))
+        self.points = (*others, point)[-MOST_POINTS:]
         self.parameters = _fitted(self.points, self.parameters)
+
+    def _point(self, size: Size, micro: int, compute: float, step: float) -> Point:
+        """Of all looks that are remembered of a shape; the same one where there are no errors."""
+        looks = self.looks.setdefault((size, micro), deque(maxlen=LOOKS))
+        looks.append((compute, step))
+        compute, step = (median(column) for column in zip(*looks, strict=True))
+        return Point(*size, micro, compute, step, _STEPS)
 
     def _seen(self, value: float) -> float:
         return value if self.errors is None else self.errors.measured(value)

@@ -40,10 +40,20 @@ def filled(count: int, step_seconds: float = 0.2) -> TimesOfSteps:
 
 
 def test_a_median_of_the_newest_two_hundred_is_told() -> None:
-    table = filled(300)
+    table = filled(300, 4.0)
     for _ in range(101):
+        table.add(SHAPE, 0.1, 8.0)
+    assert table.news(0.0) == [times(step_seconds=8.0, steps=401)]
+
+
+def test_of_quick_steps_the_newest_ten_minutes_count() -> None:
+    table = filled(9 * 300)
+    for _ in range(4 * 300):  # 8 of the 17 minutes
         table.add(SHAPE, 0.1, 0.4)
-    assert table.news(0.0) == [times(step_seconds=0.4, steps=401)]
+    assert table.news(0.0) == [times(step_seconds=0.2, steps=13 * 300)]
+    for _ in range(3 * 300):
+        table.add(SHAPE, 0.1, 0.4)
+    assert table.news(PROFILE_SECONDS) == [times(step_seconds=0.4, steps=16 * 300)]
 
 
 def test_only_what_has_moved_is_told_again_and_not_too_often() -> None:

@@ -26,7 +26,9 @@ __all__ = ["TIMES", "Made", "Profiler", "Shape", "Stopwatch", "TimesOfSteps", "d
 TIMES = 2
 #: Steps after a switch that are not counted: the first is computed by some of the ranks only, others build caches.
 UNSETTLED_STEPS = 3
-_NEWEST = 200
+#: Steps of a shape that count, spread over so many seconds of steps or more: on a busy machine a minute says little of
+#: the next one.
+_NEWEST, _NEWEST_SECONDS = 200, 600.0
 #: Shapes that are kept, those that were used last. Each size of the job has one, and the short step of each epoch.
 _MOST_SHAPES = 64
 #: Steps of a shape before it is told at all, and until when more of them make it worth telling again.
@@ -45,30 +47,51 @@ def device_kind(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else VIRTUAL_MODEL
 
 
+class _Newest:
+    """Seconds of a shape's newest steps. Where these are quick, only each second, fourth, eighth ... one counts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._each = 1
+        #: (computing a micro-batch, a step with one).
+        self._kept: deque[tuple[float, float]] = deque(maxlen=_NEWEST)
+
+    def add(self, compute_seconds: float, step_seconds: float) -> None:
+        self.count += 1
+        if self.count % self._each:
+            return
+        if len(self._kept) == _NEWEST and _NEWEST * self._each * step_seconds < _NEWEST_SECONDS:
+            self._kept = deque([*self._kept][1::2], maxlen=_NEWEST)
+            self._each *= 2
+        self._kept.append((compute_seconds, step_seconds))
+
+    def medians(self) -> tuple[float, float]:
+        compute, step = (statistics.median(column) for column in zip(*self._kept, strict=True))
+        return compute, step
+
+
 class TimesOfSteps:
     """Seconds of the newest steps of each shape, and which of their medians are news."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
-        #: (computing a micro-batch, a step with one), least recently used shapes first.
-        self._newest: dict[Shape, deque[tuple[float, float]]] = {}
-        self._counts: dict[Shape, int] = {}
+        #: Least recently used shapes first.
+        self._newest: dict[Shape, _Newest] = {}
         self._told: dict[Shape, StepTimes] = {}
         self._looked_at: float | None = None
 
     def add(self, shape: Shape, compute_seconds: float, step_seconds: float) -> None:
-        newest = self._newest.pop(shape, None) or deque(maxlen=_NEWEST)
-        newest.append((compute_seconds, step_seconds))
+        newest = self._newest.pop(shape, None) or _Newest()
+        newest.add(compute_seconds, step_seconds)
         self._newest[shape] = newest
-        self._counts[shape] = self._counts.get(shape, 0) + 1
         if len(self._newest) > _MOST_SHAPES:
             oldest = next(iter(self._newest))
-            del self._newest[oldest], self._counts[oldest]
+            del self._newest[oldest]
             self._told.pop(oldest, None)
 
     def medians(self) -> list[StepTimes]:
         """Return the medians of each shape with enough steps; the shape used last comes last."""
-        return [self._median(shape) for shape in self._newest if self._counts[shape] >= _FEWEST_STEPS]
+        return [self._median(shape) for shape, newest in self._newest.items() if newest.count >= _FEWEST_STEPS]
 
     def news(self, now: float) -> list[StepTimes] | None:
         """Return what has moved since the last report. None: too early to tell anything. now: monotonic seconds."""
@@ -83,8 +106,8 @@ class TimesOfSteps:
         return moved
 
     def _median(self, shape: Shape) -> StepTimes:
-        compute, step = (statistics.median(column) for column in zip(*self._newest[shape], strict=True))
-        return StepTimes(self._kind, *shape, float(f"{compute:.4g}"), float(f"{step:.4g}"), self._counts[shape])
+        compute, step = (float(f"{seconds:.4g}") for seconds in self._newest[shape].medians())
+        return StepTimes(self._kind, *shape, compute, step, self._newest[shape].count)
 
     def _has_moved(self, times: StepTimes) -> bool:
         told = self._told.get(_shape_of(times))
