@@ -15,6 +15,7 @@ from core import uploads
 from core.errors import field_error
 from core.folders import PAGE_SIZE, Listing, listing
 from core.models import Upload
+from core.outputs import output_of
 from core.rest import Pages, signed_in, validated
 from core.sources import given_source
 from core.text import whole
@@ -25,19 +26,11 @@ _OFFSET = "Upload-Offset"
 _OCTETS = "application/octet-stream"
 
 
-class EntryOutput(serializers.Serializer[Any]):
-    name = serializers.CharField()
-    path = serializers.CharField()
-    is_folder = serializers.BooleanField()
-    size_bytes = serializers.IntegerField(allow_null=True, help_text="Of files.")
-
-
-class FoldersOutput(serializers.Serializer[Listing]):
-    path = serializers.CharField(help_text="Empty where it lists the roots.")
-    trail = serializers.ListField(child=serializers.ListField(child=serializers.CharField(), min_length=2))
-    is_root = serializers.BooleanField(help_text="Roots cannot be registered, only what is below them.")
-    entries = EntryOutput(many=True)
-    next = serializers.CharField(help_text="Give it as `after` for the next page; empty at the end.")
+FoldersOutput = output_of(
+    Listing,
+    "FoldersOutput",
+    trail=serializers.ListField(child=serializers.ListField(child=serializers.CharField(), min_length=2)),
+)
 
 
 class Folders(GenericAPIView[Any]):

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from core.errors import field_error
 
@@ -43,8 +44,7 @@ class Entry:
     name: str
     path: str
     is_folder: bool
-    #: Of files.
-    size_bytes: int | None
+    size_bytes: Annotated[int | None, "Of files."]
 
     @property
     def key(self) -> str:
@@ -54,15 +54,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Listing:
-    #: "" where it lists the roots themselves.
-    path: str
+    path: Annotated[str, "Empty where it lists the roots."]
     #: (name, path) from a root down to here.
     trail: list[tuple[str, str]]
-    #: Roots cannot be picked, only what is below them.
-    is_root: bool
+    is_root: Annotated[bool, "Roots cannot be registered, only what is below them."]
     entries: list[Entry]
-    #: Give it as `after` for the next page; "" at the end.
-    next: str
+    next: Annotated[str, "Give it as `after` for the next page; empty at the end."]
 
 
 def resolve_under(text: str, roots: Sequence[Path], *, field: str = "path") -> Path:

@@ -13,6 +13,7 @@ from rest_framework.response import Response
 
 from core.errors import field_error
 from core.files_api import SourceInput
+from core.outputs import output_of
 from core.rest import (
     PARSERS_WITH_FILES,
     ByReference,
@@ -176,44 +177,24 @@ class FileQuery(serializers.Serializer[Any]):
     version = serializers.IntegerField(default=None, min_value=1, max_value=2**31 - 1, help_text="Absent: the newest.")
 
 
-class _FileOutput(serializers.Serializer[Any]):
-    name = serializers.CharField()
-    size_bytes = serializers.IntegerField()
-
-
-class FilesOutput(serializers.Serializer[Any]):
-    files = _FileOutput(many=True)
-    #: Of the file that was asked for; null: none was, or it is no text.
-    text = serializers.CharField(allow_null=True)
-
-
 class ChangesQuery(serializers.Serializer[Any]):
     old = serializers.IntegerField(default=None, min_value=1, max_value=2**31 - 1, help_text="Absent: the one before.")
     new = serializers.IntegerField(default=None, min_value=1, max_value=2**31 - 1, help_text="Absent: the newest.")
 
 
-class _ValueChangeOutput(serializers.Serializer[Any]):
-    name = serializers.CharField()
-    old = serializers.JSONField(allow_null=True)
-    new = serializers.JSONField(allow_null=True)
-
-
-class _LineOutput(serializers.Serializer[Any]):
-    kind = serializers.CharField(help_text="added, removed, same, or place: where the next ones stand.")
-    text = serializers.CharField()
-
-
-class _FileChangeOutput(serializers.Serializer[Any]):
-    name = serializers.CharField()
-    kind = serializers.CharField(help_text="added, removed or changed.")
-    lines = _LineOutput(many=True)
+class FilesOutput(serializers.Serializer[Any]):
+    files = output_of(queries.CodeFile, "_FileOutput")(many=True)
+    #: Of the file that was asked for; null: none was, or it is no text.
+    text = serializers.CharField(allow_null=True)
 
 
 class ChangesOutput(serializers.Serializer[Any]):
     old = serializers.IntegerField()
     new = serializers.IntegerField()
-    values = _ValueChangeOutput(many=True)
-    files = _FileChangeOutput(many=True)
+    values = output_of(queries.ValueChange, "_ValueChangeOutput")(many=True)
+    files = output_of(
+        queries.FileChange, "_FileChangeOutput", lines=output_of(queries.DiffLine, "_LineOutput")(many=True)
+    )(many=True)
 
 
 class TemplateList(ListAPIView[ModelTemplate]):

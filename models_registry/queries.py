@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Annotated, Any, Literal
 
 from django.db.models import Count, QuerySet
 
@@ -156,14 +156,16 @@ class ValueChange:
 
 @dataclass(frozen=True)
 class DiffLine:
-    kind: Literal["added", "removed", "same", "place"]
+    kind: Annotated[
+        Literal["added", "removed", "same", "place"], "added, removed, same, or place: where the next ones stand."
+    ]
     text: str
 
 
 @dataclass(frozen=True)
 class FileChange:
     name: str
-    kind: Literal["added", "removed", "changed"]
+    kind: Annotated[Literal["added", "removed", "changed"], "added, removed or changed."]
     #: Empty for what is no text, and for what would take too long to compare.
     lines: list[DiffLine] = field(default_factory=list)
 

@@ -14,22 +14,15 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from core.files_api import Folders, UploadDetail, UploadList
+from core.outputs import output_of
 from core.rest import signed_in
-from webapp.search import find
+from webapp.search import Hit, find
 
 __all__ = ["urlpatterns"]
 
 
-class HitOutput(serializers.Serializer[Any]):
-    kind = serializers.ChoiceField(["job", "dataset", "model"])
-    id = serializers.IntegerField()
-    name = serializers.CharField()
-    note = serializers.CharField(help_text="What tells it from others of the same name.")
-    address = serializers.CharField(help_text="Of its page.")
-
-
 class SearchOutput(serializers.Serializer[Any]):
-    results = HitOutput(many=True)
+    results = output_of(Hit, kind=serializers.ChoiceField(["job", "dataset", "model"]))(many=True)
 
 
 class Search(GenericAPIView[Any]):
@@ -41,7 +34,7 @@ class Search(GenericAPIView[Any]):
     @extend_schema(parameters=[OpenApiParameter("q", str, description="Part of a name, or a job's number.")])
     def get(self, request: Request) -> Response:
         hits = find(signed_in(request), request.query_params.get("q", ""))
-        return Response({"results": HitOutput(hits, many=True).data})
+        return Response(SearchOutput({"results": hits}).data)
 
 
 class Schema(SpectacularAPIView):

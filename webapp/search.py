@@ -1,6 +1,7 @@
 """The search of the palette: jobs, datasets and models by a part of their name, as far as the user may see them."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from django.contrib.auth.models import User
 from django.db.models import Q
@@ -23,10 +24,8 @@ class Hit:
     kind: str
     id: int
     name: str
-    #: What tells it from others of the same name.
-    note: str
-    #: Of its page.
-    address: str
+    note: Annotated[str, "What tells it from others of the same name."]
+    address: Annotated[str, "Of its page."]
 
 
 def find(user: User, text: str) -> list[Hit]:

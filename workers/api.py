@@ -1,7 +1,7 @@
 """`/api/v1/hosts/`, `slots/`, `resource-groups/` and join tokens. Called by `webapp.api` only."""
 
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from django.urls import path
@@ -11,10 +11,11 @@ from rest_framework.generics import GenericAPIView, ListAPIView, RetrieveAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from core.outputs import output_of
 from core.rest import NamedPages, Pages, StrictSerializer, found, signed_in, validated
 from core.roles import require_cluster_admin
 from workers import actions, queries
-from workers.join_tokens import create_join_token, redeem, withdraw_join_token
+from workers.join_tokens import Invitation, create_join_token, redeem, withdraw_join_token
 from workers.models import GpuReading, Host, JoinToken, ResourceGroup, Slot
 
 __all__ = ["urlpatterns"]
@@ -254,13 +255,7 @@ class JoinInput(StrictSerializer):
     host = serializers.CharField(max_length=200, help_text="What the machine shall be called.")
 
 
-class JoinOutput(serializers.Serializer[Any]):
-    host = serializers.CharField()
-    broker_url = serializers.CharField(help_text="With the password of executors.")
-    results = serializers.CharField(help_text="Folder that all hosts share.")
-    data_roots = serializers.ListField(child=serializers.CharField())
-    mark = serializers.CharField(help_text="What `.tidepool` in the folder of results holds.")
-    protocol = serializers.IntegerField()
+JoinOutput = output_of(Invitation, "JoinOutput")
 
 
 class JoinTokenList(ListAPIView[JoinToken]):
@@ -301,7 +296,7 @@ class Join(GenericAPIView[Any]):
 
     @extend_schema(request=JoinInput, responses={201: JoinOutput})
     def post(self, request: Request) -> Response:
-        return Response(JoinOutput(asdict(redeem(**validated(JoinInput, request.data)))).data, status=201)
+        return Response(JoinOutput(redeem(**validated(JoinInput, request.data))).data, status=201)
 
 
 urlpatterns = [

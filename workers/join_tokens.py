@@ -6,6 +6,7 @@ import secrets
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Annotated
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
@@ -41,11 +42,10 @@ class Invitation:
     """Facts that an executor needs. It holds the broker's password, and no other secret."""
 
     host: str
-    broker_url: str
-    results: str
+    broker_url: Annotated[str, "With the password of executors."]
+    results: Annotated[str, "Folder that all hosts share."]
     data_roots: list[str]
-    #: What the file `.tidepool` in the folder of results holds.
-    mark: str
+    mark: Annotated[str, "What `.tidepool` in the folder of results holds."]
     protocol: int = PROTOCOL_VERSION
 
 

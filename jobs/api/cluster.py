@@ -17,10 +17,11 @@ from rest_framework.views import APIView
 
 from core.charts import Band, Step
 from core.downloads import Cell, csv_chunks, file_response
+from core.outputs import output_of
 from core.rest import ObjectField, validated
 from core.time import iso
 from jobs.insight.cluster import STATUSES, cluster_live
-from jobs.insight.fair_share import fair_share_page
+from jobs.insight.fair_share import FairSharePage, GroupLine, JobLine, SharingPoolLine, fair_share_page
 from jobs.insight.trace import WINDOWS, Trace, all_changes, cluster_trace
 from workers.executor.environments.requirements import installed
 
@@ -93,50 +94,18 @@ class TraceOutput(serializers.Serializer[Trace]):
     bands = TraceBand(many=True)
 
 
-class GroupShareOutput(serializers.Serializer[Any]):
-    id = serializers.IntegerField(allow_null=True, help_text="null: the viewer may not see which group it is.")
-    name = serializers.CharField()
-    resource_group = serializers.CharField()
-    started = serializers.BooleanField()
-    quota = serializers.IntegerField(allow_null=True)
-    weight = serializers.IntegerField()
-    wants = serializers.IntegerField(help_text="The most that its trainings can use.")
-    deserved = serializers.FloatField(help_text="Its part now, by quota, weight and what it asks for.")
-    held = serializers.IntegerField()
-    target = serializers.IntegerField(help_text="What it has once everything has changed hands.")
-    borrowed = serializers.IntegerField(help_text="Held beyond its quota, of quotas of others.")
-    lent = serializers.IntegerField(help_text="Of its quota, held by others.")
-    price = serializers.FloatField(
-        allow_null=True, help_text="Under policy goodput: what a further GPU would be worth, in weighted utility."
-    )
-    gap = serializers.FloatField(
-        allow_null=True, help_text="Under policy goodput: the part that is missing to the best division at most."
-    )
-
-
-class SharedPoolOutput(serializers.Serializer[Any]):
-    resource_groups = serializers.ListField(child=serializers.CharField())
-    total = serializers.IntegerField()
-    free = serializers.IntegerField()
-    groups = GroupShareOutput(many=True)
-
-
-class JobShareOutput(serializers.Serializer[Any]):
-    job = serializers.IntegerField()
-    name = serializers.CharField()
-    visible = serializers.BooleanField(help_text="False: it is another user's, without its name.")
-    group = serializers.CharField()
-    priority = serializers.IntegerField()
-    held = serializers.IntegerField()
-    deserved = serializers.IntegerField()
-    wants = serializers.IntegerField()
-
-
-class FairShareOutput(serializers.Serializer[Any]):
-    pools = SharedPoolOutput(many=True, help_text="Instance groups that share GPUs stand together.")
-    waiting = serializers.ListField(child=serializers.CharField(), help_text="Sentences: who waits for whom.")
-    jobs = JobShareOutput(many=True, help_text="Those that hold most first, at most 100.")
-    more = serializers.IntegerField(help_text="Trainings that are not listed.")
+FairShareOutput = output_of(
+    FairSharePage,
+    "FairShareOutput",
+    pools=output_of(
+        SharingPoolLine,
+        "SharedPoolOutput",
+        groups=output_of(GroupLine, "GroupShareOutput", without=["total"])(many=True),
+    )(many=True, help_text="Instance groups that share GPUs stand together."),
+    jobs=output_of(JobLine, "JobShareOutput", without=["total"])(
+        many=True, help_text="Those that hold most first, at most 100."
+    ),
+)
 
 
 class Cluster(APIView):

@@ -12,10 +12,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from core.errors import field_error
+from core.outputs import output_of
 from core.rest import NamedPages, ObjectField, ReferenceField, StrictSerializer, found, signed_in, validated
 from core.roles import require_cluster_admin
 from jobs.actions import groups as actions
-from jobs.insight.group_preview import preview_group_change
+from jobs.insight.effects import Effect
+from jobs.insight.group_preview import GroupPreview, preview_group_change
 from jobs.models import InstanceGroup
 from jobs.queries.group_parameters import Given, ParameterError, read_values
 from jobs.queries.group_terms import TERMS, Term
@@ -99,28 +101,8 @@ class WrittenOutput(InstanceGroupOutput):
         fields = [*InstanceGroupOutput.Meta.fields, "deployment", "without_effect"]
 
 
-class GroupEffectOutput(serializers.Serializer[Any]):
-    job = serializers.IntegerField()
-    name = serializers.CharField()
-    visible = serializers.BooleanField(help_text="False: it is another user's, without its name.")
-    group = serializers.CharField()
-    what = serializers.ChoiceField(["stops", "shrinks", "waits", "gains", "starts"])
-    before_slots = serializers.IntegerField()
-    after_slots = serializers.IntegerField()
-    before_goodput = serializers.FloatField(
-        allow_null=True,
-        help_text="Steps at its own batch size per second, by its profile (`jobs/{id}/goodput/`); null: not measured.",
-    )
-    after_goodput = serializers.FloatField(allow_null=True)
-
-
-class GroupPreviewOutput(serializers.Serializer[Any]):
-    changes = serializers.ListField(child=serializers.CharField())
-    text = serializers.CharField()
-    moves = serializers.IntegerField(help_text="GPUs that get another holder, or none.")
-    effects = GroupEffectOutput(many=True)
-    more = serializers.IntegerField(help_text="Effects that are not listed.")
-    notes = serializers.ListField(child=serializers.CharField())
+_WHAT = serializers.ChoiceField(["stops", "shrinks", "waits", "gains", "starts"])
+GroupPreviewOutput = output_of(GroupPreview, effects=output_of(Effect, "GroupEffectOutput", what=_WHAT)(many=True))
 
 
 class InstanceGroupList(ListAPIView[InstanceGroup]):

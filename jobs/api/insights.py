@@ -12,12 +12,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from core.downloads import file_response
+from core.outputs import output_of
 from core.rest import ListPages, found, signed_in, validated
 from jobs.api.views import JobView
 from jobs.files.result import code_files, file_chunks, result_files, shown_code
 from jobs.insight.eta import Eta, time_left
-from jobs.insight.goodput import goodput_outlook
+from jobs.insight.goodput import Outlook, goodput_outlook
 from jobs.insight.why import why
+from jobs.queries.goodput import BatchNow
 from models_registry.api import FilesOutput
 
 __all__ = ["JobCode", "JobEta", "JobFileDownload", "JobFiles", "JobGoodput", "JobWhy"]
@@ -51,52 +53,13 @@ class EtaOutput(serializers.Serializer[Eta]):
     text = serializers.CharField(help_text="What it rests on, or why it is not known.")
 
 
-class OutlookSizeOutput(serializers.Serializer[Any]):
-    gpus = serializers.IntegerField()
-    goodput = serializers.FloatField(help_text="Steps at the job's own batch size per second.")
-    speedup = serializers.FloatField(help_text="Against one GPU, as the scheduler reckons.")
-    batch = serializers.IntegerField(help_text="Samples of a step that it would choose.")
-    micro_batch = serializers.IntegerField(help_text="Of these, samples of a rank's micro-batch.")
-    accumulation = serializers.IntegerField(help_text="Micro-batches of a step beside the last one.")
-    assumed = serializers.BooleanField(help_text="More GPUs or hosts than it was measured on.")
-
-
-class MeasuredSizeOutput(serializers.Serializer[Any]):
-    gpus = serializers.IntegerField()
-    hosts = serializers.IntegerField()
-    micro_batch = serializers.IntegerField()
-    steps = serializers.IntegerField(help_text="How many steps these are the medians of.")
-    compute_seconds = serializers.FloatField(help_text="Of a micro-batch, without the sum over ranks.")
-    step_seconds = serializers.FloatField(help_text="Of the micro-batch with which the sum runs.")
-    goodput = serializers.FloatField()
-
-
-class BatchNowOutput(serializers.Serializer[Any]):
-    batch = serializers.IntegerField(help_text="Samples of a step over all GPUs.")
-    micro_batch = serializers.IntegerField(help_text="Samples that a GPU computes at once.")
-    accumulation = serializers.IntegerField(help_text="Micro-batches of a step beside the last one.")
-    submitted = serializers.IntegerField(help_text="Samples of a step as it was submitted.")
-    gain = serializers.FloatField(help_text="How many steps at the submitted batch a step is worth.")
-    efficiency = serializers.FloatField(help_text="What a sample is worth, against one at the submitted batch.")
-    least_rate_factor = serializers.FloatField(help_text="Least factor of a learning rate, over parameter groups.")
-    most_rate_factor = serializers.FloatField(help_text="The most.")
-    noise_scale = serializers.FloatField(allow_null=True, help_text="In samples; null: not measured, or endless.")
-    is_pinned = serializers.BooleanField(help_text="The loss rose after a growth: it stays as it was submitted.")
-
-
-class GoodputOutput(serializers.Serializer[Any]):
-    text = serializers.CharField(help_text="What the figures say, or why there are none.")
-    gpu_model = serializers.CharField(help_text="Kind of GPU that the figures are of; empty without any.")
-    batch_size = serializers.IntegerField(allow_null=True, help_text="Samples of a step as it was submitted.")
-    gpus = serializers.IntegerField(help_text="That it has now.")
-    knee = serializers.IntegerField(
-        allow_null=True, help_text="Fewest GPUs with nearly the best speed-up; null: beyond what it is offered."
-    )
-    batch_now = BatchNowOutput(
+GoodputOutput = output_of(
+    Outlook,
+    "GoodputOutput",
+    batch_now=output_of(BatchNow, without=["bounds"])(
         allow_null=True, help_text="As it was told last; null: it has no GPU, or its batch does not adapt."
-    )
-    sizes = OutlookSizeOutput(many=True)
-    measured = MeasuredSizeOutput(many=True)
+    ),
+)
 
 
 class FileOutput(serializers.Serializer[Any]):

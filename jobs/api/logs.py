@@ -12,10 +12,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from core.downloads import file_response
+from core.outputs import output_of
 from core.rest import ListPages, validated
 from jobs.api.views import JobView
 from jobs.files.folder import safe_name
-from jobs.files.lines import Lines, lines_after, lines_before
+from jobs.files.lines import Line, Lines, Span, lines_after, lines_before
 from jobs.files.logs import STREAMS, Log, LogPiece, find_log, log_content, log_list, read_log
 from jobs.files.result import log_chunks, result_name
 from jobs.files.search import MAX_NEEDLE, Match, Matches, search_logs
@@ -62,26 +63,15 @@ class LinesQuery(_AttemptQuery):
     before = _offset("Lines up to this offset. Neither: the end.")
 
 
-class LogSpanOutput(serializers.Serializer[Any]):
-    text = serializers.CharField()
-    style = serializers.CharField(help_text="Words such as `bold red`.")  # type: ignore[assignment]
-
-
-class LineOutput(serializers.Serializer[Any]):
-    at = serializers.IntegerField(help_text="Byte offset of its beginning.")
-    spans = LogSpanOutput(many=True)
-    cut_bytes = serializers.IntegerField(help_text="Its length where a part of it is shown, else 0.")
-
-
-class LinesOutput(serializers.Serializer[Any]):
-    attempt = serializers.IntegerField()
-    rank = serializers.CharField()
-    stream = serializers.CharField()
-    start = serializers.IntegerField()
-    next = serializers.IntegerField(help_text="Where the line after the last one begins.")
-    size = serializers.IntegerField()
-    lines = LineOutput(many=True)
-    unfinished = LineOutput(allow_null=True, help_text="The last line of the log while it has not ended.")
+LineOutput = output_of(Line, spans=output_of(Span, "LogSpanOutput")(many=True))
+LinesOutput = output_of(
+    Lines,
+    attempt=serializers.IntegerField(),
+    rank=serializers.CharField(),
+    stream=serializers.CharField(),
+    lines=LineOutput(many=True),
+    unfinished=LineOutput(allow_null=True, help_text="The last line of the log while it has not ended."),
+)
 
 
 @extend_schema_field(OpenApiTypes.STR)

@@ -5,8 +5,10 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from core.outputs import output_of
 from core.rest import ObjectField, ReferenceField, StrictSerializer
 from jobs.actions.beginning import WEIGHTS_WANTED, Weights
+from jobs.insight.advisor import Advice, JobAdvice
 from jobs.insight.line import expected_start
 from jobs.models import Checkpoint, Job
 from jobs.options import OPTIONS, Option
@@ -178,17 +180,7 @@ class PreviewOutput(serializers.Serializer[Any]):
     end_text = serializers.CharField(allow_blank=True)
 
 
-class AdviceItem(serializers.Serializer[Any]):
-    code = serializers.CharField()
-    severity = serializers.ChoiceField(choices=["wrong", "warning", "hint"])
-    text = serializers.CharField(help_text="What is the matter, with the numbers.")
-    suggestions = serializers.ListField(child=serializers.CharField(), help_text="What to try, the likeliest first.")
-    params = ObjectField(help_text="What the sentence was made of.")
-
-
-class AdviceOutput(serializers.Serializer[Any]):
-    summary = serializers.CharField(help_text="What was looked at, or why there is nothing to say.")
-    advice = AdviceItem(many=True)
+AdviceOutput = output_of(JobAdvice, "AdviceOutput", advice=output_of(Advice, "AdviceItem")(many=True))
 
 
 class MetricQuery(serializers.Serializer[Any]):

@@ -8,9 +8,10 @@ from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from core.outputs import output_of
 from core.rest import Pages, ReferenceField, found, signed_in, validated
 from jobs import actions
-from jobs.files.validation_runs import class_scores
+from jobs.files.validation_runs import ClassScore, class_scores
 from jobs.models import Job, Validation
 from jobs.queries import jobs as queries
 from jobs.queries.jobs import validation_problem, validations_of_job, validations_of_model
@@ -32,11 +33,7 @@ class ValidationInput(serializers.Serializer[actions.ValidationRequest]):
     priority = serializers.IntegerField(default=None, allow_null=True, help_text="Absent: the training's.")
 
 
-class _ClassOutput(serializers.Serializer[Any]):
-    label = serializers.IntegerField()  # type: ignore[assignment]
-    samples = serializers.IntegerField()
-    recall = serializers.FloatField(allow_null=True, help_text="Percent of its samples that were found.")
-    precision = serializers.FloatField(allow_null=True, help_text="Percent of such answers that were right.")
+_ClassOutput = output_of(ClassScore, "_ClassOutput")
 
 
 @extend_schema_field(_ClassOutput(many=True))

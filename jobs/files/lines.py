@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Annotated
 
 __all__ = ["Line", "Lines", "Span", "lines_after", "lines_before", "visible"]
 
@@ -34,8 +35,7 @@ _UNSEEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u20
 @dataclass(frozen=True)
 class Span:
     text: str
-    #: Words of `STYLES`, joined by blanks.
-    style: str = ""
+    style: Annotated[str, "Words such as `bold red`."] = ""
 
 
 def styled(line: bytes) -> list[Span]:
@@ -128,19 +128,16 @@ _SCAN_BYTES = 1024**2
 
 @dataclass(frozen=True)
 class Line:
-    #: Byte offset of its beginning.
-    at: int
+    at: Annotated[int, "Byte offset of its beginning."]
     spans: list[Span]
-    #: Its whole length where only a part of it is shown, else 0.
-    cut_bytes: int = 0
+    cut_bytes: Annotated[int, "Its length where a part of it is shown, else 0."] = 0
 
 
 @dataclass(frozen=True)
 class Lines:
     #: Where the first line begins.
     start: int
-    #: Where the line after the last one begins: `unfinished`, or what is not written yet.
-    next: int
+    next: Annotated[int, "Where the line after the last one begins."]
     #: Of the whole log when it was read.
     size: int
     lines: list[Line] = field(default_factory=list)

@@ -40,9 +40,8 @@ class _Result(msgspec.Struct):
 class ClassScore:
     label: int
     samples: int
-    #: In percent; None where there is nothing to divide by.
-    recall: float | None
-    precision: float | None
+    recall: Annotated[float | None, "Percent of its samples that were found."]
+    precision: Annotated[float | None, "Percent of such answers that were right."]
 
 
 def validation_of(job: Job) -> Validation | None:

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
 from statistics import median
-from typing import Literal
+from typing import Annotated, Literal
 
 from jobs.insight.curves import HELD_OUT, chart_metrics, held_out_part
 from jobs.models import AllocationPoint, Job
 from jobs.queries.metrics import Curve, Sample, thinned_points
 from jobs.states import TERMINAL
 
-__all__ = ["MIN_STEPS", "Advice", "Training", "advise", "job_advice", "looked_at"]
+__all__ = ["MIN_STEPS", "Advice", "JobAdvice", "Training", "advise", "job_advice", "looked_at"]
 
 #: Below it nothing is said but that the loss is no number.
 MIN_STEPS = 60
@@ -48,12 +48,9 @@ class Training:
 class Advice:
     code: str
     severity: Severity
-    #: What is the matter, with the numbers.
-    text: str
-    #: What to try, the likeliest first.
-    suggestions: tuple[str, ...]
-    #: What the sentence was made of.
-    params: dict[str, float | int | str] = field(default_factory=dict)
+    text: Annotated[str, "What is the matter, with the numbers."]
+    suggestions: Annotated[tuple[str, ...], "What to try, the likeliest first."]
+    params: Annotated[dict[str, float | int | str], "What the sentence was made of."] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -67,8 +64,7 @@ class _Stretch:
 
 @dataclass(frozen=True)
 class JobAdvice:
-    #: What was looked at, or why there is nothing to say.
-    summary: str
+    summary: Annotated[str, "What was looked at, or why there is nothing to say."]
     advice: Sequence[Advice]
 
 

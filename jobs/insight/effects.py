@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
 from django.contrib.auth.models import User
 from django.utils import timezone
@@ -30,14 +30,16 @@ class Effect:
     job: int
     #: "another user's training" where the viewer may not see it.
     name: str
-    visible: bool
+    visible: Annotated[bool, "False: it is another user's, without its name."]
     group: str
     #: A key of _VERBS.
     what: str
     before_slots: int
     after_slots: int
-    #: Steps at its own batch size per second, as its profile says; None: it was not measured.
-    before_goodput: float | None = None
+    before_goodput: Annotated[
+        float | None,
+        "Steps at its own batch size per second, by its profile (`jobs/{id}/goodput/`); null: not measured.",
+    ] = None
     after_goodput: float | None = None
 
     @property

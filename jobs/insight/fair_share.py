@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
 from django.utils import timezone
 
@@ -16,7 +16,7 @@ from jobs.queries.jobs import visible_jobs
 from jobs.words import ANOTHER_USERS_TRAINING, capitalized, gpus, plural, trainings
 from scheduling.fair_share import FairShare, GroupShare, JobShare, PendingReclaim, fair_share
 
-__all__ = ["FairSharePage", "GroupLine", "JobLine", "fair_share_page"]
+__all__ = ["FairSharePage", "GroupLine", "JobLine", "SharingPoolLine", "fair_share_page"]
 
 
 _ANOTHER_GROUP: Final = "another instance group"
@@ -28,24 +28,22 @@ _MOST_NAMED: Final = 100
 
 @dataclass(frozen=True)
 class GroupLine:
-    #: None: the viewer may not see it.
-    id: int | None
+    id: Annotated[int | None, "null: the viewer may not see which group it is."]
     name: str
     resource_group: str
     started: bool
     quota: int | None
     weight: int
-    wants: int
-    deserved: float
+    wants: Annotated[int, "The most that its trainings can use."]
+    deserved: Annotated[float, "Its part now, by quota, weight and what it asks for."]
     held: int
-    target: int
-    borrowed: int
-    lent: int
+    target: Annotated[int, "What it has once everything has changed hands."]
+    borrowed: Annotated[int, "Held beyond its quota, of quotas of others."]
+    lent: Annotated[int, "Of its quota, held by others."]
     #: Of all slots of its pool, for bars.
     total: int
-    #: Under policy goodput; see `scheduling.fair_share.GroupShare`.
-    price: float | None
-    gap: float | None
+    price: Annotated[float | None, "Under policy goodput: what a further GPU would be worth, in weighted utility."]
+    gap: Annotated[float | None, "Under policy goodput: the part that is missing to the best division at most."]
 
     @property
     def goodput_text(self) -> str:
@@ -67,7 +65,7 @@ class GroupLine:
 @dataclass(frozen=True)
 class JobLine(JobShare):
     name: str
-    visible: bool
+    visible: Annotated[bool, "False: it is another user's, without its name."]
     total: int
 
 
@@ -84,11 +82,9 @@ class SharingPoolLine:
 @dataclass(frozen=True)
 class FairSharePage:
     pools: tuple[SharingPoolLine, ...]
-    #: Sentences about who waits for whom.
-    waiting: tuple[str, ...]
     jobs: tuple[JobLine, ...]
-    #: How many trainings are not listed.
-    more: int
+    waiting: Annotated[tuple[str, ...], "Sentences: who waits for whom."]
+    more: Annotated[int, "Trainings that are not listed."]
 
 
 def fair_share_page(user: Asking) -> FairSharePage:
@@ -115,7 +111,7 @@ def fair_share_page(user: Asking) -> FairSharePage:
         )
         for pool in found.sharing_pools
     ]
-    return FairSharePage(tuple(pools), tuple(_waiting(found, seen)), tuple(lines), len(found.jobs) - len(lines))
+    return FairSharePage(tuple(pools), tuple(lines), tuple(_waiting(found, seen)), len(found.jobs) - len(lines))
 
 
 class _Seen:

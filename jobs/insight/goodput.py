@@ -5,7 +5,7 @@ The curve is the one by which policy goodput divides (`scheduling.curves`); trai
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import plotly.graph_objects as go
 from django.utils import timezone
@@ -42,16 +42,12 @@ class OutlookSize:
     """Forecast for one number of GPUs."""
 
     gpus: int
-    #: Steps at the job's own batch size per second.
-    goodput: float
-    #: Against one GPU, as the scheduler reckons.
-    speedup: float
-    #: Samples of a step, of a rank's micro-batch, and micro-batches beside the last one.
-    batch: int
-    micro_batch: int
-    accumulation: int
-    #: More GPUs than were measured, or more hosts than one where only one was.
-    assumed: bool
+    goodput: Annotated[float, "Steps at the job's own batch size per second."]
+    speedup: Annotated[float, "Against one GPU, as the scheduler reckons."]
+    batch: Annotated[int, "Samples of a step that it would choose."]
+    micro_batch: Annotated[int, "Of these, samples of a rank's micro-batch."]
+    accumulation: Annotated[int, "Micro-batches of a step beside the last one."]
+    assumed: Annotated[bool, "More GPUs or hosts than it was measured on."]
 
 
 @dataclass(frozen=True)
@@ -61,26 +57,19 @@ class MeasuredSize:
     gpus: int
     hosts: int
     micro_batch: int
-    #: How many steps were measured.
-    steps: int
-    compute_seconds: float
-    step_seconds: float
-    #: Steps at the job's own batch size per second.
+    steps: Annotated[int, "How many steps these are the medians of."]
+    compute_seconds: Annotated[float, "Of a micro-batch, without the sum over ranks."]
+    step_seconds: Annotated[float, "Of the micro-batch with which the sum runs."]
     goodput: float
 
 
 @dataclass(frozen=True)
 class Outlook:
-    #: What the figures say; without figures, why there are none.
-    text: str
-    #: Kind of GPU that the figures are of; "" without any.
-    gpu_model: str = ""
-    #: M0: samples of a step as it was submitted.
-    batch_size: int | None = None
-    #: GPUs that it has now.
-    gpus: int = 0
-    #: The least number of GPUs with nearly the best speed-up; None: it lies beyond what it may have or is known of it.
-    knee: int | None = None
+    text: Annotated[str, "What the figures say, or why there are none."]
+    gpu_model: Annotated[str, "Kind of GPU that the figures are of; empty without any."] = ""
+    batch_size: Annotated[int | None, "Samples of a step as it was submitted."] = None
+    gpus: Annotated[int, "That it has now."] = 0
+    knee: Annotated[int | None, "Fewest GPUs with nearly the best speed-up; null: beyond what it is offered."] = None
     #: As its rank 0 chose it; None: it has no GPU, or its batch does not adapt, or nothing was told yet.
     batch_now: BatchNow | None = None
     sizes: Sequence[OutlookSize] = ()

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from django.contrib.auth.models import User
 from django.utils import timezone
@@ -29,12 +29,10 @@ class GroupPreview:
     #: The terms that change, in words.
     changes: list[str]
     text: str
-    #: GPUs that get another holder, or none.
-    moves: int
+    moves: Annotated[int, "GPUs that get another holder, or none."]
     #: Those that lose most first.
     effects: list[Effect]
-    #: How many more there are.
-    more: int
+    more: Annotated[int, "Effects that are not listed."]
     #: What else is worth knowing before it is applied.
     notes: list[str]
 

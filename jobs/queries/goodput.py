@@ -1,6 +1,7 @@
 """Measures of a training's batch by its ranks, for display."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from tidepool.goodput.model import Bounds, efficiency
 from tidepool.profiles import bounds_of, noise_of
@@ -15,23 +16,18 @@ __all__ = ["BatchNow", "batch_now"]
 class BatchNow:
     """The batch of a training that adapts it, as it was told last."""
 
-    #: Samples of a step over all ranks, of a rank's micro-batch, and micro-batches beside the last one.
-    batch: int
-    micro_batch: int
-    accumulation: int
-    #: Samples of a step as it was submitted.
-    submitted: int
-    #: How many steps at the submitted batch a step is worth, and what a sample is worth against one there.
-    gain: float
-    efficiency: float
-    #: From about this batch on more samples in a step help little; None: not measured yet, or endless.
-    noise_scale: float | None
-    #: By which the learning rates of its parameter groups are multiplied, at least and at most.
-    least_rate_factor: float
-    most_rate_factor: float
+    batch: Annotated[int, "Samples of a step over all GPUs."]
+    micro_batch: Annotated[int, "Samples that a GPU computes at once."]
+    accumulation: Annotated[int, "Micro-batches of a step beside the last one."]
+    submitted: Annotated[int, "Samples of a step as it was submitted."]
+    gain: Annotated[float, "How many steps at the submitted batch a step is worth."]
+    efficiency: Annotated[float, "What a sample is worth, against one at the submitted batch."]
+    least_rate_factor: Annotated[float, "Least factor of a learning rate, over parameter groups."]
+    most_rate_factor: Annotated[float, "The most."]
+    #: From about this batch on more samples in a step help little.
+    noise_scale: Annotated[float | None, "In samples; null: not measured, or endless."]
+    is_pinned: Annotated[bool, "The loss rose after a growth: it stays as it was submitted."]
     bounds: Bounds
-    #: The loss had risen after the batch grew: it stays as it was submitted.
-    is_pinned: bool
 
 
 def batch_now(job: Job) -> BatchNow | None:

@@ -71,7 +71,7 @@ def test_only_created_it_waits_to_be_started(carol_api, group):
 
 
 def test_a_change_is_all_or_nothing(carol_api, group):
-    answer = carol_api.patch(SIG, {"quota": 3, "weight": 0}, format="json")
+    answer = carol_api.patch(SIG, {"quota": 3, "weight": -1}, format="json")
     assert (answer.status_code, set(answer.json()["fields"])) == (400, {"weight"})
     assert carol_api.get(SIG).json()["quota"] is None
     assert carol_api.patch(SIG, {"quota": 3, "weight": 2}, format="json").json()["revision"] == 2
