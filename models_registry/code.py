@@ -32,7 +32,8 @@ COMPAT_MODULES = {
             # What says, when it is imported, that it is not here.
             *("inference_helper", "monitor_tf", "redhareapi", "tf_parameter_mgr"),
         }
-    )
+    ),
+    "adaptdl": frozenset({"adaptdl"}),
 }
 #: What WMLA passes to each script: where to save the trained model, and where weights to begin with are.
 FOLDER_ARGUMENTS = frozenset({"train_dir", "weights"})
@@ -86,7 +87,7 @@ class CodeFacts:
 
     @property
     def elastic(self) -> bool:
-        """It makes a tidepool Session or a FabricModel, or prepares a loop of its own."""
+        """It makes a tidepool Session or a FabricModel, prepares a loop of its own, or is written for AdaptDL."""
         return self.engine == _Engine.ELASTIC
 
     @property
@@ -188,7 +189,7 @@ def _kind(name: str) -> str:
 
 
 def _engine_of(found: _Found) -> str:
-    if found.modules & {*_FABRIC, "tidepool"}:
+    if found.modules & {*_FABRIC, "adaptdl", "tidepool"}:
         return _Engine.ELASTIC
     by_library = found.modules & _DISTRIBUTED_MODULES or ("transformers" in found.modules and "Trainer" in found.names)
     if by_library or found.names & _DISTRIBUTED_NAMES or found.words & _DISTRIBUTED_WORDS:

@@ -49,6 +49,7 @@ PACKAGES = {
         *("_wmla", "callbacks", "edtcallback", "elog", "emetrics", "fabric_model", "monitor_pth", "pth_parameter_mgr"),
         *("inference_helper", "monitor_tf", "pyedt", "redhareapi", "tf_parameter_mgr"),
     ),
+    ROOT / "runtime/compat/adaptdl": ("adaptdl",),
 }
 OUR_NAMES = {name for names in PACKAGES.values() for name in names}
 
@@ -238,6 +239,7 @@ def test_only_the_users_own_processes_unpickle() -> None:
         *("runtime/tidepool/cells.py", "runtime/tidepool/notebook/names.py"),
         # Catches what torch raises of it.
         "runtime/tidepool/torch/checkpoint.py",
+        *(f"runtime/compat/adaptdl/adaptdl/{name}.py" for name in ("_training", "torch/accumulator")),
     }
     picklers = {"pickle", "cloudpickle", "dill", "shelve", "joblib", "marshal"}
     assert {relative(file) for file in source_files() if top_names(file) & picklers} == loading
@@ -245,7 +247,7 @@ def test_only_the_users_own_processes_unpickle() -> None:
 
 def test_compatibility_modules_import_only_the_runtime() -> None:
     files = files_below("runtime/compat/")
-    assert offenders(files, {"tidepool", "torch", "numpy", "_wmla"} | {file.stem for file in files}) == {}
+    assert offenders(files, {"tidepool", "torch", "numpy", "_wmla", "adaptdl"} | {file.stem for file in files}) == {}
 
 
 def test_importing_the_runtime_does_not_load_torch() -> None:

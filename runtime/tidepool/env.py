@@ -17,6 +17,7 @@ from tidepool.protocol import LaunchSpec, from_json
 
 __all__ = [
     "RankContext",
+    "adaptdl_variable",
     "ask_for_reproducible_kernels",
     "command_environment",
     "data_folder",
@@ -152,6 +153,11 @@ def logging_into(folder: Path) -> Iterator[None]:
             del os.environ["LOG_DIR"]
         else:
             os.environ["LOG_DIR"] = before
+
+
+def adaptdl_variable(name: str) -> str | None:
+    """`ADAPTDL_<name>`, of scripts written for AdaptDL; None where it is not set."""
+    return os.environ.get(f"ADAPTDL_{name}")
 
 
 def training_id() -> str:

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
-from tidepool import procfs, stand_ins, tracking, wmla
+from tidepool import adaptdl, procfs, stand_ins, tracking, wmla
 from tidepool.endings import ERROR_FILE, FATAL_FILE
 from tidepool.env import RankContext, rank_environment, site_of
 from tidepool.gang import take_place
@@ -197,6 +197,8 @@ def _set_environment(start: RankStart) -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu_of(start.context.slot, per_gpu)) if per_gpu else ""
     if wmla.COMPAT in start.context.launch.compat:
         os.environ.update(wmla.environment(start.context, _RUNTIME_ROOT, fabric_home))
+    if adaptdl.COMPAT in start.context.launch.compat:
+        os.environ.update(adaptdl.environment(start.context))
     path = os.environ["PYTHONPATH"]
     os.environ.update(interface_variables(start.context.address, interfaces()))
     os.environ.update(rank_environment(start.context, start.launch_file))  # the job's own variables win

@@ -116,6 +116,9 @@ def test_compat_is_told_from_the_imports(alice, folder):
     assert _register(alice).compat == []
     (folder / "main.py").write_text("import tf_parameter_mgr\n")
     assert _register(alice).compat == ["wmla"], "so that it is told that this is not here"
+    (folder / "main.py").write_text("import adaptdl.torch as adl\nadl.init_process_group('gloo')\n")
+    version = _register(alice)
+    assert (version.compat, version.engine) == (["adaptdl"], "elastic")
 
 
 def test_versions_and_owners(alice, bob, carol, folder):

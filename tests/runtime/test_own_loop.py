@@ -1,6 +1,5 @@
 """A prepared loop of a script's own: equal to Session to the bit, through resizes and SIGKILL of ranks."""
 
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +10,7 @@ import pytest
 import torch
 
 from tests.runtime.bits import different
+from tests.runtime.disturbance import disturbed, final_weights
 from tests.runtime.lab import OFF_CLUSTER, SCRIPTS, Lab
 from tests.waiting import wait_until
 
@@ -28,26 +28,6 @@ def alone(out: Path, *arguments: str) -> dict[str, Any]:
     return torch.load(out, weights_only=True)["model"]
 
 
-def disturbed(lab: Lab, victim: str) -> dict[str, Any]:
-    """Final weights after 2 -> 3 ranks, the victim's death, its successor, and 2 ranks again."""
-    lab.size(2)
-    wait_until(lambda: len(lab.member_ids()) == 2 or lab.exits(), lab.story)
-    lab.wait_for_steps(2)
-    lab.size(3)
-    wait_until(lambda: victim in lab.exits(), lab.story)
-    wait_until(lambda: len(lab.member_ids()) == 3 and victim not in lab.member_ids(), lab.story)
-    lab.wait_for_steps(3)
-    lab.size(2)
-    lab.wait_for_size(2)
-    lab.wait_for_the_end()
-    killed = [member_id for member_id, end in lab.exits().items() if end["signal"] == signal.SIGKILL]
-    assert killed == [victim], lab.story()
-    assert all(end["code"] == 0 for member_id, end in lab.exits().items() if member_id != victim), lab.story()
-    assert not lab.journal("lost")
-    assert [record["step"] for record in lab.steps()] == list(range(1, BATCHES + 1))
-    return torch.load(lab.folder / "model/train/model_epoch_final.pth", weights_only=True)
-
-
 def test_it_equals_a_session_to_the_bit(make_lab: Callable[..., Lab], tmp_path: Path) -> None:
     virtual = ["--virtual-ranks", "4"]
     expected = alone(tmp_path / "session.pth", "--kind", "session", *virtual)
@@ -58,7 +38,7 @@ def test_it_equals_a_session_to_the_bit(make_lab: Callable[..., Lab], tmp_path: 
         exactness="bitwise",
         virtual_ranks=4,
     )
-    assert different(disturbed(lab, "a.1.2"), expected) == []
+    assert different(disturbed(lab, "a.1.2", BATCHES), expected) == []
 
 
 @pytest.mark.parametrize(
@@ -78,7 +58,7 @@ def test_deaths_and_resizes_cost_nothing(
     expected = alone(tmp_path / "alone.pth", *arguments)
     environment = {"TIDEPOOL_FAULT": f"{death}:kill"}
     lab = make_lab("own_loop.py", arguments=[*ARGUMENTS, *arguments, *STEP_SECONDS], environment=environment)
-    final = disturbed(lab, death.split("@")[1].split(":")[0])
+    final = disturbed(lab, death.split("@")[1].split(":")[0], BATCHES)
     first = "0." if "--two" in arguments else ""
     for name, tensor in expected.items():
         assert torch.allclose(final[first + name], tensor, atol=1e-5), name
@@ -99,6 +79,6 @@ def test_a_halt_in_an_accumulation_loses_nothing(make_lab: Callable[..., Lab], t
     second.size(2)
     second.wait_for_the_end()
     assert [record["step"] for record in second.steps()] == list(range(step + 1, BATCHES + 1))
-    final = torch.load(second.folder / "model/train/model_epoch_final.pth", weights_only=True)
+    final = final_weights(second)
     for name, tensor in expected.items():
         assert torch.allclose(final[name], tensor, atol=1e-5), name

@@ -104,12 +104,15 @@ class Checkpointer:
         #: The error of the checkpoint before: each is reported once.
         self._trouble = ""
 
-    def offer(self, *, epoch_is_over: bool = False) -> bool:
-        """Begin a checkpoint if one is due; rank 0 calls this at each step boundary. True: something was copied."""
+    def offer(self, *, epoch_is_over: bool = False, is_wanted: bool = False) -> bool:
+        """Begin a checkpoint if one is due; rank 0 calls this at each step boundary. True: something was copied.
+
+        is_wanted: the script has asked for one.
+        """
         if self._folder is None:
             return False
         tried_at = self._tried_at
-        if epoch_is_over and self._policy.is_due_after(self._transitions.state.position.epoch):
+        if is_wanted or (epoch_is_over and self._policy.is_due_after(self._transitions.state.position.epoch)):
             self.finish()
             self._begin(at_once=True)
         elif self._policy.is_due(self._seconds_since_the_newest()) and self._idle.is_set():

@@ -31,6 +31,18 @@ class Division:
         self.position.passes, self.position.cursor = self.position.passes + 1, 0
         return self.order(samples)
 
+    def further(self, epoch: int, order: list[int], samples: int, *, whole: bool = False) -> list[int] | None:
+        """The order in which this epoch of so many samples goes on; None: it is over.
+
+        whole: a pass ends where less is left of it than a step takes.
+        """
+        if not self.goes_on(epoch, samples):
+            return None
+        left = len(order) - self.position.cursor
+        if left > 0 and not (whole and self.position.cursor and left < self.position.effective_batch_size):
+            return order
+        return self.next_order(samples)
+
     def goes_on(self, epoch: int, samples: int) -> bool:
         """The epoch does: there are samples left in it, or, if the batch adapts, progress to be made."""
         if self.position.epoch != epoch:
@@ -54,10 +66,11 @@ class Division:
 
     def of_step(self, samples: int, number: int, sharing: list[int]) -> list[Part]:
         """This rank's parts of a step of so many samples."""
-        largest = self.rank_batch_size
-        if self.adaptation is not None:
-            largest = self.adaptation.largest(samples, number, len(sharing))
-        return self.parts(samples, largest, sharing)
+        return self.parts(samples, self.largest(samples, number, len(sharing)), sharing)
+
+    def largest(self, samples: int, number: int, ranks: int) -> int | None:
+        """Samples of a micro-batch of step `number`, which so many ranks share."""
+        return self.rank_batch_size if self.adaptation is None else self.adaptation.largest(samples, number, ranks)
 
     @property
     def most_micro_batch(self) -> int:

@@ -30,6 +30,7 @@ from tidepool.torch.checkpoint import write_weights
 from tidepool.torch.checkpointer import Checkpointer, CheckpointPolicy
 from tidepool.torch.data import Feed
 from tidepool.torch.division import Division
+from tidepool.torch.gather import gather_bytes, packed, unpacked
 from tidepool.torch.metrics import KEPT_RECORDS, MetricsFile
 from tidepool.torch.process_group import CommunicationError, Group
 from tidepool.torch.profile import Profiler
@@ -63,6 +64,8 @@ class Options:
     exactness: str | None = None
     virtual_ranks: int | None = None
     adaptive: Adaptive | None = None
+    #: Off the cluster, the group that several processes have formed.
+    group: Group | None = None
 
 
 class Drive:
@@ -80,6 +83,8 @@ class Drive:
     _state_was_packed = False
     #: The state was copied for a checkpoint when the step began.
     _copied = False
+    #: The script asks for a checkpoint of the next boundary.
+    wants_checkpoint = False
     #: The newest recovery has brought the result of the operation that was in flight.
     caught_up = False
 
@@ -106,7 +111,7 @@ class Drive:
         limits = launch.micro_batch_limits if launch else {}
         self.adaptation = adaptation_of(adapts, size, options.rank_batch_size, *of_whom, limits) if adapts else None
         state = self._set_up_steps(options)
-        self.transitions = Transitions(self.context, state)
+        self.transitions = Transitions(self.context, state, options.group)
         how = self.virtual_ranks, options.rank_batch_size, self.adaptation
         self.division = Division(self.seed, self.position, self.transitions, *how)
         self._profiler.most_micro_batch = self.division.most_micro_batch
@@ -119,6 +124,11 @@ class Drive:
         self._checkpoints = Checkpointer(self.transitions, policy)
         #: Called before a recovery: it puts back what has been done since the newest boundary.
         self.before_recovery: Callable[[], None] = lambda: None
+        #: Called on all ranks at a boundary before ranks go, and with them what only they have; it may sum.
+        self.before_change: Callable[[], None] = lambda: None
+        #: Off the cluster: whether this process was told to stop, and what all of them do then, after the same step.
+        self.is_told_to_stop: Callable[[], bool] = lambda: False
+        self.stop: Callable[[], None] = lambda: None
 
     def _set_up_steps(self, options: Options) -> TrainingState:
         self.buffers = Buffers(self.model)
@@ -177,7 +187,8 @@ class Drive:
         if self._halt_if_due():
             return False
         if self.rank == 0:
-            self._copied = self._checkpoints.offer()
+            self._copied = self._checkpoints.offer(is_wanted=self.wants_checkpoint)
+            self.wants_checkpoint = False
             adapted = partial(self.adaptation.told, self.world_size) if self.adaptation else None
             self.transitions.tell(partial(self._profiler.message, self.position, time.monotonic(), adapted))
         if self.adaptation is not None:
@@ -206,7 +217,7 @@ class Drive:
         """
         if self._count_writes() != self._writes:
             self.transitions.exposed = True
-        step.complete(self.transitions.flag)
+        step.complete(self.transitions.flag or int(self.is_told_to_stop()))
         fault("reduce", self.transitions.member_id)
         try:
             self.reducer.finish()
@@ -242,7 +253,9 @@ class Drive:
     def commit(self, generation: int) -> None:
         """Nothing of what was made so far is done again: a boundary. generation: to switch to; 0: none."""
         self.position.operation += 1
-        if generation:
+        if generation and not self.transitions.on_cluster:
+            self.stop()
+        elif generation:
             self._switch(generation)
 
     def count(self, step: Step, control: list[float], samples: int, since: int = 0) -> None:
@@ -295,7 +308,9 @@ class Drive:
         if self.transitions.is_halt(generation):
             self._halt_generation = generation  # after what the script has to report about this step
             return
-        self.transitions.switch(generation)
+        self.before_change()
+        if generation > self.group.generation:  # else somebody died in it, and what was planned is void
+            self.transitions.switch(generation)
         self.metrics.forget()
 
     def _halt_if_due(self) -> bool:
@@ -305,6 +320,9 @@ class Drive:
         """
         if self._halt_generation <= self.group.generation:
             return False
+        self.before_change()
+        if self._halt_generation <= self.group.generation:
+            return True
         if self.rank == 0:
             self._checkpoints.halt(self._halt_generation)
         if self.transitions.wait_halted():
@@ -320,6 +338,8 @@ class Drive:
         if error is not None:
             where = f"generation {self.group.generation}: what follows step {self.position.step} is done again"
             print(f"tidepool: {where}: {error}", file=sys.stderr, flush=True)  # noqa: T201
+        if error is not None and not self.transitions.on_cluster:
+            raise error
         self.buffers.restore()
         self.before_recovery()
         self.caught_up = self.transitions.recover()
@@ -340,6 +360,20 @@ class Drive:
             self.position.operation += 1
             self.position.last_sum = sums.sum(0).tolist()
             return list(self.position.last_sum)
+
+    def gathered(self, give: Callable[[], bytes]) -> list[bytes]:
+        """What every rank gives, in the order of the ranks; `give` is asked again after a failure."""
+        while True:
+            try:
+                pieces = gather_bytes(self.group, give())
+                fault("sum-result", self.transitions.member_id, CommunicationError)
+            except CommunicationError as error:
+                if self.recover(error):
+                    return unpacked(self.position.last_sum)
+                continue
+            self.position.operation += 1
+            self.position.last_sum = packed(pieces)
+            return pieces
 
     # --- epochs and the end ---
 

@@ -13,7 +13,7 @@ boundary, and the group's batches are handed out again. So a script that counts 
 import copy
 import sys
 import zlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,7 @@ from tidepool.torch.reducer import CONTROL_SIZE
 from tidepool.torch.state import Stateful, load_optimizer
 from tidepool.torch.step import Step
 
-__all__ = ["Loop"]
+__all__ = ["Loop", "Words"]
 
 #: Places of the control block, behind the metrics and before the times of steps: ranks that say where they are, and
 #: the sum of what they say.
@@ -50,20 +50,36 @@ class _Boundary:
     rates: list[dict[str, Any]] = field(default_factory=list)
     #: Weights and state of optimizers that have stepped before the group's last sum: (parameters, state).
     undo: dict[str, tuple[list[torch.Tensor], dict[str, Any]]] = field(default_factory=dict)
+    adaptation: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Words:
+    """What to do about a mistake, in the words of the API that the script uses."""
+
+    outside: str = (
+        "loss.backward() outside of a loop over the prepared loader: its gradients would be this process's alone "
+        "(while the model is in eval mode the loader divides nothing: call model.train() before the loop)"
+    )
+    give: str = "Give schedulers, and every object that counts, to tidepool.torch.prepare"
+    pieces: str = (
+        "Pieces come of rank_batch_size, or of exactness bitwise: give the DataLoader a larger batch_size instead, and "
+        "prepare a rank_batch_size"
+    )
 
 
 class Loop:
     """The group under way. Only the training thread calls it."""
 
-    def __init__(self, drive: Drive, registered: dict[str, Stateful]) -> None:
+    def __init__(self, drive: Drive, registered: Mapping[str, Stateful], words: Words | None = None) -> None:
         self.drive = drive
         self._registered = registered
+        self._words = words or Words()
+        #: What learning rates are multiplied by in the step of an optimizer, by parameter group.
+        self.factors: Callable[[], Sequence[float]] = self._factors
         drive.before_recovery = self._roll_back
         drive.reducer.lets_be = False
-        drive.reducer.remedy = (
-            "loss.backward() outside of a loop over the prepared loader: its gradients would be this process's alone "
-            "(while the model is in eval mode the loader divides nothing: call model.train() before the loop)"
-        )
+        drive.reducer.remedy = self._words.outside
         self._boundary = _Boundary()
         #: The batch that the script is at.
         self._step: Step | None = None
@@ -96,6 +112,16 @@ class Loop:
         return not self._complete and not self._void
 
     @property
+    def stands_in(self) -> bool:
+        """The batch that the script is at is others' to compute: nothing of what is done with it counts."""
+        return self._step is not None and self._stand_in
+
+    @property
+    def is_clean(self) -> bool:
+        """Nothing has happened since the newest boundary."""
+        return self.is_at_boundary and not self._sums and not self._stepped
+
+    @property
     def counts(self) -> bool:
         """Return whether the present work counts: it neither follows a failure nor covers a part of a batch only."""
         return not self._void and self.is_whole
@@ -111,12 +137,28 @@ class Loop:
         return self._step is None or self._step.is_last or self._stand_in
 
     @property
+    def has_summed(self) -> bool:
+        """Since the newest boundary."""
+        return bool(self._sums or self._complete)
+
+    @property
     def in_batch(self) -> bool:
         return self._step is not None or self._void
 
-    def batches(self, feed: Feed, order: list[int], draw: Callable[[list[int]], Any]) -> Generator[Any]:
-        """Hand out this rank's batches of a pass. draw: the batch of these samples."""
-        drive, samples, vain = self.drive, len(order), 0
+    def batches(
+        self,
+        feed: Feed,
+        order: list[int],
+        draw: Callable[[list[int]], Any],
+        further: Callable[[list[int]], list[int] | None],
+        samples: int,
+    ) -> Generator[Any]:
+        """Hand out this rank's batches of a pass.
+
+        draw: the batch of these samples. further: the order in which the pass goes on; None: it is over.
+        samples: of an epoch.
+        """
+        drive, vain = self.drive, 0
         while True:
             self.close()
             if self._void:
@@ -126,8 +168,9 @@ class Loop:
                 with drive.generators.aside():
                     yield draw(self._own_or_first(drive.division.chunk(order, drive.position.cursor)))
                 continue
-            if drive.position.cursor >= samples:
+            if (going_on := further(order)) is None:
                 return
+            order = going_on
             if self.is_at_boundary:
                 if not drive.is_due():
                     continue
@@ -154,15 +197,14 @@ class Loop:
                     return
                 if self._has_pieces and not self._asked:
                     raise RuntimeError(
-                        "this process computes each batch in several pieces (rank_batch_size, or exactness bitwise), "
-                        "and the script did not call the optimizer's step after one: do not accumulate gradients "
-                        "yourself then, but give the DataLoader a larger batch_size and prepare a rank_batch_size"
+                        "this process computes each batch in several pieces, and the script did not call the "
+                        f"optimizer's step after one: do not accumulate gradients yourself then. {self._words.pieces}"
                     )
 
     def _own_or_first(self, chunk: list[int]) -> list[int]:
         """Samples for a body whose gradients do not count: as many as a rank has of such a batch."""
         first, last = share(0, len(chunk), 0, self.drive.world_size)
-        largest = self.drive.division.rank_batch_size
+        largest = self.drive.division.largest(len(chunk), self.drive.position.step, self.drive.world_size)
         return chunk[first : min(last, first + largest) if largest else last]
 
     def _end_batch(self, samples: int) -> None:
@@ -182,7 +224,9 @@ class Loop:
         if not drive.transitions.on_cluster:
             return
         position = {name: copy.copy(value) for name, value in vars(drive.position).items()}
-        self._boundary = _Boundary(position, registered=self._states(modules=False), rates=self._rates())
+        adaptation = drive.adaptation.state_dict() if drive.adaptation else None
+        states = self._states(modules=False)
+        self._boundary = _Boundary(position, registered=states, rates=self._rates(), adaptation=adaptation)
 
     def close(self) -> None:
         """The script asks for more: end the group, if an optimizer has stepped, or if it has to be done again."""
@@ -310,10 +354,12 @@ class Loop:
         if total != ranks * where:
             raise RuntimeError(
                 "this process is at another batch or has other learning rates than the others: the loop must do the "
-                "same on all. Give schedulers, and every object that counts, to tidepool.torch.prepare; where a loop "
-                "ends early, or a rate follows a number of the script's own, let it follow the loader"
+                f"same on all. {self._words.give}; where a loop ends early, or a rate follows a number of the script's "
+                "own, let it follow the loader"
             )
         control[_WHERE : _WHERE + 2] = [0.0, 0.0]
+        if drive.adaptation is not None:
+            drive.adaptation.measure(control, drive.reducer, step.samples)
         for parameter, gradient in self._accumulated:
             parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
         self._accumulated = []
@@ -349,6 +395,8 @@ class Loop:
             _put_back(drive.optimizers[name], weights, state)
         drive.buffers.put_back(boundary.buffers)
         drive.position.__dict__.update(boundary.position)
+        if drive.adaptation is not None and boundary.adaptation is not None:
+            drive.adaptation.load_state_dict(boundary.adaptation)
         boundary.undo.clear()
         self._reset()
         self._boundary = boundary
@@ -374,7 +422,9 @@ class Loop:
 
     def volatile(self) -> Callable[[], None]:
         """Note what a script's replay may change; call what this returns to put it back."""
-        states, rates = self._states(modules=True), self._rates()
+        carried = self.drive.transitions.state.registered
+        states = {name: state for name, state in self._states(modules=True).items() if name in carried}
+        rates = self._rates()
         return lambda: self._restore(states, rates)
 
     # --- updates ---
@@ -386,12 +436,15 @@ class Loop:
         if not self.counts:
             return None
         self._keep_for_undo(name)
-        with self.drive.update.by_script():
+        with self.drive.update.by_script(self.factors()):
             result = real()
         self._steppers = {*(self._steppers if self._stepped else ()), name}
         self._stepped = True
         self.drive.updated()
         return result
+
+    def _factors(self) -> Sequence[float]:
+        return self.drive.adaptation.factors if self.drive.adaptation else ()
 
     def _keep_for_undo(self, name: str) -> None:
         boundary = self._boundary

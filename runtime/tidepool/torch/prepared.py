@@ -17,13 +17,13 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from types import MethodType
 from typing import Any, TypeVar
 
 import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 
 from tidepool import rank
+from tidepool.torch.adoption import adopt, refuse_validation, watch_backward
 from tidepool.torch.data import Feed, collate, moved, seed_step, sized
 from tidepool.torch.drive import Drive, Options
 from tidepool.torch.loop import Loop
@@ -41,7 +41,6 @@ _IN_ORDER = -5
 _TAIL_BYTES = 65536
 
 _prepared: "Prepared | None" = None
-_backward = torch.autograd.backward
 
 
 class Prepared:
@@ -96,11 +95,7 @@ class Prepared:
     def _join(self) -> None:
         if self.has_joined:
             return
-        if self.drive.context is not None and self.drive.context.launch.validate:
-            raise RuntimeError(
-                "This script has a loop of its own and does not say what to measure its model on: a validation needs a"
-                " script with a Session, and session.validate_on(dataset, loss), as runtime/README.md shows."
-            )
+        refuse_validation(self.drive.context)
         self.drive.join()
         self.has_joined = True
         self._put_back = self.loop.volatile()
@@ -199,7 +194,7 @@ class _Pass:
         order = self._order()
         feed = Feed(loader.dataset, loader.collate_fn, drive.seed, loader.num_workers, drive.generators)
         try:
-            with closing(loop.batches(feed, order, self._draw)) as batches:
+            with closing(loop.batches(feed, order, self._draw, self._further, self._samples)) as batches:
                 for batch in batches:
                     self._yielded += 1
                     yield batch
@@ -214,6 +209,9 @@ class _Pass:
 
     def _draw(self, indices: list[int]) -> Any:
         return moved(collate(self._loader.dataset, indices, self._loader.collate_fn), self._prepared.drive.device)
+
+    def _further(self, order: list[int]) -> list[int] | None:
+        return order if self._prepared.drive.position.cursor < self._samples else None
 
     def _order(self) -> list[int]:
         drive, sampler = self._prepared.drive, self._loader.sampler
@@ -284,9 +282,9 @@ def prepare(
     drive = Drive(model, named, options)
     drive.total_epochs = None
     ours = Prepared(drive, registered)
-    _adopt(ours.loop, named, scalers, others)
+    adopt(ours.loop, named, scalers, others)
     _prepared = ours
-    torch.autograd.backward = _watched_backward  # what `Tensor.backward` calls
+    watch_backward(ours.loop)
     prepared_objects = [Loader(ours, item, bare[0]) if item is loader else item for item in objects]
     return prepared_objects[0] if len(prepared_objects) == 1 else tuple(prepared_objects)
 
@@ -327,66 +325,6 @@ def _training_loader(objects: Sequence[Any]) -> DataLoader[Any]:
     if isinstance(loader.sampler, torch.utils.data.DistributedSampler):
         raise TypeError("the DataLoader has a DistributedSampler: leave it out, ranks get their shares by themselves")
     return loader
-
-
-def _adopt(loop: Loop, optimizers: dict[str, torch.optim.Optimizer], scalers: list[Any], registered: list[Any]) -> None:
-    """Have the script's calls ask the loop first."""
-    for name, optimizer in optimizers.items():
-        _adopt_optimizer(loop, name, optimizer)
-    names = {id(optimizer): name for name, optimizer in optimizers.items()}
-    for scaler in scalers:
-        real = scaler.step
-        scaler.step = lambda optimizer, *args, real=real, **keywords: loop.step(
-            names[id(optimizer)], lambda: real(optimizer, *args, **keywords)
-        )
-        for name in ("update", "unscale_"):
-            setattr(scaler, name, _only(lambda: loop.counts, getattr(scaler, name)))
-    for item in registered:
-        if isinstance(item, torch.optim.lr_scheduler.LRScheduler):
-            _adopt_schedule(loop, item)
-
-
-def _adopt_optimizer(loop: Loop, name: str, optimizer: torch.optim.Optimizer) -> None:
-    real = optimizer.step
-
-    def step(self: torch.optim.Optimizer, closure: Callable[[], Any] | None = None, **keywords: Any) -> Any:
-        loss = None
-        if closure is not None:  # once: that is what makes an optimizer of first order
-            with torch.enable_grad():
-                loss = closure()
-        result = loop.step(name, lambda: real(**keywords))
-        self._opt_called = True  # type: ignore[attr-defined]  # else a schedule that follows a step left out complains
-        return loss if closure is not None else result
-
-    if hasattr(real, "_wrapped_by_lr_sched"):
-        step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
-    optimizer.step = MethodType(step, optimizer)  # type: ignore[method-assign]
-
-
-def _adopt_schedule(loop: Loop, schedule: torch.optim.lr_scheduler.LRScheduler) -> None:
-    """Change the schedule's class, because all of its attributes count as its state."""
-    kind = type(schedule)
-
-    def step(self: Any, *args: Any, **keywords: Any) -> None:
-        if loop.is_whole:
-            kind.step(self, *args, **keywords)
-
-    schedule.__class__ = type(kind.__name__, (kind,), {"step": step})
-
-
-def _only(when: Callable[[], bool], real: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *args, **keywords: real(*args, **keywords) if when() else None
-
-
-def _watched_backward(tensors: Any, grad_tensors: Any = None, *args: Any, **keywords: Any) -> None:
-    """`torch.autograd.backward`, which the loop weighs and sums where a batch is under way."""
-    loop = _prepared.loop if _prepared is not None else None
-    if loop is None or not loop.in_batch:
-        _backward(tensors, grad_tensors, *args, **keywords)
-        return
-    roots = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-    given = [grad_tensors] if isinstance(grad_tensors, torch.Tensor) else list(grad_tensors or [None] * len(roots))
-    loop.backward(roots, given, lambda gradients: _backward(roots, gradients, *args, **keywords))
 
 
 def _epoch_of_others(drive: Drive) -> int:

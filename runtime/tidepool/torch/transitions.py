@@ -31,7 +31,8 @@ GIVE_UP_SECONDS = 30.0
 class Transitions:
     """Holds the active group. Only the training thread calls it."""
 
-    def __init__(self, context: RankContext | None, state: TrainingState) -> None:
+    def __init__(self, context: RankContext | None, state: TrainingState, fixed: Group | None = None) -> None:
+        """fixed: off the cluster, the group of all processes from the beginning to the end; None: this one is alone."""
         self.state = state
         self.member_id = context.member_id if context else ""
         self.launch = context.launch if context else None
@@ -40,6 +41,7 @@ class Transitions:
         device = next(state.model.parameters()).device
         self._control = Control(context, state.position, device) if context else None
         self._group: Group | None = None
+        self._fixed = fixed
         #: On which the group's members are.
         self.hosts = 1
         #: Ranks that had the state when the group began, and how many operations were complete then.
@@ -119,7 +121,8 @@ class Transitions:
         `load` is called by the rank that begins the attempt: it makes the state, or reads a checkpoint.
         """
         if self._control is None:
-            self._group = Group(1, 0, 1)
+            self._group = self._fixed or Group(1, 0, 1)
+            self._begin_alike(self._group)
             return
         self.state.pack()  # raises now, not at the first switch, for what cannot be carried to another process
         could_train()
@@ -130,6 +133,14 @@ class Transitions:
                 self._accept(prepared, load)
             except CommunicationError:  # that generation is void; another invitation follows
                 self._control.forget(prepared)
+
+    def _begin_alike(self, group: Group) -> None:
+        """Give all ranks of a fixed group what rank 0 has. Raises CommunicationError."""
+        if group.rank:
+            receive_state(group, self.state, in_place=True)
+            return
+        for rank in range(1, group.size):
+            send_state(group, self.state.snapshot(), rank)
 
     def _next_invitation(self, control: Control) -> Prepared:
         invitation = control.wait_until(lambda: control.stopping or control.finished or self._invitation(control))

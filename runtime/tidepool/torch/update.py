@@ -105,7 +105,7 @@ class Update:
                 self.scaler.unscale_(optimizer)
         self._run(self.before, step, _BEFORE)
         self._stepping = True
-        with self._scaled_rates(factors):
+        with self.scaled_rates(factors):
             for optimizer in stepped:
                 if self.scaler is None:
                     optimizer.step()
@@ -117,7 +117,8 @@ class Update:
         self.run_after(step)
 
     @contextmanager
-    def _scaled_rates(self, factors: Sequence[float]) -> Iterator[None]:
+    def scaled_rates(self, factors: Sequence[float]) -> Iterator[None]:
+        """Multiply learning rates in the block, by parameter group; the last factor holds for all further groups."""
         groups = [group for optimizer in self.optimizers.values() for group in optimizer.param_groups]
         rates = [group["lr"] for group in groups]
         for place, group in enumerate(groups if factors else []):
@@ -133,11 +134,15 @@ class Update:
         self._run(self.after, step, _AFTER)
 
     @contextmanager
-    def by_script(self) -> Iterator[None]:
-        """Let a loop of the script's own step the optimizers in the block."""
+    def by_script(self, factors: Sequence[float] = ()) -> Iterator[None]:
+        """Let a loop of the script's own step the optimizers in the block. factors: as `scaled_rates`."""
+        if self._stepping:  # a scaler steps the optimizer
+            yield
+            return
         self._stepping = True
         try:
-            yield
+            with self.scaled_rates(factors):
+                yield
         finally:
             self._stepping = False
 

@@ -1,0 +1,161 @@
+"""`AdaptiveDataParallel`: a model whose gradients are those of all replicas."""
+
+import inspect
+import warnings
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy
+import torch
+from tidepool.torch.adoption import adopt_optimizer
+from tidepool.torch.scaling import Rule
+
+from adaptdl._training import training
+from adaptdl.torch.data import Writer
+from adaptdl.torch.scaling_rules import AdamScale, AdaScale, LEGWScale, ScalingRuleBase
+
+__all__ = ["AdaptiveDataParallel"]
+
+#: Of DistributedDataParallel, whose work is done otherwise here.
+_DDP = frozenset(inspect.signature(torch.nn.parallel.DistributedDataParallel.__init__).parameters) - {"self", "module"}
+
+
+class AdaptiveDataParallel(torch.nn.Module):
+    """Calls `model`, its `module`. The optimizer, scheduler and scaler are the training's from now on.
+
+    optimizer: its `step` does nothing where it does not count: after a batch of which more parts follow.
+    scaling_rule: how learning rates follow the batch size; None: AdaScale, for Adam and AdamW its root.
+    name: of its own, where there are several. Arguments of DistributedDataParallel have no effect.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        lr_scheduler: Any = None,
+        mp_scaler: torch.amp.GradScaler | None = None,
+        scaling_rule: ScalingRuleBase | None = None,
+        name: str = "adaptdl-dataparallel",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__()
+        if unknown := sorted(kwargs.keys() - _DDP):
+            raise TypeError(f"AdaptiveDataParallel has no argument {unknown[0]!r}")
+        self.module = model
+        self._state = _State(self, name, optimizer, lr_scheduler, mp_scaler)
+        self.gns = _Noise()
+        by_moments = isinstance(optimizer, torch.optim.Adam | torch.optim.AdamW)
+        self.scaling_rule = scaling_rule or (AdamScale() if by_moments else AdaScale())
+        training().add(self._state)
+        self.scaling_rule.initialize(self, optimizer, patch_optimizer=True)
+        adopt_optimizer(partial(training().step, optimizer, name), optimizer)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        warnings.warn("AdaptiveDataParallel.zero_grad() does nothing: each step begins without gradients", stacklevel=2)
+
+    @property
+    def gain(self) -> float:
+        """How many steps at the first batch size one of now is worth."""
+        return self._state.gain
+
+    def to_tensorboard(self, writer: Writer, global_step: int, tag_prefix: str = "") -> None:
+        """Write the gain and the mean factor of learning rates; what gradients are like, once it has been measured."""
+        prefix = tag_prefix if not tag_prefix or tag_prefix.endswith("/") else f"{tag_prefix}/"
+        if self.gns.is_measured:
+            writer.add_scalar(f"{prefix}Gradient_Norm_Sqr", self.gns.sqr_avg(), global_step)
+            writer.add_scalar(f"{prefix}Gradient_Variance", self.gns.var_avg(), global_step)
+        writer.add_scalar(f"{prefix}Gain", self.gain, global_step)
+        writer.add_scalar(f"{prefix}Learning_Rate_Factor", self._state.lr_factor, global_step)
+
+
+class _State:
+    """What the training needs of an AdaptiveDataParallel; `network._state.model` is what scripts save."""
+
+    def __init__(
+        self,
+        parallel: AdaptiveDataParallel,
+        name: str,
+        optimizer: torch.optim.Optimizer,
+        lr_scheduler: Any,
+        mp_scaler: torch.amp.GradScaler | None,
+    ) -> None:
+        self._parallel = parallel
+        self.name, self.optimizer, self.lr_scheduler, self.mp_scaler = name, optimizer, lr_scheduler, mp_scaler
+
+    @property
+    def module(self) -> torch.nn.Module:
+        return self._parallel.module
+
+    model = module
+
+    @property
+    def rule(self) -> tuple[Rule, float]:
+        rule = self._parallel.scaling_rule
+        return rule.rule or "auto", rule.warm_up_samples
+
+    def factors(self) -> Sequence[float] | None:
+        """By a rule of the script's own, or by LEGW where the batch stays; all others are the session's."""
+        rule, drive = self._parallel.scaling_rule, training().drive
+        is_own = type(rule).scale_lr is not ScalingRuleBase.scale_lr
+        warms_up = isinstance(rule, LEGWScale) and drive is not None and drive.adaptation is None
+        if drive is None or not (is_own or warms_up):
+            return None
+        size = drive.adaptation.bounds.batch_size if drive.adaptation is not None else 0
+        scale = drive.position.effective_batch_size / size if size else 1.0
+        groups = len(self.optimizer.param_groups)
+        return [float(each) for each in numpy.broadcast_to(rule.scale_lr(scale), groups)]
+
+    @property
+    def gain(self) -> float:
+        drive = training().drive
+        return drive.adaptation.gain if drive is not None and drive.adaptation is not None else 1.0
+
+    @property
+    def lr_factor(self) -> float:
+        own, drive = self.factors(), training().drive
+        if own is None and drive is not None and drive.adaptation is not None:
+            own = drive.adaptation.factors
+        return float(numpy.mean(own)) if own else 1.0
+
+
+class _Noise:
+    """What a rule of the script's own asks about gradients: averages of one sample's variance and of their square."""
+
+    @property
+    def is_measured(self) -> bool:
+        return bool(self._groups())
+
+    def _groups(self) -> list[tuple[float, float]]:
+        drive = training().drive
+        return list(drive.adaptation.noise.groups() or []) if drive is not None and drive.adaptation is not None else []
+
+    @property
+    def raw_var_avg(self) -> numpy.ndarray[Any, Any]:
+        """By parameter group, of a gradient at the first batch size."""
+        size = training().drive.adaptation.bounds.batch_size if self.is_measured else 1  # type: ignore[union-attr]
+        return numpy.asarray([variance / size for variance, _ in self._groups()] or [1e-6])
+
+    @property
+    def raw_sqr_avg(self) -> numpy.ndarray[Any, Any]:
+        return numpy.asarray([square for _, square in self._groups()] or [1.0])
+
+    def var_avg(self) -> float:
+        return float(numpy.sum(numpy.maximum(self.raw_var_avg, 1e-6)))
+
+    def sqr_avg(self) -> float:
+        return float(numpy.sum(numpy.maximum(self.raw_sqr_avg, 0.0)))
+
+    def gain(self, scale: float) -> float:
+        variance, square = self.var_avg(), self.sqr_avg()
+        return (variance + square) / (variance / scale + square)
+
+    def get_progress(self) -> float:
+        """Steps at the first batch size that all steps so far were worth."""
+        drive = training().drive
+        if drive is None:
+            return 0.0
+        return drive.adaptation.progress if drive.adaptation is not None else float(drive.position.step)

@@ -1,0 +1,124 @@
+"""AdaptDL's scripts on a cluster: through resizes, deaths and a halt they compute what one process computes alone."""
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.runtime.disturbance import disturbed, final_weights
+from tests.runtime.lab import OFF_CLUSTER, RUNTIME, Lab
+from tests.waiting import wait_until
+
+SCRIPT = Path(__file__).parent / "scripts" / "adl.py"
+EPOCHS, SAMPLES, BATCH = 8, 290, 64
+STEPS = EPOCHS * -(-SAMPLES // BATCH)
+ARGUMENTS = ["--epochs", str(EPOCHS), "--samples", str(SAMPLES), "--batch", str(BATCH)]
+STEP_SECONDS = ["--step-seconds", "0.1"]
+MODULES = f"{RUNTIME / 'compat' / 'adaptdl'}:{RUNTIME}"
+
+MakeLab = Callable[..., Lab]
+
+
+def alone(folder: Path, *arguments: str) -> tuple[dict[str, Any], list[str]]:
+    """Weights and what is printed, of the script run by plain python."""
+    command = [sys.executable, SCRIPT, *ARGUMENTS, *arguments, "--out", str(folder / "alone.pth")]
+    environment = {**OFF_CLUSTER, "PYTHONPATH": MODULES}
+    ran = subprocess.run(command, check=True, env=environment, timeout=300, capture_output=True, text=True)
+    return torch.load(folder / "alone.pth", weights_only=True), ran.stdout.splitlines()
+
+
+def job(make_lab: MakeLab, arguments: list[str], **options: Any) -> Lab:
+    fixed = {"code_folder": str(SCRIPT.parent), "compat": ["adaptdl"], "seed": 0}
+    return make_lab(SCRIPT.name, arguments=[*ARGUMENTS, *arguments], **fixed, **options)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def printed(lab: Lab, member_id: str) -> list[str]:
+    return next(lab.folder.glob(f"log/{member_id}.*/stdout")).read_text().splitlines()
+
+
+def assert_same(told: list[str], expected: list[str]) -> None:
+    """The same sums in the same order: counts exactly, means up to the order of their addition."""
+    words, wanted = ([line.split() for line in lines] for lines in (told, expected))
+    assert [line[:2] for line in words] == [line[:2] for line in wanted]
+    assert [float(line[2]) for line in words] == pytest.approx([float(line[2]) for line in wanted], rel=1e-4)
+
+
+def alike(final: dict[str, Any], expected: dict[str, Any]) -> bool:
+    return all(torch.allclose(final[name], tensor, atol=1e-5) for name, tensor in expected.items())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "death"),
+    [([], "reduce@a.1.2:9"), (["--by-range"], "step-result@a.0.1:9"), (["--drop-last"], "sum-result@a.1.2:2")],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else value,
+)
+def test_deaths_and_resizes_cost_nothing(make_lab: MakeLab, tmp_path: Path, arguments: list[str], death: str) -> None:
+    expected, lines = alone(tmp_path, *arguments)
+    lab = job(make_lab, [*arguments, *STEP_SECONDS], environment={"TIDEPOOL_FAULT": f"{death}:kill"})
+    steps = EPOCHS * (SAMPLES // BATCH) if "--drop-last" in arguments else STEPS
+    final = disturbed(lab, death.split("@")[1].split(":")[0], steps)
+    assert alike(final, expected)
+    told = [line for line in printed(lab, lab.member_ids()[0]) if line.startswith("evaluated")]
+    assert told
+    assert_same(told, [line for line in lines if line.startswith("evaluated")][-len(told) :])
+
+
+def test_a_halt_keeps_what_the_script_has_counted(make_lab: MakeLab, tmp_path: Path) -> None:
+    expected, lines = alone(tmp_path)
+    first = job(make_lab, STEP_SECONDS, min_slots=2)
+    first.size(2)
+    first.wait_for_size(2)
+    first.wait_for_steps(8)
+    first.halt()
+    wait_until(lambda: first.journal("halted") and len(first.exits()) == len(first.started()), first.story)
+    step = first.journal("halted")[-1]["step"]
+    checkpoint = str(first.folder / first.journal("checkpoint")[-1]["path"])
+    second = job(make_lab, [], checkpoints=[checkpoint])
+    second.size(2)
+    second.wait_for_the_end()
+    assert [record["step"] for record in second.steps()] == list(range(step + 1, STEPS + 1))
+    assert alike(final_weights(second), expected)
+    trained = [line for line in printed(second, second.member_ids()[0]) if line.startswith("trained")]
+    assert_same(trained, [line for line in lines if line.startswith("trained")][-len(trained) :])
+
+
+def test_processes_that_meet_by_an_address_stop_together_and_go_on(tmp_path: Path) -> None:
+    expected, lines = alone(tmp_path)
+    port = free_port()
+
+    def replicas(count: int, *arguments: str) -> list[subprocess.Popen[str]]:
+        command = [sys.executable, SCRIPT, *ARGUMENTS, *arguments, "--out", str(tmp_path / "together.pth")]
+        common = {**OFF_CLUSTER, "PYTHONPATH": MODULES, "ADAPTDL_CHECKPOINT_PATH": str(tmp_path / "checkpoint")}
+        places = {"ADAPTDL_MASTER_PORT": str(port), "ADAPTDL_NUM_REPLICAS": str(count)}
+        return [
+            subprocess.Popen(
+                command,
+                env={**common, **places, "ADAPTDL_REPLICA_RANK": str(rank)},
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(count)
+        ]
+
+    together = replicas(2, "--step-seconds", "0.05")
+    assert together[0].stdout is not None
+    begun = together[0].stdout.readline()
+    together[1].send_signal(signal.SIGTERM)
+    told = [process.communicate(timeout=120)[0] for process in together]
+    assert [process.returncode for process in together] == [143, 143]
+    [one] = replicas(1)
+    rest, _ = one.communicate(timeout=120)
+    assert one.returncode == 0
+    assert alike(torch.load(tmp_path / "together.pth", weights_only=True), expected)
+    assert_same([begun, *told[0].splitlines(), *rest.splitlines()], lines)
