@@ -20,6 +20,7 @@ check:        ## formatting, lint, types and the suite, which looks for new coun
 
 test-long:    ## the tests that take half a minute or more each
 	@scripts/setup --dev
+	@scripts/setup-mlflow
 	@.venv/bin/python -m pytest -n 2 --dist loadfile -m "long and not services"
 
 test-services: ## the tests against PostgreSQL and Redis, the long ones too

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qs
 
-__all__ = ["Answered", "Exchange", "Receive", "Scope", "Send", "TooLarge"]
+__all__ = ["Answered", "Exchange", "Receive", "Scope", "Send", "TooLarge", "error_of"]
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -46,6 +46,12 @@ class Answered(Exception):
 class TooLarge(Answered):
     def __init__(self) -> None:
         super().__init__(413, f"A request to MLflow may have {_MAX_BODY_BYTES} bytes.")
+
+
+def error_of(status: int, sentence: str) -> dict[str, str]:
+    """As MLflow's clients read it."""
+    code = _CODES.get(status, "INTERNAL_ERROR" if status >= 500 else "BAD_REQUEST")
+    return {"error_code": code, "message": sentence}
 
 
 class Exchange:
@@ -99,7 +105,5 @@ class Exchange:
         await self.answer(status, json.dumps(values).encode())
 
     async def refuse(self, status: int, sentence: str) -> None:
-        code = _CODES.get(status, "INTERNAL_ERROR" if status >= 500 else "BAD_REQUEST")
         more = [(b"www-authenticate", b'Bearer realm="mlflow"')] if status == 401 else []
-        body = json.dumps({"error_code": code, "message": sentence}).encode()
-        await self.answer(status, body, b"application/json", *more)
+        await self.answer(status, json.dumps(error_of(status, sentence)).encode(), b"application/json", *more)

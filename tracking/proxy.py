@@ -18,7 +18,7 @@ from django.urls import reverse
 from core.origins import is_own_origin
 from tracking import calls, job_calls
 from tracking.callers import Caller, Unknown, caller_of
-from tracking.exchange import Answered, Exchange, Receive, Scope, Send
+from tracking.exchange import Answered, Exchange, Receive, Scope, Send, error_of
 from tracking.files import Files
 from tracking.launch import PREFIX
 from tracking.upstream import identity
@@ -126,7 +126,9 @@ class TrackingProxy:
         answer = await self._client_here().request(
             method, f"http://localhost{PREFIX}/api/{path}", headers=headers, **what
         )
-        return answer.status_code, _values(answer.content)
+        is_json = answer.headers.get("content-type", "").startswith("application/json")
+        # What the auth app refuses it says in plain words.
+        return answer.status_code, _values(answer.content) if is_json else error_of(answer.status_code, answer.text)
 
     def _client_here(self) -> httpx.AsyncClient:
         """One for each event loop that this runs on: in a server there is one."""

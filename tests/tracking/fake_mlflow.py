@@ -1,6 +1,6 @@
 """What the mirror and the proxy need of MLflow's server, by the shapes of its REST as MLflow 3.17.2 has them.
 
-No test here starts the real one: its installation takes longer than the tests may.
+The real one, whose installation takes longer than most tests may, is asked by `tests/tracking/test_real_server.py`.
 """
 
 import json
