@@ -41,6 +41,8 @@ ONLY_OWNER_CHANGES: Audience = (LOGIN, REFUSED, MISSING, IN, MISSING, MISSING)
 #: What WMLA has and is not here: it says so.
 NOT_THERE: Audience = (LOGIN, MISSING, MISSING, MISSING, MISSING, MISSING)
 NOT_THERE_FOR_CHANGERS: Audience = (LOGIN, REFUSED, MISSING, MISSING, MISSING, MISSING)
+#: A training's owner may ask, and is told that this site has no MLflow; for others there is no such training.
+NO_MLFLOW: Audience = (LOGIN, REFUSED, MISSING, REFUSED, MISSING, REFUSED)
 #: Of one instance group.
 GROUP_ADMINS: Audience = (LOGIN, REFUSED, REFUSED, REFUSED, IN, IN)
 #: Of the cluster.
@@ -131,6 +133,9 @@ RULES: dict[str, Audience | Rule] = {
     "GET models:compare": USERS,
     "POST models:readers": Rule(SEEN_OWNER_CHANGES, body={"readers": "owner"}),
     "POST models:delete": Rule(SEEN_OWNER_CHANGES, args={"model_id": "unused model"}),
+    "POST tracking:register": NO_MLFLOW,
+    "POST tracking:alias": Rule(NO_MLFLOW, body={"alias": "champion"}),
+    "POST tracking:take-over": NO_MLFLOW,
     "GET hosts:list": USERS,
     "GET hosts:join": ADMINS,
     "POST hosts:join": ADMINS,

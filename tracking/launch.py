@@ -9,10 +9,21 @@ from urllib.parse import quote, urlencode
 from django.conf import settings
 from django.utils.crypto import salted_hmac
 
-__all__ = ["PREFIX", "artifact_root", "auth_config", "launch_input", "proof", "storage_folder", "store_uri"]
+__all__ = [
+    "PREFIX",
+    "SERVER_USER",
+    "artifact_root",
+    "auth_config",
+    "launch_input",
+    "proof",
+    "storage_folder",
+    "store_uri",
+]
 
 #: The path below which the site shows MLflow.
 PREFIX = "/mlflow"
+#: Tidepool itself, among MLflow's users; no user can have the name.
+SERVER_USER = "tidepool:server"
 _SCHEMA = "mlflow"
 
 
@@ -45,8 +56,7 @@ def auth_config(uri: str) -> str:
     lines = {
         "default_permission": "NO_PERMISSIONS",
         "database_uri": uri.replace("%", "%%"),
-        # No name that a user can have.
-        "admin_username": "tidepool:server",
+        "admin_username": SERVER_USER,
         "authorization_function": "__main__:authenticate",
     }
     return "[mlflow]\n" + "".join(f"{name} = {value}\n" for name, value in lines.items())

@@ -15,6 +15,7 @@ from django.db.models import Max
 from jobs.models import AllocationPoint, Job, MetricPoint, SlotClaim
 from jobs.states import JobState
 from tracking.models import TrackedRun, UnsentCall
+from tracking.registry import follow_registry, make_versions
 from tracking.runs import ensure_run, metric_key
 from tracking.upstream import MlflowServer, Refused
 from workers.models import GpuReading
@@ -28,6 +29,7 @@ _BATCH, _BATCHES = 1000, 10
 _RUNS_PER_TURN = 20
 _KEPT_PER_TURN = 200
 _READINGS_EVERY = timedelta(seconds=10)
+_REGISTRY_EVERY = timedelta(seconds=15)
 #: Reports of a host that was away may come after a job's end.
 _LATE = timedelta(minutes=1)
 _MISSING = "RESOURCE_DOES_NOT_EXIST"
@@ -80,12 +82,14 @@ class Mirror:
         self._newest: int | None = None
         self._oldest = 0
         self._read_at: datetime | None = None
+        self._registry_at: datetime | None = None
         #: Slot -> when its newest reading was taken that has been sent.
         self._readings: dict[int, datetime] = {}
 
     def turn(self, now: datetime) -> bool:
         """Run one turn. Returns whether there may be more to do at once."""
         has_more = self._make_runs() or self._send_kept()
+        self._keep_registry(now)
         has_readings = self._read_at is None or now - self._read_at >= _READINGS_EVERY
         if has_readings:
             self._read_at = now
@@ -95,6 +99,16 @@ class Mirror:
             except Refused as error:
                 self._give_up(run, error)
         return has_more
+
+    def _keep_registry(self, now: datetime) -> None:
+        make_versions(self._server)
+        if self._registry_at is not None and now - self._registry_at < _REGISTRY_EVERY:
+            return
+        try:
+            follow_registry(self._server)
+        except Refused as error:
+            logger.warning("MLflow does not list versions of models: %s", error)
+        self._registry_at = now
 
     def _make_runs(self) -> bool:
         """The newest jobs first, then those that were there before MLflow was."""

@@ -4,7 +4,7 @@ from django.db import models
 
 from jobs.models import Job
 
-__all__ = ["TrackedRun", "UnsentCall"]
+__all__ = ["ModelVersion", "TrackedRun", "UnsentCall"]
 
 
 class TrackedRun(models.Model):
@@ -34,3 +34,30 @@ class UnsentCall(models.Model):
     #: As `tracking.calls.Call`.
     call = models.CharField(max_length=64)
     values = models.JSONField()
+
+
+class ModelVersion(models.Model):
+    """A version of a model in MLflow's registry whose source is a job's run; or the wish for one, without a number."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="mlflow_versions")
+    #: Of the model in MLflow.
+    name = models.CharField(max_length=256)
+    #: None: the mirror has not made it yet.
+    number = models.PositiveIntegerField(null=True, blank=True)
+    #: Where MLflow says that its files lie.
+    source = models.CharField(max_length=1024, blank=True, default="")
+    #: `champion`, `staging`: what MLflow has in place of stages.
+    aliases = models.JSONField(default=list)
+    #: Why MLflow refuses to make it; "": it does not, or was not asked yet.
+    problem = models.CharField(max_length=500, blank=True, default="")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["name", "number"], name="mlflow_version_once"),
+            models.UniqueConstraint(
+                fields=["job", "name"], condition=models.Q(number=None), name="mlflow_version_asked_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} v{self.number}" if self.number else self.name

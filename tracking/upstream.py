@@ -8,7 +8,7 @@ from urllib.parse import quote
 import httpx
 from django.conf import settings
 
-from tracking.launch import PREFIX, proof
+from tracking.launch import PREFIX, SERVER_USER, proof
 
 __all__ = ["API", "Away", "MlflowServer", "Refused", "identity"]
 
@@ -50,18 +50,25 @@ class MlflowServer:
         self._client = httpx.Client(transport=transport, base_url="http://localhost", timeout=seconds)
 
     def get(self, user: str, call: str, **parameters: str) -> dict[str, Any]:
-        return self._send("GET", user, call, params=parameters)
+        return self._send("GET", identity(user), call, params=parameters)
 
     def post(self, user: str, call: str, values: Mapping[str, Any]) -> dict[str, Any]:
-        return self._send("POST", user, call, json=dict(values))
+        return self._send("POST", identity(user), call, json=dict(values))
+
+    def delete(self, user: str, call: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        return self._send("DELETE", identity(user), call, json=dict(values))
+
+    def get_all(self, call: str, **parameters: str) -> dict[str, Any]:
+        """Ask as an administrator: what belongs to whomever."""
+        return self._send("GET", identity(SERVER_USER, is_admin=True), call, params=parameters)
 
     def close(self) -> None:
         self._client.close()
 
-    def _send(self, method: str, user: str, call: str, **what: Any) -> dict[str, Any]:
+    def _send(self, method: str, headers: dict[str, str], call: str, **what: Any) -> dict[str, Any]:
         """Raises Away, Refused."""
         try:
-            answer = self._client.request(method, API + call, headers=identity(user), **what)
+            answer = self._client.request(method, API + call, headers=headers, **what)
             values = answer.json() if answer.content else {}
         except (httpx.HTTPError, ValueError) as error:
             raise Away(f"MLflow: {error or type(error).__name__}") from None

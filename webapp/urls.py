@@ -26,6 +26,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("jobs/", include("jobs.pages.urls")),
     path("datasets/", include("datasets.urls")),
     path("models/", include("models_registry.urls")),
+    path("mlflow-registry/", include("tracking.urls")),
     path("hosts/", include("jobs.pages.hosts.urls")),
     path("resource-groups/", include("jobs.pages.resource_groups.urls")),
     path("instance-groups/", include("jobs.pages.groups.urls")),

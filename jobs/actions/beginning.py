@@ -26,7 +26,17 @@ from jobs.models import Checkpoint, Job
 from jobs.queries.jobs import visible_jobs
 from models_registry.models import RegisteredModelVersion
 
-__all__ = ["WEIGHTS_WANTED", "Beginning", "Weights", "beginning_again", "bring", "final_weights", "find_beginning"]
+__all__ = [
+    "WEIGHTS_WANTED",
+    "Beginning",
+    "Weights",
+    "beginning_again",
+    "bring",
+    "final_weights",
+    "find_beginning",
+    "link_file",
+    "trained_weights",
+]
 
 #: Id of a job, for those that it ended with; `{"checkpoint": id}`, for those of one checkpoint; or `{"upload": id}`.
 Weights: TypeAlias = int | Mapping[str, Any]
@@ -108,6 +118,15 @@ def final_weights(job: Job) -> str | None:
     return name
 
 
+def trained_weights(job: Job) -> str | None:
+    """Return what a training ended with, below the job's folder: a file, or the folder of its newest checkpoint."""
+    final = final_weights(job)
+    if final is not None:
+        return final
+    folder = job_folder(job).path
+    return next((point.path for point in job.checkpoints.usable() if (folder / point.path).is_dir()), None)
+
+
 def bring(beginning: Beginning, folder: Path) -> None:
     """Link the files into a job's folder that is being made. Raises InvalidSubmission where that is not possible."""
     top, name = beginning.top, beginning.name
@@ -117,10 +136,10 @@ def bring(beginning: Beginning, folder: Path) -> None:
             target = folder / INITIAL / Path(name).name
             target.mkdir()
             for part in ("state.safetensors", "state.json"):
-                _link(top, f"{name}/{part}", target / part)
+                link_file(top, f"{name}/{part}", target / part)
         else:
             is_safe = beginning.file_name.lower().endswith(".safetensors")
-            _link(top, name, folder / INITIAL / ("weights.safetensors" if is_safe else "weights.pth"))
+            link_file(top, name, folder / INITIAL / ("weights.safetensors" if is_safe else "weights.pth"))
     except OSError as error:
         field = "checkpoint" if beginning.kind == Job.StartsFrom.CHECKPOINT else "initial_weights"
         sentence = f"Its files cannot be taken over ({error.strerror or error}): pick another one."
@@ -133,14 +152,11 @@ def _weights_of(problems: Problems, job_id: int | None, user: User) -> Beginning
     if job is None:
         problems.add("initial_weights", f"There is no job {job_id} of yours: look it up in the list of jobs.")
         return None
-    final = final_weights(job)
-    if final is not None:
-        return Beginning(job_folder(job).path, final, Job.StartsFrom.WEIGHTS, job=job)
-    for checkpoint in job.checkpoints.usable():
-        if (job_folder(job).path / checkpoint.path).is_dir():
-            return Beginning(job_folder(job).path, checkpoint.path, Job.StartsFrom.WEIGHTS, job=job)
-    problems.add("initial_weights", f"Job {job_id} has no weights: it left neither a result nor a checkpoint.")
-    return None
+    name = trained_weights(job)
+    if name is None:
+        problems.add("initial_weights", f"Job {job_id} has no weights: it left neither a result nor a checkpoint.")
+        return None
+    return Beginning(job_folder(job).path, name, Job.StartsFrom.WEIGHTS, job=job)
 
 
 def _uploaded(problems: Problems, upload_id: Any, user: User) -> Beginning | None:
@@ -186,7 +202,7 @@ def _of_checkpoint(checkpoint: Checkpoint, kind: Job.StartsFrom, *, job: Job | N
     return Beginning(job_folder(checkpoint.job).path, checkpoint.path, kind, checkpoint, job)
 
 
-def _link(top: Path, name: str, target: Path) -> None:
+def link_file(top: Path, name: str, target: Path) -> None:
     """Give the very file that was opened, by no link on the way, the other name."""
     descriptor = open_below(top, name.split("/"))
     if descriptor is None:

@@ -22,6 +22,8 @@ class FakeMlflow:
     def __init__(self) -> None:
         self.experiments: dict[str, tuple[str, str]] = {}
         self.runs: dict[str, dict[str, Any]] = {}
+        #: (name, number) -> as MLflow lists it.
+        self.versions: dict[tuple[str, int], dict[str, Any]] = {}
         self.calls: list[tuple[str, str, str]] = []
         self.headers: list[httpx.Headers] = []
         self.is_away = False
@@ -108,6 +110,30 @@ class FakeMlflow:
         run["metrics"] += values.get("metrics", [])
         run["params"] |= {param["key"]: param["value"] for param in values.get("params", [])}
         run["tags"] |= {tag["key"]: tag["value"] for tag in values.get("tags", [])}
+        return _json({})
+
+    def _registered_models_create(self, user: str, values: dict[str, Any]) -> httpx.Response:
+        is_there = any(name == values["name"] for name, _ in self.versions)
+        return _error(400, "RESOURCE_ALREADY_EXISTS") if is_there else _json({})
+
+    def _model_versions_create(self, user: str, values: dict[str, Any]) -> httpx.Response:
+        number = 1 + max((number for name, number in self.versions if name == values["name"]), default=0)
+        told = {name: values[name] for name in ("name", "source", "run_id")}
+        self.versions[values["name"], number] = {**told, "version": str(number), "aliases": []}
+        return _json({"model_version": self.versions[values["name"], number]})
+
+    def _model_versions_search(self, user: str, values: dict[str, Any]) -> httpx.Response:
+        run = values.get("filter", "").partition("run_id = ")[2].strip("'")
+        found = [version for version in self.versions.values() if run in ("", version["run_id"])]
+        return _json({"model_versions": found})
+
+    def _registered_models_alias(self, user: str, values: dict[str, Any]) -> httpx.Response:
+        for (name, number), version in self.versions.items():
+            if name == values["name"]:
+                kept = set(version["aliases"]) - {values["alias"]}
+                version["aliases"] = sorted(
+                    kept | ({values["alias"]} if str(number) == values.get("version") else set())
+                )
         return _json({})
 
     def _run(self, user: str, key: str) -> dict[str, Any] | None:

@@ -37,6 +37,7 @@ from tests.factories import (
 )
 from tests.permissions import IN, LOGIN, MISSING, REFUSED, RULES, Rule, rule_of
 from tests.scene import Scene, build_scene
+from tracking.models import ModelVersion
 from wmla.lookup import identities, submitted
 from wmla.view import csrf_token_of
 from workers.models import Host, JoinToken
@@ -188,11 +189,12 @@ def _values(scene: Scene, carol: User) -> dict[str, Any]:
         sha256="0" * 64,
         created_at=timezone.now(),
     )
+    version = ModelVersion.objects.create(job=scene.first, name="digits", number=1)
     ids, rank = identities(), scene.first.ranks.order_by("rank")[0]
     saved = SavedFilter.objects.create(owner=alice, name="failed", parameters="state=FAILED")
     return {
         "job_id": scene.first.pk, "job": scene.first.pk, 
-        "exec_id": f"wmla-{scene.first.pk}",
+        "version_id": version.pk, "exec_id": f"wmla-{scene.first.pk}",
         "second job": scene.second.pk, "seq": changed.seq, "checkpoint": checkpoint.pk, "filter_id": saved.pk,
         "dataset_id": scene.dataset.dataset_id, "index": 0,
         "template_id": scene.model.template_id, "model_id": scene.model.model_id,
