@@ -60,6 +60,10 @@ class _Table:
         self._claimants = {name: _claimant(pool, self._total(pool)) for name, pool in self._pools.items()}
         self._decisions: dict[str, Decision] = {}
         self._rooms: dict[str, int] = {}
+        #: Slots of one group may be those that a job of fixed size of another one stands on.
+        self._may_displace = len(self._sizes) > 1 and any(
+            not job.elastic and job.id in pool.held for pool in self._pools.values() for job in pool.jobs
+        )
         #: What was found out about some claimants.
         self._found: dict[tuple[Claimant, ...], dict[str, Fraction]] = {}
         #: What nobody else may have of what is lent.
@@ -81,7 +85,7 @@ class _Table:
     def _share_out(self) -> None:
         self._grant(self._parts(self._claimants))
         self._respect_what_is_kept()
-        if len(self._sizes) > 1:
+        if self._may_displace:
             self._leave_fixed_in_place()
         self._taken.ask({name: self._taken_by(name) for name in self._decisions})
         self._lend_to_who_would_be_stopped()
@@ -193,7 +197,7 @@ class _Table:
             {name: Counter(held[name]) - fixed[name] for name in asked},
         )
         without_stops = {name: Counter(beside_fixed.at(name)) + fixed[name] for name in asked}
-        found = flow(asked, self._reach(), self._sizes, without_stops)
+        found = flow(asked, self._reach(), self._sizes, without_stops) if self._may_displace else beside_fixed
         for name, pool in self._pools.items():
             within = confined(self._index, pool, found.at(name), stopped[name])
             before = self._decisions[name]
@@ -295,14 +299,14 @@ class _Table:
 
     def _lend(self, name: str, room: int) -> None:
         """Unless it makes nothing of it: a job in its line that begins to fit may keep others waiting."""
-        if room > self._rooms[name] and len(self._sizes) > 1:
+        if room > self._rooms[name] and self._may_displace:
             room = max(self._rooms[name], self._in_place(name, room))
         if room > self._rooms[name]:
             tried = decide(self._pools[name], room, beside_others=True)
             if tried.used > self._decisions[name].used:
                 self._rooms[name], self._decisions[name] = room, tried
                 self._taken.ask({name: self._taken_by(name)})
-                if len(self._sizes) > 1:
+                if self._may_displace:
                     self._note_fixed(name)
 
     def _largest_first(self) -> list[str]:
@@ -349,7 +353,8 @@ def _waiting(decision: Decision, first: Demand, *, ahead: bool) -> list[Demand]:
     for demand in decision.demands:
         is_before = is_before and demand.id != first.id
         comes_before = is_before if own else (demand.submitted_at, demand.id) < age
-        if not demand.running and demand.id != first.id and comes_before == ahead:
+        waits = not demand.running and demand.id not in decision.reclaimed
+        if waits and demand.id != first.id and comes_before == ahead:
             found.append(demand)
     return found
 

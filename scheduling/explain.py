@@ -5,6 +5,7 @@ owner. Params hold all that the sentence needs, names as they are now: a rewordi
 """
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from itertools import islice
 from math import ceil, floor
 from typing import Any
@@ -49,7 +50,7 @@ def label(reader: JobView, other: JobView | None) -> dict[str, str]:
 def _explain(summary: GroupSummary, job: int) -> Explanation:
     decision, place = summary.decision, summary.places.get(job)
     if job in decision.reclaimed:
-        return _reclaimed(decision, summary.views[job])
+        return _reclaimed(summary, summary.views[job])
     if place is not None:
         case = _Case(summary, decision.demands[place])
         if case.placed.target == 0:
@@ -88,7 +89,7 @@ class _Case:
         """Hosts that take nothing new, or that another job needs, and that it leaves in this cycle."""
         return sorted({ref.host for ref in set(self.away).intersection(self.placed.vacate)}) if self.away else []
 
-    @property
+    @cached_property
     def others(self) -> Served:
         """The other jobs that get anything."""
         served = self.summary.served
@@ -99,7 +100,7 @@ class _Case:
         """Slots of all jobs of the group that get any: more than the capacity only while no job may be stopped."""
         return self.summary.served.slots
 
-    @property
+    @cached_property
     def first_other(self) -> Demand | None:
         """The other job with slots that is served first."""
         return next((demand for demand in self.summary.first_served if demand.id != self.demand.id), None)
@@ -175,7 +176,7 @@ def _share(case: _Case) -> Explanation:
     if demand.id in case.decision.above_part and (entitlement := case.decision.entitlement):
         params["above_part"] = floor(entitlement.deserved)
     if placed.target < demand.max_slots:
-        params |= _group_figures(case.decision)
+        params |= case.summary.entitlement
     if moving_off:
         params["moving_off"] = moving_off
     if placed.leaving:
@@ -210,23 +211,6 @@ def _code(case: _Case, moving_off: list[str]) -> PlanReason:
     if target > before:
         return PlanReason.GREW_INTO_FREE_SLOTS if case.placed.claim else PlanReason.REBALANCED
     return PlanReason.UNCHANGED
-
-
-def _group_figures(decision: Decision) -> Params:
-    """The entitlement of its group, if that is less than its jobs could use; empty otherwise."""
-    entitlement = decision.entitlement
-    if entitlement is None or entitlement.used >= entitlement.wants or entitlement.room >= entitlement.total:
-        return {}
-    figures = {
-        "group_room": entitlement.room,
-        "group_total": entitlement.total,
-        "group_deserved": round(float(entitlement.deserved), 2),
-    }
-    if entitlement.quota is not None:
-        figures["group_quota"] = entitlement.quota
-    if entitlement.limit is None or not entitlement.weight:
-        figures["group_weight"] = entitlement.weight
-    return figures
 
 
 _Rule = tuple[str, Params]
@@ -288,14 +272,14 @@ def _fair_share_rule(case: _Case) -> _Rule:
     others, first, division = case.others, case.first_other, case.decision.division
     assert first is not None
     assert division is not None
-    if others.at_maximum == others.count:
+    if others.at_maximum == others.jobs:
         return "others_maximum", _counted(case)
     if case.demand.id not in division.by_priority:
         return _floor(case)
     sharing = len(division.by_priority) - 1
     if not sharing:
         return _floor_of_others(case, first)
-    if others.count == 1:
+    if others.jobs == 1:
         return "compared", {"others": [case.labelled(first)]}
     figures = {"sharing_count": sharing, "shared": division.shared, "total_priority": division.priority}
     return "by_priority", {**figures, **_counted(case)}
@@ -304,8 +288,8 @@ def _fair_share_rule(case: _Case) -> _Rule:
 def _counted(case: _Case) -> Params:
     """Count the others and what they get together; names the other one, if it is one."""
     others, first = case.others, case.first_other
-    figures = {"others_count": others.count, "others_slots": others.slots}
-    return {**figures, "others": [case.labelled(first)]} if first and others.count == 1 else figures
+    figures = {"others_count": others.jobs, "others_slots": others.slots}
+    return {**figures, "others": [case.labelled(first)]} if first and others.jobs == 1 else figures
 
 
 def _floor(case: _Case) -> _Rule:
@@ -321,7 +305,7 @@ def _floor(case: _Case) -> _Rule:
 def _floor_of_others(case: _Case, first: Demand) -> _Rule:
     """All the others have their least or their most."""
     figures, share = _counted(case), case.share(first)
-    if case.others.count > 1:
+    if case.others.jobs > 1:
         return "others_limits", figures
     if share == first.min_slots:
         return "floor_of_other", {**figures, "floor": share}
@@ -344,10 +328,11 @@ def _pinned(me: JobView, decision: Decision) -> Explanation:
     return _because(PlanReason.UNCHANGED, "pinned", **figures, hosts=hosts, elastic=me.elastic)
 
 
-def _reclaimed(decision: Decision, me: JobView) -> Explanation:
+def _reclaimed(summary: GroupSummary, me: JobView) -> Explanation:
     """Other groups have a right to its slots, and its own group keeps too few for it."""
-    before = len(decision.pool.held.get(me.id, ())) + len(decision.pool.away.get(me.id, ()))
-    figures = {"target": 0, "before": before, **_lost(decision.pool, me, before), **_group_figures(decision)}
+    pool = summary.decision.pool
+    before = len(pool.held.get(me.id, ())) + len(pool.away.get(me.id, ()))
+    figures = {"target": 0, "before": before, **_lost(pool, me, before), **summary.entitlement}
     return _because(PlanReason.RECLAIMED_BY_OWNER, "reclaimed", **figures)
 
 
@@ -406,7 +391,7 @@ def _waiting(case: _Case) -> Explanation:
     need, capacity = case.demand.min_slots, case.decision.capacity
     if need > capacity:
         code = _waits_for_group(case) or PlanReason.GANG_TOO_LARGE_NOW
-        figures = {"min_slots": need, "capacity": capacity, **_group_figures(case.decision)}
+        figures = {"min_slots": need, "capacity": capacity, **case.summary.entitlement}
         if (kept := case.decision.shared_reservation) and kept.job == case.demand.id:
             figures |= {"reserved": kept.slots, **_at(kept)}
         return _because(code, "too_large", **figures)
@@ -451,13 +436,13 @@ def _in_line(case: _Case) -> Explanation:
     code = _waits_for_group(case) or PlanReason.WAITING_FOR_SLOTS
     if by_priority and first is not None and first.priority > case.me.priority:
         code = PlanReason.BEHIND_HIGHER_PRIORITY
-    return _because(code, message, **figures, **_group_figures(case.decision), **_reserved(case))
+    return _because(code, message, **figures, **case.summary.entitlement, **_reserved(case))
 
 
 def _reserved(case: _Case) -> Params:
     """Return its reservation and its latest start; empty where nobody can say when."""
     reservation = case.decision.reservation
-    if reservation is None or reservation.job != case.demand.id or reservation.at is None:
+    if reservation is None or reservation.job != case.demand.id or reservation.at is None or case.me.one_host:
         return {}
     figures = {"reserved": reservation.slots, "reserved_at": ceil(reservation.at)}
     known = reserved_slots(case.decision, case.summary.placed)

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import lcm
 from typing import Generic, TypeVar
 
@@ -128,10 +128,16 @@ class Flow(Generic[Asker, Place]):
         return [asker for asker, lacks in self._unmet.items() if lacks]
 
     def _serve(self, asker: Asker) -> None:
-        while self._unmet[asker] and (place := self._open_to(asker)) is not None:
-            amount = min(self._unmet[asker], self._spare[place])
-            self._add(asker, place, amount)
-            self._unmet[asker] -= amount
+        unmet, spare, amounts = self._unmet[asker], self._spare, self._amounts[asker]
+        for place in islice(self._reach[asker], self._passed[asker], None):
+            if not unmet:
+                break
+            if there := spare[place]:
+                amount = min(unmet, there)
+                spare[place] = there - amount
+                amounts[place] = amounts.get(place, 0) + amount
+                unmet -= amount
+        self._unmet[asker] = unmet
         while self._unmet[asker] and (way := self._way(asker)):
             self._move(asker, way)
 
@@ -161,14 +167,15 @@ class Flow(Generic[Asker, Place]):
 
     def _step_down(self, asker: Asker) -> Step[Asker, Place] | None:
         """The first who is one lower and has something of a place that is open to this one."""
-        steps, blocked, below = self._steps_of(asker), self._blocked[asker], self._heights[asker] - 1
-        while blocked < len(steps):
-            other, place = steps[blocked]
-            if self._heights[other] == below and self._amounts[other].get(place):
-                break
+        steps, heights, amounts = self._steps_of(asker), self._heights, self._amounts
+        blocked, below = self._blocked[asker], heights[asker] - 1
+        for step in islice(steps, blocked, None):
+            if heights[step[0]] == below and amounts[step[0]].get(step[1]):
+                self._blocked[asker] = blocked
+                return step
             blocked += 1
         self._blocked[asker] = blocked
-        return steps[blocked] if blocked < len(steps) else None
+        return None
 
     def _steps_of(self, asker: Asker) -> list[Step[Asker, Place]]:
         if asker not in self._steps:

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
+from typing import NamedTuple
 
 from scheduling.decision import Decision
 from scheduling.placement import Placed, handed_over
@@ -12,11 +14,11 @@ from scheduling.snapshot import JobView
 __all__ = ["GroupSummary", "OtherGroups", "Served", "summarize"]
 
 
-@dataclass(frozen=True)
-class Served:
+class Served(NamedTuple):
     """Jobs that the policy gives slots."""
 
-    count: int
+    #: How many.
+    jobs: int
     #: What they get together.
     slots: int
     #: How many of them get the most that they ask for.
@@ -24,7 +26,7 @@ class Served:
 
     def without(self, demand: Demand, share: int) -> "Served":
         return Served(
-            self.count - 1,
+            self.jobs - 1,
             self.slots - share,
             self.at_maximum - (share == demand.max_slots),
         )
@@ -53,13 +55,38 @@ class GroupSummary:
     givers_slots: int
     #: Free slots that nobody claims in this cycle: too few for a job that waits.
     free_left: int
-    #: Priority -> slots of all jobs of this priority or a higher one, where they are served by priority, and the least
-    #: of protected ones below it.
-    firm: Mapping[int, int]
     #: The first job of each line of `_line` that waits though it would fit, with its place among the demands.
     first_waiting: Mapping[int, tuple[int, Demand]]
     #: Job -> its place among the demands.
     places: Mapping[int, int]
+
+    @cached_property
+    def firm(self) -> Mapping[int, int]:
+        """Priority -> slots of all jobs of this priority or a higher one, where they are served by priority, and the
+        least of protected ones below it."""
+        demands, shares = self.decision.demands, self.decision.shares
+        firm, total = {}, sum(demand.least for demand in demands if demand.protected)
+        for demand in demands:
+            total += shares.get(demand.id, 0) - (demand.least if demand.protected else 0)
+            firm[demand.priority] = total
+        return firm
+
+    @cached_property
+    def entitlement(self) -> Mapping[str, int | float]:
+        """What sentences say of the group's part, if that is less than its jobs could use; empty otherwise."""
+        entitlement = self.decision.entitlement
+        if entitlement is None or entitlement.used >= entitlement.wants or entitlement.room >= entitlement.total:
+            return {}
+        figures = {
+            "group_room": entitlement.room,
+            "group_total": entitlement.total,
+            "group_deserved": round(float(entitlement.deserved), 2),
+        }
+        if entitlement.quota is not None:
+            figures["group_quota"] = entitlement.quota
+        if entitlement.limit is None or not entitlement.weight:
+            figures["group_weight"] = entitlement.weight
+        return figures
 
     def ahead_of(self, demand: Demand) -> Demand | None:
         """The first job that waits before this one and would fit: nobody behind it may overtake it."""
@@ -84,7 +111,6 @@ def summarize(decision: Decision, placed: Mapping[int, Placed], others: OtherGro
         givers=givers,
         givers_slots=sum(givers.values()),
         free_left=decision.pool.free_count - sum(len(slots.claim) + len(slots.kept_for) for slots in placed.values()),
-        firm=_firm(decision),
         first_waiting=_first_waiting(decision),
         places={demand.id: place for place, demand in enumerate(demands)},
     )
@@ -96,14 +122,6 @@ def _givers(decision: Decision, placed: Mapping[int, Placed], foreign: Mapping[i
     for job, count in chain(foreign.items(), own.items()):
         givers[job] = givers.get(job, 0) + count
     return dict(sorted(givers.items()))
-
-
-def _firm(decision: Decision) -> dict[int, int]:
-    firm, total = {}, sum(demand.least for demand in decision.demands if demand.protected)
-    for demand in decision.demands:
-        total += decision.shares.get(demand.id, 0) - (demand.least if demand.protected else 0)
-        firm[demand.priority] = total
-    return firm
 
 
 def _first_waiting(decision: Decision) -> dict[int, tuple[int, Demand]]:

@@ -36,7 +36,10 @@ def pack(
 ) -> dict[int, list[SlotRef]]:
     """Job -> slots of `free`, which are gone then: as many as `wanted` says, in all no more than there are. On hosts of
     its `kept` slots first, in the order of `wanted`."""
-    claims = {job: free.take_on({ref.host for ref in kept.get(job, ())}, count) for job, count in wanted.items()}
+    claims = {
+        job: free.take_on({ref.host for ref in near}, count) if (near := kept.get(job)) else []
+        for job, count in wanted.items()
+    }
     lacking = {job: count - len(claims[job]) for job, count in wanted.items() if count > len(claims[job])}
     if 1 < len(lacking) <= _MAX_JOBS and free.host_count <= _MAX_HOSTS:
         for job, host, count in _tried(lacking, free):
@@ -145,13 +148,17 @@ class SlotsByHost:
     def __len__(self) -> int:
         return self._count
 
-    def take(self, count: int, beside: Iterable[SlotRef] = ()) -> list[SlotRef]:
-        """Up to `count` slots: on the hosts of `beside`, then on as few others as possible."""
-        if count <= 0 or not self._count:
-            return []
-        own_hosts = {ref.host for ref in beside}
-        near = self.take_on(own_hosts, count)
-        return near + self._take_anywhere(count - len(near))
+    def take(self, count: int) -> list[SlotRef]:
+        """Up to `count` slots, on as few hosts as possible."""
+        chosen: list[SlotRef] = []
+        left = min(count, self._count)
+        while left > 0:
+            host = self._best_host(left)
+            taken = self._slots[host][:left]
+            self._remove(host, left)
+            chosen += taken
+            left -= len(taken)
+        return chosen
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -168,31 +175,21 @@ class SlotsByHost:
         free = {host: self._slots[host] for host in hosts if self._slots.get(host)}
         if count <= 0 or not free:
             return []
-        chosen = SlotsByHost(free)._take_anywhere(count)
+        chosen = SlotsByHost(free).take(count)
         for host, taken in Counter(ref.host for ref in chosen).items():
             self._remove(host, taken)
         return chosen
 
-    def _take_anywhere(self, count: int) -> list[SlotRef]:
-        chosen: list[SlotRef] = []
-        while self._count and len(chosen) < count:
-            left = count - len(chosen)
-            host = self._best_host(left)
-            chosen += self._slots[host][:left]
-            self._remove(host, left)
-        return chosen
-
     def _best_host(self, count: int) -> str:
+        sizes, slots = self._sizes, self._slots
         while True:
-            position = bisect_left(self._sizes, count)
-            size = self._sizes[position] if position < len(self._sizes) else self._sizes[-1]
-            hosts = self._hosts[size]
-            while hosts and len(self._slots[hosts[0]]) != size:
+            position = bisect_left(sizes, count) if count < sizes[-1] else -1
+            hosts = self._hosts[sizes[position]]
+            while hosts and len(slots[hosts[0]]) != sizes[position]:
                 heappop(hosts)
             if hosts:
                 return hosts[0]
-            del self._hosts[size]
-            self._sizes.remove(size)
+            del self._hosts[sizes[position]], sizes[position]
 
     def _remove(self, host: str, count: int) -> None:
         before = self._slots[host]

@@ -1,5 +1,6 @@
 """The slots of a snapshot as its instance groups see them."""
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -12,16 +13,15 @@ from scheduling.curves import Shape, prospect_of
 from scheduling.entitlement import SlotClass
 from scheduling.one_host import too_large_for_hosts
 from scheduling.policies import Demand, by_priority, by_submission
-from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
+from scheduling.snapshot import GroupView, JobView, SlotRef, Snapshot
 
 __all__ = ["ByJob", "Left", "Pool", "SlotIndex", "confined", "index_slots", "shape_of", "sharing_groups"]
 
 _BY_REF = attrgetter("ref")
 _BY_ID = attrgetter("id")
 _BY_NAME = attrgetter("name")
-_BY_HOLDER = attrgetter("held_by")
-_BY_USE = attrgetter("resource_groups", "claimable", "vacating")
-_BY_OFFER = attrgetter("ref.host", "resource_groups", "claimable")
+_BY_HOST = attrgetter("host")
+_BY_USE = attrgetter("held_by", "resource_groups", "claimable", "vacating")
 _NOWHERE: SlotClass = frozenset()
 
 Key = TypeVar("Key", int, str)
@@ -121,9 +121,9 @@ class SlotIndex:
     coming: Mapping[SlotClass, ByJob]
     #: Slots in service of each class, whoever holds them, but for those whose holder is out of place there.
     sizes: Mapping[SlotClass, int]
-    #: Of each slot in service; of one that a job keeps in place, its own resource group alone. Empty where there is one
+    #: Of each slot in service; of one that a job keeps in place, its own resource group alone. None where there is one
     #: class alone.
-    classes: Mapping[SlotRef, SlotClass]
+    classes: "SlotClasses | None"
     members: Mapping[str, tuple[JobView, ...]]
     #: Group -> how many slots of each class its jobs hold.
     held_in: Mapping[str, Mapping[SlotClass, int]]
@@ -162,7 +162,7 @@ class SlotIndex:
         """Slots that a group may use and that elastic ones of these jobs hold, who would do with others as well."""
         for job in jobs:
             for ref in self.held.get(job.group, {}).get(job.id, ()) if job.elastic else ():
-                if not self.classes or group.resource_group in self.classes[ref]:
+                if self.classes is None or group.resource_group in self.classes[ref]:
                     yield job.id, ref
 
     def beside_free(self) -> "SlotIndex":
@@ -187,12 +187,9 @@ def index_slots(snapshot: Snapshot) -> SlotIndex:
     relevant = frozenset(group.resource_group for group in groups)
     class_of = {names: relevant.intersection(names) for names in {slot.resource_groups for slot in snapshot.slots}}
     shelves = _shelved(snapshot, groups, class_of)
-    found = sorted(set(class_of.values()), key=sorted)
     kept = _kept_in_place(snapshot, groups, shelves.held)
-    found = sorted({*found, *kept.values()}, key=sorted)
-    classes: dict[SlotRef, SlotClass] = {}
-    if len(found) > 1:
-        classes = {slot.ref: class_of[slot.resource_groups] for slot in snapshot.slots if slot.claimable} | kept
+    found = sorted({*class_of.values(), *kept.values()}, key=sorted)
+    classes = SlotClasses(shelves.runs, kept) if len(found) > 1 else None
     sizes = {offered: _count(shelves.free[offered]) + _count(shelves.coming[offered]) for offered in found if offered}
     held_in: Mapping[str, Mapping[SlotClass, int]] = shelves.held_in
     if kept:
@@ -261,11 +258,24 @@ def _is_protected(job: JobView, since: float) -> bool:
     return job.started_at is not None and job.started_at > since
 
 
-def _by_class(slots: ByJob, classes: Mapping[SlotRef, SlotClass], found: Iterable[SlotClass]) -> dict[SlotClass, int]:
-    """Count these slots by class. `classes` is empty where only one is found."""
-    if not classes:
+def _by_class(slots: ByJob, classes: "SlotClasses | None", found: Iterable[SlotClass]) -> dict[SlotClass, int]:
+    """Number of these slots of each class. `classes` is None where only one is found."""
+    if classes is None:
         return {offered: _count(slots) for offered in found}
     return Counter(map(classes.__getitem__, chain.from_iterable(slots.values())))
+
+
+class SlotClasses:
+    """The class of each slot in service. Found where it is asked for: there are very many slots."""
+
+    def __init__(self, runs: Sequence[tuple[SlotRef, SlotClass]], kept: Mapping[SlotRef, SlotClass]) -> None:
+        """`runs`: the first slot of each row of one class, in order. `kept`: slots that are of another one."""
+        self._starts = [first for first, _ in runs]
+        self._offered = [offered for _, offered in runs]
+        self._kept = kept
+
+    def __getitem__(self, ref: SlotRef) -> SlotClass:
+        return self._kept.get(ref) or self._offered[bisect_right(self._starts, ref) - 1]
 
 
 @dataclass
@@ -277,50 +287,46 @@ class _Shelves:
     away: dict[str, dict[int, Refs]] = field(default_factory=lambda: defaultdict(dict))
     coming: dict[SlotClass, dict[int, Refs]] = field(default_factory=lambda: defaultdict(dict))
     held_in: dict[str, Counter[SlotClass]] = field(default_factory=lambda: defaultdict(Counter))
+    #: See `SlotClasses`.
+    runs: list[tuple[SlotRef, SlotClass]] = field(default_factory=list)
 
 
 def _shelved(
     snapshot: Snapshot, groups: Iterable[GroupView], class_of: Mapping[tuple[str, ...], SlotClass]
 ) -> _Shelves:
     # Very many slots come by here: what can be found out once for a row of them is not asked for each.
-    by_holder: dict[int | None, list[SlotView]] = defaultdict(list)
-    for holder, there in groupby(sorted(snapshot.slots, key=_BY_REF), key=_BY_HOLDER):
-        by_holder[holder] += there
     shelves = _Shelves()
-    _shelve_free(shelves, by_holder.pop(None, []), class_of)
-    jobs = {job.id: job for job in snapshot.jobs if job.state != "PENDING"}
     home_of = {group.name: group.resource_group for group in groups}
-    for number in sorted(holder for holder in by_holder if holder is not None):
-        group = jobs[number].group if number in jobs else None
-        home = home_of[group] if group is not None else None
-        held: list[SlotRef] = []
-        away: list[SlotRef] = []
-        coming: dict[SlotClass, list[SlotRef]] = defaultdict(list)
-        for (names, claimable, vacating), there in groupby(by_holder[number], key=_BY_USE):
-            offered, refs = class_of[names] if claimable else _NOWHERE, map(_BY_REF, there)
-            if home is None or vacating:
-                if offered:
-                    coming[offered] += refs
-            elif group is not None and home in offered:
-                before = len(held)
-                held += refs
-                shelves.held_in[group][offered] += len(held) - before
-            else:
-                away += refs
-        if group is not None and held:
-            shelves.held[group][number] = tuple(held)
-        if group is not None and away:
-            shelves.away[group][number] = tuple(away)
-        for offered, ending in coming.items():
-            shelves.coming[offered][number] = tuple(ending)
+    group_of = {job.id: job.group for job in snapshot.jobs if job.state != "PENDING"}
+    held, away = defaultdict[int, list[SlotRef]](list), defaultdict[int, list[SlotRef]](list)
+    coming = defaultdict[SlotClass, dict[int, list[SlotRef]]](lambda: defaultdict(list))
+    for (holder, names, claimable, vacating), there in groupby(sorted(snapshot.slots, key=_BY_REF), key=_BY_USE):
+        refs, offered = list(map(_BY_REF, there)), class_of[names] if claimable else _NOWHERE
+        shelves.runs.append((refs[0], offered))
+        group = group_of.get(holder)
+        if holder is None:
+            if offered:
+                _shelve_free(shelves.free[offered], refs)
+        elif group is None or vacating:
+            if offered:
+                coming[offered][holder] += refs
+        elif home_of[group] in offered:
+            held[holder] += refs
+            shelves.held_in[group][offered] += len(refs)
+        else:
+            away[holder] += refs
+    for holder in sorted(held):
+        shelves.held[group_of[holder]][holder] = tuple(held[holder])
+    for holder in sorted(away):
+        shelves.away[group_of[holder]][holder] = tuple(away[holder])
+    for offered, ending in coming.items():
+        shelves.coming[offered] = {holder: tuple(ending[holder]) for holder in sorted(ending)}
     return shelves
 
 
-def _shelve_free(shelves: _Shelves, slots: Iterable[SlotView], class_of: Mapping[tuple[str, ...], SlotClass]) -> None:
-    for (host, names, claimable), there in groupby(slots, key=_BY_OFFER):
-        if claimable and class_of[names]:
-            free = shelves.free[class_of[names]]
-            free[host] = free.get(host, ()) + tuple(map(_BY_REF, there))
+def _shelve_free(free: dict[str, Refs], refs: Sequence[SlotRef]) -> None:
+    for host, there in groupby(refs, key=_BY_HOST):
+        free[host] = free.get(host, ()) + tuple(there)
 
 
 def sharing_groups(groups: Iterable[GroupView], offers: Collection[SlotClass]) -> Iterator[tuple[GroupView, ...]]:
@@ -361,26 +367,25 @@ class Left:
     """Remainder of what is free and coming, while one group after the other counts on some of it."""
 
     def __init__(self, index: SlotIndex) -> None:
-        self._free, self._coming = dict(index.free), dict(index.coming)
+        self._free = {offered: dict(free) for offered, free in index.free.items()}
+        self._coming = {offered: dict(coming) for offered, coming in index.coming.items()}
         self._index = replace(index, free=self._free, coming=self._coming)
 
-    def take(self, slots: Set[SlotRef]) -> None:
-        """These are counted on."""
-        taken: dict[SlotClass, set[SlotRef]] = defaultdict(set)
-        classes = self._index.classes
-        for ref in slots if classes else ():
-            taken[classes[ref]].add(ref)
-        for offered, refs in (taken if classes else dict.fromkeys(self._index.sizes, slots)).items():
+    def take(self, group: GroupView, slots: Set[SlotRef]) -> None:
+        """The group counts on these."""
+        hosts = {ref.host for ref in slots}
+        for offered in self._index.open_to(group):
             if free := self._free.get(offered):
-                self._free[offered] = _less(free, {ref.host for ref in refs}, refs)
+                _take_out(free, free.keys() & hosts, slots)
             if coming := self._coming.get(offered):
-                self._coming[offered] = _less(coming, coming.keys(), refs)
+                _take_out(coming, set(coming), slots)
 
     def pool(self, pool: Pool) -> Pool:
         """The same pool with what is left, as far as that is allotted to it."""
         group, index = pool.group, self._index
         if pool.allotted is None:
-            return index.pool(group)
+            found = index.pool(group)
+            return replace(found, free=dict(found.free), coming=dict(found.coming))
         free, coming, held_in = [], [], index.held_in.get(group.name, {})
         for offered in index.open_to(group):
             left = pool.allotted.get(offered, 0) - held_in.get(offered, 0)
@@ -404,13 +409,14 @@ def _first(slots: Mapping[Key, Refs], count: int) -> dict[Key, Refs]:
 
 
 def _displaced(
-    pool: Pool, excess: Counter[SlotClass], classes: Mapping[SlotRef, SlotClass], stopped: Set[int]
+    pool: Pool, excess: Counter[SlotClass], classes: SlotClasses | None, stopped: Set[int]
 ) -> dict[int, tuple[SlotRef, ...]]:
     """Job -> which of its slots it shall leave: of elastic jobs first, and the newest ones of the lowest priority; then
     of fixed size, which stop for it, the cheapest as in `policies.cheapest_first`."""
     found: dict[int, tuple[SlotRef, ...]] = {}
     if not excess:
         return found
+    assert classes is not None
     left = Counter(excess)
     line = sorted(pool.jobs, key=lambda job: (job.priority, -job.submitted_at, -job.id))
     able = [job for job in line if job.id in pool.held and job.id not in stopped]
@@ -461,8 +467,15 @@ def _joined(parts: Sequence[Mapping[Key, Refs]]) -> Mapping[Key, Refs]:
 def _less(slots: Mapping[Key, Refs], where: Set[Key], taken: Set[SlotRef]) -> dict[Key, Refs]:
     """`slots` without those of `taken`, which are at these keys."""
     left = dict(slots)
-    for key in where & left.keys():
-        left[key] = tuple(ref for ref in left[key] if ref not in taken)
-        if not left[key]:
-            del left[key]
+    _take_out(left, where & left.keys(), taken)
     return left
+
+
+def _take_out(slots: dict[Key, Refs], where: Iterable[Key], taken: Set[SlotRef]) -> None:
+    """Leave out those of `taken`, which are at these keys of `slots`."""
+    for key in where:
+        left = tuple([ref for ref in slots[key] if ref not in taken])
+        if left:
+            slots[key] = left
+        else:
+            del slots[key]

@@ -65,9 +65,9 @@ class CycleResult:
         classes, group = self.index.classes, decision.pool.group
         foreign: dict[int, int] = {}
         for giver, jobs in self.handed_over.items() if decision.entitlement is not None else ():
-            if giver != group.name:
+            if jobs and giver != group.name:
                 for job, refs in jobs.items():
-                    count = sum(group.resource_group in classes[ref] for ref in refs) if classes else len(refs)
+                    count = len(refs) if classes is None else sum(group.resource_group in classes[ref] for ref in refs)
                     foreign |= {job: count} if count else {}
         return OtherGroups(self.views, foreign)
 
@@ -113,7 +113,7 @@ def _place_in_turn(index: SlotIndex, decisions: Mapping[str, Decision]) -> Itera
         placed = place(decision, sites)
         yield decision, placed
         if left is not None and (counted_on := _counted_on(decision.pool, placed)):
-            left.take(counted_on)
+            left.take(decision.pool.group, counted_on)
 
 
 def _has_its_part(decision: Decision) -> bool:

@@ -1,6 +1,6 @@
 """Where jobs are put."""
 
-from scheduling.packing import SlotsByHost, by_host
+from scheduling.packing import SlotsByHost, by_host, pack
 from scheduling.placement import choose_kept
 from scheduling.snapshot import SlotRef, Snapshot
 from tests.scheduling.cluster import SimulatedCluster, group, hold, job, lines, running, slots
@@ -34,12 +34,13 @@ def test_keeping_all_or_nothing() -> None:
 
 
 def test_growing_prefers_hosts_that_the_job_is_on() -> None:
-    assert SlotsByHost(by_host(refs("h1:0-3", "h2:2-3"))).take(2, beside=refs("h2:0-1")) == refs("h2:2-3")
+    free = SlotsByHost(by_host(refs("h1:0-3", "h2:2-3")))
+    assert pack({1: 2}, {1: tuple(refs("h2:0-1"))}, free) == {1: refs("h2:2-3")}
 
 
 def test_growing_takes_the_rest_from_as_few_other_hosts_as_possible() -> None:
-    free = refs("h1:0", "h2:3", "h3:0-2", "h4:0-1")
-    assert SlotsByHost(by_host(free)).take(3, beside=refs("h2:0-2")) == refs("h2:3", "h4:0-1")
+    free = SlotsByHost(by_host(refs("h1:0", "h2:3", "h3:0-2", "h4:0-1")))
+    assert pack({1: 3}, {1: tuple(refs("h2:0-2"))}, free) == {1: refs("h2:3", "h4:0-1")}
 
 
 def test_starting_takes_the_tightest_host_that_is_enough() -> None:
