@@ -97,14 +97,18 @@ def _decide_without(
     closed = frozenset(demand.id for demand in demands if not (group.started or demand.running))
     demands = [demand for demand in demands if demand.id not in closed]
     reclaimed: frozenset[int] = frozenset()
+    line: Sequence[Demand] = demands
     if beside_others:
         demands, reclaimed = _reclaim(group, demands, capacity, evicted)
-    shares = served(group, demands, capacity, now=pool.at)
+        line = _with_stopped(pool, line, demands, reclaimed - evicted)
+    shares = served(group, line, capacity, now=pool.at)
+    if not reclaimed.isdisjoint(shares.slots):
+        line, shares = demands, served(group, demands, capacity, now=pool.at)
     return Decision(
         pool=pool,
         room=room,
         capacity=capacity,
-        demands=tuple(demands),
+        demands=tuple(line),
         shares=shares.slots,
         reservation=shares.reservation,
         division=shares.division,
@@ -114,6 +118,15 @@ def _decide_without(
         closed=closed,
         held_back=held_back,
     )
+
+
+def _with_stopped(pool: Pool, line: Sequence[Demand], left: Sequence[Demand], stopped: Set[int]) -> Sequence[Demand]:
+    """`left`, and who is stopped, waiting in its place of the line: nobody behind it starts on what it waits for."""
+    if not stopped:
+        return left
+    now = {demand.id: demand for demand in left}
+    now |= {demand.id: demand.waiting_again(pool.views[demand.id]) for demand in line if demand.id in stopped}
+    return [now[demand.id] for demand in line if demand.id in now]
 
 
 def _reclaim(

@@ -106,7 +106,7 @@ class _Table:
         more than their group's part, and not more than twice as much."""
         found: list[tuple[float, int, str, Demand]] = []
         for name, decision in self._decisions.items():
-            waiting = (demand for demand in decision.demands if not demand.running)
+            waiting = (one for one in decision.demands if not one.running and one.id not in decision.reclaimed)
             first = next((demand for demand in waiting if demand.id not in decision.shares), None)
             if first is None or first.min_slots < first.max_slots:
                 continue

@@ -10,14 +10,14 @@ a reservation, and who is behind it may start before it where that delays nothin
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from operator import attrgetter
 
 from scheduling.backfill import Reservation, Rule, Spoken, reserve
 from scheduling.curves import Prospect
 from scheduling.goodput import Bid, GoodputDivision, bid_weight, goodput_division
-from scheduling.snapshot import GroupView
+from scheduling.snapshot import GroupView, JobView
 
 __all__ = [
     "SETTLED_SECONDS",
@@ -85,6 +85,14 @@ class Demand:
     def least(self) -> int:
         """The least that it trains on, if it runs: what it holds may be below its minimum."""
         return min(self.kept, self.min_slots)
+
+    def waiting_again(self, view: JobView) -> "Demand":
+        """Once it is stopped."""
+        least = view.min_slots if view.elastic else view.max_slots
+        return replace(
+            self, min_slots=least, max_slots=max(least, self.max_slots), running=False, held=0, protected=False,
+            limit=None, ends_at=None, gives_way_to=None,
+        )  # fmt: skip
 
     def ends(self, now: float) -> float | None:
         """Until when it holds slots at the most, if it runs or starts now."""

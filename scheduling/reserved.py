@@ -14,9 +14,9 @@ __all__ = ["reserved_slots"]
 def reserved_slots(decision: Decision, placed: Mapping[int, Placed]) -> tuple[SlotRef, ...]:
     """In order of (host, index). Empty where nobody can say when they are there."""
     reservation = decision.reservation
-    if reservation is None or reservation.at is None:
-        return ()
     pool = decision.pool
+    if reservation is None or reservation.at is None or pool.views[reservation.job].one_host:
+        return ()
     claimed = {ref for slots in placed.values() for ref in slots.claim}
     free = (ref for refs in pool.free.values() for ref in refs if ref not in claimed)
     coming = (ref for holder in sorted(pool.coming) for ref in pool.coming[holder])
@@ -26,7 +26,8 @@ def reserved_slots(decision: Decision, placed: Mapping[int, Placed]) -> tuple[Sl
 
 def _ending(decision: Decision, placed: Mapping[int, Placed], at: float) -> Iterator[SlotRef]:
     """Return slots of jobs that are over by then, those that end first before others."""
-    ends = {demand.id: demand.ends(decision.pool.at) for demand in decision.demands}
+    staying = (demand for demand in decision.demands if demand.id not in decision.reclaimed)
+    ends = {demand.id: demand.ends(decision.pool.at) for demand in staying}
     over = sorted((ends_at, job) for job, ends_at in ends.items() if ends_at is not None and ends_at <= at)
     for _, job in over:
         yield from placed[job].kept + placed[job].claim + placed[job].vacate

@@ -89,6 +89,41 @@ def test_who_is_stopped_keeps_its_place_in_line() -> None:
     assert [len(cluster.held(number)) for number in (1, 2, 10)] == [4, 4, 0]
 
 
+def test_nobody_starts_behind_who_is_stopped_for_its_groups_quota() -> None:
+    """Of a quota of 6, T1 keeps 4; T2, which is stopped, comes before T3, which would have the other two for good."""
+    limited = (group(name="b", quota=6, borrows=False),)
+    held = hold(slots(4, 4, 4), {"h1:0-3": 1, "h2:0-3": 2})
+    jobs = (fixed(1, 500.0), fixed(2, 10.0), job(3, group="b", least=2, most=2, elastic=False))
+    cluster = SimulatedCluster(Snapshot(NOW, limited, held, jobs))
+    plan = lines(cluster.cycle())
+    assert (plan[1].target, plan[2].preempt, plan[3].target) == (4, True, 0)
+    assert plan[2].reason.code == PlanReason.RECLAIMED_BY_OWNER
+    assert text_for(plan[3]) == "Waits behind T2, which came first and needs 4 GPUs."
+    cluster.settle()
+    assert [len(cluster.held(number)) for number in (1, 2, 3)] == [4, 0, 0]
+    cluster.end(1)
+    cluster.settle()
+    assert [len(cluster.held(number)) for number in (2, 3)] == [4, 2]
+
+
+def test_who_is_over_in_time_starts_before_who_is_stopped_for_its_groups_quota() -> None:
+    limited = (group(name="b", quota=6, borrows=False),)
+    held = hold(slots(4, 4, 4), {"h1:0-3": 1, "h2:0-3": 2})
+    brief = job(3, group="b", least=2, most=2, elastic=False, lasts=50.0)
+    jobs = (fixed(1, 500.0, ends_at=NOW + 100), fixed(2, 10.0), brief)
+    plan = lines(schedule(Snapshot(NOW, limited, held, jobs)))
+    assert (plan[2].preempt, len(plan[3].claim)) == (True, 2)
+
+
+def test_nobody_counts_on_what_who_is_stopped_for_another_group_waits_for() -> None:
+    """Two of T2's four are b's part still: T3 has no target there, before T2 starts again."""
+    held = hold(slots(4, 4, 2), {"h1:0-3": 1, "h2:0-3": 2})
+    jobs = (fixed(1, 500.0), fixed(2, 10.0), job(3, group="b", least=2, most=2, elastic=False))
+    owner = job(9, group="a", least=4, most=4)
+    plan = lines(schedule(Snapshot(NOW, GROUPS, held, (*jobs, owner))))
+    assert (plan[2].preempt, plan[3].target, plan[9].target) == (True, 0, 4)
+
+
 def test_stops_are_needed_and_spare_who_cannot_continue() -> None:
     """Against every set of jobs that would do."""
     for seed in range(300):
