@@ -113,6 +113,9 @@ def _span(quick: float | None, slow: float | None) -> Span | None:
 
 def _reserved(decision: Decision, job: int, start: Span | None) -> Span | None:
     """No later than its reservation says, which the decision has made."""
+    if decision.pool.views[job].one_host:
+        # What is played counts slots: when so many are on one host, nobody can say.
+        return Span(start.earliest, None) if start is not None and start.latest else start
     for reservation in (decision.reservation, decision.shared_reservation):
         if reservation is not None and reservation.job == job and reservation.at is not None:
             latest = max(0.0, reservation.at - decision.pool.at)

@@ -6,7 +6,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
+from scheduling.forecast import Span, forecast
 from scheduling.plan import PlanReason
+from scheduling.schedule import decided, schedule
 from scheduling.snapshot import JobView, Snapshot
 from tests.scheduling.checks import check_plan
 from tests.scheduling.cluster import Policy, SimulatedCluster, group, hold, job, lines, running, slots
@@ -134,3 +136,19 @@ def test_random_turns_on_a_cluster_that_is_used_by_both_kinds() -> None:
             for number in started:
                 cluster.end(number)
             waiting -= started
+
+
+def test_nobody_says_when_at_the_latest_so_many_are_on_one_host() -> None:
+    """Four are free once T1 is over: whether T2 is on one host of them then is not played."""
+    ends = running(job(1, least=4, most=4, elastic=False, ends_at=100.0))
+    jobs = (ends, running(job(2, least=4, most=4)), whole(3, 4))
+    snapshot = Snapshot(0.0, (group(),), hold(slots(4, 4), {"h1:0-3": 1, "h2:0-3": 2}), jobs)
+    seen = forecast(decided(snapshot).decision(3), 3, {}).start
+    assert seen is not None
+    assert seen.latest is None
+    line = lines(schedule(snapshot))[3]
+    assert (line.target, line.reserved) == (0, ())
+    assert "reserved_at" not in line.reason.params
+    anywhere = replace(snapshot, jobs=(*jobs[:2], replace(jobs[2], one_host=False)))
+    assert lines(schedule(anywhere))[3].reason.params["reserved_at"] == 100
+    assert forecast(decided(anywhere).decision(3), 3, {}).start == Span(0.0, 100.0)
