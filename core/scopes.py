@@ -31,7 +31,7 @@ _OF_A_JOB = frozenset(
     f"api:job{name}"
     for name in (
         *("", "-cancel", "-suspend", "-resume", "-wait", "-change-preview", "-undo"),
-        *("-log-pattern", "-log-pattern-try", "-notes", "-tags"),
+        *("-log-pattern", "-log-pattern-try", "-notes", "-tags", "-checkpoint"),
     )
 )
 

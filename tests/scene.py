@@ -19,7 +19,7 @@ from datasets.inspection.inspect import inspect
 from datasets.models import DatasetVersion
 from jobs.files.folder import job_folder
 from jobs.messages import message
-from jobs.models import AllocationPoint, Job, JobEvent, JobTag, MetricPoint, Note, Rank, Replay, SlotClaim
+from jobs.models import AllocationPoint, Checkpoint, Job, JobEvent, JobTag, MetricPoint, Note, Rank, Replay, SlotClaim
 from jobs.states import JobState, RankState, Reason
 from models_registry.models import RegisteredModelVersion
 from scheduling.plan import PlanReason
@@ -134,6 +134,7 @@ def build_scene(now: datetime | None = None) -> Scene:
     JobFactory(**{**common, "owner": bob}, name="bobs-secret", reason_params=message("submitted"))
     JobTag.objects.bulk_create([JobTag(job=second, name=name) for name in ("lr:0.1", "paper-3")])
     Note.objects.create(job=first, number=1, text=NOTE, author="alice", at=now)
+    _checkpoint(done)
     scores = job_folder(done).attempt(1) / "scores.csv"
     scores.parent.mkdir(parents=True, exist_ok=True)
     scores.write_text("epoch,loss\n1,0.5\n2,0.25\n")
@@ -238,6 +239,11 @@ def _model(owner: User) -> RegisteredModelVersion:
         default_dataset="digits",
         digest="3f" * 32,
     )
+
+
+def _checkpoint(job: Job) -> None:
+    facts = {"attempt": 1, "epoch": 9, "size_bytes": 4_812_000, "sha256": "0" * 64, "created_at": job.finished_at}
+    Checkpoint.objects.create(job=job, step=600, path="attempt-1/checkpoint/step-000000600", **facts)
 
 
 def _first(common: dict, now: datetime, slots: list[Slot]) -> Job:

@@ -7,8 +7,8 @@ from typing import Any
 
 from django.db import transaction
 
-from jobs.actions.beginning import link_file, trained_weights
-from jobs.files.folder import job_folder
+from jobs.actions.beginning import trained_weights
+from jobs.files.folder import job_folder, link_file
 from jobs.models import Job
 from tracking.launch import artifact_root
 from tracking.models import ModelVersion, TrackedRun

@@ -4,6 +4,7 @@ from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import URLPattern, URLResolver, include, path
 
 from core.audit.views import audit
+from jobs.pages.checkpoints import views as checkpoint_views
 from jobs.pages.cluster import views as cluster_views
 from jobs.pages.groups import views as group_views
 from jobs.pages.usage import views as usage_views
@@ -24,6 +25,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("cluster/now/", cluster_views.cluster_now, name="cluster-now"),
     path("cluster/trace.json", cluster_views.cluster_trace_json, name="cluster-trace"),
     path("jobs/", include("jobs.pages.urls")),
+    path("checkpoints/", checkpoint_views.checkpoints, name="checkpoints"),
+    path("checkpoints/<int:checkpoint_id>/keep/", checkpoint_views.checkpoint_keep, name="checkpoint-keep"),
     path("datasets/", include("datasets.urls")),
     path("models/", include("models_registry.urls")),
     path("mlflow-registry/", include("tracking.urls")),

@@ -6,7 +6,6 @@ The files are linked into the new job's own folder when it is submitted, so they
 """
 
 import os
-import shutil
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from core.errors import UserError
 from core.models import Upload
 from core.uploads import WEIGHTS_SUFFIXES, file_of, find_upload, finished_file
 from jobs.actions.checks import InvalidSubmission, Problems, find_checkpoint
-from jobs.files.folder import INITIAL, job_folder
+from jobs.files.folder import INITIAL, job_folder, link_checkpoint, link_file
 from jobs.models import Checkpoint, Job
 from jobs.queries.jobs import visible_jobs
 from models_registry.models import RegisteredModelVersion
@@ -34,7 +33,6 @@ __all__ = [
     "bring",
     "final_weights",
     "find_beginning",
-    "link_file",
     "trained_weights",
 ]
 
@@ -133,10 +131,7 @@ def bring(beginning: Beginning, folder: Path) -> None:
     try:
         (folder / INITIAL).mkdir()
         if (top / name).is_dir():
-            target = folder / INITIAL / Path(name).name
-            target.mkdir()
-            for part in ("state.safetensors", "state.json"):
-                link_file(top, f"{name}/{part}", target / part)
+            link_checkpoint(top, name, folder / INITIAL / Path(name).name)
         else:
             is_safe = beginning.file_name.lower().endswith(".safetensors")
             link_file(top, name, folder / INITIAL / ("weights.safetensors" if is_safe else "weights.pth"))
@@ -200,16 +195,3 @@ def _problem_of(upload: Upload) -> str:
 
 def _of_checkpoint(checkpoint: Checkpoint, kind: Job.StartsFrom, *, job: Job | None = None) -> Beginning:
     return Beginning(job_folder(checkpoint.job).path, checkpoint.path, kind, checkpoint, job)
-
-
-def link_file(top: Path, name: str, target: Path) -> None:
-    """Give the very file that was opened, by no link on the way, the other name."""
-    descriptor = open_below(top, name.split("/"))
-    if descriptor is None:
-        raise OSError(f"{Path(name).name} is gone, or a link")
-    with os.fdopen(descriptor, "rb") as stream:
-        try:
-            os.link(f"/proc/self/fd/{descriptor}", target, follow_symlinks=True)
-        except OSError:  # another file system, or one without links
-            with target.open("xb") as copy:
-                shutil.copyfileobj(stream, copy)

@@ -201,4 +201,4 @@ class MetricOutput(serializers.Serializer[Any]):
 class CheckpointOutput(serializers.ModelSerializer[Checkpoint]):
     class Meta:
         model = Checkpoint
-        fields = ["id", "attempt", "step", "epoch", "path", "size_bytes", "sha256", "problem", "created_at"]
+        fields = ["id", "attempt", "step", "epoch", "path", "size_bytes", "sha256", "problem", "kept", "created_at"]

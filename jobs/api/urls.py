@@ -3,6 +3,7 @@ from django.urls import path
 from jobs.api import (
     adaptdl,
     bulk,
+    checkpoints,
     cluster,
     curves,
     groups,
@@ -58,6 +59,9 @@ urlpatterns = [
     path("jobs/<int:job>/code/", insights.JobCode.as_view(), name="job-code"),
     path("jobs/<int:job>/result/", views.JobResult.as_view(), name="job-result"),
     path("jobs/<int:job>/checkpoints/", views.JobCheckpoints.as_view(), name="job-checkpoints"),
+    path("checkpoints/", checkpoints.CheckpointList.as_view(), name="checkpoints"),
+    path("checkpoints/totals/", checkpoints.CheckpointTotals.as_view(), name="checkpoint-totals"),
+    path("jobs/<int:job>/checkpoints/<int:checkpoint>/", checkpoints.JobCheckpoint.as_view(), name="job-checkpoint"),
     path(
         "jobs/<int:job>/checkpoints/<int:checkpoint>/download/",
         views.JobCheckpointDownload.as_view(),

@@ -22,8 +22,9 @@ from django.db import connection, transaction
 from tidepool.journal import read_journal
 from tidepool.protocol import KEPT_CHECKPOINTS, CheckpointPublished, Restored
 
+from core.errors import Conflict
 from jobs.control.transition import Why, change, lock_job, record
-from jobs.files.folder import JobFolder, job_folder
+from jobs.files.folder import KEPT, JobFolder, job_folder, link_checkpoint
 from jobs.messages import message
 from jobs.models import Checkpoint, InstanceGroup, Job, Rank
 from jobs.states import WAITING, JobState, RankState, Reason
@@ -34,8 +35,10 @@ __all__ = [
     "catch_up_with_folders",
     "has_saved_since",
     "is_resumable",
+    "keep",
     "look_for_newer_checkpoints",
     "note_saves",
+    "release",
     "restore",
     "stop_words",
     "store",
@@ -94,14 +97,47 @@ def _make_room(job: Job) -> None:
 
     Nobody can continue from one whose files are gone.
     """
-    folder, kept = job_folder(job).path, job.checkpoints_kept or KEPT_CHECKPOINTS
-    own = job.checkpoints.order_by("-step", "-attempt")
-    for place, checkpoint in enumerate(own):
+    folder, most = job_folder(job).path, job.checkpoints_kept or KEPT_CHECKPOINTS
+    own = list(job.checkpoints.order_by("-step", "-attempt"))
+    too_many = [checkpoint for checkpoint in own if not checkpoint.kept][most:]
+    for checkpoint in own:
         path: Path = folder / checkpoint.path
-        if place >= kept and checkpoint.attempt < job.run.attempt:
+        if checkpoint in too_many and (checkpoint.attempt < job.run.attempt or _is_apart(checkpoint)):
             shutil.rmtree(path, ignore_errors=True)
         if not path.exists():
             checkpoint.delete()
+
+
+def keep(job: Job, checkpoint: Checkpoint) -> None:
+    """Exempt a checkpoint of a locked job from the number that is kept. Raises Conflict where its files are gone.
+
+    Its files get a second name in a folder of their own: the training removes its own oldest ones without asking.
+    """
+    top, name = job_folder(job).path, f"{KEPT}/{checkpoint.path}"
+    target = top / name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        link_checkpoint(top, checkpoint.path, target)
+    except OSError as error:
+        shutil.rmtree(target, ignore_errors=True)
+        raise Conflict("The files of this checkpoint are gone: a newer one has taken its place.") from error
+    Checkpoint.objects.filter(pk=checkpoint.pk).update(kept=True, path=name)
+
+
+def release(job: Job, checkpoint: Checkpoint) -> None:
+    """Let a checkpoint of a locked job count among those that are kept again: it is removed if it is one too many."""
+    top, former = job_folder(job).path, checkpoint.path.removeprefix(f"{KEPT}/")
+    if (top / former).is_dir():
+        shutil.rmtree(top / checkpoint.path, ignore_errors=True)
+        checkpoint.path = former
+    Checkpoint.objects.filter(pk=checkpoint.pk).update(kept=False, path=checkpoint.path)
+    _make_room(job)
+    _note_newest(job)
+
+
+def _is_apart(checkpoint: Checkpoint) -> bool:
+    """Whether only we remove it: its files are where no training writes."""
+    return checkpoint.path.startswith(f"{KEPT}/")
 
 
 def catch_up_with_folders() -> int:
@@ -121,7 +157,7 @@ def look_for_newer_checkpoints(job: Job) -> None:
     After a restore that life trains until its host is told to end it, and keeps only the last few of what it writes.
     """
     folder = job_folder(job)
-    newest = job.checkpoints.order_by("-step", "-attempt").first()
+    newest = job.checkpoints.filter(kept=False).order_by("-step", "-attempt").first()
     if newest is None or (folder.path / newest.path).is_dir():
         return
     for attempt in sorted(_attempts(folder)):

@@ -16,16 +16,21 @@ from functools import cached_property
 from pathlib import Path
 
 from django.conf import settings
+from tidepool.unlinked import open_below
 
 from core.folders import regular_files
 from jobs.models import Job
 
 __all__ = [
+    "CHECKPOINT_FILES",
     "INITIAL",
+    "KEPT",
     "PUBLISHED",
     "TRAIN_DIR",
     "JobFolder",
     "job_folder",
+    "link_checkpoint",
+    "link_file",
     "safe_name",
     "stage",
 ]
@@ -36,6 +41,9 @@ _FORMER = "attempt-*/checkpoint"
 _CODE = "_submitted_code"
 #: Below a job's folder: the checkpoint or weights that it begins with.
 INITIAL = "initial"
+#: Below it, too: the checkpoints that people keep.
+KEPT = "kept"
+CHECKPOINT_FILES = ("state.safetensors", "state.json")
 #: In an attempt's folder: trained weights, as WMLA's `--train_dir`.
 TRAIN_DIR = "model/train"
 _CREATED_AT_START = ("log", "checkpoint", TRAIN_DIR, "journal")
@@ -96,6 +104,26 @@ class JobFolder:
 def job_folder(job: Job) -> JobFolder:
     """Needs the job's owner and model."""
     return JobFolder(_user_folder(job.owner.get_username()) / str(job.pk), safe_name(job.model.model.name))
+
+
+def link_file(top: Path, name: str, target: Path) -> None:
+    """Give the very file that is opened at `name` below `top`, by no link on the way, another name. Raises OSError."""
+    descriptor = open_below(top, name.split("/"))
+    if descriptor is None:
+        raise OSError(f"{Path(name).name} is gone, or a link")
+    with os.fdopen(descriptor, "rb") as stream:
+        try:
+            os.link(f"/proc/self/fd/{descriptor}", target, follow_symlinks=True)
+        except OSError:  # another file system, or one without links
+            with target.open("xb") as copy:
+                shutil.copyfileobj(stream, copy)
+
+
+def link_checkpoint(top: Path, name: str, target: Path) -> None:
+    """Make a folder with the files of the checkpoint `name` below `top`. Raises OSError."""
+    target.mkdir()
+    for part in CHECKPOINT_FILES:
+        link_file(top, f"{name}/{part}", target / part)
 
 
 @dataclass(frozen=True)

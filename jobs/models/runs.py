@@ -205,6 +205,8 @@ class Checkpoint(models.Model):
     sha256 = models.CharField(max_length=64)
     #: Why an attempt could not continue from it; "": nothing is known against it.
     problem = models.CharField(max_length=500, blank=True, default="")
+    #: Somebody wants it to stay, however many newer ones there are.
+    kept = models.BooleanField(default=False)
     created_at = models.DateTimeField()
 
     objects = CheckpointQuerySet.as_manager()
@@ -212,6 +214,7 @@ class Checkpoint(models.Model):
     class Meta:
         ordering = ["job", "-step"]
         constraints = [models.UniqueConstraint(fields=["job", "attempt", "step"], name="checkpoint_once")]
+        indexes = [models.Index(fields=["-created_at", "-id"], name="checkpoint_by_time")]
 
 
 class Validation(models.Model):

@@ -252,7 +252,9 @@ def _place(job: Job) -> dict[str, Any]:
 
 
 def _results(job: Job) -> dict[str, Any]:
-    return {"checkpoints": Checkpoint.objects.filter(job=job)[:_MAX_CHECKPOINTS], "results": result_files(job)}
+    back = f"{reverse('jobs:detail', args=[job.pk])}#results"
+    rows = Checkpoint.objects.filter(job=job)[:_MAX_CHECKPOINTS]
+    return {"checkpoints": rows, "results": result_files(job), "back": back}
 
 
 #: Parts of a job's page that are fetched while somebody looks at them, and what each shows.

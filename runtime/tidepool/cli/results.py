@@ -58,21 +58,34 @@ def get(context: Context, job: int, folder: Path, paths: tuple[str, ...], quiet:
 
 @click.command()
 @job_argument
+@click.option("--keep", type=click.IntRange(min=1), metavar="ID", help="Keep this one, however many newer there are.")
+@click.option("--let-go", type=click.IntRange(min=1), metavar="ID", help="Let it go with the oldest ones again.")
 @listing_options
 @click.pass_obj
-def checkpoints(context: Context, job: int, as_json: bool, quiet: bool) -> None:
-    """List the checkpoints of a training.
+def checkpoints(context: Context, job: int, keep: int | None, let_go: int | None, as_json: bool, quiet: bool) -> None:
+    """List the checkpoints of a training, after those are kept or let go that are named.
 
     \b
     tidepool checkpoints 412
+    tidepool checkpoints 412 --keep 77
     tidepool submit --model digits-cnn --dataset digits --option checkpoint=$(tidepool checkpoints -q 412 | head -1)
     """
-    points = context.client.job(job).checkpoints()
-    heads = ("ID", "ATTEMPT", "STEP", "EPOCH", "SIZE", "AT", "PROBLEM")
+    training = context.client.job(job)
+    for number, kept in ((keep, True), (let_go, False)):
+        if number is not None:
+            training.keep_checkpoint(number, kept)
+    points = training.checkpoints()
+    heads = ("ID", "ATTEMPT", "STEP", "EPOCH", "SIZE", "AT", "KEPT", "PROBLEM")
     show_rows(points, as_json, quiet, lambda point: point.id, heads, _point, right=(0, 1, 2, 3, 4),
               none="It has none yet.")  # fmt: skip
 
 
 def _point(point: Checkpoint) -> tuple[Any, ...]:
     place = point.id, point.attempt, point.step, point.epoch
-    return *place, size(point.size_bytes), f"{point.created_at:%Y-%m-%d %H:%M:%S}", point.problem
+    return (
+        *place,
+        size(point.size_bytes),
+        f"{point.created_at:%Y-%m-%d %H:%M:%S}",
+        "kept" if point.kept else "",
+        point.problem,
+    )

@@ -160,6 +160,8 @@ class Checkpoint:
     #: "": it can be continued from.
     problem: str
     created_at: datetime
+    #: It stays, however many newer ones there are.
+    kept: bool = False
 
 
 @dataclass(frozen=True)

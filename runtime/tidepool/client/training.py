@@ -264,6 +264,10 @@ class Job:
     def checkpoints(self) -> list[Checkpoint]:
         return [of(Checkpoint, row) for row in self._connection.rows(self._path("checkpoints/"))]
 
+    def keep_checkpoint(self, checkpoint: int, kept: bool = True) -> None:
+        """Let it stay, however many newer ones there are; kept=False: let it go with the oldest ones again."""
+        self._connection.json("PATCH", self._path(f"checkpoints/{checkpoint}/"), json={"kept": kept})
+
     def files(self) -> list[ResultFile]:
         """List files that each attempt has written, in RESULT_DIR, LOG_DIR and the working folder."""
         return [of(ResultFile, row) for row in self._connection.rows(self._path("files/"))]

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from jobs.models import Checkpoint
 from tests.factories import (
@@ -19,14 +20,18 @@ from tests.factories import (
 
 pytestmark = pytest.mark.django_db
 
-LISTS = ["datasets/", "templates/", "models/", "jobs/", "hosts/", "slots/", "resource-groups/", "instance-groups/"]
+LISTS = [
+    *("datasets/", "templates/", "models/", "jobs/", "checkpoints/", "hosts/", "slots/", "resource-groups/"),
+    "instance-groups/",
+]
 
 
 def _rows(number: int) -> None:
     for _ in range(number):
         DatasetVersionFactory()
         RegisteredModelVersionFactory(template=ModelTemplateFactory())
-        JobFactory()
+        facts = {"attempt": 1, "step": 1, "epoch": 1, "path": "p", "size_bytes": 1, "sha256": "0"}
+        Checkpoint.objects.create(job=JobFactory(), created_at=timezone.now(), **facts)
         group = ResourceGroupFactory(selection="static")
         InstanceGroupFactory(resource_group=group)
     for index in range(number):

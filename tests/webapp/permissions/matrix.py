@@ -194,7 +194,7 @@ def _values(scene: Scene, carol: User) -> dict[str, Any]:
     saved = SavedFilter.objects.create(owner=alice, name="failed", parameters="state=FAILED")
     return {
         "job_id": scene.first.pk, "job": scene.first.pk, 
-        "version_id": version.pk, "exec_id": f"wmla-{scene.first.pk}",
+        "version_id": version.pk, "checkpoint_id": checkpoint.pk, "exec_id": f"wmla-{scene.first.pk}",
         "second job": scene.second.pk, "seq": changed.seq, "checkpoint": checkpoint.pk, "filter_id": saved.pk,
         "dataset_id": scene.dataset.dataset_id, "index": 0,
         "template_id": scene.model.template_id, "model_id": scene.model.model_id,

@@ -1,0 +1,43 @@
+"""Checkpoints that people keep beyond the number that a training keeps by itself."""
+
+from django.db import transaction
+
+from core.audit.entries import Audited, audit_all
+from core.errors import Conflict
+from jobs.control.checkpoints import keep, release
+from jobs.control.transition import lock_job
+from jobs.models import Checkpoint
+
+__all__ = ["MOST_KEPT", "change_kept"]
+
+MOST_KEPT = 50
+
+
+@transaction.atomic
+def change_kept(checkpoint: Checkpoint, kept: bool, actor: str) -> Checkpoint | None:
+    """Keep the checkpoint for good, or let it go with the oldest. None: it was one too many, and is gone.
+
+    Repeating this changes nothing.
+    """
+    job = lock_job(checkpoint.job_id)
+    row = job.checkpoints.filter(pk=checkpoint.pk).first()
+    if row is None:
+        raise Conflict("This checkpoint is gone: a newer one has taken its place.")
+    if row.kept == kept:
+        return row
+    if kept:
+        _refuse(row)
+        keep(job, row)
+    else:
+        release(job, row)
+    if actor != job.owner.get_username():
+        name = f"{job.name}, step {row.step}"
+        audit_all(actor, "changed", "checkpoint", [Audited(row.pk, name, {"kept": not kept}, {"kept": kept})])
+    return job.checkpoints.filter(pk=row.pk).first()
+
+
+def _refuse(checkpoint: Checkpoint) -> None:
+    if checkpoint.problem:
+        raise Conflict(f"It cannot be used ({checkpoint.problem}): keep another one.")
+    if Checkpoint.objects.filter(job=checkpoint.job_id, kept=True).count() >= MOST_KEPT:
+        raise Conflict(f"{MOST_KEPT} checkpoints of this training are kept already: let one of them go first.")

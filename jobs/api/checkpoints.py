@@ -1,0 +1,78 @@
+"""`/api/v1/checkpoints/`, and what may be changed of one."""
+
+from typing import Any
+
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework import serializers
+from rest_framework.generics import GenericAPIView, ListAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from core.rest import Filters, Pages, StrictSerializer, found, keyset_answer, page_size_of, signed_in, validated
+from jobs.actions.checkpoints import change_kept
+from jobs.api.serializers import CheckpointOutput
+from jobs.api.views import JobView
+from jobs.models import Checkpoint
+from jobs.queries.checkpoints import CheckpointFilter, checkpoint_page, totals
+
+__all__ = ["CheckpointList", "CheckpointTotals", "JobCheckpoint"]
+
+
+class ListedCheckpoint(CheckpointOutput):
+    job_name = serializers.CharField(source="job.name")
+    owner = serializers.CharField(source="job.owner.username")
+    metric = serializers.FloatField(
+        allow_null=True, help_text="Value of the metric that was asked for, at its step or before."
+    )
+
+    class Meta(CheckpointOutput.Meta):
+        fields = ["job", "job_name", "owner", "metric", *CheckpointOutput.Meta.fields]
+
+
+class CheckpointList(ListAPIView[Checkpoint]):
+    """Checkpoints of the user's trainings, the newest first (an administrator sees everybody's)."""
+
+    serializer_class = ListedCheckpoint
+    queryset = Checkpoint.objects.none()
+    pagination_class = Pages
+    filter_backends = [Filters]
+    filterset_class = CheckpointFilter
+
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        given = request.query_params.dict()
+        page = checkpoint_page(signed_in(request), CheckpointFilter(given), given, page_size_of(given))
+        return Response(keyset_answer(request, page, list(ListedCheckpoint(page.rows, many=True).data)))
+
+
+class TotalOutput(serializers.Serializer[Any]):
+    owner = serializers.CharField()
+    count = serializers.IntegerField()
+    size_bytes = serializers.IntegerField()
+    kept_bytes = serializers.IntegerField(help_text="Of these, what stays beyond the number that trainings keep.")
+
+
+class CheckpointTotals(GenericAPIView[Any]):
+    queryset = Checkpoint.objects.none()
+    pagination_class = None
+
+    @extend_schema(operation_id="checkpoints_totals", responses=TotalOutput(many=True))
+    def get(self, request: Request) -> Response:
+        """Checkpoints by user, who has most of them first."""
+        return Response(TotalOutput(totals(signed_in(request)), many=True).data)
+
+
+class KeptInput(StrictSerializer):
+    kept = serializers.BooleanField(help_text="Whether it stays however many newer ones there are.")
+
+
+class JobCheckpoint(JobView):
+    @extend_schema(
+        request=KeptInput,
+        responses={200: CheckpointOutput, 204: OpenApiResponse(description="It was one too many, and is gone.")},
+    )
+    def patch(self, request: Request, job: int, checkpoint: int) -> Response:
+        """Keep it for good, or let it go with the oldest ones."""
+        kept = validated(KeptInput, request.data)["kept"]
+        row = found(Checkpoint.objects.filter(job=self.get_object(), pk=checkpoint).first(), "checkpoint")
+        now = change_kept(row, kept, signed_in(request).get_username())
+        return Response(CheckpointOutput(now).data) if now else Response(status=204)

@@ -1,0 +1,77 @@
+"""The page of all checkpoints, and its buttons."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.http import require_POST, require_safe
+
+from core.errors import UserError
+from core.keyset import KeysetPage
+from core.pages import PAGE_SIZE, login_user, or_404
+from jobs.actions.checkpoints import change_kept
+from jobs.models import Checkpoint
+from jobs.queries.checkpoints import CheckpointFilter, checkpoint_page, totals, visible_checkpoints
+
+__all__ = ["checkpoint_keep", "checkpoints"]
+
+_LABELS = {"job": "Training", "owner": "Owner", "model": "Model", "kept": "Kept", "metric": "Metric"}
+_KEPT = (("", "All"), ("yes", "Kept"), ("no", "Not kept"))
+_MOST_NAMES = 200
+
+
+@require_safe
+def checkpoints(request: HttpRequest) -> HttpResponse:
+    user, given = login_user(request), request.GET.dict()
+    wanted, page = CheckpointFilter(), KeysetPage[Checkpoint]([], None, None)
+    problems: dict[str, list[str]] = {}
+    try:
+        wanted = CheckpointFilter(given)
+        page = checkpoint_page(user, wanted, given, PAGE_SIZE)
+    except UserError as error:
+        problems = error.fields
+    context: dict[str, Any] = {
+        "section": "checkpoints",
+        "crumbs": [("Checkpoints", None)],
+        "given": given,
+        "wanted": wanted,
+        "page": page,
+        "kept_choices": _KEPT,
+        "metric": wanted.shown_metric,
+        "metrics": _metrics(page.rows),
+        "totals": totals(user),
+        "problems": [(name, _LABELS.get(name), sentence) for name, said in problems.items() for sentence in said],
+    }
+    return render(request, "jobs/checkpoints/page.html", context, status=400 if problems else 200)
+
+
+def _metrics(rows: list[Checkpoint]) -> list[str]:
+    """Names that the trainings of this page have."""
+    return sorted({name for row in rows for name in row.job.run.final_metrics})[:_MOST_NAMES]
+
+
+@require_POST
+def checkpoint_keep(request: HttpRequest, checkpoint_id: int) -> HttpResponse:
+    """Keep it where `kept` is "yes", else let it go. Afterwards comes the page in `next`."""
+    user = login_user(request)
+    row = or_404(visible_checkpoints(user).filter(pk=checkpoint_id).first())
+    kept = request.POST.get("kept") == "yes"
+    try:
+        now = change_kept(row, kept, user.get_username())
+    except UserError as error:
+        messages.error(request, error.message)
+    else:
+        messages.success(request, _said(row, kept, is_gone=now is None))
+    target = request.POST.get("next", "")
+    is_ours = url_has_allowed_host_and_scheme(target, allowed_hosts=None)
+    return redirect(target if is_ours and target else "checkpoints")
+
+
+def _said(row: Checkpoint, kept: bool, *, is_gone: bool) -> str:
+    if kept:
+        return f"Step {row.step} of {row.job.name} stays, however many newer ones there are."
+    if is_gone:
+        return f"Step {row.step} of {row.job.name} is removed: newer ones have taken its place."
+    return f"Step {row.step} of {row.job.name} goes once newer ones take its place."

@@ -1,0 +1,80 @@
+"""The list of checkpoints of all trainings that somebody may see, the same on the page and in the API."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db.models import Count, OuterRef, Q, QuerySet, Subquery, Sum
+from django_filters import NumberFilter
+
+from core.filters import ListFilter, TextFilter, choice_filter
+from core.keyset import KeysetPage, Order, keyset_page
+from core.roles import Asking, is_cluster_admin
+from core.time import parsed_moment
+from jobs.models import Checkpoint, MetricPoint
+
+__all__ = ["CheckpointFilter", "checkpoint_page", "totals", "visible_checkpoints", "with_metric"]
+
+_ORDER = Order("created_at", descending=True, parse=parsed_moment)
+_USUAL_METRIC = "loss"
+
+
+class CheckpointFilter(ListFilter):
+    """Empty: all, the newest first."""
+
+    job = NumberFilter("job", min_value=1, max_value=2**63 - 1, help_text="Number of a training.")
+    owner = TextFilter("job__owner__username", help_text="User name.")
+    model = TextFilter("job__model__model__name", help_text="Name.")
+    kept = choice_filter("Say", ["yes", "no"], method="that_are_kept", help_text="Beyond the number that stays.")
+    metric = TextFilter(method="all_of_them", help_text="Whose value at each checkpoint's step is shown; absent: loss.")
+
+    class Meta:
+        model = Checkpoint
+        fields: list[str] = []
+
+    @property
+    def shown_metric(self) -> str:
+        return self.values["metric"] or _USUAL_METRIC
+
+    def that_are_kept(self, rows: QuerySet[Checkpoint], name: str, kept: str) -> QuerySet[Checkpoint]:
+        return rows.filter(kept=kept == "yes")
+
+    def all_of_them(self, rows: QuerySet[Checkpoint], name: str, metric: str) -> QuerySet[Checkpoint]:
+        """Leave out nothing: it is shown."""
+        return rows
+
+
+def visible_checkpoints(user: Asking) -> QuerySet[Checkpoint]:
+    """Those of one's own jobs; for staff, of everybody's. With what a list shows already joined."""
+    rows = Checkpoint.objects.select_related("job__owner", "job__run", "job__model__model", "job__dataset__dataset")
+    if is_cluster_admin(user):
+        return rows
+    return rows.filter(job__owner_id=user.pk) if user.pk else rows.none()
+
+
+def with_metric(rows: QuerySet[Checkpoint], metric: str) -> QuerySet[Checkpoint]:
+    """Add `metric`: the newest value of a metric that is not from after the checkpoint's step."""
+    points = MetricPoint.objects.filter(job=OuterRef("job"), name=metric, step__lte=OuterRef("step"))
+    return rows.annotate(metric=Subquery(points.order_by("-step").values("value")[:1]))
+
+
+def checkpoint_page(
+    user: Asking, wanted: CheckpointFilter, given: Mapping[str, str], size: int
+) -> KeysetPage[Checkpoint]:
+    rows = wanted.of(visible_checkpoints(user))
+    return keyset_page(with_metric(rows, wanted.shown_metric), _ORDER, given, size)
+
+
+def totals(user: Asking) -> list[dict[str, Any]]:
+    """Each user's checkpoints, `{owner, count, size_bytes, kept_bytes}`, who has most of them first."""
+    rows = visible_checkpoints(user).select_related(None).order_by().values("job__owner__username")
+    kept = Sum("size_bytes", filter=Q(kept=True), default=0)
+    found = rows.annotate(count=Count("pk"), total=Sum("size_bytes"), kept_bytes=kept)
+    return [
+        {
+            "owner": row["job__owner__username"],
+            "count": row["count"],
+            "size_bytes": row["total"],
+            "kept_bytes": row["kept_bytes"],
+        }
+        for row in sorted(found, key=lambda row: (-row["total"], row["job__owner__username"]))
+    ]
