@@ -17,6 +17,7 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.test import Client
 from rest_framework.test import APIClient
+from xdist.scheduler import LoadFileScheduling
 
 from accounts.hashing import verifying
 from tests.described import refuse_what_is_not_described
@@ -51,6 +52,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order the files that take longest first; the order within a file stays."""
     tests = Path(__file__).parent
     items.sort(key=lambda item: not item.path.relative_to(tests).as_posix().startswith(_FIRST))
+
+
+class _FilesAndStacks(LoadFileScheduling):
+    """Whole files go to a process of xdist, and all journeys that share a stack go to one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        folder, name, _ = nodeid.partition("/one_stack/")
+        return folder + name if name else str(super()._split_scope(nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
+    return _FilesAndStacks(config, log)
 
 
 def pytest_unconfigure() -> None:

@@ -1,8 +1,6 @@
 """Exactness through real processes: `bitwise` gives the same bits however a training is resized; `sum` does not."""
 
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +9,8 @@ from typing import Any
 import torch
 
 from tests.runtime.bits import different
-from tests.runtime.lab import OFF_CLUSTER, SCRIPTS, Lab
+from tests.runtime.lab import SCRIPTS, Lab
+from tests.runtime.off_cluster import start_off_cluster
 from tests.waiting import wait_until
 
 VIRTUAL_RANKS = 4
@@ -22,17 +21,17 @@ STEPS_PER_EPOCH = 6  # 159 samples in batches of 30: the last one has 9, fewer t
 @contextmanager
 def alone(out: Path, *arguments: str) -> Iterator[Callable[[], dict[str, Any]]]:
     """Plain python runs the script, off any cluster: one rank, never interrupted. Yields what it saves, once asked."""
-    command = [sys.executable, str(SCRIPTS / "cnn.py"), *arguments, "--out", str(out)]
+    process = start_off_cluster(SCRIPTS / "cnn.py", *arguments, "--out", out)
 
     def saved() -> dict[str, Any]:
-        assert process.wait(timeout=150) == 0
+        process.join(150)
+        assert process.exitcode == 0
         return dict(torch.load(out, weights_only=True))
 
-    with subprocess.Popen(command, env=OFF_CLUSTER) as process:
-        try:
-            yield saved
-        finally:
-            process.kill()
+    try:
+        yield saved
+    finally:
+        process.kill()
 
 
 def final(lab: Lab) -> dict[str, Any]:

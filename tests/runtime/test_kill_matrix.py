@@ -5,8 +5,6 @@ and the coordinator's own points (`test_checkpoint`).
 """
 
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +12,8 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from tests.runtime.lab import OFF_CLUSTER, SCRIPTS, Lab
+from tests.runtime.lab import SCRIPTS, Lab
+from tests.runtime.off_cluster import run_off_cluster
 from tests.waiting import wait_until
 
 EPOCHS, SAMPLES, BATCH = 24, 290, 64
@@ -63,8 +62,7 @@ CASES = {
 def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
     """Weights of the same script run by plain python: one rank, never interrupted."""
     out = tmp_path_factory.mktemp("reference") / "weights.pth"
-    command = [sys.executable, SCRIPTS / "mlp.py", *ARGUMENTS, "--out", str(out)]
-    subprocess.run(command, check=True, env=OFF_CLUSTER, timeout=100)
+    run_off_cluster(SCRIPTS / "mlp.py", *ARGUMENTS, "--out", out)
     return torch.load(out, weights_only=True)
 
 

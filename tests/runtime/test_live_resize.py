@@ -2,8 +2,6 @@
 
 import random
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.runtime.lab import OFF_CLUSTER, SCRIPTS, Lab
+from tests.runtime.lab import SCRIPTS, Lab
+from tests.runtime.off_cluster import run_off_cluster
 from tests.waiting import wait_until
 
 EPOCHS, SAMPLES = 4, 1030
@@ -23,8 +22,7 @@ ARGUMENTS = ["--epochs", str(EPOCHS), "--samples", str(SAMPLES), "--step-seconds
 def reference(tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
     """Weights of the same script run by plain python, off any cluster: one rank, never interrupted."""
     out = tmp_path_factory.mktemp("reference") / "weights.pth"
-    arguments = [*ARGUMENTS[:4], "--out", str(out)]
-    subprocess.run([sys.executable, SCRIPTS / "mlp.py", *arguments], check=True, env=OFF_CLUSTER, timeout=100)
+    run_off_cluster(SCRIPTS / "mlp.py", *ARGUMENTS[:4], "--out", out)
     return torch.load(out, weights_only=True)
 
 
@@ -61,7 +59,7 @@ def test_one_two_one(make_lab: Callable[..., Lab], reference: dict[str, torch.Te
 
 @pytest.mark.parametrize(
     "sizes",
-    # The last one is that of tests/journey/test_nothing_lost.py, too.
+    # The last one is that of tests/journey/one_stack/test_nothing_lost.py, too.
     [[1, 4, 2, 3, 1], [2, 1, 4], pytest.param([1, 8, 4, 3, 8], marks=pytest.mark.long)],
     ids=lambda sizes: "-".join(map(str, sizes)),
 )

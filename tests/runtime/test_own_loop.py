@@ -1,7 +1,5 @@
 """A prepared loop of a script's own: equal to Session to the bit, through resizes and SIGKILL of ranks."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,8 @@ import torch
 
 from tests.runtime.bits import different
 from tests.runtime.disturbance import disturbed, final_weights
-from tests.runtime.lab import OFF_CLUSTER, SCRIPTS, Lab
+from tests.runtime.lab import SCRIPTS, Lab
+from tests.runtime.off_cluster import run_off_cluster
 from tests.waiting import wait_until
 
 EPOCHS, SAMPLES, BATCH = 8, 290, 64
@@ -23,8 +22,7 @@ STEP_SECONDS = ["--step-seconds", "0.1"]
 
 def alone(out: Path, *arguments: str) -> dict[str, Any]:
     """Weights of the script run by plain python: one rank, never interrupted."""
-    command = [sys.executable, SCRIPTS / "own_loop.py", *ARGUMENTS, *arguments, "--out", str(out)]
-    subprocess.run(command, check=True, env=OFF_CLUSTER, timeout=300)
+    run_off_cluster(SCRIPTS / "own_loop.py", *ARGUMENTS, *arguments, "--out", out)
     return torch.load(out, weights_only=True)["model"]
 
 

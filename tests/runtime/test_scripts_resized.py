@@ -3,8 +3,6 @@
 import json
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,8 @@ import pytest
 import torch
 
 from tests.missing import leave_out
-from tests.runtime.lab import OFF_CLUSTER, SCRIPTS, Lab
+from tests.runtime.lab import SCRIPTS, Lab
+from tests.runtime.off_cluster import run_off_cluster
 from tests.runtime.test_script_features import assert_equal
 from tests.waiting import wait_until
 
@@ -27,8 +26,7 @@ SLOWLY = ["--step-seconds", "0.2"]
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the script leaves when plain python runs it, off any cluster."""
     out = tmp_path_factory.mktemp("alone") / "result.pth"
-    command = [sys.executable, SCRIPTS / "everything.py", *ARGUMENTS, "--out", out]
-    subprocess.run(command, check=True, env=OFF_CLUSTER, timeout=100)
+    run_off_cluster(SCRIPTS / "everything.py", *ARGUMENTS, "--out", out)
     return out
 
 
@@ -112,8 +110,7 @@ def test_a_compiled_model_through_resizes_and_a_death(
     lab.wait_for_the_end()
 
     out = tmp_path / "plain.pth"
-    command = [sys.executable, SCRIPTS / "mlp.py", *arguments, "--out", out]
-    subprocess.run(command, check=True, env=OFF_CLUSTER, timeout=100)
+    run_off_cluster(SCRIPTS / "mlp.py", *arguments, "--out", out)
     weights = torch.load(lab.folder / "model/train/model_epoch_final.pth", weights_only=True)
     assert_equal(weights, torch.load(out, weights_only=True), 2e-5)
     assert [record["step"] for record in lab.steps()] == list(range(1, 6 * 17 + 1))

@@ -1,13 +1,11 @@
 """Through the whole product: scripts that fail, each in another way: a job says why and where, and does not go on."""
 
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.journey.conftest import fresh_home
 from tests.journey.running_stack import RunningStack, free_port
 from tests.journey.training import MODELS, Training, register_model
 
@@ -25,25 +23,24 @@ FAILURES = {
 
 
 @pytest.fixture(scope="module")
-def trainings() -> Iterator[dict[str, Training]]:
-    """One training for each way to fail, all at the same time, when they are over."""
-    home = Path(tempfile.mkdtemp(prefix="tidepool-"))
-    stack = RunningStack(home, free_port(), ("--hosts", "1", "--slots-per-host", str(SIZE * (len(FAILURES) + 1))))
-    stack.start()
+def trainings(stack: RunningStack) -> Iterator[dict[str, Training]]:
+    """One training for each way to fail, when they are over; four fit at a time."""
     with stack.api() as api:
         register_model(stack, api, "faulty")
-        flag = home / "has-failed-once"
+        flag = str(stack.home / "has-failed-once")
         trainings = {
             how: Training(
-                api, home, how, model="faulty", min_slots=SIZE, max_slots=SIZE, **{"fails-by": how, "flag": str(flag)}
+                *(api, stack.home, how),
+                model="faulty",
+                min_slots=SIZE,
+                max_slots=SIZE,
+                **{"fails-by": how, "flag": flag},
             )
             for how in (*FAILURES, "once")
         }
         for training in trainings.values():
             training.wait_until_over()
         yield trainings
-    stack.stop()
-    shutil.rmtree(home, ignore_errors=True)
 
 
 @pytest.mark.parametrize("how", FAILURES)
@@ -97,17 +94,16 @@ def listed(training: Training, what: str) -> list[dict[str, Any]]:
 
 @pytest.mark.long
 def test_a_script_that_never_comes_to_its_training_fails_its_job_with_the_place_where_it_hung() -> None:
-    home = Path(tempfile.mkdtemp(prefix="tidepool-"))
     shape = ("--hosts", "1", "--slots-per-host", str(SIZE))
-    stack = RunningStack(home, free_port(), shape, settings={"TIDEPOOL_LAUNCH_SECONDS": "10"})
-    stack.start()
-    with stack.api() as api:
-        register_model(stack, api, "faulty")
-        training = Training(api, home, "late", model="faulty", max_slots=SIZE, **{"fails-by": "never-training"})
-        training.wait_until_over()
-        now, ranks = training.now, listed(training, "ranks")
-    stack.stop()
-    shutil.rmtree(home, ignore_errors=True)
+    with fresh_home() as home:
+        stack = RunningStack(home, free_port(), shape, settings={"TIDEPOOL_LAUNCH_SECONDS": "10"})
+        stack.start()
+        with stack.api() as api:
+            register_model(stack, api, "faulty")
+            training = Training(api, home, "late", model="faulty", max_slots=SIZE, **{"fails-by": "never-training"})
+            training.wait_until_over()
+            now, ranks = training.now, listed(training, "ranks")
+        stack.stop()
     assert (now["state"], now["reason"]["code"], now["error"]["kind"]) == ("FAILED", "LAUNCH_TIMEOUT", "LaunchTimeout")
     assert "after 10 s the script had not come to session.epochs()" in now["reason"]["text"]
     assert "TIDEPOOL_LAUNCH_SECONDS" in now["error"]["message"]

@@ -1,0 +1,14 @@
+"""Journeys that share one stack, in the order of their files' names: none minds what the others have left."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.journey.conftest import demo_stack
+from tests.journey.running_stack import RunningStack
+
+
+@pytest.fixture(scope="package")
+def stack() -> Iterator[RunningStack]:
+    with demo_stack() as running:
+        yield running
