@@ -83,7 +83,7 @@ def _facts(job: Job) -> Facts:
     # A run that validates begins anew each time: what it had measured brings it no further.
     trains = validation_of(job) is None
     # Steps that were read in the log of a plain script are its own count: nothing is judged by them.
-    counts = trains and (job.elastic or _has_session_steps(job))
+    counts = trains and (job.elastic or _has_session_steps(job, ranks))
     step = max([job.run.step, *map(_step_of, ended)]) if counts else 0
     given_up = job.run.given_up
     is_unbuilt = (given_up.get("error") or {}).get("kind") == ENVIRONMENT_FAILED
@@ -114,14 +114,16 @@ def _facts(job: Job) -> Facts:
 
 def _made_progress(job: Job, ranks: Collection[Rank]) -> bool:
     """A step of a session; of a script that has none, a file in its CHECKPOINT_DIR."""
-    if _has_session_steps(job):
+    if _has_session_steps(job, ranks):
         return True
     corrections = clock_corrections(rank.host for rank in ranks)
     began = min((rank.started_at + corrections.get(rank.host, 0.0) for rank in ranks), default=0.0)
     return not job.elastic and has_saved_since(job, began)
 
 
-def _has_session_steps(job: Job) -> bool:
+def _has_session_steps(job: Job, ranks: Collection[Rank]) -> bool:
+    if any(rank.exit.get("step") is not None for rank in ranks):
+        return True  # which may be known before the steps themselves are stored
     return Journal.objects.filter(name=f"{job.pk}.{job.run.attempt}.metrics", number__gt=0).exists()
 
 
@@ -138,9 +140,9 @@ def _end(host: str, seen: dict[str, Any]) -> RankEnd:
 
 
 def _step_of(rank: Rank) -> int:
-    """Steps completed when its script failed, as it wrote down itself; 0: it did not."""
-    step = (rank.exit.get("error") or {}).get("step")
-    return step if isinstance(step, int) else 0
+    """Steps completed when it ended: as its script wrote down when it failed, and as its shim saw."""
+    told = (rank.exit.get("error") or {}).get("step"), rank.exit.get("step")
+    return max([step for step in told if isinstance(step, int)], default=0)
 
 
 @transaction.atomic

@@ -190,10 +190,12 @@ def _rank_started(job: Job, started: protocol.RankStarted, host: str) -> None:
 
 
 def _rank_exited(job: Job, exited: protocol.RankExited) -> None:
-    how = ("code", "signal", "error", "by_script", "stopped", "at")
+    how = ("code", "signal", "error", "by_script", "stopped", "step", "at")
     seen = {name: getattr(exited, name) for name in how}
     ranks = job.ranks.filter(attempt=job.run.attempt, member_id=exited.member_id)
     ranks.update(state=RankState.EXITED, rank=None, exit=seen)
+    if (exited.step or 0) > job.run.step:
+        change(job, step=exited.step)
     if batch := too_large(exited.error):
         profiles.refuse_micro_batch(job, *batch)
 
@@ -237,7 +239,7 @@ def store_steps(job: Job, records: Sequence[dict[str, Any]]) -> None:
     _store_points(job, list(points.values()))
     change(
         job,
-        step=last.step,
+        step=max(job.run.step, last.step),  # its ranks may have ended, and told more, before this was stored
         epoch=last.epoch,
         progress=_progress(job, last.progress),
         final_metrics={**job.run.final_metrics, **_newest(points.values())},

@@ -7,10 +7,15 @@ number is its line's position, from 1.
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 from tidepool.protocol import Entry, entry_from_json, entry_to_json
+from tidepool.unlinked import open_regular
 
-__all__ = ["Journal", "read_journal", "replace_file"]
+__all__ = ["Journal", "last_record", "read_journal", "replace_file"]
+
+#: Holds the last line, however many metrics it has.
+_TAIL_BYTES = 65536
 
 
 class Journal:
@@ -47,6 +52,21 @@ def read_journal(path: Path) -> list[Entry]:
         return []
     lines = [json.loads(line) for line in content.split(b"\n")[:-1]]
     return [entry for line in lines if (entry := entry_from_json(line["kind"], line["data"]))]
+
+
+def last_record(path: Path) -> dict[str, Any]:
+    """The last whole line of a file of JSON objects, however long the file; empty if there is none."""
+    descriptor = open_regular(path)
+    if descriptor is None:
+        return {}
+    with open(descriptor, "rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+        lines = file.read().rpartition(b"\n")[0].splitlines()
+    try:
+        record = json.loads(lines[-1]) if lines else {}
+    except ValueError:  # a script has written there
+        return {}
+    return record if isinstance(record, dict) else {}
 
 
 def replace_file(path: Path, text: str, *, mode: int = 0o666) -> None:

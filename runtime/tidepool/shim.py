@@ -28,7 +28,7 @@ import psutil
 from tidepool import procfs
 from tidepool.endings import describe_end, oom_kills
 from tidepool.env import RankContext
-from tidepool.journal import Journal, read_journal, replace_file
+from tidepool.journal import Journal, last_record, read_journal, replace_file
 from tidepool.lead import ShimLink
 from tidepool.link import Subscribers
 from tidepool.protocol import (
@@ -365,7 +365,7 @@ class Shim:
             oom_killed=self._oom_killed(),
         )
         how = (end.code, end.signal, end.by_script, end.error, rank.state == "STOPPING")
-        self._journal.append(RankExited(rank.member_id, rank.slot, rank.pid, *how, at=time.time()))
+        self._journal.append(RankExited(rank.member_id, rank.slot, rank.pid, *how, self._step(), at=time.time()))
         with suppress(KeyError):
             self._selector.unregister(rank.link)
         rank.link.close()
@@ -381,6 +381,11 @@ class Shim:
         if time.time() - rank.started_at > _LIVED_SECONDS:
             self._slots[rank.slot].restarts = 0
         self._retry_later(rank.slot, f"{rank.member_id} was killed by signal {end.signal}")
+
+    def _step(self) -> int | None:
+        """Completed and recorded by the attempt."""
+        step = last_record(Path(self._spec.launch.folder) / "metrics.jsonl").get("step")
+        return step if type(step) is int and step >= 0 else None
 
     def _oom_killed(self) -> bool | None:
         """Tell whether the kernel has killed for want of memory since the last look; None: it does not report it."""

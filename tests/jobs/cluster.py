@@ -109,6 +109,7 @@ class FakeHost:
         error: dict[str, Any] | None = None,
         *,
         stopped: bool = False,
+        step: int | None = None,
     ) -> None:
         rank = self.ranks.pop(slot)
         data: dict[str, Any] = {
@@ -118,7 +119,7 @@ class FakeHost:
             "code": code,
             "signal": signal,
         }
-        data |= {"error": error, "stopped": stopped}
+        data |= {"error": error, "stopped": stopped, "step": step}
         self._keep(rank, "rank_exited", {**data, "at": moment()})
 
     def _keep(self, rank: RankStatus, kind: str, data: dict[str, Any]) -> None:

@@ -78,6 +78,17 @@ def test_says_with_which_code_a_script_exited(keep: Keep) -> None:
     assert exited["error"]["message"] == "the script exited with code 3"
 
 
+@pytest.mark.parametrize(
+    ("metrics", "step"),
+    [('{"step":4}\n{"step":5}\n{"st', 5), ("", None), ("[5]\n", None), ('{"step":"5"}\n', None), ("5 of 9\n", None)],
+)
+def test_an_end_tells_the_steps_that_its_attempt_has_recorded(keep: Keep, metrics: str, step: int | None) -> None:
+    job = keep(f"import os\nopen('../attempt-1/metrics.jsonl', 'w').write({metrics!r})\nos._exit(3)\n")
+    job.desired([0])
+    [exited] = job.until_records("rank_exited", 1)
+    assert (exited["code"], exited["step"]) == (3, step)
+
+
 def test_a_crash_is_the_scripts_doing_and_shows_where_it_happened(keep: Keep) -> None:
     job = keep("import ctypes\ndef f():\n    ctypes.string_at(0)\nf()\n")
     job.desired([0])

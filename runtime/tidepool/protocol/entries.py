@@ -79,6 +79,8 @@ class RankExited(Entry, frozen=True, tag="rank_exited"):
     error: dict[str, Any] | None = None
     #: Its shim had told it to end.
     stopped: bool = False
+    #: Completed and recorded by the attempt when it ended: `metrics.jsonl` may be stored later. None: no step was.
+    step: Count | None = None
 
 
 # --- executor, in the shim's journal, before there is a shim ----------------------------------------------------------

@@ -13,7 +13,6 @@ gradients over all ranks before it returns; `loop.py` says what an optimizer's s
 the top: passes that the others have completed yield nothing to it.
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -23,6 +22,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 
 from tidepool import rank
+from tidepool.journal import last_record
 from tidepool.torch.adoption import adopt, refuse_validation, watch_backward
 from tidepool.torch.data import Feed, collate, moved, seed_step, sized
 from tidepool.torch.drive import Drive, Options
@@ -37,8 +37,6 @@ T = TypeVar("T")
 
 #: Beside those of `update.py`: of a sampler that draws an epoch's order.
 _IN_ORDER = -5
-#: Of `metrics.jsonl`; its last record is shorter.
-_TAIL_BYTES = 65536
 
 _prepared: "Prepared | None" = None
 
@@ -330,11 +328,7 @@ def _training_loader(objects: Sequence[Any]) -> DataLoader[Any]:
 def _epoch_of_others(drive: Drive) -> int:
     """The epoch of the attempt's newest record, which may be older than where the others are; 0: there is none."""
     context = drive.context
-    path = Path(context.folder, "metrics.jsonl") if context else None
-    if context is None or path is None or not path.exists():
+    if context is None:
         return 0
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-        lines = file.read().rpartition(b"\n")[0].splitlines()
-    record = json.loads(lines[-1]) if lines else {}
+    record = last_record(Path(context.folder, "metrics.jsonl"))
     return int(record["epoch"]) if record.get("attempt") == context.attempt else 0

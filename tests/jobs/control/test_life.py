@@ -124,9 +124,9 @@ def test_a_slot_is_not_released_while_its_rank_is_there(cluster: Cluster, submit
 ERROR = {"kind": "ValueError", "message": "no such layer", "traceback": "Traceback ..."}
 
 
-def fail_everywhere(cluster: Cluster, job: Job, error: dict[str, str]) -> None:
+def fail_everywhere(cluster: Cluster, job: Job, error: dict[str, str], step: int | None = None) -> None:
     for rank in cluster.ranks(job):
-        cluster.hosts[rank.member_id.split(".")[0]].end(rank.slot, code=1, error=error)
+        cluster.hosts[rank.member_id.split(".")[0]].end(rank.slot, code=1, error=error, step=step)
     cluster.report()
 
 
