@@ -84,5 +84,6 @@ def test_a_failure_ends_with_the_traceback(alices: Client, scene: Scene) -> None
     with pytest.raises(JobFailed) as raised:
         alices.job(scene.failed.pk).value()
     assert raised.value.kind == "FileNotFoundError"
+    assert isinstance(raised.value, RuntimeError), "as pyspark's, which programs catch"
     assert str(raised.value).startswith(f"Job {scene.failed.pk} is FAILED: ")
     assert str(raised.value).endswith(raised.value.traceback)

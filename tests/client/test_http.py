@@ -1,5 +1,6 @@
 """Which requests are sent again, and which error stands for which answer."""
 
+import re
 from pathlib import Path
 
 import httpx
@@ -121,6 +122,28 @@ def test_lists_are_read_over_their_pages() -> None:
     site = Site(*(httpx.Response(200, json=page) for page in pages))
     assert list(site.connection().rows("jobs/")) == [1, 2, 3]
     assert list(Site(httpx.Response(200, json=pages[0])).connection().rows("jobs/", most=1)) == [1]
+
+
+def test_who_waits_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    site = Site(REFUSED, REFUSED, REFUSED, OK)
+    site.connection().get("me/")
+    assert [record.getMessage() for record in caplog.records] == [
+        "http://site does not answer; it is asked again for 20 s."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("[SSL: WRONG_VERSION_NUMBER] wrong version number", "is it http://site?"),
+        ("[SSL: CERTIFICATE_VERIFY_FAILED] self-signed", "--ca-file"),
+    ],
+)
+def test_what_no_other_try_can_mend_is_said_at_once(words: str, said: str) -> None:
+    site = Site(httpx.ConnectError(words), OK)
+    with pytest.raises(Unreachable, match=re.escape(said)):
+        site.connection().get("me/")
+    assert len(site.seen) == 1
 
 
 def test_an_unknown_certificate_is_named_with_what_to_do(tmp_path: Path) -> None:

@@ -44,8 +44,7 @@ def login(
     if not token:
         raise click.UsageError('There is no token on standard input: echo "$TOKEN" | tidepool login URL --token-stdin')
     kept = Profile(profile.url, token, profile.ca_file, instance_group)
-    connection = Connection(kept)
-    name = connection.get("me/")["username"]
+    name = Connection(kept, tries_for=0.0).get("me/")["username"]
     profiles().keep(context.profile or DEFAULT, kept)
     if as_json:
         show_json({"user": name, "site": kept.url, "config_file": str(config_file())})
@@ -62,10 +61,11 @@ def show_code(address: str, code: str) -> None:
 
 
 def _by_code(profile: Profile, scope: str) -> str:
-    connection = Connection(profile)
     machine = platform.node()[:40].replace("/", "-") or "a machine"
-    asked = connection.json("POST", "device/", json={"machine": machine, "scope": scope})
+    # Once: an address may be mistyped.
+    asked = Connection(profile, tries_for=0.0).json("POST", "device/", json={"machine": machine, "scope": scope})
     show_code(asked["address"], asked["code"])
+    connection = Connection(profile)
     while True:
         time.sleep(asked["poll_seconds"])
         try:

@@ -1,11 +1,13 @@
 """admin: hosts, groups, users. The site refuses what a role or a token's scope does not allow."""
 
+from datetime import datetime
 from operator import itemgetter
 from typing import Any
 
 import click
 
 from tidepool.cli.context import Context, json_option, listing_options, show_json, show_rows
+from tidepool.cli.texts import ago
 
 __all__ = ["admin"]
 
@@ -32,7 +34,8 @@ def hosts(context: Context, as_json: bool, quiet: bool) -> None:
 
 
 def _host(row: dict[str, Any]) -> tuple[Any, ...]:
-    return row["name"], row["state"], len(row["slots"]), row["ncpus"], row["address"], row["last_report_at"]
+    reported = ago(datetime.fromisoformat(row["last_report_at"])) if row["last_report_at"] else "never"
+    return row["name"], row["state"], len(row["slots"]), row["ncpus"], row["address"], reported
 
 
 def _host_command(name: str, help: str) -> None:

@@ -60,7 +60,7 @@ def resume(context: Context, jobs: tuple[int, ...], yes: bool, as_json: bool) ->
 
 
 @click.command()
-@click.argument("arguments", nargs=-1, required=True, type=click.IntRange(min=1), metavar="JOB... PRIORITY")
+@click.argument("arguments", nargs=-1, required=True, type=int, metavar="JOB... PRIORITY")
 @_yes
 @json_option
 @click.pass_obj
@@ -72,7 +72,7 @@ def priority(context: Context, arguments: tuple[int, ...], yes: bool, as_json: b
     tidepool priority 412 413 414 2000
     """
     *jobs, value = arguments
-    if not jobs:
+    if not jobs or min(arguments) < 1:
         raise click.UsageError("Give a training and its priority: tidepool priority 412 8000")
     return _each(context, tuple(jobs), f"Give priority {value} to", lambda job: job.set_priority(value), yes, as_json)
 

@@ -69,7 +69,8 @@ def _said(job: Job) -> int:
     error = info.error or {}
     if traceback := error.get("traceback"):
         click.echo(traceback.rstrip(), err=True)
-    click.echo(f"Training {job.id} is {info.state.lower()}: {error.get('message') or info.reason.text}", err=True)
+    ended = "failed" if info.state == "FAILED" else f"is {info.state.lower()}"
+    click.echo(f"Training {job.id} {ended}: {error.get('message') or info.reason.text}", err=True)
     return Exit.JOB_FAILED
 
 

@@ -164,6 +164,8 @@ def metrics(context: Context, job: int, names: tuple[str, ...], every: int | Non
         for point in points:
             value = "" if point.value is None else repr(point.value)
             click.echo(f"{point.name},{point.step},{point.epoch},{value},{point.at.isoformat()}")
+    elif not points:
+        click.echo("It has none yet.", err=True)
     else:
         newest = {point.name: point for point in points}
         columns(("METRIC", "VALUE", "STEP"),

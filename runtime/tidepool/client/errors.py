@@ -62,8 +62,8 @@ class MissingPackage(TidepoolError, ImportError):
     """This call needs a package that is not installed."""
 
 
-class JobFailed(TidepoolError):
-    """The job that was waited for did not succeed."""
+class JobFailed(TidepoolError, RuntimeError):
+    """The job that was waited for did not succeed. Of RuntimeError, as what pyspark's TorchDistributor raises."""
 
     def __init__(
         self, message: str, *, job: int, state: str, traceback: str = "", rank: int | None = None, kind: str = ""

@@ -37,6 +37,10 @@ logger = logging.getLogger(__name__)
 #: Seconds that a request is tried again for, and the longest wait between two.
 TRIES_FOR = 20.0
 _LONGEST_WAIT = 4.0
+#: A pause from which on it is said that it is tried again.
+_TOLD_WAIT = 0.5
+#: Of TLS: another try ends as this one did.
+_UNTRUSTED, _NO_TLS = "CERTIFICATE_VERIFY_FAILED", "WRONG_VERSION_NUMBER"
 _BUSY = frozenset({502, 503, 504})
 _BY_STATUS: dict[int, type[TidepoolError]] = {401: NotLoggedIn, 403: NotAllowed, 404: NotFound, 409: Conflict}
 
@@ -182,11 +186,16 @@ class Connection:
             except TransportError as error:
                 if not (may_repeat or isinstance(error, NeverSent)):
                     raise _unreachable(self.url, error, sent=True) from error
+                if _UNTRUSTED in str(error) or _NO_TLS in str(error):
+                    raise _unreachable(self.url, error) from error
                 problem, pause = error, wait * (0.5 + os.urandom(1)[0] / 256)
             if time.monotonic() + pause > ends:
                 if problem is not None:
                     raise _unreachable(self.url, problem) from problem
                 return response
+            if wait == _TOLD_WAIT:
+                state = "is busy" if problem is None else "does not answer"
+                logger.warning("%s %s; it is asked again for %.0f s.", self.url, state, self._tries_for)
             self._sleep(pause)
             wait = min(2 * wait, _LONGEST_WAIT)
 
@@ -227,7 +236,9 @@ def _text(value: object) -> str:
 
 def _unreachable(url: str, error: Exception, *, sent: bool = False) -> Unreachable:
     words = str(error) or type(error).__name__
-    if "CERTIFICATE_VERIFY_FAILED" in words:
+    if _NO_TLS in words:
+        return Unreachable(f"What answers at {url} does not speak TLS: is it http://{urlsplit(url).netloc}?")
+    if _UNTRUSTED in words:
         return Unreachable(
             f"{url} shows a certificate that this machine does not know ({words}). If it is your site's own, fetch the "
             "certificate that signs it from an administrator: `tidepool login --ca-file FILE`."
