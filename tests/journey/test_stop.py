@@ -160,6 +160,8 @@ def test_leaves_nothing_when_it_is_killed(second: RunningStack) -> None:
     assert_leaves_nothing(second, signal.SIGKILL)
 
 
+# A third life of the stack: tests/workers/executor and test_outages.py end hosts in each way, too.
+@pytest.mark.long
 def test_a_start_after_a_kill_continues(second: RunningStack, third: RunningStack, training: int) -> None:
     reasons = wait_until_it_trains_on_two(third, training, attempt=3)
     assert reasons.count("STACK_STOPPED") == 3, "two of a stop in order, one of a kill"
@@ -168,6 +170,7 @@ def test_a_start_after_a_kill_continues(second: RunningStack, third: RunningStac
         api.post(f"jobs/{training}/cancel/").raise_for_status()
 
 
+@pytest.mark.long
 def test_a_plain_script_may_save_when_the_stack_stops_and_a_second_signal_ends_one_that_does_not(
     third: RunningStack, training: int
 ) -> None:

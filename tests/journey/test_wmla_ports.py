@@ -19,7 +19,8 @@ from websockets.typing import Origin
 
 from tests.journey.running_stack import RunningStack, free_port, manage
 
-pytestmark = pytest.mark.journey
+# tests/webapp/embedded/test_ports.py opens such ports without a stack.
+pytestmark = [pytest.mark.journey, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
