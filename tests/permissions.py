@@ -136,6 +136,7 @@ RULES: dict[str, Audience | Rule] = {
     "POST models:readers": Rule(SEEN_OWNER_CHANGES, body={"readers": "owner"}),
     "POST models:delete": Rule(SEEN_OWNER_CHANGES, args={"model_id": "unused model"}),
     "POST tracking:register": NO_MLFLOW,
+    "POST tracking:share": (LOGIN, REFUSED, REFUSED, REFUSED, REFUSED, REFUSED),
     "POST tracking:alias": Rule(NO_MLFLOW, body={"alias": "champion"}),
     "POST tracking:take-over": NO_MLFLOW,
     "GET hosts:list": USERS,

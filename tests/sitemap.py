@@ -100,6 +100,7 @@ NOT_PAGES = {
     "jobs:change": "takes a form, shows the job's page",
     "jobs:act": "takes a form",
     "tracking:register": "takes a form",
+    "tracking:share": "takes a form",
     "tracking:alias": "takes a form",
     "tracking:take-over": "takes a form",
     "models:delete": "takes a form",

@@ -17,6 +17,7 @@ from jobs.states import JobState
 from tracking.models import TrackedRun, UnsentCall
 from tracking.registry import follow_registry, make_versions
 from tracking.runs import ensure_run, metric_key
+from tracking.sharing import keep_readers
 from tracking.upstream import MlflowServer, Refused
 from workers.models import GpuReading
 
@@ -106,8 +107,9 @@ class Mirror:
             return
         try:
             follow_registry(self._server)
+            keep_readers(self._server)
         except Refused as error:
-            logger.warning("MLflow does not list versions of models: %s", error)
+            logger.warning("MLflow does not tell its versions of models, or take who may read: %s", error)
         self._registry_at = now
 
     def _make_runs(self) -> bool:

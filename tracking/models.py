@@ -1,10 +1,12 @@
 """State of the mirror: what MLflow has been told of each job."""
 
+from django.conf import settings
 from django.db import models
 
-from jobs.models import Job
+from jobs.models import InstanceGroup, Job
+from models_registry.models import RegisteredModel
 
-__all__ = ["ModelVersion", "TrackedRun", "UnsentCall"]
+__all__ = ["ExperimentReader", "ExperimentShare", "ModelVersion", "TrackedRun", "UnsentCall"]
 
 
 class TrackedRun(models.Model):
@@ -61,3 +63,24 @@ class ModelVersion(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} v{self.number}" if self.number else self.name
+
+
+class ExperimentShare(models.Model):
+    """A user's experiment of a model, which the members of an instance group may read, whoever these are by then."""
+
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="experiment_shares")
+    model = models.ForeignKey(RegisteredModel, on_delete=models.CASCADE, related_name="experiment_shares")
+    group = models.ForeignKey(InstanceGroup, on_delete=models.CASCADE, related_name="experiment_shares")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["owner", "model", "group"], name="experiment_shared_once")]
+
+
+class ExperimentReader(models.Model):
+    """A user who may read an experiment of somebody else's, as MLflow was told."""
+
+    experiment_id = models.CharField(max_length=32)
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["experiment_id", "user"], name="experiment_reader_once")]

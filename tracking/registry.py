@@ -1,6 +1,7 @@
 """Brings versions of models to MLflow's registry, and learns from it which are there. For the mirror."""
 
 import logging
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -82,12 +83,13 @@ def follow_registry(server: MlflowServer) -> None:
     Raises Away, Refused.
     """
     found = {(str(each["name"]), int(each["version"])): each for each in _versions(server)}
+    aliases = _aliases(server)
     runs = {str(each["run_id"]) for each in found.values() if each.get("run_id")}
     jobs = dict(TrackedRun.objects.filter(run_id__in=runs).values_list("run_id", "job_id"))
     known = {(row.name, row.number): row for row in ModelVersion.objects.exclude(number=None)}
     for key, each in found.items():
         job = jobs.get(str(each.get("run_id", "")))
-        values = {"source": str(each.get("source", ""))[:1024], "aliases": sorted(each.get("aliases", []))}
+        values = {"source": str(each.get("source", ""))[:1024], "aliases": aliases.get(key, [])}
         row = known.pop(key, None)
         if row is not None and row.job_id == job:
             if (row.source, row.aliases) != (values["source"], values["aliases"]):
@@ -99,13 +101,26 @@ def follow_registry(server: MlflowServer) -> None:
     ModelVersion.objects.filter(pk__in=[row.pk for row in known.values()]).delete()
 
 
+def _aliases(server: MlflowServer) -> dict[tuple[str, int], list[str]]:
+    """By model and version. The list of versions does not have them."""
+    aliases: dict[tuple[str, int], list[str]] = defaultdict(list)
+    for model in _listed(server, "registered-models/search", "registered_models"):
+        for each in model.get("aliases", []):
+            aliases[str(model["name"]), int(each["version"])].append(str(each["alias"]))
+    return {key: sorted(names) for key, names in aliases.items()}
+
+
 def _versions(server: MlflowServer, **question: str) -> Iterator[dict[str, Any]]:
+    return _listed(server, "model-versions/search", "model_versions", **question)
+
+
+def _listed(server: MlflowServer, call: str, rows: str, **question: str) -> Iterator[dict[str, Any]]:
+    """Page after page."""
     token = ""
     while True:
         more = {"page_token": token} if token else {}
-        asked = {"max_results": str(_PER_PAGE), **question, **more}
-        answer = server.get_all("model-versions/search", **asked)
-        yield from answer.get("model_versions", [])
+        answer = server.get_all(call, max_results=str(_PER_PAGE), **question, **more)
+        yield from answer.get(rows, [])
         token = str(answer.get("next_page_token", ""))
         if not token:
             return

@@ -13,6 +13,7 @@ from tracking.launch import PREFIX, SERVER_USER, proof
 __all__ = ["API", "Away", "MlflowServer", "Refused", "identity"]
 
 API = f"{PREFIX}/api/2.0/mlflow/"
+_API_3 = f"{PREFIX}/api/3.0/mlflow/"
 
 
 class Away(Exception):
@@ -58,6 +59,14 @@ class MlflowServer:
     def delete(self, user: str, call: str, values: Mapping[str, Any]) -> dict[str, Any]:
         return self._send("DELETE", identity(user), call, json=dict(values))
 
+    def introduce(self, user: str, *, is_admin: bool) -> None:
+        """Have MLflow know the user, as it does whom it has seen."""
+        self._send("GET", identity(user, is_admin=is_admin), "users/current")
+
+    def post_for_all(self, call: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask as an administrator, by the third version of MLflow's REST."""
+        return self._send("POST", identity(SERVER_USER, is_admin=True), call, _API_3, json=dict(values))
+
     def get_all(self, call: str, **parameters: str) -> dict[str, Any]:
         """Ask as an administrator: what belongs to whomever."""
         return self._send("GET", identity(SERVER_USER, is_admin=True), call, params=parameters)
@@ -65,10 +74,10 @@ class MlflowServer:
     def close(self) -> None:
         self._client.close()
 
-    def _send(self, method: str, headers: dict[str, str], call: str, **what: Any) -> dict[str, Any]:
+    def _send(self, method: str, headers: dict[str, str], call: str, api: str = API, **what: Any) -> dict[str, Any]:
         """Raises Away, Refused."""
         try:
-            answer = self._client.request(method, API + call, headers=headers, **what)
+            answer = self._client.request(method, api + call, headers=headers, **what)
             values = answer.json() if answer.content else {}
         except (httpx.HTTPError, ValueError) as error:
             raise Away(f"MLflow: {error or type(error).__name__}") from None

@@ -9,10 +9,11 @@ from django.views.decorators.http import require_POST
 from core.errors import NotFound
 from core.pages import done, login_user, or_404
 from jobs.pages.queries import job_or_404
-from tracking import registering
+from models_registry.queries import models
+from tracking import registering, sharing
 from tracking.models import ModelVersion
 
-__all__ = ["alias", "register", "take_over"]
+__all__ = ["alias", "register", "share", "take_over"]
 
 
 @require_POST
@@ -39,6 +40,15 @@ def take_over(request: HttpRequest, version_id: int) -> HttpResponse:
     messages.success(request, f"The weights of {version} are an upload of yours: a training can begin with them.")
     model = version.job.model.model_id
     return redirect(f"{reverse('jobs:train')}?model={model}&start_from=upload-{uploads[0].pk}")
+
+
+@require_POST
+def share(request: HttpRequest, model_id: int) -> HttpResponse:
+    model = or_404(models(request.user).filter(pk=model_id).first())
+    group, stops = request.POST.get("group", ""), "remove" in request.POST
+    if done(request, lambda: sharing.share(login_user(request), model, group, stops=stops)):
+        messages.success(request, "MLflow is told in some seconds who may read your trainings with this model.")
+    return redirect(f"{reverse('models:detail', args=[model_id])}#lineage")
 
 
 def _version(request: HttpRequest, version_id: int) -> ModelVersion:

@@ -22,6 +22,8 @@ class FakeMlflow:
     def __init__(self) -> None:
         self.experiments: dict[str, tuple[str, str]] = {}
         self.runs: dict[str, dict[str, Any]] = {}
+        #: (user, experiment, permission)
+        self.readers: set[tuple[str, str, str]] = set()
         #: (name, number) -> as MLflow lists it.
         self.versions: dict[tuple[str, int], dict[str, Any]] = {}
         self.calls: list[tuple[str, str, str]] = []
@@ -77,6 +79,17 @@ class FakeMlflow:
         owns = self.experiments.get(values["resource_id"], ("", ""))[1] == user == values["username"]
         return _json({"allowed": owns, "permission": "MANAGE" if owns else "NO_PERMISSIONS"})
 
+    def _users_current(self, user: str, values: dict[str, Any]) -> httpx.Response:
+        return _json({"user": {"username": user}})
+
+    def _users_permissions_grant(self, user: str, values: dict[str, Any]) -> httpx.Response:
+        self.readers.add((values["username"], values["resource_id"], values["permission"]))
+        return _json({})
+
+    def _users_permissions_revoke(self, user: str, values: dict[str, Any]) -> httpx.Response:
+        self.readers -= {each for each in self.readers if each[:2] == (values["username"], values["resource_id"])}
+        return _json({})
+
     def _runs_create(self, user: str, values: dict[str, Any]) -> httpx.Response:
         key = f"{len(self.runs) + 1:032x}"
         tags = {tag["key"]: tag["value"] for tag in values.get("tags", [])}
@@ -125,7 +138,14 @@ class FakeMlflow:
     def _model_versions_search(self, user: str, values: dict[str, Any]) -> httpx.Response:
         run = values.get("filter", "").partition("run_id = ")[2].strip("'")
         found = [version for version in self.versions.values() if run in ("", version["run_id"])]
-        return _json({"model_versions": found})
+        return _json({"model_versions": [{**version, "aliases": []} for version in found]})
+
+    def _registered_models_search(self, user: str, values: dict[str, Any]) -> httpx.Response:
+        found = [
+            {"name": name, "aliases": [{"alias": alias, "version": str(number)} for alias in version["aliases"]]}
+            for (name, number), version in self.versions.items()
+        ]
+        return _json({"registered_models": found})
 
     def _registered_models_alias(self, user: str, values: dict[str, Any]) -> httpx.Response:
         for (name, number), version in self.versions.items():

@@ -5,23 +5,32 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from django.db import connection
 from django.test import override_settings
+from django.utils import timezone
 
 from accounts.tokens import create_token
+from core.uploads import file_of
+from jobs.files.folder import job_folder
+from jobs.models import Job
 from jobs.states import JobState
-from tests.factories import JobFactory, UserFactory, set_job
+from tests.factories import InstanceGroupFactory, JobFactory, UserFactory, set_job
 from tests.tracking.real import CLIENTS, Client, proxy, real_server, server_installed
 from tests.tracking.routes import OPEN_ROUTES, routes_of_server
 from tracking import family
 from tracking.access import token_of
 from tracking.calls import call_of
 from tracking.launch import artifact_root
+from tracking.mirror import Mirror
+from tracking.models import ModelVersion
+from tracking.registering import default_name, register, set_alias, take_over
 from tracking.runs import ensure_run
+from tracking.sharing import share
 from tracking.upstream import MlflowServer
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.long, pytest.mark.timeout(600)]
@@ -195,3 +204,96 @@ def test_no_path_of_a_file_leads_out_of_the_run(site, home):
         (folder / "link.txt").unlink(missing_ok=True)
         (folder / "link.txt").symlink_to(home / "secret.txt")
     assert {path.name for path in home.iterdir()} == {"run", "mlflow", "secret.txt"}
+
+
+def turn(mirror, at):
+    """One turn of the mirror, at this many minutes from now: the registry is looked at each time."""
+    mirror.turn(timezone.now() + timedelta(minutes=at))
+
+
+@pytest.fixture
+def mirror(site):
+    server = MlflowServer()
+    yield Mirror(server)
+    server.close()
+
+
+READ = """
+from mlflow import MlflowClient
+import mlflow, os
+os.environ["MLFLOW_TRACKING_TOKEN"] = token
+def may(call):
+    try:
+        call()
+    except mlflow.exceptions.MlflowException as error:
+        return False
+    return True
+client = MlflowClient()
+told = [may(lambda: client.get_run(run)), may(lambda: client.log_metric(run, "not_mine", 1.0))]
+"""
+
+
+def test_members_of_a_group_read_what_is_shared_with_it_while_they_are_members(site, mirror):
+    (job, run), member = training(UserFactory()), UserFactory()
+    group = InstanceGroupFactory()
+    group.members.add(job.owner, member)
+    client = Client(CLIENTS[0], site)
+    seen = []
+    for minutes, change in enumerate(
+        (
+            lambda: None,
+            lambda: share(job.owner, job.model.model, str(group.pk)),
+            lambda: group.members.remove(member),
+            lambda: group.members.add(member),
+            lambda: share(job.owner, job.model.model, str(group.pk), stops=True),
+        )
+    ):
+        change()
+        turn(mirror, minutes)
+        seen.append(client.run(READ, run=run.run_id, token=create_token(member)))
+    assert seen == [[False, False], [True, False], [False, False], [True, False], [False, False]]
+
+
+REGISTER = """
+import mlflow, os
+os.environ["MLFLOW_TRACKING_TOKEN"] = token
+client = mlflow.MlflowClient()
+client.log_text(run, "weights", "model/state.safetensors")
+client.create_registered_model("mine")
+theirs = client.create_model_version("mine", f"runs:/{run}/model", run_id=run)
+client.set_registered_model_alias("mine", "champion", theirs.version)
+ours = client.get_model_version(name, "1")
+where = client.get_model_version_download_uri(name, "1")
+told = [ours.run_id, where, open(mlflow.artifacts.download_artifacts(where + "/weights.pth")).read()]
+"""
+
+
+@pytest.mark.parametrize("version", CLIENTS)
+def test_models_are_registered_both_ways(site, mirror, home, version):
+    job, run = training(UserFactory())
+    set_job(job, state=JobState.SUCCEEDED, completed_attempt=2, finished_at=timezone.now())
+    job = Job.objects.get(pk=job.pk)
+    with override_settings(TIDEPOOL_RESULTS_ROOT=home / f"results-{version}"):
+        weights = job_folder(job).path / "attempt-2/model/train/model_epoch_final.pth"
+        weights.parent.mkdir(parents=True)
+        weights.write_text("trained")
+        register(job, job.owner)
+        turn(mirror, 0)
+        given = {"run": run.run_id, "name": default_name(job), "token": create_token(job.owner)}
+        code = REGISTER.replace('"mine"', f'"mine-{version}"')
+        told = Client(version, site).run(code, **given)
+        place = f"mlflow-artifacts:/{run.experiment_id}/{run.run_id}/artifacts"
+        assert told == [run.run_id, f"{place}/trained", "trained"]
+        turn(mirror, 1)
+        theirs, ours = ModelVersion.objects.filter(job=job).order_by("-name")
+        if theirs.name == default_name(job):
+            theirs, ours = ours, theirs
+        assert (theirs.name, theirs.number, theirs.aliases) == (f"mine-{version}", 1, ["champion"])
+        set_alias(ours, "staging")
+        set_alias(theirs, "champion", remove=True)
+        turn(mirror, 2)
+        assert {row.name: row.aliases for row in ModelVersion.objects.filter(job=job)} == {
+            default_name(job): ["staging"],
+            f"mine-{version}": [],
+        }
+        assert file_of(take_over(theirs, job.owner)).read_text() == "weights"

@@ -9,11 +9,18 @@ from core.models import Upload
 from core.uploads import file_of
 from jobs.files.folder import job_folder
 from jobs.states import JobState
-from tests.factories import DatasetVersionFactory, JobFactory, RegisteredModelVersionFactory, set_job
+from tests.factories import (
+    DatasetVersionFactory,
+    InstanceGroupFactory,
+    JobFactory,
+    RegisteredModelVersionFactory,
+    UserFactory,
+    set_job,
+)
 from tracking.launch import artifact_root
 from tracking.lineage import drawn
 from tracking.mirror import Mirror
-from tracking.models import ModelVersion, TrackedRun
+from tracking.models import ExperimentShare, ModelVersion, TrackedRun
 from tracking.registering import default_name
 from tracking.upstream import MlflowServer
 
@@ -95,7 +102,7 @@ def test_what_is_registered_in_mlflow_appears_with_its_aliases_until_it_is_remov
     mirror.turn(now)
     run = TrackedRun.objects.get(job=trained)
     mlflow.versions["theirs", 3] = {"name": "theirs", "version": "3", "run_id": run.run_id, "aliases": ["champion"]}
-    mlflow.versions["others", 1] = {"name": "others", "version": "1", "run_id": "f" * 32}
+    mlflow.versions["others", 1] = {"name": "others", "version": "1", "run_id": "f" * 32, "aliases": []}
     mirror.turn(now + timedelta(minutes=1))
     page = owner.get(f"/models/{trained.model.model_id}/").content.decode()
     assert "theirs v3" in page
@@ -160,3 +167,22 @@ def test_each_training_has_a_curve_to_its_dataset():
     assert [step.job for step in both.steps] == [jobs[0], jobs[2]]
     assert both.curves == ["M0 44C24 44 24 22 48 22", "M0 44C24 44 24 66 48 66"]
     assert (none.dataset, none.height, len(both.steps[0].versions)) == (None, 44, 1)
+
+
+def test_readers_are_those_of_the_groups_by_now(mlflow, mirror, owner, trained):
+    group, member = InstanceGroupFactory(name="lab"), UserFactory(username="zoe")
+    group.members.add(trained.owner, member)
+    address, now = f"/mlflow-registry/models/{trained.model.model_id}/share/", timezone.now()
+    owner.post(address, {"group": group.pk})
+    assert "Stop sharing with lab" in owner.get(f"/models/{trained.model.model_id}/").content.decode()
+    mirror.turn(now)
+    experiment = TrackedRun.objects.get(job=trained).experiment_id
+    assert mlflow.readers == {("zoe", experiment, "READ")}
+    member.is_active = False
+    member.save()
+    mirror.turn(now + timedelta(minutes=1))
+    assert mlflow.readers == set()
+    refused = owner.post(address, {"group": InstanceGroupFactory().pk}, follow=True).content.decode()
+    assert "a member of" in refused
+    owner.post(address, {"group": group.pk, "remove": "1"})
+    assert not ExperimentShare.objects.exists()

@@ -14,6 +14,7 @@ from tracking.lineage import lineage_of
 from tracking.models import ModelVersion, TrackedRun
 from tracking.registering import default_name, why_not_registered
 from tracking.runs import run_path
+from tracking.sharing import sharing_of
 
 register = template.Library()
 
@@ -53,6 +54,7 @@ def lineage(context: dict[str, Any], model: RegisteredModel) -> dict[str, Any]:
         "lineage": shown,
         "versions": [version for step in steps for version in step.versions if version.number],
         "has_mlflow": bool(settings.TIDEPOOL_MLFLOW_SOCKET),
+        "sharing": sharing_of(user, model) if settings.TIDEPOOL_MLFLOW_SOCKET and steps else None,
         "may_change": may_change(user),
     }
 
