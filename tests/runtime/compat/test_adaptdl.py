@@ -22,6 +22,8 @@ ARGUMENTS = ["--epochs", str(EPOCHS), "--samples", str(SAMPLES), "--batch", str(
 STEP_SECONDS = ["--step-seconds", "0.1"]
 MODULES = f"{RUNTIME / 'compat' / 'adaptdl'}:{RUNTIME}"
 
+DEATH = "reduce@a.1.2:12:kill"
+
 MakeLab = Callable[..., Lab]
 
 
@@ -122,3 +124,20 @@ def test_processes_that_meet_by_an_address_stop_together_and_go_on(tmp_path: Pat
     assert one.returncode == 0
     assert alike(torch.load(tmp_path / "together.pth", weights_only=True), expected)
     assert_same([begun, *told[0].splitlines(), *rest.splitlines()], lines)
+
+
+def test_a_batch_that_adapts_does_so_alike_on_all_replicas(make_lab: MakeLab) -> None:
+    lab = job(make_lab, ["--autoscale", "256", "--drop-last", *STEP_SECONDS], environment={"TIDEPOOL_FAULT": DEATH})
+    lab.size(2)
+    lab.wait_for_steps(10)
+    lab.size(3)
+    lab.wait_for_size(3)
+    wait_until(lambda: "a.1.2" in lab.exits(), lab.story)
+    lab.wait_for_the_end()
+    assert all(end["code"] == 0 for member_id, end in lab.exits().items() if member_id != "a.1.2"), lab.story()
+    steps = lab.steps()
+    assert [record["step"] for record in steps] == list(range(1, len(steps) + 1))
+    assert all(record["samples"] == record["batch_size"] <= 256 for record in steps)
+    worth = sum(record["gain"] for record in steps)
+    assert worth == pytest.approx(EPOCHS * SAMPLES / BATCH, abs=steps[-1]["gain"]), "an epoch is as much progress"
+    assert (lab.folder / "model/train/model_epoch_final.pth").exists()

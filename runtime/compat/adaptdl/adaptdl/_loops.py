@@ -39,9 +39,10 @@ def trained(training: Training, source: Source, loader: DataLoader[Any], *, shuf
     done = _Done(training, steps, key)
     try:
         for batch in steps.batches(feed):
-            training.trained = training.trained or (source if loop.has_summed else None)
             held = copy.deepcopy(training.sums.state_dict()) if loop.stands_in else None
             yield batch
+            if loop.has_summed:
+                training.trained = source
             if held is not None:
                 training.sums.load_state_dict(held)
             training.zero()

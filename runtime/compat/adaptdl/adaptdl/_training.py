@@ -27,7 +27,7 @@ from tidepool.torch.standalone import meet
 from tidepool.torch.unsupported import bare_model
 
 from adaptdl import _standalone
-from adaptdl._ledger import OUTSIDE, Ledger
+from adaptdl._ledger import OUTSIDE, Kept, Ledger
 
 __all__ = ["Parallel", "Source", "Training", "training"]
 
@@ -60,6 +60,14 @@ class Parallel(Protocol):
     def factors(self) -> Sequence[float] | None:
         """Of learning rates, by a rule of the script's own; None: there is none."""
         ...
+
+
+class Waits(Protocol):
+    """A process's turn to prepare files, before its training begins."""
+
+    def take(self) -> None: ...
+
+    def give(self) -> None: ...
 
 
 class Source(Protocol):
@@ -107,8 +115,9 @@ class Training:
         #: Off a cluster, several processes that have met by an address.
         self.group: Group | None = None
         self._kept_for_group: object = None
-        #: States of the script's, by name: how to save each.
-        self.states: dict[str, Callable[[], bytes]] = {}
+        #: States of the script's, by name.
+        self.states: dict[str, Kept] = {}
+        self.turn: Waits | None = None
         self._put_back: Callable[[], None] | None = None
         self._has_stepped: list[torch.optim.Optimizer] = []
         self._has_warned = False
@@ -155,6 +164,15 @@ class Training:
             host = "127.0.0.1" if address == "0.0.0.0" else address  # noqa: S104 - nothing is bound to it
             self.group, self._kept_for_group = meet(host, port, rank, size, device)
 
+    def wait_for_turn(self) -> None:
+        """On a cluster: be the only process that prepares files, if the first one has not come through yet."""
+        if self.turn is not None and self.drive is None:
+            self.turn.take()
+
+    def come_through(self) -> None:
+        if self.turn is not None:
+            self.turn.give()
+
     def add(self, parallel: Parallel) -> None:
         if self.drive is not None:
             raise RuntimeError("make every AdaptiveDataParallel before the first epoch, or loop over a loader, begins")
@@ -169,6 +187,7 @@ class Training:
         return self.drive is not None
 
     def _join(self) -> None:
+        self.come_through()
         context = rank_context()
         refuse_validation(context)
         drive = Drive(self._model(), self._optimizers(), self._options())
@@ -396,10 +415,12 @@ class Training:
 
     def save(self) -> str | None:
         """Off a cluster: write a checkpoint, on replica 0. Called on all."""
+        for state in self.states.values():
+            state.prepare()
         self.share()
         if self.rank:
             return None
-        return _standalone.save(self.restarts, {name: saved() for name, saved in self.states.items()}, self.drive)
+        return _standalone.save(self.restarts, {name: state.pack() for name, state in self.states.items()}, self.drive)
 
     def share(self) -> None:
         """Before ranks go: what only they have counts for all, and for those who come."""

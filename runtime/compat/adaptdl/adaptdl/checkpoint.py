@@ -5,7 +5,6 @@ process is told to stop, or when the script says so.
 """
 
 import io
-from functools import partial
 from typing import BinaryIO
 
 from tidepool.env import rank_context
@@ -29,7 +28,7 @@ class State:
         if not name or "/" in name or name.startswith("checkpoint-"):
             raise ValueError(f"a State is saved in a file of its name, and {name!r} can be none")
         self._name, self._kept = name, _Kept(self)
-        states[name] = partial(_saved, self)
+        states[name] = self._kept
 
     def save(self, fileobj: BinaryIO) -> None:
         """Write the state. Called on one replica."""

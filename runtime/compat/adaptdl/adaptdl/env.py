@@ -46,6 +46,11 @@ def master_port() -> int:
 
 
 def replica_rank() -> int:
+    """On a cluster, before the training begins: 0, in one process after the other until the first has come through.
+
+    It has, when it comes to a barrier or to its training: files that replica 0 prepares are there for the others then.
+    """
+    training().wait_for_turn()
     return training().rank
 
 

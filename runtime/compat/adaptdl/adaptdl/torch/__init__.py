@@ -3,6 +3,7 @@
 import torch
 
 from adaptdl import checkpoint, collective, env
+from adaptdl._distributed import stand_in
 from adaptdl.torch.accumulator import Accumulator
 from adaptdl.torch.data import AdaptiveDataLoader, ElasticSampler, current_dataloader
 from adaptdl.torch.epoch import current_epoch, finished_epochs, remaining_epochs_until
@@ -39,3 +40,4 @@ def init_process_group(
         port = int(number)
     device = torch.device("cuda" if backend == "nccl" else "cpu")
     collective.connect(address, port, rank, world_size, device)
+    stand_in()

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sized
 from typing import Any, Protocol
 
-from tidepool.torch.data import epoch_order
+from tidepool.torch.data import epoch_order, sized
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from adaptdl import env
@@ -154,6 +154,7 @@ class AdaptiveDataLoader(DataLoader[Any]):
         for name in ("sampler", "batch_sampler"):
             if kwargs.get(name) is not None:
                 raise ValueError(f"an AdaptiveDataLoader takes no {name}: it divides the samples itself")
+        sized(dataset)
         self._elastic = AdaptiveDataLoaderHelper(batch_size)
         self._shuffle = shuffle
         kwargs |= {"sampler": ElasticSampler(dataset, shuffle=shuffle), "batch_sampler": None}  # type: ignore[arg-type]

@@ -1,0 +1,544 @@
+"""AdaptDL's names in one process: what each does, and what it refuses."""
+
+import itertools
+import math
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import adaptdl.torch as adl
+import numpy
+import pytest
+import tidepool.torch.batch
+import torch
+from adaptdl import _training, checkpoint, collective, env
+from adaptdl._distributed import Turn
+from adaptdl._loops import shares
+from adaptdl.torch import scaling_rules
+from adaptdl.torch.data import current_dataloader
+from tidepool.torch.state import Choice
+from torch.nn.functional import mse_loss
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+from tests.runtime.bits import different
+
+
+@pytest.fixture(autouse=True)
+def nothing_has_begun(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(torch.autograd, "backward", torch.autograd.backward)
+    for name, function in vars(torch.distributed).copy().items():
+        if callable(function):
+            monkeypatch.setattr(torch.distributed, name, function)  # put back afterwards
+    monkeypatch.setattr(collective, "_is_initialized", False)
+    _training.training.cache_clear()
+    yield
+    _training.training.cache_clear()
+
+
+def data(samples: int = 24) -> TensorDataset:
+    generator = torch.Generator().manual_seed(1)
+    return TensorDataset(torch.randn(samples, 4, generator=generator), torch.randn(samples, 1, generator=generator))
+
+
+class Parts:
+    """What a script has."""
+
+    def __init__(self, *, wrap: bool = True, samples: int = 24, adam: bool = False, **how: Any) -> None:
+        torch.manual_seed(2)
+        self.net: Any = torch.nn.Linear(4, 1)
+        kind: Any = torch.optim.Adam if adam else torch.optim.SGD
+        self.optimizer = kind(self.net.parameters(), lr=0.1)
+        self.schedule = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.5)
+        loader: Any = adl.AdaptiveDataLoader if wrap else DataLoader
+        self.loader = loader(data(samples), **{"batch_size": 8, **how})
+        self.rates: list[float] = []
+        if wrap:
+            self.net = adl.AdaptiveDataParallel(self.net, self.optimizer, self.schedule)
+        self.optimizer.register_step_post_hook(lambda *_: self.rates.append(self.optimizer.param_groups[0]["lr"]))
+
+    def step(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
+        self.optimizer.zero_grad()
+        mse_loss(self.net(inputs), targets).backward()
+        self.optimizer.step()
+
+    def epoch(self) -> list[int]:
+        """Train for an epoch; samples of each batch."""
+        sizes = []
+        for inputs, targets in self.loader:
+            self.step(inputs, targets)
+            sizes.append(len(inputs))
+        return sizes
+
+
+class Writer:
+    def __init__(self) -> None:
+        self.written: dict[str, float] = {}
+
+    def add_scalar(self, tag: str, value: float, step: int) -> None:
+        self.written[tag] = value
+
+
+# --- training ---
+
+
+def test_one_process_computes_what_plain_pytorch_does() -> None:
+    plain, ours = Parts(wrap=False, samples=22), Parts(samples=22)
+    for _ in range(3):
+        for inputs, targets in plain.loader:
+            plain.step(inputs, targets)
+        plain.schedule.step()
+    for epoch in adl.remaining_epochs_until(3):
+        assert adl.current_epoch() == adl.finished_epochs() == epoch
+        assert ours.epoch() == [8, 8, 6]
+        ours.schedule.step()
+    assert (adl.current_epoch(), adl.finished_epochs()) == (None, 3)
+    assert different(plain.net.state_dict(), ours.net.module.state_dict()) == []
+    assert plain.schedule.state_dict() == ours.schedule.state_dict()
+
+
+def test_gradients_begin_at_zero_without_zero_grad() -> None:
+    once, never = Parts(), Parts.__new__(Parts)
+    for _ in adl.remaining_epochs_until(1):
+        once.epoch()
+    _training.training.cache_clear()
+    Parts.__init__(never)
+    for _ in adl.remaining_epochs_until(1):
+        for inputs, targets in never.loader:
+            with pytest.warns(UserWarning, match="does nothing"):
+                never.net.zero_grad()
+            mse_loss(never.net(inputs), targets).backward()
+            never.optimizer.step()
+    assert different(once.net.state_dict(), never.net.state_dict()) == []
+
+
+def test_drop_last_shuffle_and_len() -> None:
+    parts = Parts(samples=22, drop_last=True, shuffle=True)
+    assert (len(parts.loader), len(adl.AdaptiveDataLoader(data(22), 8))) == (2, 3)
+    read = [inputs.clone() for _ in adl.remaining_epochs_until(2) for inputs, _ in parts.loader]
+    assert [len(each) for each in read] == [8, 8, 8, 8]
+    assert not torch.cat(read[:2]).equal(torch.cat(read[2:]))
+
+
+def test_epochs_go_on_where_the_last_loop_has_ended() -> None:
+    parts, seen = Parts(), []
+    for epoch in adl.remaining_epochs_until(2):
+        seen.append((epoch, len(parts.epoch())))
+        break
+    for until in (2, 4):
+        for epoch in adl.remaining_epochs_until(until):
+            seen.append((epoch, len(parts.epoch())))
+    assert seen == [(0, 3), (1, 3), (2, 3), (3, 3)]
+    assert adl.finished_epochs() == 4
+
+
+def test_a_loop_may_be_left_and_begun_anew() -> None:
+    parts = Parts()
+    for _ in adl.remaining_epochs_until(1):
+        for inputs, targets in parts.loader:
+            parts.step(inputs, targets)
+            break
+        assert parts.epoch() == [8, 8, 8]
+
+
+def test_a_loader_tells_what_it_hands_out() -> None:
+    parts, held_out = Parts(), adl.AdaptiveDataLoader(data(), 5)
+    assert (parts.loader.current_batch_size, parts.loader.current_local_bsz, current_dataloader()) == (None, None, None)
+    assert not parts.loader.training
+    for inputs, targets in parts.loader:
+        parts.step(inputs, targets)
+        helper = current_dataloader()
+        assert helper is not None
+        assert helper is parts.loader._elastic
+        assert helper.is_optim_step()
+        assert (parts.loader.current_batch_size, parts.loader.current_local_bsz) == (8, 8)
+        assert (parts.loader.accumulation_steps, held_out.current_batch_size) == (0, None)
+    assert parts.loader.training
+    with torch.no_grad():
+        assert [len(inputs) for inputs, _ in held_out] == [5, 5, 5, 5, 4]
+    assert not held_out.training
+    assert isinstance(held_out, DataLoader)
+    writer = Writer()
+    parts.loader.to_tensorboard(writer, 1, "Data")
+    parts.net.to_tensorboard(writer, 1, "Model/")
+    sizes = {"Data/Total_Batch_Size": 8, "Data/Local_Batch_Size": 8, "Data/Accumulation_Steps": 0}
+    assert writer.written == {**sizes, "Model/Gain": 1.0, "Model/Learning_Rate_Factor": 1.0}
+
+
+def test_two_models_train_in_one_loop() -> None:
+    first, second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+    optimizers = [torch.optim.SGD(net.parameters(), lr=0.1) for net in (first, second)]
+    before = [net.weight.clone() for net in (first, second)]
+    nets = [adl.AdaptiveDataParallel(net, one, name=f"net-{net.out_features}")
+            for net, one in zip((first, second), optimizers, strict=True)]  # fmt: skip
+    for _ in adl.remaining_epochs_until(1):
+        for inputs, targets in adl.AdaptiveDataLoader(data(), 8):
+            mse_loss(nets[1](nets[0](inputs)), targets).backward()
+            for optimizer in optimizers:
+                optimizer.step()
+    assert all(not net.weight.equal(old) for net, old in zip((first, second), before, strict=True))
+
+
+# --- a batch that adapts ---
+
+
+@pytest.fixture
+def grown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the third step on the batch is 16, in two micro-batches."""
+    asked = itertools.count()
+    monkeypatch.setattr(
+        tidepool.torch.batch.Chooser, "choose", lambda *_: Choice(16, 1) if next(asked) >= 1 else Choice(8, 0)
+    )
+
+
+class Halved(scaling_rules.ScalingRuleBase):
+    def scale_lr(self, scale: float) -> float:
+        return scale / 2
+
+
+@pytest.mark.parametrize(
+    ("rule", "factor"),
+    [
+        (scaling_rules.LinearScale(), 2.0),
+        (scaling_rules.SqrtScale(), math.sqrt(2)),
+        (Halved(), 1.0),
+        (scaling_rules.LEGWScale(0, 48), math.sqrt(2)),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_learning_rates_follow_the_batch(grown: None, rule: scaling_rules.ScalingRuleBase, factor: float) -> None:
+    torch.manual_seed(2)
+    parts = Parts(samples=48, drop_last=True)
+    parts.net.scaling_rule = rule
+    rule.initialize(parts.net, parts.optimizer)
+    parts.loader.autoscale_batch_size(32, local_bsz_bounds=(4, 8), gradient_accumulation=True)
+    assert parts.loader.training
+    told = []
+    for _ in adl.remaining_epochs_until(1):
+        for inputs, targets in parts.loader:
+            parts.step(inputs, targets)
+            told.append((len(inputs), parts.loader.current_batch_size, parts.loader.accumulation_steps))
+        parts.loader.to_tensorboard(writer := Writer(), 0)
+    assert {(8, 16, 1)} <= set(told) <= {(4, 8, 0), (8, 8, 0), (8, 16, 1)}
+    assert parts.rates[-1] == pytest.approx(0.1 * factor)
+    assert parts.optimizer.param_groups[0]["lr"] == 0.1
+    assert writer.written == {"Total_Batch_Size": 16, "Local_Batch_Size": 8, "Accumulation_Steps": 1}
+    drive = _training.training().drive
+    assert drive is not None
+    assert drive.adaptation is not None
+    assert drive.adaptation.progress >= 6, "as many steps at the first batch size as the epoch has"
+    assert parts.net.gain == drive.adaptation.gain
+
+
+def test_warm_up_of_a_batch_that_stays() -> None:
+    parts = Parts()
+    parts.net.scaling_rule = rule = scaling_rules.LEGWScale(2, 24)
+    rule.initialize(parts.net, parts.optimizer)
+    for _ in adl.remaining_epochs_until(3):
+        parts.epoch()
+    assert parts.rates == pytest.approx([0.1 * min(1, step / 6) for step in range(9)])
+
+
+def test_rules_by_scale() -> None:
+    parts = Parts()
+    for rule, wanted in [
+        (scaling_rules.LinearScale(), 4.0),
+        (scaling_rules.SqrtScale(), 2.0),
+        (scaling_rules.AdaScale(), 1.0),
+        (scaling_rules.AdamScale(), 1.0),
+        (Halved(), 2.0),
+    ]:
+        with pytest.raises(ValueError, match="scaling_rule"):
+            rule.step()
+        rule.initialize(parts.net, parts.optimizer)
+        assert numpy.allclose(rule.scale_lr(4.0), wanted)
+    with pytest.raises(NotImplementedError):
+        scaling_rules.ScalingRuleBase().scale_lr(2.0)
+
+
+def test_the_rule_of_adam_is_a_root() -> None:
+    assert isinstance(Parts(adam=True).net.scaling_rule, scaling_rules.AdamScale)
+
+
+# --- accumulators ---
+
+
+def test_an_accumulator_is_read_when_it_is_synchronized() -> None:
+    stats = adl.Accumulator(seen=1)
+    stats["loss"] += 1.5
+    stats["loss"] -= 0.5
+    stats += {"count": 2}
+    stats -= {"count": 1}
+    stats.update(loss=torch.tensor(1.0))
+    stats.subtract({"count": 4})
+    assert (len(stats), "loss" in stats, repr(stats), dict(stats)) == (0, False, "{}", {})
+    with stats.synchronized():
+        assert dict(stats) == {"seen": 1, "loss": 2.0, "count": -3}
+        stats["mean"] = stats["loss"] / 2
+        with stats.synchronized():
+            assert stats["mean"] == 1.0
+        del stats["mean"]
+        stats.clear()
+    stats["loss"] += 1
+    with stats.synchronized():
+        assert dict(stats) == {"loss": 1}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "words"),
+    [
+        (lambda one, other: one.__setitem__("a", 5), TypeError, "outside of synchronized"),
+        (lambda one, other: one.__setitem__("a", other["a"]), ValueError, "another accumulator"),
+        (lambda one, other: one.__setitem__("a", one["b"] + 1), ValueError, "or key"),
+        (lambda one, other: one["a"] + other["a"], TypeError, "add numbers"),
+    ],
+)
+def test_an_accumulator_refuses(wrong: Callable[[Any, Any], None], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        wrong(adl.Accumulator(), adl.Accumulator())
+
+
+# --- states and sums ---
+
+
+class Number(checkpoint.State):
+    def __init__(self, name: str, value: int = 0) -> None:
+        super().__init__(name)
+        self.value = self.synced = value
+
+    def save(self, fileobj: Any) -> None:
+        fileobj.write(str(self.synced).encode())
+
+    def load(self, fileobj: Any) -> None:
+        self.value = int(fileobj.read())
+
+    def sync(self) -> None:
+        self.synced = self.value
+
+
+def test_states_are_saved_and_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    number = Number("number", 3)
+    assert not checkpoint.load_state(number)
+    assert checkpoint.save_all_states() is None, "there is no folder for it"
+    monkeypatch.setenv("ADAPTDL_CHECKPOINT_PATH", str(tmp_path))
+    number.value = 7
+    assert checkpoint.save_all_states() == str(tmp_path)
+    with pytest.raises(ValueError, match="already"):
+        Number("number")
+    with pytest.raises(ValueError, match="file"):
+        Number("a/b")
+    _training.training.cache_clear()
+    again, other = Number("number"), Number("other")
+    assert (checkpoint.load_state(again), checkpoint.load_state(other), again.value) == (True, False, 7)
+    checkpoint.save_state(again, str(tmp_path / "own"))
+    assert (tmp_path / "own" / "number").read_text() == "7"
+
+
+def test_a_checkpoint_in_a_loop_is_gone_on_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADAPTDL_CHECKPOINT_PATH", str(tmp_path))
+    undisturbed = Parts()
+    for _ in adl.remaining_epochs_until(2):
+        undisturbed.epoch()
+    _training.training.cache_clear()
+    parts = Parts()
+    for epoch in adl.remaining_epochs_until(2):
+        for place, (inputs, targets) in enumerate(parts.loader):
+            if (epoch, place) == (1, 1):
+                checkpoint.save_all_states()
+            parts.step(inputs, targets)
+            if (epoch, place) == (0, 1):
+                with pytest.raises(RuntimeError, match="middle of a step"):
+                    checkpoint.save_all_states()
+    _training.training.cache_clear()
+    again, sizes = Parts(), []
+    for _ in adl.remaining_epochs_until(2):
+        sizes += again.epoch()
+    assert sizes == [8, 8]
+    assert different(undisturbed.net.state_dict(), again.net.state_dict()) == []
+
+
+def test_sums_of_one() -> None:
+    for call in (lambda: collective.allreduce(1), lambda: collective.broadcast(1), collective.teardown):
+        with pytest.raises(RuntimeError, match="not initialized"):
+            call()
+    adl.init_process_group("gloo")
+    with pytest.raises(RuntimeError, match="once"):
+        collective.initialize()
+    assert collective.allreduce({"a": 1}, lambda a, b: {**a, **b}) == {"a": 1}
+    assert (collective.allreduce(3), collective.allreduce_async(4).result(), collective.broadcast("x")) == (3, 4, "x")
+    collective.teardown()
+    collective.initialize("0.0.0.0")
+    with pytest.raises(ValueError, match="tcp://host:port"):
+        adl.init_process_group("gloo", init_method="env://")
+
+
+def test_who_is_asked_off_a_cluster() -> None:
+    nothing = [env.checkpoint_path, env.share_path, env.job_id, env.adaptdl_sched_version, env.supervisor_url]
+    assert [ask() for ask in nothing] == [None] * 5
+    assert (env.master_addr(), env.master_port(), env.replica_rank(), env.num_nodes()) == ("0.0.0.0", 0, 0, 1)
+    assert (env.num_replicas(), env.num_restarts(), env.from_ray()) == (1, 0, False)
+
+
+def test_variables_are_asked_off_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"NUM_REPLICAS": "4", "NUM_NODES": "2", "REPLICA_RANK": "3", "NUM_RESTARTS": "5", "SHARE_PATH": "/s"}
+    for name, value in values.items():
+        monkeypatch.setenv(f"ADAPTDL_{name}", value)
+    assert (env.num_replicas(), env.num_nodes(), env.replica_rank(), env.num_restarts()) == (4, 2, 3, 5)
+    assert env.share_path() == "/s"
+
+
+def test_functions_of_torch_distributed_are_the_trainings() -> None:
+    adl.init_process_group("gloo")
+    torch.distributed.barrier()
+    assert torch.distributed.is_initialized()
+    assert (torch.distributed.get_rank(), torch.distributed.get_world_size()) == (0, 1)
+    with pytest.raises(RuntimeError, match=r"use adaptdl\.collective"):
+        torch.distributed.all_reduce(torch.zeros(1))
+    torch.distributed.destroy_process_group()
+
+
+def test_one_process_at_a_time_prepares_files_until_one_has_come_through(tmp_path: Path) -> None:
+    first, second = Turn(tmp_path, 1), Turn(tmp_path, 1)
+    first.take()
+    first.take()
+    waiting = threading.Thread(target=second.take)
+    waiting.start()
+    assert not (tmp_path / ".adaptdl-1.done").exists()
+    first.give()
+    waiting.join(10)
+    assert not waiting.is_alive()
+    Turn(tmp_path, 1).take()  # at once
+
+
+# --- who gets what ---
+
+
+@pytest.mark.parametrize(
+    ("samples", "size", "ranks"), [(101, 20, 1), (101, 20, 3), (100, 20, 2), (7, 20, 3), (2, 1, 5)]
+)
+def test_shares_of_an_evaluation(samples: int, size: int, ranks: int) -> None:
+    spans = shares(samples, size, ranks, drops_last=False)
+    assert sorted(place for _, first, last in spans for place in range(first, last)) == list(range(samples))
+    counts = Counter(rank for rank, _, _ in spans)
+    assert max(counts.values()) - min(counts[rank] for rank in range(ranks)) <= 1
+    assert all(first % size == 0 for _, first, _ in spans[: samples // (size * ranks) * ranks])
+    assert max((last for *_, last in shares(samples, size, ranks, drops_last=True)), default=0) in {
+        samples, samples - samples % size
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("replicas", [1, 3, 5])
+@pytest.mark.parametrize("index", [0, 12, 50])
+def test_the_elastic_sampler(replicas: int, index: int) -> None:
+    drawn: Counter[int] = Counter()
+    for rank in range(replicas):
+        sampler = adl.ElasticSampler(data(25))
+        sampler.num_replicas, sampler.rank = replicas, rank
+        sampler.set_epoch(3, index)
+        own = list(sampler)
+        assert own == list(sampler)
+        assert len(own) == len(sampler) == math.ceil((25 - index % 25) / replicas)
+        drawn.update(own)
+    assert len(drawn) >= 25 - index % 25
+    assert max(drawn.values()) <= 2
+
+
+# --- what is refused ---
+
+
+class Stream(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        yield torch.zeros(4), torch.zeros(1)
+
+
+def nested_loops(parts: Parts) -> None:
+    for _ in parts.loader:
+        next(iter(adl.AdaptiveDataLoader.__iter__(parts.loader)))
+
+
+def made_in_a_loop(parts: Parts) -> None:
+    for _ in parts.loader:
+        adl.Accumulator()
+
+
+def loader_in_a_loop(parts: Parts) -> None:
+    for _ in parts.loader:
+        adl.AdaptiveDataLoader(data(), 8)
+
+
+def nested_epochs(parts: Parts) -> None:
+    for _ in adl.remaining_epochs_until(2):
+        next(adl.remaining_epochs_until(3))
+
+
+def outside(parts: Parts) -> None:
+    parts.epoch()
+    mse_loss(parts.net(torch.zeros(1, 4)), torch.zeros(1, 1)).backward()
+
+
+def of_another_loader(parts: Parts) -> None:
+    parts.epoch()
+    for inputs, targets in adl.AdaptiveDataLoader(data(), 8):
+        parts.step(inputs, targets)
+
+
+def made_too_late(parts: Parts) -> None:
+    parts.epoch()
+    adl.AdaptiveDataParallel(torch.nn.Linear(1, 1), parts.optimizer, name="late")
+
+
+def scaled_too_late(parts: Parts) -> None:
+    parts.epoch()
+    parts.loader.autoscale_batch_size(64)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "words"),
+    [
+        (lambda parts: adl.AdaptiveDataLoader(data(), 8, sampler=[1]), ValueError, "takes no sampler"),
+        (lambda parts: adl.AdaptiveDataLoader(data(), batch_sampler=[[1]]), ValueError, "takes no batch_sampler"),
+        (lambda parts: adl.AdaptiveDataLoader(data(), 0), ValueError, "batch_size is 0"),
+        (lambda parts: adl.AdaptiveDataLoader(Stream(), 8), TypeError, "IterableDataset"),
+        (nested_loops, RuntimeError, "in another one"),
+        (made_in_a_loop, RuntimeError, "Accumulator cannot"),
+        (loader_in_a_loop, RuntimeError, "cannot be made"),
+        (nested_epochs, RuntimeError, "epoch loop in another"),
+        (outside, RuntimeError, "outside of a loop"),
+        (of_another_loader, RuntimeError, "of the training"),
+        (made_too_late, RuntimeError, "before the first epoch"),
+        (scaled_too_late, RuntimeError, "before the first epoch"),
+        (lambda parts: parts.loader.autoscale_batch_size(4), ValueError, "max_batch_size is 4"),
+        (lambda parts: parts.loader.autoscale_batch_size(32, (9, 32)), ValueError, "local_bsz_bounds"),
+        (lambda parts: parts.loader.autoscale_batch_size(32, (1, 7)), ValueError, "local_bsz_bounds"),
+        (lambda parts: adl.AdaptiveDataParallel(parts.net.module, parts.optimizer), ValueError, "name of its own"),
+        (lambda parts: adl.AdaptiveDataParallel(parts.net, parts.optimizer, loss=1), TypeError, "no argument 'loss'"),
+    ],
+)
+def test_refused(wrong: Callable[[Parts], object], error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        wrong(Parts())
+
+
+def test_a_plain_loader_trains_in_one_process_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts()
+    before = parts.net.module.weight.clone()
+    parts.loader = DataLoader(data(), 8)  # type: ignore[assignment]
+    with pytest.warns(UserWarning, match="no AdaptiveDataLoader"):
+        parts.epoch()
+    assert not parts.net.module.weight.equal(before)
+    monkeypatch.setenv("ADAPTDL_NUM_REPLICAS", "2")
+    with pytest.raises(RuntimeError, match="train apart"):
+        parts.epoch()
+
+
+def test_the_iterator_over_texts_says_what_to_do_instead() -> None:
+    with pytest.raises(ImportError, match="AdaptiveDataLoader"):
+        from adaptdl.torch import iterator  # noqa: F401
+
+
+def test_all_names_are_there() -> None:
+    code = "import adaptdl, adaptdl.torch; adaptdl.env.job_id, adaptdl.collective.allreduce, adaptdl.checkpoint.State"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env={"PYTHONPATH": ":".join(sys.path)})
