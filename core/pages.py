@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from django import forms
 from django.contrib import messages
-from django.contrib.auth.models import User
+from django.contrib.auth.models import AnonymousUser, User
 from django.contrib.messages.storage.base import Message
 from django.core.exceptions import ValidationError
 from django.db.models import Model, QuerySet
@@ -16,7 +16,7 @@ from django.utils.functional import SimpleLazyObject
 
 from core.errors import UserError
 from core.keyset import KeysetPage, Order, keyset_page
-from core.roles import may_change
+from core.roles import Asking, is_cluster_admin, may_change
 
 __all__ = [
     "PAGE_SIZE",
@@ -107,6 +107,9 @@ def login_user(request: HttpRequest) -> User:
 
 
 def role_of_reader(request: HttpRequest) -> dict[str, Any]:
-    """For templates: `looks_only` is true for viewers, whom no page offers what they may not do."""
-    user = getattr(request, "user", None)
-    return {"looks_only": SimpleLazyObject(lambda: user is None or not may_change(user))}
+    """Give templates the reader's role: `looks_only` for viewers, whom no page offers what they may not do."""
+    user: Asking = getattr(request, "user", AnonymousUser())
+    return {
+        "is_cluster_admin": SimpleLazyObject(lambda: is_cluster_admin(user)),
+        "looks_only": SimpleLazyObject(lambda: not may_change(user)),
+    }

@@ -1,14 +1,24 @@
-"""Text from outside: names of things, references to rows, numbers, and what no database can store."""
+"""Text: names and references from outside, numbers, characters that no database can store, plurals."""
 
 import re
 import unicodedata
 from typing import Any, TypeVar
 
 from django.db.models import Model, QuerySet
+from django.utils.translation import ngettext
 
 from core.errors import field_error
 
-__all__ = ["MAX_NAME_LENGTH", "by_reference", "checked_name", "is_storable", "shown_text", "storable", "whole"]
+__all__ = [
+    "MAX_NAME_LENGTH",
+    "by_reference",
+    "checked_name",
+    "is_storable",
+    "plural",
+    "shown_text",
+    "storable",
+    "whole",
+]
 
 MAX_NAME_LENGTH = 255
 #: PostgreSQL has no NUL, and UTF-8 no half of a surrogate pair.
@@ -62,6 +72,11 @@ def storable(value: Any) -> Any:
     if isinstance(value, list):
         return [storable(inner) for inner in value]
     return value
+
+
+def plural(count: int, one: str, several: str, **params: Any) -> str:
+    """`one` or `several`, with `{count}` and the params filled in."""
+    return ngettext(one, several, count).format(count=count, **params)
 
 
 def shown_text(text: str) -> str:

@@ -14,7 +14,6 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Q
-from django.utils.translation import ngettext
 
 from core.archive import ARCHIVE_SUFFIXES
 from core.audit.entries import audit
@@ -25,7 +24,7 @@ from core.models import Upload
 from core.registry import delete_named, kept_if_used, refuse_foreign, store_version
 from core.roles import may_edit
 from core.sources import Source, new_upload_folder, obtained, slug
-from core.text import checked_name, storable
+from core.text import checked_name, plural, storable
 from core.uploads import find_upload, finished_file
 from datasets.control import SINGLE_SUFFIXES, announce, check_at_once_if_small
 from datasets.models import LINKS, Dataset, DatasetVersion
@@ -204,7 +203,7 @@ def require_owner(user: User, dataset: Dataset) -> None:
 
 
 def _in_use(what: str, jobs: Collection[Any]) -> str:
-    trainings = ngettext("{} training has", "{} trainings have", len(jobs)).format(len(jobs))
+    trainings = plural(len(jobs), "{count} training has", "{count} trainings have")
     return f"{what} cannot be deleted: {trainings} used it, and what they learned came from it."
 
 

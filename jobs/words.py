@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from django.utils.translation import ngettext
+from core.text import plural
 
-__all__ = ["ANOTHER_USERS_TRAINING", "capitalized", "gpus", "label", "listed", "plural", "trainings"]
+__all__ = ["ANOTHER_USERS_TRAINING", "capitalized", "gpus", "label", "listed", "trainings"]
 
 #: Shown in place of the name of a job that is somebody else's.
 ANOTHER_USERS_TRAINING = "another user's training"
@@ -15,11 +15,6 @@ _WHO = {
     "itself": "this training itself",
     "stranger": ANOTHER_USERS_TRAINING,
 }
-
-
-def plural(count: int, one: str, several: str, **params: Any) -> str:
-    """`one` or `several`, with `{count}` and the params filled in."""
-    return ngettext(one, several, count).format(count=count, **params)
 
 
 def gpus(count: int) -> str:

@@ -12,7 +12,6 @@ from django.conf import settings as site
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.utils import timezone
-from django.utils.translation import ngettext
 
 from core.archive import ARCHIVE_SUFFIXES
 from core.audit.entries import audit
@@ -22,7 +21,7 @@ from core.parameters import Scalar, checked_parameters
 from core.registry import delete_named, refuse_foreign, store_version
 from core.roles import may_edit
 from core.sources import Source, new_upload_folder, obtained
-from core.text import checked_name
+from core.text import checked_name, plural
 from models_registry.code import COMPAT_MODULES, checked_entry_point, found_entry_point, inspect_code
 from models_registry.models import ModelTemplate, Readers, RegisteredModel, RegisteredModelVersion
 from models_registry.settings import checked_settings, told
@@ -128,7 +127,7 @@ def delete_model(model: RegisteredModel, user: User) -> None:
     folders = [version.folder for version in model.versions.all()]
 
     def refusal(jobs: Collection[Any]) -> str:
-        trainings = ngettext("{} training was", "{} trainings were", len(jobs)).format(len(jobs))
+        trainings = plural(len(jobs), "{count} training was", "{count} trainings were")
         return f"The model {model.name} stays: {trainings} started with it, and would lose what they ran."
 
     delete_named(user, model, "model", refusal)

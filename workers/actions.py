@@ -9,12 +9,11 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 from django.db.models import ProtectedError, QuerySet
 from django.utils import timezone
-from django.utils.translation import ngettext
 
 from core.audit.entries import audit
 from core.errors import Conflict, field_error
 from core.live import CLUSTER, hold, publish
-from core.text import checked_name
+from core.text import checked_name, plural
 from workers.models import HOST_NAME, CapacityPoint, Host, ResourceGroup
 from workers.offers import Offer, attributes
 from workers.queries import held_slots
@@ -113,7 +112,7 @@ def refuse_removal(host: Host) -> None:
         raise Conflict(f"The host {host.name} is removed already.", code="stale_host")
     held = held_slots(host)
     if held:
-        gpus = ngettext("1 GPU of it is", f"{held} GPUs of it are", held)
+        gpus = plural(held, "{count} GPU of it is", "{count} GPUs of it are")
         what = "wait until they have moved off or finished" if host.state == Host.State.DRAINING else "drain it first"
         sentence = f"The host {host.name} cannot be removed: {gpus} held by trainings; {what}, or stop them."
         raise Conflict(sentence, code="in_use")
@@ -285,7 +284,7 @@ def _check_slot_rule(spec: ResourceGroupSpec, hosts: Iterable[Host]) -> None:
         except FormulaError as error:
             raise field_error("slot_rule", f"The slot rule cannot be used on {host.name}: {error}.") from error
         if spec.kind == ResourceGroup.Kind.GPU and offered > host.ngpus:
-            has = ngettext("1 GPU", f"{host.ngpus} GPUs", host.ngpus)
+            has = plural(host.ngpus, "{count} GPU", "{count} GPUs")
             raise field_error(
                 "slot_rule",
                 f"The rule gives {offered} slots on {host.name}, which has {has}: use ngpus, or min(ngpus, {offered}).",

@@ -8,9 +8,10 @@ from typing import Annotated, Final
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from core.text import plural
 from jobs.control.snapshots import snapshot
 from jobs.queries.jobs import visible_jobs
-from jobs.words import ANOTHER_USERS_TRAINING, plural
+from jobs.words import ANOTHER_USERS_TRAINING
 from scheduling.preview import Fate, Speed, compare, with_priority, without_jobs
 
 __all__ = ["Effect", "effects_of", "effects_sentence", "if_over", "if_priority"]

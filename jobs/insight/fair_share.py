@@ -8,12 +8,13 @@ from django.utils import timezone
 
 from core.pages import PAGE_SIZE
 from core.roles import Asking
+from core.text import plural
 from jobs.control.snapshots import snapshot
 from jobs.messages import text_of
 from jobs.models import Job
 from jobs.queries.groups import visible_groups
 from jobs.queries.jobs import visible_jobs
-from jobs.words import ANOTHER_USERS_TRAINING, capitalized, gpus, plural, trainings
+from jobs.words import ANOTHER_USERS_TRAINING, capitalized, gpus, trainings
 from scheduling.fair_share import FairShare, GroupShare, JobShare, PendingReclaim, fair_share
 
 __all__ = ["FairSharePage", "GroupLine", "JobLine", "SharingPoolLine", "fair_share_page"]

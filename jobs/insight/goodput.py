@@ -12,13 +12,14 @@ from django.utils import timezone
 from tidepool.goodput.model import gain
 
 from core.charts import figure
+from core.text import plural
 from jobs.control.measured import profile_of
 from jobs.control.snapshots import snapshot
 from jobs.files.validation_runs import validation_of
 from jobs.models import Job, ThroughputPoint
 from jobs.queries.goodput import BatchNow, batch_now
 from jobs.states import ACTIVE
-from jobs.words import gpus, plural
+from jobs.words import gpus
 from scheduling.curves import BEYOND_MEASURED, KNEE, Limit, Prospect, Shape, batch_of, kind_of, prospect_of, size_on
 from scheduling.pool import shape_of
 from scheduling.snapshot import JobView, ProfileView

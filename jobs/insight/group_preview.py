@@ -8,12 +8,13 @@ from typing import Annotated, Any, Final
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from core.text import plural
 from jobs.actions.groups import check_change
 from jobs.control.snapshots import group_view, snapshot
 from jobs.insight.effects import Effect, effects_of, effects_sentence
 from jobs.models import InstanceGroup
 from jobs.queries.group_terms import LINKS, changed_terms, terms_of
-from jobs.words import gpus, plural
+from jobs.words import gpus
 from scheduling.preview import Comparison, Speed, compare, speeds, with_group
 from workers.models import ResourceGroup
 from workers.queries import capacity

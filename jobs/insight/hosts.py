@@ -7,10 +7,11 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from core.text import plural
 from jobs.control.snapshots import snapshot
 from jobs.insight.cluster import STATUSES, cluster_live
 from jobs.models import Job
-from jobs.words import gpus, plural
+from jobs.words import gpus
 from scheduling.preview import Move, moves, without_host
 from workers.actions import refuse_removal
 from workers.models import Host, ResourceGroup, Slot

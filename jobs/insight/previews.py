@@ -7,6 +7,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from core.text import plural
 from jobs.actions.owner import JobChange, check_change
 from jobs.actions.requirements import missing_modules, missing_words
 from jobs.actions.submission import Checked, Submission, check
@@ -17,7 +18,7 @@ from jobs.messages import text_of
 from jobs.models import Job
 from jobs.queries.jobs import visible_jobs
 from jobs.states import ACTIVE, JobState
-from jobs.words import ANOTHER_USERS_TRAINING, capitalized, gpus, plural
+from jobs.words import ANOTHER_USERS_TRAINING, capitalized, gpus
 from scheduling.forecast import Forecast, Span, forecast
 from scheduling.plan import Explanation
 from scheduling.preview import Preview, preview, with_changes, with_job

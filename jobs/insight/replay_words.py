@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from core.text import plural
 from core.time import duration
 from jobs.insight.replay import JOB_COLUMNS
 from jobs.models import Replay
 from jobs.queries.group_terms import TERMS, in_words
-from jobs.words import gpus, plural, trainings
+from jobs.words import gpus, trainings
 from scheduling.replay.outcome import BARS, MOST
 
 __all__ = ["Change", "Tile", "asked_in_words", "changes", "limits", "sentence", "tiles"]

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from core.text import plural
 from core.time import duration
-from jobs.words import gpus, plural
+from jobs.words import gpus
 
 __all__ = ["HOW_TO_REQUIRE", "OF_EVENTS", "tried"]
 

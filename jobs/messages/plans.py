@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from jobs.words import gpus, label, listed, plural
+from core.text import plural
+from jobs.words import gpus, label, listed
 
 __all__ = ["OF_PLANS"]
 

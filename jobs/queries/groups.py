@@ -11,12 +11,12 @@ from django.db.models import Count, Q, QuerySet
 
 from core.errors import NotFound
 from core.roles import Asking, is_cluster_admin, may_change
-from core.text import by_reference
+from core.text import by_reference, plural
 from jobs.models import InstanceGroup, Job, SlotClaim
 from jobs.queries.group_terms import OF_GROUP_ADMINS, TERMS, in_words
 from jobs.queries.jobs import visible_jobs
 from jobs.states import HOLDING, JobState
-from jobs.words import gpus, plural
+from jobs.words import gpus
 from workers.models import Host, ResourceGroup
 from workers.offers import offer_of
 

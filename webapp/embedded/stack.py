@@ -14,9 +14,9 @@ from typing import IO, cast
 from django.conf import settings
 from django.core.management import CommandError, call_command
 from django.utils import timezone
-from django.utils.translation import ngettext
 from tidepool import procfs
 
+from core.text import plural
 from jobs.control.checkpoints import catch_up_with_folders
 from jobs.control.ending import requeue_interrupted, stop_trainings
 from jobs.models import SchedulerLease, SlotClaim
@@ -145,7 +145,7 @@ class Stack:
         asked = stop_trainings(within_seconds=_STANDSTILL_SECONDS)
         if not asked:
             return
-        trainings = ngettext("1 training", f"{asked} trainings", asked)
+        trainings = plural(asked, "{count} training", "{count} trainings")
         self._say(
             f"  {trainings} may take {_STANDSTILL_SECONDS:.0f} s to stop. Ctrl-C once more ends everything at once."
         )
@@ -258,7 +258,7 @@ class Stack:
     def _requeue(self) -> None:
         count = requeue_interrupted()
         if count:
-            jobs = ngettext("1 job was", f"{count} jobs were", count)
+            jobs = plural(count, "{count} job was", "{count} jobs were")
             self._say(f"  {jobs} interrupted: Tidepool continues from the last checkpoint, or from zero without one.")
 
     def _watch_tutorial(self) -> None:

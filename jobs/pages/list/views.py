@@ -20,7 +20,7 @@ from core.live import CLUSTER, current_seqs
 from core.pages import PAGE_SIZE, Undo, login_user, or_404, say
 from core.roles import is_cluster_admin
 from core.templatetags.tidepool import figure
-from core.text import whole
+from core.text import plural, whole
 from core.time import duration
 from datasets.models import Dataset
 from jobs.actions.many import MAX_JOBS
@@ -33,7 +33,7 @@ from jobs.queries.columns import FACTS, OF_ONE, USUAL, extra_columns, joined_col
 from jobs.queries.jobs import known_tags, visible_jobs
 from jobs.queries.listing import ACTIVE, FINISHED, JobFilter, job_page_of, jobs_topic, list_keys, state_counts
 from jobs.states import TERMINAL, JobState
-from jobs.words import plural, trainings
+from jobs.words import trainings
 from models_registry.models import RegisteredModel
 from models_registry.permissions import readable
 

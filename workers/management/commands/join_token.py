@@ -6,6 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from core.errors import UserError
+from core.text import plural
 from workers.join_tokens import create_join_token, join_command
 
 
@@ -24,6 +25,6 @@ class Command(BaseCommand):
             token, row = create_join_token("join_token", hosts=options["hosts"], hours=options["hours"])
         except UserError as error:
             raise CommandError(error.message) from None
-        machines = "One machine" if row.hosts_left == 1 else f"{row.hosts_left} machines"
+        machines = plural(row.hosts_left, "One machine", "{count} machines")
         self.stderr.write(f"{machines} may join until {row.expires_at:%Y-%m-%d %H:%M} UTC, by this command:")
         self.stdout.write(join_command(options["url"], token))
