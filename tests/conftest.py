@@ -1,4 +1,4 @@
-"""What every test may use: a throw-away home, and a cast. Alice owns things, Bob must not see them, Carol is staff."""
+"""Fixtures for every test: a throw-away home, and a cast. Alice owns things, Bob must not see them, Carol is staff."""
 
 import os
 import shutil
@@ -91,7 +91,7 @@ def _nobody_has_failed_to_log_in() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _every_answer_is_described() -> Iterator[None]:
-    """Of the API, to any client that asks in the test's own process."""
+    """Check each answer of the API against its description, for any client in the test's own process."""
     asked = BaseHandler.get_response
 
     def get_response(handler: BaseHandler, request: HttpRequest) -> HttpResponseBase:
@@ -177,7 +177,7 @@ def carols(scene: Scene, carol: User) -> Client:
 
 @pytest.fixture
 def training(scene: Scene) -> dict[str, object]:
-    """What the Train form sends."""
+    """Data that the Train form sends."""
     return {
         "model": scene.model.model_id,
         "dataset": scene.dataset.dataset_id,

@@ -27,7 +27,7 @@ def refuse_what_is_not_described(request: HttpRequest, response: HttpResponseBas
 
 @cache
 def _statuses() -> dict[tuple[str, str], frozenset[str]]:
-    """By route and method. It takes a second, once in a process that asks the API at all, and counts no queries."""
+    """Map route and method to statuses. Takes a second, once in a process that asks the API; counts no queries."""
     generator: Any = SchemaGenerator()  # type: ignore[no-untyped-call]
     with patch.object(connection, "force_debug_cursor", False):
         paths = generator.get_schema(public=True)["paths"]

@@ -66,7 +66,7 @@ def make_many_jobs(count: int, *, seed: int = 0, now: datetime | None = None, ne
 
 
 def make_courses(*, seed: int = 0, now: datetime | None = None) -> None:
-    """What became of all jobs: how their GPUs changed, checkpoints of those that succeeded, who held and holds what."""
+    """Add the courses of all jobs: changes of GPUs, checkpoints of those that succeeded, who held and holds what."""
     dice, now = random.Random(seed), now or timezone.now()
     holding = list(Job.objects.filter(state__in=HOLDING))
     for number in range(1 + len(holding) // SLOTS_PER_HOST):

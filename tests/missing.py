@@ -1,4 +1,4 @@
-"""What this machine lacks: its tests are left out, with the reason. In CI they fail instead."""
+"""Tests for which this machine lacks something are left out, with the reason. In CI they fail instead."""
 
 import os
 from typing import NoReturn

@@ -1,4 +1,4 @@
-"""Who may ask for what: one line for each method of each address.
+"""Permissions of the site: one line for each method of each address.
 
 A new address needs a line in RULES, with the audience that it is for: `"POST groups:undo": GROUP_ADMINS`. If its view
 looks at what was sent before it looks at who sent it, or another thing than usual shall be asked for, it takes

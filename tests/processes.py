@@ -1,4 +1,4 @@
-"""What tests and benchmarks need that start processes of their own over the test's database."""
+"""Helpers of tests and benchmarks that start processes of their own over the test's database."""
 
 import os
 import shutil

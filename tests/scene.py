@@ -145,7 +145,7 @@ def build_scene(now: datetime | None = None) -> Scene:
 
 
 def _replay(owner: User, done: Job, failed: Job, now: datetime) -> Replay:
-    """As one is stored that was played."""
+    """Add a replay that was played."""
     start = now - timedelta(hours=1)
 
     def figures(average: float, wait: float) -> dict[str, float]:
@@ -332,7 +332,7 @@ def _done(common: dict, at: datetime) -> Job:
 
 
 def _failed(common: dict, at: datetime) -> Job:
-    """Of what the model was before: a script that knows nothing of sessions."""
+    """Add a failure of an older version of the model: a script that knows nothing of sessions."""
     model = RegisteredModelVersionFactory(
         model=common["model"].model, number=0, engine=RegisteredModelVersion.Engine.SINGLE
     )
@@ -402,7 +402,7 @@ def _other(name: str, priority: int) -> dict[str, Any]:
 
 
 def report_every_step(job: Job) -> None:
-    """Its curves get all their points: more than a chart draws."""
+    """Store all points of its curves: more than a chart draws."""
     assert job.started_at
     job.metrics.all().delete()
     _metrics(job, job.started_at, job.run.step, per_epoch=68, stride=1)

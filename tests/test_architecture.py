@@ -1,4 +1,4 @@
-"""Who may import whom, who reads the environment, how long a file may be: ARCHITECTURE.md's rules, by the source."""
+"""ARCHITECTURE.md's rules, checked in the source: imports, reads of the environment, lengths of files."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""What people can set, and what they can meet, is documented."""
+"""Check that what people can set, and what they can meet, is documented."""
 
 import ast
 import re
@@ -28,7 +28,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def words_of(document: str) -> set[str]:
-    """What a document sets in `code`."""
+    """Return the words that a document sets in `code`."""
     return set(re.findall(r"`([^`\n]+)`", (ROOT / document).read_text()))
 
 
@@ -86,7 +86,7 @@ def test_everything_that_is_required_is_pinned() -> None:
 
 
 def test_the_runtime_requires_what_it_imports() -> None:
-    """By itself, where people work, it is the client; what trains has the extra `torch`."""
+    """Check both parts: by itself, where people work, it is the client; what trains has the extra `torch`."""
     project = tomllib.loads((ROOT / "runtime/pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     folder = ROOT / "runtime/tidepool"

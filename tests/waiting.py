@@ -1,4 +1,4 @@
-"""How tests wait for what other processes do."""
+"""Waiting for what other processes do."""
 
 import time
 from collections.abc import Callable

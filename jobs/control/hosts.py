@@ -262,7 +262,7 @@ def _is_silent(host: Host, now: datetime) -> bool:
 
 
 def _heard_since(host: Host) -> bool:
-    """Whether it is silent no longer: who found it so may have been hung since, while another scheduler leads."""
+    """Return whether it was heard again: who found it silent may have been hung, while another scheduler leads."""
     return not Host.objects.filter(pk=host.pk, last_report_at=host.last_report_at).exists()
 
 

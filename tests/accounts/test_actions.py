@@ -1,4 +1,4 @@
-"""What administrators do to accounts: what changes, what ends at once, what is refused, and what is written down."""
+"""Tests of administrators' actions on accounts: changes, ends of sessions, refusals, and the audit."""
 
 import base64
 from collections.abc import Callable

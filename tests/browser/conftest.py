@@ -73,7 +73,7 @@ def context(browser: Browser, site: str) -> Iterator[BrowserContext]:
 
 @pytest.fixture
 def complaints() -> list[str]:
-    """What the browser's console said at level error or warning, and exceptions nobody caught."""
+    """Return console messages at level error or warning, and uncaught exceptions."""
     return []
 
 
@@ -101,7 +101,7 @@ def _is_left_behind(line: str) -> bool:
 
 
 def log_in(page: Page, name: str) -> None:
-    """By a session's cookie, without opening a page; test_roles.py uses the form."""
+    """Log in by a session's cookie, without opening a page; test_roles.py uses the form."""
     visitor = Client()
     visitor.force_login(User.objects.get(username=name))
     cookie = visitor.cookies[django_settings.SESSION_COOKIE_NAME]

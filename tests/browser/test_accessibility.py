@@ -87,7 +87,7 @@ def take_picture(page: Page, address: str, look: str) -> None:
 
 
 def looks_of(page: Page, address: str) -> list[tuple[object, ...]]:
-    """What is wrong with any look of this page."""
+    """Return what is wrong with any look of this page."""
     found: list[tuple[object, ...]] = []
     page.emulate_media(reduced_motion="reduce")  # colours on their way to another theme are none to judge
     page.goto(address)
@@ -121,7 +121,7 @@ def test_what_only_staff_sees(scene: Scene, context: BrowserContext, complaints:
 
 
 def _administrators_work(carol: User, scene: Scene) -> None:
-    """What makes their pages full: people who come and go, and what was changed."""
+    """Fill administrators' pages: people who come and go, and what was changed."""
     create_join_token(carol, hosts=8)
     make_token(scene.alice, "nightly-tests", timezone.now() + timedelta(days=90))
     bob = User.objects.get(username="bob")

@@ -1,4 +1,4 @@
-"""What every page shares: questions before a loss, buttons that say that they work, and short messages."""
+"""Tests of parts that every page shares: questions before a loss, working buttons, and short messages."""
 
 from playwright.sync_api import Page, expect
 

@@ -27,7 +27,7 @@ def nothing_to_complain(complaints: list[str]) -> object:
 
 
 def report(name: str, slots: int = 4, busy: float = 41.0, *, virtual: bool = True, after_seconds: int = 0) -> None:
-    """What the executor of a host says."""
+    """Build the report of a host's executor."""
     now = timezone.now() + timedelta(seconds=after_seconds)
     model = "virtual GPU (CPU)" if virtual else "NVIDIA H200"
     devices = [

@@ -20,7 +20,7 @@ def nothing_to_complain(complaints: list[str]) -> object:
 
 
 def submitted(scene: Scene, name: str, owner: str = "alice") -> Job:
-    """What submitting does last: a row, and the news of it."""
+    """Add a row and publish it, as the last step of submitting does."""
     who = scene.alice if owner == "alice" else scene.alice._meta.model.objects.get(username=owner)
     job = JobFactory(
         name=name, owner=who, model=scene.model, dataset=scene.dataset, instance_group=scene.first.instance_group

@@ -104,7 +104,7 @@ def results(scene: Scene, settings: Any) -> Iterator[None]:
 
 
 def write_log(job: Job, rank: int, text: str, stream: str = "stdout") -> None:
-    """What a rank of the scene writes."""
+    """Write lines as a rank of the scene does."""
     row = Rank.objects.filter(job=job).order_by("id")[rank]
     folder = job_folder(job).attempt(row.attempt) / "log" / f"{row.member_id}.{row.host}"
     folder.mkdir(parents=True, exist_ok=True)

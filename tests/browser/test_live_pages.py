@@ -1,4 +1,4 @@
-"""What a person sees: log in, submit, and pages that move by themselves, with or without websockets."""
+"""Tests of what a person sees: log in, submit, and pages that move by themselves, with or without websockets."""
 
 import re
 
@@ -35,13 +35,13 @@ def nothing_to_complain(complaints: list[str]) -> object:
 
 
 def _is_wanted(line: str) -> bool:
-    """What the tests below block on purpose."""
+    """Return whether the message is wanted: the tests below block requests on purpose."""
     wanted = ("ERR_BLOCKED_BY_CLIENT", "ERR_FAILED", "ERR_INTERNET_DISCONNECTED", "WebSocket connection to", "htmx:")
     return any(words in line for words in wanted)
 
 
 def make_steps(job: Job, first: int, last: int) -> None:
-    """What ingesting a report does: rows, and an event with the same values."""
+    """Add rows and publish an event with the same values, as ingesting a report does."""
     now = timezone.now()
     points = [
         MetricPoint(job=job, name=name, step=step, epoch=13, value=value, at=now)

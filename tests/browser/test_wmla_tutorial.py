@@ -236,7 +236,7 @@ def add_model(tutorial: Tutorial, epochs: int) -> None:
 
 
 def choose_training(tutorial: Tutorial, name: str) -> None:
-    """By the model's page."""
+    """Choose the training by the model's page."""
     page = tutorial.page
     tutorial.choose("Models")
     page.get_by_role("link", name="PytorchResnet", exact=True).click()
@@ -275,7 +275,7 @@ def update_priority(tutorial: Tutorial, name: str, priority: int) -> None:
 
 
 def wait_for_usage(tutorial: Tutorial, sizes: dict[str, int]) -> None:
-    """As a person who looks at the chart until it shows this."""
+    """Wait like a person who looks at the chart until it shows this."""
     tutorial.page.goto("/usage/?range=15m&by=job")
     table = open_table(tutorial.page)
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -302,7 +302,7 @@ def usage_rows(table: Locator) -> list[dict[str, float]]:
 
 
 def moments(tutorial: Tutorial) -> list[tuple[float, float]]:
-    """What both trainings held at once, in order; without the moments between."""
+    """Return the slots that both trainings held at once, in order; without the moments between."""
     rows = usage_rows(open_table(tutorial.page))
     wanted = [(8, 0), (4, 4), (3, 5), (0, 8)]
     found = [(row.get("T1", 0), row.get("T2", 0)) for row in reversed(rows)]

@@ -1,4 +1,4 @@
-"""What of a function is sent, and what is said of what cannot be."""
+"""Tests of the packing of functions, and of the refusals of what cannot be sent."""
 
 import sys
 import threading

@@ -227,7 +227,7 @@ class TestFollowing:
 class TestCompletion:
     @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
     def test_of_commands_in_each_shell(self, tidepool: Call, shell: str, tmp_path: Path) -> None:
-        """As the lines that the shell evaluates ask for it."""
+        """Complete commands by the lines that the shell evaluates."""
         assert "_TIDEPOOL_COMPLETE" in tidepool("completion", shell)[1]
         asked = {"COMP_WORDS": "tidepool cl", "COMP_CWORD": "cl" if shell == "fish" else "1"}
         environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "runtime"), **asked}

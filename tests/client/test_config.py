@@ -1,4 +1,4 @@
-"""Which site and token are taken, and how the login is kept."""
+"""Tests of the choice of site and token, and of the stored login."""
 
 import stat
 

@@ -1,4 +1,4 @@
-"""What documents and --help tell people to type is what the program takes."""
+"""Check that the program takes every command that documents and --help tell people to type."""
 
 import re
 import shlex

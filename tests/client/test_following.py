@@ -1,4 +1,4 @@
-"""What becomes of a job: by a stream that is cut anywhere, and by asking where none comes through."""
+"""Tests of following a job: by a stream that is cut anywhere, and by asking where none comes through."""
 
 import json
 from collections.abc import Callable, Iterator

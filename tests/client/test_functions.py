@@ -23,7 +23,7 @@ def _train(rate: float) -> float:
 
 
 def _leave(row: Job, value: object) -> None:
-    """As rank 0 does."""
+    """Leave a result as rank 0 does."""
     content = cloudpickle.dumps(value)
     folder = job_folder(row).attempt(row.run.attempt)
     folder.mkdir(parents=True, exist_ok=True)

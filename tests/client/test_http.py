@@ -1,4 +1,4 @@
-"""Which requests are sent again, and which error stands for which answer."""
+"""Tests of repeated requests, and of the errors for each answer."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What commands print with --json: each command's output against the schema that its readers are given."""
+"""Check each command's output with --json against the schema that its readers are given."""
 
 import json
 from collections.abc import Iterator

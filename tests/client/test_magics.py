@@ -1,4 +1,4 @@
-"""What the magics of a notebook show and take; tests/journey/test_new_user.py runs them in a kernel."""
+"""Tests of the magics' output and options; tests/journey/test_new_user.py runs them in a kernel."""
 
 import pytest
 from IPython.core.error import UsageError

@@ -1,4 +1,4 @@
-"""Which names a cell takes along."""
+"""Tests of the names that a cell takes along."""
 
 import pickle
 import sys

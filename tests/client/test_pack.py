@@ -1,4 +1,4 @@
-"""Which files of a folder are sent, and that the same ones are the same archive."""
+"""Tests of the files that are sent of a folder: the same ones are the same archive."""
 
 import io
 import subprocess

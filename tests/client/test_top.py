@@ -1,4 +1,4 @@
-"""What `top` shows and does: keys give commands, of what is seen alone; and it draws in a real terminal."""
+"""Tests of `top`: keys give commands, of what is seen alone; and it draws in a real terminal."""
 
 import io
 import os

@@ -72,7 +72,7 @@ def test_events_that_come_before_a_flush_is_done_are_in_it_on_uvicorns_loop_too(
 
 
 async def test_pages_that_come_at_once_share_the_questions_to_the_database(numbers: Numbers) -> None:
-    """Who comes while one is asked shares the next one, and who goes takes nothing from others."""
+    """Share the next question with a client that comes while one is asked; one that goes takes nothing away."""
     asked: list[list[str]] = []
     begun, may_answer = asyncio.Event(), asyncio.Event()
 

@@ -14,7 +14,7 @@ from core.models import Topic
 
 
 class RecordingBroker:
-    """Its pipelines, too."""
+    """Double of the broker and its pipelines."""
 
     def __init__(self) -> None:
         self.sent: list[dict] = []

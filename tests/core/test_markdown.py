@@ -1,4 +1,4 @@
-"""What users write in Markdown becomes HTML that can do no harm."""
+"""Check that Markdown of users becomes HTML that can do no harm."""
 
 import re
 

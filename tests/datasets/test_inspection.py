@@ -1,4 +1,4 @@
-"""What an inspection finds in folders of each kind, and in what way it says that something does not fit."""
+"""Tests of inspections: findings in folders of each kind, and sentences where something does not fit."""
 
 import base64
 import os

@@ -1,4 +1,4 @@
-"""What the services said, beside a test of theirs that failed: their folder is gone afterwards."""
+"""Print what the services said, beside a test of theirs that failed: their folder is gone afterwards."""
 
 from collections.abc import Generator
 

@@ -153,7 +153,7 @@ class LocalServices:
         self.wait_until_healthy(name, service)
 
     def start_executor_of_another_machine(self, name: str, token: str, **variables: str) -> None:
-        """By docker/executor.yml."""
+        """Start an executor of another machine by docker/executor.yml."""
         (self.state / "secrets/join-token").write_text(f"{token}\n")
         own = {"TIDEPOOL_URL": self.url, "TIDEPOOL_POOL": str(self.pool), "TIDEPOOL_HOST_NAME": name, **variables}
         self.start(name, service=load(EXECUTOR, own)["services"]["executor"])
@@ -177,14 +177,14 @@ class LocalServices:
             raise AssertionError(f"{error}\n{self.log(name)}") from None
 
     def health(self, name: str) -> bool:
-        """Its check now, once."""
+        """Run its health check now, once."""
         service = load(COMPOSE, self.variables())["services"][name]
         command = self._check(name, service["healthcheck"]["test"])
         environment = self._environment(name, service.get("environment", {}))
         return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False).returncode == 0
 
     def manage(self, *arguments: str, seconds: float = 300.0) -> subprocess.CompletedProcess[str]:
-        """As `docker compose exec web python manage.py ...` does."""
+        """Run manage.py as `docker compose exec web python manage.py ...` does."""
         environment = load(COMPOSE, self.variables())["services"]["web"]["environment"]
         return subprocess.run(
             [sys.executable, "manage.py", *arguments],
@@ -203,7 +203,7 @@ class LocalServices:
         assert done.returncode == 0, done.stdout + done.stderr
 
     def stop(self, name: str) -> int:
-        """As `docker compose stop` does; its exit code."""
+        """Stop it as `docker compose stop` does; returns its exit code."""
         process = self.running.pop(name)
         process.terminate()
         try:
@@ -245,7 +245,7 @@ class LocalServices:
         return done.stdout
 
     def _shell(self, line: str, variables: dict[str, str]) -> str:
-        """What runs in the container of PostgreSQL runs here, with the login of the machine's own server."""
+        """Run here what runs in the container of PostgreSQL, with the login of the machine's own server."""
         server = connection.settings_dict
         line = line.replace("docker compose exec -T postgres ", "").replace(" -U tidepool", "")
         line = re.sub(r"(?<=\s)tidepool(?=\s|$)", self.database, line)

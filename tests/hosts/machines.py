@@ -32,7 +32,7 @@ _numbers = itertools.count(1)
 
 
 def why_impossible() -> str | None:
-    """What this machine or user lacks; None where machines can be made."""
+    """Return what this machine or user lacks; None where machines can be made."""
     missing = [program for program in ("ip", "unshare", "nsenter") if shutil.which(program) is None]
     if missing:
         return f"{', '.join(missing)} is missing: sudo apt-get install iproute2 util-linux"
@@ -60,7 +60,7 @@ class Machine:
         return [*enter, *map(str, command)]
 
     def run(self, *command: str | Path, **options: Any) -> str:
-        """What a command there says; fails with it."""
+        """Run a command there and return its output; fails with it."""
         done = subprocess.run(
             self.inside(*command), capture_output=True, text=True, timeout=120, check=False, **options
         )
@@ -73,7 +73,7 @@ class Machine:
         return process
 
     def python(self, code: str, **environment: str) -> str:
-        """What a Python there says, with our packages."""
+        """Run a Python there with our packages and return its output."""
         variables = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}:{ROOT / 'runtime'}", **environment}
         return self.run(sys.executable, "-c", code, env=variables).strip()
 
@@ -125,7 +125,7 @@ def running_machines(count: int) -> Iterator[Network]:
 
 
 def _machine_setup(name: str, shared: Path) -> str:
-    """What lies below /tmp here and is needed there stays; the rest of /tmp is its own."""
+    """Keep what lies below /tmp here and is needed there; the rest of /tmp is its own."""
     kept = {path for path in (shared, ROOT, Path(sys.prefix), Path(sys.base_prefix)) if path.is_relative_to("/tmp")}
     lines = ["mount --make-rprivate /", "mount -t tmpfs none /mnt"]
     lines += [f"mkdir /mnt/{number}; mount --bind {path} /mnt/{number}" for number, path in enumerate(kept)]

@@ -75,7 +75,7 @@ class Site:
             )
 
     def story(self) -> str:
-        """What a failing test wants to see."""
+        """Return what a failing test wants to see."""
         return "\n".join(f"--- {log.name}\n{log.read_text()[-3000:]}" for log in sorted(self.home.glob("*.log")))
 
 

@@ -129,7 +129,7 @@ class FakeHost:
         self.journals[f"{job.pk}.{job.run.attempt}.{journal}"].append((kind, {"at": moment(), **data}))
 
     def report(self, **changes: Any) -> dict[str, Any]:
-        """What it would send now, as JSON."""
+        """Return the report that it would send now, as JSON."""
         entries = [
             JournalEntry(name, number, kind, data)
             for name, lines in self.journals.items()
@@ -152,7 +152,7 @@ class FakeHost:
         return to_json(Report(**{**values, **changes}))
 
     def enroll(self) -> "FakeHost":
-        """As `manage.py up` does, or a join token."""
+        """Enroll a host as `manage.py up` does, or a join token."""
         Host.objects.get_or_create(name=self.name)
         return self
 

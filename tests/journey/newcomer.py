@@ -48,7 +48,7 @@ class Newcomer:
                     (packages / top).symlink_to(Path(str(found.locate_file(top))))
 
     def says(self, words: str, *, codes: tuple[int, ...] = (0,), **variables: str) -> subprocess.CompletedProcess[str]:
-        """What a line of their shell does, or several lines, of which each must end well."""
+        """Run lines of the newcomer's shell, of which each must end well, and return their output."""
         found = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", words],
             cwd=self.work,

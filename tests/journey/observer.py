@@ -56,7 +56,7 @@ def marked(stack: RunningStack) -> list[Marked]:
 
 
 def lives(one: Marked) -> bool:
-    """Whether that very process still runs."""
+    """Return whether that very process still runs."""
     try:
         process = psutil.Process(one.pid)
         return process.create_time() == one.started_at and process.status() != psutil.STATUS_ZOMBIE

@@ -73,7 +73,7 @@ class RankWatch:
 
 
 def is_alive(rank: RankSeen) -> bool:
-    """Whether the operating system runs that very process."""
+    """Return whether the operating system runs that very process."""
     try:
         process = psutil.Process(rank.pid)
         same = abs(process.create_time() - rank.started_at) < _START_TOLERANCE_SECONDS

@@ -30,7 +30,7 @@ def free_port() -> int:
 
 
 def environment(home: Path, settings: dict[str, str] | None = None) -> dict[str, str]:
-    """As a newcomer has it: nothing of Tidepool's but the home, and what a test sets."""
+    """Environment of a newcomer: nothing of Tidepool's but the home, and what a test sets."""
     kept = {
         name: value for name, value in os.environ.items() if not name.startswith(("TIDEPOOL_", "DJANGO_", "PYTEST_"))
     }
@@ -106,7 +106,7 @@ class RunningStack:
         return (self.home / "admin-password").read_text().strip()
 
     def api(self) -> httpx.Client:
-        """As the admin, who sees everybody's jobs."""
+        """Client of the admin, who sees everybody's jobs."""
         return httpx.Client(base_url=f"{self.url}/api/v1/", auth=("admin", self.password), timeout=30, trust_env=False)
 
     def signal(self, number: signal.Signals) -> None:

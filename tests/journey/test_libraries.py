@@ -55,7 +55,7 @@ def start(stack: RunningStack, api: httpx.Client, library: str, *, beside: bool,
 
 
 def begun_at(folder: Path, attempt: int) -> str:
-    """What the script printed of where it begins: None, or a step."""
+    """Return where the script printed that it begins: None, or a step."""
     [log] = (folder / f"attempt-{attempt}" / "log").glob("*/stdout")
     found = re.search("^from (.*)$", log.read_text(), re.M)
     assert found is not None

@@ -58,7 +58,7 @@ def first_cells(document: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def newcomer(stack: RunningStack, tmp_path_factory: pytest.TempPathFactory) -> Newcomer:
-    """Who has done what cli.md says first: installed the site's wheel and logged in by a code."""
+    """A newcomer who has followed cli.md: installed the site's wheel and logged in by a code."""
     somebody = Newcomer(tmp_path_factory.mktemp("newcomer"), stack)
     project = tomllib.loads((ROOT / "runtime" / "pyproject.toml").read_text())["project"]
     somebody.has(*(re.split(r"[<>=]", line)[0] for line in project["dependencies"]))
@@ -161,7 +161,7 @@ threading.Thread(target=interrupt, daemon=True).start()
 
 
 def put_out(newcomer: Newcomer, *cells: str) -> list[str]:
-    """What each cell puts out, errors too."""
+    """Return the output of each cell, errors too."""
     newcomer.has("nbclient", "ipykernel")
     (newcomer.work / "run_cells.py").write_text(RUN_CELLS)
     (newcomer.work / "cells.json").write_text(json.dumps(cells))

@@ -159,7 +159,7 @@ def held_down(stack: RunningStack, *parts: str) -> Iterator[None]:
 
 
 def answers(stack: RunningStack) -> bool:
-    """Whether it says that it is well. A web process that was stopped still takes connections, and says nothing."""
+    """Return whether it is well. A web process that was stopped still takes connections, and says nothing."""
     with suppress(httpx.HTTPError):
         return httpx.get(f"{stack.url}/healthz", timeout=5, trust_env=False).status_code == 200
     return False

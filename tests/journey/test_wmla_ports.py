@@ -162,7 +162,7 @@ def test_a_port_in_use_ends_the_start_with_its_number(stack: RunningStack, wmla_
 
 
 def log_in(client: httpx.Client, address: str, password: str) -> None:
-    """As a browser does it: the form's hidden field, the cookie, the origin."""
+    """Log in as a browser does: the form's hidden field, the cookie, the origin."""
     form = client.get(f"{address}/login/").raise_for_status().text
     found = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', form)
     assert found is not None

@@ -1,4 +1,4 @@
-"""What is told from code: which script trains, how, on what, and what it takes on its command line."""
+"""Tests of reading code: which script trains, how, on what, and what it takes on its command line."""
 
 from pathlib import Path
 
@@ -110,7 +110,7 @@ args = parser.parse_args()
 
 @pytest.fixture
 def declared(tmp_path: Path) -> Declared:
-    """As it comes back from the database."""
+    """Return the declarations as they come back from the database."""
     facts = inspect_code(put(tmp_path, main=SCRIPT), "main.py")
     assert facts.declared.is_complete
     return Declared.from_json(facts.declared.to_json())

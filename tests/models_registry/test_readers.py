@@ -1,4 +1,4 @@
-"""Who may read a model's code: lists, choices and references name what one may read; training keeps what one had."""
+"""Tests of readers of models: lists, choices and references name what one may read; training keeps what one had."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is chosen reaches a script only where the script asks for it."""
+"""Check that settings reach a script only where the script asks for them."""
 
 import pytest
 

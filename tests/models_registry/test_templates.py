@@ -160,7 +160,7 @@ def test_lines_that_look_like_the_head_of_a_diff_are_lines():
 
 
 def test_files_that_would_take_minutes_to_compare_are_only_named(tmp_path: Path) -> None:
-    """Of these two, difflib compares each pair of equal lines, and that again for each line that it has matched."""
+    """Compare files of which difflib compares each pair of equal lines, again for each line that it has matched."""
     for version, step in (("old", 7), ("new", 11)):
         (tmp_path / version).mkdir()
         (tmp_path / version / "a.txt").write_text("".join(f"{number * step % 101}\n" for number in range(60_000)))

@@ -1,4 +1,4 @@
-"""Whether two trainings have come to the same, to the bit."""
+"""Comparison of two trainings, to the bit."""
 
 from typing import Any
 

@@ -74,7 +74,7 @@ class GrowingFile:
         self._lines: dict[str | None, list[dict[str, Any]]] = defaultdict(list)
 
     def lines(self, kind: str | None = None) -> list[dict[str, Any]]:
-        """Those of that kind; without one, all."""
+        """Return lines of that kind; without one, all."""
         if self._path.exists():
             self._read_on()
         return [*self._lines[kind]]
@@ -279,7 +279,7 @@ class Lab:
         wait_until(lambda: len(self.exits()) == len(self.started()), lambda: f"the ranks' exits: {self.story()}")
 
     def story(self) -> str:
-        """What a failing test wants to see."""
+        """Return what a failing test wants to see."""
         errors = [path.read_text()[-2000:] for path in sorted(self.folder.glob("log/*/stderr"))]
         errors += [path.read_text()[-2000:] for path in sorted(self.folder.glob("log/*.err"))]
         entries = read_journal(self.folder / "plans.jsonl")[-12:]

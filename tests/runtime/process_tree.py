@@ -109,7 +109,7 @@ class JobReconciler:
         return (Path(self.spec.launch.folder) / "log" / f"{member_id}.host-a" / name).read_text()
 
     def written(self, name: str) -> Any:
-        """What the script wrote as JSON into its result folder, once it has."""
+        """Return what the script wrote as JSON into its result folder, once it has."""
         path = Path(self.spec.launch.folder) / name
         [value] = wait_until(lambda: _whole_json(path))
         return value

@@ -1,4 +1,4 @@
-"""What sums tensors of which devices, and what becomes of an NCCL operation that is broken off.
+"""Tests of sums of tensors by device, and of NCCL operations that are broken off.
 
 There is no GPU here: the communicator is a stand-in that does what torch's documents say. tests/gpu has the real one.
 """

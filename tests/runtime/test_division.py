@@ -1,4 +1,4 @@
-"""Who computes what of a step, and where an epoch ends."""
+"""Tests of the division of a step, and of the end of an epoch."""
 
 from typing import Literal
 

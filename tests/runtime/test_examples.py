@@ -1,4 +1,4 @@
-"""What stands in runtime/README.md and examples/ runs: off the cluster as it is, and one example through resizes."""
+"""Check that runtime/README.md and examples/ run: off the cluster as they are, and one example through resizes."""
 
 import copy
 import difflib
@@ -76,7 +76,7 @@ def test_it_learns_on_a_changing_number_of_gpus(make_lab: Callable[..., Lab], di
 
 
 def snippets() -> list[str]:
-    """Those of the section on what scripts may do."""
+    """Return the snippets of the section on what scripts may do."""
     text = (RUNTIME / "README.md").read_text()
     section = text[text.index("## What scripts may do") : text.index("## What is guaranteed")]
     return re.findall(r"```python\n(.*?)```", section, re.DOTALL)

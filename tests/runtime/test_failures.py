@@ -17,7 +17,7 @@ __all__ = ["reference"]
 
 
 def assert_nothing_lost(lab: Lab, reference: dict[str, torch.Tensor]) -> None:
-    """As after planned resizes, but for the step in flight, whose samples the survivors read again."""
+    """Check as after planned resizes, but for the step in flight, whose samples the survivors read again."""
     steps = [record["step"] for record in lab.steps()]
     assert steps == list(range(1, EPOCHS * -(-SAMPLES // 64) + 1))
     read = Counter(line for path in lab.folder.glob("log/*/samples") for line in path.read_text().splitlines())

@@ -38,7 +38,7 @@ def make_fixed(make_lab: Callable[..., Lab]) -> Callable[..., Lab]:
 
 
 def seen(lab: Lab) -> dict[str, dict[str, str]]:
-    """What each rank's script had in its environment, by member_id."""
+    """Return the environment that each rank's script had, by member_id."""
     wait_until(lambda: len(lab.exits()) == len(lab.started()) > 0, lab.story)
     return {path.parent.name: json.loads(path.read_text()) for path in lab.folder.glob("log/*/environment.json")}
 

@@ -1,4 +1,4 @@
-"""What the forkserver prepares for its children."""
+"""Tests of what the forkserver prepares for its children."""
 
 import weakref
 

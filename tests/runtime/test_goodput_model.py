@@ -17,7 +17,7 @@ SIZES = [Size(1, 1), Size(1, 2), Size(1, 4), Size(2, 8), Size(4, 16), Size(8, 32
 
 
 def measured(sizes: list[Size], batches: tuple[int, ...] = (8, 32, 128), noise: float = 0.0) -> list[Point]:
-    """What a training with the true parameters measures, each time off by a log-normal factor."""
+    """Return measures of a training with the true parameters, each off by a log-normal factor."""
     draw = np.random.default_rng(7)
     points = []
     for size in sizes:

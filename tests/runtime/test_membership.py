@@ -1,4 +1,4 @@
-"""What the coordinator decides, event by event: no process, no clock."""
+"""Tests of the coordinator's decisions, event by event: no process, no clock."""
 
 from typing import Any
 
@@ -116,7 +116,7 @@ def test_waits_for_the_minimum() -> None:
 
 
 def test_one_that_left_before_it_was_counted_on_is_not_waited_for() -> None:
-    """Its word of leaving comes after a recovery was planned with it: it is gone, and will never meet the others."""
+    """Let its word of leaving come after a recovery was planned with it: it is gone, and will never meet the others."""
     story = Story()
     story.train_on(0, 1, 2)
     story.want(0, 1, revision=2)

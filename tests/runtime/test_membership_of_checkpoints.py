@@ -1,4 +1,4 @@
-"""What the coordinator decides about checkpoints and halts, event by event: no process, no clock."""
+"""Tests of the coordinator's decisions about checkpoints and halts, event by event: no process, no clock."""
 
 import msgspec
 import pytest
@@ -12,7 +12,7 @@ WRITTEN = WrittenCheckpoint(size_bytes=3, sha256="0" * 64)
 
 
 def publishing(story: Story) -> list[str]:
-    """Whose checkpoints are to be published since the last look; they are."""
+    """Publish the checkpoints that are due since the last look, and return whose they are."""
     found = [action for action in story.actions if isinstance(action, Publish)]
     story.actions = [action for action in story.actions if not isinstance(action, Publish)]
     for action in found:

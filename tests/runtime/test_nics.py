@@ -1,4 +1,4 @@
-"""Which interface gloo and NCCL are told, by the host's address."""
+"""Tests of the interface that gloo and NCCL are told, by the host's address."""
 
 import pytest
 from tidepool.nics import interface_of, interface_variables, interfaces

@@ -20,7 +20,7 @@ def nothing_is_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def parts(**how: Any) -> dict[str, Any]:
-    """What a script has: 22 samples, in their order."""
+    """Return the parts of a script: 22 samples, in their order."""
     generator = torch.Generator().manual_seed(1)
     data = TensorDataset(torch.randn(22, 6, generator=generator), torch.randint(0, 3, (22,), generator=generator))
     torch.manual_seed(2)
@@ -135,7 +135,7 @@ def test_it_does_what_the_loop_did_before(loop: Callable[[dict[str, Any]], None]
 
 
 def test_micro_batches_do_not_change_it() -> None:
-    """As in a Session: of a batch in several pieces only the last one's step counts, and schedules follow it."""
+    """Check as in a Session: of a batch in several pieces the last one's step counts, and schedules follow it."""
     whole, pieces = parts(batch_size=8, shuffle=True), parts(batch_size=8, shuffle=True)
     session = Session(
         whole["model"],

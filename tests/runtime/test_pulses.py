@@ -1,4 +1,4 @@
-"""Who is stuck, and who is only slow: no process, no clock."""
+"""Tests that tell stuck ranks from slow ones: no process, no clock."""
 
 import pytest
 from hypothesis import given, settings
@@ -20,7 +20,7 @@ def pulse(operation: int = 7, waits: float | None = None, generation: int = 1, s
 def judged(
     pulses: dict[str, tuple[float, MemberMessage]], now: float = 1000.0, given_up: int = 0
 ) -> list[tuple[str, bool]]:
-    """Who is stuck, and whether for silence; `pulses`: how many seconds ago which pulse came."""
+    """Return who is stuck, and whether for silence; `pulses`: how many seconds ago which pulse came."""
     watch = Pulses(STUCK)
     for _ in range(given_up):
         watch.give_up(Stuck("z", False, 0.0))

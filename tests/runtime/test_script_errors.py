@@ -1,4 +1,4 @@
-"""Whose doing an end was, and which errors come again: no process, no clock."""
+"""Tests of the causes of ends, and of errors that come again: no process, no clock."""
 
 import json
 import signal
@@ -91,7 +91,7 @@ def failing(*slots: int) -> Story:
 
 
 def fail(story: Story, slot: int, error: dict[str, str] = ERROR) -> None:
-    """Its connection closes, then its shim says why."""
+    """Close its connection, and then let its shim say why."""
     story.die(slot)
     tell(story, slot, error)
 

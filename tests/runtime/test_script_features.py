@@ -1,4 +1,4 @@
-"""What training scripts may do, each against the same training in plain PyTorch, on one rank and off the cluster."""
+"""Tests of features of scripts, each against the same training in plain PyTorch, on one rank and off the cluster."""
 
 import random
 from collections.abc import Callable
@@ -23,7 +23,7 @@ DATA = TensorDataset(torch.randn(SAMPLES, 6, generator=GENERATOR), torch.randint
 
 @dataclass
 class Script:
-    """What a script builds, and what it does in a step, in an epoch and around the update."""
+    """Parts of a script, and its work in a step, in an epoch and around the update."""
 
     model: nn.Module
     optimizers: list[torch.optim.Optimizer]
@@ -167,7 +167,7 @@ def unused_parameters() -> Script:
 
 
 def two_networks() -> Script:
-    """As in adversarial training: each optimizer has a network of its own, in one module."""
+    """Train as in adversarial training: each optimizer has a network of its own, in one module."""
     model = nn.ModuleDict({"generator": network(3), "judge": nn.Linear(3, 1)})
 
     def loss(inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

@@ -24,7 +24,7 @@ SLOWLY = ["--step-seconds", "0.2"]
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the script leaves when plain python runs it, off any cluster."""
+    """Return what the script leaves when plain python runs it, off any cluster."""
     out = tmp_path_factory.mktemp("alone") / "result.pth"
     run_off_cluster(SCRIPTS / "everything.py", *ARGUMENTS, "--out", out)
     return out

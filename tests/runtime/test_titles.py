@@ -15,7 +15,7 @@ SLOWLY = ["--step-seconds", "0.2"]
 
 
 def titles(lab: Lab) -> list[str]:
-    """Of the ranks that live, sorted."""
+    """Return the titles of living ranks, sorted."""
     found = []
     for rank in lab.started().values():
         with suppress(psutil.NoSuchProcess):  # one that has ended

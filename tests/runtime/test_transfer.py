@@ -157,7 +157,7 @@ def test_a_hundred_generations_leave_no_descriptor_thread_or_memory_behind() -> 
 
 
 def settled() -> tuple[int, int, int] | None:
-    """What this process holds, once no group is being dropped any more."""
+    """Return what this process holds, once no group is being dropped any more."""
     dropping = any(thread.name.startswith("drop-generation") for thread in threading.enumerate())
     return None if dropping else held(os.getpid())
 

@@ -1,4 +1,4 @@
-"""What cannot be trained elastically is refused with a sentence when the session is made, not at the first resize."""
+"""Check that what cannot be trained elastically is refused when the session is made, not at the first resize."""
 
 import os
 from collections.abc import Callable, Iterator

@@ -39,7 +39,7 @@ def _validate(make_lab: Callable[..., Lab], weights: Path, split: str, on: str) 
 
 
 def _script(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Its functions and its model, off the cluster: what asks for no validation trains."""
+    """Return a script's functions and model, off the cluster: what asks for no validation trains."""
     monkeypatch.setattr(sys, "argv", [SCRIPT, "--on", "nothing"])
     return runpy.run_path(str(SCRIPTS / SCRIPT))
 

@@ -1,4 +1,4 @@
-"""What must hold for every plan. Used on random snapshots and on planted mistakes."""
+"""Checks of what must hold for every plan. Used on random snapshots and on planted mistakes."""
 
 from collections import Counter
 
@@ -85,7 +85,7 @@ def _check_limits(snapshot: Snapshot, job: JobView, line: JobPlan) -> None:
 
 
 def _for_one_host(snapshot: Snapshot, plan: Plan) -> bool:
-    """Whether a job has a target and waits for room on one host."""
+    """Return whether a job has a target and waits for room on one host."""
     return any(line.target and not line.slots and job_of(snapshot, line).one_host for line in plan.jobs)
 
 
@@ -133,7 +133,7 @@ def _check_capacity(snapshot: Snapshot, plan: Plan) -> None:
 
 
 def _check_quotas(snapshot: Snapshot, plan: Plan) -> None:
-    """Who lives on its quota alone has no more, but for jobs that can be neither stopped nor moved."""
+    """Check that a group on its quota alone has no more, but for jobs that can be neither stopped nor moved."""
     staying = pinned(snapshot, plan)
     for group in snapshot.groups:
         members = [line for line in plan.jobs if job_of(snapshot, line).group == group.name]
@@ -172,5 +172,5 @@ def _behind_who_waits(snapshot: Snapshot, plan: Plan, room: int) -> set[int]:
 
 
 def most(snapshot: Snapshot, job: JobView) -> int:
-    """What it asks for at most. A job of fixed size that runs keeps what it has."""
+    """Return the most that it asks for. A job of fixed size that runs keeps what it has."""
     return job.max_slots if job.elastic else len(held(snapshot, job)) or job.max_slots

@@ -104,7 +104,7 @@ def subsets(claimants: Sequence[Claimant]) -> chain[tuple[Claimant, ...]]:
 def test_nobody_can_have_more_without_one_having_less_that_has_no_more_for_its_weight(
     table: tuple[list[Claimant], dict[SlotClass, int]],
 ) -> None:
-    """By the definition, over all subsets: no part of the solver is used."""
+    """Check by the definition, over all subsets: no part of the solver is used."""
     claimants, sizes = table
     parts = deserved(claimants, sizes)
     full = [some for some in subsets(claimants) if sum(parts[one.name] for one in some) == room(some, sizes)]

@@ -20,7 +20,7 @@ from tests.scheduling.cluster import SimulatedCluster, group, hold, job, lines, 
 
 
 def speeds(sums: float, overlap: float = 1.5) -> ThroughputParameters:
-    """Of a job whose sums take so many seconds; without them twice the GPUs are nearly twice as fast."""
+    """Speeds of a job whose sums take so many seconds; without them twice the GPUs are nearly twice as fast."""
     return ThroughputParameters(0.001, 0.002, sums, sums / 20, 2 * sums, sums / 20, overlap)
 
 

@@ -1,4 +1,4 @@
-"""What a cycle costs grows with the jobs and slots, and not with their square. Counted in steps of the interpreter."""
+"""Check that the cost of a cycle grows with jobs and slots, not with their square: in steps of the interpreter."""
 
 import sys
 from types import FrameType

@@ -41,7 +41,7 @@ def test_who_is_stopped_could_not_have_kept_its_slots(path: Path) -> None:
 
 
 def _history(snapshot: Snapshot, dice: random.Random) -> Iterator[tuple[Snapshot, set[int]]]:
-    """Of each turn in which somebody is stopped: what was there, and who is stopped."""
+    """Yield each turn in which somebody is stopped: what was there, and who is stopped."""
     cluster = SimulatedCluster(snapshot)
     for turn in range(TURNS):
         if dice.random() < 0.5:
@@ -62,7 +62,7 @@ def _arrival(number: int, snapshot: Snapshot, dice: random.Random) -> JobView:
 
 
 def _could_stay(before: Snapshot, number: int, stopped: set[int]) -> bool:
-    """Whether all can have what they have at rest, and this job, as all of fixed size that go on, keeps its slots."""
+    """Return whether all can have what they have at rest, while this job and all of fixed size keep their slots."""
     cluster = SimulatedCluster(before)
     cluster.settle()
     sizes = {one.id: len(cluster.held(one.id)) for one in before.jobs}

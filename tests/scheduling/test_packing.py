@@ -15,7 +15,7 @@ CASES = 60
 
 
 def pairs(snapshot: Snapshot) -> tuple[int, list[int], list[int]]:
-    """How many hosts the plan gives to jobs that start, all in all; what they get; what was free on each host."""
+    """Return the hosts that the plan gives to jobs that start; what they get; what was free on each host."""
     starts = [line for line in lines(schedule(snapshot)).values() if line.claim]
     free: dict[str, int] = {}
     for slot in snapshot.slots:

@@ -1,4 +1,4 @@
-"""Where jobs are put."""
+"""Tests of the placement of jobs."""
 
 from scheduling.packing import SlotsByHost, by_host, pack
 from scheduling.placement import choose_kept

@@ -1,4 +1,4 @@
-"""Who leaves slots that are taken away, as the next plan decides it."""
+"""Tests of the holders of slots that are taken away, as the next plan decides it."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What other rules would do: the next plan with them, beside the next plan without them."""
+"""Tests of other rules: the next plan with them, beside the next plan without them."""
 
 from dataclasses import replace
 
@@ -72,7 +72,7 @@ def test_a_group_is_changed_by_its_name() -> None:
 
 
 def test_a_training_of_fixed_size_ends_where_it_is() -> None:
-    """Its slots are no more of its group: it keeps them until it ends, and nobody is stopped for the change itself."""
+    """Keep slots that are no more of its group until the training ends; nobody is stopped for the change itself."""
     fixed: JobView = running(job(1, most=4, least=4, elastic=False))
     elsewhere = tuple(replace(slot, resource_groups=("there",)) for slot in slots(0, 4))
     snapshot = Snapshot(at=100.0, groups=(group(),), slots=(*hold(slots(4), {"h1:0-3": 1}), *elsewhere), jobs=(fixed,))

@@ -1,4 +1,4 @@
-"""What holds for every snapshot."""
+"""Properties of the plan of every snapshot."""
 
 import random
 from dataclasses import replace

@@ -235,7 +235,7 @@ def _check_code(snapshot: Snapshot, line: JobPlan) -> None:
 
 
 def _capacity(snapshot: Snapshot, plan: Plan) -> int:
-    """Of the only group of a snapshot: its slots in service, less those of jobs that stay where they are."""
+    """Return the capacity of the only group: its slots in service, less those of jobs that stay where they are."""
     [group] = snapshot.groups
     staying = pinned(snapshot, plan)
     usable = [slot for slot in snapshot.slots if offered(slot, group)]
@@ -289,7 +289,7 @@ def _check_sentence(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
 
 
 def _check_group(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
-    """What is said of its group beside others: its own terms, and no more than it then has."""
+    """Check what is said of its group beside others: its own terms, and no more than it then has."""
     match = re.search(
         r"its group has (\d+) of (\d+) GPUs?, "
         r"by its (?:quota of (\d+)(?: and its |, as it ))?(weight of (\d+)|borrows nothing)",
@@ -370,7 +370,7 @@ def _check_why(snapshot: Snapshot, plan: Plan, line: JobPlan) -> None:
 
 
 def _check_missing(line: JobPlan) -> None:
-    """What is being given back and what is not, together, is what it lacks."""
+    """Check that what is being given back and what is not, together, is what it lacks."""
     params, text = line.reason.params, text_for(line)
     returning = re.findall(r"(\d+) of (?:them|\d+ GPUs?) (?:is|are) being given back", text)
     kept = re.findall(r"(\d+) of (?:them|\d+ GPUs?) (?:is|are) not free yet", text)

@@ -1,4 +1,4 @@
-"""What would change what a job gets is what the scheduler then decides, and the arithmetic is that of the sentence."""
+"""Check that remedies are what the scheduler then decides, and that their arithmetic is that of the sentence."""
 
 from dataclasses import replace
 

@@ -218,7 +218,7 @@ def cycle(snapshot: Snapshot) -> Snapshot:
 
 
 def due(snapshot: Snapshot) -> dict[str, int]:
-    """What each group is to have: its part rounded down, or what its policy can make use of in the whole part."""
+    """Return what each group is to have: its part rounded down, or what its policy can use in the whole part."""
     index, result = index_slots(snapshot), decided(snapshot)
     entitlements = {one.pool.group.name: one.entitlement for one, _ in result.groups if one.entitlement is not None}
     pools = {name: index.pool(next(one for one in index.groups if one.name == name)) for name in entitlements}

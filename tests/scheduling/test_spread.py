@@ -38,7 +38,7 @@ def test_where_there_is_no_other_place_it_shares() -> None:
 
 
 def drawn(draw: Random) -> tuple[dict[int, int], dict[int, tuple[SlotRef, ...]], dict[str, tuple[SlotRef, ...]]]:
-    """What jobs want, what they keep, and what is free, on a few hosts of up to four slots."""
+    """Draw what jobs want, what they keep, and what is free, on a few hosts of up to four slots."""
     kept, free = defaultdict[int, list[SlotRef]](list), defaultdict[str, list[SlotRef]](list)
     for host in range(draw.randint(1, 6)):
         for index in range(draw.randint(1, 4)):

@@ -1,4 +1,4 @@
-"""Who gives back where somebody has to: elastic trainings shrink first, then those stop that lose least."""
+"""Tests of the choice of victims: elastic trainings shrink first, then those stop that lose least."""
 
 import random
 from dataclasses import replace

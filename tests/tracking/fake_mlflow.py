@@ -1,4 +1,4 @@
-"""What the mirror and the proxy need of MLflow's server, by the shapes of its REST as MLflow 3.17.2 has them.
+"""Stand-in for MLflow's server, by the shapes of its REST as MLflow 3.17.2 has them.
 
 The real one, whose installation takes longer than most tests may, is asked by `tests/tracking/test_real_server.py`.
 """
@@ -162,7 +162,7 @@ class FakeMlflow:
 
 
 def _not_read_yet(answer: httpx.Response) -> httpx.Response:
-    """As one that comes from a server."""
+    """Return an answer as one that comes from a server, not read yet."""
     return httpx.Response(answer.status_code, headers=answer.headers, stream=httpx.ByteStream(answer.content))
 
 

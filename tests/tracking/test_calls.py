@@ -1,4 +1,4 @@
-"""What the proxy lets through, and what it does not believe."""
+"""Tests of the calls that the proxy lets through, and of what it does not believe."""
 
 import pytest
 

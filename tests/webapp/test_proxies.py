@@ -1,4 +1,4 @@
-"""Who asks is said by the connection, or by a web server in front that was named; by no header of anybody else."""
+"""Check that the connection or a named web server in front says who asks; no header of anybody else does."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Of Tabler's style sheet there is what pages use, and the check says when a page uses more."""
+"""Check that Tabler's style sheet has what pages use, and that the check says when a page uses more."""
 
 import sys
 from importlib.machinery import SourceFileLoader

@@ -133,7 +133,7 @@ def text_of(answer: Any) -> str:
 
 
 def model_tar(files: Mapping[str, bytes], top: str = "pytorch_edt", name: str = "") -> SimpleUploadedFile:
-    """As notebooks make it: gzipped, with one folder at the top."""
+    """Pack a model as notebooks do: gzipped, with one folder at the top."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w:gz") as archive:
         for path, text in files.items():
@@ -144,7 +144,7 @@ def model_tar(files: Mapping[str, bytes], top: str = "pytorch_edt", name: str = 
 
 
 def started(job: Job, **changes: Any) -> Job:
-    """Its first attempt has begun; tests write what its ranks would."""
+    """Begin its first attempt; tests write what its ranks would."""
     job_folder(job).start_attempt(1)
     set_job(job, attempt=1, state=JobState.RUNNING, **changes)
     job.refresh_from_db()

@@ -76,7 +76,7 @@ def send(client: Client, method: str, path: str, body: Any = None) -> Any:
 
 
 def state_of(client: Client, group_id: str) -> str:
-    """As scripts poll it."""
+    """Return the state as scripts poll it."""
     [row] = client.get(f"{BASE}?fields=state&id={group_id}").json()
     assert set(row) == {"id", "state"}
     return str(row["state"])

@@ -1,4 +1,4 @@
-"""What dlicmd.py takes, passes on and refuses of the command line that WMLA's has."""
+"""Tests of options of WMLA's command line that dlicmd.py takes, passes on and refuses."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What a submission says of its data, in `args` and in the form's part `data`."""
+"""Tests of a submission's data, in `args` and in the form's part `data`."""
 
 import json
 from pathlib import Path

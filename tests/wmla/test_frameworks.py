@@ -70,7 +70,7 @@ def test_what_needs_another_library_is_refused_with_those_there_are(submit: Subm
 
 
 def test_tensorflow_runs_any_script_in_one_process(alice: User, submit: Submit) -> None:
-    """As IBM's notebooks of XGBoost and cuML do: one script, named by its path in the shared folder."""
+    """Run a script as IBM's notebooks of XGBoost and cuML do: named by its path in the shared folder."""
     args = (
         "--exec-start tensorflow --cs-datastore-meta type=fs \\\n   --workerDeviceNum 1 \\\n"
         "  --conda-env-name dlipy3 \\\n    --model-main /gpfs/mydatafs/models/Xgboost_main.py --workerDeviceType cpu"

@@ -186,7 +186,7 @@ def _check_logs(notebook: Notebook, submitted: dict[str, Any], seen: dict[str, A
 
 @pytest.fixture
 def host(stack: RunningStack) -> str:
-    """Where Cloud Pak's users find everything."""
+    """Return the address where Cloud Pak's users find everything."""
     return "localhost:" + stack.arguments[1].partition(",")[0].removeprefix("https:")
 
 
@@ -229,7 +229,7 @@ print("Test accuracy: 0.99")
 
 
 def test_ibms_self_test(stack: RunningStack, host: str, run: Callable[..., str], tmp_path: Path) -> None:
-    """What its self-test.sh does, with a script of any library: no option names a certificate."""
+    """Run what its self-test.sh does, with a script of any library: no option names a certificate."""
     folder = tmp_path / "mnist_convnet"
     folder.mkdir()
     (folder / "mnist_convnet.py").write_text(PLAIN)
@@ -273,7 +273,7 @@ def test_ibms_self_test(stack: RunningStack, host: str, run: Callable[..., str],
 def test_the_command_line_from_log_on_to_the_result(
     host: str, stack: RunningStack, run: Callable[..., str], tmp_path: Path
 ) -> None:
-    """As Cloud Pak's users do, with the program that the stack itself hands out."""
+    """Follow Cloud Pak's users, with the program that the stack itself hands out."""
     name, _, port = host.partition(":")
     where = ["--rest-host", name, "--rest-port", port]
     said = run("--logon", *where, "--username", "admin", "--password", "-", stdin=f"{stack.password}\n")

@@ -20,7 +20,7 @@ BOUNDARY = b"----boundary"
 
 
 class Upload:
-    """What an ASGI server's `receive` is; it counts how often it was asked."""
+    """Double of an ASGI server's `receive`; it counts how often it was asked."""
 
     def __init__(self, body: bytes) -> None:
         self.body = body

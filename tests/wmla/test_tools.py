@@ -32,7 +32,7 @@ def made_certificate(home: Path) -> CertificateFiles:
 
 
 def test_it_trusts_the_certificate_of_the_site_that_hands_it_out(client: Client, settings: Any, tmp_path: Path) -> None:
-    """As IBM's self-test takes it: it names no certificate, neither to log on nor afterwards."""
+    """Run it as IBM's self-test does: it names no certificate, neither to log on nor afterwards."""
     before = client.get(ADDRESS)
     site, another = (made_certificate(tmp_path / name) for name in ("site", "another"))
     settings.TIDEPOOL_CERTIFICATE_FILE = site.public

@@ -8,7 +8,7 @@ DIALECTS = [Dialect.OWN, Dialect.ON_PREM, Dialect.CLOUD_PAK]
 
 @pytest.mark.parametrize("state", sorted(set(JobState) - TERMINAL))
 def test_a_living_job_has_no_word_that_ends_a_loop(state: JobState) -> None:
-    """What the loops of notebooks go on at, word for word."""
+    """Check the words that loops of notebooks go on at, one by one."""
     assert state_word(state, Dialect.ON_PREM) in {"SUBMITTED", "RUNNING"}
     assert state_word(state, Dialect.CLOUD_PAK) in {"PENDING_CRD_SCHEDULER", "SUBMITTED", "RUNNING"}
 

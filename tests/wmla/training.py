@@ -71,7 +71,7 @@ def reads(slot: Slot, percent: float | None, mebibytes: int | None) -> None:
 
 
 def end(job: Job, state: JobState = JobState.SUCCEEDED, code: int = 0) -> None:
-    """As after its last report: no GPU is held, and ranks have no number any more."""
+    """End it as after its last report: no GPU is held, and ranks have no number any more."""
     now = timezone.now()
     job.claims.update(released_at=now)
     job.ranks.update(rank=None, state=RankState.EXITED, exit={"code": code, "signal": None, "error": None})

@@ -1,4 +1,4 @@
-"""How far a host's clock is off, told by readings that each came later than they were made."""
+"""Tests of a host's clock offset, told by readings that each came later than they were made."""
 
 import pytest
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def hosts(db: None) -> list[Host]:
-    """Of four GPUs, of two, and of none."""
+    """Hosts of four GPUs, of two, and of none."""
     host_with_slots("gpu-host-1", 4)
     host_with_slots("gpu-host-2", 2)
     HostFactory(name="login", ngpus=0, ncpus=16)

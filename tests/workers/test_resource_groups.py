@@ -1,4 +1,4 @@
-"""Which slots a resource group offers, and which rules are refused."""
+"""Tests of the slots that a resource group offers, and of refused rules."""
 
 import pytest
 

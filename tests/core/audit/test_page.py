@@ -1,4 +1,4 @@
-"""Who changed what: the page, the API and the CSV file say the same, however much there is."""
+"""Tests of the audit: the page, the API and the CSV file say the same, however much there is."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""What is done to what others use, or own, leaves a line; what people do to their own trainings does not."""
+"""Check that changes of shared or foreign things leave a line; what people do to their own trainings does not."""
 
 import pytest
 from django.contrib.auth.models import User

@@ -1,4 +1,4 @@
-"""What an instance group may be in the database, and what the scheduler is told of it."""
+"""Tests of an instance group in the database, and in the scheduler's snapshot."""
 
 from typing import Any
 

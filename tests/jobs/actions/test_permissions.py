@@ -1,4 +1,4 @@
-"""What a page says cannot be done is what the action refuses, state by state."""
+"""Check that the action refuses what a page says cannot be done, state by state."""
 
 import pytest
 from django.utils import timezone

@@ -1,4 +1,4 @@
-"""What a training requires is found, checked and kept; what nobody provides is named before it is submitted."""
+"""Tests of a training's requirements: found, checked and kept; unknown imports are named before it is submitted."""
 
 import json
 from pathlib import Path

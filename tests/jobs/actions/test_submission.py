@@ -1,4 +1,4 @@
-"""What may be asked for, what is refused with which sentence, and that a refusal leaves nothing behind."""
+"""Tests of submissions: what is taken, the sentences of refusals, and that a refusal leaves nothing behind."""
 
 import io
 import shutil

@@ -1,4 +1,4 @@
-"""Who follows a job is told each change and each line once, wherever the connection was cut."""
+"""Check that a follower of a job gets each change and each line once, wherever the connection was cut."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a host is told."""
+"""Tests of the desired state that hosts are sent."""
 
 from pathlib import Path
 from typing import Any

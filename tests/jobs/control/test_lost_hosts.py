@@ -124,7 +124,7 @@ def test_a_job_with_ranks_elsewhere_goes_on_with_them(cluster: Cluster, submit: 
 
 
 def test_silence_shorter_than_twice_the_lease_moves_no_training(cluster: Cluster, submit: Submit) -> None:
-    """As after an outage of the control plane: one host is heard again before the other."""
+    """Play an outage of the control plane, after which one host is heard again before the other."""
     job = job_on(cluster, submit, 6)
     other = submit(max_slots=1)
     cluster.turn()

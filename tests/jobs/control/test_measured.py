@@ -1,4 +1,4 @@
-"""What a snapshot says of jobs under policy goodput."""
+"""Tests of a snapshot's facts about jobs under policy goodput."""
 
 from datetime import timedelta
 from typing import Any

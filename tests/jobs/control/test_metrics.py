@@ -206,7 +206,7 @@ def test_a_broker_that_is_down_is_told_and_hides_nothing(scrape, cluster: Cluste
 
 @pytest.fixture
 def names(scrape, cluster: Cluster, submit) -> set[str]:
-    """Of every family that there is, with and without what follows the name in samples."""
+    """Return the names of all families, with and without what follows the name in samples."""
     scrape()
     text = generate_latest(REGISTRY).decode()
     families = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE tidepool_")}

@@ -1,4 +1,4 @@
-"""What executors read of plain scripts is stored once, with its source; owners correct how logs are read."""
+"""Tests of what executors read of plain scripts: stored once, with its source; owners correct how logs are read."""
 
 from typing import Any
 

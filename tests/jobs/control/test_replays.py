@@ -1,4 +1,4 @@
-"""Who plays which replay, what may be asked, and what becomes of one that is removed, too large or given up."""
+"""Tests of replays: who plays which, limits, and those that are removed, too large or given up."""
 
 import threading
 from collections.abc import Callable

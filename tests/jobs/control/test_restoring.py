@@ -26,7 +26,7 @@ pytestmark = pytest.mark.django_db
 
 
 def leave_attempt(job: Job, number: int, *steps: int, gone: tuple[int, ...] = ()) -> None:
-    """As a life of the job that this database never heard of leaves its folder."""
+    """Leave the folder of an attempt that this database never heard of."""
     folder = job_folder(Job.objects.select_related("owner", "model__model").get(pk=job.pk))
     folder.start_attempt(number)
     place = folder.attempt(number)

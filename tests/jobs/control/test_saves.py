@@ -1,4 +1,4 @@
-"""What a stop would cost: when a training was saved last, as its row and the scheduler's snapshot have it."""
+"""Tests of the cost of a stop: the last save of a training, in its row and the scheduler's snapshot."""
 
 import os
 import threading

@@ -164,7 +164,7 @@ def act(cluster: Cluster, job: Job, asked: str) -> None:
 
 
 def check(job: Job) -> None:
-    """What holds after every action."""
+    """Check what holds after every action."""
     row = Job.objects.get(pk=job.pk)
     state = ""
     for seq, event in enumerate(JobEvent.objects.filter(job=job).order_by("seq"), start=1):

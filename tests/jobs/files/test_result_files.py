@@ -1,4 +1,4 @@
-"""What a run wrote: listed, previewed and in the zip, wherever it was put; and nothing of it is in a clone's code."""
+"""Tests of a run's files: listed, previewed and in the zip, wherever they were put; none is in a clone's code."""
 
 import io
 import os

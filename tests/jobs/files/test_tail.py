@@ -1,4 +1,4 @@
-"""What ranks write reaches who watches their log, once, and nobody else."""
+"""Check that what ranks write reaches the watchers of their log, once, and nobody else."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What the advisor says of curves with a known fault, and that it is silent about healthy ones."""
+"""Tests of the advisor on curves with a known fault, and of its silence about healthy ones."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""How long a training still takes: from its own steps, as a range, or not at all."""
+"""Tests of the time left of a training: from its own steps, as a range, or not at all."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings

@@ -1,4 +1,4 @@
-"""What GPUs do for a training: figures by what was measured, and an explanation where nothing was."""
+"""Tests of the outlook of a training: figures from measures, and an explanation where there are none."""
 
 from collections.abc import Sequence
 

@@ -38,7 +38,7 @@ def davids(group: InstanceGroup) -> Client:
 
 @pytest.fixture
 def values() -> dict[str, Any]:
-    """What the form sends."""
+    """Values that the form sends."""
     return {
         "name": "sig-2", "description": "", "execution_user": "egoadmin", "deployment_directory": "/home/egoadmin/sig",
         "resource_group": "ComputeHostsGPU", "policy": "fairshare", "preemption": "true", "reclaim_grace_seconds": "10",

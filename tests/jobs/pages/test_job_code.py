@@ -16,7 +16,7 @@ SECRET = "not for their eyes"
 
 @pytest.fixture
 def code(scene: Scene, home: Path) -> Path:
-    """What the finished training was submitted with, and what its script left there."""
+    """Return the code that the finished training was submitted with, and what its script left there."""
     folder = job_folder(scene.done).code
     (folder / "layers").mkdir(parents=True)
     (folder / "main.py").write_text("print('<script>')\n")

@@ -295,7 +295,7 @@ def is_by_index(plan: str) -> bool:
 
 
 def plan_of(user: User, given: dict[str, str]) -> str:
-    """How the database finds the keys of the page: the first question that the list asks of the jobs."""
+    """Return how the database finds the keys of the page: the first question that the list asks of the jobs."""
     with CaptureQueriesContext(connection) as captured:
         job_page_of(user, JobFilter(given), given, 50)
     [sql, *_] = [query["sql"] for query in captured if 'FROM "jobs_job"' in query["sql"]]

@@ -23,7 +23,7 @@ FORMULA = {"rule": "formula", "formula": "ngpus", "selection": "dynamic", "requi
 
 @pytest.fixture
 def group(scene: Scene) -> ResourceGroup:
-    """Of all eight GPUs, used by sig-elastic."""
+    """A group of all eight GPUs, used by sig-elastic."""
     return ResourceGroup.objects.get(name="ComputeHostsGPU")
 
 

@@ -62,7 +62,7 @@ START = datetime(2026, 3, 1, 12, 14, 50, tzinfo=UTC)
 
 
 def report(slots: dict[int, Slot], seconds: float, percent: float | None) -> None:
-    """As `jobs.control.hosts` does."""
+    """Record readings as `jobs.control.hosts` does."""
     now = START + timedelta(seconds=seconds)
     devices = [DeviceReading(index, "H200", False, percent, None, None) for index in slots]
     columns: dict[int, dict[str, Any]] = count_activity(slots, devices, now, 5.0)

@@ -76,7 +76,7 @@ def of_chart(figure: dict[str, Any], counts: dict[str, int], end: datetime) -> C
 
 
 def seen(client: Client, now: datetime) -> dict[str, Counted]:
-    """What each page shows of the last quarter of an hour."""
+    """Return what each page shows of the last quarter of an hour."""
     overview = client.get("/").context
     cluster = client.get("/cluster/").context
     figure = client.get("/cluster/trace.json?minutes=15").json()

@@ -1,4 +1,4 @@
-"""What the page, REST and CSV say of a window is what the claims add up to, for each who may read it."""
+"""Check that page, REST and CSV say what the claims of a window add up to, for each who may read it."""
 
 import random
 from collections import defaultdict

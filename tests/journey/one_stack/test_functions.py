@@ -24,7 +24,7 @@ def client(stack: RunningStack) -> Iterator[Client]:
 
 
 class Best:
-    """Of this module, which the ranks do not have."""
+    """A class of this module, which the ranks do not have."""
 
     def __init__(self, rank: int, total: int, line: str) -> None:
         self.rank, self.total, self.line = rank, total, line

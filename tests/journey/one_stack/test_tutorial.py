@@ -26,7 +26,7 @@ FIXED_KEYS = {"step", "epoch", "cursor", "samples", "world_size", "generation", 
 
 @dataclass
 class Play:
-    """What was seen while the tutorial was played."""
+    """Record of the tutorial as it was played."""
 
     stack: RunningStack
     command: subprocess.CompletedProcess[str]

@@ -50,7 +50,7 @@ def weights(fabric: FabricModel) -> torch.Tensor:
 
 
 def step_hook(model: Any, data: Any, eva: Any, train_loader: Any, fn_args: Any) -> tuple[float, torch.Tensor]:
-    """As WMLA's documents have it: everything but the optimizer's step."""
+    """A hook as in WMLA's documents: everything but the optimizer's step."""
     inputs, labels = data
     model.get_optimizer().zero_grad()
     outputs = model(inputs)
@@ -168,7 +168,7 @@ def test_hints_for_resources_change_nothing(hint: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("kind", [torch.optim.Adadelta, torch.optim.Adam])
 def test_an_optimizer_of_some_parameters_leaves_the_others(kind: type[torch.optim.Optimizer]) -> None:
-    """As when a trained network gets a new last layer."""
+    """Train a new last layer of a trained network."""
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
     before = [parameter.detach().clone() for parameter in model.parameters()]
     FabricModel(model, datasets, cross_entropy, kind(model[1].parameters(), lr=0.1)).train(1, BATCH)
@@ -278,7 +278,7 @@ class Recorder(LoggerCallback):
 
 
 class NewRecorder:
-    """Of the newer generation, and of no base at all."""
+    """A recorder of the newer generation, without any base."""
 
     def __init__(self) -> None:
         self.train: list[tuple[dict[str, float], int, int, int]] = []
@@ -348,7 +348,7 @@ class Watcher(Callback):
 
 
 class Shorter(Callback):
-    """Its `on_epoch_end` takes the epoch alone."""
+    """A callback whose `on_epoch_end` takes the epoch alone."""
 
     ended: tuple[int, ...] = ()
 

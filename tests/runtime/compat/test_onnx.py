@@ -35,7 +35,7 @@ def test_the_trained_model_is_saved_as_onnx(
 
 
 class Named(torch.nn.Module):
-    """Of two inputs in a dict, and for batches of no other size."""
+    """A model of two inputs in a dict, for batches of one size."""
 
     def forward(self, given: dict[str, torch.Tensor]) -> torch.Tensor:
         return given["one"].reshape(2, 3) + given["other"]
@@ -57,7 +57,7 @@ def test_weights_too_large_for_one_file_lie_beside_it(tmp_path: Path, monkeypatc
 
 
 class Undecided(torch.nn.Module):
-    """What it does depends on the numbers that it gets."""
+    """A model whose course depends on the numbers that it gets."""
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         return inputs * 2 if inputs.sum() > 3 else inputs
@@ -84,7 +84,7 @@ def test_the_first_rank_leaves_the_trained_model_as_onnx(make_job: MakeLab) -> N
 
 
 class Exporter(Callback):
-    """As in WMLA's sample of 2.3.0: it exports by itself, whatever the model was built with."""
+    """A model that exports itself, as in WMLA's sample of 2.3.0, whatever it was built with."""
 
     def __init__(self) -> None:
         self.told: list[tuple[int, bool, bool]] = []

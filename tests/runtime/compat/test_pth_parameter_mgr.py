@@ -1,4 +1,4 @@
-"""What was chosen in the model's form reaches a script by IBM's `pth_parameter_mgr`, as the script is."""
+"""Check that settings of the model's form reach an unchanged script by IBM's `pth_parameter_mgr`."""
 
 import json
 import subprocess
@@ -32,7 +32,7 @@ def cifar(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def choose(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Choose:
-    """As if this process were a rank of a job with these settings."""
+    """Choose settings as if this process were a rank of a job with them."""
 
     def chosen(data: Path | None = None, **settings: Any) -> None:
         launch = launch_spec(tmp_path, "main.py", settings=settings, data_dir=str(data or tmp_path))

@@ -1,4 +1,4 @@
-"""What scripts record with EMetrics, ours or a copy of IBM's, as points of curves."""
+"""Tests of records by EMetrics, ours or a copy of IBM's, as points of curves."""
 
 import json
 import math
@@ -46,7 +46,7 @@ def test_each_record_is_a_point_by_the_name_of_its_group(log: Path) -> None:
 
 
 def test_iterations_that_begin_anew_in_each_epoch_go_on(log: Path) -> None:
-    """As in IBM's sample of PyTorch: batch number x batch size, of three batches in each of three epochs."""
+    """Record as IBM's sample of PyTorch: batch number x batch size, of three batches in each of three epochs."""
     points = record(log, *((EMetrics.TEST_GROUP, batch * 64, {"loss": 0.5}) for _ in range(3) for batch in range(3)))
     assert [point["step"] for point in points] == [64 * number for number in range(9)]
 

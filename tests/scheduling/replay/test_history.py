@@ -135,7 +135,7 @@ def test_unfinished_ones_are_played_and_not_counted() -> None:
 
 @pytest.mark.timeout(60)
 def test_moments_may_be_unix_seconds() -> None:
-    """Of which two that are less than a quarter of a microsecond apart are the same number."""
+    """Use moments less than a quarter of a microsecond apart, which are the same number."""
     at, seconds = 1763000028.3474765, 43.27670679050534
     known = Known(Bounds(64), replace(PERFECT, compute_per_sample=0.008357651039198697))
     past = history(job(1, seconds, known=known, submitted_at=at, started_at=at), start=at, end=at + 600)

@@ -33,7 +33,7 @@ def scene(home: Any) -> Scene:
 
 @pytest.fixture
 def credentials(scene: Scene) -> dict[str, str]:
-    """Of an administrator, whom most is allowed."""
+    """Credentials of an administrator, to whom most is allowed."""
     carol = User.objects.create_user("carol", is_staff=True)
     return {"Authorization": f"Bearer {make_token(carol, 'any', None).text}"}
 
@@ -45,7 +45,7 @@ def described(credentials: dict[str, str]) -> list[Any]:
 
 
 def names_in(scene: Scene, path: str) -> dict[str, Any]:
-    """What is there, by the parameter of this address that may name it: of random ones nearly all lead nowhere."""
+    """Return existing names, by the parameter of this address: of random ones nearly all lead nowhere."""
     job, number = scene.done, identities().group_id(scene.done.instance_group_id)
     kind = path.removeprefix("/api/v1/").split("/")[0]
     references = {"resource-groups": "ComputeHostsGPU", "instance-groups": "sig-elastic", "hosts": "gpu-host-1"}
@@ -73,7 +73,7 @@ def names_in(scene: Scene, path: str) -> dict[str, Any]:
 
 
 def try_all(scene: Scene, credentials: dict[str, str], each: int) -> dict[str, str]:
-    """What was answered with a 5xx, by operation. What each operation changes is undone.
+    """Return answers with a 5xx, by operation. What each operation changes is undone.
 
     each: how many requests. A single one is what this operation takes, and what the next one does not: to find out how
     to make both takes the longest.
@@ -125,7 +125,7 @@ def try_one(
 
 
 def status_of(case: Any, credentials: dict[str, str]) -> int:
-    """Of the request as `requests` would send it, body and all."""
+    """Return the status of the request as `requests` would send it, body and all."""
     wanted = requests.Request(**case.as_transport_kwargs(base_url="http://testserver")).prepare()
     headers = {name: value for name, value in wanted.headers.items() if name.lower() not in SET_BY_CLIENT}
     body = wanted.body.encode() if isinstance(wanted.body, str) else wanted.body or b""

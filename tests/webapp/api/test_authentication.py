@@ -24,7 +24,7 @@ def _me(headers: dict[str, str]):
 
 @pytest.fixture
 def checked_passwords(monkeypatch):
-    """How often a password hash was paid for."""
+    """Count the password hashes that were computed."""
     checked = []
     verify = User.check_password
 

@@ -43,7 +43,7 @@ async def _application(scope: dict[str, Any], receive: Any, send: Any) -> None:
 
 @pytest.fixture
 async def port() -> AsyncIterator[int]:
-    """Of a server as `up` starts it, but for what it serves."""
+    """Port of a server as `up` starts it, but for what it serves."""
     config = serve._config(None)
     config.app = _application
     server = serve._Server(config)
@@ -71,7 +71,7 @@ async def _connection(port: int, *pieces: bytes) -> Streams:
 
 
 async def _status(streams: Streams) -> int | None:
-    """Of the answer; None: it was closed without one."""
+    """Return the status of the answer; None: it was closed without one."""
     reader, writer = streams
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):

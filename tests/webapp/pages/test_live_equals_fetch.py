@@ -1,4 +1,4 @@
-"""What a page knows plus the events of real actions is what it would fetch afresh."""
+"""Check that a page plus the events of real actions is what it would fetch afresh."""
 
 import json
 import re

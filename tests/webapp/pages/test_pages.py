@@ -1,4 +1,4 @@
-"""What pages say, what they cost, and what is said where there is nothing to show."""
+"""Tests of pages: their content, their cost, and their words where there is nothing to show."""
 
 import re
 from typing import Any

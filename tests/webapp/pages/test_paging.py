@@ -35,7 +35,7 @@ LISTS: dict[str, tuple[Callable[[int], object], str]] = {
 
 
 def rows_and_neighbours(client: Client, path: str, row: str) -> tuple[list[str], dict[str, str]]:
-    """What is on the page, and the addresses of the pages before and after it."""
+    """Return the rows of the page, and the addresses of the pages before and after it."""
     answer = client.get(path)
     assert answer.status_code == 200
     content = answer.content.decode()

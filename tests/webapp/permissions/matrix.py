@@ -73,7 +73,7 @@ def _routes(resolver: URLResolver, prefix: str = "", namespace: str = "") -> Ite
 
 
 def _methods(pattern: URLPattern) -> set[str]:
-    """What a view says that it serves: the methods of a class, or the list in Django's `require_http_methods`."""
+    """Return a view's methods: those of a class, or the list in Django's `require_http_methods`."""
     view: Any = pattern.callback
     if cls := getattr(view, "cls", None) or getattr(view, "view_class", None):
         return {
@@ -143,7 +143,7 @@ def build_world(home: Path) -> World:
 
 
 def _write_files(job: Job) -> None:
-    """What a training leaves on disk."""
+    """Write the files of a training."""
     folder = job_folder(job)
     current = folder.start_attempt(1)
     rank = job.ranks.order_by("rank")[0]
@@ -258,7 +258,7 @@ def outcome(
     by_cookie_alone: bool = False,
     token: str = "",
 ) -> str:
-    """Of one request, whose changes are undone. by_cookie_alone: as of a browser, without a form's token.
+    """Return the outcome of a request, whose changes are undone. by_cookie_alone: a browser's, without a form's token.
 
     token: to send in place of a cookie.
     """

@@ -1,4 +1,4 @@
-"""Who sends a cookie alone changes nothing: a form needs its token, also where no browser says whose page it is."""
+"""Check that a cookie alone changes nothing: a form needs its token, also where no browser names the page."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who has not logged on gets in nowhere, by whatever method."""
+"""Check that strangers get in nowhere, by whatever method."""
 
 import pytest
 

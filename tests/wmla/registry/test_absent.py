@@ -1,4 +1,4 @@
-"""What WMLA has and is not here, row by row: every address and method is refused with what there is instead.
+"""Check, row by row, that what WMLA has and is not here is refused with what there is instead.
 
 No more is looked at than the address: uploads are neither read nor kept (tests/wmla/test_preflight.py asks so by ASGI),
 and no body makes it a fault of the server.

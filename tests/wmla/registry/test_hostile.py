@@ -85,7 +85,7 @@ def test_a_body_that_is_no_object(
 
 
 def _send(api: APIClient, method: str, address: str, body: dict[str, Any], value: str) -> None:
-    """What it changes is taken back."""
+    """Send a request and take its changes back."""
     text = json.dumps(body).replace('"PLACEHOLDER"', value)
     with transaction.atomic():
         answer: Any = api.generic(method, BASE + address, text, content_type="application/json")

@@ -64,7 +64,7 @@ class Broker:
             client.delete("control", f"host.{host.name}", "unacked", "unacked_index")
 
     def reports(self) -> list[Report]:
-        """Those that have arrived since the last call."""
+        """Return the reports that have arrived since the last call."""
         found = []
         with self.app.connection_for_read() as connection, connection.SimpleQueue("control") as queue:
             while True:

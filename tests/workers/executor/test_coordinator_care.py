@@ -22,7 +22,7 @@ def coordinators(host: Host) -> list[psutil.Process]:
 
 
 def place(launch: LaunchSpec) -> dict[str, Any] | None:
-    """Where the coordinator says that it is."""
+    """Return the address that the coordinator announces."""
     path = Path(launch.folder) / "coordinator.json"
     return json.loads(path.read_text()) if path.exists() else None
 

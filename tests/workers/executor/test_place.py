@@ -1,4 +1,4 @@
-"""Which address a host announces, where it keeps its sockets, and what is refused before anything is started."""
+"""Tests of a host's address and its folder of sockets, and of refusals before anything is started."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a host says of its devices, with NVML played by a double."""
+"""Tests of a host's report of its devices, with NVML played by a double."""
 
 import os
 from pathlib import Path

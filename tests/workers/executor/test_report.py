@@ -1,4 +1,4 @@
-"""What a report carried and could not be delivered is in the next one."""
+"""Check that what a report carried and could not be delivered is in the next one."""
 
 import threading
 import time

@@ -41,7 +41,7 @@ class Halving(Callback):
             epoch / 0
 
     def note(self, kind, epoch):
-        """What came before is carried along, whichever process this is."""
+        """Carry along what came before, whichever process this is."""
         self.history.append([kind, epoch])
         with (RESULTS / "calls").open("a") as file:
             file.write(json.dumps([kind, epoch, self.history]) + "\n")

@@ -1,4 +1,4 @@
-"""What scripts print becomes points: the usual ways as a table, and patterns of owners."""
+"""Tests of reading what scripts print as points: the usual formats as a table, and patterns of owners."""
 
 from typing import Any
 

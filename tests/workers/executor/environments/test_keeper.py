@@ -82,7 +82,7 @@ def test_what_is_required_is_installed_beside_the_clusters_packages(host: Host) 
 
 
 def test_a_build_is_shared(host: Host) -> None:
-    """By jobs of one executor and of another one on the same machine, at the same time and later."""
+    """Share it between jobs of two executors on the same machine, at the same time and later."""
     other = host.executor()
     keys = [(4, 1), (5, 1)]
     for key, executor in [(KEY, host.environments), (keys[0], host.environments), (keys[1], other)]:

@@ -1,4 +1,4 @@
-"""What trainings require is read and checked; nothing is installed here."""
+"""Tests of reading and checking requirements of trainings; nothing is installed here."""
 
 import pytest
 
