@@ -56,7 +56,7 @@ _COLUMNS: dict[str, Callable[[Job], Cell]] = {
     "progress": lambda job: job.run.progress,
     "final metrics": lambda job: json.dumps(job.run.final_metrics, ensure_ascii=False),
     "parameters": lambda job: json.dumps(job.parameters, ensure_ascii=False),
-    "error": lambda job: str(job.run.error.get("message", "")),
+    "error": lambda job: job.error.get("message", ""),
     "submitted (UTC)": lambda job: iso(job.submitted_at),
     "started (UTC)": lambda job: iso(job.started_at),
     "ended (UTC)": lambda job: iso(job.finished_at),

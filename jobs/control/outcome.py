@@ -6,7 +6,7 @@ from typing import Any
 
 from tidepool.endings import HOPELESS, LAUNCH_TIMEOUT, OUT_OF_MEMORY, error_key, error_words
 
-from jobs.messages import message, text_of, tried
+from jobs.messages import message
 from jobs.states import AnyReason, JobState, Reason
 from scheduling.plan import PlanReason
 
@@ -248,7 +248,7 @@ def _failed(end: RankEnd, key: str = "", *, attempts: int = 1, **figures: int) -
     """`key`: of the sentence about its attempts, with its figures."""
     error, reason, seen = _described(end)
     params = message("failed", **seen, tried=key, attempts=attempts, **figures)
-    return Verdict(JobState.FAILED, reason, params, error | ({"tried": tried(params)} if key else {}))
+    return Verdict(JobState.FAILED, reason, params, error)
 
 
 def _described(end: RankEnd) -> tuple[dict[str, str], Reason, dict[str, Any]]:
@@ -275,7 +275,7 @@ def _loss(facts: Facts) -> Verdict:
     params = {"signals": signals, "fruitless_starts": fruitless}
     if fruitless >= MAX_FRUITLESS_STARTS:
         params = message("gang_lost_too_often" if facts.gang else "ranks_lost_too_often", **params)
-        error = {"kind": "RankLost", "message": text_of(params), "traceback": ""}
+        error = {"kind": "RankLost", "message": "", "traceback": ""}
         return Verdict(JobState.FAILED, Reason.RANK_LOST, params, error, fruitless)
     params = message("gang_lost" if facts.gang else "ranks_lost", **params, resumable=facts.resumable)
     return Verdict(JobState.PENDING, Reason.RANK_LOST, params, fruitless_starts=fruitless)

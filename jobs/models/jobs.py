@@ -7,7 +7,7 @@ from django.db.models import F, Q
 from tidepool.endings import error_words
 
 from datasets.models import DatasetVersion
-from jobs.messages import text_of
+from jobs.messages import text_of, tried
 from jobs.states import TERMINAL, JobState, Reason, choices
 from models_registry.models import RegisteredModelVersion
 from scheduling.plan import PlanReason
@@ -248,6 +248,19 @@ class Job(models.Model):
         return text_of(self.reason_params)
 
     @property
+    def error(self) -> dict[str, str]:
+        """`run.error` with the sentences of its reason, in "tried" about its attempts; {}: no error ended it."""
+        if not self.run.error:
+            return {}
+        attempts = tried(self.reason_params)
+        message = self.run.error.get("message") or self.reason_text
+        return {**self.run.error, "message": message, **({"tried": attempts} if attempts else {})}
+
+    @property
+    def error_words(self) -> str:
+        return error_words(self.error) if self.error else ""
+
+    @property
     def dataset_name(self) -> str:
         """ "" for none."""
         return self.dataset.dataset.name if self.dataset else ""
@@ -318,12 +331,8 @@ class JobRun(models.Model):
     final_metrics = models.JSONField(default=dict)
     #: Of a plain script: name of a metric -> {"kind", "where"} of what gives it, see `tidepool.protocol.ObservedStep`.
     curve_sources = models.JSONField(default=dict)
-    #: {"kind", "message", "traceback"} of what ended it, maybe "tried": a sentence about its attempts. Or {}.
+    #: {"kind", "message", "traceback"} of what ended it; "" where the message is the job's reason. Or {}.
     error = models.JSONField(default=dict)
-
-    @property
-    def error_words(self) -> str:
-        return error_words(self.error) if self.error else ""
 
 
 class JobEvent(models.Model):

@@ -119,7 +119,7 @@ def validation_problem(validation: Validation) -> str | None:
         return None
     if job.state == JobState.SUCCEEDED:
         return "The run ended well and left no result that can be read: its script ended before session.epochs."
-    return str(job.run.error.get("message") or job.reason_text)
+    return job.error.get("message") or job.reason_text
 
 
 def _validations() -> QuerySet[Validation]:

@@ -118,7 +118,7 @@ class JobStateOutput(serializers.Serializer[Job]):
         help_text="Of a script without a session: metric -> `{kind, where}` of what gives it; kind is log, csv or "
         "tensorboard, where the stream or the file.",
     )
-    error = JobErrorField(source="run.error", allow_null=True)
+    error = JobErrorField(allow_null=True)
     started_at = Moment(allow_null=True)
     finished_at = Moment(allow_null=True)
 

@@ -109,7 +109,7 @@ def test_killed_again_and_again_without_saving_it_fails(cluster: Cluster, submit
         host.send()
         cluster.settle()
     assert (fresh(job).state, fresh(job).reason_code) == (JobState.FAILED, Reason.RANK_LOST)
-    assert "3 times in a row without a new file in CHECKPOINT_DIR" in fresh(job).run.error["message"]
+    assert "3 times in a row without a new file in CHECKPOINT_DIR" in fresh(job).error["message"]
 
 
 @pytest.mark.parametrize("saves", [True, False])

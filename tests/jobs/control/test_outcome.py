@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from jobs.control.outcome import MAX_ERROR_RESTARTS, Facts, Failure, RankEnd, judge
-from jobs.messages import message, tried
+from jobs.messages import message
 from jobs.states import JobState, Reason
 from scheduling.plan import PlanReason
 
@@ -246,7 +246,7 @@ def test_a_failure_carries_the_scripts_own_error_and_how_often_it_was_tried() ->
     assert verdict is not None
     assert (verdict.params["message"], verdict.params["tried"]) == ("failed", "same_error")
     assert (verdict.params["attempts"], verdict.params["step"]) == (2, 7)
-    assert verdict.error == {**ERROR, "tried": tried(verdict.params)}
+    assert verdict.error == ERROR
 
 
 def test_a_script_that_ends_early_on_all_ranks_succeeds_and_it_is_said() -> None:
