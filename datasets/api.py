@@ -12,7 +12,7 @@ from django.urls import path
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiResponse, extend_schema, extend_schema_field
 from rest_framework import serializers
-from rest_framework.generics import GenericAPIView, ListAPIView
+from rest_framework.generics import GenericAPIView, ListAPIView, RetrieveAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -105,10 +105,7 @@ class DatasetView(ByReference, GenericAPIView[Dataset]):
         return found(queries.find_version(self.get_object(), number), "version of this dataset")
 
 
-class DatasetDetail(DatasetView):
-    def get(self, request: Request, reference: str) -> Response:
-        return Response(DatasetOutput(self.get_object()).data)
-
+class DatasetDetail(DatasetView, RetrieveAPIView[Dataset]):
     @extend_schema(responses=_GONE)
     def delete(self, request: Request, reference: str) -> Response:
         """With all versions and uploaded files. Refused while a job has used it."""

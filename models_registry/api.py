@@ -7,7 +7,7 @@ from typing import Any
 from django.urls import path
 from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
-from rest_framework.generics import GenericAPIView, ListAPIView
+from rest_framework.generics import GenericAPIView, ListAPIView, RetrieveAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -224,10 +224,7 @@ class TemplateView(ByReference, GenericAPIView[ModelTemplate]):
         return queries.templates(self.request.user)
 
 
-class TemplateDetail(TemplateView):
-    def get(self, request: Request, reference: str) -> Response:
-        return Response(TemplateOutput(self.get_object()).data)
-
+class TemplateDetail(TemplateView, RetrieveAPIView[ModelTemplate]):
     @extend_schema(request=ReadersInput)
     def patch(self, request: Request, reference: str) -> Response:
         """Say who may read it. Models made of it keep their own readers."""
@@ -333,10 +330,7 @@ class ModelView(ByReference, GenericAPIView[RegisteredModel]):
         return found(rows.first() if number is None else rows.filter(number=number).first(), "version")
 
 
-class ModelDetail(ModelView):
-    def get(self, request: Request, reference: str) -> Response:
-        return Response(ModelOutput(self.get_object()).data)
-
+class ModelDetail(ModelView, RetrieveAPIView[RegisteredModel]):
     @extend_schema(request=ReadersInput)
     def patch(self, request: Request, reference: str) -> Response:
         """Say who may read and train it. Trainings that were submitted before go on."""

@@ -18,17 +18,11 @@ from jobs.api.views import JobView
 from jobs.files.result import code_files, file_chunks, result_files, shown_code
 from jobs.insight.eta import Eta, time_left
 from jobs.insight.goodput import Outlook, goodput_outlook
-from jobs.insight.why import why
+from jobs.insight.why import Term, why
 from jobs.queries.goodput import BatchNow
 from models_registry.api import FilesOutput
 
 __all__ = ["JobCode", "JobEta", "JobFileDownload", "JobFiles", "JobGoodput", "JobWhy"]
-
-
-class TermOutput(serializers.Serializer[Any]):
-    name = serializers.CharField()
-    value = serializers.CharField()
-    job = serializers.IntegerField(allow_null=True, help_text="The other job that it is about, if you may see it.")
 
 
 class RemedyOutput(serializers.Serializer[Any]):
@@ -41,7 +35,7 @@ class RemedyOutput(serializers.Serializer[Any]):
 
 class WhyOutput(serializers.Serializer[Any]):
     text = serializers.CharField()
-    terms = TermOutput(many=True)
+    terms = output_of(Term)(many=True)
     remedies = RemedyOutput(many=True)
 
 

@@ -13,6 +13,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from core.downloads import Cell, csv_chunks, file_response
+from core.outputs import output_of
 from core.rest import Pages, StrictSerializer, signed_in, validated
 from core.roles import require_cluster_admin
 from jobs.actions.replays import ReplaySpec, ask_for_replay, remove_replay
@@ -20,6 +21,7 @@ from jobs.insight.replay import JOB_COLUMNS
 from jobs.insight.replay_words import limits, sentence
 from jobs.models import Job, Replay
 from jobs.queries.replays import find_replay, replays
+from scheduling.replay.outcome import Figures
 
 __all__ = ["ReplayDetail", "ReplayJobs", "ReplayList"]
 
@@ -40,16 +42,7 @@ class ReplayInput(StrictSerializer):
     )
 
 
-class FiguresOutput(serializers.Serializer[Any]):
-    jobs = serializers.IntegerField(help_text="Trainings that came to their own end in the window, and here.")
-    unfinished = serializers.IntegerField(help_text="Of those in the window, not over when the play ended.")
-    average = serializers.FloatField(help_text="Seconds from submission to end.")
-    median = serializers.FloatField()
-    p99 = serializers.FloatField()
-    longest_wait = serializers.FloatField(help_text="Seconds from submission to the first GPU.")
-    gpu_hours = serializers.FloatField(help_text="Held within the window.")
-    idle_gpu_hours = serializers.FloatField()
-    worst_slowdown = serializers.FloatField(help_text="Completion time over that with all GPUs that it asks for.")
+FiguresOutput = output_of(Figures)
 
 
 class ErrorsOutput(serializers.Serializer[Any]):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from django.contrib.auth.models import User
 from django.utils import timezone
@@ -48,8 +48,7 @@ _EVEN_IF_ZERO = frozenset({"capacity", "free", "target", "before"})
 class Term:
     name: str
     value: str
-    #: Number of the job that it is about, None: its own.
-    job: int | None = None
+    job: Annotated[int | None, "The other job that it is about, if you may see it."] = None
 
 
 def why(job: Job, user: User) -> dict[str, Any]:

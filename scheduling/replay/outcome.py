@@ -8,7 +8,7 @@ is counted of trainings that came to their own end within the window, GPUs only 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -42,19 +42,15 @@ Steps = Sequence[tuple[float, int]]
 class Figures:
     """Seconds and GPU-hours."""
 
-    jobs: int
-    #: Counted trainings that were not over when the play ended.
-    unfinished: int
-    average: float
+    jobs: Annotated[int, "Trainings that came to their own end in the window, and here."]
+    unfinished: Annotated[int, "Of those in the window, not over when the play ended."]
+    average: Annotated[float, "Seconds from submission to end."]
     median: float
     p99: float
-    #: From submission to the first GPU.
-    longest_wait: float
-    gpu_hours: float
-    #: GPU-hours of the pool that nobody held.
+    longest_wait: Annotated[float, "Seconds from submission to the first GPU."]
+    gpu_hours: Annotated[float, "Held within the window."]
     idle_gpu_hours: float
-    #: Completion time over that alone on all GPUs that it asks for.
-    worst_slowdown: float
+    worst_slowdown: Annotated[float, "Completion time over that with all GPUs that it asks for."]
 
 
 class Errors(NamedTuple):
