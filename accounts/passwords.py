@@ -70,7 +70,7 @@ def change_own_password(request: HttpRequest, user: User, old: str, new: str) ->
 
 
 def hand_out_link(user: User, valid_for: timedelta, actor: User) -> Handout:
-    """In the caller's transaction. An earlier link of this user ends."""
+    """Create a one-time link, in the caller's transaction. An earlier link of this user ends."""
     now, secret = timezone.now(), secrets.token_urlsafe(32)
     OneTimeLink.objects.filter(user=user).delete()
     link = OneTimeLink.objects.create(

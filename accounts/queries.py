@@ -33,7 +33,7 @@ class UserRow:
 
     @property
     def role_words(self) -> str:
-        """With what the groups say."""
+        """The role as pages show it, with what the groups say."""
         if self.administers and self.role == Role.DATA_SCIENTIST:
             return "group admin"
         return str(self.role.label)

@@ -272,7 +272,7 @@ def _hand_out(request: HttpRequest, user_id: int, action: Callable[[User, int], 
 
 
 def _handed_out(request: HttpRequest, handout: Handout, what: str) -> HttpResponse:
-    """Not after a redirect: the link would have to lie somewhere in between."""
+    """Show the link in this answer: behind a redirect it would have to lie somewhere in between."""
     context = {
         "section": "users",
         "crumbs": [LIST_CRUMB, (handout.user.username, reverse("user", args=[handout.user.pk])), ("Link", None)],

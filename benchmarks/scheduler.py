@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def shared() -> list[Result]:
-    """Between instance groups: each policy decides about its own jobs, some of them more than once."""
+    """A snapshot shared by instance groups: each policy decides about its own jobs, some of them more than once."""
     found = []
     for jobs, slots in SIZES:
         alone = cycles("fairshare", jobs, slots)
@@ -71,7 +71,7 @@ def shared() -> list[Result]:
 
 
 def overlapping() -> list[Result]:
-    """Between instance groups that share only some of their slots; see `scheduling.flow`."""
+    """A snapshot of instance groups that share only some of their slots; see `scheduling.flow`."""
     jobs, slots = SIZES[-1]
     alone, found = cycles("fairshare", jobs, slots), []
     for groups, how, offer in OVERLAPS:

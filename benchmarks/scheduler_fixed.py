@@ -91,7 +91,7 @@ def arrivals(seed: int, count: int) -> list[Arrival]:
 
 
 def played(policy: PolicyName, coming: Sequence[Arrival], limit: Limit) -> Outcome:
-    """From arrival to arrival and end to end; each decision is one cycle of the scheduler."""
+    """Play from arrival to arrival and end to end; each decision is one cycle of the scheduler."""
     group = GroupView("research", "gpus", policy, preemption=policy == "fairshare")
     refs = (SlotRef(f"host-{number // SLOTS_PER_HOST}", number % SLOTS_PER_HOST) for number in range(SLOTS))
     seen = Snapshot(0.0, (group,), tuple(SlotView(ref, ("gpus",), claimable=True) for ref in refs))

@@ -87,7 +87,7 @@ def wait_for_the_end(training: Training) -> None:
 
 
 def seconds_of(job: dict[str, Any]) -> float:
-    """From submission to end."""
+    """Return the seconds from submission to end."""
     submitted, finished = (datetime.fromisoformat(job[name]) for name in ("submitted_at", "finished_at"))
     return (finished - submitted).total_seconds()
 

@@ -139,7 +139,7 @@ def _time(words: list[str], environment: dict[str, str]) -> float:
 
 
 def _to_first_line(words: list[str], environment: dict[str, str]) -> float:
-    """From the start of the process until the script's line comes out of it."""
+    """Return the time from the start of the process until the script's line comes out of it."""
     begun = time.monotonic()
     with subprocess.Popen(
         [sys.executable, *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

@@ -136,7 +136,7 @@ def keyset_answer(request: Request, page: KeysetPage[Any], results: list[Any]) -
 
 
 class ListPages(LimitOffsetPagination):
-    """For series that a query has already put into a list."""
+    """Pages of series that a query has already put into a list."""
 
     default_limit = 1000
     max_limit = 10_000

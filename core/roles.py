@@ -102,7 +102,7 @@ def viewers() -> Group:
 
 
 def may_change(user: Asking) -> bool:
-    """False for viewers and strangers."""
+    """Return False for viewers and strangers."""
     return user.is_authenticated and role_of(user) != Role.VIEWER
 
 
@@ -120,6 +120,6 @@ def refuse_what_viewers_send(user: Asking, request: HttpRequest) -> None:
 
 
 def require_cluster_admin(user: Asking) -> None:
-    """In views and API alike: the refusal becomes a page, or the API's error."""
+    """Refuse all others, in views and API alike: the refusal becomes a page, or the API's error."""
     if not is_cluster_admin(user):
         raise NotAllowed("Only an administrator of the cluster may do this: ask one.")

@@ -119,7 +119,7 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
 
 
 def _storable(name: str) -> str:
-    """Without bytes that are no UTF-8."""
+    """Remove bytes that are no UTF-8."""
     return name.encode("utf-8", "replace").decode()
 
 

@@ -163,7 +163,7 @@ def _linked(picked: dict[str, str], name: str) -> Iterator[Path]:
 
 @transaction.atomic
 def delete_dataset(user: User, dataset: Dataset) -> None:
-    """With all versions and their uploaded files. Folders on the server stay."""
+    """Delete the dataset with all versions and their uploaded files. Folders on the server stay."""
     require_owner(user, dataset)
     versions, number = list(dataset.versions.select_for_update()), dataset.pk
     delete_named(user, dataset, "dataset", partial(_in_use, dataset.name))

@@ -108,7 +108,7 @@ class DatasetView(ByReference, GenericAPIView[Dataset]):
 class DatasetDetail(DatasetView, RetrieveAPIView[Dataset]):
     @extend_schema(responses=_GONE)
     def delete(self, request: Request, reference: str) -> Response:
-        """With all versions and uploaded files. Refused while a job has used it."""
+        """Delete it with all versions and uploaded files. Refused while a job has used it."""
         actions.delete_dataset(signed_in(request), self.get_object())
         return Response(status=204)
 

@@ -207,7 +207,7 @@ class _Told(io.BufferedReader):
 
 
 def _is_small(version: DatasetVersion) -> bool:
-    """Looks at no more than it must: a folder may have millions of files."""
+    """Return whether it is small. Looks at no more than it must: a folder may have millions of files."""
     try:
         sizes = list(islice((size for part in version.parts for size in _sizes(part.folder)), _SMALL_FILES + 1))
     except OSError:

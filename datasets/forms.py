@@ -10,7 +10,7 @@ __all__ = ["DatasetForm"]
 
 
 class DatasetForm(forms.Form):
-    """In the order and with the words of IBM's form. Uploads take the place of its folders."""
+    """Form in the order and with the words of IBM's. Uploads take the place of its folders."""
 
     kind = forms.ChoiceField(choices=Dataset.Kind.choices, initial=Dataset.Kind.ANY, widget=forms.HiddenInput)
     name = forms.CharField(

@@ -17,7 +17,7 @@ LINKS = {"training": "train_db", "validation": "val_db", "testing": "test_db"}
 
 class Dataset(NamedRow):
     class Kind(models.TextChoices):
-        """In IBM's order and words."""
+        """Kinds in IBM's order and words."""
 
         IMAGES = "images", "Images for Object Classification"
         CSV = "csv", "CSV Files"

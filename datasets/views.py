@@ -192,7 +192,7 @@ class ClassTable:
 
 
 def class_table(summary: dict[str, Any]) -> ClassTable | None:
-    """None where nothing has classes."""
+    """Build the table; None where nothing has classes."""
     parts = [part for part in summary.get("parts", []) if part["classes"]]
     if not parts:
         return None
@@ -234,7 +234,7 @@ def _version_deletion(dataset: Dataset, version: DatasetVersion) -> dict[str, st
 
 
 def _unfinished_uploads(user: User) -> list[dict[str, Any]]:
-    """For the form: what is here of each, so that it goes on where it was."""
+    """Return the user's unfinished uploads with what is here of each, so that the form goes on where it was."""
     return [
         {"id": upload.pk, "name": upload.name, "size_bytes": upload.size_bytes, "offset": received(upload)}
         for upload in Upload.objects.filter(owner=user).order_by("-id")

@@ -26,7 +26,7 @@ def trainings(count: int) -> str:
 
 
 def capitalized(text: str) -> str:
-    """With a capital at its beginning, and the rest as it is."""
+    """Return the text with a capital at its beginning, and the rest as it is."""
     return text[:1].upper() + text[1:]
 
 

@@ -208,7 +208,7 @@ def set_readers(row: RegisteredModel | ModelTemplate, readers: str, user: User) 
 
 
 def _name_for(owner: User, path: Path) -> str:
-    """That of the file or folder; with the user's own where somebody else's model has it."""
+    """Return the name of the file or folder; with the user's own where somebody else's model has it."""
     name = path.name
     for suffix in (".py", *ARCHIVE_SUFFIXES):
         name = name.removesuffix(suffix)

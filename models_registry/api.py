@@ -340,7 +340,7 @@ class ModelDetail(ModelView, RetrieveAPIView[RegisteredModel]):
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, reference: str) -> Response:
-        """With all its versions. Refused (409) while a training was started with one of them."""
+        """Delete it with all its versions. Refused (409) while a training was started with one of them."""
         actions.delete_model(self.get_object(), signed_in(request))
         return Response(status=204)
 

@@ -87,7 +87,7 @@ class CodeFacts:
 
     @property
     def elastic(self) -> bool:
-        """It makes a tidepool Session or a FabricModel, prepares a loop of its own, or is written for AdaptDL."""
+        """True if it makes a tidepool Session or a FabricModel, prepares its own loop, or is written for AdaptDL."""
         return self.engine == _Engine.ELASTIC
 
     @property

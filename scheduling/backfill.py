@@ -67,7 +67,7 @@ class Reservation:
 
 
 def reserve(job: int, slots: int, spoken: Iterable[Spoken], capacity: int) -> Reservation:
-    """For so many of `capacity` slots, of which others hold those that are `spoken` for."""
+    """Reserve so many of `capacity` slots, of which others hold those that are `spoken` for."""
     free, ends = capacity, list[tuple[float, int]]()
     for count, ends_at in spoken:
         free -= count

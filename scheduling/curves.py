@@ -174,7 +174,7 @@ def _speedups(
 
 
 def size_on(hosts: tuple[int, ...], ranks: int) -> Size:
-    """On as few hosts as possible. More ranks than there are slots fill hosts like the smallest one."""
+    """Return the size on as few hosts as possible. Ranks beyond all slots fill hosts like the smallest one."""
     left, count = ranks, 0
     for slots in hosts:
         left, count = left - slots, count + 1

@@ -202,7 +202,7 @@ def _raised(rises: Sequence[_Rise], sizes: Mapping[SlotClass, int]) -> Parts:
 
 
 def _when_full(slots: int, rises: Iterable[_Rise]) -> Fraction | None:
-    """When they have used up so many. None: never."""
+    """Return when they have used up so many. None: never."""
     room = Fraction(slots) - sum(rise.begins for rise in rises)
     climbs = [(rise.height / rise.speed, rise) for rise in rises if rise.height]
     speed = sum(rise.speed for _, rise in climbs)

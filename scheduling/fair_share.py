@@ -142,7 +142,7 @@ class _Counts:
         )
 
     def gives_back(self, group: str) -> int:
-        """To other groups: what its own jobs hand over among themselves does not count."""
+        """Return what it gives back to other groups: what its jobs hand over among themselves does not count."""
         return max(0, self.held[group] + self._leaving[group] - self.target[group])
 
     def kept(self, group: str) -> int:

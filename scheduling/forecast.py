@@ -1,4 +1,4 @@
-"""When a job would start and end, if nobody else comes: the group's policy, played forward from one end to the next.
+"""Forecast of starts and ends, if nobody else comes: the group's policy, played forward from one end to the next.
 
 Only numbers are played, not slots: who gets how many is all that decides who ends when. The work is bounded: after so
 many ends that a preview would keep its reader waiting, the answer is that nobody can say.
@@ -136,7 +136,7 @@ class _Played:
 
 
 def _play(decision: Decision, works: Mapping[int, Work], *, quick: bool, until: int | None = None) -> _Played:
-    """From one end to the next; `until`: only as far as this job's end."""
+    """Play from one end to the next; `until`: only as far as this job's end."""
     line = _Line(decision)
     left = dict.fromkeys((demand.id for demand in decision.demands), 1.0)
     asked = {demand.id: demand for demand in decision.demands}

@@ -34,7 +34,7 @@ _POWER: Mapping[Aim, float] = {"soon": 0.5, "even": -1.0, "used": -1.0}
 
 
 class Segment(NamedTuple):
-    """From one size of a job to a larger one. Compared by worth, then by how early it comes."""
+    """Segment from one size of a job to a larger one. Compared by worth, then by how early it comes."""
 
     #: Worth per slot, negated.
     cost: float
@@ -46,7 +46,7 @@ class Segment(NamedTuple):
 
 
 class Step(NamedTuple):
-    """From one of its sizes to the next."""
+    """Step from one of its sizes to the next."""
 
     job: int
     before: int
@@ -84,7 +84,7 @@ class Bid:
 
     @property
     def sizes(self) -> list[int]:
-        """That it may get, from its floor on."""
+        """Sizes that it may get, from its floor on."""
         offered = self.prospect.sizes if self.prospect is not None else ()
         has = (self.has,) if self.has is not None else ()
         return sorted({self.floor, *(size for size in (*offered, *has) if self.floor < size <= self.most)})
@@ -141,7 +141,7 @@ def _value(bids: Iterable[Bid], shares: Mapping[int, int]) -> float:
 
 
 def _what_they_have(bids: Iterable[Bid], capacity: int) -> dict[int, int] | None:
-    """None: somebody starts, or cannot keep what it has."""
+    """Return what all have; None: somebody starts, or cannot keep what it has."""
     has = {}
     for bid in bids:
         if bid.has is None or not bid.floor <= bid.has <= bid.most:

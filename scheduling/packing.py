@@ -149,7 +149,7 @@ class SlotsByHost:
         return self._count
 
     def take(self, count: int) -> list[SlotRef]:
-        """Up to `count` slots, on as few hosts as possible."""
+        """Take up to `count` slots, on as few hosts as possible."""
         chosen: list[SlotRef] = []
         left = min(count, self._count)
         while left > 0:
@@ -171,7 +171,7 @@ class SlotsByHost:
         return len(self._slots)
 
     def take_on(self, hosts: Iterable[str], count: int) -> list[SlotRef]:
-        """Up to `count` slots on these hosts, on as few of them as possible."""
+        """Take up to `count` slots on these hosts, on as few of them as possible."""
         free = {host: self._slots[host] for host in hosts if self._slots.get(host)}
         if count <= 0 or not free:
             return []

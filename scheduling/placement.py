@@ -43,7 +43,7 @@ class Placed:
 
     @property
     def preempt(self) -> bool:
-        """It is stopped, and waits again."""
+        """True if it is stopped, and waits again."""
         return self.target == 0 and bool(self.vacate)
 
 

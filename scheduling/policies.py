@@ -95,7 +95,7 @@ class Demand:
         )  # fmt: skip
 
     def ends(self, now: float) -> float | None:
-        """Until when it holds slots at the most, if it runs or starts now."""
+        """Return until when it holds slots at the most, if it runs or starts now."""
         return self.ends_at if self.running or self.lasts is None else now + self.lasts
 
 
@@ -114,7 +114,7 @@ class Shares:
 
 
 def by_priority(demands: Iterable[Demand]) -> list[Demand]:
-    """In this order; of equals first who has asked for longer, then by id."""
+    """Sort by priority; of equals first who has asked for longer, then by id."""
     return sorted(by_submission(demands), key=_PRIORITY, reverse=True)
 
 

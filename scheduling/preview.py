@@ -152,7 +152,7 @@ class Comparison:
 
 
 def with_group(snapshot: Snapshot, group: GroupView) -> Snapshot:
-    """With these rules for the group of that name."""
+    """Return the snapshot with these rules for the group of that name."""
     return replace(snapshot, groups=tuple(group if view.name == group.name else view for view in snapshot.groups))
 
 

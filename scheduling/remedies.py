@@ -44,7 +44,7 @@ class Remedy:
 
 
 def remedies(snapshot: Snapshot, job: int) -> tuple[Remedy, ...]:
-    """In the order in which a person would try them; empty where it has all that it asks for or nothing helps."""
+    """Return remedies in the order in which a person would try them; empty where nothing helps or is needed."""
     me = next(view for view in snapshot.jobs if view.id == job)
     line = _line(snapshot, job)
     found = [

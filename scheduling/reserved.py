@@ -12,7 +12,7 @@ __all__ = ["reserved_slots"]
 
 
 def reserved_slots(decision: Decision, placed: Mapping[int, Placed]) -> tuple[SlotRef, ...]:
-    """In order of (host, index). Empty where nobody can say when they are there."""
+    """Return slots in order of (host, index). Empty where nobody can say when they are there."""
     reservation = decision.reservation
     pool = decision.pool
     if reservation is None or reservation.at is None or pool.views[reservation.job].one_host:

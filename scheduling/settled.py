@@ -11,7 +11,7 @@ __all__ = ["Settled", "settled"]
 
 @dataclass(frozen=True)
 class Settled:
-    """When targets were decided anew, and a digest of what they depended on."""
+    """Time of the last new decision of targets, and a digest of what they depended on."""
 
     at: float
     digest: int

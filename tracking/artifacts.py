@@ -43,7 +43,7 @@ class Place:
 
 
 def place_of(root: Path, path: str) -> Place | None:
-    """None for a path that leads nowhere or out of the root."""
+    """Parse a path; None for one that leads nowhere or out of the root."""
     parts = tuple(path.strip("/").split("/"))
     is_plain = all(part not in ("", ".", "..") and not part.startswith(_OURS) and "\0" not in part for part in parts)
     return Place(root, parts) if is_plain and parts[0].isdigit() else None

@@ -216,7 +216,7 @@ class Mirror:
 
     @staticmethod
     def _note(run: TrackedRun, **columns: Any) -> None:
-        """It has arrived."""
+        """Note that it has arrived."""
         for name, value in columns.items():
             setattr(run, name, value)
         TrackedRun.objects.filter(pk=run.pk).update(**columns)

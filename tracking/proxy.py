@@ -93,7 +93,7 @@ class TrackingProxy:
         await job_calls.answer(exchange, caller, call, values, self._ask)
 
     async def _send_away(self, exchange: Exchange, sentence: str) -> None:
-        """To the log-in, where somebody opens a page."""
+        """Redirect to the log-in, where somebody opens a page."""
         if exchange.path == f"{PREFIX}/" and b"text/html" in exchange.headers.get(b"accept", b""):
             target = f"{reverse(settings.LOGIN_URL)}?next={quote(exchange.path)}"
             await exchange.answer(302, b"", b"text/plain", (b"location", target.encode()))

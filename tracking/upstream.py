@@ -44,7 +44,7 @@ def identity(user: str, *, is_admin: bool = False) -> dict[str, str]:
 
 
 class MlflowServer:
-    """Not to be shared by threads. transport: to the site's server where none is given."""
+    """Client of MLflow's server, not to be shared by threads. transport: the site's server by default."""
 
     def __init__(self, transport: httpx.BaseTransport | None = None, seconds: float = 20.0) -> None:
         transport = transport or httpx.HTTPTransport(uds=settings.TIDEPOOL_MLFLOW_SOCKET)

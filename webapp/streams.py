@@ -155,7 +155,7 @@ async def _follow(following: Following, bell: _Bell, send: Send) -> None:
 
 
 async def _send(told: Sequence[Told], send: Send) -> None:
-    """Without events a comment, by which the other end knows that the connection is there."""
+    """Send events; without any a comment, by which the other end knows that the connection is there."""
     for text in [each.as_text() for each in told] or [":\n\n"]:
         await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
 

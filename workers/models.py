@@ -88,7 +88,7 @@ class Slot(models.Model):
 
 
 class CapacityPoint(models.Model):
-    """From `at` on the pool has so many slots of this host: none once it has left. Written when that changes."""
+    """Slots of this host in the pool from `at` on: none once it has left. Written when that changes."""
 
     host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="capacity_points")
     at = models.DateTimeField()

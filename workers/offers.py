@@ -44,7 +44,7 @@ class Offer:
         return {name: slots(has) for name, has in there if meets(has)}
 
     def _meets(self, has: Attributes) -> bool:
-        """False where the requirement cannot be computed."""
+        """Return whether it is met; False where the requirement cannot be computed."""
         if not self.requirement.strip():
             return True
         try:

@@ -1,1 +1,1 @@
-"""Looks into a dataset's files without trusting them: what they are, how many, what is wrong. Needs no Django."""
+"""Inspection of a dataset's files without trusting them: kinds, numbers and faults. Needs no Django."""

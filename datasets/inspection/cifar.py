@@ -72,7 +72,7 @@ def _read_batch(file: Path) -> tuple[list[int], bytes]:
 
 
 def _label_names(findings: Findings, files: dict[str, Path], names: Sequence[str]) -> list[str]:
-    """From `batches.meta` beside the first batch; numbers where it is missing."""
+    """Return names from `batches.meta` beside the first batch; numbers where it is missing."""
     numbered = [str(number) for number in range(_CLASSES)]
     if not names:
         return numbered

@@ -94,7 +94,7 @@ def cancel(job_id: int, actor: str) -> Job:
 
 
 def may_be_stopped(job: Job) -> bool:
-    """False for one that is being stopped or cancelled already. Raises Refused for any other that is over."""
+    """Return False for a job that is being stopped or cancelled already. Raises Refused for any other that is over."""
     if job.state in (JobState.CANCELLING, JobState.CANCELLED):
         return False
     _refuse(job, Verb.CANCEL)

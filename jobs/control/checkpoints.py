@@ -271,7 +271,7 @@ def note_saves() -> None:
 
 
 def _saved_at(job: Job) -> datetime | None:
-    """When the newest file was written from which a script without a session can go on."""
+    """Return when the newest file was written from which a script without a session can go on."""
     if not is_resumable(job):
         return None
     written = [path.lstat().st_mtime for path in _checkpoint_dir(job).rglob("*") if path.name != MARKER]

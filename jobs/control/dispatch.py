@@ -190,7 +190,7 @@ def _arguments(job: Job, parameters: Mapping[str, Any]) -> list[str]:
 
 
 def wake_scheduler() -> None:
-    """Once the caller's transaction is committed."""
+    """Wake the scheduler once the caller's transaction is committed."""
     transaction.on_commit(_send_wake_up)
 
 
@@ -208,7 +208,7 @@ class WakeUps:
         self._subscription: PubSub | None = None
 
     def wait(self, seconds: float) -> bool:
-        """Until somebody wakes us, or `seconds` have passed. Several wake-ups count as one."""
+        """Wait until somebody wakes us, or `seconds` have passed. Several wake-ups count as one."""
         try:
             subscription = self._subscribed()
             woken = subscription.get_message(timeout=seconds) is not None

@@ -69,7 +69,7 @@ def activate(job: Job, active: GenerationActive) -> None:
 
 
 def _tell_that_size_shows(job: Job, generation: Generation) -> None:
-    """Once, at its first resize: that its results depend on its number of GPUs by more than rounding."""
+    """Tell, once, at its first resize, that its results depend on its number of GPUs by more than rounding."""
     layers = job.model.declared.layers
     if not layers or job.exactness != Job.Exactness.SUM or job.model.engine != RegisteredModelVersion.Engine.ELASTIC:
         return
@@ -117,7 +117,7 @@ def _update_ranks(job: Job, generation: Generation) -> None:
 
 
 def _update_claims(job: Job, members: Set[tuple[str, int]], at: datetime) -> None:
-    """From `at` on the claims of these (host, slot) train, and no other ones of the job."""
+    """Let the claims of these (host, slot) train from `at` on, and no other ones of the job."""
     claims = list(SlotClaim.objects.open().filter(job=job).select_related("slot__host"))
     training = {claim for claim in claims if (claim.slot.host.name, claim.slot.index) in members}
     begun = [claim.pk for claim in training if claim.trains_from is None]
@@ -138,7 +138,7 @@ def _trains(claim: SlotClaim) -> bool:
 def add_point(
     job: Job, why: Why, *, at: datetime, slots: int, generation: int = 0, pause_ms: float | None = None
 ) -> None:
-    """From `at` on, the job's world size is `slots`. Adding a point again changes nothing."""
+    """Record that the job's world size is `slots` from `at` on. Adding a point again changes nothing."""
     point, is_new = AllocationPoint.objects.get_or_create(
         job=job,
         attempt=job.run.attempt,
@@ -157,7 +157,7 @@ def add_point(
 
 @transaction.atomic
 def close_generations(job: Job) -> None:
-    """No generation of the present attempt follows."""
+    """End the generations of the present attempt: none follows."""
     job.generations.filter(state=GenerationState.ACTIVE).update(state=GenerationState.ENDED)
     job.generations.filter(state=GenerationState.FORMING).update(state=GenerationState.ABANDONED)
 

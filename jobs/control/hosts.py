@@ -139,7 +139,7 @@ def _store_facts(host: Host, report: Report, now: datetime) -> None:
 
 
 def _clock(host: Host, report: Report, now: datetime) -> dict[str, Any]:
-    """When the report was sent, by our clock, and what it tells of the host's."""
+    """Return when the report was sent, by our clock, and what it tells of the host's."""
     offset = now.timestamp() - report.at
     offsets, read_at = (host.clock_offsets, host.clock_read_at) if report.boot == host.boot else ([], None)
     late = late_seconds(offsets, offset)

@@ -169,7 +169,7 @@ class ClaimLost(Exception):
 
 
 def open_claims(job: Job) -> list[SlotClaim]:
-    """In the order in which they were made."""
+    """Return open claims in the order in which they were made."""
     return _claims_of([job])
 
 

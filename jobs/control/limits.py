@@ -27,7 +27,7 @@ def warned_before(max_seconds: int) -> timedelta:
 
 
 def limit_end(job: Job, max_seconds: int | None) -> datetime | None:
-    """Until when it may hold its slots with this limit; None: it holds none, or there is no limit."""
+    """Return until when it may hold its slots with this limit; None: it holds none, or there is no limit."""
     if max_seconds is None or job.state not in TRAINING:
         return None
     held = SlotClaim.objects.filter(job=job, attempt=job.run.attempt).aggregate(since=Min("claimed_at"))

@@ -60,7 +60,7 @@ class RankEnd:
 
     @property
     def lost_a_peer(self) -> bool:
-        """It failed because another rank was gone: that one's end is the cause."""
+        """True if it failed because another rank was gone: that one's end is the cause."""
         text = f"{(self.error or {}).get('kind', '')}: {(self.error or {}).get('message', '')}"
         return self.failed and any(sign in text for sign in _PEER_IS_GONE)
 

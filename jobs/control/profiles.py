@@ -57,7 +57,7 @@ def _adapt(profile: JobProfile, adapted: protocol.AdaptedBatch, step: int) -> No
 
 
 def refuse_micro_batch(job: Job, kind: str, samples: int) -> None:
-    """That many at once did not fit the memory of a kind of GPU: the next attempt computes half of them."""
+    """Note that so many at once did not fit a kind of GPU: the next attempt computes half of them."""
     limits = job.run.micro_batch_limits
     if limits.get(kind, samples) < samples:
         return  # another rank has said so

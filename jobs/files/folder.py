@@ -180,7 +180,7 @@ def _manifest_of(code: Path) -> dict[str, list[int]] | None:
 
 
 def _ignored_of(code: Path) -> Callable[[str, list[str]], set[str]]:
-    """For `copytree`: of a job's code, all that its run wrote."""
+    """Return a filter for `copytree`: of a job's code, all that its run wrote."""
     manifest = _manifest_of(code)
     submitted = {Path(name) for name in manifest or ()}
     kept = submitted | {parent for name in submitted for parent in name.parents}

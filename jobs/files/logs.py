@@ -88,7 +88,7 @@ class LogPiece:
 
 
 def read_log(job: Job, rank: str, stream: Stream, after: int | None) -> LogPiece:
-    """At most `MAX_LOG_BYTES` from byte `after` on; without `after`, the end of the log.
+    """Read at most `MAX_LOG_BYTES` from byte `after` on; without `after`, the end of the log.
 
     `rank` is a rank id, a number in the newest generation that had it, or empty for rank 0 or whoever there is.
     """

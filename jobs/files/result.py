@@ -211,7 +211,7 @@ def shown_code(job: Job, name: str) -> Shown | None:
 
 
 def _statuses(top: Path, names: _Names) -> Iterator[tuple[str, os.stat_result]]:
-    """Without names that are no UTF-8, or begin with a dot: they cannot be asked for."""
+    """Yield files but those whose names are no UTF-8, or begin with a dot: they cannot be asked for."""
     for name, descriptor in _open_files(top, names):
         status = os.fstat(descriptor)
         os.close(descriptor)
@@ -231,13 +231,13 @@ def log_file(job: Job, attempt: int, path: str) -> int | None:
 
 
 def driver_logs(job: Job, attempt: int) -> list[str]:
-    """Below the folder of the attempt: what the drivers of scripts written for WMLA printed, by name."""
+    """Return what drivers of scripts written for WMLA printed, by name below the folder of the attempt."""
     log = job_folder(job).attempt(attempt) / "log"
     return sorted(f"log/{path.parent.name}/stdout" for path in log.glob("driver*/stdout"))
 
 
 def _open_below(top: Path, path: str, names: _Names, *, even_hidden: bool = False) -> int | None:
-    """Below one of `names`, folder by folder, so that none of them can be a link when it is passed."""
+    """Open a file below one of `names`, folder by folder, so that none of them can be a link when it is passed."""
     *folders, name = path.split("/")
     if not _has(names, (folders or [name])[0]) or any(not part or part in (".", "..") for part in (*folders, name)):
         return None

@@ -41,7 +41,7 @@ def log_topic(job: int, log: Log) -> str:
 
 
 def log_topic_parts(topic: str) -> LogTopic | None:
-    """None for what is no log's topic."""
+    """Parse a log's topic; None for any other."""
     match = _TOPIC.fullmatch(topic)
     return LogTopic(int(match[1]), int(match[2]), match[3], match[4]) if match else None
 
@@ -97,7 +97,7 @@ class LogTails:
             self.unsubscribe(client, topic)
 
     async def _follow(self) -> None:
-        """Until nobody watches any log."""
+        """Follow logs until nobody watches any."""
         with suppress(asyncio.CancelledError):
             while True:
                 await asyncio.sleep(self._seconds)

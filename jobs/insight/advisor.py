@@ -317,7 +317,7 @@ def _stretches(samples: Sequence[Sample]) -> list[_Stretch]:
 
 
 def _has_converged(training: Training, stretches: Sequence[_Stretch]) -> bool:
-    """There is nothing left to gain, or next to none of the training left."""
+    """Return whether there is nothing left to gain, or next to none of the training left."""
     accuracies = _values(_held_out(training, "accuracy") or _numbers(training, "accuracy"))
     is_low = stretches[-1].middle < 0.1 * stretches[0].middle
     return is_low or max(accuracies[-20:], default=0.0) >= 97.0 or (training.progress or 0.0) > 0.9

@@ -133,7 +133,7 @@ def _row_look(row: Row) -> dict[str, Any]:
 
 
 def _y_axis(*, is_low: bool) -> dict[str, Any]:
-    """It fits its data; where half as much is half as good, from zero."""
+    """Return an axis that fits its data; where half as much is half as good, from zero."""
     return {"zeroline": False, "nticks": 3 if is_low else 5, "rangemode": "tozero" if is_low else "normal"}
 
 

@@ -205,7 +205,7 @@ class _Past:
             yield max(self.start, self.finished_at), JobChange(self.pk, "withdraw")
 
     def _spans(self) -> Iterator[_Span]:
-        """When it trained, and where."""
+        """Return when it trained, and where."""
         points = self.points
         over = self.finished_at or self.now
         if not any(point.slots for point in points):

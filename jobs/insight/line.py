@@ -94,5 +94,5 @@ def place_text(job: Job) -> str:
 
 
 def short_start(place: Place) -> str:
-    """When it starts, in the few words that a list has room for."""
+    """Return when it starts, in the few words that a list has room for."""
     return "" if place.start is None else in_words(place.start)

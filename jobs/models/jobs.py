@@ -267,12 +267,12 @@ class Job(models.Model):
 
     @property
     def is_near_limit(self) -> bool:
-        """It stops soon, by its `max_seconds`, and its owner was told so."""
+        """True if it stops soon, by its `max_seconds`, and its owner was told so."""
         return self.run.warned and self.run.ends_at is not None
 
     @property
     def elastic(self) -> bool:
-        """Else its ranks are a gang: they begin and end together, and their number never changes."""
+        """True unless its ranks are a gang: they begin and end together, and their number never changes."""
         return self.model.engine == RegisteredModelVersion.Engine.ELASTIC
 
 

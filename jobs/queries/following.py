@@ -91,7 +91,7 @@ class Following:
 
     @property
     def lacks_log(self) -> bool:
-        """It shall be read, and its rank is about to start."""
+        """True if the log shall be read, and its rank is about to start."""
         return (
             self._logs
             and self._log is None
@@ -143,7 +143,7 @@ class Following:
             self._place = replace(self._place, attempt=log.attempt, member=log.member_id, offset=0)
 
     def _lines(self) -> Iterator[Told]:
-        """Also the last line that never ended, where nothing will be added."""
+        """Return lines, also the last line that never ended, where nothing will be added."""
         if self._log is None:
             return
         with self._log.opened() as descriptor:

@@ -31,7 +31,7 @@ class BatchNow:
 
 
 def batch_now(job: Job) -> BatchNow | None:
-    """None: the batch does not adapt, or nothing was told yet."""
+    """Return the batch; None: it does not adapt, or nothing was told yet."""
     told = JobProfile.objects.filter(job=job).values_list("adapted", flat=True).first()
     if told is None:
         return None

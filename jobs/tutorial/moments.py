@@ -74,7 +74,7 @@ def moments(slots: int) -> list[Expected]:
 
 
 def find(expected: Expected, first: Sequence[Point], second: Sequence[Point], after: datetime) -> datetime | None:
-    """When both trainings first had the expected sizes, not before `after`; None if they have not yet."""
+    """Return when both trainings first had the expected sizes, not before `after`; None if they have not yet."""
     wanted = (expected.first or 0, expected.second or 0)
     times = sorted({after, *(point.at for point in (*first, *second) if point.at > after)})
     for at in times:
@@ -143,7 +143,7 @@ def measured_rate(points: Sequence[StepPoint]) -> float:
 
 
 def steps_per_epoch(points: Sequence[StepPoint]) -> int:
-    """From the first epoch, which must be complete: a point of the next one is there."""
+    """Count the steps of the first epoch, which must be complete: a point of the next one is there."""
     first_epoch = points[0].epoch
     later = [point.step for point in points if point.epoch > first_epoch]
     if not later:

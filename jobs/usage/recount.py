@@ -95,7 +95,7 @@ def _roll_up_day(now: int, carried: _Carried | None, measured_from: int = 0) -> 
 
 
 def _locked_mark() -> UsageMark | None:
-    """None: no GPU was ever held."""
+    """Lock the mark; None: no GPU was ever held."""
     first = None if UsageMark.objects.exists() else _first_hour()
     if first is not None:
         UsageMark.objects.get_or_create(id=1, defaults={"from_hour": first, "hours_from": first, "until_hour": first})

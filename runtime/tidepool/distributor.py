@@ -145,7 +145,7 @@ class _Watch:
     has_started: bool = False
 
     def follow(self) -> None:
-        """Until the job's end."""
+        """Follow the job until its end."""
         follower = Follower(self.distributor.client.connection, self.job.id, rank=0)
         lost_at, pause = None, _SOONEST
         while True:

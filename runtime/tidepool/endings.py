@@ -159,7 +159,7 @@ def _with_last_words(error: dict[str, Any], log_dir: Path, code: int) -> dict[st
 
 
 def _last_lines(path: Path) -> list[str]:
-    """Without empty ones at the end. Of a line that was written over, such as a progress bar, what stood there last."""
+    """Return the last lines that are not empty. Of a rewritten line, such as a progress bar, what stood there last."""
     try:
         with path.open("rb") as stream:
             stream.seek(max(0, stream.seek(0, os.SEEK_END) - _LAST_BYTES))

@@ -1,4 +1,4 @@
-"""In a rank: call the function that came with the training, and leave the value of rank 0.
+"""Call, in a rank, the function that came with the training, and leave the value of rank 0.
 
 The script of such a training is `tidepool.parcel.ENTRY_FILE`. Frames of this file are left out of tracebacks.
 """

@@ -70,7 +70,7 @@ def bounds_of(adapted: AdaptedBatch) -> Bounds:
 
 
 def noise_of(adapted: AdaptedBatch) -> NoiseScale | None:
-    """None: not measured yet. Raises ValueError for numbers that cannot be."""
+    """Return the noise; None: not measured yet. Raises ValueError for numbers that cannot be."""
     if adapted.variance is None or adapted.squared_gradient is None:
         return None
     return NoiseScale(adapted.variance, adapted.squared_gradient)

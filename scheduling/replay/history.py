@@ -97,7 +97,7 @@ class RecordedJob:
 
     @property
     def is_counted(self) -> bool:
-        """It came to its own end within the window."""
+        """True if it came to its own end within the window."""
         return self.outcome == "over"
 
 

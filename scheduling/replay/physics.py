@@ -67,7 +67,7 @@ class Physics:
         return application.gain(batch.samples(self.ranks), self.epoch) / (seconds * self.pace)
 
     def place(self, placement: Placement, pause: float) -> None:
-        """From now on it has these GPUs, after a pause in seconds; none: it waits."""
+        """Give it these GPUs from now on, after a pause in seconds; none: it waits."""
         self.resizes += bool(self.placement and placement)
         self.placement, self.pause = placement, pause if placement else 0.0
         if placement:
@@ -86,7 +86,7 @@ class Physics:
         self.gpu_seconds += self.ranks * (seconds - (self.over or 0.0))
 
     def _train(self, left: float, whole_seconds: bool) -> float:
-        """To the epoch's end, if it gets there. Seconds that are left then."""
+        """Train to the epoch's end, if it gets there. Returns the seconds that are left then."""
         rate, end = self.rate(), self.application.epoch_ends[self.epoch]
         slack = 0.0 if whole_seconds else _SLACK * end
         if self.progress + rate * left < end - slack:

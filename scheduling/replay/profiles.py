@@ -96,7 +96,7 @@ class Application:
         return _StepTimes(self._shapes, self._placements)
 
     def noise(self, batch: float, epoch: int) -> tuple[float, float]:
-        """In this epoch (from 0): variance of one sample's gradient, and squared length of the true gradient."""
+        """Return variance of a sample's gradient in this epoch (from 0), and squared length of the true one."""
         variance = self._between(batch, epoch, "grad_var") * self.smallest_batch
         return variance, self._between(batch, epoch, "grad_sqr")
 

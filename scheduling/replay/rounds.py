@@ -39,7 +39,7 @@ Decide = Callable[[float, Sequence[Entry]], Mapping[int, Hosts]]
 
 
 def play_rounds(entries: Sequence[Entry], decide: Decide, *, pause: float = 30.0, seconds: float = 60.0) -> None:
-    """Until all are over. A training is seen at the first round after its submission."""
+    """Play until all are over. A training is seen at the first round after its submission."""
     now = 0.0
     while left := [entry for entry in entries if entry.ended_at is None]:
         for entry in left:

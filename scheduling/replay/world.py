@@ -56,14 +56,14 @@ class JobChange:
 
 @dataclass(frozen=True)
 class Rules:
-    """From now on the groups are these."""
+    """Rules of the groups from now on."""
 
     groups: tuple[GroupView, ...]
 
 
 @dataclass(frozen=True)
 class Pool:
-    """From now on the slots are these."""
+    """Slots from now on."""
 
     slots: tuple[SlotView, ...]
 
@@ -153,7 +153,7 @@ class World:
     _next_cycle: float | None = None
 
     def play(self, jobs: Sequence[Replayed]) -> None:
-        """Until all are over. Raises RuntimeError if some never are, unless `until` says when it is enough."""
+        """Play until all are over. Raises RuntimeError if some never are, unless `until` says when it is enough."""
         self._jobs = {job.id: job for job in jobs}
         for job in jobs:
             self._at(job.submitted_at if job.comes_at is None else job.comes_at, "comes", job)
@@ -328,7 +328,7 @@ class World:
             self._end(job, self.now - job.physics.over)
 
     def _end(self, job: Replayed, at: float) -> None:
-        """After its last step, at `at`."""
+        """End it after its last step, at `at`."""
         left = max(0.0, at + self._costs(job).end - self.now)
         job.ended_at = at + self._costs(job).end
         slots, job.slots, job.joining = job.slots, (), frozenset()
@@ -353,7 +353,7 @@ class World:
         self._at(job.epoch_ends_at, "epoch", job)
 
     def _train_on(self, job: Replayed, pause: float) -> None:
-        """With the GPUs that it has and that are ready."""
+        """Train on with the GPUs that it has and that are ready."""
         job.version += 1
         job.physics.place(_placement(ref for ref in job.slots if ref not in job.joining), pause)
         if job.physics.placement:

@@ -134,7 +134,7 @@ def purge(queues: list[str]) -> None:
 
 
 def _program(path: str, source: str) -> BrokerProgram | None:
-    """None where the program does not run or is too old."""
+    """Return the program; None where it does not run or is too old."""
     try:
         said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
     except (OSError, subprocess.SubprocessError):

@@ -119,7 +119,7 @@ class Stack:
         )
 
     def stop(self) -> None:
-        """Nothing of the stack runs afterwards. Running jobs wait for the next start."""
+        """Stop all of the stack. Running jobs wait for the next start."""
         if self._tutorial is not None:
             self._tutorial.kill()
         self._children.stop(["mirror", "replays", "checker", "scheduler"], grace_seconds=5)
@@ -217,7 +217,7 @@ class Stack:
             self._children.start(spec)
 
     def _certificate(self) -> Path | None:
-        """For the server, where a port speaks TLS."""
+        """Return the server's certificate, where a port speaks TLS."""
         if not any(listener.is_tls for listener in self._options.wmla_ports):
             return None
         names = certificate_names(self._options.address, settings.ALLOWED_HOSTS)

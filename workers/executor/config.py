@@ -88,7 +88,7 @@ def executor_config(environment: Mapping[str, str] = os.environ) -> ExecutorConf
 
 
 def _installer_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """No secret of ours: what is installed may run code of its own."""
+    """Return an environment without our secrets: what is installed may run code of its own."""
     given = {name: value for name, value in environment.items() if name.startswith("UV_") or name in _INSTALLER}
     return inherited_environment(dict(environment)) | given
 

@@ -63,7 +63,7 @@ class _Link:
 
     @classmethod
     def connect(cls, path: Path) -> Self | None:
-        """None where nobody listens."""
+        """Connect; None where nobody listens."""
         try:
             return cls(link.connect(path, _CONNECT_SECONDS))
         except (FileNotFoundError, ConnectionRefusedError):
@@ -154,7 +154,7 @@ class JobReconciler:
 
     @property
     def carried_out(self) -> bool:
-        """No process here acts on an older desired state."""
+        """True if no process here acts on an older desired state."""
         if self._shim is None:
             return self._cleared
         status, desired = self._shim.status, self.desired

@@ -234,7 +234,7 @@ class Journals:
 
 
 def _whole(line: bytes) -> dict[str, Any]:
-    """Nothing for a line of which a killed executor wrote only a part."""
+    """Return whole entries: nothing for a line of which a killed executor wrote only a part."""
     try:
         values: dict[str, Any] = json.loads(line)
     except ValueError:

@@ -121,5 +121,5 @@ def _head_of(log: int, most: int) -> tuple[int, int]:
 
 
 def _from_next_line(data: bytes) -> bytes:
-    """Without the rest of the line that the data begin with, unless they are all of one line."""
+    """Return the data without the rest of a first line, unless they are all of one line."""
     return data[data.find(b"\n") + 1 :]

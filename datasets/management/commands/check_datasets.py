@@ -54,7 +54,7 @@ class Checker:
         return True
 
     def _asked_to_stop(self) -> bool:
-        """Asked all the time while a version is read, which may take hours."""
+        """Return whether to stop. Called all the time while a version is read, which may take hours."""
         still_alive()
         return self._stop.is_set()
 

@@ -325,7 +325,7 @@ def _cell(value: Any) -> str:
 
 
 def _lasted(job: Job) -> str:
-    """From its first start until its end, or until now."""
+    """Return the time from its first start until its end, or until now."""
     return duration(((job.finished_at or timezone.now()) - job.started_at).total_seconds()) if job.started_at else ""
 
 

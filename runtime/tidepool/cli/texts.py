@@ -32,7 +32,7 @@ def share(progress: float | None) -> str:
 
 
 def expected(start: Any, now: datetime | None = None) -> str:
-    """When a job that waits is expected to start."""
+    """Return when a waiting job is expected to start."""
     if not start:
         return ""
     now = now or datetime.now(UTC)

@@ -126,7 +126,7 @@ def proxy_of(url: str) -> str:
 
 
 def wants_colour() -> bool:
-    """False where NO_COLOR is set (no-color.org), or the terminal has none."""
+    """Return False where NO_COLOR is set (no-color.org), or the terminal has none."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 

@@ -51,7 +51,7 @@ def new_key() -> str:
 
 
 class Connection:
-    """To one site, by one token."""
+    """Connection to one site, by one token."""
 
     def __init__(
         self,

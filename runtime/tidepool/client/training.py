@@ -99,7 +99,7 @@ class Job:
         return self._command(f"events/{event}/undo")
 
     def set_limit(self, max_seconds: int) -> JobInfo:
-        """So long it may hold GPUs from each start, the present one too; 0: without limit."""
+        """Limit how long it may hold GPUs from each start, the present one too; 0: without limit."""
         return self._change(max_seconds=max_seconds)
 
     def tag(self, *add: str, remove: Sequence[str] = ()) -> JobInfo:

@@ -52,7 +52,7 @@ class Curve(NamedTuple):
 
 
 def curve(parameters: ThroughputParameters, bounds: Bounds, noise: NoiseScale | None, sizes: Sequence[Size]) -> Curve:
-    """For each of `sizes`. Who may not change its batch, or whose noise nobody knows, keeps its own batch size."""
+    """Return the best for each of `sizes`. With a fixed batch or unknown noise, a job keeps its own batch size."""
     if noise is None:
         bounds = replace(bounds, max_batch_size=None)
     choices = _remembered_choices if len(sizes) <= _REMEMBERED_SIZES else _choices

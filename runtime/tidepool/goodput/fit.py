@@ -1,4 +1,4 @@
-"""From measured steps to throughput parameters, and which of these are assumed rather than measured.
+"""Fit of throughput parameters to measured steps; names those that are assumed rather than measured.
 
 Least is sought of rms(log A) + rms(log T) of the weighted points' errors, plus a little for an overlap that is far from
 1 and for sums that grow with each rank: what points leave open stays plain. What no point can tell is assumed to cost
@@ -167,7 +167,7 @@ def _assumed(problem: Problem) -> dict[int, float]:
 
 
 def _guess(problem: Problem) -> _Vector:
-    """Half of the computing time for each part, and sums that take what steps take longer."""
+    """Guess half of the computing time for each part, and sums that take what steps take longer."""
     compute, step = np.exp(problem.log_compute), np.exp(problem.log_step)
     half = float(np.median(compute)) / 2
     vector = np.log([half, half / float(np.median(problem.micro_batch)), *[FLOOR] * 4, np.e])
@@ -182,7 +182,7 @@ def _guess(problem: Problem) -> _Vector:
 
 
 def _warm(start: ThroughputParameters, problem: Problem) -> _Vector:
-    """From an earlier fit. What it has at the floor has no slope there, and begins anew."""
+    """Begin from an earlier fit. What it has at the floor has no slope there, and begins anew."""
     vector, fresh = np.log([max(getattr(start, name), FLOOR) for name in NAMES]), _guess(problem)
     vector[_OVERLAP] = start.overlap
     stuck = np.exp(vector) < 1e-6 * float(np.median(np.exp(problem.log_compute)))

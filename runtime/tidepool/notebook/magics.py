@@ -179,7 +179,7 @@ class _Bar:
 
 
 def bar_of(info: JobInfo) -> str:
-    """Such as "RUNNING ▮▮▯▯ 2 of 4 GPUs, 40%"; of one that waits, why."""
+    """Return a bar such as "RUNNING ▮▮▯▯ 2 of 4 GPUs, 40%"; of one that waits, why."""
     held = 0 if info.is_over else info.slots
     width = min(info.max_slots, _BAR_WIDTH)
     filled = round(width * held / max(1, info.max_slots))

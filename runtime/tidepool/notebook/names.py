@@ -70,7 +70,7 @@ def _within(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
 
 
 def _surely_assigned_by(statement: ast.stmt) -> set[str]:
-    """Not what `if`, loops and `try` assign: they may not."""
+    """Return the names that are surely assigned, not those of `if`, loops and `try`: they may not be."""
     if isinstance(statement, ast.Import | ast.ImportFrom):
         return {alias.asname or alias.name.partition(".")[0] for alias in statement.names}
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

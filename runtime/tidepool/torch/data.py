@@ -120,7 +120,7 @@ def collate(dataset: Dataset[Any], indices: list[int], collate_fn: Collate | Non
 
 
 def moved(value: Any, device: torch.device) -> Any:
-    """With its tensors on that device, also inside lists and dicts."""
+    """Return the value with its tensors on that device, also inside lists and dicts."""
     if isinstance(value, torch.Tensor):
         return value.to(device)
     if isinstance(value, dict):

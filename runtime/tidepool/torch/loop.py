@@ -385,7 +385,7 @@ class Loop:
         self.drive.caught_up = self.drive.position.operation != operation
 
     def _roll_back(self) -> None:
-        """Before a recovery: weights, buffers and position are those of the newest boundary."""
+        """Restore weights, buffers and position of the newest boundary, before a recovery."""
         boundary, drive = self._boundary, self.drive
         if self.is_at_boundary and not self._sums:
             return

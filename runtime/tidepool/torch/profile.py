@@ -157,7 +157,7 @@ class Stopwatch:
             self._events[1].record()
 
     def seconds(self) -> float:
-        """From start to stop; asked once the step's sums are there, so that nobody waits for the device."""
+        """Return seconds from start to stop. Asked once the step's sums are there: nobody waits for the device."""
         if self._events and self._events[1].query():
             return float(self._events[0].elapsed_time(self._events[1])) / 1000.0
         return self._ended - self._began

@@ -165,7 +165,7 @@ class LineReader:
 
 
 def _plain(line: str) -> str:
-    """Without escapes, and of what was written over by backspaces only the last (Keras)."""
+    """Remove escapes, and of what was written over by backspaces all but the last (Keras)."""
     text = line[-MAX_LINE:] if "\b" in line else line[:MAX_LINE]
     return str(_ESCAPES.sub("", text.rsplit("\b", 1)[-1])).strip()
 

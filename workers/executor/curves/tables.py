@@ -26,7 +26,7 @@ class Table:
 
     @classmethod
     def of(cls, header: str) -> "Table | None":
-        """None where the line is no header of metrics: it names neither steps nor epochs, or nothing else."""
+        """Parse a header; None where the line names neither steps nor epochs, or nothing else."""
         delimiter = max(_DELIMITERS, key=header.count)
         names = [name.strip() for name in _cells(header, delimiter)]
         if not 2 <= len(names) <= _MAX_COLUMNS:

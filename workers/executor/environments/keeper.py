@@ -46,7 +46,7 @@ class Failed:
 
 
 class Environments:
-    """Asked by the supervisor's thread, which never waits; builds in threads of its own."""
+    """Environments of jobs: asked by the supervisor's thread, which never waits; builds in threads of its own."""
 
     def __init__(
         self, folder: Path, environment: Mapping[str, str], there: Callable[[], dict[str, str]] = installed
