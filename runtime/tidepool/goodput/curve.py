@@ -57,7 +57,7 @@ def curve(parameters: ThroughputParameters, bounds: Bounds, noise: NoiseScale | 
         bounds = replace(bounds, max_batch_size=None)
     choices = _remembered_choices if len(sizes) <= _REMEMBERED_SIZES else _choices
     batch, accumulation, micro, is_allowed = choices(bounds, tuple(size.ranks for size in sizes))
-    compute = np.asarray(parameters.compute_seconds(micro))
+    compute = np.asarray(parameters.compute_seconds(micro.astype(np.float64)))
     total = np.array([parameters.sum_seconds(size) for size in sizes])[:, None]
     seconds = accumulation * compute + parameters.step_seconds(compute, total)
     worth = np.asarray(gain(noise, bounds.batch_size, batch.astype(np.float64)))
