@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import cached_property
 
 from scheduling.backfill import Spoken, reserve
 from scheduling.decision import Decision, decide
@@ -66,8 +67,6 @@ class _Table:
         )
         #: What was found out about some claimants.
         self._found: dict[tuple[Claimant, ...], dict[str, Fraction]] = {}
-        #: What nobody else may have of what is lent.
-        self._taken = Flow(self._reach(), self._sizes)
 
     def settle(self) -> dict[str, Decision]:
         exact = self._deserved(self._claimants)
@@ -87,7 +86,10 @@ class _Table:
         self._respect_what_is_kept()
         if self._may_displace:
             self._leave_fixed_in_place()
-        self._taken.ask({name: self._taken_by(name) for name in self._decisions})
+        taken = {name: self._taken_by(name) for name in self._decisions}
+        if sum(taken.values()) >= sum(self._sizes.values()):
+            return  # nothing is left
+        self._taken.ask(taken)
         self._lend_to_who_would_be_stopped()
         self._lend_to_who_wants_more()
         self._lend_to_who_can_use_it()
@@ -100,6 +102,11 @@ class _Table:
                 needed = sum(demand.least for demand in pool.demands if demand.running)
                 if needed <= self._claimants[name].most and self._fits_beside_quotas(name, needed):
                     self._claimants[name] = replace(self._claimants[name], least=needed)
+
+    @cached_property
+    def _taken(self) -> Flow[str, SlotClass]:
+        """What nobody else may have of what is lent."""
+        return Flow(self._reach(), self._sizes)
 
     def _first_above_its_part(self, exact: Mapping[str, Fraction]) -> tuple[str, Demand] | None:
         """Return the longest waiting of the first jobs in the groups' lines that need

@@ -5,7 +5,6 @@ owner. Params hold all that the sentence needs, names as they are now: a rewordi
 """
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 from itertools import islice
 from math import ceil, floor
 from typing import Any
@@ -89,7 +88,7 @@ class _Case:
         """Hosts that take nothing new, or that another job needs, and that it leaves in this cycle."""
         return sorted({ref.host for ref in set(self.away).intersection(self.placed.vacate)}) if self.away else []
 
-    @cached_property
+    @property
     def others(self) -> Served:
         """The other jobs that get anything."""
         served = self.summary.served
@@ -100,7 +99,7 @@ class _Case:
         """Slots of all jobs of the group that get any: more than the capacity only while no job may be stopped."""
         return self.summary.served.slots
 
-    @cached_property
+    @property
     def first_other(self) -> Demand | None:
         """The other job with slots that is served first."""
         return next((demand for demand in self.summary.first_served if demand.id != self.demand.id), None)

@@ -190,7 +190,8 @@ def index_slots(snapshot: Snapshot) -> SlotIndex:
     kept = _kept_in_place(snapshot, groups, shelves.held)
     found = sorted({*class_of.values(), *kept.values()}, key=sorted)
     classes = SlotClasses(shelves.runs, kept) if len(found) > 1 else None
-    sizes = {offered: _count(shelves.free[offered]) + _count(shelves.coming[offered]) for offered in found if offered}
+    free, coming = dict(shelves.free), dict(shelves.coming)
+    sizes = {offered: _count(free.get(offered, {})) + _count(coming.get(offered, {})) for offered in found if offered}
     held_in: Mapping[str, Mapping[SlotClass, int]] = shelves.held_in
     if kept:
         held_in = {name: _by_class(held, classes, found) for name, held in shelves.held.items()}
@@ -203,10 +204,10 @@ def index_slots(snapshot: Snapshot) -> SlotIndex:
     index = SlotIndex(
         snapshot=snapshot,
         groups=groups,
-        free=shelves.free,
+        free=free,
         held=shelves.held,
         away=shelves.away,
-        coming=shelves.coming,
+        coming=coming,
         sizes=sizes,
         classes=classes,
         members={group.name: tuple(members[group.name]) for group in groups},
@@ -325,7 +326,8 @@ def _shelved(
 
 
 def _shelve_free(free: dict[str, Refs], refs: Sequence[SlotRef]) -> None:
-    for host, there in groupby(refs, key=_BY_HOST):
+    rows = [(refs[0].host, refs)] if refs[0].host == refs[-1].host else groupby(refs, key=_BY_HOST)
+    for host, there in rows:
         free[host] = free.get(host, ()) + tuple(there)
 
 
