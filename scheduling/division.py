@@ -23,7 +23,7 @@ from functools import cached_property
 
 from scheduling.backfill import Spoken, reserve
 from scheduling.decision import Decision, decide
-from scheduling.entitlement import Claimant, GroupEntitlement, SlotClass, deserved, whole
+from scheduling.entitlement import Claimant, GroupEntitlement, SlotClass, deserved, whole, within_reach
 from scheduling.flow import Flow, flow
 from scheduling.policies import Demand
 from scheduling.pool import Pool, SlotIndex, confined, sharing_groups
@@ -59,6 +59,7 @@ class _Table:
         seen = index if len(self._sizes) == 1 else index.beside_free()
         self._pools = {group.name: seen.pool(group) for group in groups}
         self._claimants = {name: _claimant(pool, self._total(pool)) for name, pool in self._pools.items()}
+        self._within = within_reach(self._claimants.values(), self._sizes)
         self._decisions: dict[str, Decision] = {}
         self._rooms: dict[str, int] = {}
         #: Slots of one group may be those that a job of fixed size of another one stands on.
@@ -325,13 +326,13 @@ class _Table:
         return max(self._decisions[name].used, kept)
 
     def _parts(self, claimants: Mapping[str, Claimant]) -> dict[str, int]:
-        return whole(tuple(claimants.values()), self._deserved(claimants), self._sizes)
+        return whole(tuple(claimants.values()), self._deserved(claimants), self._sizes, self._within)
 
     def _deserved(self, claimants: Mapping[str, Claimant]) -> dict[str, Fraction]:
         """See `entitlement`. Found once for the same claimants: nobody has to keep anything, most often."""
         ones = tuple(claimants.values())
         if ones not in self._found:
-            self._found[ones] = deserved(ones, self._sizes)
+            self._found[ones] = deserved(ones, self._sizes, self._within)
         return self._found[ones]
 
     def _reach(self) -> dict[str, Sequence[SlotClass]]:

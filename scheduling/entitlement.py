@@ -25,10 +25,12 @@ from operator import itemgetter
 from scheduling.flow import Amount, Flow
 from scheduling.snapshot import limit_of
 
-__all__ = ["Claimant", "GroupEntitlement", "SlotClass", "deserved", "whole"]
+__all__ = ["Claimant", "GroupEntitlement", "SlotClass", "Within", "deserved", "whole", "within_reach"]
 
 #: Slots that the same resource groups offer: these, of those that matter.
 SlotClass = frozenset[str]
+#: Who can have how many of which class, by resource group. Each question to it moves only the difference to the last.
+Within = Flow[str, SlotClass]
 
 
 @dataclass(frozen=True)
@@ -96,14 +98,14 @@ class GroupEntitlement:
 Parts = dict[str, Fraction]
 
 
-def deserved(claimants: Sequence[Claimant], sizes: Mapping[SlotClass, int]) -> Parts:
-    """The exact part of each, by name. `sizes`: slots of each class.
+def deserved(claimants: Sequence[Claimant], sizes: Mapping[SlotClass, int], within: Within | None = None) -> Parts:
+    """The exact part of each, by name. `sizes`: slots of each class. `within`: of these, from another question.
 
     A group whose part would be less than its `least` has that, and the others share what it leaves.
     """
-    kept = Parts()
+    kept, within = Parts(), within or within_reach(claimants, sizes)
     while True:
-        parts = _shared(claimants, kept, sizes)
+        parts = _shared(claimants, kept, sizes, within)
         violated = [one for one in claimants if parts[one.name] < one.least]
         if not violated:
             return parts
@@ -111,24 +113,30 @@ def deserved(claimants: Sequence[Claimant], sizes: Mapping[SlotClass, int]) -> P
 
 
 def whole(
-    claimants: Sequence[Claimant], parts: Mapping[str, Fraction], sizes: Mapping[SlotClass, int]
+    claimants: Sequence[Claimant],
+    parts: Mapping[str, Fraction],
+    sizes: Mapping[SlotClass, int],
+    within: Within | None = None,
 ) -> dict[str, int]:
-    """`parts` in whole slots."""
-    result, flow = {name: floor(part) for name, part in parts.items()}, _flow(claimants, sizes)
+    """`parts` in whole slots. `within`: see `deserved`."""
+    result, within = {name: floor(part) for name, part in parts.items()}, within or within_reach(claimants, sizes)
     asked = _by_resource_group(claimants, result)
-    flow.ask(asked)
-    line = sorted(claimants, key=lambda one: (-(parts[one.name] % 1), one.since, one.name))
+    within.ask(asked)
+    rests = {one.name: parts[one.name] % 1 for one in claimants}
+    line = sorted(
+        (one for one in claimants if rests[one.name]), key=lambda one: (-rests[one.name], one.since, one.name)
+    )
     for one in line:
         raised = asked[one.resource_group] + 1
-        if parts[one.name] % 1 and flow.ask({one.resource_group: raised}):
+        if within.ask({one.resource_group: raised}):
             asked[one.resource_group] = raised
             result[one.name] += 1
         else:
-            flow.ask({one.resource_group: asked[one.resource_group]})
+            within.ask({one.resource_group: asked[one.resource_group]})
     return result
 
 
-def _flow(claimants: Iterable[Claimant], sizes: Mapping[SlotClass, int]) -> Flow[str, SlotClass]:
+def within_reach(claimants: Iterable[Claimant], sizes: Mapping[SlotClass, int]) -> Within:
     """Flow by resource group: instance groups on the same one have the same slots open to them."""
     reach: dict[str, list[SlotClass]] = {one.resource_group: [] for one in claimants}
     for offered in sizes:
@@ -144,7 +152,7 @@ def _by_resource_group(claimants: Iterable[Claimant], parts: Mapping[str, Amount
     return asked
 
 
-def _shared(claimants: Sequence[Claimant], kept: Parts, sizes: Mapping[SlotClass, int]) -> Parts:
+def _shared(claimants: Sequence[Claimant], kept: Parts, sizes: Mapping[SlotClass, int], within: Within) -> Parts:
     level = {one.name: kept.get(one.name, Fraction(0)) for one in claimants}
     for tops, speeds in (
         ([one.asked_of_quota for one in claimants], [one.quota or 0 for one in claimants]),
@@ -156,7 +164,7 @@ def _shared(claimants: Sequence[Claimant], kept: Parts, sizes: Mapping[SlotClass
             for one, top, speed in zip(claimants, tops, speeds, strict=True)
         ]
         if any(rise.height for rise in rises):
-            level |= _raised(rises, sizes)
+            level |= _raised(rises, sizes, within)
     return level
 
 
@@ -178,26 +186,27 @@ class _Rise:
         return self.begins + (self.height if time is None else min(self.height, time * self.speed))
 
 
-def _raised(rises: Sequence[_Rise], sizes: Mapping[SlotClass, int]) -> Parts:
+def _raised(rises: Sequence[_Rise], sizes: Mapping[SlotClass, int], within: Within) -> Parts:
     """All rise, each at its speed, until it is at its top or nothing is left that it could have.
 
     First as if everything were open to all. Where that does not fit, those who cannot all have so much use up all that
     is open to them and stop before that moment, and the others stop after it, on the rest: each side alone is a smaller
     question of the same kind (Groenevelt 1991).
     """
-    level, questions = Parts(), [(rises, sizes)]
+    level, questions = Parts(), [(rises, sizes, within)]
     while questions:
-        rises, sizes = questions.pop()
+        rises, sizes, within = questions.pop()
         claimants = [rise.claimant for rise in rises]
         time = _when_full(sum(sizes.values()), rises)
-        parts, found = {rise.claimant.name: rise.at(time) for rise in rises}, _flow(claimants, sizes)
-        if found.ask(_by_resource_group(claimants, parts)):
+        parts = {rise.claimant.name: rise.at(time) for rise in rises}
+        if within.ask(_by_resource_group(claimants, parts)):
             level |= parts
             continue
-        stuck = found.starved()
+        stuck = within.starved()
         for side in (True, False):
             ones = [rise for rise in rises if (rise.claimant.resource_group in stuck) is side]
-            questions.append((ones, {names: n for names, n in sizes.items() if names.isdisjoint(stuck) is not side}))
+            there = {names: count for names, count in sizes.items() if names.isdisjoint(stuck) is not side}
+            questions.append((ones, there, within_reach((rise.claimant for rise in ones), there)))
     return level
 
 
