@@ -114,7 +114,8 @@ class _Table:
         more than their group's part, and not more than twice as much."""
         found: list[tuple[float, int, str, Demand]] = []
         for name, decision in self._decisions.items():
-            waiting = (one for one in decision.demands if not one.running and one.id not in decision.reclaimed)
+            # Also who would be stopped for others: it would start again at once.
+            waiting = (demand for demand in decision.demands if not demand.running)
             first = next((demand for demand in waiting if demand.id not in decision.shares), None)
             if first is None or first.min_slots < first.max_slots:
                 continue

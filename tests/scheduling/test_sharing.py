@@ -16,7 +16,7 @@ from scheduling.preview import after_cycle
 from scheduling.schedule import decided, schedule
 from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
 from tests.scheduling.checks import check_plan
-from tests.scheduling.cluster import SimulatedCluster, group, hold, job, lines, running, slots, text_for
+from tests.scheduling.cluster import SimulatedCluster, group, hold, job, lines, running, slots, targets, text_for
 from tests.scheduling.test_reasons import check_reasons
 
 FULL = hold(slots(4, 4), {"h1:0-3": 1, "h2:0-3": 1})
@@ -45,6 +45,13 @@ def test_a_borrower_shrinks_whatever_its_policy_says_of_its_own_jobs(policy: str
     cluster = SimulatedCluster(Snapshot(0.0, groups, FULL, (running(job(1, group="b")), job(2, group="a"))))
     cluster.settle()
     assert (len(cluster.held(1)), len(cluster.held(2))) == (4, 4)
+
+
+def test_the_last_slot_that_a_group_cannot_use_is_lent() -> None:
+    """a has four of eight, and its only job needs three."""
+    groups = (group(name="a"), group(name="b"))
+    jobs = (job(1, group="a", least=3, most=3, elastic=False), job(2, group="a", least=2, most=2, elastic=False))
+    assert targets(schedule(Snapshot(0.0, groups, slots(4, 4), (*jobs, job(3, group="b"))))) == {1: 3, 2: 0, 3: 5}
 
 
 def test_shrinks_borrowers_before_stopping_anyone() -> None:

@@ -6,6 +6,7 @@ from itertools import combinations
 
 import pytest
 
+from scheduling.division import WAITED_SECONDS
 from scheduling.plan import PlanReason
 from scheduling.policies import to_stop
 from scheduling.schedule import schedule
@@ -122,6 +123,19 @@ def test_nobody_counts_on_what_who_is_stopped_for_another_group_waits_for() -> N
     owner = job(9, group="a", least=4, most=4)
     plan = lines(schedule(Snapshot(NOW, GROUPS, held, (*jobs, owner))))
     assert (plan[2].preempt, plan[3].target, plan[9].target) == (True, 0, 4)
+
+
+def test_nobody_is_stopped_for_others_to_start_again_on_more_than_its_groups_part() -> None:
+    """T1 has six of b's four, and T2 of a, which shrinks as far as one, would have to leave them to it again."""
+    held = hold(slots(4, 4), {"h1:0-3": 1, "h2:0-1": 1})
+    jobs = (fixed(1, 10.0, size=6, submitted_at=NOW - WAITED_SECONDS), job(2, group="a", submitted_at=NOW))
+    cluster = SimulatedCluster(Snapshot(NOW, (group(name="a"), group(name="b")), held, jobs))
+    for _ in range(4):
+        plan = lines(cluster.cycle())
+        assert (plan[1].target, plan[2].target) == (6, 2)
+    later = replace(jobs[0], submitted_at=NOW - WAITED_SECONDS + 1)
+    plan = lines(schedule(Snapshot(NOW, cluster.snapshot.groups, held, (later, jobs[1]))))
+    assert plan[1].preempt
 
 
 def test_stops_are_needed_and_spare_who_cannot_continue() -> None:
