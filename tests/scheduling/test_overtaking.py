@@ -1,4 +1,4 @@
-"""Nobody overtakes: random turns of jobs of fixed size, of which nobody knows the end, and the order of each line."""
+"""Nobody overtakes, and nobody is stopped for nothing: random turns of jobs, and the order of each line."""
 
 import random
 from collections.abc import Iterator
@@ -9,14 +9,17 @@ import pytest
 from scheduling.plan import Plan
 from scheduling.schedule import decided
 from scheduling.snapshot import GroupView, JobView, SlotRef, SlotView, Snapshot
-from tests.scheduling.cluster import SimulatedCluster
+from tests.scheduling.checks import check_plan
+from tests.scheduling.cluster import SimulatedCluster, slots
 
 TURNS = 14
+NOW = 10_000.0
 
 
 @pytest.mark.parametrize("seed", range(60, 140, 20))
 def test_nobody_starts_behind_who_waits_and_would_fit(seed: int) -> None:
-    """Also in the turn in which that one is stopped: for other groups, a lowered quota, or a higher priority."""
+    """Jobs of fixed size of which nobody knows the end; also in the turn in which the one that waits is stopped: for
+    other groups, a lowered quota, or a higher priority."""
     started = 0
     for number in range(seed, seed + 20):
         for before, plan in _turns(number):
@@ -63,10 +66,10 @@ def _empty(dice: random.Random) -> Snapshot:
         for name in "abc"[: dice.randint(1, 3)]
     )
     hosts = [f"h{host}" for host in range(dice.randint(1, 3))]
-    slots = (
+    offered = (
         SlotView(SlotRef(host, index), dice.choice(offers), claimable=True) for host in hosts for index in range(4)
     )
-    return Snapshot(0.0, groups, tuple(slots))
+    return Snapshot(0.0, groups, tuple(offered))
 
 
 def _starts_behind(before: Snapshot, plan: Plan, group: GroupView) -> Iterator[tuple[int, int]]:
@@ -89,3 +92,50 @@ def _line(group: GroupView, jobs: list[JobView]) -> list[JobView]:
     if group.policy == "fifo":
         return sorted(jobs, key=lambda job: (job.submitted_at, job.id))
     return sorted(jobs, key=lambda job: (-job.priority, job.submitted_at, job.id))
+
+
+def test_nobody_is_stopped_only_to_start_again() -> None:
+    """Jobs of all kinds come and end in two or three groups, a turn each minute, and each turn comes to rest."""
+    stops = 0
+    for seed in range(15, 35):
+        dice = random.Random(seed)
+        cluster = SimulatedCluster(_shared(dice))
+        for turn in range(40):
+            _come_and_end(cluster, dice, number=turn + 1, is_late=turn >= 25)
+            stopped: set[int] = set()
+            for _ in range(8):
+                before, plan = cluster.snapshot, cluster.cycle()
+                check_plan(before, plan)
+                again = stopped.intersection(line.job for line in plan.jobs if line.claim)
+                assert not again, f"seed {seed}, turn {turn}: {again}"
+                stopped.update(line.job for line in plan.jobs if line.preempt)
+                if cluster.snapshot == before:
+                    break
+            stops += len(stopped)
+    assert stops > 5
+
+
+def _shared(dice: random.Random) -> Snapshot:
+    groups = tuple(
+        GroupView(
+            name=name,
+            resource_group="rg",
+            policy=dice.choice(("fairshare", "priority", "fifo")),
+            preemption=dice.random() < 0.7,
+            quota=dice.choice((None, None, 2, 4)),
+            weight=dice.choice((1, 1, 1, 2)),
+        )
+        for name in "abc"[: dice.randint(2, 3)]
+    )
+    return Snapshot(NOW, groups, slots(4, 4))
+
+
+def _come_and_end(cluster: SimulatedCluster, dice: random.Random, *, number: int, is_late: bool) -> None:
+    cluster.snapshot = replace(cluster.snapshot, at=NOW + 60 * number)
+    if not is_late and dice.random() < 0.4:
+        size, elastic = dice.choice((1, 2, 3, 4, 6)), dice.random() < 0.4
+        owner, priority = dice.choice(cluster.snapshot.groups).name, dice.choice((1000, 5000, 9000))
+        most, at = (8 if elastic else size), cluster.snapshot.at
+        cluster.submit(JobView(number, "", owner, "PENDING", priority, at, size, most, elastic=elastic))
+    if cluster.snapshot.jobs and dice.random() < 0.25:
+        cluster.end(dice.choice(cluster.snapshot.jobs).id)
