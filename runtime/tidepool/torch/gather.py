@@ -10,7 +10,7 @@ __all__ = ["gather_bytes", "packed", "unpacked"]
 
 
 def gather_bytes(group: Group, own: bytes) -> list[bytes]:
-    """In the order of the ranks. Raises CommunicationError."""
+    """Return the bytes of all ranks, in their order. Raises CommunicationError."""
     sizes = torch.zeros(group.size, dtype=torch.float64)
     sizes[group.rank] = float(len(own))
     group.wait(group.all_reduce(sizes))
@@ -24,7 +24,7 @@ def gather_bytes(group: Group, own: bytes) -> list[bytes]:
 
 
 def packed(pieces: Sequence[bytes]) -> list[float]:
-    """As numbers, which a training's position can hold."""
+    """Encode as numbers, which a training's position can hold."""
     return [float(len(pieces)), *(float(len(piece)) for piece in pieces), *(float(one) for one in b"".join(pieces))]
 
 

@@ -15,7 +15,7 @@ PATIENCE_SECONDS = 300.0
 
 
 def meet(address: str, port: int, rank: int, size: int, device: torch.device) -> tuple[Group, object]:
-    """The group, and what has to be kept as long as it is used. Rank 0 listens at the address.
+    """Return the group, and what has to be kept as long as it is used. Rank 0 listens at the address.
 
     Raises CommunicationError when the others do not come, ValueError for a place that is none.
     """
@@ -43,7 +43,7 @@ def meet(address: str, port: int, rank: int, size: int, device: torch.device) ->
 
 
 def _own_address(address: str, port: int) -> str:
-    """Of the interface by which this host reaches the address."""
+    """Return the address of the interface by which this host reaches `address`."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((address, port))
         name: str = probe.getsockname()[0]

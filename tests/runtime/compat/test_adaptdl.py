@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.runtime.bits import different
 from tests.runtime.disturbance import disturbed, final_weights
 from tests.runtime.lab import OFF_CLUSTER, RUNTIME, Lab
 from tests.waiting import wait_until
@@ -74,6 +75,16 @@ def test_deaths_and_resizes_cost_nothing(make_lab: MakeLab, tmp_path: Path, argu
     told = [line for line in printed(lab, lab.member_ids()[0]) if line.startswith("evaluated")]
     assert told
     assert_same(told, [line for line in lines if line.startswith("evaluated")][-len(told) :])
+
+
+def test_bitwise_it_is_the_same_to_the_bit(make_lab: MakeLab) -> None:
+    exact = {"exactness": "bitwise", "virtual_ranks": 4}
+    undisturbed = job(make_lab, [], **exact)
+    undisturbed.size(1)
+    undisturbed.wait_for_the_end()
+    lab = job(make_lab, STEP_SECONDS, environment={"TIDEPOOL_FAULT": DEATH}, **exact)
+    assert different(disturbed(lab, "a.1.2", STEPS), final_weights(undisturbed)) == []
+    assert [record["loss"] for record in lab.steps()] == [record["loss"] for record in undisturbed.steps()]
 
 
 def test_a_halt_keeps_what_the_script_has_counted(make_lab: MakeLab, tmp_path: Path) -> None:

@@ -1,9 +1,7 @@
-"""AdaptDL's names in one process: what each does, and what it refuses."""
+"""AdaptDL's names in one process: what each does."""
 
 import itertools
 import math
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,56 +20,16 @@ from adaptdl.torch import scaling_rules
 from adaptdl.torch.data import current_dataloader
 from tidepool.torch.state import Choice
 from torch.nn.functional import mse_loss
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader
 
 from tests.runtime.bits import different
+from tests.runtime.compat.adl_parts import Parts, data, nothing_has_begun
 
 
 @pytest.fixture(autouse=True)
-def nothing_has_begun(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(torch.autograd, "backward", torch.autograd.backward)
-    for name, function in vars(torch.distributed).copy().items():
-        if callable(function):
-            monkeypatch.setattr(torch.distributed, name, function)  # put back afterwards
-    monkeypatch.setattr(collective, "_is_initialized", False)
-    _training.training.cache_clear()
-    yield
-    _training.training.cache_clear()
-
-
-def data(samples: int = 24) -> TensorDataset:
-    generator = torch.Generator().manual_seed(1)
-    return TensorDataset(torch.randn(samples, 4, generator=generator), torch.randn(samples, 1, generator=generator))
-
-
-class Parts:
-    """What a script has."""
-
-    def __init__(self, *, wrap: bool = True, samples: int = 24, adam: bool = False, **how: Any) -> None:
-        torch.manual_seed(2)
-        self.net: Any = torch.nn.Linear(4, 1)
-        kind: Any = torch.optim.Adam if adam else torch.optim.SGD
-        self.optimizer = kind(self.net.parameters(), lr=0.1)
-        self.schedule = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.5)
-        loader: Any = adl.AdaptiveDataLoader if wrap else DataLoader
-        self.loader = loader(data(samples), **{"batch_size": 8, **how})
-        self.rates: list[float] = []
-        if wrap:
-            self.net = adl.AdaptiveDataParallel(self.net, self.optimizer, self.schedule)
-        self.optimizer.register_step_post_hook(lambda *_: self.rates.append(self.optimizer.param_groups[0]["lr"]))
-
-    def step(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
-        self.optimizer.zero_grad()
-        mse_loss(self.net(inputs), targets).backward()
-        self.optimizer.step()
-
-    def epoch(self) -> list[int]:
-        """Train for an epoch; samples of each batch."""
-        sizes = []
-        for inputs, targets in self.loader:
-            self.step(inputs, targets)
-            sizes.append(len(inputs))
-        return sizes
+def beginning() -> Iterator[None]:
+    with nothing_has_begun():
+        yield
 
 
 class Writer:
@@ -444,101 +402,3 @@ def test_the_elastic_sampler(replicas: int, index: int) -> None:
         drawn.update(own)
     assert len(drawn) >= 25 - index % 25
     assert max(drawn.values()) <= 2
-
-
-# --- what is refused ---
-
-
-class Stream(IterableDataset[Any]):
-    def __iter__(self) -> Iterator[Any]:
-        yield torch.zeros(4), torch.zeros(1)
-
-
-def nested_loops(parts: Parts) -> None:
-    for _ in parts.loader:
-        next(iter(adl.AdaptiveDataLoader.__iter__(parts.loader)))
-
-
-def made_in_a_loop(parts: Parts) -> None:
-    for _ in parts.loader:
-        adl.Accumulator()
-
-
-def loader_in_a_loop(parts: Parts) -> None:
-    for _ in parts.loader:
-        adl.AdaptiveDataLoader(data(), 8)
-
-
-def nested_epochs(parts: Parts) -> None:
-    for _ in adl.remaining_epochs_until(2):
-        next(adl.remaining_epochs_until(3))
-
-
-def outside(parts: Parts) -> None:
-    parts.epoch()
-    mse_loss(parts.net(torch.zeros(1, 4)), torch.zeros(1, 1)).backward()
-
-
-def of_another_loader(parts: Parts) -> None:
-    parts.epoch()
-    for inputs, targets in adl.AdaptiveDataLoader(data(), 8):
-        parts.step(inputs, targets)
-
-
-def made_too_late(parts: Parts) -> None:
-    parts.epoch()
-    adl.AdaptiveDataParallel(torch.nn.Linear(1, 1), parts.optimizer, name="late")
-
-
-def scaled_too_late(parts: Parts) -> None:
-    parts.epoch()
-    parts.loader.autoscale_batch_size(64)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "error", "words"),
-    [
-        (lambda parts: adl.AdaptiveDataLoader(data(), 8, sampler=[1]), ValueError, "takes no sampler"),
-        (lambda parts: adl.AdaptiveDataLoader(data(), batch_sampler=[[1]]), ValueError, "takes no batch_sampler"),
-        (lambda parts: adl.AdaptiveDataLoader(data(), 0), ValueError, "batch_size is 0"),
-        (lambda parts: adl.AdaptiveDataLoader(Stream(), 8), TypeError, "IterableDataset"),
-        (nested_loops, RuntimeError, "in another one"),
-        (made_in_a_loop, RuntimeError, "Accumulator cannot"),
-        (loader_in_a_loop, RuntimeError, "cannot be made"),
-        (nested_epochs, RuntimeError, "epoch loop in another"),
-        (outside, RuntimeError, "outside of a loop"),
-        (of_another_loader, RuntimeError, "of the training"),
-        (made_too_late, RuntimeError, "before the first epoch"),
-        (scaled_too_late, RuntimeError, "before the first epoch"),
-        (lambda parts: parts.loader.autoscale_batch_size(4), ValueError, "max_batch_size is 4"),
-        (lambda parts: parts.loader.autoscale_batch_size(32, (9, 32)), ValueError, "local_bsz_bounds"),
-        (lambda parts: parts.loader.autoscale_batch_size(32, (1, 7)), ValueError, "local_bsz_bounds"),
-        (lambda parts: adl.AdaptiveDataParallel(parts.net.module, parts.optimizer), ValueError, "name of its own"),
-        (lambda parts: adl.AdaptiveDataParallel(parts.net, parts.optimizer, loss=1), TypeError, "no argument 'loss'"),
-    ],
-)
-def test_refused(wrong: Callable[[Parts], object], error: type[Exception], words: str) -> None:
-    with pytest.raises(error, match=words):
-        wrong(Parts())
-
-
-def test_a_plain_loader_trains_in_one_process_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = Parts()
-    before = parts.net.module.weight.clone()
-    parts.loader = DataLoader(data(), 8)  # type: ignore[assignment]
-    with pytest.warns(UserWarning, match="no AdaptiveDataLoader"):
-        parts.epoch()
-    assert not parts.net.module.weight.equal(before)
-    monkeypatch.setenv("ADAPTDL_NUM_REPLICAS", "2")
-    with pytest.raises(RuntimeError, match="train apart"):
-        parts.epoch()
-
-
-def test_the_iterator_over_texts_says_what_to_do_instead() -> None:
-    with pytest.raises(ImportError, match="AdaptiveDataLoader"):
-        from adaptdl.torch import iterator  # noqa: F401
-
-
-def test_all_names_are_there() -> None:
-    code = "import adaptdl, adaptdl.torch; adaptdl.env.job_id, adaptdl.collective.allreduce, adaptdl.checkpoint.State"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env={"PYTHONPATH": ":".join(sys.path)})

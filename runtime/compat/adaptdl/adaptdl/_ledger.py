@@ -1,4 +1,4 @@
-"""What belongs to a training beside its model and optimizers: loops that are done, and what accumulators hold.
+"""State of a training beside its model and optimizers: loops that are done, and what accumulators hold.
 
 It is the same on all ranks at a boundary, and travels with the state to a joiner, which replays the script from the
 top: loops that the others have completed yield nothing to it, and what they have summed up is read from here.
@@ -25,19 +25,19 @@ class Kept(Protocol):
     def unpack(self, content: bytes) -> None: ...
 
     def prepare(self) -> None:
-        """All ranks will carry it along next."""
+        """Get ready: all ranks will carry it along next."""
 
     def updates(self) -> Any:
-        """What this rank alone has added since the newest sum; nothing that counts: none."""
+        """Return what this rank alone has added since the newest sum; a false value: nothing."""
 
     def add(self, updates: Any) -> None:
         """Count what one of the ranks had added."""
 
     def clear_updates(self) -> None:
-        """What this rank has added has been counted."""
+        """Forget what this rank has added: it has been counted."""
 
     def held(self) -> Any:
-        """All that a step may change; nothing that counts: it is as new."""
+        """Return all that a step may change; a false value: it is as new."""
 
     def hold(self, held: Any) -> None: ...
 

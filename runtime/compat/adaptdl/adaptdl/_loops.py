@@ -56,7 +56,7 @@ def trained(training: Training, source: Source, loader: DataLoader[Any], *, shuf
 
 
 def _take_batch_size(drive: Drive, source: Source) -> None:
-    """Of the first loader that trains, unless the job or the state says another."""
+    """Train with the first training loader's batch size, unless the job or the state says another."""
     launch = drive.context.launch if drive.context else None
     if not drive.position.step and drive.adaptation is None and not (launch and launch.effective_batch_size):
         drive.position.effective_batch_size = source.batch_size
@@ -94,7 +94,7 @@ class _Steps:
 
 
 class _Done:
-    """What is to do when the loop is over."""
+    """The end of a loop, due now or when the script goes on."""
 
     def __init__(self, training: Training, steps: _Steps, key: str) -> None:
         self._training, self._steps, self._key = training, steps, key
@@ -148,7 +148,7 @@ def _read(drive: Drive, feed: Feed, pieces: list[Piece]) -> Iterator[Any]:
 
 
 def shares(samples: int, batch_size: int, ranks: int, *, drops_last: bool) -> list[tuple[int, int, int]]:
-    """Who reads which span of samples: (rank, first, last).
+    """Divide the samples of an evaluation: (rank, first, last) of each span.
 
     Whole batches, the same number for each rank; of the last ones, where they are fewer than ranks, each gets a part.
     """

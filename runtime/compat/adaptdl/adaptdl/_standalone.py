@@ -1,4 +1,4 @@
-"""Off a cluster: a training stops when it is told to, with a checkpoint that the next start goes on from."""
+"""Checkpoints off a cluster: written when a process is told to stop; the next start goes on from them."""
 
 import shutil
 import signal

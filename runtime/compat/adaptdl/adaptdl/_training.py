@@ -54,11 +54,11 @@ class Parallel(Protocol):
 
     @property
     def rule(self) -> tuple[Rule, float]:
-        """Of learning rates, and the samples of its warm-up."""
+        """The rule of learning rates, and the samples of its warm-up."""
         ...
 
     def factors(self) -> Sequence[float] | None:
-        """Of learning rates, by a rule of the script's own; None: there is none."""
+        """Return factors of learning rates by a rule of the script's own; None: there is none."""
         ...
 
 
@@ -81,7 +81,7 @@ class Source(Protocol):
 
 @dataclass
 class _Place:
-    """Where the script is."""
+    """The place of the script in its loops."""
 
     epoch: int | None = None
     #: By epoch: loops begun, and collective calls made between loops.
@@ -157,7 +157,7 @@ class Training:
         return rank_context() is None
 
     def meet(self, address: str, port: int, rank: int | None, size: int | None, device: torch.device) -> None:
-        """Off a cluster: form a group of so many processes. None: as the variables say."""
+        """Form a group of so many processes, off a cluster. None: as the variables say."""
         rank = self.rank if rank is None else rank
         size = self.size if size is None else size
         if size > 1 and self.is_standalone and self.group is None:
@@ -386,7 +386,7 @@ class Training:
     # --- what replicas tell each other ---
 
     def gathered(self, value: object) -> list[Any]:
-        """The value of each replica, in their order. Between loops, others' past calls are answered from the ledger."""
+        """Return the values of all replicas, in order. Between loops, the ledger answers calls made before."""
         content = pickle.dumps(value)
         self.join_for_sums()
         key = self.place.key
@@ -399,7 +399,7 @@ class Training:
         return _loaded(pickle.loads(calls[number]))  # noqa: S301 - of this training's own processes
 
     def summed_up(self, give: Callable[[], Any]) -> list[Any]:
-        """What each replica gives; `give` is asked again after a failure."""
+        """Return what each replica gives; `give` is asked again after a failure."""
         self.join_for_sums()
         return _loaded(self._gather(lambda: pickle.dumps(give())))
 
@@ -414,7 +414,7 @@ class Training:
         return [give()] if self.group is None else gather_bytes(self.group, give())
 
     def save(self) -> str | None:
-        """Off a cluster: write a checkpoint, on replica 0. Called on all."""
+        """Write a checkpoint off a cluster, on replica 0. Called on all."""
         for state in self.states.values():
             state.prepare()
         self.share()
@@ -448,7 +448,7 @@ class Training:
 
 
 class _Sums:
-    """What accumulators hold: as it was at a boundary, when the steps behind it are done again."""
+    """The contents of accumulators, put back to a boundary when the steps behind it are done again."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger

@@ -1,4 +1,4 @@
-"""Where a process is in its training, and where its files are: AdaptDL's questions.
+"""The place of a process in its training, and of its files, by AdaptDL's names.
 
 On a cluster ranks come and go, so `replica_rank` and `num_replicas` may answer something else from one batch to the
 next. Until its training begins, a process there is alone: replica 0 of 1.

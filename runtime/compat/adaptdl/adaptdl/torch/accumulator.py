@@ -147,7 +147,7 @@ class Accumulator(MutableMapping[Any, Any]):
 
 
 class _Update:
-    """What `accumulator[key]` is while it can only be added to."""
+    """The value of `accumulator[key]` while it can only be added to."""
 
     def __init__(self, accumulator: Accumulator, key: Any) -> None:
         self.accumulator, self.key = accumulator, key

@@ -43,7 +43,7 @@ class ElasticSampler(Sampler[int]):
 
 
 class AdaptiveDataLoaderHelper:
-    """What can be asked of a loader while it is iterated, by `current_dataloader()`."""
+    """A loader as `current_dataloader()` returns it while it is iterated."""
 
     def __init__(self, batch_size: int = 1) -> None:
         if not isinstance(batch_size, int) or batch_size < 1:
@@ -137,8 +137,18 @@ class AdaptiveDataLoaderHelper:
         writer.add_scalar(f"{prefix}Accumulation_Steps", self.accumulation_steps, global_step)
 
 
+def __getattr__(name: str) -> Any:
+    """Refuse, as a missing name is refused, what loaders of one's own were built on."""
+    if name == "AdaptiveDataLoaderMixin":
+        raise ImportError(
+            "adaptdl.torch.data.AdaptiveDataLoaderMixin is not here: loops are divided and steps are measured by the "
+            "training itself. Make a Dataset, and take an AdaptiveDataLoader"
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def current_dataloader() -> AdaptiveDataLoaderHelper | None:
-    """Of the loop under way; None outside of one."""
+    """Return the loader of the loop under way; None outside of one."""
     source = training().place.source
     return source if isinstance(source, AdaptiveDataLoaderHelper) else None
 

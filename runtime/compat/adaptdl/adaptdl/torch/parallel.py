@@ -59,7 +59,7 @@ class AdaptiveDataParallel(torch.nn.Module):
 
     @property
     def gain(self) -> float:
-        """How many steps at the first batch size one of now is worth."""
+        """The number of steps at the first batch size that one of now is worth."""
         return self._state.gain
 
     def to_tensorboard(self, writer: Writer, global_step: int, tag_prefix: str = "") -> None:
@@ -73,7 +73,7 @@ class AdaptiveDataParallel(torch.nn.Module):
 
 
 class _State:
-    """What the training needs of an AdaptiveDataParallel; `network._state.model` is what scripts save."""
+    """The part of an AdaptiveDataParallel that the training uses; scripts save `network._state.model`."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class _State:
         return rule.rule or "auto", rule.warm_up_samples
 
     def factors(self) -> Sequence[float] | None:
-        """By a rule of the script's own, or by LEGW where the batch stays; all others are the session's."""
+        """Return the factors of the script's own rule, or of LEGW where the batch stays; None: the session's hold."""
         rule, drive = self._parallel.scaling_rule, training().drive
         is_own = type(rule).scale_lr is not ScalingRuleBase.scale_lr
         warms_up = isinstance(rule, LEGWScale) and drive is not None and drive.adaptation is None
@@ -123,7 +123,7 @@ class _State:
 
 
 class _Noise:
-    """What a rule of the script's own asks about gradients: averages of one sample's variance and of their square."""
+    """Averages of the gradients' variance and square, for rules of a script's own."""
 
     @property
     def is_measured(self) -> bool:
@@ -135,7 +135,7 @@ class _Noise:
 
     @property
     def raw_var_avg(self) -> numpy.ndarray[Any, Any]:
-        """By parameter group, of a gradient at the first batch size."""
+        """Variance of a gradient at the first batch size, by parameter group."""
         size = training().drive.adaptation.bounds.batch_size if self.is_measured else 1  # type: ignore[union-attr]
         return numpy.asarray([variance / size for variance, _ in self._groups()] or [1e-6])
 

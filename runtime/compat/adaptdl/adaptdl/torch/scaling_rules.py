@@ -1,4 +1,4 @@
-"""How learning rates follow a batch size that changes: AdaptDL's rules, and those of a script's own.
+"""Learning rates under a batch size that changes: AdaptDL's rules, and those of a script's own.
 
 A rule's factor holds while the optimizer steps; schedulers see their own rate.
 """
@@ -37,7 +37,7 @@ class ScalingRuleBase:
         self.adp, self._optimizer = adp, optimizer
 
     def scale_lr(self, scale: float) -> float | Sequence[float] | numpy.ndarray[Any, Any]:
-        """What learning rates are multiplied by at `scale` times the first batch size: one factor, or one by group."""
+        """Return the factor of learning rates at `scale` times the first batch size: one, or one by group."""
         if self.rule is None:
             raise NotImplementedError(f"{type(self).__name__} has no scale_lr")
         groups = len(self._optimizer.param_groups) if self._optimizer is not None else 1
@@ -65,7 +65,7 @@ class ScalingRuleBase:
 
 
 class AdaScale(ScalingRuleBase):
-    """By the gain: how many steps at the first batch size one step is worth."""
+    """The gain: the number of steps at the first batch size that one step is worth."""
 
     rule: Rule | None = "adascale"
 
