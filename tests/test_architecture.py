@@ -307,6 +307,11 @@ def test_states_change_only_in_actions() -> None:
     assert strangers == set()
 
 
+def test_templates_ask_for_roles_by_the_context_processor_alone() -> None:
+    templates = (ROOT / "templates").rglob("*.html")
+    assert {relative(file) for file in templates if "is_staff" in file.read_text()} == set()
+
+
 def test_no_file_is_longer_than_it_may_be() -> None:
     too_long = {
         relative(file): lines
