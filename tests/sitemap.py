@@ -17,6 +17,10 @@ PAGES: dict[str, Callable[[Scene], list[str]]] = {
     "overview": lambda scene: ["/"],
     "jobs:list": lambda scene: ["/jobs/", "/jobs/?search=no-such-job"],
     "jobs:compare": lambda scene: [f"/jobs/compare/?jobs={scene.first.pk},{scene.second.pk}", "/jobs/compare/"],
+    "jobs:differences": lambda scene: [
+        f"/jobs/compare/differences/?jobs={scene.first.pk},{scene.second.pk},{scene.failed.pk},{scene.done.pk}",
+        "/jobs/compare/differences/",
+    ],
     "checkpoints": lambda scene: ["/checkpoints/", "/checkpoints/?kept=no&metric=accuracy"],
     "cluster": lambda scene: ["/cluster/"],
     "jobs:train": lambda scene: ["/jobs/new/"],

@@ -6,10 +6,9 @@ points to the lines, by the same rules, and fetches what it cannot know: a line 
 training that starts again.
 """
 
-import json
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from html import escape
@@ -22,12 +21,12 @@ from core.charts import figure, job_look
 from core.live import job_topic
 from core.time import iso
 from jobs.insight.curves import held_out_part, metric_label
+from jobs.insight.differences import results_of, settings_of
 from jobs.models import AllocationPoint, Job
 from jobs.queries.metrics import thinned_points
 
 __all__ = [
     "MAX_JOBS",
-    "MIN_JOBS",
     "Compared",
     "Line",
     "Point",
@@ -39,7 +38,7 @@ __all__ = [
     "quantities_of",
 ]
 
-MIN_JOBS, MAX_JOBS = 2, 8
+MAX_JOBS = 8
 #: Points of one quantity, over all jobs: a browser redraws them while the jobs train.
 _MAX_POINTS = 1200
 #: Scripts may report as many metrics as they like.
@@ -125,38 +124,12 @@ def compared_live(jobs: Sequence[Job], seqs: Mapping[str, int]) -> dict[str, Any
 
 def compared_settings(jobs: Sequence[Job]) -> list[Compared]:
     """Return the settings, then every parameter that one of them has."""
-    settings: dict[str, Callable[[Job], object]] = {
-        "Model": lambda job: f"{job.model.model.name}, version {job.model.number}",
-        "Dataset": lambda job: f"{job.dataset_name}, version {job.dataset.number}" if job.dataset else None,
-        "Instance group": lambda job: job.instance_group.name,
-        "Priority": lambda job: job.priority,
-        "Fewest GPUs": lambda job: job.min_slots,
-        "Most GPUs": lambda job: job.max_slots,
-        "Effective batch size": lambda job: job.effective_batch_size,
-        "Exactness": lambda job: job.exactness,
-        "Seed": lambda job: job.seed,
-    }
-    lines = [Compared(name, [_word(value(job)) for job in jobs]) for name, value in settings.items()]
-    return lines + _union([{**job.model.parameters, **job.parameters} for job in jobs])
+    return [Compared(column.name, column.words) for column in settings_of(jobs)]
 
 
 def compared_metrics(jobs: Sequence[Job]) -> list[Compared]:
     """Return the results so far: steps, and the last value of each metric."""
-    steps = Compared("Steps", [str(job.run.step) for job in jobs])
-    return [steps, *_union([job.run.final_metrics for job in jobs])]
-
-
-def _union(values: Sequence[Mapping[str, Any]]) -> list[Compared]:
-    names = sorted({name for one in values for name in one})
-    return [Compared(name, [_word(one.get(name)) for one in values]) for name in names]
-
-
-def _word(value: object) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, float):
-        return f"{value:.5g}"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return [Compared(column.name, column.words) for column in results_of(jobs)]
 
 
 def quantities_of(jobs: Sequence[Job]) -> list[Quantity]:

@@ -1,5 +1,6 @@
 from django.urls import path, re_path
 
+from jobs.pages.compare import differences
 from jobs.pages.compare import views as compare
 from jobs.pages.job import curves, files, labels
 from jobs.pages.job import views as job
@@ -11,6 +12,7 @@ app_name = "jobs"
 urlpatterns = [
     path("", list_views.job_list, name="list"),
     path("compare/", compare.job_compare, name="compare"),
+    path("compare/differences/", differences.job_differences, name="differences"),
     path("compare/curves.json", compare.job_compare_curves, name="compare-curves"),
     path("compare/tables/", compare.job_compare_tables, name="compare-tables"),
     path("filters/", list_views.save_job_filter, name="save-filter"),

@@ -1,14 +1,14 @@
 """The page that compares several jobs."""
 
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from core.live import current_seqs, job_topic
 from core.pages import or_404
 from jobs.insight.comparison import (
     MAX_JOBS,
-    MIN_JOBS,
     Compared,
     compared_live,
     compared_metrics,
@@ -16,8 +16,9 @@ from jobs.insight.comparison import (
     comparison_figures,
     quantities_of,
 )
+from jobs.insight.differences import MOST_JOBS
 from jobs.models import Job
-from jobs.pages.list.views import job_numbers
+from jobs.queries.chosen import MIN_CHOSEN, job_numbers
 from jobs.queries.jobs import visible_jobs
 from jobs.states import TERMINAL
 
@@ -31,10 +32,12 @@ def job_compare(request: HttpRequest) -> HttpResponse:
     context: dict[str, object] = {
         "section": "jobs",
         "crumbs": [("Jobs", "/jobs/"), ("Compare", None)],
-        "least": MIN_JOBS,
-        "most": MAX_JOBS,
+        "least": MIN_CHOSEN,
+        "most": MOST_JOBS,
     }
-    if not MIN_JOBS <= len(numbers) <= MAX_JOBS:
+    if MAX_JOBS < len(numbers) <= MOST_JOBS:
+        return redirect(f"{reverse('jobs:differences')}?{request.GET.urlencode()}")
+    if not MIN_CHOSEN <= len(numbers) <= MAX_JOBS:
         status = 400 if request.GET.get("jobs") else 200
         return render(request, "jobs/compare/page.html", {**context, "count": len(numbers)}, status=status)
     # The numbers first: what is published meanwhile comes again, and changes nothing.
@@ -68,7 +71,7 @@ def job_compare_tables(request: HttpRequest) -> HttpResponse:
 
 def _asked_jobs(request: HttpRequest) -> list[Job]:
     numbers = job_numbers(request.GET.get("jobs", ""))
-    if not MIN_JOBS <= len(numbers) <= MAX_JOBS:
+    if not MIN_CHOSEN <= len(numbers) <= MAX_JOBS:
         raise Http404
     return _jobs(request, numbers)
 

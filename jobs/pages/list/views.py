@@ -29,6 +29,7 @@ from jobs.insight.effects import if_over, if_priority
 from jobs.insight.line import with_places
 from jobs.models import Checkpoint, InstanceGroup, Job, SavedFilter
 from jobs.permissions import Verb, refusal
+from jobs.queries.chosen import job_numbers
 from jobs.queries.columns import FACTS, OF_ONE, USUAL, extra_columns, joined_columns, names_of, value_of
 from jobs.queries.jobs import known_tags, visible_jobs
 from jobs.queries.listing import ACTIVE, FINISHED, JobFilter, job_page_of, jobs_topic, list_keys, state_counts
@@ -42,7 +43,6 @@ __all__ = [
     "job_counts",
     "job_list",
     "job_list_rows",
-    "job_numbers",
     "last_checkpoints",
     "priority_question_of",
     "save_job_filter",
@@ -277,12 +277,6 @@ def _loss(job: Job, checkpoint: int) -> str:
         return f"“{job.name}” at step {job.run.step} (no step is lost)"
     since = "since its last checkpoint" if checkpoint else "because it has no checkpoint"
     return f"“{job.name}” at step {job.run.step} ({plural(lost, '{count} step', '{count} steps')} lost {since})"
-
-
-def job_numbers(text: str) -> list[int]:
-    """Return the ids in `1,2,3`, each once; anything else is left out."""
-    words = [word.strip() for word in text.split(",")]
-    return list(dict.fromkeys(int(word) for word in words if word.isascii() and word.isdecimal() and len(word) < 19))
 
 
 def _results(request: HttpRequest, user: User) -> dict[str, Any]:

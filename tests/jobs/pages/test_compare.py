@@ -108,12 +108,12 @@ def test_a_trainings_page_leads_to_those_that_it_can_be_compared_with(scene: Sce
     assert scene.second.name in content
 
 
-@pytest.mark.parametrize("query", ["", "?jobs=", "?jobs=1", "?jobs=x,y", "?jobs=1,1", "?jobs=1,2,3,4,5,6,7,8,9"])
-def test_two_to_eight_are_asked_for(scene: Scene, alices: Client, query: str) -> None:
+@pytest.mark.parametrize("query", ["", "?jobs=", "?jobs=1", "?jobs=x,y", "?jobs=1,1"])
+def test_at_least_two_are_asked_for(scene: Scene, alices: Client, query: str) -> None:
     answer = alices.get(f"/jobs/compare/{query}")
 
     assert answer.status_code == (400 if query not in ("", "?jobs=") else 200)
-    assert "2 to 8" in answer.content.decode()
+    assert "2 to 200" in answer.content.decode()
 
 
 def test_others_jobs_are_not_compared(scene: Scene, alices: Client, bobs: Client, carols: Client) -> None:

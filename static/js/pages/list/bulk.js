@@ -10,8 +10,8 @@ const results = document.getElementById("results");
 const bar = document.getElementById("bulk");
 const refused = document.getElementById("refused");
 const compare = document.getElementById("bulk-compare");
-//: As many as the page that compares takes.
-const COMPARED = { least: 2, most: 8 };
+//: As many as the pages that compare take: few with their curves, more as a table of what differs.
+const COMPARED = { least: 2, most: 200 };
 const stop = document.getElementById("bulk-stop");
 const tag = document.getElementById("bulk-tag");
 const addTag = document.getElementById("bulk-tag-add");
@@ -64,8 +64,9 @@ function show() {
   document.getElementById("bulk-count").textContent = count ? said : "";
   whole.hidden = isMatching || count !== all.length || fitting() <= count;
   whole.textContent = `Choose all ${fitting()} that fit`;
-  compare.disabled = isMatching || count < COMPARED.least || count > COMPARED.most;
-  compare.title = compare.disabled ? `Choose ${COMPARED.least} to ${COMPARED.most} trainings to compare their curves.` : "";
+  const compared = isMatching ? fitting() : count;
+  compare.disabled = compared < COMPARED.least || compared > COMPARED.most;
+  compare.title = compare.disabled ? `Choose ${COMPARED.least} to ${COMPARED.most} trainings to compare them.` : "";
   addTag.disabled = isMatching;
   addTag.title = isMatching ? "Tags are given to the trainings of one page: choose them there." : "";
   const head = document.getElementById("choose-all");
@@ -167,7 +168,7 @@ whole.addEventListener("click", () => {
   show();
 });
 stop.addEventListener("click", () => stopChosen().catch((error) => say(error.message, { kind: "error" })));
-compare.addEventListener("click", () => location.assign(`${compare.dataset.compare}?jobs=${chosen().join(",")}`));
+compare.addEventListener("click", () => location.assign(`${isMatching ? compare.dataset.differences : compare.dataset.compare}?${meant()}`));
 addTag.addEventListener("click", addTagToChosen);
 tag.addEventListener("keydown", (event) => {
   if (event.key !== "Enter") return;

@@ -1,0 +1,133 @@
+"""Many jobs as one table of what differs among them, and the axes of their parallel coordinates. Nothing here reads."""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from core.templatetags.tidepool import figure
+from jobs.models import Job
+
+__all__ = ["MOST_JOBS", "Axis", "Column", "axes_of", "default_axes", "differing", "results_of", "settings_of", "word"]
+
+MOST_JOBS = 200
+#: A text with more different values is no axis; neither are more than so many axes to be read.
+_MOST_WORDS = 12
+_MOST_AXES: Final = {"setting": 6, "metric": 4}
+#: An axis of positive numbers is logarithmic from this ratio of its ends on.
+_LOG_FROM = 100.0
+_TICKS = 4
+_SETTINGS: dict[str, Callable[[Job], object]] = {
+    "Model": lambda job: f"{job.model.model.name}, version {job.model.number}",
+    "Dataset": lambda job: f"{job.dataset_name}, version {job.dataset.number}" if job.dataset else None,
+    "Instance group": lambda job: job.instance_group.name,
+    "Priority": lambda job: job.priority,
+    "Fewest GPUs": lambda job: job.min_slots,
+    "Most GPUs": lambda job: job.max_slots,
+    "Effective batch size": lambda job: job.effective_batch_size,
+    "Exactness": lambda job: job.exactness,
+    "Seed": lambda job: job.seed,
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One thing that jobs have: a value for each, in the order of the jobs; None where it has none."""
+
+    #: `setting` for settings and parameters, `metric` for results.
+    kind: str
+    name: str
+    values: Sequence[Any]
+
+    @property
+    def key(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+    @property
+    def words(self) -> list[str]:
+        return [word(value) for value in self.values]
+
+    @property
+    def differs(self) -> bool:
+        return len(set(self.words)) > 1
+
+
+@dataclass(frozen=True)
+class Axis:
+    column: Column
+    #: Of each job, from 0 at the bottom to 1; None where it has no value.
+    places: Sequence[float | None]
+    #: (place, text)
+    ticks: Sequence[tuple[float, str]]
+
+
+def settings_of(jobs: Sequence[Job]) -> list[Column]:
+    """Return the settings, then every parameter that one of them has."""
+    settings = [Column("setting", name, [value(job) for job in jobs]) for name, value in _SETTINGS.items()]
+    return settings + _union("setting", [{**job.model.parameters, **job.parameters} for job in jobs])
+
+
+def results_of(jobs: Sequence[Job]) -> list[Column]:
+    """Return the results so far: steps, and the last value of each metric."""
+    steps = Column("metric", "Steps", [job.run.step for job in jobs])
+    return [steps, *_union("metric", [job.run.final_metrics for job in jobs])]
+
+
+def _union(kind: str, values: Sequence[Mapping[str, Any]]) -> list[Column]:
+    names = sorted({name for one in values for name in one})
+    return [Column(kind, name, [one.get(name) for one in values]) for name in names]
+
+
+def word(value: object) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.5g}"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def differing(jobs: Sequence[Job]) -> tuple[list[Column], list[Column]]:
+    """Return the columns that differ, and those that are the same for all."""
+    columns = [*settings_of(jobs), *results_of(jobs)]
+    return [one for one in columns if one.differs], [one for one in columns if not one.differs]
+
+
+def default_axes(columns: Sequence[Column]) -> list[Column]:
+    """Choose what is drawn unless somebody says otherwise: the first settings, then the first results."""
+    drawable = [column for column in columns if _axis(column)]
+    return [one for kind, most in _MOST_AXES.items() for one in [each for each in drawable if each.kind == kind][:most]]
+
+
+def axes_of(columns: Sequence[Column]) -> list[Axis]:
+    """Return the axes of those columns that can be one: numbers, or a few words."""
+    return [axis for column in columns if (axis := _axis(column))]
+
+
+def _axis(column: Column) -> Axis | None:
+    present = [value for value in column.values if value is not None]
+    if present and all(_is_number(value) for value in present):
+        return _of_numbers(column, [float(value) for value in present])
+    words = sorted(set(map(word, present)))
+    if not 1 < len(words) <= _MOST_WORDS:
+        return None
+    place = {text: number / (len(words) - 1) for number, text in enumerate(words)}
+    places = [None if value is None else place[word(value)] for value in column.values]
+    return Axis(column, places, [(at, text) for text, at in place.items()])
+
+
+def _of_numbers(column: Column, numbers: Sequence[float]) -> Axis | None:
+    low, high = min(numbers), max(numbers)
+    if low == high:
+        return None
+    is_log = low > 0 and high / low >= _LOG_FROM
+    scale = math.log if is_log else float
+    start, span = scale(low), scale(high) - scale(low)
+    places = [None if value is None else (scale(value) - start) / span for value in column.values]
+    ends = [number / _TICKS for number in range(_TICKS + 1)]
+    values = [math.exp(start + at * span) if is_log else start + at * span for at in ends]
+    return Axis(column, places, [(at, figure(value)) for at, value in zip(ends, values, strict=True)])
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
