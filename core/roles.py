@@ -43,6 +43,7 @@ OWN_MATTERS = frozenset(
     {
         ("POST", "login"),
         ("POST", "logout"),
+        ("POST", "jobs:columns"),
         ("POST", "jobs:save-filter"),
         ("POST", "jobs:forget-filter"),
         ("POST", "api:job-filters"),

@@ -82,6 +82,7 @@ RULES: dict[str, Audience | Rule] = {
     "GET jobs:differences": Rule(OWNER_SEES, query="jobs={job},{second job}"),
     "GET jobs:compare-curves": Rule(OWNER_SEES, query="jobs={job},{second job}"),
     "GET jobs:compare-tables": Rule(OWNER_SEES, query="jobs={job},{second job}"),
+    "POST jobs:columns": Rule(USERS, body={"columns": "reason"}),
     "POST jobs:save-filter": Rule(USERS, body={"name": "mine"}, query="state=FAILED"),
     "POST jobs:forget-filter": ONLY_OWNER_SEES,
     "GET jobs:priority-question": USERS,

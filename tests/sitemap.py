@@ -91,6 +91,7 @@ NOT_PAGES = {
     "jobs:undo": "takes a form",
     "jobs:compare-curves": "JSON",
     "jobs:compare-tables": "a part of the comparison",
+    "jobs:columns": "takes a form, shows the list",
     "jobs:counts": "a part of the list",
     "jobs:rows": "a part of the list",
     "jobs:priority-question": "JSON",

@@ -1,4 +1,4 @@
-"""Saved filters of the list of jobs; each user has their own."""
+"""Saved filters and chosen columns of the list of jobs; each user has their own."""
 
 from collections.abc import Mapping
 
@@ -7,10 +7,11 @@ from django.db import IntegrityError, transaction
 
 from core.errors import Conflict, NotFound, field_error
 from core.text import checked_name
-from jobs.models import SavedFilter
+from jobs.models import ChosenColumns, SavedFilter
+from jobs.queries.columns import parse_columns
 from jobs.queries.listing import JobFilter
 
-__all__ = ["forget_filter", "save_filter"]
+__all__ = ["choose_columns", "forget_filter", "save_filter"]
 
 _MAX_NAME_LENGTH = 64
 _MAX_PARAMETERS = 2000
@@ -35,3 +36,19 @@ def save_filter(user: User, name: str, parameters: Mapping[str, str]) -> SavedFi
 def forget_filter(user: User, filter_id: int) -> None:
     if not SavedFilter.objects.filter(owner=user, pk=filter_id).delete()[0]:
         raise NotFound("You have no such filter: look it up in the list of jobs.")
+
+
+def choose_columns(user: User, text: str) -> tuple[str, ...]:
+    """Keep the columns in `reason,metric:loss` for the user's list; "": the usual ones. Raises UserError."""
+    try:
+        columns = parse_columns(text)
+    except ValueError as error:
+        raise field_error("columns", str(error)) from None
+    kept = ",".join(columns)
+    if len(kept) > _MAX_PARAMETERS:
+        raise field_error("columns", "These columns have names too long to be kept: choose fewer.")
+    if kept:
+        ChosenColumns.objects.update_or_create(owner=user, defaults={"columns": kept})
+    else:
+        ChosenColumns.objects.filter(owner=user).delete()
+    return columns

@@ -1,6 +1,6 @@
 """Rows of the jobs app, one file per subject. What must never happen is a constraint here."""
 
-from jobs.models.jobs import InstanceGroup, Job, JobEvent, JobRun, SavedFilter
+from jobs.models.jobs import ChosenColumns, InstanceGroup, Job, JobEvent, JobRun, SavedFilter
 from jobs.models.labels import JobTag, Note
 from jobs.models.profiles import JobProfile, ThroughputPoint
 from jobs.models.replays import Replay
@@ -21,6 +21,7 @@ from jobs.models.usage import GpuActivity, GpuPrice, UsageBucket, UsageMark, Usa
 __all__ = [
     "AllocationPoint",
     "Checkpoint",
+    "ChosenColumns",
     "Generation",
     "GpuActivity",
     "GpuPrice",

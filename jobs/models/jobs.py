@@ -13,7 +13,7 @@ from models_registry.models import RegisteredModelVersion
 from scheduling.plan import PlanReason
 from workers.models import ResourceGroup
 
-__all__ = ["InstanceGroup", "Job", "JobEvent", "JobRun", "SavedFilter"]
+__all__ = ["ChosenColumns", "InstanceGroup", "Job", "JobEvent", "JobRun", "SavedFilter"]
 
 
 class InstanceGroup(models.Model):
@@ -371,3 +371,16 @@ class SavedFilter(models.Model):
     class Meta:
         ordering = ["owner", "name"]
         constraints = [models.UniqueConstraint(fields=["owner", "name"], name="saved_filter_named_once")]
+
+
+class ChosenColumns(models.Model):
+    """The columns that somebody has chosen last for the list of jobs: it has them unless an address says otherwise."""
+
+    owner = models.OneToOneField(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, primary_key=True, related_name="job_columns"
+    )
+    #: As an address has them: `reason,metric:loss`.
+    columns = models.CharField(max_length=2000)
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=~Q(columns=""), name="chosen_columns_are_some")]

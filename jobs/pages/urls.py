@@ -15,6 +15,7 @@ urlpatterns = [
     path("compare/differences/", differences.job_differences, name="differences"),
     path("compare/curves.json", compare.job_compare_curves, name="compare-curves"),
     path("compare/tables/", compare.job_compare_tables, name="compare-tables"),
+    path("columns/", list_views.choose_job_columns, name="columns"),
     path("filters/", list_views.save_job_filter, name="save-filter"),
     path("filters/<int:filter_id>/forget/", list_views.forget_job_filter, name="forget-filter"),
     path("counts/", list_views.job_counts, name="counts"),

@@ -9,13 +9,15 @@ from typing import Any, Final
 
 from django.http import QueryDict
 
-from jobs.models import Job
+from core.roles import Asking
+from jobs.models import ChosenColumns, Job
 
 __all__ = [
     "FACTS",
     "OF_ONE",
     "USUAL",
     "ExtraColumn",
+    "columns_of",
     "extra_columns",
     "joined_columns",
     "names_of",
@@ -76,6 +78,14 @@ def joined_columns(given: QueryDict) -> dict[str, str]:
     """Return the parameters of an address, each once; a form with a box for each column repeats theirs."""
     values = {name: str(given[name]) for name in given}
     return {**values, **({"columns": ",".join(given.getlist("columns"))} if "columns" in given else {})}
+
+
+def columns_of(user: Asking, given: dict[str, str]) -> dict[str, str]:
+    """Add the columns that the user has chosen last to the parameters of an address that names none."""
+    if given.get("columns"):
+        return given
+    kept = ChosenColumns.objects.filter(owner_id=user.pk).values_list("columns", flat=True).first()
+    return {**given, "columns": kept} if kept else given
 
 
 def extra_columns(keys: Iterable[str]) -> list[ExtraColumn]:

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib.auth.models import User
 from django.db.models import Max
@@ -17,20 +18,20 @@ from django.views.decorators.http import require_POST, require_safe
 from core.errors import UserError, field_error
 from core.keyset import KeysetPage
 from core.live import CLUSTER, current_seqs
-from core.pages import PAGE_SIZE, Undo, login_user, or_404, say
+from core.pages import PAGE_SIZE, Undo, done, login_user, or_404, say
 from core.roles import is_cluster_admin
 from core.templatetags.tidepool import figure
 from core.text import plural, whole
 from core.time import duration
 from datasets.models import Dataset
 from jobs.actions.many import MAX_JOBS
-from jobs.actions.saved_filters import forget_filter, save_filter
+from jobs.actions.saved_filters import choose_columns, forget_filter, save_filter
 from jobs.insight.effects import if_over, if_priority
 from jobs.insight.line import with_places
 from jobs.models import Checkpoint, InstanceGroup, Job, SavedFilter
 from jobs.permissions import Verb, refusal
 from jobs.queries.chosen import job_numbers
-from jobs.queries.columns import FACTS, OF_ONE, USUAL, extra_columns, joined_columns, names_of, value_of
+from jobs.queries.columns import FACTS, OF_ONE, USUAL, columns_of, extra_columns, joined_columns, names_of, value_of
 from jobs.queries.jobs import known_tags, visible_jobs
 from jobs.queries.listing import ACTIVE, FINISHED, JobFilter, job_page_of, jobs_topic, list_keys, state_counts
 from jobs.states import TERMINAL, JobState
@@ -39,6 +40,7 @@ from models_registry.models import RegisteredModel
 from models_registry.permissions import readable
 
 __all__ = [
+    "choose_job_columns",
     "forget_job_filter",
     "job_counts",
     "job_list",
@@ -127,6 +129,16 @@ def forget_job_filter(request: HttpRequest, filter_id: int) -> HttpResponse:
     undo = Undo(f"{reverse('jobs:save-filter')}?{gone.parameters}", {"name": gone.name})
     say(request, f"The filter “{gone.name}” is forgotten.", undo=undo)
     return redirect(f"{reverse('jobs:list')}?{gone.parameters}")
+
+
+@require_POST
+def choose_job_columns(request: HttpRequest) -> HttpResponse:
+    """Keep the chosen columns for the user, and show the list with the filter in the parameters of this address."""
+    chosen = ",".join(request.POST.getlist("columns"))
+    given = {name: text for name, text in request.GET.dict().items() if name != "columns"}
+    if done(request, lambda: choose_columns(login_user(request), chosen)) and chosen:
+        given["columns"] = chosen
+    return redirect(f"{reverse('jobs:list')}?{urlencode(given)}" if given else reverse("jobs:list"))
 
 
 def _list_page(request: HttpRequest, refused: tuple[str, str] = ("", "")) -> HttpResponse:
@@ -280,7 +292,7 @@ def _loss(job: Job, checkpoint: int) -> str:
 
 
 def _results(request: HttpRequest, user: User) -> dict[str, Any]:
-    given = joined_columns(request.GET)
+    given = columns_of(user, joined_columns(request.GET))
     wanted, page = JobFilter(), KeysetPage[Job]([], None, None)
     problems: dict[str, list[str]] = {}
     try:

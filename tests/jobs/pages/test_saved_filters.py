@@ -6,7 +6,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from rest_framework.test import APIClient
 
-from jobs.models import SavedFilter
+from jobs.models import ChosenColumns, SavedFilter
 from tests.scene import Scene
 
 LATELY = "state=FAILED&within=7d"
@@ -80,3 +80,20 @@ def test_the_same_by_rest(scene: Scene, carol: User) -> None:
     assert other.get("/api/v1/job-filters/").json()["results"] == []
     assert (other.delete(address).status_code, APIClient().delete(address).status_code) == (404, 401)
     assert (api.delete(address).status_code, api.delete(address).status_code) == (204, 404)
+
+
+def test_chosen_columns_stay_until_others_are_chosen(scene: Scene, alices: Client, bobs: Client) -> None:
+    answer = alices.post("/jobs/columns/?state=RUNNING&after=", {"columns": ["reason", "metric:loss"]})
+    assert answer["Location"] == "/jobs/?state=RUNNING&after=&columns=reason%2Cmetric%3Aloss"
+    for address in ("/jobs/", "/jobs/rows/?search=T1"):
+        assert 'title="Metric loss: its newest value"' in alices.get(address).content.decode()
+        assert (
+            "Metric loss" not in alices.get(f"{address}{'&' if '?' in address else '?'}columns=owner").content.decode()
+        )
+        assert "Metric loss" not in bobs.get(address).content.decode()
+
+    page = alices.post("/jobs/columns/", {"columns": ["nothing"]}, follow=True).content.decode()
+    assert "The list has no column “nothing”" in page
+    assert ChosenColumns.objects.get().columns == "reason,metric:loss"
+    assert alices.post("/jobs/columns/")["Location"] == "/jobs/"
+    assert not ChosenColumns.objects.exists()
