@@ -45,7 +45,7 @@ def share(user: User, model: RegisteredModel, group: str, *, stops: bool = False
     if stops:
         ExperimentShare.objects.filter(owner=user, model=model, group=whole(group)).delete()
         return
-    found = _own_groups(user).filter(pk=whole(group)).first()
+    found = _own_groups(user).filter(pk=whole(group) or 0).first()
     if found is None:
         raise field_error("group", "Choose an instance group that you are a member of.")
     ExperimentShare.objects.get_or_create(owner=user, model=model, group=found)
