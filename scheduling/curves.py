@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 #: Part of the best speed-up from which more GPUs are not worth while; who has more keeps them up to the second one.
-KNEE, KNEE_KEPT = 0.97, 0.985
+KNEE, KNEE_KEPT = 0.99, 0.995
 #: Sizes up to so many times the largest measured one are offered.
 BEYOND_MEASURED = 4
 #: A GPU of several never does more than this, in GPUs that work alone: a profile that says so is wrong.

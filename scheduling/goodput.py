@@ -30,7 +30,9 @@ _COST_SECONDS, _LEAST_WORTH = 300.0, 0.05
 _BETTER = 1e-9
 _YOUNG_SECONDS = 30.0
 _NORMAL_PRIORITY = 5000
-_POWER: Mapping[Aim, float] = {"soon": 0.5, "even": -1.0, "used": -1.0}
+_POWER: Mapping[Aim, float] = {"soon": 0.5, "even": -1.0, "used": -0.5}
+#: Of the seconds by which a job weighs less.
+_URGENCY_POWER: Mapping[Aim, float] = {"soon": -0.6, "even": 0.0, "used": -0.5}
 
 
 class Segment(NamedTuple):
@@ -110,7 +112,7 @@ class GoodputDivision:
 def bid_weight(aim: Aim, priority: int, gpu_seconds: float, remaining_seconds: float | None) -> tuple[float, float]:
     """A job's weight and the power p of its utility."""
     seconds = remaining_seconds if aim == "soon" and remaining_seconds is not None else gpu_seconds
-    urgency = 1.0 if aim == "even" else (_YOUNG_SECONDS + max(0.0, seconds)) ** -0.5
+    urgency = (_YOUNG_SECONDS + max(0.0, seconds)) ** _URGENCY_POWER[aim]
     return priority / _NORMAL_PRIORITY * urgency, _POWER[aim]
 
 
