@@ -4,7 +4,7 @@
 
 `manage.py up` with two hosts of four virtual GPUs gets six trainings, one each fifteen seconds: three that scale (four
 GPUs make them 3.4 times as fast) and, in turn with them, three that do not (no number of GPUs makes them faster than
-one). Their steps sleep (`benchmarks/paced.py`), so that eight GPUs need no eight processors. All begin unmeasured.
+one). Their steps sleep (`examples/paced`), so that eight GPUs need no eight processors. All begin unmeasured.
 `--long`: three runs of each policy, in turn.
 """
 
@@ -20,19 +20,13 @@ from typing import Any, get_args
 import httpx
 
 from benchmarks.results import Result, arguments, result, show
+from jobs.tutorial.history import COUNT, KINDS, PACED, PAUSE_SECONDS
 from scheduling.snapshot import Aim
 from tests.journey.running_stack import RunningStack, free_port
 from tests.journey.training import Training
 from tests.waiting import wait_until
 
 POLICIES = ("fairshare", "goodput")
-PAUSE_SECONDS = 15.0
-#: Options of `paced.py`.
-KINDS: dict[str, dict[str, float]] = {
-    "scales": {"epochs": 14, "base": 0.01, "per-sample": 0.006, "sum": 0.01},
-    "flat": {"epochs": 12, "base": 0.1, "per-sample": 0.001, "sum": 0.05},
-}
-COUNT = 6
 
 
 def main() -> None:
@@ -56,8 +50,7 @@ def main() -> None:
 
 def register(stack: RunningStack, api: httpx.Client) -> None:
     folder = stack.home / "models" / "paced"
-    folder.mkdir()
-    shutil.copy(Path(__file__).with_name("paced.py"), folder / "train.py")
+    shutil.copytree(PACED, folder)
     model = {"name": "paced", "framework": "PyTorch", "path": str(folder)}
     api.post("models/", json={**model, "entry_point": "train.py", "engine": "elastic"}).raise_for_status()
 

@@ -27,7 +27,8 @@ class Api:
     def __init__(self, site: str, authorization: str) -> None:
         if urllib.parse.urlsplit(site).scheme not in ("http", "https"):
             raise ApiError(f"{site!r} is not the address of a site: give one such as http://127.0.0.1:8000.")
-        self._root = f"{site.rstrip('/')}/api/v1/"
+        self.site = site.rstrip("/")
+        self._root = f"{self.site}/api/v1/"
         self._authorization = authorization
         # A proxy set for downloads has no business between us and this machine.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -93,6 +94,8 @@ class Tutorial:
     instance_group: str = "sig-elastic"
     seen: list[moments.Seen] = field(default_factory=list)
 
+    #: GPUs of the cluster, once it plays.
+    slots: int = 0
     #: Ids of T1 and T2 once they are submitted.
     _jobs: list[int] = field(default_factory=list)
     _begun: datetime | None = None
@@ -100,7 +103,7 @@ class Tutorial:
 
     def play(self) -> None:
         """Raises MomentMissed, or ApiError; `seen` holds what was seen until then."""
-        slots = self._clear_the_stage()
+        slots = self.slots = self._clear_the_stage()
         length = self._calibrate(slots)
         self.say(f"T1 trains {length.first} epochs, T2 {length.second}.")
         start, full, shared, changed, handed_over = moments.moments(slots)

@@ -113,7 +113,7 @@ class Stack:
 
     def play_tutorial(self) -> None:
         """Start the tutorial; its table goes to the terminal, among what this process says."""
-        spec = self._specs.command("tutorial", "tutorial", "--url", self.url)
+        spec = self._specs.command("tutorial", "tutorial", "--history", "--url", self.url)
         self._tutorial = subprocess.Popen(
             spec.command, cwd=spec.folder, env=spec.environment, stdin=subprocess.DEVNULL, start_new_session=True
         )

@@ -8,12 +8,16 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, ProgrammingError
+from tidepool.client.api import Client
+from tidepool.client.errors import TidepoolError
 
 from accounts.tokens import create_token
 from jobs.tutorial import moments
+from jobs.tutorial.history import leave_history
 from jobs.tutorial.play import Api, ApiError, MomentMissed, Tutorial
 
 _USER = "tutorial"
+_BEARER = "Bearer "
 
 
 class Command(BaseCommand):
@@ -30,10 +34,18 @@ class Command(BaseCommand):
         parser.add_argument("--password-file", type=Path, help="file that holds the password of --user")
         parser.add_argument("--deadline", type=float, default=90.0, help="seconds that each moment is waited for")
         parser.add_argument("--look", type=float, default=4.0, help="seconds that each moment is left to look at")
+        parser.add_argument(
+            "--history",
+            action="store_true",
+            help="then submit trainings whose history What if can replay; not for --user",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if options["history"] and options["user"]:
+            raise CommandError("--history is for this home's own user: leave out --user.")
         try:
-            api = Api(options["url"], _authorization(options["user"], options["password_file"]))
+            authorization = _authorization(options["user"], options["password_file"])
+            api = Api(options["url"], authorization)
             tutorial = Tutorial(api, self._say, options["deadline"], options["look"])
         except ApiError as error:
             raise CommandError(str(error)) from None
@@ -47,6 +59,15 @@ class Command(BaseCommand):
         if missed is not None:
             raise CommandError(missed)
         self._say(f"All {len(tutorial.seen)} moments were seen.")
+        if options["history"]:
+            self._leave_history(tutorial, authorization.removeprefix(_BEARER))
+
+    def _leave_history(self, tutorial: Tutorial, token: str) -> None:
+        try:
+            with Client(tutorial.api.site, token) as client:
+                leave_history(tutorial, client)
+        except (ApiError, TidepoolError) as error:
+            raise CommandError(f"The trainings for What if could not be submitted: {error}") from None
 
     def _say(self, sentence: str) -> None:
         self.stdout.write(sentence)
@@ -68,7 +89,7 @@ def _token_of_ordinary_user() -> str:
 
 def _authorization(user: str | None, password_file: Path | None) -> str:
     if user is None:
-        return f"Bearer {_token_of_ordinary_user()}"
+        return _BEARER + _token_of_ordinary_user()
     if password_file is None:
         raise CommandError("--user needs --password-file: a file that holds the password.")
     try:

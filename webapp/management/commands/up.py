@@ -40,7 +40,9 @@ class Command(BaseCommand):
             "--slots-per-host", type=_between(1, 16), default=4, help="virtual GPUs of each (default 4)"
         )
         parser.add_argument("--broker", choices=["auto", "system", "wheel"], default="auto")
-        parser.add_argument("--demo", action="store_true", help="also play the tutorial")
+        parser.add_argument(
+            "--demo", action="store_true", help="also play the tutorial, and leave a history for What if"
+        )
         parser.add_argument(
             "--no-examples", action="store_true", help="leave a new home without dataset, model and groups for GPUs"
         )

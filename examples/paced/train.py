@@ -1,4 +1,4 @@
-"""A training of a known speed, for `benchmarks.shares`: its steps sleep as long as `--base` and the others say."""
+"""A training of a known speed: its steps sleep as long as `--base` and the others say, and need no processor."""
 
 import argparse
 import time
