@@ -164,16 +164,16 @@ class Feed:
         if not self._workers:
             with self._generators.aside():
                 return self._reader[wanted][1]
-        asked = False
+        asked = opened = False
         while True:
             try:
                 if self._batches is None:
                     self._open(self._from(wanted))
-                    asked = True
+                    asked = opened = True
                 piece, batch = next(self._batches)
             except StopIteration:  # all that was planned has been read
                 self.close()
-                if asked:
+                if opened:
                     raise RuntimeError("this step is over: iterate the one that session.steps() has yielded") from None
                 continue
             if piece == wanted:

@@ -191,6 +191,13 @@ def test_learning_rates_follow_the_batch(grown: None, rule: scaling_rules.Scalin
     assert parts.net.gain == drive.adaptation.gain
 
 
+def test_workers_go_on_with_another_pass_before_this_one_is_read_up() -> None:
+    parts = Parts(samples=22, drop_last=True, num_workers=1)
+    parts.loader.autoscale_batch_size(32)
+    for _ in adl.remaining_epochs_until(1):
+        assert sum(parts.epoch()) == 24, "three whole batches: the last one is of another pass"
+
+
 def test_warm_up_of_a_batch_that_stays() -> None:
     parts = Parts()
     parts.net.scaling_rule = rule = scaling_rules.LEGWScale(2, 24)
