@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from django.apps import apps
 from django.conf import settings
 from django.core.management import CommandError
 from django.db import connections
+from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
 __all__ = ["admin_password", "close_database", "lock_home", "prepare_home", "refuse_earlier_home", "remove_sockets"]
@@ -78,12 +80,15 @@ def close_database(database: Mapping[str, Any]) -> None:
 def refuse_earlier_home(database: str = "default") -> None:
     """Refuse a database whose tables no migration here can change.
 
-    Every such version had tables and migrations of the app `webapp`, which has had none since.
+    It has migrations of ours that are not there any more: each app begins anew with one. The first versions had tables
+    of the app `webapp`, which has had none since.
     """
     connection = connections[database]
     tables = connection.introspection.table_names()
-    recorded = MigrationRecorder(connection).applied_migrations()
-    if any(table.startswith("webapp_") for table in tables) or any(app == "webapp" for app, _ in recorded):
+    present = MigrationLoader(None).disk_migrations.keys()
+    ours = {app.label for app in apps.get_app_configs() if Path(app.path).parent == settings.BASE_DIR}
+    recorded = {key for key in MigrationRecorder(connection).applied_migrations() if key[0] in ours}
+    if any(table.startswith("webapp_") for table in tables) or recorded - present:
         raise CommandError(
             f"The database of the home {settings.TIDEPOOL_HOME} was made by an earlier version of Tidepool, which this "
             "one does not continue: set TIDEPOOL_HOME to a new folder, or move the old one away."

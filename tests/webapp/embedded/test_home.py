@@ -101,10 +101,11 @@ _RECORD = (
     "CREATE TABLE django_migrations (id integer, app text, name text, applied datetime);"
     "INSERT INTO django_migrations VALUES (1, 'webapp', '0001_squashed_0006', '2026-01-01')"
 )
+_LATER_RECORD = _RECORD.replace("'webapp', '0001_squashed_0006'", "'jobs', '0015_one_host_replays_and_reasons'")
 
 
 @pytest.mark.parametrize(
-    ("command", "statement"), [(["migrate"], _TABLE), (["fill_home"], _RECORD), (["up", "--port", "0"], _RECORD)]
+    ("command", "statement"), [(["migrate"], _TABLE), (["fill_home"], _RECORD), (["up", "--port", "0"], _LATER_RECORD)]
 )
 def test_a_home_of_an_earlier_version_is_refused_and_left_as_it_is(
     tmp_path: Path, command: list[str], statement: str
