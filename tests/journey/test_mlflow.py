@@ -12,7 +12,7 @@ import pytest
 
 from tests.journey.running_stack import RunningStack
 from tests.journey.training import MODELS, Training, register_recorder
-from tests.tracking.real import CLIENTS, client_packages, server_installed
+from tests.tracking.clients import CLIENTS, client_packages, server_installed
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.journey, pytest.mark.long, pytest.mark.timeout(900)]

@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from tests.tracking.real import SERVER_PYTHON
+from tests.tracking.clients import SERVER_PYTHON
 from tracking.launch import auth_config, launch_input
 
 __all__ = ["OPEN_ROUTES", "routes_of_server"]

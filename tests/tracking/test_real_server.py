@@ -20,7 +20,8 @@ from jobs.files.folder import job_folder
 from jobs.models import Job
 from jobs.states import JobState
 from tests.factories import InstanceGroupFactory, JobFactory, UserFactory, set_job
-from tests.tracking.real import CLIENTS, Client, proxy, real_server, server_installed
+from tests.tracking.clients import CLIENTS, Client, server_installed
+from tests.tracking.real import proxy, real_server
 from tests.tracking.routes import OPEN_ROUTES, routes_of_server
 from tracking import family
 from tracking.access import token_of
