@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MAX_LINES = 500
 #: A program that people download has to be one file.
 ONE_FILE = "wmla/dlicmd.py"
-APPS = ("core", "accounts", "datasets", "models_registry", "workers", "jobs", "wmla", "tracking", "webapp")
+APPS = ("core", "accounts", "datasets", "models_registry", "workers", "jobs", "wmla", "tracking", "alerts", "webapp")
 
 #: Floors of the house, from the ground up. A room imports rooms of lower floors, never of its own floor or above.
 FLOORS: tuple[tuple[str, ...], ...] = (
@@ -21,7 +21,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("accounts",),
     ("datasets", "models_registry", "workers"),
     ("jobs",),
-    ("wmla", "tracking"),
+    ("wmla", "tracking", "alerts"),
     ("webapp",),
 )
 #: Floors within jobs/, by the second part of a module's name.
@@ -65,6 +65,7 @@ HANDS_ENVIRONMENT_ON = {
     "workers/executor/forkserver.py": "what is allowed of it, to the forkserver",
     "runtime/tidepool/rank.py": "what is allowed of it, to a rank",
     "tracking/management/commands/serve_mlflow.py": "what is needed of it, to MLflow's server",
+    "alerts/management/commands/send_alerts.py": "without a proxy, to its own libraries",
     "tracking/server/bridge.py": "to MLflow, in whose process it runs",
     "runtime/tidepool/procfs.py": "the mark by which leftovers are found",
 }

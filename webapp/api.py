@@ -54,6 +54,7 @@ class Nothing(APIView):
 
 _v1: list[URLPattern | URLResolver] = [
     path("", include("accounts.api")),
+    path("", include("alerts.api")),
     path("", include("core.audit.api")),
     path("search/", Search.as_view(), name="search"),
     path("schema/", Schema.as_view(), name="schema"),

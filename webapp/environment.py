@@ -24,6 +24,7 @@ __all__ = [
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off", ""})
+_MAIL_SCHEMES = frozenset({"mailto", "mailtos"})
 _BROKER_SCHEMES = frozenset({"redis", "rediss", "redis+socket"})
 
 
@@ -82,6 +83,17 @@ class Environment:
         if urlsplit(url).scheme not in _BROKER_SCHEMES:
             raise ImproperlyConfigured(
                 f"{name} is not understood: use redis://host:port/0, or redis+socket:///path?virtual_host=0."
+            )
+        return url
+
+    def mail_url(self, name: str) -> str:
+        """`mailto://` or `mailtos://user:password@host:port?from=address`, as Apprise takes it; "": none."""
+        url = self.text(name, "")
+        parts = urlsplit(url)
+        options = dict(parse_qsl(parts.query))
+        if url and (parts.scheme not in _MAIL_SCHEMES or not parts.hostname or "@" not in options.get("from", "")):
+            raise ImproperlyConfigured(
+                f"{name} is not understood: use mailtos://user:password@host:587?from=tidepool@example.org."
             )
         return url
 

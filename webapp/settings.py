@@ -15,6 +15,7 @@ _SECRET_FILES = (
     "TIDEPOOL_BROKER_URL_FILE",
     "TIDEPOOL_DATABASE_URL_FILE",
     "TIDEPOOL_EXECUTOR_BROKER_URL_FILE",
+    "TIDEPOOL_MAIL_URL_FILE",
     "TIDEPOOL_METRICS_TOKEN_FILE",
 )
 _environment = Environment(with_secrets(os.environ, _SECRET_FILES))
@@ -60,6 +61,13 @@ TIDEPOOL_UPLOAD_MAX_FILES = int(_environment.number("TIDEPOOL_UPLOAD_MAX_FILES",
 #: What the prices of GPU-hours are in: a word or sign that stands behind amounts.
 TIDEPOOL_CURRENCY = _environment.text("TIDEPOOL_CURRENCY", "EUR")
 
+#: Where users reach the site, such as https://gpus.example.org: for links in alerts; "": these have none.
+TIDEPOOL_SITE_URL = _environment.text("TIDEPOOL_SITE_URL", "").rstrip("/")
+#: Addresses and networks beside the public ones that alerts may be sent to.
+TIDEPOOL_ALERT_NETWORKS = _environment.networks("TIDEPOOL_ALERT_NETWORKS")
+#: The mail server for alerts, as Apprise writes it; "": no alerts go by e-mail.
+TIDEPOOL_MAIL_URL = _environment.mail_url("TIDEPOOL_MAIL_URL")
+
 #: The socket on which MLflow's server listens; "": the site has none.
 TIDEPOOL_MLFLOW_SOCKET = _environment.text("TIDEPOOL_MLFLOW_SOCKET", "")
 #: Where trainings reach it, through the site; "": their scripts log nothing there by themselves.
@@ -93,6 +101,7 @@ INSTALLED_APPS = [
     "jobs",
     "wmla",
     "tracking",
+    "alerts",
 ]
 
 MIDDLEWARE = [
@@ -242,6 +251,8 @@ SPECTACULAR_SETTINGS = {
     "COMPONENT_SPLIT_REQUEST": True,
     "ENUM_NAME_OVERRIDES": {
         "Adaptive": "jobs.models.Job.Adaptive",
+        "AlertChannelKind": "alerts.kinds.ChannelKind",
+        "AlertKind": "alerts.kinds.Kind",
         "DatasetKind": "datasets.models.Dataset.Kind",
         "DatasetVersionState": "datasets.models.DatasetVersion.State",
         "Exactness": "jobs.models.Job.Exactness",

@@ -34,6 +34,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("resource-groups/", include("jobs.pages.resource_groups.urls")),
     path("instance-groups/", include("jobs.pages.groups.urls")),
     path("audit/", audit, name="audit"),
+    path("alerts/", include("alerts.urls")),
     path("", include("accounts.urls")),
     path("usage/", usage_views.usage, name="usage"),
     path("usage/report.json", usage_views.usage_report, name="usage-report"),

@@ -21,7 +21,10 @@ __all__ = ["StackOptions", "StackSpecs", "mlflow_variables"]
 _KEPT_BACK = frozenset(
     {"TIDEPOOL_ADMIN_PASSWORD", "TIDEPOOL_ADMIN_PASSWORD_FILE", "TIDEPOOL_RUN", "TIDEPOOL_INTERFACE"}
 )
-_DATABASE = frozenset({"TIDEPOOL_DATABASE_URL", "TIDEPOOL_DATABASE_URL_FILE"})
+#: Not for executors either.
+_OF_CONTROL_PLANE = frozenset(
+    {"TIDEPOOL_DATABASE_URL", "TIDEPOOL_DATABASE_URL_FILE", "TIDEPOOL_MAIL_URL", "TIDEPOOL_MAIL_URL_FILE"}
+)
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,8 @@ class StackSpecs:
 
     checkout: Path
     home: Path
+    #: Its address, for links in alerts; the environment may name another.
+    site: str
     #: Holds the embedded broker's address and password; None: the environment names another one.
     broker_file: Path | None
     #: Where parts of the control plane find MLflow, by variable; {}: it is not installed.
@@ -72,8 +77,9 @@ class StackSpecs:
     def executor(self, host: str, slots: int, lifeline: int) -> ChildSpec:
         """Has no database: whoever runs a rank on it finds none either."""
         spec = self._spec(host, executor_command(host), descriptors=(lifeline,))
+        kept_back = {*_OF_CONTROL_PLANE, *self.mlflow}
         environment = {
-            **{name: value for name, value in spec.environment.items() if name not in {*_DATABASE, *self.mlflow}},
+            **{name: value for name, value in spec.environment.items() if name not in kept_back},
             "TIDEPOOL_HOST_NAME": host,
             "TIDEPOOL_VIRTUAL_SLOTS": str(slots),
             "TIDEPOOL_ADDRESS": "127.0.0.1",
@@ -84,6 +90,7 @@ class StackSpecs:
     def _spec(self, name: str, command: list[str], **further: Any) -> ChildSpec:
         broker = {} if self.broker_file is None else {"TIDEPOOL_BROKER_URL_FILE": str(self.broker_file)}
         environment = {
+            "TIDEPOOL_SITE_URL": self.site,
             **{name: value for name, value in os.environ.items() if name not in _KEPT_BACK},
             **broker,
             **self.mlflow,

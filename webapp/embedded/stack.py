@@ -67,7 +67,7 @@ class Stack:
         self.password_is_new = False
         self._tutorial: subprocess.Popen[bytes] | None = None
         self._mlflow = mlflow_variables(self._home, self.url)
-        self._specs = StackSpecs(checkout, self._home, broker_file=None, mlflow=self._mlflow)
+        self._specs = StackSpecs(checkout, self._home, self.url, broker_file=None, mlflow=self._mlflow)
 
     def ask_to_stop(self) -> None:
         """Safe in a signal handler. Again: at once."""
@@ -105,6 +105,7 @@ class Stack:
             self._children.start(self._specs.command("mlflow", "serve_mlflow"))
             self._children.start(self._specs.command("mirror", "mirror_runs"))
         self._children.start(self._specs.command("replays", "run_replays"))
+        self._children.start(self._specs.command("alerts", "send_alerts"))
 
     def run_until_asked_to_stop(self) -> None:
         while not self._stop_asked.wait(0.2):
@@ -122,7 +123,7 @@ class Stack:
         """Stop all of the stack. Running jobs wait for the next start."""
         if self._tutorial is not None:
             self._tutorial.kill()
-        self._children.stop(["mirror", "replays", "checker", "scheduler"], grace_seconds=5)
+        self._children.stop(["mirror", "alerts", "replays", "checker", "scheduler"], grace_seconds=5)
         if self._ready:
             self._stop_trainings()
         self._children.stop(["control"], grace_seconds=5)
@@ -179,7 +180,7 @@ class Stack:
         password = secrets.token_urlsafe(32)
         settings.TIDEPOOL_BROKER_URL = settings.CELERY_BROKER_URL = broker.socket_url(socket, password)
         write_private(settings.EMBEDDED_BROKER_FILE, settings.TIDEPOOL_BROKER_URL)
-        self._specs = StackSpecs(self._checkout, self._home, settings.EMBEDDED_BROKER_FILE, self._mlflow)
+        self._specs = StackSpecs(self._checkout, self._home, self.url, settings.EMBEDDED_BROKER_FILE, self._mlflow)
         self._children.start(self._specs.broker(program, socket, password))
         self._wait("broker", "broker", lambda: broker.is_answering(socket, password), _BROKER_SECONDS)
         self._report("broker", str(program), begun)

@@ -5,10 +5,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.urls import resolve
 from rest_framework.test import APIClient
 
+from alerts.actions import add_channel
+from alerts.models import Channel
 from datasets.models import Dataset
 from jobs.models import InstanceGroup, Job
 from models_registry.models import ModelTemplate, RegisteredModel
@@ -29,6 +32,8 @@ WRITES = {
     "/api/v1/join/": ["token", "host"],
     "/api/v1/templates/": ["name", "framework", "path", "entry_point", "description", "file"],
     "/api/v1/job-filters/": ["name", "parameters"],
+    "/api/v1/alerts/channels/": ["name", "kind", "address"],
+    "/api/v1/alerts/rules/": ["channel", "kind", "group", "minutes"],
     "/api/v1/models/": [
         "name",
         "template",
@@ -112,7 +117,13 @@ def api(carol, request) -> APIClient:
 def _good(address: str, submission: dict[str, Any], home) -> dict[str, Any]:
     if address == "/api/v1/join/":
         return {"token": create_join_token("carol")[0], "host": "gpu-9"}
+    channel = {"name": "new", "kind": "webhook", "address": "https://example.org/"}
+    if address == "/api/v1/alerts/rules/":
+        channels = Channel.objects.filter(name="rules")
+        made = channels.first() or add_channel(User.objects.get(username="carol"), **{**channel, "name": "rules"}).row
+        return {"channel": made.pk, "kind": "training_failed"}
     return {
+        "/api/v1/alerts/channels/": channel,
         "/api/v1/datasets/": {"name": "new", "kind": "any", "path": str(home / "data/digits")},
         "/api/v1/uploads/": {"name": "new.zip", "size_bytes": 10},
         "/api/v1/join-tokens/": {"hosts": 1},
@@ -283,7 +294,7 @@ def test_all_mistakes_of_a_submission_are_said_at_once(api, submission):
 
 def test_every_address_that_takes_a_body_is_in_the_table():
     posts = {address for address in api_addresses() if _takes_post(address)}
-    commands = {address for address in posts if address.count("/") > 4}
+    commands = {address for address in posts if address.replace("/alerts/", "/").count("/") > 4}
     assert posts - commands == set(WRITES)
     assert {address.split("/")[-2] for address in commands} == {
         "adaptdl",
@@ -309,6 +320,9 @@ def test_every_address_that_takes_a_body_is_in_the_table():
         "check",
         "start",
         "stop",
+        "test",
+        "notes",
+        "tags",
     }
 
 

@@ -18,6 +18,7 @@ from django.utils import timezone
 
 from accounts import actions
 from accounts.tokens import make_token
+from alerts.actions import add_channel, add_rule
 from core.models import Upload
 from core.roles import Role, viewers
 from jobs.actions.owner import JobChange, change_job
@@ -191,11 +192,14 @@ def _values(scene: Scene, carol: User) -> dict[str, Any]:
     )
     version = ModelVersion.objects.create(job=scene.first, name="digits", number=1)
     ids, rank = identities(), scene.first.ranks.order_by("rank")[0]
+    channel = add_channel(alice, "team", "webhook", "https://example.org/hook").row
     saved = SavedFilter.objects.create(owner=alice, name="failed", parameters="state=FAILED")
     return {
         "job_id": scene.first.pk, "job": scene.first.pk, 
         "version_id": version.pk, "checkpoint_id": checkpoint.pk, "exec_id": f"wmla-{scene.first.pk}",
         "second job": scene.second.pk, "seq": changed.seq, "checkpoint": checkpoint.pk, "filter_id": saved.pk,
+        "channel_id": channel.pk, "channel": channel.pk,
+        "rule_id": (rule := add_rule(alice, channel.pk, "training_failed")).pk, "rule": rule.pk,
         "dataset_id": scene.dataset.dataset_id, "index": 0,
         "template_id": scene.model.template_id, "model_id": scene.model.model_id,
         "group_id": scene.first.instance_group_id, "upload": upload.pk,

@@ -29,7 +29,8 @@ _OPEN = [line for line in LINES if rule_of(line).audience[0] == IN]
 _API = [line for line in LINES if ROUTES[line.partition(" ")[2]].is_api and line not in _OPEN]
 #: What any token may do.
 _ITS_OWN = {"GET api:me", "GET api:my-current-token", "DELETE api:my-current-token"}
-#: Whoever may change something of theirs may do it with `submit`, but for tokens; filters of the list are theirs, too.
+#: Whoever may change something of theirs may do it with `submit`, but for tokens and alerts; filters
+#: of the list are theirs, too.
 _MAKERS = (CHANGERS, OWNER_CHANGES, SEEN_OWNER_CHANGES, ONLY_OWNER_CHANGES)
 _NOT_BY_SUBMIT = {"POST api:token", "POST api:my-tokens"}
 _BY_SUBMIT = {"POST api:job-filters", "DELETE api:job-filter"}
@@ -54,7 +55,9 @@ def _opens(scope: str, line: str) -> bool:
         return is_of_job and line not in _MAKE_OTHERS
     if method == "GET":
         return True
-    by_submit = rule_of(line).audience in _MAKERS and not name.startswith("wmla:") and line not in _NOT_BY_SUBMIT
+    by_submit = (
+        rule_of(line).audience in _MAKERS and not name.startswith(("wmla:", "api:alert")) and line not in _NOT_BY_SUBMIT
+    )
     return scope == "submit" and (by_submit or line in _BY_SUBMIT)
 
 

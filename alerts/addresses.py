@@ -1,0 +1,115 @@
+"""Addresses of channels: what each kind takes, and how it is shown. Nothing here asks the network."""
+
+import ipaddress
+import re
+from collections.abc import Callable, Sequence
+from urllib.parse import urlsplit
+
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+
+from alerts.kinds import ChannelKind
+from core.errors import field_error
+from core.text import is_storable
+
+__all__ = ["NetworkAddress", "checked_address", "embedded_address", "is_allowed", "masked", "slack_tokens"]
+
+_LONGEST = 2000
+_SLACK = re.compile(r"https://hooks\.slack\.com/services/([A-Z0-9]{1,24})/([A-Z0-9]{1,24})/([A-Za-z0-9]{1,64})/?")
+#: IPv6 addresses by which a gateway reaches IPv4 ones (RFC 6052).
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+NetworkAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def is_allowed(address: NetworkAddress, networks: Sequence[str], *, plain: bool) -> bool:
+    """Whether a message may go there: to public addresses, and to these networks. `plain`: without TLS."""
+    inner = embedded_address(address)
+    if any(inner in ipaddress.ip_network(network) for network in networks):
+        return True
+    return not plain and inner.is_global and not inner.is_multicast
+
+
+def embedded_address(address: NetworkAddress) -> NetworkAddress:
+    """The IPv4 address that an IPv6 one stands for; other addresses as they are."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour or address
+
+
+def checked_address(kind: str, text: str, networks: Sequence[str]) -> str:
+    """The address without blanks around it. UserError says what to change."""
+    address = text.strip()
+    if not is_storable(address) or len(address) > _LONGEST:
+        raise field_error("address", f"This is no address: give one of at most {_LONGEST} characters.")
+    checks: dict[str, Callable[[str, Sequence[str]], None]] = {
+        ChannelKind.EMAIL: _check_mail,
+        ChannelKind.SLACK: _check_slack,
+        ChannelKind.WEBHOOK: _check_webhook,
+    }
+    checks[kind](address, networks)
+    return address
+
+
+def masked(kind: str, address: str) -> str:
+    """What may be shown of a checked address: enough to know it by, too little to use it."""
+    if kind == ChannelKind.EMAIL:
+        name, _, host = address.rpartition("@")
+        return f"{name[:1]}…@{host}"[:255]
+    parts = urlsplit(address)
+    port = f":{parts.port}" if parts.port else ""
+    return f"{parts.scheme}://{parts.hostname}{port}/…"[:255]
+
+
+def slack_tokens(address: str) -> tuple[str, str, str]:
+    """The three parts of the address of an incoming webhook of Slack. ValueError where it is none."""
+    found = _SLACK.fullmatch(address)
+    if found is None:
+        raise ValueError(address)
+    return found[1], found[2], found[3]
+
+
+def _check_mail(address: str, networks: Sequence[str]) -> None:
+    try:
+        validate_email(address)
+    except ValidationError:
+        raise field_error("address", "Give an e-mail address, such as ada@example.org.") from None
+    if re.search(r'[",;<>\s]', address):
+        raise field_error("address", "Give one e-mail address, without quotes and names.")
+
+
+def _check_slack(address: str, networks: Sequence[str]) -> None:
+    if not _SLACK.fullmatch(address):
+        sentence = "Give the address of an incoming webhook: https://hooks.slack.com/services/T…/B…/…"
+        raise field_error("address", sentence)
+
+
+def _check_webhook(address: str, networks: Sequence[str]) -> None:
+    try:
+        parts = urlsplit(address)
+        host, _ = parts.hostname or "", parts.port
+        host.encode("idna" if not host.isascii() else "ascii")
+    except ValueError:
+        raise field_error("address", "This is no web address: give one such as https://example.org/hook.") from None
+    if parts.scheme not in ("https", "http") or not host or not address.isascii() or not address.isprintable():
+        raise field_error("address", "Give an address that begins with https://, such as https://example.org/hook.")
+    if re.search(r"[\s\\]", address) or parts.username is not None or parts.fragment:
+        raise field_error("address", "Give it without blanks, a user, a password and a part behind #.")
+    if parts.scheme == "http" and not networks:
+        raise field_error("address", "Messages go over https:// only: give such an address.")
+    _refuse_private(host, networks, plain=parts.scheme == "http")
+
+
+def _refuse_private(host: str, networks: Sequence[str], *, plain: bool) -> None:
+    """Early, what can be told by the address alone. Names are looked at when a message is sent."""
+    try:
+        number = ipaddress.ip_address(host)
+    except ValueError:
+        if host.rstrip(".").lower() != "localhost":
+            return
+        number = ipaddress.IPv4Address("127.0.0.1")
+    if not is_allowed(number, networks, plain=plain):
+        sentence = f"{host} is in no network that alerts may go to: give a public address, or ask an administrator."
+        raise field_error("address", sentence)

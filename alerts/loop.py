@@ -1,0 +1,134 @@
+"""One turn of the process that decides and sends: look, decide, pack, send. All that it knows is in the database."""
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+
+from tidepool.backoff import Interval
+
+from alerts import control, looking
+from alerts.decide import Happening, Rule, alerts_of
+from alerts.kinds import Kind
+from alerts.messages import Message, message_of
+from alerts.models import AlertMark, Delivery
+from alerts.sealing import Unreadable
+from alerts.senders import NotDelivered, Route, send
+
+__all__ = ["AlertLoop"]
+
+logger = logging.getLogger(__name__)
+
+#: No transaction that writes an event lasts longer.
+_SETTLED = timedelta(minutes=1)
+#: What lasts is looked at so often; of losses so many trainings at a time.
+_LOOK_SECONDS = 30.0
+_MOST_LOSSES = 20
+_PRUNE_SECONDS = 3600.0
+_AT_ONCE = 8
+
+Outcome = NotDelivered | None
+
+
+class AlertLoop:
+    """Call `turn` every other second."""
+
+    def __init__(self) -> None:
+        self._looking = Interval(_LOOK_SECONDS)
+        self._pruning = Interval(_PRUNE_SECONDS)
+        #: Training -> its step when the advisor looked at it last.
+        self._steps: dict[int, int] = {}
+        #: Found by the last look, and stored behind the alerts about them. None: not looked yet.
+        self._full_groups: list[int] | None = None
+        self._turns: dict[str, Callable[[datetime, list[Rule]], list[Happening]]] = {
+            Kind.WAITS: looking.waits,
+            Kind.IDLE: looking.idle,
+            Kind.LOSS: self._losses,
+            Kind.QUOTA: self._quotas,
+        }
+
+    def turn(self, now: datetime) -> bool:
+        """Return whether there may be more to send at once."""
+        rules = looking.rules()
+        self._decide(rules, now)
+        control.pack(now)
+        sent = self._send(now)
+        if self._pruning.is_due(now.timestamp()):
+            control.prune(now)
+        return sent == _AT_ONCE
+
+    def _decide(self, rules: list[Rule], now: datetime) -> None:
+        mark = AlertMark.objects.first() or AlertMark.objects.create(event=looking.newest_event())
+        if not rules:
+            # Who makes the first rule is told of what comes after it.
+            if (newest := looking.newest_event()) != mark.event or mark.full_groups:
+                AlertMark.objects.update(event=newest, full_groups=[])
+            return
+        happenings, event = looking.events_since(mark.event, now - _SETTLED)
+        if self._looking.is_due(now.timestamp()):
+            happenings += self._lasting(rules, now)
+        control.store(alerts_of(happenings, rules))
+        full = mark.full_groups if self._full_groups is None else self._full_groups
+        if (event, full) != (mark.event, mark.full_groups):
+            AlertMark.objects.update(event=event, full_groups=full)
+
+    def _lasting(self, rules: list[Rule], now: datetime) -> list[Happening]:
+        """Only kinds that somebody wants to hear of are looked for."""
+        by_kind: dict[str, list[Rule]] = defaultdict(list)
+        for rule in rules:
+            by_kind[rule.kind].append(rule)
+        looks = [(look, by_kind[kind]) for kind, look in self._turns.items() if kind in by_kind]
+        return [happening for look, asked in looks for happening in look(now, asked)]
+
+    def _losses(self, now: datetime, asked: list[Rule]) -> list[Happening]:
+        """Those that trained on since the last look, in turn: the longest unseen first."""
+        jobs = [job for job in looking.training(asked) if self._steps.get(job.pk) != job.run.step]
+        order = {number: place for place, number in enumerate(self._steps)}
+        looked = sorted(jobs, key=lambda job: order.get(job.pk, -1))[:_MOST_LOSSES]
+        for job in looked:
+            self._steps.pop(job.pk, None)
+            self._steps[job.pk] = job.run.step
+        return looking.losses(looked, now)
+
+    def _quotas(self, now: datetime, asked: list[Rule]) -> list[Happening]:
+        full = looking.full_groups(asked)
+        before = set(AlertMark.objects.values_list("full_groups", flat=True).get(pk=1))
+        self._full_groups = sorted(group.pk for group, _ in full)
+        return looking.of_full_groups(full, before, now)
+
+    def _send(self, now: datetime) -> int:
+        """Return how many messages were tried."""
+        claimed = [delivery for delivery in control.due(now, _AT_ONCE) if control.claim(delivery, now)]
+        if not claimed:
+            return 0
+        alerts = control.alerts_by_delivery(claimed)
+        calls: list[tuple[Delivery, Route, Message]] = []
+        for delivery in claimed:
+            try:
+                route = control.route_of(delivery.channel)
+            except Unreadable as error:
+                control.note_failed(delivery, str(error), is_final=True)
+            else:
+                calls.append((delivery, route, message_of(delivery, alerts[delivery.pk])))
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            outcomes = list(pool.map(lambda call: _outcome(call[1], call[2]), calls))
+        for (delivery, _, _), outcome in zip(calls, outcomes, strict=True):
+            if outcome is None:
+                control.note_sent(delivery, now)
+            else:
+                control.note_failed(delivery, str(outcome), is_final=outcome.is_final)
+        return len(claimed)
+
+
+def _outcome(route: Route, message: Message) -> Outcome:
+    """In a thread without a database."""
+    try:
+        send(route, message, time.time())
+    except NotDelivered as error:
+        return error
+    except Exception:
+        logger.exception("a message could not be sent")
+        return NotDelivered("The message could not be sent: the log of the process `alerts` says why.")
+    return None

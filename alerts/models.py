@@ -1,0 +1,145 @@
+"""Channels and rules of users, and the outbox of what they are told."""
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from alerts.kinds import ChannelKind, Kind
+from jobs.models import InstanceGroup, Job
+
+__all__ = ["Alert", "AlertMark", "AlertRule", "Channel", "Delivery", "QuietHours"]
+
+
+class Channel(models.Model):
+    """Where a user is told. Address and secret are sealed: see `alerts.sealing`."""
+
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="alert_channels")
+    name = models.CharField(max_length=64)
+    kind = models.CharField(max_length=16, choices=ChannelKind)
+    address = models.TextField()
+    #: The address as it is shown.
+    masked = models.CharField(max_length=255)
+    #: What messages to a webhook are signed with; "": of other kinds.
+    secret = models.TextField(blank=True, default="")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.UniqueConstraint(fields=["owner", "name"], name="one_alert_channel_of_a_name"),
+            models.CheckConstraint(condition=Q(kind__in=ChannelKind.values), name="alert_channel_kind"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.pk})"
+
+
+class AlertRule(models.Model):
+    """Tell the channel's owner of this kind of thing."""
+
+    channel = models.ForeignKey(Channel, on_delete=models.CASCADE, related_name="rules")
+    kind = models.CharField(max_length=16, choices=Kind)
+    #: None: about the owner's trainings in all groups. Otherwise about those in this group that the owner may see.
+    group = models.ForeignKey(InstanceGroup, null=True, blank=True, on_delete=models.CASCADE, related_name="+")
+    #: Of what lasts: how long it does before the owner is told.
+    minutes = models.PositiveIntegerField(null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["id"]
+        constraints = [
+            models.UniqueConstraint(fields=["channel", "kind", "group"], name="one_alert_rule_of_a_kind_and_group"),
+            models.UniqueConstraint(
+                fields=["channel", "kind"], condition=Q(group=None), name="one_alert_rule_of_a_kind_for_all_groups"
+            ),
+            models.CheckConstraint(condition=Q(kind__in=Kind.values), name="alert_rule_kind"),
+            models.CheckConstraint(condition=~Q(kind=Kind.QUOTA, group=None), name="alert_rule_of_a_quota_has_a_group"),
+            models.CheckConstraint(
+                condition=Q(kind__in=[Kind.WAITS, Kind.IDLE], minutes__gte=1)
+                | (~Q(kind__in=[Kind.WAITS, Kind.IDLE]) & Q(minutes=None)),
+                name="alert_rule_has_minutes_iff_it_waits",
+            ),
+        ]
+
+
+class QuietHours(models.Model):
+    """Between these times of the day a user is told nothing. What happens meanwhile is told afterwards."""
+
+    owner = models.OneToOneField(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, primary_key=True, related_name="quiet_hours"
+    )
+    begins = models.TimeField()
+    ends = models.TimeField()
+    #: As the IANA calls it, such as Europe/Berlin.
+    time_zone = models.CharField(max_length=64, default="UTC")
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=~Q(begins=models.F("ends")), name="quiet_hours_end_at_another_time")
+        ]
+
+
+class Delivery(models.Model):
+    """One message to a channel, with one alert, several, or none as a test. The outbox."""
+
+    class State(models.TextChoices):
+        WAITING = "waiting"
+        SENT = "sent"
+        FAILED = "failed"
+
+    channel = models.ForeignKey(Channel, on_delete=models.CASCADE, related_name="deliveries")
+    state = models.CharField(max_length=8, choices=State, default=State.WAITING)
+    is_test = models.BooleanField(default=False)
+    created_at = models.DateTimeField()
+    #: Begun; each is counted before it is made.
+    tries = models.PositiveSmallIntegerField(default=0)
+    next_try_at = models.DateTimeField()
+    sent_at = models.DateTimeField(null=True, blank=True)
+    #: Why the last try failed, or "".
+    problem = models.CharField(max_length=300, blank=True, default="")
+
+    class Meta:
+        ordering = ["-id"]
+        indexes = [
+            models.Index(fields=["next_try_at"], condition=Q(state="waiting"), name="deliveries_to_try"),
+            models.Index(fields=["created_at"], name="deliveries_by_time"),
+        ]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(state="sent", sent_at__isnull=False) | (~Q(state="sent") & Q(sent_at=None)),
+                name="delivery_sent_iff_sent_at",
+            )
+        ]
+
+
+class Alert(models.Model):
+    """That a channel shall be told of something, once."""
+
+    channel = models.ForeignKey(Channel, on_delete=models.CASCADE, related_name="alerts")
+    kind = models.CharField(max_length=16, choices=Kind)
+    #: What tells this happening from all others.
+    key = models.CharField(max_length=120)
+    job = models.ForeignKey(Job, null=True, on_delete=models.CASCADE, related_name="+")
+    group = models.ForeignKey(InstanceGroup, null=True, on_delete=models.CASCADE, related_name="+")
+    #: Of its sentence, see `alerts.messages`.
+    params = models.JSONField(default=dict)
+    at = models.DateTimeField()
+    #: None: it is in no message yet.
+    delivery = models.ForeignKey(Delivery, null=True, on_delete=models.CASCADE, related_name="alerts")
+
+    class Meta:
+        ordering = ["at", "id"]
+        constraints = [models.UniqueConstraint(fields=["channel", "key"], name="alert_once")]
+
+
+class AlertMark(models.Model):
+    """How far the process that decides has looked. One row."""
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=1)
+    #: Number of the newest `JobEvent` that is not read again.
+    event = models.PositiveBigIntegerField(default=0)
+    #: Groups that used all of their quota at the last look.
+    full_groups = models.JSONField(default=list)
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(id=1), name="alert_mark_single_row")]
