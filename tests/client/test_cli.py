@@ -134,7 +134,8 @@ class TestOne:
         assert "scores.csv" in tidepool("results", "ls", job, "-q")[1].split()
         assert tidepool("results", "get", job, tmp_path / "out", "scores.csv")[0] == 0
         assert (tmp_path / "out" / "scores.csv").exists()
-        assert tidepool("checkpoints", job, "--json")[1].strip() == "[]"
+        assert '"step": 600,' in tidepool("checkpoints", job, "--json")[1]
+        assert tidepool("checkpoints", logged_in.waiting.pk, "--json")[1].strip() == "[]"
 
 
 class TestSubmit:
