@@ -26,7 +26,7 @@ from workers.models import GpuReading
 
 #: Of the web process, which was started before any test made a home of its own.
 SITE_HOME = Path(django_settings.TIDEPOOL_HOME)
-TABS = ("Overview", "Logs", "Ranks", "Speed", "Events", "Results & checkpoints", "Parameters", "Code")
+TABS = ("Overview", "Logs", "Ranks", "Speed", "Events", "Results & checkpoints", "Notes", "Parameters", "Code")
 
 
 @pytest.fixture(autouse=True)
