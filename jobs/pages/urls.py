@@ -34,7 +34,7 @@ urlpatterns = [
     path("<int:job_id>/change/", job.job_change, name="change"),
     path("<int:job_id>/change/preview/", train.job_change_preview, name="change-preview"),
     path("<int:job_id>/note/", job.job_note, name="note"),
-    path("<int:job_id>/tags/", labels.job_tags, name="tags"),
+    path("<int:job_id>/tag/", labels.job_tags, name="tags"),
     path("<int:job_id>/undo/", train.job_undo, name="undo"),
     path("<int:job_id>/validate/", validation.job_validate, name="validate"),
     re_path(

@@ -115,7 +115,7 @@ def test_an_administrator_who_tags_anothers_training_is_in_the_audit(scene: Scen
 
 
 def test_the_page_adds_removes_and_takes_back(scene: Scene, alices: Client) -> None:
-    address = f"/jobs/{scene.done.pk}/tags/"
+    address = f"/jobs/{scene.done.pk}/tag/"
     page = alices.post(address, {"add": "baseline paper"}, follow=True).content.decode()
     assert 'value="baseline" aria-label="Remove the tag baseline"' in page
     page = alices.post(address, {"remove": "paper"}, follow=True).content.decode()
