@@ -19,7 +19,7 @@ class ChannelForm(forms.Form):
 
     kind = forms.ChoiceField(label="Kind")
     address = forms.CharField(
-        label="Address", max_length=2000, help_text="Of a webhook, one of Slack's, or an e-mail address.",
+        label="Address", max_length=2000, help_text="The https address of a webhook, or of a Slack incoming webhook.",
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
     )  # fmt: skip
     name = forms.CharField(
@@ -31,6 +31,8 @@ class ChannelForm(forms.Form):
         super().__init__(data)
         offered = [kind for kind in reversed(ChannelKind) if kind != ChannelKind.EMAIL or settings.TIDEPOOL_MAIL_URL]
         self.fields["kind"].choices = [(kind.value, kind.label) for kind in offered]  # type: ignore[attr-defined]
+        if settings.TIDEPOOL_MAIL_URL:
+            self.fields["address"].help_text += " Of e-mail: the address itself."
 
 
 class RuleForm(forms.Form):

@@ -17,7 +17,8 @@ _MOST_WORDS = 12
 _MOST_AXES: Final = {"setting": 6, "metric": 4}
 #: An axis of positive numbers is logarithmic from this ratio of its ends on.
 _LOG_FROM = 100.0
-_TICKS = 4
+#: So many steps between the numbers of an axis, or fewer.
+_TICKS = 5
 _SETTINGS: dict[str, Callable[[Job], object]] = {
     "Model": lambda job: f"{job.model.model.name}, version {job.model.number}",
     "Dataset": lambda job: f"{job.dataset_name}, version {job.dataset.number}" if job.dataset else None,
@@ -124,9 +125,20 @@ def _of_numbers(column: Column, numbers: Sequence[float]) -> Axis | None:
     scale = math.log if is_log else float
     start, span = scale(low), scale(high) - scale(low)
     places = [None if value is None else (scale(value) - start) / span for value in column.values]
-    ends = [number / _TICKS for number in range(_TICKS + 1)]
-    values = [math.exp(start + at * span) if is_log else start + at * span for at in ends]
-    return Axis(column, places, [(at, figure(value)) for at, value in zip(ends, values, strict=True)])
+    ticks = _powers_of_ten(low, high) if is_log else _round_steps(low, high)
+    return Axis(column, places, [((scale(value) - start) / span, figure(value)) for value in ticks])
+
+
+def _powers_of_ten(low: float, high: float) -> list[float]:
+    first, last = math.ceil(math.log10(low)), math.floor(math.log10(high))
+    return [10.0**power for power in range(first, last + 1, max(1, math.ceil((last - first) / _TICKS)))]
+
+
+def _round_steps(low: float, high: float) -> list[float]:
+    """Return multiples of 1, 2 or 5 times a power of ten, two to six of them."""
+    power = 10.0 ** math.floor(math.log10((high - low) / _TICKS))
+    step = next(power * factor for factor in (1, 2, 5, 10) if (high - low) / (power * factor) <= _TICKS)
+    return [step * number for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def _is_number(value: object) -> bool:

@@ -16,13 +16,24 @@ function gpusWords(seen) {
   return seen.slots >= seen.target_slots ? from || "at once" : `${from}${from && ", "}once others have given ${seen.target_slots === 1 ? "it" : "them"} back`;
 }
 
-//: Errors appear beside the fields that were touched; all of them are summed up in the panel.
+function labelOf(form, name) {
+  const input = form.elements.namedItem(name);
+  return (input?.id && form.querySelector(`label[for="${input.id}"]`)?.firstChild.textContent.trim()) || "";
+}
+
+//: Fields that somebody has yet to fill in: nothing is wrong with them so far.
+function awaited(form, errors, touched) {
+  return Object.keys(errors).filter((name) => labelOf(form, name) && form.elements.namedItem(name).value === "" && !touched.has(name));
+}
+
+//: Errors appear beside the fields that were touched; all but those of fields to be filled in are summed up in the panel.
 function showErrors(form, panel, errors, touched) {
   const list = panel.querySelector("[data-errors]");
+  const left = awaited(form, errors, touched);
   const lines = Object.entries(errors).flatMap(([name, sentences]) => {
-    const input = form.elements.namedItem(name);
-    const label = input?.id ? form.querySelector(`label[for="${input.id}"]`) : null;
-    return sentences.map((sentence) => (label ? `${label.firstChild.textContent.trim()}: ${sentence}` : sentence));
+    if (left.includes(name)) return [];
+    const label = labelOf(form, name);
+    return sentences.map((sentence) => (label ? `${label}: ${sentence}` : sentence));
   });
   if (list) {
     showList(list, lines);
@@ -57,6 +68,10 @@ function showPreview(panel, seen) {
   setField(panel, "end", seen.end_text || "–");
 }
 
+function whenItIsTold(missing) {
+  return missing.length ? `once you have filled in ${missing.join(" and ")}` : "once everything fits";
+}
+
 function showNothing(panel, words) {
   setField(panel, "gpus", "–");
   setField(panel, "gpus-words", words);
@@ -84,7 +99,7 @@ export function watchPreview(form, panel, looks = { show: showPreview, showNothi
       const answer = await fetchJson(address, { method: "POST", body, signal: mine.signal });
       showErrors(form, panel, answer.errors ?? {}, touched);
       if (answer.preview) looks.show(panel, answer.preview, answer);
-      else looks.showNothing(panel, "once everything fits");
+      else looks.showNothing(panel, whenItIsTold(awaited(form, answer.errors, touched).map((name) => labelOf(form, name))));
     } catch {
       if (mine.signal.aborted) return;
       showErrors(form, panel, {}, touched);

@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 from jobs.actions import JobChange
 from jobs.insight.previews import preview_change
 from jobs.models import Job, JobEvent
+from tests.factories import RegisteredModelVersionFactory
 from tests.scene import Scene
 
 
@@ -46,6 +47,15 @@ def test_train_with_a_preview(page: Page, scene: Scene) -> None:
     page.get_by_role("heading", level=1, name=re.compile("digits-cnn-")).wait_for()
     job = Job.objects.latest("pk")
     assert (job.priority, job.max_slots, job.parameters) == (9999, 4, {"epochs": 3})
+
+
+def test_nothing_is_wrong_before_anything_is_filled_in(page: Page, scene: Scene) -> None:
+    RegisteredModelVersionFactory(model__owner=scene.alice)
+    page.goto("/jobs/new/")
+    panel = page.get_by_role("complementary", name="What will happen")
+    expect(panel.locator("[data-field=gpus-words]")).to_have_text("once you have filled in Model")
+    expect(panel.locator("[data-errors]")).to_be_empty()
+    expect(panel.locator("[data-field=exactness]")).to_be_empty()
 
 
 def test_weights_are_uploaded_and_picked(page: Page, scene: Scene, tmp_path: Path) -> None:

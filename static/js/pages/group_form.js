@@ -13,7 +13,7 @@ const looks = {
     panel.querySelector("[data-effects]").innerHTML = html; // rendered by the server, escaped
   },
   showNothing(_, words) {
-    const text = `What it would do ${words === "once everything fits" ? "is told once everything fits." : words}`;
+    const text = `What it would do ${words.startsWith("once ") ? `is told ${words}.` : words}`;
     panel.querySelector("[data-effects]").replaceChildren(element("p", { className: "sentence" }, text));
   },
 };

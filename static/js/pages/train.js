@@ -41,8 +41,8 @@ function sumSentence(layers) {
 }
 
 function exactnessSentence(model) {
-  if (model && model.engine !== "elastic") return "";
-  if (field("exactness").value === "sum") return sumSentence(model?.layers ?? []);
+  if (model?.engine !== "elastic") return "";
+  if (field("exactness").value === "sum") return sumSentence(model.layers);
   const parts = wholeNumber("virtual_ranks") ?? 2 ** Math.ceil(Math.log2(wholeNumber("max_slots") ?? 1));
   return `Weights, optimizer and BatchNorm statistics are the same bits through any resize or failure: each step is computed in ${parts} parts, added up in one order. It costs speed, most where few GPUs compute many parts.`;
 }

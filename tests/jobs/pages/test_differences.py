@@ -48,8 +48,9 @@ def test_numbers_are_linear_or_logarithmic_and_a_few_words_are_evenly_spaced() -
     axes = {axis.column.name: axis for axis in axes_of(columns)}
     assert set(axes) == {"lr", "epochs", "optimizer", "loss", "words"}
     assert axes["lr"].places == pytest.approx([0, 2 / 3, 1, None])
-    assert [text for _, text in axes["lr"].ticks] == ["0.001", "0.005623", "0.03162", "0.1778", "1"]
+    assert [text for _, text in axes["lr"].ticks] == ["0.001", "0.01", "0.1", "1"]
     assert axes["epochs"].places == [0, 0.5, 1, 0.5]
+    assert axes["epochs"].ticks == [(0, "1"), (0.25, "1.5"), (0.5, "2"), (0.75, "2.5"), (1, "3")]
     assert axes["optimizer"].places == [1, 0, 0.5, 1]
     assert [column.name for column in default_axes(columns)] == ["lr", "epochs", "optimizer", "words", "loss"]
 
