@@ -44,9 +44,9 @@ def test_it_equals_a_session_to_the_bit(make_lab: Callable[..., Lab], tmp_path: 
     [
         (["--accumulate", "5", "--by-range"], "reduce@a.0.1:15"),
         # Five batches in an epoch: a group of four goes on in the next one.
-        (["--accumulate", "4"], "step-result@a.1.2:9"),
+        (["--accumulate", "4", "--by-hand"], "step-result@a.1.2:9"),
         (["--two"], "reduce@a.1.2:12"),
-        (["--closure", "--by-range"], "step-result@a.0.1:9"),
+        (["--closure", "--by-range", "--by-hand"], "step-result@a.0.1:9"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else value,
 )

@@ -155,6 +155,21 @@ def test_micro_batches_do_not_change_it() -> None:
     assert different(*({name: have[name].state_dict() for name in names[1:]} for have in (whole, pieces))) == []
 
 
+@pytest.mark.parametrize("of_ours", [True, False], ids=["epochs", "range"])
+def test_a_rate_that_is_set_before_an_epochs_first_pass_holds(of_ours: bool) -> None:
+    have = parts()
+    loader, model, optimizer = prepare(have["loader"], have["model"], have["optimizer"])
+    used = []
+    for number in epochs(range(2)) if of_ours else range(2):
+        optimizer.param_groups[0]["lr"] *= 0.5
+        for inputs, labels in loader:
+            optimizer.zero_grad()
+            cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+            used.append((number, optimizer.param_groups[0]["lr"]))
+    assert used == [(0, 0.05)] * 6 + [(1, 0.025)] * 6
+
+
 def test_a_sampler_of_ones_own_is_followed() -> None:
     have = parts()
     sampler = WeightedRandomSampler([0.0] * 21 + [1.0], 10)

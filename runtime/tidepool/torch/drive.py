@@ -380,6 +380,7 @@ class Drive:
     def end_epoch(self) -> None:
         self.position.epoch += 1
         self.position.cursor = self.position.passes = 0
+        self.position.has_begun = False
         self.generators.end_epoch()
         self.write_records()
         if (self.total_epochs is None or self.position.epoch < self.total_epochs) and self._halt_if_due():

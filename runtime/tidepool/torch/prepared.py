@@ -53,6 +53,8 @@ class Prepared:
         self._has_epochs = self._in_epoch = False
         #: A pass is over, and what the script does after it belongs to it.
         self._after_pass = False
+        self._has_trained = False
+        #: Undoes what the script does on its way to its first pass, where the state that it joined with has it already.
         self._put_back: Callable[[], None] | None = None
 
     # --- passes ---
@@ -69,10 +71,12 @@ class Prepared:
             self._end_pass()
         if number < (position.passes if self._has_epochs else position.epoch):
             return False
-        if self._put_back is not None:  # what the script has done while it caught up
-            self._put_back()
-            self._put_back = None
+        if not self._has_trained:
+            self._has_trained = True
+            if self._put_back is not None:
+                self._put_back()
             self.loop.carry_on()
+        position.has_begun = True
         if not self._has_epochs:
             self.drive.generators.begin_epoch()
         self.drive.generators.begin_steps()
@@ -96,7 +100,9 @@ class Prepared:
         refuse_validation(self.drive.context)
         self.drive.join()
         self.has_joined = True
-        self._put_back = self.loop.volatile()
+        # The script's own `range` has come to its pass when it joins; `epochs` joins before what stands above the pass.
+        if not self._has_epochs or self.drive.position.has_begun:
+            self._put_back = self.loop.volatile()
         if self.drive.position.step:
             self._note_steps()
         rank.at_success(self.finish)

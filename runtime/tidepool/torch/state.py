@@ -65,6 +65,8 @@ class Position:
     effective_batch_size: int = 0
     #: Over the data in this epoch, before the one under way; only an adaptive training makes several.
     passes: int = 0
+    #: The epoch's first pass has begun, with all that the script does before it. Kept for loops of a script's own.
+    has_begun: bool = False
     #: Names of the metrics, in the order of their places in the control block.
     metric_names: list[str] = field(default_factory=list)
     #: Result of the newest `sum_over`, for a rank that missed it.

@@ -138,7 +138,9 @@ def test_processes_that_meet_by_an_address_stop_together_and_go_on(tmp_path: Pat
 
 
 def test_a_batch_that_adapts_does_so_alike_on_all_replicas(make_lab: MakeLab) -> None:
-    lab = job(make_lab, ["--autoscale", "256", "--drop-last", *STEP_SECONDS], environment={"TIDEPOOL_FAULT": DEATH})
+    # Larger batches make fewer steps: each takes longer, so that the third replica comes before the end.
+    arguments = ["--autoscale", "256", "--drop-last", "--step-seconds", "0.5"]
+    lab = job(make_lab, arguments, environment={"TIDEPOOL_FAULT": DEATH})
     lab.size(2)
     lab.wait_for_steps(10)
     lab.size(3)

@@ -19,6 +19,7 @@ parser.add_argument("--accumulate", type=int, default=1)
 parser.add_argument("--step-seconds", type=float, default=0.0, help="draw steps out, until there is a file `hurry`")
 parser.add_argument("--kind", choices=["prepared", "session", "plain"], default="prepared")
 parser.add_argument("--by-range", action="store_true", help="the loop over epochs stays as it is")
+parser.add_argument("--by-hand", action="store_true", help="decay the learning rate above each pass, too")
 parser.add_argument("--closure", action="store_true")
 parser.add_argument("--two", action="store_true", help="two models, two optimizers, in turn on each batch")
 parser.add_argument("--virtual-ranks", type=int, default=None)
@@ -88,6 +89,8 @@ def session_loop():
 def own_loop(loader):
     epochs = range(options.epochs)
     for _ in epochs if options.by_range or options.kind == "plain" else tidepool.torch.epochs(epochs):
+        if options.by_hand:
+            optimizer.param_groups[0]["lr"] *= 0.9
         for place, (inputs, labels) in enumerate(loader):
 
             def compute(inputs=inputs, labels=labels):
