@@ -45,8 +45,6 @@ class Kept(Protocol):
 class Ledger:
     def __init__(self) -> None:
         self.finished = 0
-        #: The epoch under way has come to its first step: what stands before it has been done.
-        self.is_begun = False
         #: By epoch: completed loops over loaders, and what collective calls between them have given.
         self.loops: Counter[str] = Counter()
         self.calls: dict[str, list[bytes]] = {}
@@ -70,7 +68,6 @@ class Ledger:
 
     def end_epoch(self, epoch: str) -> None:
         self.finished += 1
-        self.is_begun = False
         for by_epoch in (self.loops, self.calls, self._held):
             by_epoch.pop(epoch, None)
         self._waiting = {name: content for name, content in self._waiting.items() if not _is_of(name, epoch)}
@@ -79,14 +76,13 @@ class Ledger:
         packed = {**self._waiting, **{name: item.pack() for name, item in self.named().items()}}
         return {
             "finished": self.finished,
-            "is_begun": self.is_begun,
             "loops": dict(self.loops),
             "calls": {epoch: [_tensor(content) for content in calls] for epoch, calls in self.calls.items()},
             "kept": {name: _tensor(content) for name, content in packed.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.finished, self.is_begun = state["finished"], state["is_begun"]
+        self.finished = state["finished"]
         self.loops = Counter(state["loops"])
         self.calls = {epoch: [_content(one) for one in calls] for epoch, calls in state["calls"].items()}
         self._waiting = {name: _content(one) for name, one in state["kept"].items()}

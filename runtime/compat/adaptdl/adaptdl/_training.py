@@ -210,7 +210,7 @@ class Training:
         """Others have trained before: what the script does until it comes to where they are is a replay."""
         if not drive.position.operation:
             return
-        if self.ledger.is_begun or self.ledger.loops[OUTSIDE]:
+        if drive.position.has_begun or self.ledger.loops[OUTSIDE]:
             self._put_back = loop.volatile()
         for optimizer in drive.optimizers.values():
             optimizer._opt_called = True  # type: ignore[attr-defined]  # else a schedule that follows it complains
@@ -336,7 +336,7 @@ class Training:
         if self.place.epoch is None:
             drive.generators.begin_epoch()
         drive.generators.begin_steps()
-        self.ledger.is_begun = self.place.epoch is not None
+        drive.position.has_begun = self.place.epoch is not None
 
     def end_loop(self, key: str, *, has_trained: bool) -> None:
         """All of it has been done. key: of its epoch."""
