@@ -61,6 +61,15 @@ def show_error(form: forms.BaseForm, error: UserError) -> None:
         form.add_error(None, error.message)
 
 
+def misfits(form: forms.BaseForm) -> dict[str, Any]:
+    """What does not fit in a form that is being filled in: sentences by field, and the fields that have yet to be."""
+    found = form.errors.get_json_data()
+    return {
+        "errors": {name: [error["message"] for error in errors] for name, errors in found.items()},
+        "awaited": [name for name, errors in found.items() if any(error["code"] == "required" for error in errors)],
+    }
+
+
 @dataclass(frozen=True)
 class Undo:
     """A form that is posted when the person takes it back."""

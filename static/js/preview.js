@@ -21,15 +21,10 @@ function labelOf(form, name) {
   return (input?.id && form.querySelector(`label[for="${input.id}"]`)?.firstChild.textContent.trim()) || "";
 }
 
-//: Fields that somebody has yet to fill in: nothing is wrong with them so far.
-function awaited(form, errors, touched) {
-  return Object.keys(errors).filter((name) => labelOf(form, name) && form.elements.namedItem(name).value === "" && !touched.has(name));
-}
-
-//: Errors appear beside the fields that were touched; all but those of fields to be filled in are summed up in the panel.
-function showErrors(form, panel, errors, touched) {
+//: Errors appear beside the fields that were touched; all but those of fields to be filled in, `left`, are summed up in
+//: the panel.
+function showErrors(form, panel, errors, touched, left = []) {
   const list = panel.querySelector("[data-errors]");
-  const left = awaited(form, errors, touched);
   const lines = Object.entries(errors).flatMap(([name, sentences]) => {
     if (left.includes(name)) return [];
     const label = labelOf(form, name);
@@ -97,9 +92,10 @@ export function watchPreview(form, panel, looks = { show: showPreview, showNothi
     for (const [name, value] of Object.entries(more)) body.set(name, value);
     try {
       const answer = await fetchJson(address, { method: "POST", body, signal: mine.signal });
-      showErrors(form, panel, answer.errors ?? {}, touched);
+      const left = (answer.awaited ?? []).filter((name) => labelOf(form, name) && !touched.has(name));
+      showErrors(form, panel, answer.errors ?? {}, touched, left);
       if (answer.preview) looks.show(panel, answer.preview, answer);
-      else looks.showNothing(panel, whenItIsTold(awaited(form, answer.errors, touched).map((name) => labelOf(form, name))));
+      else looks.showNothing(panel, whenItIsTold(left.map((name) => labelOf(form, name))));
     } catch {
       if (mine.signal.aborted) return;
       showErrors(form, panel, {}, touched);

@@ -18,7 +18,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
 from core.errors import NotAllowed, UserError
-from core.pages import Undo, login_user, say, show_error
+from core.pages import Undo, login_user, misfits, say, show_error
 from core.roles import require_cluster_admin
 from jobs.actions.groups import (
     PRESETS,
@@ -201,7 +201,7 @@ def group_change_preview(request: HttpRequest, group_id: int) -> JsonResponse:
             return JsonResponse({"preview": render_to_string("jobs/groups/_effects.html", context)})
         except UserError as error:
             show_error(form, error)
-    return JsonResponse({"errors": {name: list(sentences) for name, sentences in form.errors.items()}})
+    return JsonResponse(misfits(form))
 
 
 @require_POST

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from core.errors import UserError
 from core.live import CLUSTER, current_seqs
-from core.pages import Undo, login_user, or_404, say
+from core.pages import Undo, login_user, misfits, or_404, say
 from core.roles import is_cluster_admin, require_cluster_admin
 from jobs.insight.resource_groups import group_lines, member_rows, preview, users_of, who_moves
 from workers import actions
@@ -84,8 +84,7 @@ def group_preview(request: HttpRequest, group_id: int | None = None) -> JsonResp
     except UserError as error:
         form.show(error)
     answer = preview(form.draft().offer, group, with_overlaps="overlaps" in request.POST)
-    errors = {name: list(sentences) for name, sentences in form.errors.items()}
-    return JsonResponse({"preview": answer, "errors": errors, "carets": form.carets})
+    return JsonResponse({"preview": answer, **misfits(form), "carets": form.carets})
 
 
 @require_POST

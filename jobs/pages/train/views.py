@@ -16,7 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from core.archive import ARCHIVE_SUFFIXES
 from core.errors import UserError
-from core.pages import Undo, carried_out, done, login_user, say, show_error
+from core.pages import Undo, carried_out, done, login_user, misfits, say, show_error
 from core.parameters import parameters_as_text
 from core.sources import given_source
 from core.uploads import WEIGHTS_SUFFIXES, finished
@@ -146,7 +146,7 @@ def _preview(form: TrainForm | ChangeForm, answer: Callable[[], dict[str, Any]])
             return JsonResponse({"preview": answer()})
         except UserError as error:
             show_error(form, error)
-    return JsonResponse({"errors": {name: list(sentences) for name, sentences in form.errors.items()}})
+    return JsonResponse(misfits(form))
 
 
 def _opened(request: HttpRequest, values: QueryDict) -> _Opened:
