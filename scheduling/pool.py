@@ -185,13 +185,15 @@ def index_slots(snapshot: Snapshot) -> SlotIndex:
     counted = (one for one in snapshot.groups if one.name in members or (one.quota and one.keeps_quota))
     groups = tuple(sorted(counted, key=_BY_NAME))
     relevant = frozenset(group.resource_group for group in groups)
-    class_of = {names: relevant.intersection(names) for names in {slot.resource_groups for slot in snapshot.slots}}
-    shelves = _shelved(snapshot, groups, class_of)
+    shelves = _shelved(snapshot, groups, relevant)
     kept = _kept_in_place(snapshot, groups, shelves.held)
-    found = sorted({*class_of.values(), *kept.values()}, key=sorted)
+    found = sorted({*shelves.classes, *kept.values()}, key=sorted)
     classes = SlotClasses(shelves.runs, kept) if len(found) > 1 else None
     free, coming = dict(shelves.free), dict(shelves.coming)
-    sizes = {offered: _count(free.get(offered, {})) + _count(coming.get(offered, {})) for offered in found if offered}
+    sizes = {offered: 0 for offered in found if offered}
+    for there in (free, coming):
+        for offered, slots in there.items():
+            sizes[offered] += _count(slots)
     held_in: Mapping[str, Mapping[SlotClass, int]] = shelves.held_in
     if kept:
         held_in = {name: _by_class(held, classes, found) for name, held in shelves.held.items()}
@@ -290,18 +292,22 @@ class _Shelves:
     held_in: dict[str, Counter[SlotClass]] = field(default_factory=lambda: defaultdict(Counter))
     #: See `SlotClasses`.
     runs: list[tuple[SlotRef, SlotClass]] = field(default_factory=list)
+    #: All that there are.
+    classes: set[SlotClass] = field(default_factory=set)
 
 
-def _shelved(
-    snapshot: Snapshot, groups: Iterable[GroupView], class_of: Mapping[tuple[str, ...], SlotClass]
-) -> _Shelves:
+def _shelved(snapshot: Snapshot, groups: Iterable[GroupView], relevant: SlotClass) -> _Shelves:
+    """`relevant`: resource groups of the groups that count."""
     # Very many slots come by here: what can be found out once for a row of them is not asked for each.
     shelves = _Shelves()
     home_of = {group.name: group.resource_group for group in groups}
     group_of = {job.id: job.group for job in snapshot.jobs if job.state != "PENDING"}
     held, away = defaultdict[int, list[SlotRef]](list), defaultdict[int, list[SlotRef]](list)
     coming = defaultdict[SlotClass, dict[int, list[SlotRef]]](lambda: defaultdict(list))
+    class_of: dict[tuple[str, ...], SlotClass] = {}
     for (holder, names, claimable, vacating), there in groupby(sorted(snapshot.slots, key=_BY_REF), key=_BY_USE):
+        if names not in class_of:
+            class_of[names] = relevant.intersection(names)
         refs, offered = list(map(_BY_REF, there)), class_of[names] if claimable else _NOWHERE
         shelves.runs.append((refs[0], offered))
         group = group_of.get(holder)
@@ -322,6 +328,7 @@ def _shelved(
         shelves.away[group_of[holder]][holder] = tuple(away[holder])
     for offered, ending in coming.items():
         shelves.coming[offered] = {holder: tuple(ending[holder]) for holder in sorted(ending)}
+    shelves.classes.update(class_of.values())
     return shelves
 
 
