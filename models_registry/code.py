@@ -9,8 +9,9 @@ from pathlib import Path, PurePosixPath
 
 from core.errors import UserError, field_error
 from core.folders import regular_files
-from models_registry.declared import Argument, Declared, Takes
+from models_registry.declared import LONG_NAME, Argument, Declared, Takes
 from models_registry.models import RegisteredModelVersion
+from models_registry.open_parsers import is_declaring, may_take_others
 
 __all__ = [
     "COMPAT_MODULES",
@@ -38,8 +39,6 @@ COMPAT_MODULES = {
 #: What WMLA passes to each script: where to save the trained model, and where weights to begin with are.
 FOLDER_ARGUMENTS = frozenset({"train_dir", "weights"})
 
-_DECLARING = frozenset({"add_argument", "option"})
-_LONG_NAME = re.compile(r"--[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _FABRIC = frozenset({"fabric_model", "pyedt"})
 _MANAGER = "pth_parameter_mgr"
 #: What a script that trains in several processes uses: itself, or by a library that finds torchrun's variables.
@@ -47,10 +46,6 @@ _DISTRIBUTED_NAMES = frozenset({"init_process_group", "DistributedDataParallel",
 _DISTRIBUTED_MODULES = frozenset({"accelerate", "deepspeed", "lightning", "pytorch_lightning"})
 _DISTRIBUTED_WORDS = frozenset({"LOCAL_RANK", "WORLD_SIZE"})
 _DATA_WORDS = frozenset({"DATA_DIR", "DLI_DATA_FS"})
-#: Parsers whose arguments are declared elsewhere, or not all of them at once.
-_OPEN_PARSERS = frozenset(
-    {"parse_known_args", "add_subparsers", "HfArgumentParser", "LightningCLI", "from_argparse_args"}
-)
 #: Layers and functions that draw random numbers in a step, or normalise by their batch.
 _BY_BATCH = re.compile(
     r"(Lazy)?BatchNorm[123]d|(Feature)?(Alpha)?[Dd]ropout[123]?d?|(feature_)?alpha_dropout|batch_norm|RReLU|"
@@ -112,8 +107,6 @@ class _Found:
     #: Texts that are a constant by themselves.
     words: set[str] = field(default_factory=set)
     arguments: dict[str, Argument] = field(default_factory=dict)
-    #: An argument's name could not be read.
-    has_unread: bool = False
 
 
 def checked_entry_point(folder: Path, entry_point: str) -> str:
@@ -164,8 +157,8 @@ def inspect_code(folder: Path, entry_point: str) -> CodeFacts:
         warning=f"{entry_point} is not valid Python ({problem}): a job with it will fail." if problem else None,
         declared=Declared(
             arguments=tuple(found.arguments.values()),
-            is_complete=refuses and "ArgumentParser" in found.names and not found.has_unread
-            and not found.names & _OPEN_PARSERS,
+            is_complete=refuses and "ArgumentParser" in found.names
+            and not may_take_others([trees[name] for name in reached]),
             reads_data=fabric or _MANAGER in found.modules or bool(found.words & _DATA_WORDS) or not found.names,
             asks_manager=_MANAGER in found.modules,
             layers=_layers(found.names),
@@ -289,16 +282,8 @@ def _look(tree: ast.AST, found: _Found) -> None:
             found.names.add(node.id)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             found.words.add(node.value)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _DECLARING:
-            _note_argument(node, found)
-
-
-def _note_argument(call: ast.Call, found: _Found) -> None:
-    argument = _declared(call)
-    if argument is not None:
-        found.arguments.setdefault(argument.name, argument)
-    elif not call.args or any(not isinstance(_constant(each), str) for each in call.args):
-        found.has_unread = True
+        elif is_declaring(node) and (argument := _declared(node)):
+            found.arguments.setdefault(argument.name, argument)
 
 
 def _declared(call: ast.Call) -> Argument | None:
@@ -306,7 +291,7 @@ def _declared(call: ast.Call) -> Argument | None:
     keywords = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
     texts = [text for argument in call.args if isinstance(text := _constant(argument), str)]
     # click declares both names of a switch in one text: "--shout/--no-shout".
-    names = [text[2:] for each in texts for text in each.split("/") if _LONG_NAME.fullmatch(text)]
+    names = [text[2:] for each in texts for text in each.split("/") if LONG_NAME.fullmatch(text)]
     if not names:
         return None
     default = _constant(keywords.get("default"))

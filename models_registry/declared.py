@@ -3,13 +3,16 @@
 import difflib
 import json
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
 from core.parameters import Scalar
 
-__all__ = ["Argument", "Declared", "Takes"]
+__all__ = ["LONG_NAME", "Argument", "Declared", "Takes"]
+
+LONG_NAME = re.compile(r"--[A-Za-z][A-Za-z0-9_.-]{0,63}")
 
 #: What follows a `--name`: a value; nothing (a flag); nothing, with `--no-name` for false; several words.
 Takes = Literal["value", "flag", "switch", "words"]
@@ -69,7 +72,7 @@ class Declared:
     def find(self, name: str) -> Argument | None:
         """Find an argument by its full name, or by an unambiguous prefix, as argparse does."""
         named = [each for each in self.arguments if name in (each.name, *each.aliases)]
-        begun = [each for each in self.arguments if each.name.startswith(name)]
+        begun = [each for each in self.arguments if any(one.startswith(name) for one in (each.name, *each.aliases))]
         return named[0] if named else begun[0] if len(begun) == 1 else None
 
     def misfits(self, parameters: Mapping[str, Any], others: Collection[str] = ()) -> dict[str, str]:
@@ -77,9 +80,26 @@ class Declared:
         found = {name: self._misfit(name, value) for name, value in parameters.items() if name not in others}
         return {name: sentence for name, sentence in found.items() if sentence}
 
+    def unknown_words(self, words: Sequence[str], others: Collection[str] = ()) -> list[str]:
+        """A sentence for each option among the words at which the script would end, by argparse's rules.
+
+        Only where all that it takes is known. `others`: names that it may have.
+        """
+        if not self.is_complete:
+            return []
+        options = list(words)[: words.index("--")] if "--" in words else words
+        named = [word.partition("=")[0] for word in options]
+        names = dict.fromkeys(each[2:] for each in named if LONG_NAME.fullmatch(each))
+        return [self._unknown(name) for name in names if name not in others and not self._takes_option(name)]
+
     def words(self, parameters: Mapping[str, Scalar]) -> list[str]:
         """The parameters as the script takes them: `--name value`, and `--name` alone for a flag that is on."""
         return [word for name, value in parameters.items() for word in self._words(name, value)]
+
+    def _takes_option(self, name: str) -> bool:
+        if "help".startswith(name) or self.find(name) is not None:
+            return True
+        return any(each.takes == "switch" and f"no-{each.name}".startswith(name) for each in self.arguments)
 
     def _misfit(self, name: str, value: Any) -> str:
         argument = self.find(name)

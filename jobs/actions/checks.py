@@ -351,7 +351,7 @@ def check_environment(problems: Problems, environment: Any) -> None:
             )
 
 
-def check_arguments(problems: Problems, arguments: Sequence[Any]) -> None:
+def check_arguments(problems: Problems, arguments: Sequence[Any], model: RegisteredModelVersion | None) -> None:
     if not all(isinstance(word, str) for word in arguments):
         problems.add("arguments", "Give the arguments as a list of texts, one for each word.")
     elif len(arguments) > _MAX_ARGUMENTS or sum(map(len, arguments)) > _MAX_ARGUMENTS_TEXT:
@@ -360,6 +360,9 @@ def check_arguments(problems: Problems, arguments: Sequence[Any]) -> None:
         )
     elif not all(map(is_storable, arguments)):
         problems.add("arguments", "An argument has a NUL or half a character: no process can be given that.")
+    elif model is not None:
+        for sentence in model.declared.unknown_words(arguments, {*model.parameters, *model.folder_arguments}):
+            problems.add("arguments", sentence)
 
 
 def check_log_pattern(problems: Problems, pattern: Any, field: str = "log_pattern") -> None:

@@ -193,7 +193,7 @@ def check(given: Submission, owner: User) -> Checked:
     check_slots(problems, given.min_slots, given.max_slots, group, model)
     check_priority(problems, given.priority, group)
     check_parameters(problems, given.parameters, model)
-    check_arguments(problems, given.arguments)
+    check_arguments(problems, given.arguments, model)
     check_environment(problems, given.environment)
     check_log_pattern(problems, given.log_pattern)
     check_exactness(problems, given.exactness, given.virtual_ranks, given.max_slots, model)

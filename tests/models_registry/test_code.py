@@ -146,11 +146,55 @@ def test_a_script_that_takes_anything_is_asked_only_about_slips() -> None:
         "parser.add_argument(*NAMES)",
         "sub = parser.add_subparsers()",
         "parser.parse_known_args()",
+        "parser.add_argument('--rest', nargs=argparse.REMAINDER)",
+        "parser.add_argument('--rest', nargs='...')",
+        "other = argparse.ArgumentParser(parents=[elsewhere.parser])",
+        "add = parser.add_argument",
+        "deepspeed.add_config_arguments(parser)",
+        "parser.parse_args([])",
+        "parser.parse_args(words)",
+        "import sys\nparser.parse_args(sys.argv[2:])",
+        "import sys\nsys.argv.pop(1)",
+        "from sys import argv",
     ],
 )
 def test_a_script_that_is_not_read_to_the_end_may_take_more(tmp_path: Path, more: str) -> None:
     facts = inspect_code(put(tmp_path, main=f"{SCRIPT}\n{more}\n"), "main.py")
     assert not facts.declared.is_complete
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "import sys\ndef main(words):\n    parser.parse_args(words)\nmain(sys.argv[1:])",
+        "def main(argv=None):\n    parser.parse_args(argv)",
+        "def declare(parser):\n    parser.add_argument('--other')\ndeclare(parser)",
+    ],
+)
+def test_a_script_that_is_read_to_the_end(tmp_path: Path, more: str) -> None:
+    facts = inspect_code(put(tmp_path, main=f"{SCRIPT}\n{more}\n"), "main.py")
+    assert facts.declared.is_complete
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--hidden 8 --optim=sgd --amp --no-shuffle --layers 1 2 -x --help",
+        "--hid 8 --h -- --typo",
+        "8 --3 -typo",
+    ],
+)
+def test_words_that_a_script_may_take(declared: Declared, words: str) -> None:
+    assert declared.unknown_words(words.split()) == []
+
+
+def test_words_at_which_a_script_would_end(declared: Declared) -> None:
+    assert declared.unknown_words(["--hiden", "8", "--hiden=9", "--zzz=1", "--mine"], {"mine"}) == [
+        "The script declares no --hiden: did you mean hidden?",
+        "The script declares no --zzz: it has amp, hidden, layers, optim, shuffle.",
+    ]
+    assert Declared((Argument("hidden"),)).unknown_words(["--hiden", "8"]) == [], "it may take others"
+    assert declared.unknown_words(["--a word of --text"]) == []
 
 
 def test_booleans_are_flags_and_several_values_words(declared: Declared) -> None:
