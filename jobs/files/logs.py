@@ -15,6 +15,7 @@ from core.errors import NotFound
 from jobs.files.folder import job_folder
 from jobs.models import Generation, Job, Rank
 from jobs.states import GenerationState
+from models_registry.models import RegisteredModelVersion
 
 __all__ = [
     "MAX_LOG_BYTES",
@@ -231,7 +232,7 @@ def _find_rank(job: Job, rank: str, attempt: int | None = None) -> Rank | None:
     if attempt is not None:
         newest = newest.filter(attempt=attempt)
     if not rank:
-        return _numbered(newest, job, 0) or newest.first()
+        return _numbered(newest, job, 0) or _unnumbered(newest, job)
     if rank.isascii() and rank.isdigit() and len(rank) < 10:
         row = _numbered(newest, job, int(rank))
     else:
@@ -250,6 +251,16 @@ def _numbered(newest: QuerySet[Rank], job: Job, number: int) -> Rank | None:
             if member["rank"] == number:
                 return newest.filter(attempt=generation.attempt, member_id=member["member_id"]).first()
     return None
+
+
+def _unnumbered(newest: QuerySet[Rank], job: Job) -> Rank | None:
+    """Whoever started first, of ranks that have no numbers yet.
+
+    Those of fixed size write nothing before they have: they begin together, and any other would be taken for rank 0.
+    """
+    if job.finished_at is None and job.model.engine != RegisteredModelVersion.Engine.ELASTIC:
+        return None
+    return newest.order_by("-attempt", "id").first()
 
 
 def _decoded(data: bytes) -> tuple[str, int]:

@@ -141,7 +141,7 @@ class _Watch:
     job: Job
     #: Whose log was shown last, by attempt and member.
     place: tuple[int, str] | None = None
-    told: set[str] = field(default_factory=set)
+    told: set[tuple[int | None, str]] = field(default_factory=set)
     has_started: bool = False
 
     def follow(self) -> None:
@@ -176,8 +176,9 @@ class _Watch:
 
     def _look(self, info: JobInfo) -> None:
         self.job.learn(info)
-        if info.state in ("PENDING", "SUSPENDED"):
-            self._say_once(f"job {info.id} waits: {info.reason.text}")
+        if info.hold_up:
+            waits = "is stopped" if info.state == "PREEMPTING" else "waits"
+            self._say_once(f"job {info.id} {waits}: {info.hold_up}", info.attempt)
         elif info.slots or info.is_over:
             self._say_started()
 
@@ -194,9 +195,10 @@ class _Watch:
                     " and ".join(hosts),
                 )
 
-    def _say_once(self, words: str) -> None:
-        if words not in self.told:
-            self.told.add(words)
+    def _say_once(self, words: str, attempt: int | None = None) -> None:
+        """attempt: once in each."""
+        if (attempt, words) not in self.told:
+            self.told.add((attempt, words))
             self.distributor.logger.info("%s", words)
 
 

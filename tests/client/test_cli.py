@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,8 +13,10 @@ import pytest
 from tidepool.cli import account, follow
 from tidepool.cli.app import COMMANDS, cli
 from tidepool.cli.completion import job_numbers, names_of
+from tidepool.client.api import Client
 from tidepool.client.config import config_file
 from tidepool.client.http import Connection
+from tidepool.client.rows import LogLine, Reason
 
 from accounts.models import ApiToken, DeviceGrant
 from accounts.tokens import make_token
@@ -213,6 +216,23 @@ class TestFollowing:
         code, _, said = tidepool("logs", "-f", logged_in.failed.pk)
         assert code == 1
         assert "FileNotFoundError" in said
+
+    def test_why_it_stops_is_said_once_in_each_attempt(
+        self, alices: Client, logged_in: Scene, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        job = alices.job(logged_in.done.pk)
+        over = job.refresh()
+        stops = replace(over, state="PREEMPTING", reason=Reason("PREEMPTED", "high has more priority."), attempt=1)
+        waits = replace(stops, state="PENDING", reason=Reason("WAITS", "Waits for 4 more GPUs."))
+        again = [replace(each, attempt=2) for each in (stops, waits)]
+        first, second = LogLine("one", 1, "a"), LogLine("one", 2, "b")
+        news = [first, stops, stops, waits, waits, second, *again, over]
+        monkeypatch.setattr("tidepool.client.training.Follower.news", lambda follower: iter(news))
+        assert follow.follow(job) == 0
+        out, said = capsys.readouterr()
+        assert out == "one\none\n"
+        told = ["preempting: high has more priority.", "pending: Waits for 4 more GPUs."]
+        assert said.splitlines()[:-1] == [*told, "--- attempt 2, b ---", *told]
 
     def test_ctrl_c_leaves_it_running(self, logged_in: Scene, tidepool: Call, monkeypatch: pytest.MonkeyPatch) -> None:
         def interrupted(*_: object, **__: object) -> int:

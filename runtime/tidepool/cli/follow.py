@@ -44,12 +44,12 @@ def follow(
 
 def _follow(job: Job, grep: str, **which: Any) -> int:
     place: tuple[int, str] | None = None
-    told: set[str] = set()
+    told: set[tuple[int, str]] = set()
 
     def say_why(info: JobInfo) -> None:
-        if info.state in ("PENDING", "SUSPENDED") and info.reason.text not in told:
-            told.add(info.reason.text)
-            click.echo(f"{info.state.lower()}: {info.reason.text}", err=True)
+        if info.hold_up and (info.attempt, info.hold_up) not in told:
+            told.add((info.attempt, info.hold_up))
+            click.echo(f"{info.state.lower()}: {info.hold_up}", err=True)
 
     for line in job.log_lines(follow=True, watch=say_why, **which):
         if place is not None and place != (line.attempt, line.member):

@@ -91,6 +91,11 @@ class JobInfo:
     def is_over(self) -> bool:
         return self.finished_at is not None
 
+    @property
+    def hold_up(self) -> str:
+        """Why it does not train and is not over: it waits, is held back or is being stopped for now; "" if it does."""
+        return self.reason.text if self.state in ("PENDING", "SUSPENDED", "PREEMPTING") else ""
+
 
 @dataclass(frozen=True)
 class LogLine:

@@ -186,8 +186,8 @@ def bar_of(info: JobInfo) -> str:
     parts = [info.state, "▮" * filled + "▯" * (width - filled), f"{held} of {info.max_slots} GPUs"]
     if info.progress is not None:
         parts[-1] += f", {100 * info.progress:.0f}%"
-    if info.state in ("PENDING", "SUSPENDED"):
-        parts.append(f"({info.reason.text})")
+    if info.hold_up:
+        parts.append(f"({info.hold_up})")
     return " ".join(parts)
 
 

@@ -12,6 +12,7 @@ from jobs.files.folder import job_folder
 from jobs.files.lines import PIECE_BYTES
 from jobs.models import Job, MetricPoint, Rank
 from jobs.queries.following import Following, Place, Told, place_of
+from models_registry.models import RegisteredModelVersion
 from tests.factories import UserFactory, set_job
 
 pytestmark = pytest.mark.django_db
@@ -63,6 +64,22 @@ def test_states_lines_and_metrics_until_the_end(alices_job):
     told = new(following)
     assert lines(told) == ["three", "unended"]
     assert (told[-1].event, told[-1].data, following.is_done) == ("end", {"state": "SUCCEEDED"}, True)
+
+
+def test_of_a_fixed_size_nobody_is_taken_for_rank_0_before_they_have_numbers(alices_job):
+    set_job(alices_job, state="RUNNING", attempt=1)
+    first, second = (begin(alices_job, 1, member) for member in ("h.0.1", "h.1.1"))
+    first.write_text("of rank 0\n")
+    second.write_text("of rank 1\n")
+    Rank.objects.update(rank=None, generation=0)
+    following = Following(alices_job.owner, alices_job.pk, Place())
+    assert lines(new(following)) == ["of rank 0"], "an elastic one has somebody who speaks from the start"
+
+    RegisteredModelVersion.objects.update(engine="fixed")
+    following = Following(alices_job.owner, alices_job.pk, Place())
+    assert lines(new(following)) == []
+    Rank.objects.filter(member_id="h.1.1").update(rank=0, generation=1)
+    assert lines(new(following)) == ["of rank 1"]
 
 
 def test_goes_on_behind_each_event_even_into_another_attempt(alices_job):
