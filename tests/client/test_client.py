@@ -13,6 +13,7 @@ from tidepool.client.http import Connection
 from tidepool.client.wire import Request, Response, TransportError
 
 from core import uploads
+from core.models import Upload
 from jobs.models import Checkpoint, Job
 from tests.scene import Scene
 
@@ -190,6 +191,54 @@ def test_datasets_are_sent_in_pieces(alices: Client, tmp_path: Path, monkeypatch
     alices.delete_dataset("numbers")
     with pytest.raises(tidepool.NotFound):
         alices.dataset("numbers")
+
+
+class _Cut(Exception):
+    pass
+
+
+def test_a_dataset_goes_on_behind_what_an_earlier_program_has_sent(
+    alices: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads, "CHUNK_BYTES", 10)
+    folder = tmp_path / "numbers"
+    folder.mkdir()
+    (folder / "a.csv").write_text("a,b\n" + "1,2\n" * 10)
+
+    def add(cut_at: int | None = None) -> list[int]:
+        seen: list[int] = []
+
+        def watch(done: int, total: int | None) -> None:
+            seen.append(done)
+            if cut_at is not None and done >= cut_at:
+                raise _Cut
+
+        alices.add_dataset("numbers", folder, progress=watch)
+        return seen
+
+    with pytest.raises(_Cut):
+        add(cut_at=20)
+    seen = add()
+    assert seen[0] == 20, "it begins where the other one ended"
+    assert alices.dataset("numbers").latest["number"] == 1
+    assert not Upload.objects.exists()
+    assert add()[0] == 10, "what was registered is sent anew"
+
+    with pytest.raises(_Cut):
+        add(cut_at=20)
+    (folder / "a.csv").write_text("a,b\n" + "1,3\n" * 10)
+    assert add()[0] == 10, "other files are sent from their beginning"
+
+
+def test_a_dataset_that_is_refused_is_not_sent_again(alices: Client, tmp_path: Path) -> None:
+    table = tmp_path / "numbers.csv"
+    table.write_text("a,b\n1,2\n")
+    with pytest.raises(tidepool.InvalidRequest):
+        alices.add_dataset("", table)
+    [left] = Upload.objects.all()
+    seen: list[int] = []
+    alices.add_dataset("numbers", table, progress=lambda done, total: seen.append(done))
+    assert (seen, list(Upload.objects.all())) == ([left.size_bytes], [])
 
 
 def test_models(alices: Client, script: Path) -> None:

@@ -63,11 +63,19 @@ def add_dataset(
     context: Context, name: str, path: str | None, server_path: str | None, kind: str | None, description: str,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Add a dataset, or the next version of one of yours, from a local file or folder or one on the server."""
-    with bar(name, is_shown=path is not None and not as_json) as progress:
-        row = context.client.add_dataset(
-            name, path, server_path=server_path, kind=kind, description=description, progress=progress
-        )
+    """Add a dataset, or the next version of one of yours, from a local file or folder or one on the server.
+
+    A local one is sent in pieces. After a cut, or Ctrl-C, the same command goes on behind those that are there.
+    """
+    try:
+        with bar(name, is_shown=path is not None and not as_json) as progress:
+            row = context.client.add_dataset(
+                name, path, server_path=server_path, kind=kind, description=description, progress=progress
+            )
+    except KeyboardInterrupt:
+        if path is not None:
+            click.echo("What was sent stays for two days: the same command goes on behind it.", err=True)
+        raise
     if as_json:
         show_json(row)
     else:

@@ -1,14 +1,13 @@
 """A site, as its users see it."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from tidepool.client.config import resolve
-from tidepool.client.errors import Conflict, InvalidRequest, TidepoolError
+from tidepool.client.errors import InvalidRequest
 from tidepool.client.http import Connection, new_key
 from tidepool.client.rows import Dataset, JobInfo, Model, Script, of
 from tidepool.client.training import Job, Progress, info_of
@@ -17,13 +16,6 @@ if TYPE_CHECKING:
     from tidepool.client.pack import Package
 
 __all__ = ["Client", "Submission"]
-
-_TRIES_OF_A_PIECE = 8
-#: Kinds of files that a dataset may be as one file; others are packed.
-_DATA_SUFFIXES = (
-    *(".zip", ".tar.gz", ".tgz", ".tar"),
-    *(".csv", ".tsv", ".json", ".jsonl", ".npy", ".npz", ".parquet", ".txt"),
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,10 +187,10 @@ class Client:
 
         engine: how it trains; "": told from the script.
         """
-        from tidepool.client.pack import package
+        from tidepool.client.pack import archived, package
 
         code = package(what) if isinstance(what, str | Path) else what
-        with _packed(code) as archive:
+        with archived(code) as archive:
             # Sent again it is the same version, so a lost answer costs nothing.
             values = self.connection.json(
                 "POST",
@@ -250,16 +242,17 @@ class Client:
     ) -> Dataset:
         """Register a dataset, or the next version of one's own: a local file or folder, or a path on the server.
 
-        A local one is sent in pieces: a lost connection costs one of them.
+        A local one is sent in pieces: a lost connection costs one of them, and another call goes on behind the others.
         """
         if (path is None) == (server_path is None):
             raise InvalidRequest("Give a local file or folder, or a path on the server: one of them.")
         given: dict[str, Any] = {"name": name, "description": description, **({"kind": kind} if kind else {})}
         if path is None:
-            given["path"] = server_path
-        else:
-            given["upload"] = self.upload(path, progress=progress)
-        return of(Dataset, self.connection.json("POST", "datasets/", json=given))
+            return of(Dataset, self.connection.json("POST", "datasets/", json={**given, "path": server_path}))
+        from tidepool.client.uploads import uploaded
+
+        with uploaded(self.connection, Path(path).expanduser(), progress) as number:
+            return of(Dataset, self.connection.json("POST", "datasets/", json={**given, "upload": number}))
 
     def delete_dataset(self, reference: str | int) -> None:
         self.connection.json("DELETE", f"datasets/{reference}/")
@@ -272,13 +265,13 @@ class Client:
 
     def add_model(self, name: str, path: str | Path, **given: Any) -> Model:
         """Register a model, or the next version of one's own. given: `engine, entry_point, dataset, description …`."""
-        from tidepool.client.pack import package
+        from tidepool.client.pack import archived, package
 
         code = package(path)
         data = {"name": name, **given}
         if code.entry_point:
             data.setdefault("entry_point", code.entry_point)
-        with _packed(code) as archive:
+        with archived(code) as archive:
             files = {"file": (f"{code.name}.zip", archive, "application/zip")}
             return of(Model, self.connection.json("POST", "models/", files=files, data=data))
 
@@ -286,36 +279,11 @@ class Client:
         self.connection.json("DELETE", f"models/{reference}/")
 
     def upload(self, path: str | Path, *, progress: Progress | None = None) -> int:
-        """Send a file or a folder in pieces; the number of the finished upload."""
-        with _as_one_file(Path(path).expanduser()) as (name, file, size):
-            upload = self.connection.json("POST", "uploads/", json={"name": name, "size_bytes": size})
-            number, offset, piece = upload["id"], upload["offset"], upload["chunk_bytes"]
-            try:
-                while offset < size:
-                    file.seek(offset)
-                    offset = self._send_piece(number, offset, file.read(piece))
-                    if progress is not None:
-                        progress(offset, size)
-            except BaseException:
-                self.connection.json("DELETE", f"uploads/{number}/")
-                raise
-        return int(number)
+        """Send a file or a folder in pieces, or what is left of it; the number of the finished upload."""
+        from tidepool.client.uploads import uploaded
 
-    def _send_piece(self, number: int, offset: int, piece: bytes) -> int:
-        """The offset behind it. Whether a piece whose answer was lost has arrived, the site knows."""
-        headers = {"Upload-Offset": str(offset), "Content-Type": "application/octet-stream"}
-        for left in reversed(range(_TRIES_OF_A_PIECE)):
-            try:
-                sent = self.connection.json("PATCH", f"uploads/{number}/", content=piece, headers=headers)
-            except (Conflict, TidepoolError) as error:
-                if isinstance(error, InvalidRequest) or not left:
-                    raise
-                there = int(self.connection.get(f"uploads/{number}/")["offset"])
-                if there != offset:
-                    return there
-                continue
-            return int(sent["offset"])
-        raise AssertionError("the last try returns or raises")
+        with uploaded(self.connection, Path(path).expanduser(), progress) as number:
+            return number
 
     # --- the cluster --------------------------------------------------------------------------------------------------
 
@@ -337,36 +305,3 @@ class Client:
         """The user's jobs that wait, in the order of their places."""
         waiting = [job.info for job in self.jobs(state="PENDING", most=None)]
         return sorted(waiting, key=lambda job: (job.instance_group, job.queue_position or 10**9, job.id))
-
-
-@contextmanager
-def _as_one_file(path: Path) -> Iterator[tuple[str, IO[bytes], int]]:
-    """Name, content and size of what is sent: the file, or the folder packed."""
-    if not path.exists():
-        raise InvalidRequest(f"There is no {path}: check the path.")
-    if path.is_file():
-        if not path.name.lower().endswith(_DATA_SUFFIXES):
-            raise InvalidRequest(f"{path} is no kind of data file that is taken: {', '.join(_DATA_SUFFIXES)}.")
-        with path.open("rb") as file:
-            yield path.name, file, path.stat().st_size
-        return
-    files = sorted(file.relative_to(path) for file in path.rglob("*") if file.is_file() and not file.is_symlink())
-    total = sum((path / file).stat().st_size for file in files)
-    from tidepool.client.pack import Package
-
-    with _packed(Package(path, tuple(files), total, "all of it", "")) as archive:
-        size = archive.seek(0, 2)
-        yield f"{path.resolve().name}.zip", archive, size
-
-
-@contextmanager
-def _packed(code: "Package") -> Iterator[IO[bytes]]:
-    """The archive, at its beginning. What packs is not loaded by those who only look."""
-    from tempfile import TemporaryFile
-
-    from tidepool.client.pack import write_zip
-
-    with TemporaryFile() as archive:
-        write_zip(code, archive)
-        archive.seek(0)
-        yield archive

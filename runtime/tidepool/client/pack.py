@@ -7,14 +7,16 @@ import ast
 import os
 import subprocess
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO
 
 from tidepool.client.errors import InvalidRequest
 
-__all__ = ["MAX_BYTES", "Package", "package", "write_zip"]
+__all__ = ["MAX_BYTES", "Package", "archived", "package", "write_zip"]
 
 #: Code above this is nearly always data by mistake.
 MAX_BYTES = 256 * 1024**2
@@ -63,6 +65,15 @@ def package(path: str | Path) -> Package:
     else:
         files, chosen_by = sorted(_all_below(folder)), "all but hidden files and environments"
     return _checked(Package(folder, tuple(files), _bytes_of(folder, files), chosen_by, entry_point))
+
+
+@contextmanager
+def archived(code: Package) -> Iterator[IO[bytes]]:
+    """The archive, at its beginning."""
+    with TemporaryFile() as archive:
+        write_zip(code, archive)
+        archive.seek(0)
+        yield archive
 
 
 def write_zip(code: Package, target: IO[bytes]) -> None:

@@ -1,0 +1,189 @@
+"""Files that are sent in pieces. A lost connection costs one piece; another program goes on where the last one ended.
+
+Which upload a file belongs to is kept beside the login, in `uploads.json`, until it is registered. A file counts as the
+same by its path, size and time of change.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import platform
+import time
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from tidepool.client.config import config_file
+from tidepool.client.errors import Conflict, InvalidRequest, NotFound, TidepoolError, Unreachable
+from tidepool.client.http import Connection
+from tidepool.client.pack import Package, archived
+from tidepool.client.training import Progress
+
+__all__ = ["uploaded"]
+
+logger = logging.getLogger(__name__)
+
+_TRIES_OF_A_PIECE = 8
+#: Kinds of files that a dataset may be as one file; others are packed.
+_DATA_SUFFIXES = (
+    *(".zip", ".tar.gz", ".tgz", ".tar"),
+    *(".csv", ".tsv", ".json", ".jsonl", ".npy", ".npz", ".parquet", ".txt"),
+)
+#: The site removes an upload that has got nothing for so long.
+_KEPT_SECONDS = 2 * 24 * 3600
+
+
+@contextmanager
+def uploaded(connection: Connection, path: Path, progress: Progress | None = None) -> Iterator[int]:
+    """Send a file or a folder, and yield the number of the finished upload, for the request that takes it.
+
+    Where that request, or the sending, fails, what is there stays for another try of the same.
+    """
+    with _as_one_file(path) as (name, file, size):
+        key = _key_of(connection.url, path)
+        try:
+            number = _sent(connection, name, file, size, key, progress)
+        except InvalidRequest:
+            _give_up(connection, key)
+            raise
+    yield number
+    _remember(key, None)
+
+
+def _sent(connection: Connection, name: str, file: IO[bytes], size: int, key: str, progress: Progress | None) -> int:
+    upload = _begun_before(connection, key, name, size)
+    if upload is None:
+        upload = connection.json("POST", "uploads/", json={"name": name, "size_bytes": size})
+        _remember(key, upload["id"])
+    number, offset, piece = int(upload["id"]), int(upload["offset"]), upload["chunk_bytes"]
+    if offset and progress is not None:
+        progress(offset, size)
+    while offset < size:
+        file.seek(offset)
+        try:
+            offset = _send_piece(connection, number, offset, file.read(piece))
+        except Unreachable as error:
+            share = f"{100 * offset // size}% of {name} are there"
+            raise Unreachable(f"{error} {share}: the same command goes on behind them.", code=error.code) from error
+        if progress is not None:
+            progress(offset, size)
+    return number
+
+
+def _send_piece(connection: Connection, number: int, offset: int, piece: bytes) -> int:
+    """The offset behind it. Whether a piece whose answer was lost has arrived, the site knows."""
+    headers = {"Upload-Offset": str(offset), "Content-Type": "application/octet-stream"}
+    for left in reversed(range(_TRIES_OF_A_PIECE)):
+        try:
+            sent = connection.json("PATCH", f"uploads/{number}/", content=piece, headers=headers)
+        except (Conflict, TidepoolError) as error:
+            if isinstance(error, InvalidRequest) or not left:
+                raise
+            there = int(connection.get(f"uploads/{number}/")["offset"])
+            if there != offset:
+                return there
+            continue
+        return int(sent["offset"])
+    raise AssertionError("the last try returns or raises")
+
+
+# --- what was begun before --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Begun:
+    number: int
+    #: Seconds since the epoch.
+    at: float
+
+
+def _begun_before(connection: Connection, key: str, name: str, size: int) -> Mapping[str, Any] | None:
+    """The upload of the same file, where the site still has it."""
+    begun = _known().get(key)
+    if begun is None:
+        return None
+    try:
+        upload: Mapping[str, Any] = connection.get(f"uploads/{begun.number}/")
+    except NotFound:
+        return None
+    return upload if (upload["name"], upload["size_bytes"]) == (name, size) else None
+
+
+def _give_up(connection: Connection, key: str) -> None:
+    begun = _known().get(key)
+    if begun is not None:
+        connection.json("DELETE", f"uploads/{begun.number}/")
+        _remember(key, None)
+
+
+def _key_of(url: str, path: Path) -> str:
+    """Equal for the same files at the same site; for a folder, as this Python packs it."""
+    top = path.resolve()
+    files = [top] if top.is_file() else _files_below(top)
+    facts = [(str(file.relative_to(top)), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    packer = "" if top.is_file() else f"{platform.python_version()} {zlib.ZLIB_RUNTIME_VERSION}"
+    return hashlib.sha256(json.dumps([url, str(top), facts, packer]).encode()).hexdigest()
+
+
+def _record() -> Path:
+    return config_file().with_name("uploads.json")
+
+
+def _known() -> dict[str, _Begun]:
+    try:
+        found = {
+            key: _Begun(int(row["number"]), float(row["at"])) for key, row in json.loads(_record().read_text()).items()
+        }
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        logger.warning("%s cannot be read (%s): what was sent before is sent again.", _record(), error)
+        return {}
+    return {key: begun for key, begun in found.items() if time.time() - begun.at < _KEPT_SECONDS}
+
+
+def _remember(key: str, number: int | None) -> None:
+    """Keep which upload a file belongs to; None: it needs none any more."""
+    kept = _known()
+    if number is None and key not in kept:
+        return
+    kept.pop(key, None)
+    if number is not None:
+        kept[key] = _Begun(number, time.time())
+    file = _record()
+    fresh = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fresh.write_text(json.dumps({each: vars(begun) for each, begun in kept.items()}))
+        fresh.replace(file)
+    except OSError as error:
+        logger.warning("%s cannot be written (%s): after a cut all is sent again.", file, error)
+
+
+# --- as one file ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _as_one_file(path: Path) -> Iterator[tuple[str, IO[bytes], int]]:
+    """Name, content and size of what is sent: the file, or the folder packed."""
+    if not path.exists():
+        raise InvalidRequest(f"There is no {path}: check the path.")
+    if path.is_file():
+        if not path.name.lower().endswith(_DATA_SUFFIXES):
+            raise InvalidRequest(f"{path} is no kind of data file that is taken: {', '.join(_DATA_SUFFIXES)}.")
+        with path.open("rb") as file:
+            yield path.name, file, path.stat().st_size
+        return
+    files = tuple(file.relative_to(path) for file in _files_below(path))
+    total = sum((path / file).stat().st_size for file in files)
+    with archived(Package(path, files, total, "all of it", "")) as archive:
+        size = archive.seek(0, 2)
+        yield f"{path.resolve().name}.zip", archive, size
+
+
+def _files_below(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
