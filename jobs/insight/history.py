@@ -12,13 +12,13 @@ from itertools import chain, pairwise
 from statistics import median
 from typing import Any, NamedTuple
 
-from django.db.models import QuerySet
-from tidepool.goodput.model import Bounds, Point, ThroughputParameters
+from django.db.models import Avg, F, Max, Min, QuerySet
+from tidepool.goodput.model import LARGEST, Bounds, NoiseScale, Point, ThroughputParameters
 from tidepool.profiles import bounds_of, noise_of
 from tidepool.protocol import AdaptedBatch, from_json
 
 from jobs.insight.past_pool import past_pool, past_rules
-from jobs.models import AllocationPoint, Generation, Job, JobEvent, JobProfile, SlotClaim, ThroughputPoint
+from jobs.models import AllocationPoint, Generation, Job, JobEvent, JobProfile, MetricPoint, SlotClaim, ThroughputPoint
 from jobs.queries.replays import jobs_between
 from jobs.states import UNDOABLE, JobState, Reason
 from models_registry.models import RegisteredModelVersion
@@ -30,6 +30,8 @@ __all__ = ["recorded"]
 
 #: Seconds, where no training of the window tells any.
 _USUAL = Costs(start=5.0, pause=1.0, join=3.0, release=2.0, end=1.0)
+#: Parts of a training's steps in which the noise of its gradients counts as the same.
+_PHASES = 32
 #: Claims within so many seconds of an attempt's first are its start.
 _AT_ONCE = 0.5
 _ELASTIC = RegisteredModelVersion.Engine.ELASTIC
@@ -312,7 +314,7 @@ def _all_known(jobs: QuerySet[Job]) -> tuple[dict[int, Known], dict[int, Known],
         size = point.hosts, point.ranks
         measured = Point(*size, point.micro_batch, point.compute_seconds, point.step_seconds, point.steps)
         points[point.job_id, point.gpu_model].append(measured)
-    by_job, by_version, by_model = dict[int, Known](), dict[int, Known](), dict[int, Known]()
+    by_job, by_version, by_model = dict[int, Known](), dict[int, int](), dict[int, int]()
     for job, version, model, batch, parameters, told in profiles.values_list(
         "job", "job__model_id", "job__model__model_id", "batch_size", "parameters", "adapted"
     ):
@@ -320,15 +322,50 @@ def _all_known(jobs: QuerySet[Job]) -> tuple[dict[int, Known], dict[int, Known],
             continue
         kind = max(sorted(parameters), key=lambda kind: len(points[job, kind]))
         adapted = from_json(AdaptedBatch, told) if told is not None else None
-        known = Known(
+        by_job[job] = Known(
             bounds=bounds_of(adapted) if adapted is not None else Bounds(batch),
             parameters=ThroughputParameters(**parameters[kind]),
             points=tuple(points[job, kind]),
             noise=noise_of(adapted) if adapted is not None else None,
         )
-        by_job[job] = known
-        by_version[version] = by_model[model] = known
-    return by_job, by_version, by_model
+        by_version[version] = by_model[model] = job
+    wanted = {*by_version.values(), *by_model.values(), *jobs.filter(pk__in=by_job).values_list("pk", flat=True)}
+    phases = _phases(pk for pk in wanted if by_job[pk].bounds.is_adaptive)
+    by_job = {pk: replace(by_job[pk], phases=phases.get(pk, ())) for pk in wanted}
+    return (
+        by_job,
+        {version: by_job[pk] for version, pk in by_version.items()},
+        {model: by_job[pk] for model, pk in by_model.items()},
+    )
+
+
+def _phases(numbers: Iterable[int]) -> dict[int, tuple[tuple[float, NoiseScale], ...]]:
+    """The noise of gradients by progress, of trainings that adapt their batch: means over equal parts of their steps.
+
+    Progress is the sum of the steps' gains. Only the ratio of the two lengths is stored, and only it counts.
+    """
+    rows = (
+        MetricPoint.objects.filter(job__in=sorted(numbers), name__in=("gain", "noise_scale"), job__run__step__gt=0)
+        .order_by()
+        .values_list("job", (F("step") - 1) * _PHASES / F("job__run__step"), "name")
+        .annotate(mean=Avg("value"), first=Min("step"), last=Max("step"))
+    )
+    parts: dict[int, dict[int, dict[str, tuple[float, int, int]]]] = defaultdict(lambda: defaultdict(dict))
+    for job, part, name, mean, first, last in rows:
+        if mean is not None:
+            parts[job][part][name] = mean, first, last
+    return {job: tuple(_by_progress(by_part)) for job, by_part in parts.items()}
+
+
+def _by_progress(parts: Mapping[int, Mapping[str, tuple[float, int, int]]]) -> Iterator[tuple[float, NoiseScale]]:
+    progress, done = 0.0, 0
+    for part in sorted(parts):
+        told = parts[part]
+        if "noise_scale" in told and 0.0 <= told["noise_scale"][0] <= LARGEST:
+            yield progress, NoiseScale(told["noise_scale"][0], 1.0)
+        if "gain" in told:
+            mean, _, last = told["gain"]
+            progress, done = progress + mean * (last - done), last
 
 
 # --- what changes cost ----------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ measured, else those that are fitted to them. Of one that was never measured nob
 twice the GPUs made it twice as fast, and as if more GPUs did not help.
 """
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -64,6 +65,9 @@ class Known:
     parameters: ThroughputParameters
     points: tuple[Point, ...] = ()
     noise: NoiseScale | None = None
+    #: Noise from a progress on, in steps at the batch that it was submitted with, in order: as it was measured there,
+    #: whatever the batch and the hour were. The first one holds from the beginning; where there is none, `noise` does.
+    phases: tuple[tuple[float, NoiseScale], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -172,9 +176,22 @@ class Recording:
         bounds = self.known.bounds if self.known else Bounds(1)
         return bounds.min_micro_batch, bounds.max_micro_batch or bounds.max_batch_size or bounds.batch_size
 
-    @property
-    def epoch_ends(self) -> tuple[float]:
-        return (self.work,)
+    @cached_property
+    def _phases(self) -> list[tuple[float, NoiseScale | None]]:
+        """Progress at which each phase begins, and its noise; the first begins with the training."""
+        if self.known is None or not self.known.phases:
+            return [(0.0, self.known.noise if self.known else None)]
+        (_, first), *later = self.known.phases
+        return [(0.0, first), *(phase for phase in later if phase[0] < self.work)]
+
+    @cached_property
+    def epoch_ends(self) -> tuple[float, ...]:
+        """An epoch, here, is a phase: in it the noise is the same."""
+        return (*(begins for begins, _ in self._phases[1:]), self.work)
+
+    def epoch_at(self, progress: float) -> int:
+        """Return the number of the phase, from 0."""
+        return min(bisect_right(self.epoch_ends, progress), len(self.epoch_ends) - 1)
 
     @cached_property
     def step_times(self) -> Callable[[Placement, int], StepTime]:
@@ -201,13 +218,13 @@ class Recording:
         return StepTime(max(compute, step), max(0.0, step - compute))
 
     def noise(self, batch: float, epoch: int) -> tuple[float, float]:
-        noise = self.known.noise if self.known else None
+        _, noise = self._phases[epoch]
         return (0.0, 0.0) if noise is None else (noise.variance, noise.squared_gradient)
 
     def gain(self, batch: float, epoch: int) -> float:
         if self.known is None or not self.known.bounds.is_adaptive:
             return 1.0
-        return float(gain_of(self.known.noise, self.known.bounds.batch_size, batch))
+        return float(gain_of(self._phases[epoch][1], self.known.bounds.batch_size, batch))
 
 
 def _fitted(parameters: ThroughputParameters, size: Size, micro: int) -> tuple[float, float]:
@@ -256,10 +273,14 @@ def _alone_seconds(job: Replayed, hosts: Sequence[int]) -> float:
         if left > 0:
             placement.append(min(left, slots))
             left -= slots
-    physics = Physics(job.physics.application, Measured(job.measured.bounds).choose)
+    recording = job.physics.application
+    assert isinstance(recording, Recording)
+    measured = Measured(job.measured.bounds)
+    _tell(measured, recording.known)
+    physics = Physics(recording, measured.choose)
     physics.place(tuple(placement), 0.0)
     assert job.costs is not None
-    return job.costs.start + physics.application.epoch_ends[-1] / physics.rate() + job.costs.end
+    return job.costs.start + physics.seconds_to_end() + job.costs.end
 
 
 def _change(
@@ -314,8 +335,9 @@ def _replayed(
     costs = job.costs or history.costs
     if alternative.restart_seconds is not None:
         costs = replace(costs, pause=alternative.restart_seconds, join=0.0, release=alternative.restart_seconds)
-    physics, measured = _begun(job, Recording(str(job.id), job.known, scaling, total))
-    physics.progress = before
+    recording = Recording(str(job.id), job.known, scaling, total)
+    physics, measured = _begun(job, recording)
+    physics.progress, physics.epoch = before, recording.epoch_at(before)
     was_there = job.submitted_at < history.start
     return Replayed(
         id=job.id,
@@ -344,17 +366,22 @@ def _begun(job: RecordedJob, recording: Recording) -> tuple[Physics, Measured]:
         known.bounds if known else Bounds(1), tells=known is not None, knows_its_end=job.progress is not None
     )
     physics = Physics(recording, measured.choose)
-    if known is not None and job.before:
-        measured.points, measured.parameters = known.points, known.parameters
+    if job.before:
+        _tell(measured, known)
     return physics, measured
+
+
+def _tell(measured: Measured, known: Known | None) -> None:
+    """What was measured in the end, it knows from now on."""
+    if known is not None:
+        measured.points, measured.parameters = known.points, known.parameters
 
 
 def _work(job: RecordedJob, scaling: Scaling) -> tuple[float, float]:
     """All its work, and what of it was done when the window began."""
     known = job.known
     physics, measured = _begun(job, Recording(str(job.id), known, scaling))
-    if known is not None:
-        measured.points, measured.parameters = known.points, known.parameters
+    _tell(measured, known)
     before = 0.0
     for number, segment in enumerate(job.segments):
         if number == job.before:

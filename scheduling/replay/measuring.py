@@ -114,7 +114,7 @@ class Measured:
             bounds=self.bounds,
             parameters={"": self.parameters},
             noise=self.noise,
-            largest_ranks=max(point.ranks for point in self.points),
+            largest_ranks=max((point.ranks for point in self.points), default=1),
             remaining_steps=max(0.0, physics.application.epoch_ends[-1] - physics.progress)
             if self.knows_its_end
             else None,

@@ -66,6 +66,15 @@ class Physics:
         seconds = application.step_times(self.placement, batch.micro).of(batch)
         return application.gain(batch.samples(self.ranks), self.epoch) / (seconds * self.pace)
 
+    def seconds_to_end(self) -> float:
+        """Train to the end with what it has; returns how long that took."""
+        seconds = 0.0
+        while self.over is None:
+            needed = self.pause + max(0.0, self.application.epoch_ends[self.epoch] - self.progress) / self.rate()
+            self.advance(needed)
+            seconds += needed
+        return seconds
+
     def place(self, placement: Placement, pause: float) -> None:
         """Give it these GPUs from now on, after a pause in seconds; none: it waits."""
         self.resizes += bool(self.placement and placement)

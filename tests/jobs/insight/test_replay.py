@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from tidepool.protocol import AdaptedBatch, to_json
 
 from core.models import AuditEntry
 from jobs.actions.replays import ReplaySpec, ask_for_replay
@@ -19,6 +20,8 @@ from jobs.models import (
     Job,
     JobEvent,
     JobProfile,
+    JobRun,
+    MetricPoint,
     Replay,
     SlotClaim,
     ThroughputPoint,
@@ -100,6 +103,38 @@ def test_a_replay_of_the_same_rules_is_close_and_of_others_tells_who_gains(group
     assert by_job[second.pk]["other_high"] < 100 < by_job[second.pk]["same_low"]
     assert by_job[first.pk]["other_low"] == pytest.approx(606, rel=0.05)
     assert [band["job"] for band in result["series"]["other"]] == [first.pk, second.pk]
+
+
+def adapting(job: Job, steps: int) -> None:
+    """Its steps have 64 to 256 samples; from half of them on, one is worth three at 64, by noisier gradients."""
+    profiled(job)
+    told = AdaptedBatch(
+        submitted=64, most=256, batch=256, least_micro_batch=1, most_micro_batch=256, micro_batch=64, accumulates=True,
+        accumulation=0, pinned=False, gain=3.0, progress=2.0 * steps, variance=900.0, squared_gradient=1.0,
+        rate_factors=[1.0],
+    )  # fmt: skip
+    JobProfile.objects.filter(job=job).update(adapted=to_json(told))
+    JobRun.objects.filter(job=job).update(step=steps)
+    common = {"job": job, "epoch": 0, "at": job.submitted_at}
+    for step in range(1, steps + 1):
+        late = step > steps / 2
+        MetricPoint.objects.create(name="gain", step=step, value=3.0 if late else 1.0, **common)
+        if step % 8 == 0:
+            MetricPoint.objects.create(name="noise_scale", step=step, value=900.0 if late else 9.0, **common)
+
+
+def test_the_noise_of_gradients_is_read_by_progress(group: InstanceGroup) -> None:
+    own, other = trained(group, 0, 0, 600), trained(group, 700, 700, 60)
+    adapting(own, 640)
+    Job.objects.filter(pk=other.pk).update(model=own.model)
+    first, second = recorded(START, END, END).jobs
+    assert first.known is not None
+    assert second.known == first.known, "of its model's version"
+    at = [(progress, noise.samples) for progress, noise in first.known.phases]
+    assert at[0] == (0.0, 9.0)
+    assert [noise for _, noise in at] == [9.0] * 16 + [900.0] * 16
+    assert at[16][0] == pytest.approx(320.0)
+    assert at[-1][0] == pytest.approx(320 + 15 * 60)
 
 
 def test_what_people_asked_and_what_the_rules_and_the_pool_were(group: InstanceGroup) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from tidepool.goodput.model import Bounds, Point, ThroughputParameters
+from tidepool.goodput.model import Bounds, NoiseScale, Point, ThroughputParameters
 
 from scheduling.replay.history import Alternative, History, Known, Played, RecordedJob, Segment, play
 from scheduling.replay.outcome import errors_of, played, recorded
@@ -70,6 +70,39 @@ def test_half_the_gpus_take_twice_as_long_where_more_help() -> None:
     assert ends(again(past))[1] == pytest.approx(106.0)
     assert ends(again(past, gpus=2))[1] == pytest.approx(206.0, rel=1e-3)
     assert ends(again(past, gpus=8))[1] == pytest.approx(106.0)  # it asks for four
+
+
+#: Each step takes a second, whatever its batch.
+FLAT = ThroughputParameters(1.0, 0.0, 1e-8, 1e-8, 1e-8, 1e-8, 1.0)
+#: At first a step of more samples is worth no more; from the twentieth on it is worth what its samples are.
+GROWING = ((0.0, NoiseScale(1e-6, 1.0)), (20.0, NoiseScale(1e6, 1.0)))
+ADAPTS = Known(Bounds(100, 400), FLAT, (Point(1, 2, 50, 1.0, 1.0, 50),), NoiseScale(1e6, 1.0), GROWING)
+
+
+def test_noise_follows_progress_and_not_the_hour() -> None:
+    pair = job(1, 100.0, known=ADAPTS, max_slots=2, segments=(Segment(100.0, (2,)),))
+    found = again(history(pair, slots=slots(2)))
+    assert found.jobs[0].physics.progress == pytest.approx(20 + 80 * 4, rel=0.01)
+    assert ends(found)[1] == pytest.approx(106.0, rel=1e-3)
+    assert found.alone[1] == pytest.approx(106.0, rel=1e-3)
+    later = replace(pair, submitted_at=500.0, started_at=500.0)
+    assert ends(again(history(later, slots=slots(2))))[1] == pytest.approx(606.0, rel=1e-3)
+
+
+def test_who_was_there_before_goes_on_in_its_phase() -> None:
+    refs = tuple(slot.ref for slot in slots(2))
+    there = job(1, 100.0, submitted_at=-60.0, started_at=-60.0, slots=refs, before=1, known=ADAPTS, max_slots=2)
+    there = replace(there, segments=(Segment(40.0, (2,)), Segment(60.0, (2,))))
+    found = again(history(there, slots=slots(2)))
+    assert found.jobs[0].physics.progress == pytest.approx(20 + 80 * 4, rel=0.01)
+    assert ends(found)[1] == pytest.approx(61.0, rel=1e-3)
+
+
+def test_one_whose_sizes_were_measured_by_another_training_begins_where_it_was() -> None:
+    refs = tuple(slot.ref for slot in slots(4))
+    there = job(1, 60.0, submitted_at=-60.0, slots=refs, before=1, known=Known(Bounds(400), PERFECT))
+    found = again(history(replace(there, segments=(Segment(60.0, (4,)), Segment(60.0, (4,))))))
+    assert ends(found)[1] == pytest.approx(61.0)
 
 
 def test_an_unmeasured_one_is_played_both_ways() -> None:
