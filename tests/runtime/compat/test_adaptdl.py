@@ -23,22 +23,28 @@ ARGUMENTS = ["--epochs", str(EPOCHS), "--samples", str(SAMPLES), "--batch", str(
 STEP_SECONDS = ["--step-seconds", "0.1"]
 MODULES = f"{RUNTIME / 'compat' / 'adaptdl'}:{RUNTIME}"
 
-DEATH = "reduce@a.1.2:12:kill"
+DEATH = {"TIDEPOOL_FAULT": "reduce@a.1.2:12:kill"}
 
 MakeLab = Callable[..., Lab]
 
 
-def alone(folder: Path, *arguments: str) -> tuple[dict[str, Any], list[str]]:
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list[str]]:
     """Weights and what is printed, of the script run by plain python."""
-    command = [sys.executable, SCRIPT, *ARGUMENTS, *arguments, "--out", str(folder / "alone.pth")]
+    out = tmp_path_factory.mktemp("alone") / "alone.pth"
     environment = {**OFF_CLUSTER, "PYTHONPATH": MODULES}
+    command = [sys.executable, SCRIPT, *ARGUMENTS, "--out", str(out)]
     ran = subprocess.run(command, check=True, env=environment, timeout=300, capture_output=True, text=True)
-    return torch.load(folder / "alone.pth", weights_only=True), ran.stdout.splitlines()
+    return torch.load(out, weights_only=True), ran.stdout.splitlines()
 
 
 def job(make_lab: MakeLab, arguments: list[str], **options: Any) -> Lab:
+    return example(make_lab, SCRIPT.name, [*ARGUMENTS, *arguments], **options)
+
+
+def example(make_lab: MakeLab, script: str, arguments: list[str], **options: Any) -> Lab:
     fixed = {"code_folder": str(SCRIPT.parent), "compat": ["adaptdl"], "seed": 0}
-    return make_lab(SCRIPT.name, arguments=[*ARGUMENTS, *arguments], **fixed, **options)
+    return make_lab(script, arguments=arguments, **fixed, **options)
 
 
 def free_port() -> int:
@@ -63,32 +69,36 @@ def alike(final: dict[str, Any], expected: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize(
     ("arguments", "death"),
-    [([], "reduce@a.1.2:9"), (["--by-range"], "step-result@a.0.1:9"), (["--drop-last"], "sum-result@a.1.2:2")],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else value,
+    [([], "reduce@a.1.2:9"), (["--by-range"], "step-result@a.0.1:9"), ([], "sum-result@a.1.2:2")],
+    ids=["in a sum of gradients", "without epochs, after a step", "in a sum of statistics"],
 )
-def test_deaths_and_resizes_cost_nothing(make_lab: MakeLab, tmp_path: Path, arguments: list[str], death: str) -> None:
-    expected, lines = alone(tmp_path, *arguments)
+def test_deaths_and_resizes_cost_nothing(
+    make_lab: MakeLab, expected: tuple[dict[str, Any], list[str]], arguments: list[str], death: str
+) -> None:
+    weights, lines = expected
     lab = job(make_lab, [*arguments, *STEP_SECONDS], environment={"TIDEPOOL_FAULT": f"{death}:kill"})
-    steps = EPOCHS * (SAMPLES // BATCH) if "--drop-last" in arguments else STEPS
-    final = disturbed(lab, death.split("@")[1].split(":")[0], steps)
-    assert alike(final, expected)
+    assert alike(disturbed(lab, death.split("@")[1].split(":")[0], STEPS), weights)
     told = [line for line in printed(lab, lab.member_ids()[0]) if line.startswith("evaluated")]
     assert told
     assert_same(told, [line for line in lines if line.startswith("evaluated")][-len(told) :])
 
 
-def test_bitwise_it_is_the_same_to_the_bit(make_lab: MakeLab) -> None:
+def test_bitwise_pictures_that_are_cropped_at_random_give_the_same_to_the_bit(make_lab: MakeLab) -> None:
+    """As AdaptDL's example of CIFAR trains."""
     exact = {"exactness": "bitwise", "virtual_ranks": 4}
-    undisturbed = job(make_lab, [], **exact)
+    undisturbed = example(make_lab, "adl_pictures.py", [], **exact)
     undisturbed.size(1)
     undisturbed.wait_for_the_end()
-    lab = job(make_lab, STEP_SECONDS, environment={"TIDEPOOL_FAULT": DEATH}, **exact)
-    assert different(disturbed(lab, "a.1.2", STEPS), final_weights(undisturbed)) == []
+    lab = example(make_lab, "adl_pictures.py", STEP_SECONDS, environment=DEATH, **exact)
+    assert different(disturbed(lab, "a.1.2", 6 * 4), final_weights(undisturbed)) == []
     assert [record["loss"] for record in lab.steps()] == [record["loss"] for record in undisturbed.steps()]
+    assert list(lab.folder.glob("tensorboard/tidepool/1/events.*"))
 
 
-def test_a_halt_keeps_what_the_script_has_counted(make_lab: MakeLab, tmp_path: Path) -> None:
-    expected, lines = alone(tmp_path)
+def test_a_halt_keeps_what_the_script_has_counted(
+    make_lab: MakeLab, expected: tuple[dict[str, Any], list[str]]
+) -> None:
+    weights, lines = expected
     first = job(make_lab, STEP_SECONDS, min_slots=2)
     first.size(2)
     first.wait_for_size(2)
@@ -101,13 +111,15 @@ def test_a_halt_keeps_what_the_script_has_counted(make_lab: MakeLab, tmp_path: P
     second.size(2)
     second.wait_for_the_end()
     assert [record["step"] for record in second.steps()] == list(range(step + 1, STEPS + 1))
-    assert alike(final_weights(second), expected)
+    assert alike(final_weights(second), weights)
     trained = [line for line in printed(second, second.member_ids()[0]) if line.startswith("trained")]
     assert_same(trained, [line for line in lines if line.startswith("trained")][-len(trained) :])
 
 
-def test_processes_that_meet_by_an_address_stop_together_and_go_on(tmp_path: Path) -> None:
-    expected, lines = alone(tmp_path)
+def test_processes_that_meet_by_an_address_stop_together_and_go_on(
+    tmp_path: Path, expected: tuple[dict[str, Any], list[str]]
+) -> None:
+    weights, lines = expected
     port = free_port()
 
     def replicas(count: int, *arguments: str) -> list[subprocess.Popen[str]]:
@@ -133,16 +145,17 @@ def test_processes_that_meet_by_an_address_stop_together_and_go_on(tmp_path: Pat
     [one] = replicas(1)
     rest, _ = one.communicate(timeout=120)
     assert one.returncode == 0
-    assert alike(torch.load(tmp_path / "together.pth", weights_only=True), expected)
+    assert alike(torch.load(tmp_path / "together.pth", weights_only=True), weights)
     assert_same([begun, *told[0].splitlines(), *rest.splitlines()], lines)
 
 
-def test_a_batch_that_adapts_does_so_alike_on_all_replicas(make_lab: MakeLab) -> None:
+def test_recommendations_whose_batch_grows_do_so_alike_on_all_replicas(make_lab: MakeLab) -> None:
+    """As AdaptDL's example of recommendations trains, with its options for batches."""
     # Larger batches make fewer steps: each takes longer, so that the third replica comes before the end.
-    arguments = ["--autoscale", "256", "--drop-last", "--step-seconds", "0.5"]
-    lab = job(make_lab, arguments, environment={"TIDEPOOL_FAULT": DEATH})
+    arguments = ["--autoscale-bsz", "--gradient-accumulation", "--step-seconds", "0.4"]
+    lab = example(make_lab, "adl_ratings.py", arguments, environment=DEATH)
     lab.size(2)
-    lab.wait_for_steps(10)
+    lab.wait_for_steps(8)
     lab.size(3)
     lab.wait_for_size(3)
     wait_until(lambda: "a.1.2" in lab.exits(), lab.story)
@@ -151,6 +164,8 @@ def test_a_batch_that_adapts_does_so_alike_on_all_replicas(make_lab: MakeLab) ->
     steps = lab.steps()
     assert [record["step"] for record in steps] == list(range(1, len(steps) + 1))
     assert all(record["samples"] == record["batch_size"] <= 256 for record in steps)
+    pairs = 5 * 127  # ratings, each with four that are wrong
     worth = sum(record["gain"] for record in steps)
-    assert worth == pytest.approx(EPOCHS * SAMPLES / BATCH, abs=steps[-1]["gain"]), "an epoch is as much progress"
+    assert worth == pytest.approx(6 * pairs / 64, abs=steps[-1]["gain"]), "an epoch is as much progress"
+    assert (lab.folder.parent / "models" / "best.pth").exists()
     assert (lab.folder / "model/train/model_epoch_final.pth").exists()

@@ -228,6 +228,40 @@ def test_the_rule_of_adam_is_a_root() -> None:
     assert isinstance(Parts(adam=True).net.scaling_rule, scaling_rules.AdamScale)
 
 
+def test_a_rule_in_the_place_of_the_scaler_is_the_rule() -> None:
+    """As AdaptDL's example of CIFAR gives it."""
+    net = torch.nn.Linear(4, 1)
+    rule = scaling_rules.SqrtScale()
+    parallel = adl.AdaptiveDataParallel(net, torch.optim.SGD(net.parameters(), lr=0.1), None, rule)
+    assert (parallel.scaling_rule, parallel._state.mp_scaler) == (rule, None)
+
+
+def test_a_scaler_is_the_trainings_and_skips_what_is_not_finite() -> None:
+    torch.manual_seed(2)
+    net = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    loader = adl.AdaptiveDataLoader(data(32), 8)
+    parallel = adl.AdaptiveDataParallel(net, optimizer, mp_scaler=scaler)
+    plain = Parts(wrap=False, samples=32)
+    weights, scales = [], []
+    for _ in adl.remaining_epochs_until(1):
+        for place, (inputs, targets) in enumerate(loader):
+            optimizer.zero_grad()
+            loss = mse_loss(parallel(inputs), targets) * (math.inf if place == 2 else 1.0)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            weights.append(net.weight.detach().clone())
+            scales.append(scaler.get_scale())
+    assert scales == [1024.0, 1024.0, 512.0, 512.0]
+    assert weights[2].equal(weights[1])
+    for place, (inputs, targets) in enumerate(plain.loader):
+        if place != 2:
+            plain.step(inputs, targets)
+    assert torch.allclose(plain.net.weight, net.weight, atol=1e-6)
+
+
 # --- accumulators ---
 
 

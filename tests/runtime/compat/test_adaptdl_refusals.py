@@ -84,6 +84,7 @@ def scaled_too_late(parts: Parts) -> None:
         (lambda parts: parts.loader.autoscale_batch_size(32, (1, 7)), ValueError, "local_bsz_bounds"),
         (lambda parts: adl.AdaptiveDataParallel(parts.net.module, parts.optimizer), ValueError, "name of its own"),
         (lambda parts: adl.AdaptiveDataParallel(parts.net, parts.optimizer, loss=1), TypeError, "no argument 'loss'"),
+        (lambda parts: adl.AdaptiveDataParallel(parts.net, parts.optimizer, None, 2.0), TypeError, "GradScaler"),
     ],
 )
 def test_refused(wrong: Callable[[Parts], object], error: type[Exception], words: str) -> None:

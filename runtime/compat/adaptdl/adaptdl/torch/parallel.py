@@ -25,6 +25,7 @@ class AdaptiveDataParallel(torch.nn.Module):
     """Calls `model`, its `module`. The optimizer, scheduler and scaler are the training's from now on.
 
     optimizer: its `step` does nothing where it does not count: after a batch of which more parts follow.
+    mp_scaler: that scales losses for mixed precision; a rule in its place is taken for scaling_rule.
     scaling_rule: how learning rates follow the batch size; None: AdaScale, for Adam and AdamW its root.
     name: of its own, where there are several. Arguments of DistributedDataParallel have no effect.
     """
@@ -34,7 +35,7 @@ class AdaptiveDataParallel(torch.nn.Module):
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
         lr_scheduler: Any = None,
-        mp_scaler: torch.amp.GradScaler | None = None,
+        mp_scaler: torch.amp.GradScaler | ScalingRuleBase | None = None,
         scaling_rule: ScalingRuleBase | None = None,
         name: str = "adaptdl-dataparallel",
         **kwargs: Any,
@@ -42,6 +43,10 @@ class AdaptiveDataParallel(torch.nn.Module):
         super().__init__()
         if unknown := sorted(kwargs.keys() - _DDP):
             raise TypeError(f"AdaptiveDataParallel has no argument {unknown[0]!r}")
+        if isinstance(mp_scaler, ScalingRuleBase):  # in its place, as before AdaptDL had scalers, and in its examples
+            mp_scaler, scaling_rule = None, scaling_rule or mp_scaler
+        if mp_scaler is not None and not isinstance(mp_scaler, torch.amp.GradScaler):
+            raise TypeError(f"mp_scaler is a {type(mp_scaler).__name__}: give a torch.amp.GradScaler, or nothing")
         self.module = model
         self._state = _State(self, name, optimizer, lr_scheduler, mp_scaler)
         self.gns = _Noise()
