@@ -69,7 +69,7 @@ def alike(final: dict[str, Any], expected: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize(
     ("arguments", "death"),
-    [([], "reduce@a.1.2:9"), (["--by-range"], "step-result@a.0.1:9"), ([], "sum-result@a.1.2:2")],
+    [(["--never-zero"], "reduce@a.1.2:9"), (["--by-range"], "step-result@a.0.1:9"), ([], "sum-result@a.1.2:2")],
     ids=["in a sum of gradients", "without epochs, after a step", "in a sum of statistics"],
 )
 def test_deaths_and_resizes_cost_nothing(

@@ -355,7 +355,7 @@ class Training:
         if self.loop is None:
             return self._step_alone(real)
         result = self.loop.step(name, real)
-        if self.loop.counts:
+        if self.loop.is_whole:  # in vain too, after a death: what it was to use is summed anew
             self._has_stepped.append(optimizer)
         return result
 

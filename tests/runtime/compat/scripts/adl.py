@@ -19,6 +19,7 @@ parser.add_argument("--drop-last", action="store_true")
 parser.add_argument("--autoscale", type=int, default=0)
 parser.add_argument("--workers", type=int, default=0)
 parser.add_argument("--by-range", action="store_true", help="no remaining_epochs_until")
+parser.add_argument("--never-zero", action="store_true", help="no zero_grad")
 parser.add_argument("--step-seconds", type=float, default=0.0, help="draw steps out, until there is a file `hurry`")
 parser.add_argument("--out", default=None)
 options = parser.parse_args()
@@ -91,7 +92,8 @@ def train():
     for inputs, targets in loader:
         if options.step_seconds and not hurry.exists():
             time.sleep(options.step_seconds)
-        optimizer.zero_grad()
+        if not options.never_zero:
+            optimizer.zero_grad()
         loss = functional.mse_loss(net(inputs), targets)
         loss.backward()
         optimizer.step()
