@@ -7,14 +7,16 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Never
 
 import click
 import pytest
-from tidepool.cli import account, follow
+from tidepool.cli import account, completion, follow
 from tidepool.cli.app import COMMANDS, cli
 from tidepool.cli.completion import job_numbers, names_of
 from tidepool.client.api import Client
 from tidepool.client.config import config_file
+from tidepool.client.errors import Unreachable
 from tidepool.client.http import Connection
 from tidepool.client.rows import LogLine, Reason
 
@@ -272,6 +274,26 @@ class TestCompletion:
             str(logged_in.first.pk)
         ]
         assert [item.value for item in names_of("datasets")(ctx, parameter, "dig")] == ["digits"]
+
+    def test_a_slow_site_is_not_waited_for(self, logged_in: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Offer what is kept, however old, and let another process ask for the next press."""
+        ctx, parameter, job = click.Context(cli), click.Argument(["job"]), str(logged_in.first.pk)
+        asked: list[list[str]] = []
+        monkeypatch.setattr(completion.subprocess, "Popen", lambda words, **_: asked.append(words))
+
+        def silent(*_: object, **__: object) -> Never:
+            raise Unreachable("no answer")
+
+        monkeypatch.setattr("tidepool.client.http.Connection", silent)
+        assert job_numbers(ctx, parameter, "") == []
+        assert asked[0][-1] == "jobs"
+
+        monkeypatch.setattr("tidepool.client.http.Connection", partial(Connection, transport=over_wsgi()))
+        completion.refresh(None, "jobs", 10.0)
+        monkeypatch.setattr("tidepool.client.http.Connection", silent)
+        monkeypatch.setattr(completion, "_KEPT_SECONDS", 0.0)
+        assert job in [item.value for item in job_numbers(ctx, parameter, "")]
+        assert len(asked) == 2
 
     def test_without_a_login_it_offers_nothing(self) -> None:
         assert job_numbers(click.Context(cli), click.Argument(["job"]), "") == []

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from tidepool.cli.completion import names_of
 from tidepool.cli.context import Context, json_option, listing_options, show_json, show_rows
 from tidepool.cli.texts import ago
 
@@ -40,7 +41,7 @@ def _host(row: dict[str, Any]) -> tuple[Any, ...]:
 
 def _host_command(name: str, help: str) -> None:
     @admin.command(name, help=help)
-    @click.argument("host")
+    @click.argument("host", shell_complete=names_of("hosts"))
     @json_option
     @click.pass_obj
     def command(context: Context, host: str, as_json: bool) -> None:
@@ -67,7 +68,7 @@ def _group(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 @admin.command()
-@click.argument("group")
+@click.argument("group", shell_complete=names_of("instance-groups"))
 @click.argument("state", type=click.Choice(["start", "stop"]))
 @json_option
 @click.pass_obj

@@ -1,22 +1,29 @@
 """Completion: the lines that a shell needs, and the numbers and names that it offers.
 
-These come from the site, and are kept for ten seconds: a shell asks at each press of the key.
+These come from the site, and are kept for ten seconds: a shell asks at each press of the key. What a slow site says is
+offered at the next press.
 """
 
 import json
+import os
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from tidepool.client.config import config_file
+from tidepool.client.config import Profile, config_file, resolve
+from tidepool.client.errors import Unreachable
 
-__all__ = ["completion", "job_numbers", "names_of"]
+__all__ = ["completion", "job_numbers", "names_of", "refresh"]
 
 _KEPT_SECONDS = 10.0
-_PATIENCE_SECONDS = 0.3
+#: With what Python takes to begin, a press of the key is answered in 300 ms.
+_PATIENCE_SECONDS, _LONG_PATIENCE_SECONDS = 0.1, 10.0
 _LINES = {
     "bash": 'eval "$(tidepool completion bash)"   # in ~/.bashrc',
     "zsh": 'eval "$(tidepool completion zsh)"    # in ~/.zshrc',
@@ -48,46 +55,80 @@ def names_of(what: str) -> Complete:
     """Complete names of a list of the site's, such as "datasets"."""
 
     def complete(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-        return _offered(ctx, what, lambda row: (row["name"], row.get("description") or ""), begun)
+        return _offered(ctx, what, begun)
 
     return complete
 
 
 def job_numbers(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
     taken = {str(value) for value in ctx.params.get("jobs") or ()}
-    offered = _offered(ctx, "jobs", lambda row: (str(row["id"]), f"{row['name']} {row['state'].lower()}"), begun)
-    return [item for item in offered if item.value not in taken]
+    return [item for item in _offered(ctx, "jobs", begun) if item.value not in taken]
 
 
-def _offered(
-    ctx: click.Context, what: str, read: Callable[[dict[str, Any]], tuple[str, str]], begun: str
-) -> list[CompletionItem]:
+def _offered(ctx: click.Context, what: str, begun: str) -> list[CompletionItem]:
     try:
-        found = _rows(ctx, what, read)
+        found = _rows(ctx.find_root().params.get("profile"), what)
     except Exception:  # a shell shows no errors, and the command will say what is wrong
         return []
     return [CompletionItem(name, help=words) for name, words in found if name.startswith(begun)]
 
 
-def _rows(
-    ctx: click.Context, what: str, read: Callable[[dict[str, Any]], tuple[str, str]]
-) -> Iterable[tuple[str, str]]:
-    from tidepool.client.config import resolve
+def _rows(profile: str | None, what: str) -> list[tuple[str, str]]:
+    """What is kept, if it is new; else what the site says, or where it is slow what is kept, however old."""
+    kept = _kept().get(_place(resolve(None, None, profile), what), {"at": 0.0, "rows": []})
+    if time.time() - kept["at"] < _KEPT_SECONDS:
+        return [tuple(row) for row in kept["rows"]]
+    try:
+        return refresh(profile, what, _PATIENCE_SECONDS)
+    except Unreachable:
+        _refresh_meanwhile(profile, what)
+        return [tuple(row) for row in kept["rows"]]
+
+
+def refresh(profile: str | None, what: str, seconds: float) -> list[tuple[str, str]]:
+    """Ask the site, and keep what it says. seconds: that it may be silent for."""
     from tidepool.client.http import Connection
 
-    profile = resolve(None, None, ctx.find_root().params.get("profile"))
-    kept = config_file().with_name("completion.json")
-    where = f"{profile.url} {what}"
-    try:
-        known = json.loads(kept.read_text())
-    except (OSError, ValueError):
-        known = {}
-    if where in known and time.time() - known[where]["at"] < _KEPT_SECONDS:
-        rows: list[tuple[str, str]] = [tuple(row) for row in known[where]["rows"]]
-        return rows
-    connection = Connection(profile, tries_for=0.0, timeout=_PATIENCE_SECONDS)
-    rows = [read(row) for row in connection.rows(f"{what}/", most=_MOST)]
-    kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    kept.write_text(json.dumps({where: {"at": time.time(), "rows": rows}}))
-    kept.chmod(0o600)
+    login = resolve(None, None, profile)
+    connection = Connection(login, tries_for=0.0, timeout=seconds)
+    rows = [_item_of(what, row) for row in connection.rows(f"{what}/", most=_MOST)]
+    file = _file()
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    fresh = file.with_name(f".{file.name}.{os.getpid()}")
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
+        json.dump({**_kept(), _place(login, what): {"at": time.time(), "rows": rows}}, stream)
+    fresh.replace(file)
     return rows
+
+
+def _refresh_meanwhile(profile: str | None, what: str) -> None:
+    """Let a process of its own ask a slow site, for the next press of the key."""
+    code = (
+        "import sys; from tidepool.cli.completion import refresh; "
+        f"refresh(sys.argv[1] or None, sys.argv[2], {_LONG_PATIENCE_SECONDS})"
+    )
+    nothing = subprocess.DEVNULL
+    words = [sys.executable, "-c", code, profile or "", what]
+    subprocess.Popen(words, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
+
+
+def _item_of(what: str, row: dict[str, Any]) -> tuple[str, str]:
+    if what == "jobs":
+        return str(row["id"]), f"{row['name']} {row['state'].lower()}"
+    return row["name"], row.get("description") or ""
+
+
+def _place(profile: Profile, what: str) -> str:
+    return f"{profile.url} {what}"
+
+
+def _file() -> Path:
+    return config_file().with_name("completion.json")
+
+
+def _kept() -> dict[str, Any]:
+    try:
+        found = json.loads(_file().read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tidepool.client.api import Client
 
 __all__ = [
+    "STATE_COLOURS",
     "Context",
     "Exit",
     "code_of",
@@ -31,7 +32,7 @@ __all__ = [
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_COLOURS = {
+STATE_COLOURS = {
     "RUNNING": "green", "STARTING": "green", "SUCCEEDED": "blue", "FAILED": "red", "CANCELLED": "bright_black",
     "PENDING": "yellow", "SUSPENDED": "yellow", "PREEMPTING": "magenta", "CANCELLING": "magenta",
 }  # fmt: skip
@@ -129,7 +130,7 @@ def show_rows(
 
 
 def state_colour(state: str) -> str:
-    return click.style(state, fg=_COLOURS.get(state)) if sys.stdout.isatty() and wants_colour() else state
+    return click.style(state, fg=STATE_COLOURS.get(state)) if sys.stdout.isatty() and wants_colour() else state
 
 
 def columns(heads: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Iterable[int] = ()) -> None:

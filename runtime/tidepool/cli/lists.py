@@ -5,7 +5,16 @@ from typing import Any
 
 import click
 
-from tidepool.cli.context import Context, columns, json_option, listing_options, show_json, show_rows, state_colour
+from tidepool.cli.context import (
+    STATE_COLOURS,
+    Context,
+    columns,
+    json_option,
+    listing_options,
+    show_json,
+    show_rows,
+    state_colour,
+)
 from tidepool.cli.texts import ago, expected, share, size
 from tidepool.client.errors import NotFound
 from tidepool.client.rows import JobInfo
@@ -15,9 +24,13 @@ __all__ = ["env", "gpus", "ps", "queue"]
 _HEADS = ("ID", "NAME", "OWNER", "STATE", "GPUS", "STEP", "DONE", "PRIORITY", "AGE")
 
 
+def _states(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    return [state for state in STATE_COLOURS if state.startswith(begun.upper())]
+
+
 @click.command()
 @click.option("--all", "-a", "everything", is_flag=True, help="Also what is over.")
-@click.option("--state", help="Of one state, such as FAILED.")
+@click.option("--state", help="Of one state, such as FAILED.", shell_complete=_states)
 @click.option("--owner", help="Of one user, for administrators.")
 @click.option("--search", help="Part of the name.")
 @click.option("--tag", multiple=True, help="With this tag; several must all be there.")

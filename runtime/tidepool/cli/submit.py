@@ -20,7 +20,7 @@ from tidepool.client.training import Job
 __all__ = ["run", "submit"]
 
 _SETTINGS = (
-    click.argument("what", required=False),
+    click.argument("what", required=False, type=click.Path()),
     click.argument("arguments", nargs=-1, type=click.UNPROCESSED),
     click.option("--model", help="A registered model, in place of a script.", shell_complete=names_of("models")),
     click.option("--name", help="Of the training; told from the script and the time."),
