@@ -131,6 +131,7 @@ class Reason(StrEnum):
     PROFILE_REFUSED = "PROFILE_REFUSED"
     BATCH_PINNED = "BATCH_PINNED"
     SIZE_SHOWS = "SIZE_SHOWS"
+    REPORT_SET_ASIDE = "REPORT_SET_ASIDE"
 
 
 AnyReason = Reason | PlanReason

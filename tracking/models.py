@@ -6,7 +6,7 @@ from django.db import models
 from jobs.models import InstanceGroup, Job
 from models_registry.models import RegisteredModel
 
-__all__ = ["ExperimentReader", "ExperimentShare", "ModelVersion", "TrackedRun", "UnsentCall"]
+__all__ = ["ExperimentReader", "ExperimentShare", "MirrorState", "ModelVersion", "TrackedRun", "UnsentCall"]
 
 
 class TrackedRun(models.Model):
@@ -27,6 +27,19 @@ class TrackedRun(models.Model):
 
     class Meta:
         indexes = [models.Index(fields=["is_done"], condition=models.Q(is_done=False), name="runs_to_mirror")]
+
+
+class MirrorState(models.Model):
+    """The one row by which pages know whether MLflow answers: the mirror writes it."""
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=1)
+    #: When the mirror has asked MLflow last, whether that answered or not.
+    asked_at = models.DateTimeField()
+    #: Since when MLflow has not answered; None: it answers.
+    away_since = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=models.Q(id=1), name="mirror_state_single_row")]
 
 
 class UnsentCall(models.Model):

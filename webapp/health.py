@@ -1,22 +1,30 @@
-"""`/healthz`: the parts that trainings need and that are not alive. Open to all, so it names parts and nothing else."""
+"""`/healthz`: the parts that trainings need and that are not alive. Open to all, so it names parts and nothing else.
+
+What goes wrong while trainings go on leaves the status 200: reports that cannot be stored, and MLflow that is away.
+"""
 
 import logging
 from collections.abc import Callable
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 import redis
 from django.conf import settings
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, JsonResponse
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
 from core.broker import connect
+from core.text import plural
 from jobs.models import SchedulerLease
+from jobs.queries.unstored import Unstored, unstored
+from tracking.away import mlflow_away_since
 from workers.models import Host
 
-__all__ = ["healthz", "missing_parts"]
+__all__ = ["Trouble", "healthz", "missing_parts", "troubles"]
 
 logger = logging.getLogger(__name__)
 
@@ -25,9 +33,45 @@ logger = logging.getLogger(__name__)
 @never_cache
 def healthz(request: HttpRequest) -> JsonResponse:
     missing = missing_parts()
+    parts = {} if "database" in missing else {each.part: each.state for each in troubles(timezone.now())}
     if not missing:
-        return JsonResponse({"status": "ok", "missing": []})
-    return JsonResponse({"status": "unavailable", "missing": missing}, status=503)
+        return JsonResponse({"status": "ok", "missing": [], **parts})
+    return JsonResponse({"status": "unavailable", "missing": missing, **parts}, status=503)
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Something that an administrator should see to, and that stops no training."""
+
+    part: str
+    #: A word for programs.
+    state: str
+    sentence: str
+    #: The page that shows more; "": there is none.
+    path: str = ""
+    since: datetime | None = None
+
+
+def troubles(now: datetime) -> list[Trouble]:
+    found = []
+    if not_stored := unstored(now):
+        found.append(Trouble("reports", "not stored", _sentence(not_stored), reverse("hosts:list")))
+    if away_since := mlflow_away_since(now):
+        sentence = (
+            "MLflow, or the mirror that speaks to it, does not answer: trainings go on, and what they log arrives "
+            "later. mlflow.log and mirror.log say more."
+        )
+        found.append(Trouble("tracking", "away", sentence, since=away_since))
+    return found
+
+
+def _sentence(not_stored: Unstored) -> str:
+    count = len(not_stored.entries) + len(not_stored.hosts)
+    return plural(
+        count,
+        "Something that a host reported in the last day could not be stored: Hosts says what, and why.",
+        "{count} things that hosts reported in the last day could not be stored: Hosts says which, and why.",
+    )
 
 
 def missing_parts() -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any
 import prometheus_client
 import redis
 from django.conf import settings
-from django.db.models import Count, F, Max, Min, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, F, Max, Min, OuterRef, Q, QuerySet, Subquery, Sum
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
@@ -31,9 +31,10 @@ from core.broker import connect
 from core.roles import Role, role_of
 from core.scopes import job_of
 from jobs.control.snapshots import snapshot
-from jobs.models import AllocationPoint, InstanceGroup, Job, JobEvent, SchedulerLease, SlotClaim
+from jobs.models import AllocationPoint, InstanceGroup, Job, JobEvent, SchedulerLease, SlotClaim, UnstoredEntry
 from jobs.states import JobState
 from scheduling.fair_share import fair_share
+from tracking.away import mlflow_away_since
 from workers.models import GpuReading, Host
 
 __all__ = ["REGISTRY", "WEBSOCKETS", "CountRequests", "History", "metrics"]
@@ -176,6 +177,7 @@ class ClusterCollector(Collector):
         yield from _devices()
         yield from _scheduler(now)
         yield from _broker()
+        yield from _not_stored(now)
 
 
 def _gauge(name: str, words: str, labels: Iterable[str], samples: Iterable[_Sample]) -> Metric:
@@ -287,6 +289,17 @@ def _broker() -> Iterator[Metric]:
     yield _gauge("broker_up", "Whether the broker answers.", [], [([], len(waiting))])
     reports: Iterator[_Sample] = (([], number) for number in waiting)
     yield _gauge("reports_waiting", "Reports of hosts that the control worker has not taken yet.", [], reports)
+
+
+def _not_stored(now: datetime) -> Iterator[Metric]:
+    set_aside = UnstoredEntry.objects.exclude(set_aside_at=None).aggregate(rows=Count("pk"), more=Sum("more"))
+    number = set_aside["rows"] + (set_aside["more"] or 0)
+    words = "Entries of hosts' reports that could not be stored and were set aside, ever."
+    yield _gauge("report_entries_set_aside", words, [], [([], number)])
+    away = mlflow_away_since(now)
+    if settings.TIDEPOOL_MLFLOW_SOCKET:
+        seconds = (now - away).total_seconds() if away else 0.0
+        yield _gauge("mlflow_away_seconds", "For how long MLflow has not answered.", [], [([], seconds)])
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------

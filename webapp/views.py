@@ -8,10 +8,12 @@ from django.views.decorators.http import require_safe
 from core.errors import TooMany, UserError
 from core.live import CLUSTER, GROUPS, current_seqs, job_of_topic
 from core.pages import login_user
+from core.roles import is_cluster_admin
 from jobs.insight.trace import WINDOWS, cluster_trace, window_to_see
 from jobs.pages.cluster.views import COLUMNS, trace_figure
 from jobs.pages.queries import cluster_page, job_or_404
 from jobs.queries.listing import jobs_topic
+from webapp.health import troubles
 
 __all__ = [
     "bad_request",
@@ -42,6 +44,7 @@ def overview(request: HttpRequest) -> HttpResponse:
         "windows": WINDOWS,
         "minutes": minutes,
         "columns": COLUMNS,
+        "troubles": troubles(now) if is_cluster_admin(request.user) else [],
     }
     return render(request, "overview.html", context)
 
@@ -49,7 +52,9 @@ def overview(request: HttpRequest) -> HttpResponse:
 @require_safe
 def overview_now(request: HttpRequest) -> HttpResponse:
     """Return the parts of the overview that change, as the server renders them now."""
-    return render(request, "_overview_now.html", {"cluster": cluster_page(request.user), "is_renewed": True})
+    found = troubles(timezone.now()) if is_cluster_admin(request.user) else []
+    context = {"cluster": cluster_page(request.user), "troubles": found, "is_renewed": True}
+    return render(request, "_overview_now.html", context)
 
 
 @require_safe

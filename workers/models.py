@@ -48,6 +48,8 @@ class Host(models.Model):
     #: Revision of the desired state that the control plane wants carried out, and the newest one that the executor has.
     desired_revision = models.PositiveBigIntegerField(default=0)
     applied_revision = models.PositiveBigIntegerField(default=0)
+    #: Why its newest report could not be stored as a whole; "": it could.
+    report_problem = models.CharField(max_length=500, blank=True, default="")
     #: An administrator took it from the lists; its history stays. None again once it comes back.
     removed_at = models.DateTimeField(null=True)
     #: While removed: the start of its executor whose reports are not listened to. "": it comes back with any report.

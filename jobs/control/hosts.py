@@ -23,6 +23,7 @@ from jobs.control.dispatch import wake_scheduler
 from jobs.control.ending import judge_job, requeue
 from jobs.control.lifecycle import hosts_of, keep_lead, open_claims, raise_revisions, release_claims
 from jobs.control.transition import Why, change, lock_job, record
+from jobs.control.unstored import PASSES, in_words
 from jobs.messages import message
 from jobs.models import Job, Rank, SlotClaim
 from jobs.states import HOLDING, LIVE_RANKS, TRAINING, RankState, Reason
@@ -33,7 +34,7 @@ from workers.clocks import behind_seconds, late_seconds, with_reading
 from workers.models import GpuReading, Host, Slot
 from workers.queries import held_slots
 
-__all__ = ["RETURNING", "reap_lost_hosts", "record_host", "release_vacated"]
+__all__ = ["RETURNING", "note_problem", "reap_lost_hosts", "record_host", "release_vacated"]
 
 logger = logging.getLogger(__name__)
 
@@ -71,9 +72,11 @@ def record_host(report: Report, now: datetime) -> Host | None:
     return host
 
 
-@transaction.atomic
-def release_vacated(report: Report) -> None:
-    """Release the slots that were to be given back and that this report shows empty."""
+def release_vacated(report: Report) -> str:
+    """Release the slots that were to be given back and that this report shows empty.
+
+    Returns why those of some training could not be released; "": all were. The next report tries again.
+    """
     held = {(rank.job, rank.attempt, rank.slot) for rank in report.ranks}
     vacating = SlotClaim.objects.open().filter(
         vacating_at__isnull=False, slot__host__name=report.host, vacate_revision__lte=report.applied_revision
@@ -82,11 +85,30 @@ def release_vacated(report: Report) -> None:
     for claim in vacating.select_related("slot__host").order_by("job_id", "id"):
         if (claim.job_id, claim.attempt, claim.slot.index) not in held:
             empty[claim.job_id].append(claim)
-    jobs = [lock_job(job_id) for job_id in empty]
-    for job in jobs:
-        release_claims(empty[job.pk])
-        keep_lead(job)
-        judge_job(job.pk)
+    problem = ""
+    for job_id, claims in empty.items():
+        try:
+            _release(job_id, claims)
+        except PASSES:
+            raise
+        except Exception as error:  # whatever it is: those of other trainings are released
+            logger.exception("job=%s: slots that it gave back cannot be released", job_id)
+            problem = f"GPUs that training {job_id} gave back: {in_words(error)}"
+    return problem
+
+
+@transaction.atomic
+def _release(job_id: int, claims: Sequence[SlotClaim]) -> None:
+    job = lock_job(job_id)
+    release_claims(claims)
+    keep_lead(job)
+    judge_job(job.pk)
+
+
+def note_problem(host: Host, problem: str) -> None:
+    """Store why the host's newest report could not be stored as a whole; "": it could."""
+    if problem != host.report_problem:
+        Host.objects.filter(pk=host.pk).update(report_problem=problem)
 
 
 @transaction.atomic

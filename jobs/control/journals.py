@@ -28,6 +28,7 @@ from jobs.control.observed import forget_logs, observed_columns, observed_points
 from jobs.control.outcome import ENVIRONMENT_FAILED, reason_of, too_large
 from jobs.control.standing import AttemptKey, JournalName, Place, misplaced, parse_name, places_of
 from jobs.control.transition import Why, change, lock_job, record
+from jobs.control.unstored import PASSES, end_job, has_had_its_tries, set_aside
 from jobs.files.validation_runs import validation_of
 from jobs.messages import message
 from jobs.models import Job, Journal, MetricPoint
@@ -61,7 +62,14 @@ def store_entries(report: Report) -> dict[str, int]:
     own = sorted(name for name in names if report.host in {place.host for place in places.get(name.attempt, ())})
     for attempt, of_attempt in groupby(own, key=attrgetter("attempt")):
         entries = {name: journals.pop(name.text) for name in of_attempt}
-        _store_for_attempt(attempt, entries, _Source(report.host, places[attempt]))
+        source = _Source(report.host, places[attempt])
+        try:
+            _store_for_attempt(attempt, entries, source)
+        except PASSES:
+            raise
+        except Exception:  # whatever it is: other trainings' entries are stored, and these as far as they can be
+            logger.exception("job=%s attempt=%s: a report is stored entry by entry", attempt.job, attempt.number)
+            _store_singly(attempt, entries, source)
     if journals:
         logger.warning("host=%s: journals that are not its own are dropped: %s", report.host, list(journals)[:10])
     return {text: max(entry.number for entry in entries) for text, entries in journals.items()}
@@ -96,6 +104,28 @@ def _store_for_attempt(
         judge_job(job.pk)
 
 
+def _store_singly(attempt: AttemptKey, journals: Mapping[JournalName, list[JournalEntry]], source: _Source) -> None:
+    """Store what can be stored. An entry that raises is sent again, and set aside at last: those behind it wait."""
+    for name, entries in journals.items():
+        for entry in sorted(entries, key=lambda entry: entry.number):
+            try:
+                _store_for_attempt(attempt, {name: [entry]}, source)
+            except PASSES:
+                raise
+            except Exception as error:  # counted, shown and set aside
+                if not has_had_its_tries(attempt.job, entry, source.host, error):
+                    break
+                _skip(attempt, entry, source.host, error)
+
+
+@transaction.atomic
+def _skip(attempt: AttemptKey, entry: JournalEntry, host: str, error: Exception) -> None:
+    job = lock_job(attempt.job)
+    if _take_new(job, entry.journal, [entry], host) and attempt.number == job.run.attempt:
+        set_aside(job, entry, host, error)
+        end_job(job.pk, entry, host, error)
+
+
 def _take_new(job: Job, name: str, entries: Sequence[JournalEntry], host: str) -> list[JournalEntry]:
     """The entries that were not stored yet, in order, marked as stored. None at all if some before them are missing."""
     journal, _ = Journal.objects.select_for_update().get_or_create(name=name, defaults={"job": job, "host": host})
@@ -120,7 +150,8 @@ def _store(job: Job, entries: Sequence[JournalEntry], source: _Source) -> None:
             else:
                 _store_entry(job, known, source.host)
         except (ProtocolError, ValueError) as error:
-            logger.warning("job=%s journal=%s number=%s left out: %s", job.pk, entry.journal, entry.number, error)
+            # Another try would find the same. It ends nothing: a script can write into its journals, too.
+            set_aside(job, entry, source.host, error)
 
 
 def _store_entry(job: Job, entry: protocol.Entry, host: str) -> None:

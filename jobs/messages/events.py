@@ -210,6 +210,15 @@ OF_EVENTS: dict[str, str | Callable[[Params], str]] = {
         f"{', '.join(params['layers'])}, whose results depend on how many GPUs there are ({params['before']} before, "
         f"{params['slots']} now). Exactness bitwise gives the same bits on any number."
     ),
+    "report_set_aside": (
+        "Something that {host} reported cannot be stored and is set aside ({kind}, number {number}): {error}. What it "
+        "reports besides is stored. Administrators see all of it on Hosts."
+    ),
+    "report_lost": (
+        "What {host} reported of its processes cannot be stored ({kind}, number {number}: {error}), so nobody knows "
+        "what has become of it. Its files and checkpoints stay: clone it, or continue from a checkpoint, once an "
+        "administrator has seen to it."
+    ),
     "halted": "Stopped after step {step}, with a checkpoint of it: no step is lost, and it will continue there.",
     "halt_timeout": _halt_timeout,
     "trained": _trained,

@@ -14,6 +14,7 @@ from jobs.models.runs import (
     SchedulerLease,
     SlotClaim,
     SubmissionKey,
+    UnstoredEntry,
     Validation,
 )
 from jobs.models.usage import GpuActivity, GpuPrice, UsageBucket, UsageMark, UsageName
@@ -41,6 +42,7 @@ __all__ = [
     "SlotClaim",
     "SubmissionKey",
     "ThroughputPoint",
+    "UnstoredEntry",
     "UsageBucket",
     "UsageMark",
     "UsageName",

@@ -22,6 +22,7 @@ __all__ = [
     "SchedulerLease",
     "SlotClaim",
     "SubmissionKey",
+    "UnstoredEntry",
     "Validation",
 ]
 
@@ -170,6 +171,32 @@ class Journal(models.Model):
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="journals")
     host = models.CharField(max_length=64)
     number = models.PositiveBigIntegerField(default=0)
+
+
+class UnstoredEntry(models.Model):
+    """An entry of a host's report that raised as it was stored: what it was, and why."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="unstored_entries")
+    journal = models.CharField(max_length=255)
+    number = models.PositiveBigIntegerField()
+    host = models.CharField(max_length=64)
+    kind = models.CharField(max_length=64)
+    #: As JSON, cut off where it is long: the host's journal has all of it.
+    data = models.TextField()
+    error = models.CharField(max_length=500)
+    traceback = models.TextField(blank=True, default="")
+    tries = models.PositiveIntegerField(default=1)
+    first_at = models.DateTimeField()
+    last_at = models.DateTimeField()
+    #: Since when those behind it go on without it; None: it is tried again, or was stored by another try.
+    set_aside_at = models.DateTimeField(null=True, blank=True)
+    #: Later ones of the job that are not kept, as there are too many.
+    more = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [models.UniqueConstraint(fields=["journal", "number"], name="unstored_entry_once")]
+        indexes = [models.Index(fields=["-last_at"], name="unstored_entry_by_time")]
 
 
 class MetricPoint(models.Model):

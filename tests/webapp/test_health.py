@@ -7,8 +7,8 @@ import redis
 from django.test import Client
 from django.utils import timezone
 
-from jobs.models import SchedulerLease
-from tests.factories import HostFactory
+from jobs.models import SchedulerLease, UnstoredEntry
+from tests.factories import HostFactory, JobFactory
 from webapp import health
 from workers.models import Host
 
@@ -69,3 +69,18 @@ def test_a_database_that_does_not_answer(healthy, monkeypatch):
 
     monkeypatch.setattr(health, "_database_answers", refuse)
     assert _answer() == (503, ["database"])
+
+
+def test_a_report_that_cannot_be_stored_is_told_and_stops_nothing(healthy, admin_client):
+    now = timezone.now()
+    job = JobFactory()
+    UnstoredEntry.objects.create(
+        job=job, journal=f"{job.pk}.1.coordinator", number=7, host="gpu-host-1", kind="profile", data="{}",
+        error="IntegrityError: of a test", first_at=now, last_at=now, set_aside_at=now, tries=3,
+    )  # fmt: skip
+    answer = Client().get("/healthz")
+    assert (answer.status_code, answer.json()["reports"]) == (200, "not stored")
+    assert "Something that a host reported" in admin_client.get("/").content.decode()
+    assert "IntegrityError: of a test" in admin_client.get("/hosts/").content.decode()
+    UnstoredEntry.objects.update(set_aside_at=now - timedelta(days=2))
+    assert "reports" not in Client().get("/healthz").json()

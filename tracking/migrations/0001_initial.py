@@ -14,6 +14,17 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
+            name="MirrorState",
+            fields=[
+                ("id", models.PositiveSmallIntegerField(default=1, primary_key=True, serialize=False)),
+                ("asked_at", models.DateTimeField()),
+                ("away_since", models.DateTimeField(blank=True, null=True)),
+            ],
+            options={
+                "constraints": [models.CheckConstraint(condition=models.Q(("id", 1)), name="mirror_state_single_row")],
+            },
+        ),
+        migrations.CreateModel(
             name="TrackedRun",
             fields=[
                 (

@@ -1,15 +1,18 @@
 """What our pages show of MLflow, where the site has it: links to runs, versions, and the lineage of a model."""
 
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
 from django import template
 from django.conf import settings
+from django.utils import timezone
 
 from core.roles import may_change
 from jobs.files.validation_runs import validation_of
 from jobs.models import Job
 from models_registry.models import RegisteredModel
+from tracking.away import mlflow_away_since
 from tracking.lineage import lineage_of
 from tracking.models import ModelVersion, TrackedRun
 from tracking.registering import default_name, why_not_registered
@@ -24,6 +27,12 @@ def mlflow_run(job: Job) -> str:
     """Where MLflow shows the job's run; "": the site has no MLflow, or there is no run yet."""
     run = TrackedRun.objects.filter(job=job).first() if settings.TIDEPOOL_MLFLOW_SOCKET else None
     return run_path(run) if run is not None else ""
+
+
+@register.simple_tag
+def mlflow_away() -> datetime | None:
+    """Since when MLflow has not answered; None: it does, or the site has none."""
+    return mlflow_away_since(timezone.now())
 
 
 @register.inclusion_tag("tracking/_registration.html", takes_context=True)

@@ -43,6 +43,7 @@ class Migration(migrations.Migration):
                 ("clock_behind_seconds", models.FloatField(null=True)),
                 ("desired_revision", models.PositiveBigIntegerField(default=0)),
                 ("applied_revision", models.PositiveBigIntegerField(default=0)),
+                ("report_problem", models.CharField(blank=True, default="", max_length=500)),
                 ("removed_at", models.DateTimeField(null=True)),
                 ("removed_boot", models.CharField(blank=True, default="", max_length=64)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),

@@ -18,6 +18,7 @@ from core.pages import Undo, done, login_user, or_404, say, show_error
 from core.roles import is_cluster_admin, require_cluster_admin
 from jobs.insight.cluster import IDLE_AFTER_SECONDS
 from jobs.insight.hosts import host_panels, idle_slots, question
+from jobs.queries.unstored import unstored
 from workers import actions
 from workers.forms import JoinForm
 from workers.join_tokens import create_join_token, join_command, join_command_of_containers, withdraw_join_token
@@ -56,6 +57,7 @@ def host_list(request: HttpRequest) -> HttpResponse:
         "idle": idle_slots(panels),
         "idle_after_seconds": round(IDLE_AFTER_SECONDS),
         "may_change": is_cluster_admin(user),
+        "unstored": unstored(timezone.now()) if is_cluster_admin(user) else None,
         "removed": Host.objects.exclude(removed_at=None).order_by("name") if is_cluster_admin(user) else [],
     }
     return render(request, "jobs/hosts/page.html", context)

@@ -155,7 +155,7 @@ def test_what_cannot_be_is_left_out_and_the_rest_of_the_report_is_stored(
     assert Journal.objects.get(name=f"{job.pk}.1.{journal}").number == len(host.journals[f"{job.pk}.1.{journal}"])
     assert _facts(job)[:-2] == before
     assert not Checkpoint.objects.exists()
-    assert "left out" in caplog.text
+    assert "set aside" in caplog.text
     cluster.finish(job)
     assert Job.objects.get(pk=job.pk).state == JobState.SUCCEEDED
     assert Path(job_folder(job).path).is_dir()

@@ -189,7 +189,8 @@ def test_a_broken_entry_is_left_out_and_said(
     cluster.report()
     assert Journal.objects.get(name=f"{job.pk}.1.coordinator").number == 3
     assert Job.objects.get(pk=job.pk).state == JobState.STARTING
-    assert caplog.text.count("left out") == 2
+    assert caplog.text.count("set aside") == 2
+    assert job.events.filter(reason=Reason.REPORT_SET_ASIDE).count() == 1, "told once"
 
 
 def test_what_the_coordinator_says_of_stuck_ranks_is_told(cluster: Cluster, submit: Submit) -> None:

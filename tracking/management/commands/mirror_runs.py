@@ -13,6 +13,7 @@ from django.utils import timezone
 from tidepool.backoff import Backoff
 
 from core.process import still_alive, stop_at_signals
+from tracking.away import note
 from tracking.mirror import Mirror
 from tracking.upstream import Away, MlflowServer
 
@@ -42,6 +43,7 @@ def mirror_until(stop: threading.Event, mirror: Mirror) -> None:
     while not stop.is_set():
         try:
             has_more = mirror.turn(timezone.now())
+            note(timezone.now(), answers=True)
             backoff.reset()
             if is_away:
                 logger.info("MLflow answers again")
@@ -49,6 +51,7 @@ def mirror_until(stop: threading.Event, mirror: Mirror) -> None:
         except Away as error:
             has_more = False
             backoff.add(time.monotonic())
+            note(timezone.now(), answers=False)
             if not is_away:
                 logger.warning("%s; what is to be sent waits", error)
             is_away = True

@@ -29,6 +29,7 @@ const TROUBLE = new Set([
   "TIME_LIMIT",
   "CHECKPOINT_FAILED",
   "HALT_TIMEOUT",
+  "REPORT_SET_ASIDE",
 ]);
 
 const KINDS = {
