@@ -143,6 +143,18 @@ class Options:
         ),
         is_launched=True,
     )
+    autolog: str = _option(
+        "Whether frameworks log by themselves",
+        "Of a script without a session, where the site has MLflow: scikit-learn, XGBoost, transformers and Lightning "
+        "log to the training's run by themselves.",
+        default=Job.Autolog.ON,
+        label="Frameworks log to MLflow",
+        choices=(
+            (Job.Autolog.ON, "By themselves"),
+            (Job.Autolog.OFF, "Only what its script logs"),
+        ),
+        is_launched=True,
+    )
     placement: str = _option(
         "The placement",
         "Of a script of fixed size: whether its GPUs may be on several hosts. Others move while they train.",

@@ -189,6 +189,7 @@ def training(scene: Scene) -> dict[str, object]:
         "parameters": "",
         "exactness": "sum",
         "adaptive": "script",
+        "autolog": "on",
         "placement": "any",
     }
 

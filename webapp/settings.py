@@ -253,6 +253,7 @@ SPECTACULAR_SETTINGS = {
         "Adaptive": "jobs.models.Job.Adaptive",
         "AlertChannelKind": "alerts.kinds.ChannelKind",
         "AlertKind": "alerts.kinds.Kind",
+        "Autolog": "jobs.models.Job.Autolog",
         "DatasetKind": "datasets.models.Dataset.Kind",
         "DatasetVersionState": "datasets.models.DatasetVersion.State",
         "Exactness": "jobs.models.Job.Exactness",

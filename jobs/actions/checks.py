@@ -28,6 +28,7 @@ __all__ = [
     "Problems",
     "check_adaptive",
     "check_arguments",
+    "check_autolog",
     "check_code",
     "check_enough_virtual_ranks",
     "check_environment",
@@ -249,6 +250,11 @@ def check_exactness(
 def check_adaptive(problems: Problems, adaptive: Any) -> None:
     if adaptive not in Job.Adaptive.values:
         problems.add("adaptive", "Whether the batch may change is 'script' (if its script asks for it) or 'off'.")
+
+
+def check_autolog(problems: Problems, autolog: Any) -> None:
+    if autolog not in Job.Autolog.values:
+        problems.add("autolog", "Whether frameworks log to MLflow by themselves is 'on' or 'off'.")
 
 
 def check_placement(

@@ -19,6 +19,7 @@ from jobs.actions.checks import (
     Problems,
     check_adaptive,
     check_arguments,
+    check_autolog,
     check_code,
     check_environment,
     check_exactness,
@@ -65,6 +66,7 @@ _CHECKED_TOGETHER = {
     "exactness",
     "virtual_ranks",
     "adaptive",
+    "autolog",
     "placement",
     "environment",
     "log_pattern",
@@ -198,6 +200,7 @@ def check(given: Submission, owner: User) -> Checked:
     check_log_pattern(problems, given.log_pattern)
     check_exactness(problems, given.exactness, given.virtual_ranks, given.max_slots, model)
     check_adaptive(problems, given.adaptive)
+    check_autolog(problems, given.autolog)
     check_placement(problems, given.placement, given.max_slots, group, model)
     for option in OPTIONS:
         if option not in _CHECKED_TOGETHER:

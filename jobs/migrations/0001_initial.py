@@ -89,6 +89,7 @@ class Migration(migrations.Migration):
                     "adaptive",
                     models.CharField(choices=[("script", "Script"), ("off", "Off")], default="script", max_length=16),
                 ),
+                ("autolog", models.CharField(choices=[("on", "On"), ("off", "Off")], default="on", max_length=16)),
                 (
                     "placement",
                     models.CharField(choices=[("any", "Any"), ("one_host", "One Host")], default="any", max_length=16),

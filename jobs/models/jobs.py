@@ -129,6 +129,12 @@ class Job(models.Model):
         SCRIPT = "script"
         OFF = "off"
 
+    class Autolog(models.TextChoices):
+        """Whether frameworks log to MLflow by themselves."""
+
+        ON = "on"
+        OFF = "off"
+
     class Placement(models.TextChoices):
         """Whether its slots may be on several hosts."""
 
@@ -178,6 +184,8 @@ class Job(models.Model):
     virtual_ranks = models.PositiveIntegerField(null=True, blank=True)
     #: OFF: its script may ask for a batch that adapts, and does not get it.
     adaptive = models.CharField(max_length=16, choices=Adaptive, default=Adaptive.SCRIPT)
+    #: OFF: MLflow's autologging stays off in its ranks. Without MLflow, and with a session, it has no part in anything.
+    autolog = models.CharField(max_length=16, choices=Autolog, default=Autolog.ON)
     #: ONE_HOST: of a script of fixed size.
     placement = models.CharField(max_length=16, choices=Placement, default=Placement.ANY)
     effective_batch_size = models.PositiveIntegerField(null=True, blank=True)

@@ -115,8 +115,8 @@ class JobStateOutput(serializers.Serializer[Job]):
     final_metrics = ObjectField(source="run.final_metrics")
     curve_sources = ObjectField(
         source="run.curve_sources",
-        help_text="Of a script without a session: metric -> `{kind, where}` of what gives it; kind is log, csv or "
-        "tensorboard, where the stream or the file.",
+        help_text="Of a script without a session: metric -> `{kind, where}` of what gives it; kind is log, csv, "
+        "json or tensorboard, where the stream or the file.",
     )
     error = JobErrorField(allow_null=True)
     started_at = Moment(allow_null=True)
@@ -129,6 +129,7 @@ class JobOutput(_JobNames, JobStateOutput):
     adaptive = serializers.ChoiceField(
         Job.Adaptive.choices, help_text="Whether the batch may change: if its script asks for it, or never."
     )
+    autolog = serializers.ChoiceField(Job.Autolog.choices, help_text="Whether frameworks log to MLflow by themselves.")
     placement = serializers.ChoiceField(
         Job.Placement.choices, help_text="Whether its GPUs may be on several hosts; of a script of fixed size."
     )

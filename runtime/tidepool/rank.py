@@ -124,7 +124,7 @@ def run_rank(start: RankStart, link: socket.socket) -> NoReturn:
             os.environ.update(take_place(start.context, slots_per_gpu=start.slots_per_gpu))
             if wmla.COMPAT in start.context.launch.compat and os.environ.get("RANK", "0") == "0":
                 wmla.link_recorded(start.context)
-            if tracking.URI in os.environ and os.environ.get("RANK", "0") == "0":
+            if tracking.is_to_log(start.context.launch, os.environ):
                 tracking.log_by_themselves()
         if start.context.launch.engine == "fixed":
             threading.Thread(target=_tell_of_group, args=(link,), name="group-watch", daemon=True).start()

@@ -11,14 +11,16 @@ import importlib.util
 import json
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["FLUSH_SECONDS", "URI", "access_variables", "flush", "log_by_themselves"]
+from tidepool.protocol import LaunchSpec
+
+__all__ = ["FLUSH_SECONDS", "URI", "access_variables", "flush", "is_to_log", "log_by_themselves"]
 
 #: That a rank waits at its end for what its script has logged to arrive.
 FLUSH_SECONDS = 20.0
@@ -49,6 +51,11 @@ def access_variables(attempt_folder: Path, given: dict[str, str]) -> dict[str, s
     except FileNotFoundError:
         return {}
     return {name: value for name, value in {**_CLIENT, **values}.items() if name not in given}
+
+
+def is_to_log(launch: LaunchSpec, environment: Mapping[str, str]) -> bool:
+    """Return whether frameworks shall log by themselves in this rank: in one of a training that can reach MLflow."""
+    return URI in environment and launch.autolog == "on" and environment.get("RANK", "0") == "0"
 
 
 def log_by_themselves() -> None:

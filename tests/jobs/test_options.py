@@ -24,6 +24,7 @@ OTHERS: dict[str, Any] = {
     "exactness": "bitwise",
     "virtual_ranks": 5,
     "adaptive": "off",
+    "autolog": "off",
     "effective_batch_size": 96,
     "seed": 7,
     "checkpoint_seconds": 11,

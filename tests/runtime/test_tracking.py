@@ -7,6 +7,7 @@ from types import ModuleType
 
 import pytest
 from tidepool import tracking
+from tidepool.protocol import LaunchSpec
 from tidepool.tracking import _FirstImport, flush
 
 
@@ -41,6 +42,21 @@ def test_autologging_that_fails_leaves_the_training_alone(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "mlflow", client)
     tracking._autolog()
     assert "no such thing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("autolog", "environment", "logs"),
+    [
+        ("on", {"MLFLOW_TRACKING_URI": "http://site/mlflow"}, True),
+        ("on", {"MLFLOW_TRACKING_URI": "http://site/mlflow", "RANK": "0"}, True),
+        ("on", {"MLFLOW_TRACKING_URI": "http://site/mlflow", "RANK": "1"}, False),
+        ("off", {"MLFLOW_TRACKING_URI": "http://site/mlflow"}, False),
+        ("on", {}, False),
+    ],
+)
+def test_one_rank_of_a_training_logs_by_itself_unless_its_owner_does_not_want_that(autolog, environment, logs):
+    launch = LaunchSpec("/f", "/c", "train.py", [], "/d", {}, [], 1, 1, None, 0, "sum", autolog=autolog)
+    assert tracking.is_to_log(launch, environment) is logs
 
 
 def test_what_was_logged_is_waited_for_and_no_longer_than_the_bound(monkeypatch, capsys):

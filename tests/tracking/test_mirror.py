@@ -5,12 +5,15 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from jobs.models import AllocationPoint, MetricPoint
+from jobs.models import AllocationPoint, Job, MetricPoint
 from jobs.states import JobState, Reason
 from tests.factories import DatasetVersionFactory, JobFactory, set_job
+from tests.jobs.conftest import cluster, code, given, group, submit
 from tracking.mirror import Mirror, status_of
 from tracking.models import TrackedRun
 from tracking.upstream import Away, MlflowServer
+
+__all__ = ["cluster", "code", "given", "group", "submit"]
 
 pytestmark = pytest.mark.django_db
 
@@ -98,6 +101,22 @@ def test_status_follows_the_job_to_its_end(mirror, mlflow):
 @pytest.mark.parametrize("state", JobState)
 def test_each_state_has_a_status(state):
     assert status_of(state) in {"SCHEDULED", "RUNNING", "FINISHED", "FAILED", "KILLED"}
+
+
+def test_what_is_read_of_a_plain_scripts_files_arrives(mirror, mlflow, cluster, submit, code):
+    """TensorBoard's event files and val_dict_list.json: the executor reads them, and the mirror sends what is read."""
+    type(code).objects.filter(pk=code.pk).update(engine="single")
+    job = submit(max_slots=1)
+    cluster.turn()
+    job = Job.objects.get(pk=job.pk)
+    read = [
+        {"step": 7, "at": 1.0, "kind": "tensorboard", "where": "log/events.out.tfevents.1", "metrics": {"lr": 0.5}},
+        {"step": 45, "at": 2.0, "kind": "json", "where": "val_dict_list.json", "metrics": {"accuracy": 50.0}},
+    ]
+    cluster.hosts[job.run.lead_host].journals[f"{job.pk}.1.observed"] += [("observed", step) for step in read]
+    cluster.report()
+    mirror.turn(timezone.now())
+    assert (sent(mlflow, job, "lr"), sent(mlflow, job, "accuracy")) == ([7], [45])
 
 
 def test_nothing_is_lost_while_mlflow_is_away(mirror, mlflow):

@@ -18,7 +18,7 @@ from jobs.pages.queries import job_or_404
 __all__ = ["job_log_pattern", "sources_of"]
 
 _LIST_CRUMB = ("Jobs", "/jobs/")
-_KINDS = {"log": "log", "csv": "CSV file", "tensorboard": "TensorBoard file"}
+_KINDS = {"log": "log", "csv": "CSV file", "json": "JSON file", "tensorboard": "TensorBoard file"}
 
 
 def sources_of(job: Job) -> dict[str, Any]:

@@ -32,6 +32,9 @@ _SETTINGS = (
     click.option("--priority", type=click.IntRange(1, 10000), help="Twice the priority, twice the GPUs."),
     click.option("--set", "parameters", multiple=True, metavar="NAME=VALUE", help="Reaches the script so."),
     click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="Of REST, such as seed=7."),
+    click.option("--tag", "tags", multiple=True, metavar="TAG", help="By which lists filter; several times."),
+    click.option("--no-autolog", "autolog", flag_value="off",
+                 help="Frameworks do not log to MLflow by themselves: only the script does."),
     click.option("--entry-point", default="", help="Which script of the folder trains."),
     click.option("--file", "-f", "file", type=click.Path(exists=True, dir_okay=False), metavar="JOB.toml",
                  help="Take these from a file; what is typed goes before it. An AdaptDLJob, if it is YAML."),
@@ -123,6 +126,8 @@ def _planned(client: Client, given: dict[str, Any], *, tell: bool) -> Submission
     parameters = dict(_pair(each) for each in pairs) if isinstance(pairs, tuple) else pairs
     options = dict(_pair(each) for each in values.pop("options", ()))
     arguments = [str(word) for word in values.pop("arguments", ())]
+    if "tags" in values:
+        values["tags"] = list(values["tags"])
     return client.plan(what, *arguments, parameters=parameters, **values, **options)
 
 
@@ -132,6 +137,7 @@ def _submit_manifest(client: Client, given: dict[str, Any], *, key: str | None, 
     said = {name: given.pop(name) for name in ("model", "dataset", "instance_group", "entry_point")}
     if typed := [name for name, value in given.items() if value]:
         shown = {"arguments": "words after --", "max_slots": "--max", "min_slots": "--min", "parameters": "--set"}
+        shown |= {"tags": "--tag", "autolog": "--no-autolog"}
         names = ", ".join(shown.get(name, f"--{name}") for name in typed)
         raise InvalidRequest(f"An AdaptDLJob says itself what {names} would: leave it out, or write it into {file}.")
     manifest = Path(file).read_text(errors="replace")

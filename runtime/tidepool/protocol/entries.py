@@ -273,7 +273,7 @@ class ObservedStep(msgspec.Struct, frozen=True):
 
     step: Count
     at: Seconds
-    kind: Literal["log", "csv", "tensorboard"]
+    kind: Literal["log", "csv", "json", "tensorboard"]
     #: The stream of rank 0, or the file relative to the folder that it is in.
     where: Annotated[str, msgspec.Meta(max_length=200)]
     metrics: dict[str, float | None] = {}

@@ -97,6 +97,8 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     engine: Literal["elastic", "fixed", "single"] = "elastic"
     #: off: a session does not adapt the batch, whatever its script asks for.
     adaptive: Literal["script", "off"] = "script"
+    #: off: MLflow's autologging is not turned on.
+    autolog: Literal["on", "off"] = "on"
     #: Kind of GPU -> samples of a micro-batch that fit its memory at most, of a batch that adapts: more did not.
     micro_batch_limits: dict[str, int] = {}
     #: Measure `initial_weights` on this split and end, instead of training; "": train.

@@ -128,6 +128,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "virtual ranks without end": ({"exactness": "bitwise", "virtual_ranks": 2**40}, "virtual_ranks", "from 1 to 1024"),
     "virtual ranks in words": ({"exactness": "bitwise", "virtual_ranks": "8"}, "virtual_ranks", "from 1 to 1024"),
     "a batch that changes at will": ({"adaptive": "on"}, "adaptive", "'script' (if its script asks for it) or 'off'"),
+    "autologging at will": ({"autolog": True}, "autolog", "is 'on' or 'off'"),
     "a batch that is true": ({"adaptive": True}, "adaptive", "'script' (if its script asks for it) or 'off'"),
     "a batch in a list": ({"adaptive": ["off"]}, "adaptive", "'script' (if its script asks for it) or 'off'"),
     "an unknown placement": ({"placement": "host"}, "placement", "'any' or 'one_host'"),

@@ -13,7 +13,7 @@ __all__ = ["MAX_NAMES", "Names", "Owner"]
 
 #: Curves of a training.
 MAX_NAMES: Final = 200
-_RANKS: Final[dict[Kind, int]] = {"log": 0, "csv": 1, "tensorboard": 1}
+_RANKS: Final[dict[Kind, int]] = {"log": 0, "csv": 1, "json": 1, "tensorboard": 1}
 
 
 class Owner(NamedTuple):

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final, Literal
 from workers.executor.curves.lines import LineReader
 from workers.executor.curves.pattern import LinePattern
 from workers.executor.curves.points import Point
+from workers.executor.curves.results import RESULTS_FILE, points_of
 from workers.executor.curves.tables import Table
 from workers.executor.curves.tensorboard import (
     HEADER_BYTES,
@@ -21,9 +22,18 @@ from workers.executor.curves.tensorboard import (
 )
 from workers.executor.log_keeper import KEPT_HEAD_BYTES, shortened_by
 
-__all__ = ["BEHIND_AT_END", "EventSource", "Kind", "LogSource", "Place", "TableSource", "complete_lines"]
+__all__ = [
+    "BEHIND_AT_END",
+    "EventSource",
+    "Kind",
+    "LogSource",
+    "Place",
+    "ResultsSource",
+    "TableSource",
+    "complete_lines",
+]
 
-Kind = Literal["log", "csv", "tensorboard"]
+Kind = Literal["log", "csv", "json", "tensorboard"]
 
 _CHUNK: Final = 64 * 1024
 _MOST_LINES: Final = 200
@@ -32,6 +42,7 @@ _MOST_ROWS: Final = 500
 _BEHIND: Final = 1024 * 1024
 BEHIND_AT_END: Final = 16 * 1024 * 1024
 _MAX_RECORD: Final = 256 * 1024
+_MAX_RESULTS: Final = 4 * 1024 * 1024
 
 
 @dataclass
@@ -127,6 +138,44 @@ class TableSource:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "TableSource":
         return cls(values["where"], Place(**values["place"]), values["header"])
+
+
+@dataclass
+class ResultsSource:
+    """A JSON list, which is written anew with each of its entries."""
+
+    where: str
+    #: Entries that were read. A shorter list is another one.
+    taken: int = 0
+    #: Inode, size and moment of writing of the file that was read last.
+    seen: tuple[int, int, int] = (0, 0, 0)
+    kind: ClassVar[Kind] = "json"
+
+    def read(self, file: int, pattern: LinePattern | None, *, is_last: bool) -> list[Point]:
+        status = os.fstat(file)
+        seen = status.st_ino, status.st_size, status.st_mtime_ns
+        if seen == self.seen or status.st_size > _MAX_RESULTS:
+            return []
+        entries = points_of(os.pread(file, _MAX_RESULTS, 0))
+        if entries is None:  # half written: the next look finds all of it
+            return []
+        begins = self.taken if len(entries) >= self.taken else 0
+        self.taken = min(len(entries), begins + _MOST_ROWS)
+        if self.taken == len(entries):
+            self.seen = seen
+        return [point for point in entries[begins : self.taken] if point is not None]
+
+    @property
+    def stem(self) -> str:
+        return self.where.rpartition("/")[0].rpartition("/")[2] or RESULTS_FILE.removesuffix(".json")
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "ResultsSource":
+        inode, size, written = values["seen"]
+        return cls(values["where"], values["taken"], (inode, size, written))
 
 
 @dataclass

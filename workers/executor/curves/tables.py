@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 from workers.executor.curves.points import Point, cleaned_name, number
 
-__all__ = ["Table"]
+__all__ = ["EPOCHS", "STEPS", "Table"]
 
-_STEPS = ("step", "global_step", "steps", "iteration", "iter", "batch", "trained_steps")
-_EPOCHS = ("epoch", "epochs")
+#: Names of columns, in small letters.
+STEPS = ("step", "global_step", "steps", "iteration", "iter", "batch", "trained_steps")
+EPOCHS = ("epoch", "epochs")
 _MAX_COLUMNS = 100
 _DELIMITERS = ",;\t"
 
@@ -32,8 +33,8 @@ class Table:
         if not 2 <= len(names) <= _MAX_COLUMNS:
             return None
         lower = [name.lower() for name in names]
-        step = next((lower.index(name) for name in _STEPS if name in lower), None)
-        epoch = next((lower.index(name) for name in _EPOCHS if name in lower), None)
+        step = next((lower.index(name) for name in STEPS if name in lower), None)
+        epoch = next((lower.index(name) for name in EPOCHS if name in lower), None)
         if step is None and epoch is None:
             return None
         return cls(delimiter, tuple(map(cleaned_name, names)), step, epoch)

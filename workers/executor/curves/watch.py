@@ -16,15 +16,17 @@ from tidepool.unlinked import open_below
 from workers.executor.curves.names import Names, Owner
 from workers.executor.curves.pattern import LinePattern, PatternError, compiled
 from workers.executor.curves.points import Point
-from workers.executor.curves.sources import BEHIND_AT_END, EventSource, LogSource, TableSource
+from workers.executor.curves.results import RESULTS_FILE
+from workers.executor.curves.sources import BEHIND_AT_END, EventSource, LogSource, ResultsSource, TableSource
 
 __all__ = ["Watch", "as_line", "read_again"]
 
-Source = LogSource | TableSource | EventSource
+Source = LogSource | TableSource | ResultsSource | EventSource
 
-_KINDS: Final[dict[str, type[LogSource] | type[TableSource] | type[EventSource]]] = {
+_KINDS: Final[dict[str, type[Source]]] = {
     "log": LogSource,
     "csv": TableSource,
+    "json": ResultsSource,
     "tensorboard": EventSource,
 }
 _STREAMS: Final = ("stdout", "stderr")
@@ -135,7 +137,7 @@ class Watch:
             if len(self.sources) >= _MAX_FILES:
                 return
             if key not in self.sources:
-                self.sources[key] = EventSource(where) if "tfevents" in where else TableSource(where)
+                self.sources[key] = _source_of(where)
 
     def _opened(self, key: str) -> int | None:
         top, _, path = key.partition(":")
@@ -224,10 +226,19 @@ def _metric_files(tops: dict[str, Path], submitted: frozenset[str]) -> Iterator[
             folders[:] = [] if is_deep else sorted(name for name in folders if name not in _NOT_LOOKED_INTO)
             for name in sorted(files):
                 path = (below / name).as_posix()
-                if ("tfevents" in name or name.endswith((".csv", ".tsv"))) and not (
-                    top == "code" and path in submitted
-                ):
+                if _can_have_metrics(name) and not (top == "code" and path in submitted):
                     yield f"{top}:{path}", path
+
+
+def _can_have_metrics(name: str) -> bool:
+    return "tfevents" in name or name.endswith((".csv", ".tsv")) or name == RESULTS_FILE
+
+
+def _source_of(where: str) -> Source:
+    name = where.rpartition("/")[2]
+    if name == RESULTS_FILE:
+        return ResultsSource(where)
+    return EventSource(where) if "tfevents" in name else TableSource(where)
 
 
 def _submitted(code_folder: Path) -> frozenset[str]:

@@ -71,9 +71,11 @@ def test_logs_and_files_of_a_training_are_read(training: Training) -> None:
     (training.code / "runs").mkdir()
     (training.code / "runs" / "events.out.tfevents.1").write_bytes(files.event(7, {"lr": files.scalar(0.5)}))
     (training.folder / "metrics.csv").write_text("step,acc,val_accuracy\n3,1,0.5\n")
+    (training.folder / "val_dict_list.json").write_text('[{"steps": 45, "f1": 0.5}]')
     assert curves_of(training.look()) == [
         ("log:stdout", 1, {"loss": 0.5}),
         ("csv:metrics.csv", 3, {"acc": 1.0, "val_accuracy": 50.0}),
+        ("json:val_dict_list.json", 45, {"f1": 0.5}),
         ("tensorboard:runs/events.out.tfevents.1", 7, {"lr": 0.5}),
     ]
     assert training.look() == []

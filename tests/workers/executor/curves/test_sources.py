@@ -1,5 +1,6 @@
 """Files are read bit by bit, whatever happens to them: cut, replaced, half written, no text."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.workers.executor.curves import files
-from workers.executor.curves.sources import EventSource, LogSource, TableSource
+from workers.executor.curves.sources import EventSource, LogSource, ResultsSource, TableSource
 from workers.executor.log_keeper import trim
 
 
@@ -140,3 +141,33 @@ def test_a_broken_or_huge_record_is_passed_over(tmp_path: Path) -> None:
     file, source = tmp_path / "events.out.tfevents.1", EventSource("events.out.tfevents.1")
     add(file, files.record(b"\xff" * 30) + files.record(b"\0" * 300_000) + files.event(2, {"a": files.scalar(1.0)}))
     assert look(source, file) == [(2, {"a": 1.0})]
+
+
+def test_a_list_of_results_is_read_on_as_it_is_written_anew(tmp_path: Path) -> None:
+    path, source = tmp_path / "val_dict_list.json", ResultsSource("val_dict_list.json")
+    path.write_text('[{"steps": 45, "accuracy": 0.5, "name": "a"}, {"accuracy": 1}, 7, {"epoch": 3, "Loss": "0.25"}]')
+    assert look(source, path) == [(45, {"accuracy": 0.5}), (3, {"Loss": 0.25})]
+    assert look(source, path) == []
+    path.write_text('[{"steps": 45, "accuracy": 0.5}, {}, {}, {"epoch": 3}, {"steps": 90, "accuracy": NaN}, {"st')
+    assert look(source, path) == [], "half written"
+    source = ResultsSource.from_json(source.to_json())
+    path.write_text('[{"steps": 45, "accuracy": 0.5}, {}, {}, {"epoch": 3}, {"steps": 90, "accuracy": NaN}]')
+    assert look(source, path) == [(90, {"accuracy": None})]
+    path.write_text('[{"steps": 1, "accuracy": 0.1}]')
+    assert look(source, path) == [(1, {"accuracy": 0.1})], "another list"
+    for rubbish in (
+        "",
+        "{}",
+        "[" * 100_000,
+        '[{"steps": -1, "a": 1}, {"steps": true, "a": 1}, {"steps": 1e300, "a": 1}]',
+    ):
+        path.write_text(rubbish)
+        assert look(source, path) == []
+
+
+def test_long_results_are_read_bit_by_bit(tmp_path: Path) -> None:
+    path, source = tmp_path / "val_dict_list.json", ResultsSource("val_dict_list.json")
+    path.write_text(json.dumps([{"steps": step, "loss": 0.5} for step in range(1200)]))
+    assert [len(look(source, path)) for _ in range(4)] == [500, 500, 200, 0]
+    path.write_text("[" + " " * 5_000_000 + "]")
+    assert look(source, path) == [], "too large to be results"
