@@ -17,6 +17,7 @@ from jobs.files.folder import job_folder
 from jobs.models import Checkpoint, InstanceGroup, Job
 from jobs.options import OPTIONS
 from jobs.queries.groups import usable_groups
+from jobs.tags import MOST_TAGS, parsed_tags
 from models_registry.models import RegisteredModel, RegisteredModelVersion
 from models_registry.permissions import readable
 from models_registry.settings import checked_settings, settings_in
@@ -39,6 +40,7 @@ __all__ = [
     "check_priority",
     "check_range",
     "check_slots",
+    "check_tags",
     "find_checkpoint",
     "find_dataset",
     "find_group",
@@ -250,6 +252,18 @@ def check_exactness(
 def check_adaptive(problems: Problems, adaptive: Any) -> None:
     if adaptive not in Job.Adaptive.values:
         problems.add("adaptive", "Whether the batch may change is 'script' (if its script asks for it) or 'off'.")
+
+
+def check_tags(problems: Problems, tags: Sequence[str]) -> list[str]:
+    """Return the tags as they are stored."""
+    try:
+        found = parsed_tags(tags)
+    except UserError as error:
+        problems.add_all(error)
+        return []
+    if len(found) > MOST_TAGS:
+        problems.add("tags", f"A training has at most {MOST_TAGS} tags, not {len(found)}: leave some out.")
+    return found
 
 
 def check_autolog(problems: Problems, autolog: Any) -> None:

@@ -29,6 +29,7 @@ from jobs.actions.checks import (
     check_priority,
     check_range,
     check_slots,
+    check_tags,
     find_dataset,
     find_group,
     find_model,
@@ -39,7 +40,7 @@ from jobs.control.transition import Why, publish_in_cluster, record
 from jobs.files.folder import job_folder, stage
 from jobs.files.validation_runs import validation_of, why_not_validated
 from jobs.messages import message
-from jobs.models import InstanceGroup, Job, JobRun, Validation
+from jobs.models import InstanceGroup, Job, JobRun, JobTag, Validation
 from jobs.options import OPTIONS, Options, option_values
 from jobs.queries.serializers import JobStateOutput, as_json
 from jobs.states import JobState, Reason
@@ -90,6 +91,8 @@ class Submission(Options):
     parameters: Mapping[str, Any] = field(default_factory=dict)
     #: Words that reach the script behind these, in this order and as they are.
     arguments: Sequence[str] = ()
+    #: A clone has none of the other's, unless they are given.
+    tags: Sequence[str] = ()
     #: Id of a checkpoint to continue from.
     checkpoint: int | None = None
     #: Weights to begin with, at step 0 and with a fresh optimizer.
@@ -194,6 +197,7 @@ def check(given: Submission, owner: User) -> Checked:
         given = replace(given, priority=group.default_priority)
     check_slots(problems, given.min_slots, given.max_slots, group, model)
     check_priority(problems, given.priority, group)
+    given = replace(given, tags=check_tags(problems, given.tags))
     check_parameters(problems, given.parameters, model)
     check_arguments(problems, given.arguments, model)
     check_environment(problems, given.environment)
@@ -265,6 +269,7 @@ def _insert(checked: Checked) -> Job:
         submitted_at=timezone.now(),
     )
     job.run = JobRun.objects.create(job=job)
+    JobTag.objects.bulk_create(JobTag(job=job, name=name) for name in given.tags)
     record(job, why, old="")
     publish_in_cluster({job.pk: as_json(JobStateOutput, job)})
     for topic in (live.JOBS, live.jobs_topic_of(job.owner_id)):

@@ -1,5 +1,6 @@
 """Tags of jobs, which their owners and administrators give and take."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -57,6 +58,16 @@ def change_tags_locked(jobs: Sequence[Job], wanted: TagChange, actor: str) -> No
     new = [JobTag(job=job, name=name) for job in changed for name in wanted.add if name not in before[job.pk]]
     JobTag.objects.bulk_create(new)
     live.publish_all("state", {live.job_topic(job.pk): {"tags": wanted.of(job)} for job in changed})
+    _tell_lists(changed)
     others = [job for job in changed if job.owner.get_username() != actor]
     values = [({"tags": before[job.pk]}, {"tags": wanted.of(job)}) for job in others]
     audit_all(actor, "changed", "job", [Audited(job.pk, job.name, *of) for job, of in zip(others, values, strict=True)])
+
+
+def _tell_lists(changed: Sequence[Job]) -> None:
+    """Have the lists that may show these jobs, or may not any more, look again."""
+    news: dict[str, dict[str, list[int]]] = defaultdict(lambda: {"jobs": []})
+    for job in changed:
+        for topic in (live.JOBS, live.jobs_topic_of(job.owner_id)):
+            news[topic]["jobs"].append(job.pk)
+    live.publish_all("append", news)

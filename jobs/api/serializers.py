@@ -13,6 +13,7 @@ from jobs.insight.line import expected_start
 from jobs.models import Checkpoint, Job
 from jobs.options import OPTIONS, Option
 from jobs.queries.serializers import JobOutput, ReasonOutput
+from jobs.tags import MOST_TAGS
 
 __all__ = [
     "AdviceOutput",
@@ -81,6 +82,13 @@ class JobInLine(JobOutput):
     )
 
 
+class TagsField(serializers.ListField):
+    child = serializers.CharField(max_length=200)
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(max_length=MOST_TAGS, default=list, **options)
+
+
 class JobInput(StrictSerializer):
     """A submission; the action judges what fits together and reports all mistakes at once."""
 
@@ -97,6 +105,7 @@ class JobInput(StrictSerializer):
         default=list,
         help_text="Words that reach the script behind these, in this order.",
     )
+    tags = TagsField(help_text="Words without blanks, by which lists filter; large letters become small ones.")
     checkpoint = serializers.IntegerField(
         default=None,
         allow_null=True,

@@ -1,28 +1,16 @@
 """`/api/v1/jobs/<job>/tags/`."""
 
-from typing import Any
-
 from drf_spectacular.utils import extend_schema
-from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from core.rest import StrictSerializer, signed_in, validated
 from jobs.actions.tags import change_tags, parsed_tag_change
+from jobs.api.serializers import TagsField
 from jobs.api.views import JobView
 from jobs.queries.serializers import JobOutput
-from jobs.tags import MOST_TAGS
 
-__all__ = ["JobTags", "TagsField"]
-
-_LONGEST_INPUT = 200
-
-
-class TagsField(serializers.ListField):
-    child = serializers.CharField(max_length=_LONGEST_INPUT)
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(max_length=MOST_TAGS, default=list, **options)
+__all__ = ["JobTags"]
 
 
 class TagChangeInput(StrictSerializer):

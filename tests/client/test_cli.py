@@ -149,6 +149,13 @@ class TestSubmit:
         row = Job.objects.get(pk=int(out))
         assert (code, row.name, row.arguments, row.model.model.name) == (0, "mine", ["--lr", "0.1"], "hello")
 
+    def test_its_tags_and_no_autologging(self, logged_in: Scene, tidepool: Call, script: Path) -> None:
+        tags = ("--tag", "Baseline", "--tag", "lr:0.1")
+        row = Job.objects.get(pk=int(tidepool("submit", "-q", script, *tags, "--no-autolog")[1]))
+        assert (sorted(tag.name for tag in row.tags.all()), row.autolog) == (["baseline", "lr:0.1"], "off")
+        assert Job.objects.get(pk=int(tidepool("submit", "-q", script)[1])).autolog == "on"
+        assert tidepool("submit", script, "--tag", "two words")[0] == 2
+
     def test_says_first_how_much_is_sent(self, logged_in: Scene, tidepool: Call, script: Path) -> None:
         _, out, said = tidepool("submit", script)
         assert out == ""

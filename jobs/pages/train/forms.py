@@ -39,6 +39,11 @@ class WordsField(forms.CharField):
             raise ValidationError(f"These are no words of a shell ({error}): close the quotation.") from error
 
 
+class TagsField(forms.CharField):
+    def clean(self, value: Any) -> list[str]:
+        return str(super().clean(value)).split()
+
+
 class VariablesField(ParametersField):
     """One variable per line, such as `WANDB_MODE = offline`. Every value is text."""
 
@@ -63,6 +68,10 @@ class TrainForm(forms.Form):
     arguments = WordsField(
         label="Other arguments", required=False, max_length=65_536, help_text="Behind these, as on a command line.",
         widget=forms.TextInput(attrs={"spellcheck": "false", "autocomplete": "off", "class": "font-monospace"}),
+    )  # fmt: skip
+    tags = TagsField(
+        required=False, max_length=1000, help_text="Words with blanks between them, by which the list of jobs filters.",
+        widget=forms.TextInput(attrs={"spellcheck": "false", "autocomplete": "off", "list": "known-tags"}),
     )  # fmt: skip
     start_from = forms.ChoiceField(
         required=False,

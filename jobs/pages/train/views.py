@@ -33,7 +33,7 @@ from jobs.pages.queries import job_or_404
 from jobs.pages.train.fields import parameter_fields
 from jobs.pages.train.forms import ON_PAGE, ChangeForm, TrainForm
 from jobs.queries.groups import usable_groups
-from jobs.queries.jobs import visible_jobs
+from jobs.queries.jobs import known_tags, visible_jobs
 from models_registry.actions import take_script
 from models_registry.code import EntryPointWanted
 from models_registry.models import RegisteredModelVersion
@@ -44,6 +44,8 @@ __all__ = ["beginnings", "job_change_preview", "job_undo", "say_changed", "train
 
 #: As many of the newest trainings, and of the checkpoints of those, are offered to start from.
 _MAX_BEGINNINGS = 100
+#: Of known tags, as suggestions.
+_MOST_TAGS = 200
 
 #: Of the field start_from: what the training that is cloned began with.
 _AGAIN = "again"
@@ -81,6 +83,7 @@ def train(request: HttpRequest) -> HttpResponse:
         "clone": opened.clone,
         "choices": choices,
         "typed_parameters": form.typed_parameters,
+        "known_tags": known_tags(request.user)[:_MOST_TAGS],
         "weights_suffixes": ",".join(WEIGHTS_SUFFIXES),
         "code_suffixes": ",".join((".py", *ARCHIVE_SUFFIXES)),
         "max_bytes": settings.TIDEPOOL_UPLOAD_MAX_BYTES,
@@ -234,6 +237,7 @@ def _submission(values: dict[str, Any], job: Job | None) -> Submission:
         instance_group=values["instance_group"].name,
         parameters=values["parameters"],
         arguments=values["arguments"],
+        tags=values["tags"],
         **options,
         **begins[kind],
     )
