@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.urls import path, reverse
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
@@ -90,6 +91,7 @@ class MeOutput(serializers.Serializer[Any]):
     username = serializers.CharField()
     is_staff = serializers.BooleanField()
     role = serializers.ChoiceField(Role.choices)
+    has_mlflow = serializers.BooleanField(help_text="Whether MLflow is at /mlflow of this site.")
 
 
 class TokenState(serializers.Serializer[Any]):
@@ -108,7 +110,9 @@ class Me(GenericAPIView[User]):
     def get(self, request: Request) -> Response:
         user = signed_in(request)
         is_staff, role = is_cluster_admin(user), role_of(user)
-        return Response({"id": user.pk, "username": user.username, "is_staff": is_staff, "role": role})
+        has_mlflow = bool(settings.TIDEPOOL_MLFLOW_SOCKET)
+        values = {"id": user.pk, "username": user.username, "is_staff": is_staff, "role": role}
+        return Response({**values, "has_mlflow": has_mlflow})
 
 
 class MyPassword(GenericAPIView[User]):

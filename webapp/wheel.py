@@ -69,6 +69,7 @@ def connect(request: HttpRequest) -> HttpResponse:
         "crumbs": [("Your account", reverse("account")), ("Connect", None)],
         "site": site,
         "install": f"pip install {site}{reverse('client-wheel', args=[WHEEL])}",
+        "has_mlflow": bool(settings.TIDEPOOL_MLFLOW_SOCKET),
         "login": f"tidepool login {site}",
         "version": VERSION,
     }

@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Never
+from typing import Any, Never
 
 import click
 import pytest
@@ -67,6 +67,22 @@ class TestLogin:
         assert tidepool("logout")[0] == 0
         assert not ApiToken.objects.exists()
         assert tidepool("ps")[0] == 3
+
+    def test_it_prints_what_mlflows_client_wants(
+        self, scene: Scene, tidepool: Call, monkeypatch: pytest.MonkeyPatch, settings: Any
+    ) -> None:
+        assert tidepool("login")[0] == 2
+        assert tidepool("login", "--mlflow")[0] == 3, "nobody is logged in"
+        token = make_token(scene.alice, "ci", None).text
+        monkeypatch.setattr(account, "read_line", lambda: token)
+        code, out, said = tidepool("login", URL, "--token-stdin", "--mlflow")
+        assert (code, out) == (4, "")
+        assert "has no MLflow" in said
+        settings.TIDEPOOL_MLFLOW_SOCKET = "/nowhere.sock"
+        line = f"export MLFLOW_TRACKING_URI={URL}/mlflow MLFLOW_TRACKING_TOKEN={token}\n"
+        assert tidepool("login", URL, "--token-stdin", "--mlflow")[1] == line
+        assert tidepool("login", "--mlflow")[:2] == (0, line)
+        assert json.loads(tidepool("login", "--mlflow", "--json")[1])["MLFLOW_TRACKING_TOKEN"] == token
 
     def test_a_token_that_is_none_is_not_kept(self, tidepool: Call, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(account, "read_line", lambda: "nonsense")

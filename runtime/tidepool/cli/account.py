@@ -1,6 +1,7 @@
 """login, logout, whoami."""
 
 import platform
+import shlex
 import sys
 import time
 from typing import Any
@@ -9,7 +10,7 @@ import click
 
 from tidepool.cli.context import Context, facts, json_option, show_json
 from tidepool.client.api import Client
-from tidepool.client.config import DEFAULT, Profile, checked_url, config_file, profiles
+from tidepool.client.config import DEFAULT, Profile, checked_url, config_file, profiles, resolve
 from tidepool.client.errors import NotFound, NotLoggedIn, TidepoolError
 from tidepool.client.http import Connection
 
@@ -17,16 +18,24 @@ __all__ = ["login", "logout", "whoami"]
 
 
 @click.command()
-@click.argument("url")
+@click.argument("url", required=False)
 @click.option("--scope", default="submit", show_default=True, type=click.Choice(["read", "submit", "full"]),
               help="What the token opens; `admin` needs full.")  # fmt: skip
 @click.option("--token-stdin", is_flag=True, help="Read a token from standard input, for CI.")
 @click.option("--ca-file", type=click.Path(exists=True, dir_okay=False), help="Certificates of the site's.")
+@click.option("--mlflow", is_flag=True, help="Print what MLflow's client wants, for this login or the one there is.")
 @click.option("--instance-group", default="", help="Taken by `run` and `submit` where they name none.")
 @json_option
 @click.pass_obj
 def login(
-    context: Context, url: str, scope: str, token_stdin: bool, ca_file: str | None, instance_group: str, as_json: bool
+    context: Context,
+    url: str | None,
+    scope: str,
+    token_stdin: bool,
+    ca_file: str | None,
+    mlflow: bool,
+    instance_group: str,
+    as_json: bool,
 ) -> None:
     """Log in to a site.
 
@@ -38,18 +47,40 @@ def login(
     tidepool login https://gpus.example.org --scope full     # for `tidepool admin`
     echo "$TOKEN" | tidepool login https://gpus.example.org --token-stdin
     tidepool --profile work login https://gpus.work.example.org
+    eval "$(tidepool login --mlflow)"                        # MLflow's client, for whoever is logged in already
     """
+    if url is None:
+        if not mlflow:
+            raise click.UsageError("Give the site's address: tidepool login https://gpus.example.org")
+        kept = resolve(None, None, context.profile)
+        _show_mlflow(kept, Connection(kept).get("me/"), as_json)
+        return
     profile = Profile(checked_url(url), "", ca_file or "", instance_group)
     token = read_line() if token_stdin else _by_code(profile, scope)
     if not token:
         raise click.UsageError('There is no token on standard input: echo "$TOKEN" | tidepool login URL --token-stdin')
     kept = Profile(profile.url, token, profile.ca_file, instance_group)
-    name = Connection(kept, tries_for=0.0).get("me/")["username"]
+    me = Connection(kept, tries_for=0.0).get("me/")
     profiles().keep(context.profile or DEFAULT, kept)
+    if not as_json:
+        click.echo(f"Logged in as {me['username']} at {kept.url}. The token is in {config_file()}.", err=True)
+    if mlflow:
+        _show_mlflow(kept, me, as_json)
+    elif as_json:
+        show_json({"user": me["username"], "site": kept.url, "config_file": str(config_file())})
+
+
+def _show_mlflow(kept: Profile, me: dict[str, Any], as_json: bool) -> None:
+    """Print the variables by which MLflow's client finds the site, for a shell to take."""
+    if not me.get("has_mlflow"):
+        raise NotFound(f"{kept.url} has no MLflow: an administrator sets it up (`make setup-mlflow`).")
+    variables = {"MLFLOW_TRACKING_URI": f"{kept.url}/mlflow", "MLFLOW_TRACKING_TOKEN": kept.token}
+    if kept.ca_file:
+        variables["MLFLOW_TRACKING_SERVER_CERT_PATH"] = kept.ca_file
     if as_json:
-        show_json({"user": name, "site": kept.url, "config_file": str(config_file())})
+        show_json(variables)
     else:
-        click.echo(f"Logged in as {name} at {kept.url}. The token is in {config_file()}.", err=True)
+        click.echo("export " + " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items()))
 
 
 def read_line() -> str:
