@@ -10,7 +10,7 @@ from typing import Any
 from channels.db import database_sync_to_async
 from django.conf import settings
 from django.contrib.auth import get_user
-from django.contrib.auth.models import User
+from django.contrib.auth.models import AnonymousUser, User
 from django.core.handlers.asgi import ASGIRequest
 from rest_framework.exceptions import APIException
 from rest_framework.request import Request
@@ -20,8 +20,9 @@ from core.errors import TooMany
 from core.roles import is_cluster_admin, may_change
 from core.scopes import READ, job_of
 from tracking.access import job_of_token
+from tracking.entrance import entered_user, is_at_mlflow_host, ticket_address
 
-__all__ = ["Caller", "Unknown", "caller_of"]
+__all__ = ["Caller", "Unknown", "address_with_ticket", "caller_of"]
 
 #: A caller is known for so long without another question: a client sends many requests in a row.
 _KNOWN_SECONDS = 1.0
@@ -63,7 +64,7 @@ async def caller_of(scope: dict[str, Any]) -> Caller:
 
 def _credentials(scope: dict[str, Any]) -> bytes:
     """A digest of what says who sends this."""
-    parts = [value for name, value in scope["headers"] if name in (b"authorization", b"cookie")]
+    parts = [value for name, value in scope["headers"] if name in (b"authorization", b"cookie", b"host")]
     return hashlib.sha256(b"\0".join([str(scope.get("client")).encode(), *parts])).digest()
 
 
@@ -100,13 +101,31 @@ def _by_header(request: Request) -> Caller:
 
 
 def _by_session(request: ASGIRequest) -> Caller:
-    request.session = import_module(settings.SESSION_ENGINE).SessionStore(
-        request.COOKIES.get(settings.SESSION_COOKIE_NAME)
-    )
-    user = get_user(request)
+    is_there = is_at_mlflow_host(dict(request.scope["headers"]))
+    user = entered_user(request) if is_there else _user_of_the_site(request)
     if not isinstance(user, User) or not user.is_active:
         raise Unknown("Log in to Tidepool, or send a token: MLFLOW_TRACKING_TOKEN.")
     return _caller(user, by_session=True)
+
+
+def _user_of_the_site(request: ASGIRequest) -> User | AnonymousUser:
+    request.session = import_module(settings.SESSION_ENGINE).SessionStore(
+        request.COOKIES.get(settings.SESSION_COOKIE_NAME)
+    )
+    found: Any = get_user(request)
+    return found if isinstance(found, User) else AnonymousUser()
+
+
+async def address_with_ticket(scope: dict[str, Any]) -> str:
+    """Where a browser that is logged in to the site goes on to MLflow's own host name."""
+
+    def make() -> str:
+        request = ASGIRequest(scope, BytesIO())
+        _user_of_the_site(request)
+        return ticket_address(request)
+
+    address: str = await database_sync_to_async(make, thread_sensitive=False)()
+    return address
 
 
 def _caller(user: User, *, only_reads: bool = False, by_session: bool = False) -> Caller:

@@ -12,12 +12,14 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
+from channels.db import database_sync_to_async
 from django.conf import settings
 from django.urls import reverse
 
 from core.origins import is_own_origin
 from tracking import calls, job_calls
-from tracking.callers import Caller, Unknown, caller_of
+from tracking.callers import Caller, Unknown, address_with_ticket, caller_of
+from tracking.entrance import COOKIE, ENTER, enter, is_at_mlflow_host
 from tracking.exchange import Answered, Exchange, Receive, Scope, Send, error_of
 from tracking.files import Files
 from tracking.launch import PREFIX
@@ -47,11 +49,11 @@ class TrackingProxy:
         self._loop: Any = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope["path"]
-        if not settings.TIDEPOOL_MLFLOW_SOCKET or (path != PREFIX and not path.startswith(f"{PREFIX}/")):
+        path, exchange = scope["path"], Exchange(scope, receive, send)
+        is_elsewhere = path != PREFIX and not path.startswith(f"{PREFIX}/")
+        if not settings.TIDEPOOL_MLFLOW_SOCKET or (is_elsewhere and not is_at_mlflow_host(exchange.headers)):
             await self._application(scope, receive, send)
             return
-        exchange = Exchange(scope, receive, send)
         try:
             await self._answer(exchange)
         except Answered as refusal:
@@ -64,13 +66,22 @@ class TrackingProxy:
             await exchange.refuse(503, _AWAY)
 
     async def _answer(self, exchange: Exchange) -> None:
-        if exchange.path == PREFIX:
+        is_there = is_at_mlflow_host(exchange.headers)
+        if is_there and exchange.path == ENTER:
+            await self._enter(exchange)
+            return
+        if exchange.path == PREFIX or (is_there and exchange.path == "/"):
             await exchange.answer(302, b"", b"text/plain", (b"location", f"{PREFIX}/".encode()))
             return
+        if not exchange.path.startswith(f"{PREFIX}/"):
+            raise Answered(404, "This name shows MLflow alone: Tidepool itself has another one.")
         try:
             caller = await caller_of(exchange.scope)
         except Unknown as error:
             await self._send_away(exchange, str(error))
+            return
+        if settings.TIDEPOOL_MLFLOW_ORIGIN and caller.by_session and not is_there:
+            await self._send_to_own_host(exchange)
             return
         _refuse_foreign(exchange, caller)
         if caller.only_reads and not calls.is_read(exchange.method, exchange.path):
@@ -94,11 +105,27 @@ class TrackingProxy:
 
     async def _send_away(self, exchange: Exchange, sentence: str) -> None:
         """Redirect to the log-in, where somebody opens a page."""
-        if exchange.path == f"{PREFIX}/" and b"text/html" in exchange.headers.get(b"accept", b""):
+        if _is_page(exchange) and not is_at_mlflow_host(exchange.headers):
             target = f"{reverse(settings.LOGIN_URL)}?next={quote(exchange.path)}"
             await exchange.answer(302, b"", b"text/plain", (b"location", target.encode()))
             return
         raise Answered(401, sentence)
+
+    async def _send_to_own_host(self, exchange: Exchange) -> None:
+        """None of MLflow's scripts runs on the site's own host name, where it could do all that its reader may."""
+        if not _is_page(exchange):
+            raise Answered(403, f"MLflow's pages are at {settings.TIDEPOOL_MLFLOW_ORIGIN}{PREFIX}/.")
+        target = await address_with_ticket(exchange.scope)
+        await exchange.answer(302, b"", b"text/plain", (b"location", target.encode()))
+
+    async def _enter(self, exchange: Exchange) -> None:
+        value = await database_sync_to_async(enter, thread_sensitive=False)(exchange.scope["query_string"])
+        if exchange.method != "GET" or value is None:
+            raise Answered(403, "This address was good once, for a minute: open MLflow from Tidepool's pages again.")
+        cookie = f"{COOKIE}={value}; Path={PREFIX}; HttpOnly; SameSite=Lax"
+        secure = "; Secure" if settings.TIDEPOOL_MLFLOW_ORIGIN.startswith("https:") else ""
+        headers = (b"location", f"{PREFIX}/".encode()), (b"set-cookie", f"{cookie}{secure}".encode())
+        await exchange.answer(302, b"", b"text/plain", *headers)
 
     async def _pass_on(self, exchange: Exchange, caller: Caller, body: bytes) -> None:
         headers = [(name, value) for name, value in exchange.headers.items() if name in _ASKED]
@@ -142,13 +169,21 @@ class TrackingProxy:
         return self._client
 
 
+def _is_page(exchange: Exchange) -> bool:
+    return exchange.path == f"{PREFIX}/" and b"text/html" in exchange.headers.get(b"accept", b"")
+
+
 def _refuse_foreign(exchange: Exchange, caller: Caller) -> None:
     """Refuse requests from pages of another site: the browser adds the session."""
     origin = exchange.headers.get(b"origin")
     if origin is None or not caller.by_session or exchange.method in ("GET", "HEAD"):
         return
-    host = exchange.headers.get(b"host", b"").decode("latin-1")
-    if not is_own_origin(origin.decode("latin-1"), host, is_tls=exchange.scope.get("scheme") == "https"):
+    if is_at_mlflow_host(exchange.headers):
+        is_own = origin.decode("latin-1") == settings.TIDEPOOL_MLFLOW_ORIGIN
+    else:
+        host = exchange.headers.get(b"host", b"").decode("latin-1")
+        is_own = is_own_origin(origin.decode("latin-1"), host, is_tls=exchange.scope.get("scheme") == "https")
+    if not is_own:
         raise Answered(403, "This was sent by another site's page.")
 
 

@@ -71,6 +71,15 @@ class Environment:
                 ) from None
         return found
 
+    def origin(self, name: str) -> str:
+        """A scheme, a host name and maybe a port, as browsers write them in `Origin`; "": none is given."""
+        text = self.text(name, "").rstrip("/").lower()
+        parts = urlsplit(text)
+        is_one = parts.scheme in ("http", "https") and parts.hostname and text == f"{parts.scheme}://{parts.netloc}"
+        if text and not is_one:
+            raise ImproperlyConfigured(f"{name} is an address without a path, such as https://mlflow.example.org.")
+        return text
+
     def folder(self, name: str, default: Path) -> Path:
         return _absolute(name, self.text(name, str(default)))
 

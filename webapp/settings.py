@@ -72,6 +72,8 @@ TIDEPOOL_MAIL_URL = _environment.mail_url("TIDEPOOL_MAIL_URL")
 TIDEPOOL_MLFLOW_SOCKET = _environment.text("TIDEPOOL_MLFLOW_SOCKET", "")
 #: Where trainings reach it, through the site; "": their scripts log nothing there by themselves.
 TIDEPOOL_MLFLOW_URL = _environment.text("TIDEPOOL_MLFLOW_URL", "")
+#: Host name of its own for its pages, such as https://mlflow.example.org; "": they are below the site's.
+TIDEPOOL_MLFLOW_ORIGIN = _environment.origin("TIDEPOOL_MLFLOW_ORIGIN")
 #: The Python of its environment.
 TIDEPOOL_MLFLOW_PYTHON = _environment.folder("TIDEPOOL_MLFLOW_PYTHON", BASE_DIR / ".venv-mlflow" / "bin" / "python")
 

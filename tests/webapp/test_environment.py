@@ -21,6 +21,8 @@ from webapp.environment import Environment, secret_key, with_secrets
         ({"X": "/good:bad"}, lambda e: e.folders("X", Path("/"))),
         ({"X": "amqp://here"}, lambda e: e.broker_url("X", "")),
         ({"X": "mysql://here/db"}, lambda e: e.database("X", Path("/db"))),
+        ({"X": "mlflow.example.org"}, lambda e: e.origin("X")),
+        ({"X": "https://mlflow.example.org/mlflow"}, lambda e: e.origin("X")),
         ({"X": "10.0.0.1,proxy.example"}, lambda e: e.networks("X")),
         ({"X": "*"}, lambda e: e.networks("X")),
         ({"X": "postgres://here"}, lambda e: e.database("X", Path("/db"))),
